@@ -1,0 +1,182 @@
+#include "mlx/c/h2o.h"
+
+#include "functions.h"
+#include "mlx/c/error.h"
+#include "mlx/c/private/mlx.h"
+
+namespace mx = mlx::core;
+
+namespace {
+
+h2o::CacheConfig config_of(const mlx_h2o_config& config) {
+  h2o::Score score;
+  switch (config.score) {
+    case MLX_H2O_SCORE_PEAK:
+      score = h2o::Score::peak;
+      break;
+    case MLX_H2O_SCORE_SOFTMAX:
+      score = h2o::Score::softmax;
+      break;
+    case MLX_H2O_SCORE_ABS_LOGIT:
+      score = h2o::Score::abs_logit;
+      break;
+    default:
+      throw std::invalid_argument(
+          "[mlx_h2o_config] score is " + std::to_string(int(config.score)) +
+          "; expected one of enum mlx_h2o_score.");
+  }
+  h2o::CacheConfig result{
+      config.max_size,
+      config.sink_size,
+      config.heavy_budget,
+      config.recent_budget,
+      score,
+      config.decay,
+      config.novelty,
+      config.observation_window,
+      {}};
+  for (size_t i = 0; i < config.pinned_num; ++i) {
+    result.pinned.emplace_back(config.pinned[2 * i], config.pinned[2 * i + 1]);
+  }
+  return result;
+}
+
+std::optional<mx::array> optional_array(mlx_array a) {
+  return a.ctx ? std::make_optional(mlx_array_get_(a)) : std::nullopt;
+}
+
+h2o::Ledger ledger_of(const mlx_h2o_ledger& ledger) {
+  return {
+      mlx_array_get_(ledger.scores), mlx_array_get_(ledger.positions),
+      mlx_array_get_(ledger.novelty), mlx_array_get_(ledger.key_sum),
+      mlx_array_get_(ledger.victim)};
+}
+
+void set_ledger(mlx_h2o_ledger* result, const h2o::Ledger& ledger) {
+  mlx_array_set_(result->scores, ledger.scores);
+  mlx_array_set_(result->positions, ledger.positions);
+  mlx_array_set_(result->novelty, ledger.novelty);
+  mlx_array_set_(result->key_sum, ledger.key_sum);
+  mlx_array_set_(result->victim, ledger.victim);
+}
+
+/// Runs `body`; an exception goes to the mlx error handler and becomes status 1.
+/// Its text is an argument, never the format.
+template <class Body>
+int guarded(Body body) {
+  try {
+    body();
+  } catch (std::exception& error) {
+    mlx_error("%s", error.what());
+    return 1;
+  }
+  return 0;
+}
+
+} // namespace
+
+extern "C" int mlx_fast_scaled_dot_product_attention_with_scores(
+    mlx_array* out,
+    mlx_array* scores,
+    const mlx_array queries,
+    const mlx_array keys,
+    const mlx_array values,
+    float scale,
+    const char* mask_mode,
+    const mlx_array mask_arr,
+    const mlx_array sinks,
+    const mlx_stream s) {
+  return guarded([&] {
+    auto result = h2o::scaled_dot_product_attention_with_scores(
+        mlx_array_get_(queries), mlx_array_get_(keys), mlx_array_get_(values), scale,
+        h2o::make_mask(mask_mode, optional_array(mask_arr)), optional_array(sinks),
+        mlx_stream_get_(s));
+    mlx_array_set_(*out, result.first);
+    mlx_array_set_(*scores, result.second);
+  });
+}
+
+extern "C" int mlx_h2o_ledger_init(
+    mlx_h2o_ledger* res,
+    int batch,
+    int kv_heads,
+    int key_dim,
+    const mlx_h2o_config config,
+    const mlx_stream s) {
+  return guarded([&] {
+    set_ledger(
+        res,
+        h2o::make_ledger(batch, kv_heads, key_dim, config_of(config), mlx_stream_get_(s)));
+  });
+}
+
+extern "C" int mlx_h2o_ledger_free(mlx_h2o_ledger ledger) {
+  return guarded([&] {
+    for (auto a :
+         {ledger.scores, ledger.positions, ledger.novelty, ledger.key_sum, ledger.victim}) {
+      mlx_array_free_(a);
+    }
+  });
+}
+
+extern "C" int mlx_h2o_cache_write(
+    mlx_array* res,
+    const mlx_array rows,
+    const mlx_array keys,
+    const mlx_array values,
+    const mlx_array victim,
+    int length,
+    const mlx_h2o_config config,
+    bool copy,
+    const mlx_stream s) {
+  return guarded([&] {
+    mlx_array_set_(
+        *res,
+        h2o::cache_write(
+            optional_array(rows), mlx_array_get_(keys), mlx_array_get_(values),
+            mlx_array_get_(victim), length, config_of(config), copy, mlx_stream_get_(s)));
+  });
+}
+
+extern "C" int mlx_h2o_cache_attend(
+    mlx_array* out,
+    mlx_array* rows_out,
+    mlx_h2o_ledger* ledger_out,
+    const mlx_array queries,
+    const mlx_array rows,
+    const mlx_h2o_ledger ledger,
+    int tokens,
+    int offset,
+    int length,
+    float scale,
+    const char* mask_mode,
+    const mlx_array mask_arr,
+    const mlx_array sinks,
+    const mlx_h2o_config config,
+    const mlx_stream s) {
+  return guarded([&] {
+    auto result = h2o::cache_attend(
+        optional_array(queries), mlx_array_get_(rows), ledger_of(ledger), tokens, offset,
+        length, scale, h2o::make_mask(mask_mode, optional_array(mask_arr)),
+        optional_array(sinks), config_of(config), mlx_stream_get_(s));
+    if (result.out) {
+      mlx_array_set_(*out, *result.out);
+    }
+    mlx_array_set_(*rows_out, result.rows);
+    set_ledger(ledger_out, result.ledger);
+  });
+}
+
+extern "C" int mlx_h2o_ledger_trim(
+    mlx_h2o_ledger* res,
+    const mlx_array rows,
+    const mlx_h2o_ledger ledger,
+    int length,
+    const mlx_stream s) {
+  return guarded([&] {
+    set_ledger(
+        res,
+        h2o::trim_ledger(
+            mlx_array_get_(rows), ledger_of(ledger), length, mlx_stream_get_(s)));
+  });
+}

@@ -1,0 +1,133 @@
+/* C interface of the H2O cache, in the conventions of mlx-c: results first, an
+ * int status (0 is success), errors through the mlx error handler, the stream
+ * last. Arrays whose `ctx` is null are absent where "may be null" is said.
+ *
+ * Shapes: B batch, Hq query heads, Hkv KV heads, L new tokens, Dk and Dv the
+ * head dims of keys and values, N rows in use, C `max_size`. */
+#ifndef MLX_H2O_H
+#define MLX_H2O_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "mlx/c/array.h"
+#include "mlx/c/stream.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How a row's score is made from attention; see `mlx_h2o_config.score`. */
+typedef enum mlx_h2o_score_ {
+  MLX_H2O_SCORE_PEAK = 0,
+  MLX_H2O_SCORE_SOFTMAX = 1,
+  MLX_H2O_SCORE_ABS_LOGIT = 2,
+} mlx_h2o_score;
+
+/* Which rows a cache keeps. Checked by every function that takes it. */
+typedef struct mlx_h2o_config_ {
+  int max_size;           /* C: the rows a KV head may keep */
+  int sink_size;          /* positions below this are never evicted */
+  int heavy_budget;       /* rows for heavy hitters */
+  int recent_budget;      /* the newest positions, never evicted */
+  mlx_h2o_score score;    /* peak: max(decay * score, m); others: an average */
+  float decay;            /* per query that sees the row, in [0, 1) or 1 for peak */
+  float novelty;          /* weight of a row's novelty, 0 for none */
+  int observation_window; /* queries of a chunk that update scores */
+  const int* pinned;      /* begin, end, begin, end, ...; may be NULL */
+  size_t pinned_num;      /* ranges in `pinned` */
+} mlx_h2o_config;
+
+/* What is known about each row of a cache. */
+typedef struct mlx_h2o_ledger_ {
+  mlx_array scores;    /* float32 [B, Hkv, C], -1 where not yet observed */
+  mlx_array positions; /* int32 [B, Hkv, C], -1 where the row is empty */
+  mlx_array novelty;   /* float32 [B, Hkv, C] */
+  mlx_array key_sum;   /* float32 [B, Hkv, Dk], sum of all unit keys so far */
+  mlx_array victim;    /* int32 [B, Hkv], row that the next token takes */
+} mlx_h2o_ledger;
+
+/* Attention that also returns its logits, `scale * q.k (+ additive mask)`, as
+ * float32 [B * Hq * L, N]; a hidden row's logit is -FLT_MAX.
+ * queries [B, Hq, L, Dk], keys [B, Hkv, N, Dk], values [B, Hkv, N, Dv];
+ * mask_mode "" or "causal"; mask_arr (bool or additive, broadcastable to
+ * [B, Hq, L, N]) and sinks ([Hq]) may be null. */
+int mlx_fast_scaled_dot_product_attention_with_scores(
+    mlx_array* out,
+    mlx_array* scores,
+    const mlx_array queries,
+    const mlx_array keys,
+    const mlx_array values,
+    float scale,
+    const char* mask_mode,
+    const mlx_array mask_arr /* may be null */,
+    const mlx_array sinks /* may be null */,
+    const mlx_stream s);
+
+/* The ledger of an empty cache. Free it with mlx_h2o_ledger_free. */
+int mlx_h2o_ledger_init(
+    mlx_h2o_ledger* res,
+    int batch,
+    int kv_heads,
+    int key_dim,
+    const mlx_h2o_config config,
+    const mlx_stream s);
+
+int mlx_h2o_ledger_free(mlx_h2o_ledger ledger);
+
+/* Puts new tokens into the rows: one token after the last row, or over
+ * `victim` when `length` is C; several tokens after the last row. Grows the
+ * buffer in steps of 256 rows.
+ * rows [B, Hkv, capacity, Dk + Dv], or null for an empty cache; keys and
+ * values [B, Hkv, L, D]. Writes into the buffer of `rows` unless `copy`: the
+ * caller must then hold no other array that shares it. */
+int mlx_h2o_cache_write(
+    mlx_array* res,
+    const mlx_array rows /* may be null */,
+    const mlx_array keys,
+    const mlx_array values,
+    const mlx_array victim,
+    int length,
+    const mlx_h2o_config config,
+    bool copy,
+    const mlx_stream s);
+
+/* Attention of the L newest tokens over the rows in use, and what follows from
+ * it: scores, positions, novelty, the next victim and, for several tokens that
+ * overflow C, eviction.
+ * offset and length: tokens seen and rows in use before these `tokens` were
+ * written. queries [B, Hq, tokens, Dk] may be null when the attention was
+ * computed elsewhere: then *out is left alone and no row is observed. *rows_out
+ * is `rows` itself unless a chunk was evicted from. */
+int mlx_h2o_cache_attend(
+    mlx_array* out,
+    mlx_array* rows_out,
+    mlx_h2o_ledger* ledger_out,
+    const mlx_array queries /* may be null */,
+    const mlx_array rows,
+    const mlx_h2o_ledger ledger,
+    int tokens,
+    int offset,
+    int length,
+    float scale,
+    const char* mask_mode,
+    const mlx_array mask_arr /* may be null */,
+    const mlx_array sinks /* may be null */,
+    const mlx_h2o_config config,
+    const mlx_stream s);
+
+/* The ledger after the newest tokens were dropped again: rows from `length` on
+ * become empty and key_sum is that of the rows that stay. Only for a cache that
+ * has not evicted. */
+int mlx_h2o_ledger_trim(
+    mlx_h2o_ledger* res,
+    const mlx_array rows,
+    const mlx_h2o_ledger ledger,
+    int length,
+    const mlx_stream s);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

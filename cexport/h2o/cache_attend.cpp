@@ -1,0 +1,346 @@
+#include <algorithm>
+
+#include "checks.h"
+#include "cpu_dispatch.h"
+#include "fallback.h"
+#include "functions.h"
+#include "mlx/allocator.h"
+#include "mlx/ops.h"
+#include "mlx/primitives.h"
+#include "policy.h"
+
+namespace h2o {
+
+namespace {
+
+constexpr const char* function = "cache_attend";
+
+struct Settings {
+  CacheConfig config;
+  int tokens;
+  int offset; // tokens seen before
+  int length; // rows in use before
+  float scale;
+  bool causal;
+  bool observed; // there are queries
+  bool masked;
+  bool sunk;
+
+  int rows_written() const {
+    bool overwrote = tokens == 1 && length == config.max_size;
+    return overwrote ? length : length + tokens;
+  }
+  int rows_kept() const {
+    return std::min(rows_written(), config.max_size);
+  }
+  bool evicts() const {
+    return rows_written() > config.max_size;
+  }
+};
+
+/// Where each input and output stands; the optional ones follow the fixed ones.
+namespace input {
+enum { rows, scores, positions, novelty, key_sum, victim, fixed };
+}
+namespace output {
+enum { scores, positions, novelty, key_sum, victim, fixed };
+}
+
+template <class T>
+T* head_of(mx::array& a, int batch, int head) {
+  return a.data<T>() + batch * a.strides(0) + head * a.strides(1);
+}
+
+/// One evaluation of the primitive; the inputs and outputs outlive it.
+class Attend {
+ public:
+  Attend(
+      const Settings& settings,
+      std::vector<mx::array>& inputs,
+      std::vector<mx::array>& outputs)
+      : settings_(settings), in_(inputs), out_(outputs) {}
+
+  void run() {
+    const int batch = rows().shape(0), heads = rows().shape(1);
+    const int count = settings_.rows_written();
+    const int room = std::max(count, settings_.config.max_size);
+    scores_.resize(room);
+    positions_.resize(room);
+    novelty_.resize(room);
+    scratch_.resize(std::max(room, key_dim()));
+    for (int b = 0; b < batch; ++b) {
+      for (int h = 0; h < heads; ++h) {
+        cpu::HeadLedger ledger = enter_tokens(b, h);
+        if (settings_.observed) {
+          attend(b, h, ledger);
+        }
+        if (settings_.evicts()) {
+          evict(b, h, ledger);
+        }
+        store(b, h, ledger);
+      }
+    }
+  }
+
+ private:
+  const Settings& settings_;
+  std::vector<mx::array>& in_;
+  std::vector<mx::array>& out_;
+  std::vector<float> scores_, novelty_, scratch_;
+  std::vector<int32_t> positions_;
+
+  mx::array& rows() {
+    return in_[input::rows];
+  }
+  int key_dim() {
+    return in_[input::key_sum].shape(2);
+  }
+  int value_dim() {
+    return rows().shape(3) - key_dim();
+  }
+  mx::array& attention_out() {
+    return out_[output::fixed];
+  }
+  mx::array& kept_rows() {
+    return out_.back();
+  }
+
+  /// The ledger of one head with the new tokens in it.
+  cpu::HeadLedger enter_tokens(int b, int h) {
+    const int old = settings_.length, max_size = settings_.config.max_size;
+    auto load = [&](int which, auto& into) {
+      using T = typename std::decay_t<decltype(into)>::value_type;
+      const T* from = head_of<T>(in_[which], b, h);
+      for (int n = 0; n < old; ++n) {
+        into[n] = from[n * in_[which].strides(2)];
+      }
+    };
+    load(input::scores, scores_);
+    load(input::positions, positions_);
+    load(input::novelty, novelty_);
+    float* key_sum = head_of<float>(out_[output::key_sum], b, h);
+    const float* old_sum = head_of<float>(in_[input::key_sum], b, h);
+    for (int d = 0; d < key_dim(); ++d) {
+      key_sum[d] = old_sum[d * in_[input::key_sum].strides(2)];
+    }
+
+    cpu::HeadLedger ledger{scores_.data(), positions_.data(), novelty_.data(), key_sum};
+    std::vector<float> storage;
+    cpu::RowsView all = cpu::rows_of(rows(), b, h, storage);
+    for (int t = 0; t < settings_.tokens; ++t) {
+      int row = old + t;
+      if (settings_.rows_written() == old) { // one token over the victim
+        row = std::clamp(*head_of<int32_t>(in_[input::victim], b, h), 0, max_size - 1);
+      }
+      cpu::RowsView key = cpu::columns(all, row * all.stride);
+      cpu::enter_token(
+          ledger, row, settings_.offset + t, key, key_dim(), scratch_.data());
+    }
+    return ledger;
+  }
+
+  void attend(int b, int h, cpu::HeadLedger& ledger) {
+    const auto& queries = in_[input::fixed];
+    const int group = queries.shape(1) / rows().shape(1);
+    cpu::AttentionShape shape{
+        group, settings_.tokens, settings_.rows_written(), key_dim(), value_dim(),
+        settings_.scale, settings_.causal};
+    cpu::MaskView mask;
+    if (settings_.masked) {
+      mask = {
+          in_[input::fixed + 1],
+          {queries.shape(0), queries.shape(1), settings_.tokens, shape.rows}};
+    }
+    const mx::array* sinks = settings_.sunk ? &in_.back() : nullptr;
+    std::vector<float> storage;
+    cpu::RowsView all = cpu::rows_of(rows(), b, h, storage);
+    const int first_observed = settings_.tokens - settings_.config.observation_window;
+    cpu::attend_head(
+        shape, queries, all, cpu::columns(all, key_dim()), mask, /* hide_faint */ true, sinks,
+        b, h, attention_out(), [&](const cpu::QueryResult& query) {
+          if (query.query >= first_observed) {
+            cpu::observe(
+                settings_.config, query, group, settings_.masked, ledger.scores,
+                scratch_.data());
+          }
+        });
+  }
+
+  void evict(int b, int h, cpu::HeadLedger& ledger) {
+    const int count = settings_.rows_written();
+    const int recent_from =
+        settings_.offset + settings_.tokens - settings_.config.recent_budget;
+    auto kept = cpu::rows_to_keep(
+        settings_.config, ledger, count, count - settings_.config.max_size, recent_from,
+        scratch_.data());
+    const size_t row_bytes = size_t(rows().shape(3)) * rows().itemsize();
+    auto& target = kept_rows();
+    char* to = target.data<char>() +
+        (b * target.strides(0) + h * target.strides(1)) * int64_t(target.itemsize());
+    for (size_t n = 0; n < kept.size(); ++n) {
+      cpu::copy_vector(rows(), b, h, kept[n], to + n * row_bytes);
+      ledger.scores[n] = ledger.scores[kept[n]];
+      ledger.positions[n] = ledger.positions[kept[n]];
+      ledger.novelty[n] = ledger.novelty[kept[n]];
+    }
+  }
+
+  /// Fills the outputs of one head, with the row that the next token takes.
+  void store(int b, int h, const cpu::HeadLedger& ledger) {
+    const int kept = settings_.rows_kept(), max_size = settings_.config.max_size;
+    auto save = [&](int which, const auto* from, auto empty) {
+      auto* to = head_of<decltype(empty)>(out_[which], b, h);
+      std::copy(from, from + kept, to);
+      std::fill(to + kept, to + max_size, empty);
+    };
+    save(output::scores, ledger.scores, -1.0f);
+    save(output::positions, ledger.positions, int32_t(-1));
+    save(output::novelty, ledger.novelty, 0.0f);
+    const int seen = settings_.offset + settings_.tokens;
+    *head_of<int32_t>(out_[output::victim], b, h) = kept < max_size
+        ? -1
+        : cpu::choose_victim(
+              settings_.config, ledger, kept, seen + 1 - settings_.config.recent_budget,
+              scratch_.data());
+  }
+};
+
+class CacheAttend : public mx::Primitive {
+ public:
+  CacheAttend(mx::Stream stream, Settings settings)
+      : Primitive(stream), settings_(std::move(settings)) {}
+
+  void eval_cpu(
+      const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+    for (auto& output : outputs) {
+      output.set_data(mx::allocator::malloc(output.nbytes()));
+    }
+    cpu::dispatch(stream(), inputs, outputs, [settings = settings_](auto& in, auto& out) {
+      Attend(settings, in, out).run();
+    });
+  }
+
+  void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
+    throw std::logic_error("H2OCacheAttend runs on the CPU only.");
+  }
+
+  DEFINE_NAME(H2OCacheAttend)
+
+ private:
+  Settings settings_;
+};
+
+void check_array(
+    const char* name, const mx::array& a, const mx::Shape& shape, mx::Dtype dtype) {
+  if (a.shape() != shape || a.dtype() != dtype) {
+    refuse(
+        function, "ledger.", name, " has shape ", a.shape(), " and dtype ", a.dtype(),
+        "; expected ", shape, " of ", dtype, ".");
+  }
+}
+
+void check(
+    const std::optional<mx::array>& queries,
+    const mx::array& rows,
+    const Ledger& ledger,
+    const Settings& settings,
+    const Mask& mask,
+    const std::optional<mx::array>& sinks) {
+  validate(settings.config);
+  check_heads(function, "rows", rows, "[B, Hkv, capacity, Dk + Dv]");
+  int batch = rows.shape(0), heads = rows.shape(1), size = settings.config.max_size;
+  check_array("scores", ledger.scores, {batch, heads, size}, mx::float32);
+  check_array("positions", ledger.positions, {batch, heads, size}, mx::int32);
+  check_array("novelty", ledger.novelty, {batch, heads, size}, mx::float32);
+  check_array("victim", ledger.victim, {batch, heads}, mx::int32);
+  if (ledger.key_sum.ndim() != 3 || ledger.key_sum.shape(2) >= rows.shape(3)) {
+    refuse(
+        function, "ledger.key_sum has shape ", ledger.key_sum.shape(),
+        "; expected [B, Hkv, Dk] with Dk below the ", rows.shape(3), " elements of a row.");
+  }
+  int key_dim = ledger.key_sum.shape(2);
+  check_array("key_sum", ledger.key_sum, {batch, heads, key_dim}, mx::float32);
+  if (settings.tokens < 1) {
+    refuse(function, "tokens is ", settings.tokens, "; expected at least 1.");
+  }
+  if (settings.length < 0 || settings.length > size || settings.offset < settings.length) {
+    refuse(
+        function, "offset is ", settings.offset, " and length ", settings.length,
+        "; expected 0 <= length <= max_size = ", size, " and length <= offset.");
+  }
+  if (settings.rows_written() > rows.shape(2)) {
+    refuse(
+        function, "length ", settings.length, " and ", settings.tokens,
+        " tokens need more rows than the ", rows.shape(2), " there are. Write them first.");
+  }
+  if (queries) {
+    if (queries->ndim() == 4 && queries->shape(2) != settings.tokens) {
+      refuse(
+          function, "queries has ", queries->shape(2), " tokens; tokens is ",
+          settings.tokens, ".");
+    }
+    check_attention(
+        function, *queries, batch, heads, settings.rows_written(), key_dim, mask, sinks);
+  }
+}
+
+} // namespace
+
+Attended cache_attend(
+    const std::optional<mx::array>& queries,
+    const mx::array& rows,
+    const Ledger& ledger,
+    int tokens,
+    int offset,
+    int length,
+    float scale,
+    const Mask& mask,
+    const std::optional<mx::array>& sinks,
+    const CacheConfig& config,
+    mx::StreamOrDevice s) {
+  Settings settings{
+      config, tokens, offset, length, scale, mask.causal, queries.has_value(),
+      mask.values.has_value(), sinks.has_value()};
+  check(queries, rows, ledger, settings, mask, sinks);
+  auto stream = mx::to_stream(s);
+  if (stream.device == mx::Device::gpu) {
+    return fallback::cache_attend(
+        queries, rows, ledger, tokens, offset, length, scale, mask, sinks, config, stream);
+  }
+
+  std::vector<mx::array> inputs{
+      rows, ledger.scores, ledger.positions, ledger.novelty, ledger.key_sum, ledger.victim};
+  std::vector<mx::Shape> shapes{
+      ledger.scores.shape(), ledger.positions.shape(), ledger.novelty.shape(),
+      ledger.key_sum.shape(), ledger.victim.shape()};
+  std::vector<mx::Dtype> dtypes{
+      mx::float32, mx::int32, mx::float32, mx::float32, mx::int32};
+  if (queries) {
+    inputs.push_back(*queries);
+    if (mask.values) {
+      inputs.push_back(*mask.values);
+    }
+    if (sinks) {
+      inputs.push_back(*sinks);
+    }
+    int value_dim = rows.shape(3) - ledger.key_sum.shape(2);
+    shapes.push_back({queries->shape(0), queries->shape(1), tokens, value_dim});
+    dtypes.push_back(queries->dtype());
+  }
+  if (settings.evicts()) {
+    shapes.push_back({rows.shape(0), rows.shape(1), config.max_size, rows.shape(3)});
+    dtypes.push_back(rows.dtype());
+  }
+  auto outputs = mx::array::make_arrays(
+      shapes, dtypes, std::make_shared<CacheAttend>(stream, settings), inputs);
+  Attended result{
+      std::nullopt, settings.evicts() ? outputs.back() : rows,
+      {outputs[output::scores], outputs[output::positions], outputs[output::novelty],
+       outputs[output::key_sum], outputs[output::victim]}};
+  if (queries) {
+    result.out = outputs[output::fixed];
+  }
+  return result;
+}
+
+} // namespace h2o

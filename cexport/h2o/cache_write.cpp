@@ -1,0 +1,176 @@
+#include <algorithm>
+
+#include "checks.h"
+#include "cpu_attention.h"
+#include "cpu_dispatch.h"
+#include "fallback.h"
+#include "functions.h"
+#include "mlx/allocator.h"
+#include "mlx/ops.h"
+#include "mlx/primitives.h"
+
+namespace h2o {
+
+namespace {
+
+constexpr const char* function = "cache_write";
+
+void put_tokens(
+    const mx::array& keys,
+    const mx::array& values,
+    const mx::array& victim,
+    int length,
+    int max_size,
+    mx::array& rows) {
+  const size_t itemsize = rows.itemsize();
+  const int heads = keys.shape(1), tokens = keys.shape(2);
+  const int key_dim = keys.shape(3), capacity = rows.shape(2);
+  const size_t row_bytes = size_t(rows.shape(3)) * itemsize;
+  char* data = rows.data<char>();
+  for (int b = 0; b < keys.shape(0); ++b) {
+    for (int h = 0; h < heads; ++h) {
+      for (int l = 0; l < tokens; ++l) {
+        int row = length + l;
+        if (tokens == 1 && length == max_size) {
+          row = std::clamp(
+              victim.data<int32_t>()[b * victim.strides(0) + h * victim.strides(1)], 0,
+              capacity - 1);
+        }
+        char* to = data + (size_t(b * heads + h) * capacity + row) * row_bytes;
+        cpu::copy_vector(keys, b, h, l, to);
+        cpu::copy_vector(values, b, h, l, to + key_dim * itemsize);
+      }
+    }
+  }
+}
+
+/// Copies the rows in use into a new buffer.
+void copy_rows(const mx::array& from, int length, mx::array& to) {
+  const size_t row_bytes = size_t(to.shape(3)) * to.itemsize();
+  for (int b = 0; b < to.shape(0); ++b) {
+    for (int h = 0; h < to.shape(1); ++h) {
+      char* start = to.data<char>() + size_t(b * to.shape(1) + h) * to.shape(2) * row_bytes;
+      for (int n = 0; n < length; ++n) {
+        cpu::copy_vector(from, b, h, n, start + n * row_bytes);
+      }
+    }
+  }
+}
+
+/// inputs: keys, values, victim, then rows where there are any.
+class CacheWrite : public mx::Primitive {
+ public:
+  CacheWrite(mx::Stream stream, int length, int max_size, bool copy)
+      : Primitive(stream), length_(length), max_size_(max_size), copy_(copy) {}
+
+  void eval_cpu(
+      const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+    auto& out = outputs[0];
+    bool has_rows = inputs.size() == 4;
+    // MLX's donation would never apply here: the step that was just queued still
+    // holds its input. The caller's promise (see cache_write) replaces it.
+    bool share = has_rows && !copy_ && inputs[3].shape() == out.shape() &&
+        inputs[3].flags().row_contiguous;
+    if (share) {
+      out.copy_shared_buffer(inputs[3]);
+    } else {
+      out.set_data(mx::allocator::malloc(out.nbytes()));
+    }
+    bool carry_over = has_rows && !share;
+    cpu::dispatch(
+        stream(), inputs, outputs,
+        [carry_over, length = length_, max_size = max_size_](auto& in, auto& out) {
+          if (carry_over) {
+            copy_rows(in[3], length, out[0]);
+          }
+          put_tokens(in[0], in[1], in[2], length, max_size, out[0]);
+        });
+  }
+
+  void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
+    throw std::logic_error("H2OCacheWrite runs on the CPU only.");
+  }
+
+  DEFINE_NAME(H2OCacheWrite)
+
+ private:
+  int length_;
+  int max_size_;
+  bool copy_;
+};
+
+void check(
+    const std::optional<mx::array>& rows,
+    const mx::array& keys,
+    const mx::array& values,
+    const mx::array& victim,
+    int length) {
+  check_heads(function, "keys", keys, "[B, Hkv, L, Dk]");
+  check_heads(function, "values", values, "[B, Hkv, L, Dv]");
+  int batch = keys.shape(0), heads = keys.shape(1), tokens = keys.shape(2);
+  if (values.shape(0) != batch || values.shape(1) != heads || values.shape(2) != tokens) {
+    refuse(
+        function, "keys has shape ", keys.shape(), " and values ", values.shape(),
+        "; all but the head dim must agree.");
+  }
+  if (tokens < 1) {
+    refuse(function, "keys has no tokens; expected at least one.");
+  }
+  if (victim.shape() != mx::Shape{batch, heads} || victim.dtype() != mx::int32) {
+    refuse(
+        function, "victim has shape ", victim.shape(), " and dtype ", victim.dtype(),
+        "; expected int32 [", batch, ", ", heads, "].");
+  }
+  if (!rows) {
+    if (length != 0) {
+      refuse(function, "length is ", length, " but there are no rows.");
+    }
+    return;
+  }
+  check_heads(function, "rows", *rows, "[B, Hkv, capacity, Dk + Dv]");
+  int row = keys.shape(3) + values.shape(3);
+  if (rows->shape(0) != batch || rows->shape(1) != heads || rows->shape(3) != row) {
+    refuse(
+        function, "rows has shape ", rows->shape(), "; these keys and values want [", batch,
+        ", ", heads, ", capacity, ", row, "].");
+  }
+  if (length < 0 || length > rows->shape(2)) {
+    refuse(
+        function, "length is ", length, "; rows has capacity for 0...", rows->shape(2), ".");
+  }
+}
+
+} // namespace
+
+mx::array cache_write(
+    const std::optional<mx::array>& rows,
+    const mx::array& keys,
+    const mx::array& values,
+    const mx::array& victim,
+    int length,
+    const CacheConfig& config,
+    bool copy,
+    mx::StreamOrDevice s) {
+  validate(config);
+  check(rows, keys, values, victim, length);
+  auto stream = mx::to_stream(s);
+  auto dtype = rows ? rows->dtype() : keys.dtype();
+  auto new_keys = mx::astype(keys, dtype, stream);
+  auto new_values = mx::astype(values, dtype, stream);
+  if (stream.device == mx::Device::gpu) {
+    return fallback::cache_write(rows, new_keys, new_values, victim, length, config, stream);
+  }
+  int tokens = keys.shape(2);
+  bool overwrites = tokens == 1 && length == config.max_size;
+  int capacity = grown_capacity(
+      rows ? rows->shape(2) : 0, overwrites ? length : length + tokens, config.max_size);
+  std::vector<mx::array> inputs{new_keys, new_values, victim};
+  if (rows) {
+    inputs.push_back(*rows);
+  }
+  return mx::array(
+      {keys.shape(0), keys.shape(1), capacity, keys.shape(3) + values.shape(3)}, dtype,
+      std::make_shared<CacheWrite>(stream, length, config.max_size, copy), inputs);
+}
+
+} // namespace h2o

@@ -1,0 +1,86 @@
+#include "checks.h"
+
+namespace h2o {
+
+namespace {
+
+bool is_supported(mx::Dtype dtype) {
+  return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16;
+}
+
+} // namespace
+
+void check_heads(const char* function, const char* name, const mx::array& a, const char* layout) {
+  if (a.ndim() != 4) {
+    refuse(function, name, " has shape ", a.shape(), "; expected ", layout, ".");
+  }
+  if (!is_supported(a.dtype())) {
+    refuse(
+        function, name, " has dtype ", a.dtype(),
+        "; expected float32, float16 or bfloat16.");
+  }
+}
+
+void check_attention(
+    const char* function,
+    const mx::array& queries,
+    int batch,
+    int kv_heads,
+    int rows,
+    int key_dim,
+    const Mask& mask,
+    const std::optional<mx::array>& sinks) {
+  check_heads(function, "queries", queries, "[B, Hq, L, Dk]");
+  int query_heads = queries.shape(1);
+  int tokens = queries.shape(2);
+  if (queries.shape(0) != batch || queries.shape(3) != key_dim) {
+    refuse(
+        function, "queries has shape ", queries.shape(), "; the keys want batch ", batch,
+        " and head dim ", key_dim, ".");
+  }
+  if (kv_heads == 0 || query_heads == 0 || query_heads % kv_heads != 0) {
+    refuse(
+        function, "queries has ", query_heads, " heads; expected a multiple of the ",
+        kv_heads, " KV heads.");
+  }
+  if (rows < 1 || tokens < 1) {
+    refuse(
+        function, "there are ", tokens, " queries over ", rows,
+        " rows; expected at least one of each.");
+  }
+  if (mask.causal && mask.values) {
+    refuse(function, "mask is both causal and an array; give one.");
+  }
+  if (mask.causal && tokens > rows) {
+    refuse(
+        function, "a causal mask with ", tokens, " queries needs as many rows; there are ",
+        rows, ".");
+  }
+  if (mask.values) {
+    const auto& values = *mask.values;
+    if (values.dtype() != mx::bool_ && !is_supported(values.dtype())) {
+      refuse(
+          function, "mask has dtype ", values.dtype(),
+          "; expected bool, float32, float16 or bfloat16.");
+    }
+    mx::Shape full{batch, query_heads, tokens, rows};
+    bool fits = values.ndim() <= 4;
+    for (int axis = 1; fits && axis <= int(values.ndim()); ++axis) {
+      int size = values.shape(-axis);
+      fits = size == 1 || size == full[4 - axis];
+    }
+    if (!fits) {
+      refuse(
+          function, "mask has shape ", values.shape(), "; expected one that broadcasts to ",
+          full, ".");
+    }
+  }
+  if (sinks && (sinks->ndim() != 1 || sinks->shape(0) != query_heads ||
+                !is_supported(sinks->dtype()))) {
+    refuse(
+        function, "sinks has shape ", sinks->shape(), " and dtype ", sinks->dtype(),
+        "; expected [", query_heads, "] of a float dtype.");
+  }
+}
+
+} // namespace h2o

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+
+#include "functions.h"
+
+/// Argument checks shared by the functions. Each throws std::invalid_argument
+/// with what was wrong, what it was and what is allowed.
+namespace h2o {
+
+template <class... Parts>
+[[noreturn]] void refuse(const char* function, const Parts&... parts) {
+  std::ostringstream text;
+  text << "[" << function << "] ";
+  (text << ... << parts);
+  throw std::invalid_argument(text.str());
+}
+
+/// `a` must have four dimensions and a float32, float16 or bfloat16 dtype.
+void check_heads(const char* function, const char* name, const mx::array& a, const char* layout);
+
+/// Shapes of q, k and v (or rows cut into them) that attention accepts.
+void check_attention(
+    const char* function,
+    const mx::array& queries,
+    int batch,
+    int kv_heads,
+    int rows,
+    int key_dim,
+    const Mask& mask,
+    const std::optional<mx::array>& sinks);
+
+} // namespace h2o

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace h2o {
+
+/// How a row's score is made from the attention that it receives.
+enum class Score { peak, softmax, abs_logit };
+
+/// Which rows a cache keeps. Words and defaults are those of `H2OConfig` in
+/// Python and `H2OConfiguration` in Swift.
+struct CacheConfig {
+  int max_size;
+  int sink_size;
+  int heavy_budget;
+  int recent_budget;
+  Score score;
+  float decay;
+  float novelty;
+  int observation_window;
+  std::vector<std::pair<int, int>> pinned; // half-open position ranges
+
+  /// Whether `position` may not be evicted while `recent_from` is the oldest
+  /// position of the recent window.
+  bool is_protected(int position, int recent_from) const;
+};
+
+/// Throws std::invalid_argument naming the field, its value and what is allowed.
+void validate(const CacheConfig& config);
+
+/// The enumerator called `name`; throws std::invalid_argument listing the names.
+Score score_from_name(const std::string& name);
+
+/// Rows that a buffer of `capacity` rows must have to hold `needed`: it grows in
+/// steps of 256 up to `max_size`, and past that only as far as a chunk needs.
+int grown_capacity(int capacity, int needed, int max_size);
+
+} // namespace h2o

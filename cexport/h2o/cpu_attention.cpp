@@ -1,0 +1,229 @@
+#include "cpu_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+namespace h2o::cpu {
+
+namespace {
+
+constexpr float lowest = std::numeric_limits<float>::lowest();
+
+/// Query heads handled together, so that a row once read serves all of them.
+constexpr int tile_heads = 16;
+
+size_t element_size(Element element) {
+  return element == Element::float32 ? 4 : 2;
+}
+
+const char* advance(const void* data, Element element, int64_t count) {
+  return static_cast<const char*>(data) + count * int64_t(element_size(element));
+}
+
+/// One query vector times `scale`, in float32.
+void load_query(
+    const mx::array& queries, int batch, int head, int query, float scale, float* out) {
+  int dim = queries.shape(3);
+  Element element = element_of(queries.dtype());
+  int64_t start = batch * queries.strides(0) + head * queries.strides(1) +
+      query * queries.strides(2);
+  const char* data = advance(queries.data<char>(), element, start);
+  if (queries.strides(3) == 1) {
+    to_float32({data, element, dim}, 1, dim, out, dim);
+  } else {
+    to_float32({data, element, queries.strides(3)}, dim, 1, out, 1);
+  }
+  for (int d = 0; d < dim; ++d) {
+    out[d] *= scale;
+  }
+}
+
+float load_sink(const mx::array& sinks, int head) {
+  Element element = element_of(sinks.dtype());
+  RowsView view{advance(sinks.data<char>(), element, head * sinks.strides(0)), element, 1};
+  float sink;
+  to_float32(view, 1, 1, &sink, 1);
+  return sink;
+}
+
+/// The rows in float32: worth it once when many queries read them.
+RowsView widened(RowsView rows, int count, int dim, std::vector<float>& storage) {
+  if (rows.element == Element::float32) {
+    return rows;
+  }
+  storage.resize(size_t(count) * dim);
+  to_float32(rows, count, dim, storage.data(), dim);
+  return {storage.data(), Element::float32, dim};
+}
+
+} // namespace
+
+Element element_of(mx::Dtype dtype) {
+  if (dtype == mx::float16) {
+    return Element::float16;
+  }
+  return dtype == mx::bfloat16 ? Element::bfloat16 : Element::float32;
+}
+
+RowsView rows_of(const mx::array& a, int batch, int head, std::vector<float>& storage) {
+  Element element = element_of(a.dtype());
+  int64_t start = batch * a.strides(0) + head * a.strides(1);
+  const char* data = advance(a.data<char>(), element, start);
+  int count = a.shape(2), dim = a.shape(3);
+  if (dim == 1 || a.strides(3) == 1) {
+    return {data, element, a.strides(2)};
+  }
+  storage.resize(size_t(count) * dim);
+  for (int n = 0; n < count; ++n) {
+    RowsView row{advance(data, element, n * a.strides(2)), element, a.strides(3)};
+    to_float32(row, dim, 1, &storage[size_t(n) * dim], 1);
+  }
+  return {storage.data(), Element::float32, dim};
+}
+
+RowsView columns(RowsView rows, int64_t start) {
+  return {advance(rows.data, rows.element, start), rows.element, rows.stride};
+}
+
+void copy_vector(const mx::array& a, int batch, int head, int row, char* to) {
+  const int dim = a.shape(3);
+  const int64_t itemsize = int64_t(a.itemsize());
+  const char* from = a.data<char>() +
+      (batch * a.strides(0) + head * a.strides(1) + row * a.strides(2)) * itemsize;
+  if (dim == 1 || a.strides(3) == 1) {
+    std::memcpy(to, from, dim * itemsize);
+    return;
+  }
+  for (int d = 0; d < dim; ++d) {
+    std::memcpy(to + d * itemsize, from + d * a.strides(3) * itemsize, itemsize);
+  }
+}
+
+MaskView::MaskView(const mx::array& mask, const mx::Shape& full_shape)
+    : data_(mask.data<char>()),
+      boolean_(mask.dtype() == mx::bool_),
+      element_(element_of(mask.dtype())),
+      faint_(mask.dtype() == mx::float16 ? -32752.0f : -1e9f) {
+  int missing = 4 - int(mask.ndim());
+  for (int axis = missing; axis < 4; ++axis) {
+    bool broadcast = mask.shape(axis - missing) == 1 && full_shape[axis] != 1;
+    strides_[axis] = broadcast ? 0 : mask.strides(axis - missing);
+  }
+}
+
+void MaskView::apply(
+    int batch, int head, int query, int count, bool hide_faint, float* logits) const {
+  int64_t start = batch * strides_[0] + head * strides_[1] + query * strides_[2];
+  int64_t step = strides_[3];
+  if (boolean_) {
+    const bool* seen = static_cast<const bool*>(data_) + start;
+    for (int n = 0; n < count; ++n) {
+      logits[n] = seen[n * step] ? logits[n] : lowest;
+    }
+    return;
+  }
+  std::vector<float> bias(count);
+  to_float32({advance(data_, element_, start), element_, step}, count, 1, bias.data(), 1);
+  for (int n = 0; n < count; ++n) {
+    bool hidden = (hide_faint && bias[n] <= faint_) || logits[n] + bias[n] <= lowest;
+    logits[n] = hidden ? lowest : logits[n] + bias[n];
+  }
+}
+
+void attend_head(
+    const AttentionShape& shape,
+    const mx::array& queries,
+    RowsView keys,
+    RowsView values,
+    const MaskView& mask,
+    bool hide_faint,
+    const mx::array* sinks,
+    int batch,
+    int head,
+    mx::array& out,
+    const std::function<void(const QueryResult&)>& observe) {
+  const int group = shape.group;
+  const int tile = std::clamp(tile_heads / group, 1, shape.queries);
+  const int64_t stride = shape.rows;
+  std::vector<float> wide_keys, wide_values;
+  if (shape.queries > 2 * tile) {
+    keys = widened(keys, shape.rows, shape.key_dim, wide_keys);
+    values = widened(values, shape.rows, shape.value_dim, wide_values);
+  }
+  std::vector<float> query(size_t(tile) * group * shape.key_dim);
+  std::vector<float> logits(size_t(tile) * group * stride);
+  std::vector<float> weights(logits.size());
+  std::vector<float> mixed(size_t(tile) * group * shape.value_dim);
+  std::vector<float> normalisers(size_t(tile) * group);
+  const Element out_element = element_of(out.dtype());
+
+  for (int first = 0; first < shape.queries; first += tile) {
+    const int count = std::min(tile, shape.queries - first);
+    auto visible_rows = [&](int l) {
+      return shape.causal ? shape.rows - shape.queries + l + 1 : shape.rows;
+    };
+    const int tile_rows = visible_rows(first + count - 1);
+    for (int l = 0; l < count; ++l) {
+      for (int g = 0; g < group; ++g) {
+        load_query(
+            queries, batch, head * group + g, first + l, shape.scale,
+            &query[size_t(l * group + g) * shape.key_dim]);
+      }
+    }
+    dot_rows(
+        query.data(), count * group, keys, tile_rows, shape.key_dim, logits.data(), stride);
+    for (int l = 0; l < count; ++l) {
+      const int rows = visible_rows(first + l);
+      for (int g = 0; g < group; ++g) {
+        const int slot = l * group + g;
+        float* row_logits = &logits[slot * stride];
+        float* row_weights = &weights[slot * stride];
+        if (mask) {
+          mask.apply(
+              batch, head * group + g, first + l, rows, hide_faint, row_logits);
+        }
+        std::fill(row_logits + rows, row_logits + tile_rows, lowest);
+        float most = largest(row_logits, rows);
+        float sink = sinks ? load_sink(*sinks, head * group + g) : lowest;
+        most = std::max(most, sink);
+        float sum = 0.0f;
+        bool sees_nothing = most == lowest &&
+            std::all_of(row_logits, row_logits + rows, [](float x) { return x == lowest; });
+        if (sees_nothing) {
+          std::fill(row_weights, row_weights + tile_rows, 0.0f);
+        } else {
+          sum = exp_shifted(row_logits, most, rows, row_weights);
+          std::fill(row_weights + rows, row_weights + tile_rows, 0.0f);
+          sum += sinks ? std::exp(sink - most) : 0.0f;
+        }
+        normalisers[slot] = sum == 0.0f ? 0.0f : 1.0f / sum;
+      }
+    }
+    mix_rows(
+        weights.data(), count * group, stride, values, tile_rows, shape.value_dim,
+        mixed.data());
+    for (int l = 0; l < count; ++l) {
+      for (int g = 0; g < group; ++g) {
+        const int slot = l * group + g;
+        float* vector = &mixed[size_t(slot) * shape.value_dim];
+        for (int d = 0; d < shape.value_dim; ++d) {
+          vector[d] *= normalisers[slot];
+        }
+        int64_t start = ((int64_t(batch) * out.shape(1) + head * group + g) * shape.queries +
+                         first + l) * shape.value_dim;
+        from_float32(
+            vector, shape.value_dim, out_element,
+            const_cast<char*>(advance(out.data<char>(), out_element, start)));
+      }
+      observe(
+          {first + l, visible_rows(first + l), &logits[l * group * stride],
+           &weights[l * group * stride], &normalisers[l * group], stride});
+    }
+  }
+}
+
+} // namespace h2o::cpu

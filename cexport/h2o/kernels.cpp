@@ -1,0 +1,311 @@
+#include "kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+// Vectors wider than the baseline's registers are passed only between inlined
+// functions, so their calling convention does not matter.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
+
+namespace h2o::cpu {
+
+namespace {
+
+constexpr float lowest = std::numeric_limits<float>::lowest();
+
+struct Float16 {
+  uint16_t bits;
+};
+
+struct BFloat16 {
+  uint16_t bits;
+};
+
+float from_bits(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+uint32_t to_bits(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+float to_float(float value) {
+  return value;
+}
+
+float to_float(BFloat16 value) {
+  return from_bits(uint32_t(value.bits) << 16);
+}
+
+float to_float(Float16 value) {
+  uint32_t magnitude = uint32_t(value.bits & 0x7fff) << 13;
+  uint32_t special = magnitude >= (0x7c00u << 13) ? 0x7f800000u : 0u;
+  uint32_t sign = uint32_t(value.bits & 0x8000) << 16;
+  return from_bits(to_bits(from_bits(magnitude) * 0x1p112f) | special | sign);
+}
+
+/// Round to nearest, ties to even; NaN stays NaN.
+uint16_t to_bfloat16(float value) {
+  uint32_t bits = to_bits(value);
+  if (value != value) {
+    return uint16_t(bits >> 16) | 0x40;
+  }
+  return uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+uint16_t to_float16(float value) {
+  uint32_t bits = to_bits(value);
+  uint16_t sign = uint16_t((bits >> 16) & 0x8000);
+  uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) {
+    return sign | 0x7e00;
+  }
+  if (magnitude >= 0x47800000) { // 2^16 and up
+    return sign | 0x7c00;
+  }
+  if (magnitude < 0x38800000) { // below the smallest normal: let the adder round
+    return sign | uint16_t(to_bits(from_bits(magnitude) + 0.5f) - to_bits(0.5f));
+  }
+  uint32_t rebased = magnitude - (112u << 23);
+  return sign | uint16_t((rebased + 0xfff + ((rebased >> 13) & 1)) >> 13);
+}
+
+} // namespace
+} // namespace h2o::cpu
+
+#define H2O_NAMESPACE baseline
+#define H2O_TARGET
+#define H2O_LANES 4
+#if defined(__aarch64__)
+#define H2O_ROW_BLOCK 4
+#define H2O_DIM_BLOCK 4
+#define H2O_LOAD_HALF(p) \
+  vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const uint16_t*>(p))))
+#else
+#define H2O_ROW_BLOCK 2
+#define H2O_DIM_BLOCK 2
+#define H2O_LOAD_HALF(p) widen_half(p)
+#endif
+#include "kernels_impl.h"
+#undef H2O_NAMESPACE
+#undef H2O_TARGET
+#undef H2O_LANES
+#undef H2O_ROW_BLOCK
+#undef H2O_DIM_BLOCK
+#undef H2O_LOAD_HALF
+
+#if defined(__x86_64__)
+
+#define H2O_NAMESPACE avx2
+#define H2O_TARGET __attribute__((target("avx2,fma,f16c")))
+#define H2O_LANES 8
+#define H2O_ROW_BLOCK 2
+#define H2O_DIM_BLOCK 2
+#define H2O_LOAD_HALF(p) \
+  _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))
+#include "kernels_impl.h"
+#undef H2O_NAMESPACE
+#undef H2O_TARGET
+#undef H2O_LANES
+#undef H2O_ROW_BLOCK
+#undef H2O_DIM_BLOCK
+#undef H2O_LOAD_HALF
+
+#define H2O_NAMESPACE avx512
+#define H2O_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
+#define H2O_LANES 16
+#define H2O_ROW_BLOCK 4
+#define H2O_DIM_BLOCK 4
+#define H2O_LOAD_HALF(p) \
+  _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))
+#include "kernels_impl.h"
+#undef H2O_NAMESPACE
+#undef H2O_TARGET
+#undef H2O_LANES
+#undef H2O_ROW_BLOCK
+#undef H2O_DIM_BLOCK
+#undef H2O_LOAD_HALF
+
+#endif
+
+namespace h2o::cpu {
+
+namespace {
+
+struct Kernels {
+  const char* name;
+  decltype(&baseline::dot_rows) dot_rows;
+  decltype(&baseline::mix_rows) mix_rows;
+  decltype(&baseline::to_float32) to_float32;
+  decltype(&baseline::largest) largest;
+  decltype(&baseline::exp_shifted) exp_shifted;
+  decltype(&baseline::add_scaled) add_scaled;
+  decltype(&baseline::add_scaled_abs) add_scaled_abs;
+  decltype(&baseline::importance) importance;
+  bool (*available)();
+};
+
+#define H2O_KERNELS(set, available)                                              \
+  Kernels {                                                                      \
+    #set, set::dot_rows, set::mix_rows, set::to_float32, set::largest,           \
+        set::exp_shifted, set::add_scaled, set::add_scaled_abs, set::importance, \
+        available                                                                \
+  }
+
+// Widest first.
+const Kernels all_kernels[] = {
+#if defined(__x86_64__)
+    H2O_KERNELS(
+        avx512,
+        [] {
+          return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+              __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+        }),
+    H2O_KERNELS(
+        avx2,
+        [] {
+          return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+              __builtin_cpu_supports("f16c");
+        }),
+#endif
+    H2O_KERNELS(baseline, [] { return true; }),
+};
+
+const Kernels* widest_available() {
+  return std::find_if(std::begin(all_kernels), std::end(all_kernels), [](const auto& set) {
+    return set.available();
+  });
+}
+
+const Kernels*& selected() {
+  static const Kernels* kernels = widest_available();
+  return kernels;
+}
+
+} // namespace
+
+const char* instruction_set() {
+  return selected()->name;
+}
+
+void use_instruction_set(const char* name) {
+  for (const auto& set : all_kernels) {
+    if (std::string(name) == set.name && set.available()) {
+      selected() = &set;
+      return;
+    }
+  }
+  throw std::invalid_argument(
+      std::string("[use_instruction_set] this processor or build has no \"") + name + "\".");
+}
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> names;
+  for (const auto& set : all_kernels) {
+    if (set.available()) {
+      names.emplace_back(set.name);
+    }
+  }
+  return names;
+}
+
+void dot_rows(
+    const float* queries,
+    int heads,
+    RowsView rows,
+    int row_count,
+    int dim,
+    float* out,
+    int64_t out_stride) {
+  selected()->dot_rows(queries, heads, rows, row_count, dim, out, out_stride);
+}
+
+void mix_rows(
+    const float* weights,
+    int heads,
+    int64_t weight_stride,
+    RowsView rows,
+    int row_count,
+    int dim,
+    float* out) {
+  selected()->mix_rows(weights, heads, weight_stride, rows, row_count, dim, out);
+}
+
+void to_float32(RowsView rows, int row_count, int dim, float* out, int64_t out_stride) {
+  selected()->to_float32(rows, row_count, dim, out, out_stride);
+}
+
+float largest(const float* values, int count) {
+  return selected()->largest(values, count);
+}
+
+float exp_shifted(const float* values, float shift, int count, float* out) {
+  return selected()->exp_shifted(values, shift, count, out);
+}
+
+void add_scaled(const float* values, float factor, int count, float* sum) {
+  selected()->add_scaled(values, factor, count, sum);
+}
+
+void add_scaled_abs(const float* values, float factor, int count, float* sum) {
+  selected()->add_scaled_abs(values, factor, count, sum);
+}
+
+void importance(
+    const float* scores,
+    const float* novelty,
+    const int32_t* positions,
+    int count,
+    float novelty_weight,
+    const Protection& protection,
+    float* out) {
+  selected()->importance(
+      scores, novelty, positions, count, novelty_weight, protection, out);
+}
+
+int least_important(const float* importance, const int32_t* positions, int count) {
+  int best = -1;
+  float least = std::numeric_limits<float>::infinity();
+  for (int n = 0; n < count; ++n) {
+    if (importance[n] < least) {
+      least = importance[n];
+      best = n;
+    } else if (best >= 0 && importance[n] == least && positions[n] < positions[best]) {
+      best = n;
+    }
+  }
+  return best;
+}
+
+void from_float32(const float* values, int count, Element element, void* out) {
+  switch (element) {
+    case Element::float32:
+      std::copy(values, values + count, static_cast<float*>(out));
+      return;
+    case Element::float16:
+      std::transform(values, values + count, static_cast<uint16_t*>(out), to_float16);
+      return;
+    case Element::bfloat16:
+      std::transform(values, values + count, static_cast<uint16_t*>(out), to_bfloat16);
+      return;
+  }
+}
+
+} // namespace h2o::cpu

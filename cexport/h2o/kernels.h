@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+/// The inner loops of the CPU evaluation. Each is compiled for every instruction
+/// set that a portable build may meet; the best one is chosen when first used.
+namespace h2o::cpu {
+
+enum class Element { float32, float16, bfloat16 };
+
+/// `rows` vectors of one KV head, `stride` elements apart, each contiguous.
+struct RowsView {
+  const void* data;
+  Element element;
+  int64_t stride;
+};
+
+/// The unprotected rows are those whose position p has sink_size <= p < recent_from
+/// and lies in none of the `pinned` half-open ranges.
+struct Protection {
+  int sink_size;
+  int recent_from;
+  const int* pinned; // begin, end, begin, end, ...
+  int pinned_count;
+};
+
+/// out[h * out_stride + n] = sum over d of queries[h * dim + d] * rows[n][d].
+void dot_rows(
+    const float* queries,
+    int heads,
+    RowsView rows,
+    int row_count,
+    int dim,
+    float* out,
+    int64_t out_stride);
+
+/// out[h * dim + d] = sum over n of weights[h * weight_stride + n] * rows[n][d].
+void mix_rows(
+    const float* weights,
+    int heads,
+    int64_t weight_stride,
+    RowsView rows,
+    int row_count,
+    int dim,
+    float* out);
+
+float largest(const float* values, int count);
+
+/// out[i] = exp(values[i] - shift), 0 below the smallest normal; returns the sum.
+float exp_shifted(const float* values, float shift, int count, float* out);
+
+/// sum[i] += factor * values[i].
+void add_scaled(const float* values, float factor, int count, float* sum);
+
+/// sum[i] += factor * |values[i]|, leaving out hidden rows (lowest finite float).
+void add_scaled_abs(const float* values, float factor, int count, float* sum);
+
+/// out[i] = importance of row i (design: score / largest score + weight * novelty,
+/// or the score alone when weight is 0), +infinity where the row is protected.
+void importance(
+    const float* scores,
+    const float* novelty,
+    const int32_t* positions,
+    int count,
+    float novelty_weight,
+    const Protection& protection,
+    float* out);
+
+/// The index of the smallest value, of equal ones that of the lowest position;
+/// -1 if no value is below +infinity.
+int least_important(const float* importance, const int32_t* positions, int count);
+
+void to_float32(RowsView rows, int row_count, int dim, float* out, int64_t out_stride);
+
+void from_float32(const float* values, int count, Element element, void* out);
+
+/// The instruction set in use, and the ones that this processor has, widest first.
+const char* instruction_set();
+std::vector<std::string> instruction_sets();
+
+/// Uses `name` from now on, for tests and comparisons.
+void use_instruction_set(const char* name);
+
+} // namespace h2o::cpu

@@ -1,0 +1,469 @@
+// The kernels of kernels.h for one instruction set. kernels.cpp includes this
+// file once for each, with these macros set:
+//   H2O_NAMESPACE   where the functions go
+//   H2O_TARGET      function attribute that selects the instruction set
+//   H2O_LANES       floats in a vector register
+//   H2O_ROW_BLOCK   rows whose dot products are accumulated at once
+//   H2O_DIM_BLOCK   vectors of the output that are accumulated at once
+//   H2O_LOAD_HALF   what converts H2O_LANES float16 at a pointer to a Vector
+// Blocks are sized so that all accumulators stay in registers.
+
+namespace h2o::cpu::H2O_NAMESPACE {
+
+#define H2O_INLINE H2O_TARGET inline __attribute__((always_inline))
+
+constexpr int lanes = H2O_LANES;
+constexpr int head_block = 4;
+
+typedef float Vector __attribute__((vector_size(4 * H2O_LANES)));
+typedef int32_t IntVector __attribute__((vector_size(4 * H2O_LANES)));
+typedef uint32_t WordVector __attribute__((vector_size(4 * H2O_LANES)));
+typedef uint16_t HalfWords __attribute__((vector_size(2 * H2O_LANES)));
+
+H2O_INLINE Vector splat(float x) {
+  return x - Vector{};
+}
+
+H2O_INLINE Vector load(const float* p) {
+  Vector v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+
+H2O_INLINE void store(float* p, Vector v) {
+  std::memcpy(p, &v, sizeof(v));
+}
+
+H2O_INLINE IntVector load(const int32_t* p) {
+  IntVector v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+
+/// float16 to float32 by moving the exponent; infinities and NaN stay what they are.
+H2O_INLINE Vector widen_half(const Float16* p) {
+  HalfWords words;
+  std::memcpy(&words, p, sizeof(words));
+  WordVector wide = __builtin_convertvector(words, WordVector);
+  WordVector magnitude = (wide & 0x7fffu) << 13;
+  Vector scaled = __builtin_bit_cast(Vector, magnitude) * 0x1p112f;
+  WordVector special = (magnitude >= (0x7c00u << 13)) ? WordVector{} + 0x7f800000u : WordVector{};
+  WordVector bits =
+      __builtin_bit_cast(WordVector, scaled) | special | ((wide & 0x8000u) << 16);
+  return __builtin_bit_cast(Vector, bits);
+}
+
+H2O_INLINE Vector load(const Float16* p) {
+  return H2O_LOAD_HALF(p);
+}
+
+H2O_INLINE Vector load(const BFloat16* p) {
+  HalfWords words;
+  std::memcpy(&words, p, sizeof(words));
+  WordVector wide = __builtin_convertvector(words, WordVector) << 16;
+  return __builtin_bit_cast(Vector, wide);
+}
+
+H2O_INLINE float sum_lanes(Vector v) {
+  float lane[lanes];
+  store(lane, v);
+  for (int width = lanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) {
+      lane[i] += lane[i + width];
+    }
+  }
+  return lane[0];
+}
+
+template <class T, int Rows, int Heads>
+H2O_INLINE void dot_block(
+    const float* queries,
+    const T* rows,
+    int64_t stride,
+    int dim,
+    float* out,
+    int64_t out_stride) {
+  Vector sum[Rows][Heads] = {};
+  int d = 0;
+  for (; d + lanes <= dim; d += lanes) {
+    Vector query[Heads];
+    for (int h = 0; h < Heads; ++h) {
+      query[h] = load(queries + h * int64_t(dim) + d);
+    }
+    for (int r = 0; r < Rows; ++r) {
+      Vector key = load(rows + r * stride + d);
+      for (int h = 0; h < Heads; ++h) {
+        sum[r][h] += query[h] * key;
+      }
+    }
+  }
+  for (int r = 0; r < Rows; ++r) {
+    for (int h = 0; h < Heads; ++h) {
+      float total = sum_lanes(sum[r][h]);
+      for (int rest = d; rest < dim; ++rest) {
+        total += queries[h * int64_t(dim) + rest] * to_float(rows[r * stride + rest]);
+      }
+      out[h * out_stride + r] = total;
+    }
+  }
+}
+
+template <class T, int Heads>
+H2O_INLINE void dot_heads(
+    const float* queries,
+    const T* rows,
+    int64_t stride,
+    int row_count,
+    int dim,
+    float* out,
+    int64_t out_stride) {
+  int n = 0;
+  for (; n + H2O_ROW_BLOCK <= row_count; n += H2O_ROW_BLOCK) {
+    dot_block<T, H2O_ROW_BLOCK, Heads>(
+        queries, rows + n * stride, stride, dim, out + n, out_stride);
+  }
+  for (; n < row_count; ++n) {
+    dot_block<T, 1, Heads>(queries, rows + n * stride, stride, dim, out + n, out_stride);
+  }
+}
+
+template <class T>
+H2O_TARGET void dot_rows_of(
+    const float* queries,
+    int heads,
+    const T* rows,
+    int64_t stride,
+    int row_count,
+    int dim,
+    float* out,
+    int64_t out_stride) {
+  while (heads > 0) {
+    int block = std::min(heads, head_block);
+    switch (block) {
+      case 4:
+        dot_heads<T, 4>(queries, rows, stride, row_count, dim, out, out_stride);
+        break;
+      case 3:
+        dot_heads<T, 3>(queries, rows, stride, row_count, dim, out, out_stride);
+        break;
+      case 2:
+        dot_heads<T, 2>(queries, rows, stride, row_count, dim, out, out_stride);
+        break;
+      default:
+        dot_heads<T, 1>(queries, rows, stride, row_count, dim, out, out_stride);
+    }
+    queries += block * int64_t(dim);
+    out += block * out_stride;
+    heads -= block;
+  }
+}
+
+template <class T, int Heads, int Vectors>
+H2O_INLINE void mix_block(
+    const float* weights,
+    int64_t weight_stride,
+    const T* rows,
+    int64_t stride,
+    int row_count,
+    float* out,
+    int64_t out_stride) {
+  Vector sum[Heads][Vectors] = {};
+  for (int n = 0; n < row_count; ++n) {
+    Vector value[Vectors];
+    for (int i = 0; i < Vectors; ++i) {
+      value[i] = load(rows + n * stride + i * lanes);
+    }
+    for (int h = 0; h < Heads; ++h) {
+      Vector weight = splat(weights[h * weight_stride + n]);
+      for (int i = 0; i < Vectors; ++i) {
+        sum[h][i] += weight * value[i];
+      }
+    }
+  }
+  for (int h = 0; h < Heads; ++h) {
+    for (int i = 0; i < Vectors; ++i) {
+      store(out + h * out_stride + i * lanes, sum[h][i]);
+    }
+  }
+}
+
+template <class T, int Heads>
+H2O_INLINE void mix_heads(
+    const float* weights,
+    int64_t weight_stride,
+    const T* rows,
+    int64_t stride,
+    int row_count,
+    int dim,
+    float* out) {
+  constexpr int block = H2O_DIM_BLOCK * lanes;
+  int d = 0;
+  for (; d + block <= dim; d += block) {
+    mix_block<T, Heads, H2O_DIM_BLOCK>(
+        weights, weight_stride, rows + d, stride, row_count, out + d, dim);
+  }
+  for (; d + lanes <= dim; d += lanes) {
+    mix_block<T, Heads, 1>(
+        weights, weight_stride, rows + d, stride, row_count, out + d, dim);
+  }
+  for (; d < dim; ++d) {
+    for (int h = 0; h < Heads; ++h) {
+      float total = 0.0f;
+      for (int n = 0; n < row_count; ++n) {
+        total += weights[h * weight_stride + n] * to_float(rows[n * stride + d]);
+      }
+      out[h * int64_t(dim) + d] = total;
+    }
+  }
+}
+
+template <class T>
+H2O_TARGET void mix_rows_of(
+    const float* weights,
+    int heads,
+    int64_t weight_stride,
+    const T* rows,
+    int64_t stride,
+    int row_count,
+    int dim,
+    float* out) {
+  while (heads > 0) {
+    int block = std::min(heads, head_block);
+    switch (block) {
+      case 4:
+        mix_heads<T, 4>(weights, weight_stride, rows, stride, row_count, dim, out);
+        break;
+      case 3:
+        mix_heads<T, 3>(weights, weight_stride, rows, stride, row_count, dim, out);
+        break;
+      case 2:
+        mix_heads<T, 2>(weights, weight_stride, rows, stride, row_count, dim, out);
+        break;
+      default:
+        mix_heads<T, 1>(weights, weight_stride, rows, stride, row_count, dim, out);
+    }
+    weights += block * weight_stride;
+    out += block * int64_t(dim);
+    heads -= block;
+  }
+}
+
+template <class T>
+H2O_TARGET void to_float32_of(
+    const T* rows, int64_t stride, int row_count, int dim, float* out, int64_t out_stride) {
+  for (int n = 0; n < row_count; ++n) {
+    const T* row = rows + n * stride;
+    float* to = out + n * out_stride;
+    int d = 0;
+    for (; d + lanes <= dim; d += lanes) {
+      store(to + d, load(row + d));
+    }
+    for (; d < dim; ++d) {
+      to[d] = to_float(row[d]);
+    }
+  }
+}
+
+H2O_TARGET void dot_rows(
+    const float* queries,
+    int heads,
+    RowsView rows,
+    int row_count,
+    int dim,
+    float* out,
+    int64_t out_stride) {
+  switch (rows.element) {
+    case Element::float32:
+      return dot_rows_of(
+          queries, heads, static_cast<const float*>(rows.data), rows.stride,
+          row_count, dim, out, out_stride);
+    case Element::float16:
+      return dot_rows_of(
+          queries, heads, static_cast<const Float16*>(rows.data), rows.stride,
+          row_count, dim, out, out_stride);
+    case Element::bfloat16:
+      return dot_rows_of(
+          queries, heads, static_cast<const BFloat16*>(rows.data), rows.stride,
+          row_count, dim, out, out_stride);
+  }
+}
+
+H2O_TARGET void mix_rows(
+    const float* weights,
+    int heads,
+    int64_t weight_stride,
+    RowsView rows,
+    int row_count,
+    int dim,
+    float* out) {
+  switch (rows.element) {
+    case Element::float32:
+      return mix_rows_of(
+          weights, heads, weight_stride, static_cast<const float*>(rows.data),
+          rows.stride, row_count, dim, out);
+    case Element::float16:
+      return mix_rows_of(
+          weights, heads, weight_stride, static_cast<const Float16*>(rows.data),
+          rows.stride, row_count, dim, out);
+    case Element::bfloat16:
+      return mix_rows_of(
+          weights, heads, weight_stride, static_cast<const BFloat16*>(rows.data),
+          rows.stride, row_count, dim, out);
+  }
+}
+
+H2O_TARGET void to_float32(
+    RowsView rows, int row_count, int dim, float* out, int64_t out_stride) {
+  switch (rows.element) {
+    case Element::float32:
+      return to_float32_of(
+          static_cast<const float*>(rows.data), rows.stride, row_count, dim, out, out_stride);
+    case Element::float16:
+      return to_float32_of(
+          static_cast<const Float16*>(rows.data), rows.stride, row_count, dim, out, out_stride);
+    case Element::bfloat16:
+      return to_float32_of(
+          static_cast<const BFloat16*>(rows.data), rows.stride, row_count, dim, out, out_stride);
+  }
+}
+
+H2O_TARGET float largest(const float* values, int count) {
+  float result = lowest;
+  int i = 0;
+  if (count >= lanes) {
+    Vector most = load(values);
+    for (i = lanes; i + lanes <= count; i += lanes) {
+      Vector v = load(values + i);
+      most = v > most ? v : most;
+    }
+    for (int lane = 0; lane < lanes; ++lane) {
+      result = std::max(result, most[lane]);
+    }
+  }
+  for (; i < count; ++i) {
+    result = std::max(result, values[i]);
+  }
+  return result;
+}
+
+/// exp by range reduction to |r| <= ln(2)/2 and a polynomial of degree 6 (the
+/// coefficients are those of Cephes' expf); within 2 ulp. NaN stays NaN.
+H2O_INLINE Vector exponential(Vector x) {
+  const Vector rounder = splat(12582912.0f); // 1.5 * 2^23: adding it rounds to int
+  Vector shifted = x * 1.44269504088896341f + rounder;
+  Vector whole = shifted - rounder;
+  Vector r = x - whole * 0.693359375f;
+  r = r - whole * -2.12194440e-4f;
+  Vector y = splat(1.9875691500e-4f);
+  y = y * r + 1.3981999507e-3f;
+  y = y * r + 8.3334519073e-3f;
+  y = y * r + 4.1665795894e-2f;
+  y = y * r + 1.6666665459e-1f;
+  y = y * r + 5.0000001201e-1f;
+  y = y * r * r + r + 1.0f;
+  IntVector exponent = __builtin_bit_cast(IntVector, shifted) -
+      __builtin_bit_cast(IntVector, rounder);
+  IntVector bits = __builtin_bit_cast(IntVector, y) + (exponent << 23);
+  Vector result = __builtin_bit_cast(Vector, bits);
+  result = x < splat(-87.0f) ? Vector{} : result;
+  return x != x ? x : result;
+}
+
+H2O_TARGET float exp_shifted(const float* values, float shift, int count, float* out) {
+  Vector total = {};
+  int i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    Vector e = exponential(load(values + i) - shift);
+    store(out + i, e);
+    total += e;
+  }
+  float sum = sum_lanes(total);
+  if (i < count) {
+    float rest[lanes];
+    std::fill(rest, rest + lanes, lowest);
+    std::copy(values + i, values + count, rest);
+    store(rest, exponential(load(rest) - shift));
+    for (int lane = 0; i < count; ++i, ++lane) {
+      out[i] = rest[lane];
+      sum += rest[lane];
+    }
+  }
+  return sum;
+}
+
+H2O_TARGET void add_scaled(const float* values, float factor, int count, float* sum) {
+  int i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    store(sum + i, load(sum + i) + load(values + i) * factor);
+  }
+  for (; i < count; ++i) {
+    sum[i] += values[i] * factor;
+  }
+}
+
+H2O_TARGET void add_scaled_abs(const float* values, float factor, int count, float* sum) {
+  int i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    Vector v = load(values + i);
+    v = v < Vector{} ? -v : v;
+    v = v >= splat(-lowest) ? Vector{} : v;
+    store(sum + i, load(sum + i) + v * factor);
+  }
+  for (; i < count; ++i) {
+    float v = std::fabs(values[i]);
+    sum[i] += v >= -lowest ? 0.0f : v * factor;
+  }
+}
+
+H2O_TARGET void importance(
+    const float* scores,
+    const float* novelty,
+    const int32_t* positions,
+    int count,
+    float novelty_weight,
+    const Protection& protection,
+    float* out) {
+  float most = novelty_weight == 0.0f ? 0.0f : largest(scores, count);
+  const Vector divisor = splat(most > 0.0f ? most : 1.0f);
+  const Vector infinity = splat(std::numeric_limits<float>::infinity());
+  for (int i = 0; i < count; i += lanes) {
+    int here = std::min(lanes, count - i);
+    float score_tail[lanes] = {}, novelty_tail[lanes] = {};
+    int32_t position_tail[lanes] = {};
+    const float* score_at = scores + i;
+    const float* novelty_at = novelty + i;
+    const int32_t* position_at = positions + i;
+    if (here < lanes) {
+      std::copy(score_at, score_at + here, score_tail);
+      std::copy(novelty_at, novelty_at + here, novelty_tail);
+      std::copy(position_at, position_at + here, position_tail);
+      score_at = score_tail;
+      novelty_at = novelty_tail;
+      position_at = position_tail;
+    }
+    Vector value = load(score_at);
+    if (novelty_weight != 0.0f) {
+      value = value > Vector{} && most > 0.0f ? value / divisor : Vector{};
+      value += load(novelty_at) * novelty_weight;
+    }
+    IntVector position = load(position_at);
+    IntVector held =
+        (position < protection.sink_size) | (position >= protection.recent_from);
+    for (int p = 0; p < protection.pinned_count; ++p) {
+      held |= (position >= protection.pinned[2 * p]) &
+          (position < protection.pinned[2 * p + 1]);
+    }
+    value = held ? infinity : value;
+    if (here == lanes) {
+      store(out + i, value);
+    } else {
+      float tail[lanes];
+      store(tail, value);
+      std::copy(tail, tail + here, out + i);
+    }
+  }
+}
+
+#undef H2O_INLINE
+
+} // namespace h2o::cpu::H2O_NAMESPACE

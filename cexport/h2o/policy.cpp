@@ -1,0 +1,134 @@
+#include "policy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace h2o::cpu {
+
+namespace {
+
+constexpr float lowest = std::numeric_limits<float>::lowest();
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+float dot(const float* a, const float* b, int dim) {
+  float result;
+  dot_rows(a, 1, {b, Element::float32, dim}, 1, dim, &result, 1);
+  return result;
+}
+
+void score_importance(
+    const CacheConfig& config,
+    const HeadLedger& ledger,
+    int count,
+    int recent_from,
+    float* out) {
+  std::vector<int> pinned;
+  for (auto [begin, end] : config.pinned) {
+    pinned.push_back(begin);
+    pinned.push_back(end);
+  }
+  importance(
+      ledger.scores, ledger.novelty, ledger.positions, count, config.novelty,
+      {config.sink_size, recent_from, pinned.data(), int(config.pinned.size())}, out);
+}
+
+/// Whether any head of the group sees row n.
+bool is_seen(const QueryResult& query, int group, int n) {
+  for (int g = 0; g < group; ++g) {
+    if (query.logits[g * query.stride + n] != lowest) {
+      return true;
+    }
+  }
+  return false;
+}
+
+} // namespace
+
+void enter_token(
+    HeadLedger& ledger, int row, int position, RowsView key, int dim, float* scratch) {
+  ledger.scores[row] = -1.0f;
+  ledger.positions[row] = position;
+  float* unit = scratch;
+  to_float32(key, 1, dim, unit, dim);
+  float norm = std::sqrt(dot(unit, unit, dim));
+  if (!std::isfinite(norm)) {
+    ledger.novelty[row] = 0.0f;
+    return;
+  }
+  if (norm > 0.0f) {
+    for (int d = 0; d < dim; ++d) {
+      unit[d] /= norm;
+      ledger.key_sum[d] += unit[d];
+    }
+  }
+  float sum_norm = std::sqrt(dot(ledger.key_sum, ledger.key_sum, dim));
+  float along = sum_norm > 0.0f ? dot(unit, ledger.key_sum, dim) / sum_norm : 0.0f;
+  ledger.novelty[row] = 1.0f - along;
+}
+
+void observe(
+    const CacheConfig& config,
+    const QueryResult& query,
+    int group,
+    bool may_hide,
+    float* scores,
+    float* m) {
+  std::fill(m, m + query.rows, 0.0f);
+  for (int g = 0; g < group; ++g) {
+    if (config.score == Score::abs_logit) {
+      add_scaled_abs(query.logits + g * query.stride, 1.0f / group, query.rows, m);
+    } else {
+      add_scaled(
+          query.weights + g * query.stride, query.normalisers[g] / group, query.rows, m);
+    }
+  }
+  const float decay = config.decay;
+  const bool peak = config.score == Score::peak;
+  for (int n = 0; n < query.rows; ++n) {
+    if (!std::isfinite(m[n]) || (may_hide && !is_seen(query, group, n))) {
+      continue;
+    }
+    if (scores[n] < 0.0f) {
+      scores[n] = m[n];
+    } else if (peak) {
+      scores[n] = std::max(decay * scores[n], m[n]);
+    } else {
+      scores[n] = decay * scores[n] + (1.0f - decay) * m[n];
+    }
+  }
+}
+
+int choose_victim(
+    const CacheConfig& config,
+    const HeadLedger& ledger,
+    int count,
+    int recent_from,
+    float* scratch) {
+  score_importance(config, ledger, count, recent_from, scratch);
+  return least_important(scratch, ledger.positions, count);
+}
+
+std::vector<int> rows_to_keep(
+    const CacheConfig& config,
+    const HeadLedger& ledger,
+    int count,
+    int drop,
+    int recent_from,
+    float* scratch) {
+  score_importance(config, ledger, count, recent_from, scratch);
+  std::vector<int> rows(count);
+  std::iota(rows.begin(), rows.end(), 0);
+  std::nth_element(rows.begin(), rows.begin() + drop, rows.end(), [&](int a, int b) {
+    if (scratch[a] != scratch[b]) {
+      return scratch[a] < scratch[b];
+    }
+    return ledger.positions[a] < ledger.positions[b];
+  });
+  rows.erase(rows.begin(), rows.begin() + drop);
+  std::sort(rows.begin(), rows.end());
+  return rows;
+}
+
+} // namespace h2o::cpu

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cpu_attention.h"
+
+/// Which rows of one KV head stay: scores, novelty and the choice of rows to
+/// evict, as all implementations of the cache define them.
+namespace h2o::cpu {
+
+/// The ledger of one KV head; all rows from `count` on are empty.
+struct HeadLedger {
+  float* scores;
+  int32_t* positions;
+  float* novelty;
+  float* key_sum; // [Dk]
+};
+
+/// Enters a token written to `row`: unobserved, with its position, and its novelty
+/// 1 - u.S/|S| against S, the sum of all unit keys so far, u = `key`/|key| included.
+/// A key without a finite direction adds nothing to S; if it is not finite its
+/// novelty is 0.
+void enter_token(
+    HeadLedger& ledger, int row, int position, RowsView key, int dim, float* scratch);
+
+/// Updates the scores of all rows that one query sees with m, the mean over the
+/// group of what `config.score` looks at. A row's first m sets its score; m that
+/// is not finite counts as not seen. `m` is scratch of at least as many rows.
+void observe(
+    const CacheConfig& config,
+    const QueryResult& query,
+    int group,
+    bool may_hide,
+    float* scores,
+    float* m);
+
+/// The unprotected row of least importance among `count`, ties to the lowest
+/// position; `recent_from` is the oldest position of the recent window.
+/// `scratch` holds `count` floats.
+int choose_victim(
+    const CacheConfig& config,
+    const HeadLedger& ledger,
+    int count,
+    int recent_from,
+    float* scratch);
+
+/// The rows, ascending, that stay when the `drop` least important unprotected of
+/// `count` go.
+std::vector<int> rows_to_keep(
+    const CacheConfig& config,
+    const HeadLedger& ledger,
+    int count,
+    int drop,
+    int recent_from,
+    float* scratch);
+
+} // namespace h2o::cpu

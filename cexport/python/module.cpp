@@ -1,0 +1,129 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "fallback.h"
+#include "functions.h"
+#include "kernels.h"
+
+namespace nb = nanobind;
+namespace mx = mlx::core;
+using namespace nb::literals;
+
+namespace {
+
+/// None, "causal" or an array, as mlx_lm hands masks around.
+using MaskArgument = std::variant<std::monostate, std::string, mx::array>;
+
+h2o::Mask mask_of(const MaskArgument& mask) {
+  if (auto mode = std::get_if<std::string>(&mask)) {
+    return h2o::make_mask(*mode, std::nullopt);
+  }
+  if (auto values = std::get_if<mx::array>(&mask)) {
+    return h2o::make_mask("", *values);
+  }
+  return {};
+}
+
+using LedgerTuple = std::tuple<mx::array, mx::array, mx::array, mx::array, mx::array>;
+
+LedgerTuple to_tuple(const h2o::Ledger& ledger) {
+  return {ledger.scores, ledger.positions, ledger.novelty, ledger.key_sum, ledger.victim};
+}
+
+h2o::Ledger to_ledger(const LedgerTuple& t) {
+  return {std::get<0>(t), std::get<1>(t), std::get<2>(t), std::get<3>(t), std::get<4>(t)};
+}
+
+std::tuple<std::optional<mx::array>, mx::array, LedgerTuple> attended(
+    const h2o::Attended& result) {
+  return {result.out, result.rows, to_tuple(result.ledger)};
+}
+
+} // namespace
+
+// Signatures and docstrings for users are in h2o_py/fast.py.
+NB_MODULE(_ext, m) {
+  nb::module_::import_("mlx.core"); // brings mx.array and libmlx
+
+  nb::class_<h2o::CacheConfig>(m, "CacheConfig")
+      .def(
+          "__init__",
+          [](h2o::CacheConfig* self, int max_size, int sink_size, int heavy_budget,
+             int recent_budget, const std::string& score, float decay, float novelty,
+             int observation_window, const std::vector<std::pair<int, int>>& pinned) {
+            h2o::CacheConfig config{
+                max_size, sink_size, heavy_budget, recent_budget,
+                h2o::score_from_name(score), decay, novelty, observation_window, pinned};
+            h2o::validate(config);
+            new (self) h2o::CacheConfig(std::move(config));
+          },
+          nb::kw_only(), "max_size"_a, "sink_size"_a, "heavy_budget"_a, "recent_budget"_a,
+          "score"_a, "decay"_a, "novelty"_a, "observation_window"_a, "pinned"_a);
+
+  m.def(
+      "scaled_dot_product_attention_with_scores",
+      [](const mx::array& queries, const mx::array& keys, const mx::array& values, float scale,
+         const MaskArgument& mask, const std::optional<mx::array>& sinks, bool fallback) {
+        if (fallback) {
+          return h2o::fallback::scaled_dot_product_attention_with_scores(
+              queries, keys, values, scale, mask_of(mask), sinks, {});
+        }
+        return h2o::scaled_dot_product_attention_with_scores(
+            queries, keys, values, scale, mask_of(mask), sinks);
+      },
+      "queries"_a, "keys"_a, "values"_a, nb::kw_only(), "scale"_a, "mask"_a = nb::none(),
+      "sinks"_a = nb::none(), "fallback"_a = false);
+
+  m.def(
+      "make_ledger",
+      [](int batch, int kv_heads, int key_dim, const h2o::CacheConfig& config) {
+        return to_tuple(h2o::make_ledger(batch, kv_heads, key_dim, config));
+      },
+      "batch"_a, "kv_heads"_a, "key_dim"_a, "config"_a);
+
+  m.def(
+      "trim_ledger",
+      [](const mx::array& rows, const LedgerTuple& ledger, int length) {
+        return to_tuple(h2o::trim_ledger(rows, to_ledger(ledger), length));
+      },
+      "rows"_a, "ledger"_a, "length"_a);
+
+  m.def(
+      "cache_write",
+      [](const std::optional<mx::array>& rows, const mx::array& keys, const mx::array& values,
+         const mx::array& victim, int length, const h2o::CacheConfig& config, bool copy,
+         bool fallback) {
+        if (fallback) {
+          return h2o::fallback::cache_write(rows, keys, values, victim, length, config, {});
+        }
+        return h2o::cache_write(rows, keys, values, victim, length, config, copy);
+      },
+      "rows"_a.none(), "keys"_a, "values"_a, "victim"_a, "length"_a, "config"_a,
+      nb::kw_only(), "copy"_a = false, "fallback"_a = false);
+
+  m.def(
+      "cache_attend",
+      [](const std::optional<mx::array>& queries, const mx::array& rows,
+         const LedgerTuple& ledger, int tokens, int offset, int length,
+         const h2o::CacheConfig& config, float scale, const MaskArgument& mask,
+         const std::optional<mx::array>& sinks, bool fallback) {
+        auto attend = fallback ? h2o::fallback::cache_attend : h2o::cache_attend;
+        return attended(attend(
+            queries, rows, to_ledger(ledger), tokens, offset, length, scale, mask_of(mask),
+            sinks, config, {}));
+      },
+      "queries"_a.none(), "rows"_a, "ledger"_a, nb::kw_only(), "tokens"_a, "offset"_a,
+      "length"_a, "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(),
+      "sinks"_a = nb::none(), "fallback"_a = false);
+
+  m.def("instruction_set", [] { return std::string(h2o::cpu::instruction_set()); });
+  m.def("instruction_sets", &h2o::cpu::instruction_sets);
+  m.def("use_instruction_set", [](const std::string& name) {
+    h2o::cpu::use_instruction_set(name.c_str());
+  });
+}

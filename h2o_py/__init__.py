@@ -1,0 +1,61 @@
+"""A bounded KV cache for mlx_lm that keeps what attention looks at (H2O).
+
+    import h2o_py
+    h2o_py.install_routing()
+    caches = h2o_py.make_h2o_cache(model, h2o_py.H2OConfig(max_size=512))
+
+Importing this package imports neither mlx nor mlx_lm; using its parts does.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from h2o_py.cache import H2OKVCache, H2OScoresMissingWarning
+    from h2o_py.config import H2OConfig, H2OConfigWarning
+    from h2o_py.generation import generate, stream_generate
+    from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
+    from h2o_py.routing import install_routing, remove_routing, routing_installed
+    from h2o_py.store import load_cache, save_cache
+
+_HOMES = {
+    "H2OConfig": "config",
+    "H2OConfigWarning": "config",
+    "H2OKVCache": "cache",
+    "H2OScoresMissingWarning": "cache",
+    "attach_h2o_cache": "models",
+    "detach_h2o_cache": "models",
+    "generate": "generation",
+    "install_routing": "routing",
+    "load_cache": "store",
+    "make_h2o_cache": "models",
+    "remove_routing": "routing",
+    "routing_installed": "routing",
+    "save_cache": "store",
+    "stream_generate": "generation",
+}
+
+__all__ = [
+    "H2OConfig",
+    "H2OConfigWarning",
+    "H2OKVCache",
+    "H2OScoresMissingWarning",
+    "attach_h2o_cache",
+    "detach_h2o_cache",
+    "generate",
+    "install_routing",
+    "load_cache",
+    "make_h2o_cache",
+    "remove_routing",
+    "routing_installed",
+    "save_cache",
+    "stream_generate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'h2o_py' has no attribute {name!r}")
+    return getattr(import_module(f"h2o_py.{_HOMES[name]}"), name)

@@ -1,0 +1,59 @@
+import mlx.core as mx
+
+_Ledger = tuple[mx.array, ...]
+
+class CacheConfig:
+    def __init__(
+        self,
+        *,
+        max_size: int,
+        sink_size: int,
+        heavy_budget: int,
+        recent_budget: int,
+        score: str,
+        decay: float,
+        novelty: float,
+        observation_window: int,
+        pinned: list[tuple[int, int]],
+    ) -> None: ...
+
+def scaled_dot_product_attention_with_scores(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    *,
+    scale: float,
+    mask: mx.array | str | None = None,
+    sinks: mx.array | None = None,
+    fallback: bool = False,
+) -> tuple[mx.array, mx.array]: ...
+def make_ledger(batch: int, kv_heads: int, key_dim: int, config: CacheConfig) -> _Ledger: ...
+def trim_ledger(rows: mx.array, ledger: _Ledger, length: int) -> _Ledger: ...
+def cache_write(
+    rows: mx.array | None,
+    keys: mx.array,
+    values: mx.array,
+    victim: mx.array,
+    length: int,
+    config: CacheConfig,
+    *,
+    copy: bool = False,
+    fallback: bool = False,
+) -> mx.array: ...
+def cache_attend(
+    queries: mx.array | None,
+    rows: mx.array,
+    ledger: _Ledger,
+    *,
+    tokens: int,
+    offset: int,
+    length: int,
+    config: CacheConfig,
+    scale: float = 1.0,
+    mask: mx.array | str | None = None,
+    sinks: mx.array | None = None,
+    fallback: bool = False,
+) -> tuple[mx.array | None, mx.array, _Ledger]: ...
+def instruction_set() -> str: ...
+def instruction_sets() -> list[str]: ...
+def use_instruction_set(name: str) -> None: ...

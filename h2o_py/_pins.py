@@ -1,0 +1,3 @@
+"""Versions that the compiled module is built for."""
+
+MLX_VERSION = "0.31.1"

@@ -1,0 +1,353 @@
+"""The H2O cache of one layer, with the contract that mlx_lm expects of a KV cache."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+from mlx_lm.models import cache as mlx_lm_cache
+from mlx_lm.models.base import create_causal_mask
+
+from h2o_py.config import H2OConfig
+from h2o_py.ledger import Ledger
+
+FORMAT = "h2o.dense.1"
+
+
+class H2OScoresMissingWarning(UserWarning):
+    """Attention did not pass through the cache, so no scores arrive."""
+
+
+class _Before(NamedTuple):
+    """The cache just before the tokens that were written last."""
+
+    offset: int
+    length: int
+
+
+class H2OKVCache(mlx_lm_cache._BaseCache):  # type: ignore[misc]  # noqa: SLF001
+    """Keys and values of one layer: sinks, heavy hitters and recent tokens.
+
+    A step is two calls: `update_and_fetch` writes the new tokens and `attend` computes
+    their attention, which also decides what goes next. Where `attend` is not called the
+    rows that `update_and_fetch` returns give the same attention, but nothing is observed:
+    novelty and recency alone then decide what stays.
+
+    Args:
+        config: the policy, or just its `max_size`.
+        backend: what computes: `h2o_py.fast` (the default) or `h2o_py.reference`.
+    """
+
+    backend: ModuleType | None = None
+
+    def __init__(self, config: H2OConfig | int, backend: ModuleType | None = None) -> None:
+        self.config = H2OConfig(config) if isinstance(config, int) else config
+        if backend is not None:
+            self.backend = backend
+        self._reset()
+
+    def _reset(self) -> None:
+        self.offset = 0
+        """Tokens seen so far: the position of the next one, which only grows."""
+        self.length = 0
+        """Rows in use; above `max_size` only between a chunk's write and its attention."""
+        self._rows: mx.array | None = None
+        self._ledger: Ledger | None = None
+        self._pending: _Before | None = None
+        self._lent: tuple[mx.array, mx.array] | None = None
+        self._shared = False
+
+    @property
+    def max_size(self) -> int:
+        """C, the rows that a KV head may keep."""
+        return self.config.max_size
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Scores, positions, novelty, key sum and victim; None while empty."""
+        return self._ledger
+
+    @property
+    def scores(self) -> mx.array | None:
+        """float32 [B, Hkv, C], -1 where not yet observed; None while empty."""
+        return None if self._ledger is None else self._ledger.scores
+
+    @property
+    def positions(self) -> mx.array | None:
+        """int32 [B, Hkv, C], -1 where the row is empty; None while empty."""
+        return None if self._ledger is None else self._ledger.positions
+
+    @property
+    def keys(self) -> mx.array | None:
+        """The keys in use [B, Hkv, N, Dk]; None while empty."""
+        return None if self._rows is None else self._views()[0]
+
+    @property
+    def values(self) -> mx.array | None:
+        """The values in use [B, Hkv, N, Dv]; None while empty."""
+        return None if self._rows is None else self._views()[1]
+
+    def update_and_fetch(
+        self, keys: mx.array, values: mx.array
+    ) -> tuple[mx.array, mx.array]:
+        """Write new tokens and return all rows in use.
+
+        Args:
+            keys: [B, Hkv, L, Dk], after RoPE at positions `offset`, `offset + 1`, ...
+            values: [B, Hkv, L, Dv].
+
+        Returns:
+            Keys [B, Hkv, N, Dk] and values [B, Hkv, N, Dv], the new ones included. They
+            stay as they are: if they are still held at the next write, it copies.
+        """
+        if self._pending is not None:
+            _warn_once()
+            self._shared = True
+            self.settle()
+        backend = self._backend()
+        tokens = keys.shape[2]
+        if self._ledger is None:
+            batch, heads, _, key_dim = keys.shape
+            self._ledger = backend.make_ledger(batch, heads, key_dim, self.config)
+        copy = self._shared or self._lent_elsewhere()
+        self._lent = None
+        self._rows = backend.cache_write(
+            self._rows,
+            keys,
+            values,
+            self._ledger.victim,
+            self.length,
+            self.config,
+            copy=copy,
+        )
+        self._shared = False
+        self._pending = _Before(self.offset, self.length)
+        self.offset += tokens
+        if tokens > 1 or self.length < self.max_size:
+            self.length += tokens
+        self._lent = self._views(share=False)
+        return self._lent
+
+    def lends(self, keys: mx.array, values: mx.array) -> bool:
+        """Whether these are the rows of a write whose attention has not come yet."""
+        if self._pending is None or self._lent is None:
+            return False
+        return keys is self._lent[0] and values is self._lent[1]
+
+    def attend(
+        self,
+        queries: mx.array,
+        *,
+        scale: float,
+        mask: mx.array | str | None = None,
+        sinks: mx.array | None = None,
+    ) -> mx.array:
+        """Attention of the tokens just written over the rows in use.
+
+        Args:
+            queries: [B, Hq, L, Dk], the L tokens of the last `update_and_fetch`.
+            scale: factor of q.k.
+            mask: None, "causal" or an array that broadcasts to [B, Hq, L, N].
+            sinks: [Hq], attention sinks of the model.
+
+        Returns:
+            [B, Hq, L, Dv] in the dtype of `queries`.
+
+        Raises:
+            ValueError: no tokens were written since the last call.
+        """
+        out = self._attend(queries, scale=scale, mask=mask, sinks=sinks)
+        assert out is not None  # noqa: S101  there are queries
+        return out
+
+    def settle(self) -> None:
+        """Enter tokens whose attention was computed elsewhere, and evict what is too much."""
+        if self._pending is not None:
+            self._attend(None)
+
+    def _attend(self, queries: mx.array | None, **options: Any) -> mx.array | None:
+        if self._pending is None or self._rows is None or self._ledger is None:
+            raise ValueError("attend comes after update_and_fetch, once for each write.")
+        attended = self._backend().cache_attend(
+            queries,
+            self._rows,
+            self._ledger,
+            tokens=self.offset - self._pending.offset,
+            offset=self._pending.offset,
+            length=self._pending.length,
+            config=self.config,
+            **options,
+        )
+        if attended.rows is not self._rows and self.length > self.max_size:
+            self._shared = False  # a chunk was evicted from: these rows are new
+        self._rows, self._ledger = attended.rows, attended.ledger
+        self.length = min(self.length, self.max_size)
+        self._pending = None
+        out: mx.array | None = attended.out
+        return out
+
+    def make_mask(
+        self, N: int, return_array: bool = False, window_size: int | None = None  # noqa: N803, FBT001, FBT002
+    ) -> mx.array | str | None:
+        """The mask of the next N tokens over the rows in use.
+
+        Rows stand in the order of writing until the first eviction and after it each
+        head has its own, all older than the new tokens: causality over rows is right for
+        every layer and head.
+
+        Raises:
+            ValueError: a sliding window is wanted but rows were evicted already.
+        """
+        rows = min(self.length, self.max_size)
+        if window_size is not None and rows + N > window_size:
+            if self.offset > rows:
+                raise ValueError(
+                    f"window_size = {window_size}: an H2O cache cannot serve a layer with a "
+                    "sliding window. Leave that layer the model's own cache."
+                )
+            return create_causal_mask(N, rows, window_size=window_size)  # type: ignore[no-any-return]
+        if N == 1:
+            return None
+        if return_array:
+            return create_causal_mask(N, rows)  # type: ignore[no-any-return]
+        return "causal"
+
+    def is_trimmable(self) -> bool:
+        """Whether the newest tokens can be taken back: until the first eviction."""
+        return self.offset <= self.max_size
+
+    def trim(self, n: int) -> int:
+        """Take back the `n` newest tokens; returns how many were, 0 once rows were evicted.
+
+        What their queries added to the scores of other rows stays.
+        """
+        if not self.is_trimmable() or self._ledger is None or self._rows is None:
+            return 0
+        self.settle()
+        n = max(0, min(n, self.length))
+        self.offset -= n
+        self.length -= n
+        self._ledger = self._backend().trim_ledger(self._rows, self._ledger, self.length)
+        return n
+
+    def size(self) -> int:
+        """Tokens whose keys and values are kept."""
+        return min(self.length, self.max_size)
+
+    def empty(self) -> bool:
+        """Whether nothing was written yet."""
+        return self._rows is None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all state arrays."""
+        if self._rows is None or self._ledger is None:
+            return 0
+        return int(self._rows.nbytes) + sum(int(a.nbytes) for a in self._ledger)
+
+    @property
+    def state(self) -> list[mx.array]:
+        """Rows in use [B, Hkv, N, Dk + Dv], then the ledger; empty while the cache is."""
+        if self._rows is None or self._ledger is None:
+            return []
+        self._shared = True
+        rows = self._rows
+        return [rows if self.length == rows.shape[2] else rows[:, :, : self.length], *self._ledger]
+
+    @state.setter
+    def state(self, arrays: Sequence[mx.array]) -> None:
+        self._reset()
+        if not arrays:
+            return
+        if len(arrays) != 1 + len(Ledger._fields):
+            raise ValueError(
+                f"the state has {len(arrays)} arrays; an H2O cache has rows, "
+                f"{', '.join(Ledger._fields)}. Was it saved by another kind of cache?"
+            )
+        self._rows, self._ledger = arrays[0], Ledger(*arrays[1:])
+        self._shared = True
+
+    @property
+    def meta_state(self) -> tuple[str, ...]:
+        """Format, offset, length, tokens written but not attended, configuration as JSON."""
+        pending = 0 if self._pending is None else self.offset - self._pending.offset
+        config = json.dumps(self.config.to_dict(), sort_keys=True)
+        return (FORMAT, str(self.offset), str(self.length), str(pending), config)
+
+    @meta_state.setter
+    def meta_state(self, values: Sequence[str]) -> None:
+        if not values or values[0] != FORMAT:
+            found = values[0] if values else "nothing"
+            raise ValueError(
+                f"the cache's format is {found!r}; this version reads {FORMAT!r}. Make the "
+                "cache again from its prompt."
+            )
+        self.config = H2OConfig.from_dict(json.loads(values[4]))
+        self.offset, self.length, pending = (int(x) for x in values[1:4])
+        if pending:
+            before = self.offset - pending
+            self._pending = _Before(before, min(before, self.max_size))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> H2OKVCache:
+        return self.copy()
+
+    def __copy__(self) -> H2OKVCache:
+        return self.copy()
+
+    def copy(self) -> H2OKVCache:
+        """An independent cache in the same state; the buffer is copied at the next write."""
+        twin = type(self)(self.config, self.backend)
+        twin.offset, twin.length = self.offset, self.length
+        twin._rows, twin._ledger = self._rows, self._ledger  # noqa: SLF001
+        twin._pending = self._pending  # noqa: SLF001
+        self._shared = twin._shared = True  # noqa: SLF001
+        return twin
+
+    def _backend(self) -> ModuleType:
+        if self.backend is None:
+            from h2o_py import fast  # noqa: PLC0415  the compiled module, only where used
+
+            type(self).backend = fast
+            return fast
+        return self.backend
+
+    def _views(self, *, share: bool = True) -> tuple[mx.array, mx.array]:
+        assert self._rows is not None  # noqa: S101  asked of a cache that has rows
+        assert self._ledger is not None  # noqa: S101
+        self._shared = self._shared or share
+        key_dim = self._ledger.key_sum.shape[2]
+        used = self._rows[:, :, : self.length]
+        return used[..., :key_dim], used[..., key_dim:]
+
+    def _lent_elsewhere(self) -> bool:
+        """Whether someone still holds the arrays of the last `update_and_fetch`."""
+        if self._lent is None:
+            return False
+        keys, values = self._lent
+        held_here = 3  # the tuple, the local name, getrefcount's argument
+        return sys.getrefcount(keys) > held_here or sys.getrefcount(values) > held_here
+
+
+_warned = False
+
+
+def _warn_once() -> None:
+    global _warned  # noqa: PLW0603  once a process, whatever the cache
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            "This model's attention does not pass through the H2O cache, so no scores "
+            "arrive: novelty and recency alone decide what stays. Call "
+            "h2o_py.install_routing() before generating.",
+            H2OScoresMissingWarning,
+            stacklevel=4,
+        )
+
+
+# mlx_lm.models.cache.load_prompt_cache finds classes by name in its own module.
+mlx_lm_cache.H2OKVCache = H2OKVCache

@@ -1,0 +1,185 @@
+"""Which rows a cache keeps: budgets, score and protection, in every part of the project."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+Score = Literal["peak", "softmax", "abs_logit"]
+
+_LARGEST = 2**31 - 1
+_DEFAULT_DECAY = {"peak": 0.999, "softmax": 0.95, "abs_logit": 0.95}
+_SAFE_RECENT = 64
+
+
+class H2OConfigWarning(UserWarning):
+    """A setting that works but is known to serve text badly."""
+
+
+@dataclasses.dataclass(frozen=True)
+class H2OConfig:
+    """The eviction policy of one layer's cache.
+
+    A cache keeps `sink_size` first positions, the `recent_budget` newest ones and the
+    `pinned` ranges whatever happens; all other rows compete by importance. Rows that no
+    budget claims hold heavy hitters too.
+
+    Args:
+        max_size: rows that a KV head may keep (C).
+        sink_size: positions below this are never evicted.
+        heavy_budget: rows for heavy hitters; `None` is half of `max_size`.
+        recent_budget: newest positions, never evicted; `None` is what is left.
+        score: what a row's score follows: `peak`, the largest attention probability it
+            got, fading by `decay` a query; `softmax`, the moving average of that
+            probability; `abs_logit`, the moving average of |logit| (H2O on MLX, 3.2).
+            Each is a mean over the query heads that share the KV head.
+        decay: factor a query that sees the row applies to its score; `None` is 0.999 for
+            `peak` and 0.95 for the averages.
+        novelty: weight of how much a key differed from all keys before it; 0 for none.
+        pinned: half-open position ranges that are never evicted.
+        observation_window: queries at the end of a chunk that update scores.
+
+    Raises:
+        ValueError: a value is out of range or the budgets leave nothing to evict.
+    """
+
+    max_size: int
+    sink_size: int = 4
+    heavy_budget: int | None = None
+    recent_budget: int | None = None
+    score: Score = "peak"
+    decay: float | None = None
+    novelty: float = 2.0
+    pinned: tuple[tuple[int, int], ...] = ()
+    observation_window: int = 64
+
+    def __post_init__(self) -> None:
+        self._check_integer("max_size", self.max_size, 1)
+        self._check_integer("sink_size", self.sink_size, 0)
+        self._check_integer("observation_window", self.observation_window, 1)
+        if self.score not in get_args(Score):
+            near = difflib.get_close_matches(str(self.score), get_args(Score), 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            names = ", ".join(get_args(Score))
+            raise ValueError(f"score = {self.score!r} is not one of {names}.{hint}")
+        object.__setattr__(self, "pinned", _checked_ranges(self.pinned))
+        if self.heavy_budget is None:
+            object.__setattr__(self, "heavy_budget", self.max_size // 2)
+        self._check_integer("heavy_budget", self.heavy_budget, 0)
+        if self.recent_budget is None:
+            self._fill_recent_budget()
+        self._check_integer("recent_budget", self.recent_budget, 1)
+        if self.decay is None:
+            object.__setattr__(self, "decay", _DEFAULT_DECAY[self.score])
+        self._check_number("decay", self.decay, 1.0)
+        self._check_number("novelty", self.novelty, math.inf)
+        self._check_budgets()
+
+    @classmethod
+    def paper(cls, max_size: int, **changes: Any) -> H2OConfig:
+        """The published policy (H2O on MLX): moving average of |logit|, no novelty."""
+        settings: dict[str, Any] = {"score": "abs_logit", "decay": 0.95, "novelty": 0.0}
+        return cls(max_size, **{**settings, **changes})
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> H2OConfig:
+        """The configuration that `to_dict` gave, or one with defaults where keys lack.
+
+        Raises:
+            ValueError: a key is unknown, `max_size` is missing or a value is refused.
+        """
+        names = [field.name for field in dataclasses.fields(cls)]
+        for key in values:
+            if key not in names:
+                near = difflib.get_close_matches(str(key), names, 1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise ValueError(f"{key!r} is not a setting of the cache.{hint}")
+        if "max_size" not in values:
+            raise ValueError("max_size is missing: how many rows may a KV head keep?")
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, all defaults filled in."""
+        values = dataclasses.asdict(self)
+        values["pinned"] = [list(bounds) for bounds in self.pinned]
+        return values
+
+    def _fill_recent_budget(self) -> None:
+        heavy = self.heavy_budget or 0
+        left = self.max_size - self.sink_size - heavy
+        if left < 1:
+            needed = self.sink_size + heavy + 1
+            raise ValueError(
+                f"max_size = {self.max_size} leaves no room for recent tokens: "
+                f"{self.sink_size} sink tokens and heavy_budget = {heavy} take it all. "
+                f"Raise max_size to at least {needed + needed % 2}, or lower sink_size or "
+                "heavy_budget."
+            )
+        object.__setattr__(self, "recent_budget", left)
+
+    def _check_budgets(self) -> None:
+        heavy, recent = self.heavy_budget or 0, self.recent_budget or 0
+        total = self.sink_size + heavy + recent
+        if total > self.max_size:
+            raise ValueError(
+                f"sink_size + heavy_budget + recent_budget = {self.sink_size} + {heavy} + "
+                f"{recent} = {total} is more than max_size = {self.max_size}. Lower a "
+                "budget or raise max_size."
+            )
+        held = _covered((*self.pinned, (0, self.sink_size))) + recent
+        if held >= self.max_size:
+            raise ValueError(
+                f"max_size = {self.max_size} leaves no row to evict: sink, pinned and "
+                f"recent tokens hold {held}. Raise max_size to at least {held + 1}, lower "
+                "recent_budget or pin less."
+            )
+        if recent < _SAFE_RECENT:
+            warnings.warn(
+                f"recent_budget = {recent} is below {_SAFE_RECENT}: reproductions of H2O "
+                "lost coherence with so few recent tokens. Raise max_size or recent_budget.",
+                H2OConfigWarning,
+                stacklevel=4,
+            )
+
+    @staticmethod
+    def _check_integer(name: str, value: object, least: int) -> None:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"{name} = {value!r} must be an integer.")  # noqa: TRY004
+        if not least <= value <= _LARGEST:
+            raise ValueError(f"{name} = {value} must lie in {least}..{_LARGEST}.")
+
+    @staticmethod
+    def _check_number(name: str, value: object, most: float) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{name} = {value!r} must be a number.")  # noqa: TRY004
+        if not (math.isfinite(value) and 0 <= value <= most):
+            allowed = "0 or more" if most == math.inf else f"in 0..{most:g}"
+            raise ValueError(f"{name} = {value} must be finite and {allowed}.")
+
+
+def _checked_ranges(ranges: Any) -> tuple[tuple[int, int], ...]:
+    try:
+        pairs = [tuple(bounds) for bounds in ranges]
+    except TypeError:
+        pairs = [(ranges,)]
+    for pair in pairs:
+        whole = all(isinstance(x, int) and not isinstance(x, bool) for x in pair)
+        if len(pair) != 2 or not whole or not 0 <= pair[0] < pair[1] <= _LARGEST:  # noqa: PLR2004
+            raise ValueError(
+                f"pinned = {ranges!r} must be half-open position ranges (begin, end) with "
+                "0 <= begin < end."
+            )
+    return tuple(pairs)
+
+
+def _covered(ranges: tuple[tuple[int, int], ...]) -> int:
+    """Positions in any of the ranges, each counted once."""
+    count, reached = 0, 0
+    for begin, end in sorted(ranges):
+        count += max(0, end - max(begin, reached))
+        reached = max(reached, end)
+    return count

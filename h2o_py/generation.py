@@ -1,0 +1,79 @@
+"""Text generation through H2O caches: mlx_lm's functions with one more argument."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any
+
+import mlx_lm
+
+from h2o_py.config import H2OConfig
+from h2o_py.models import make_h2o_cache
+from h2o_py.routing import install_routing, remove_routing, routing_installed
+
+_INCOMPATIBLE = {
+    "draft_model": "speculative decoding takes tokens back, which an evicting cache cannot",
+    "kv_bits": "mlx_lm's own quantisation does not apply to an H2O cache",
+    "max_kv_size": "the H2O configuration's max_size already bounds the cache",
+    "prompt_cache": "give either a finished cache or the settings of a new one",
+}
+
+
+def stream_generate(
+    model: Any,
+    tokenizer: Any,
+    prompt: Any,
+    *,
+    h2o_config: H2OConfig | Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Generator[Any, None, None]:
+    """`mlx_lm.stream_generate` with H2O caches when `h2o_config` is given.
+
+    Args:
+        model: a model of mlx_lm.
+        tokenizer: its tokenizer.
+        prompt: text or token ids.
+        h2o_config: the policy, or its fields as a mapping (`{"max_size": 512}`).
+        options: whatever `mlx_lm.stream_generate` takes.
+
+    Raises:
+        ValueError: the configuration is refused, or an option contradicts it.
+    """
+    if h2o_config is None:
+        yield from mlx_lm.stream_generate(model, tokenizer, prompt, **options)
+        return
+    if not isinstance(h2o_config, H2OConfig):
+        h2o_config = H2OConfig.from_dict(h2o_config)
+    for name, reason in _INCOMPATIBLE.items():
+        if options.get(name) is not None:
+            raise ValueError(f"{name} and h2o_config exclude each other: {reason}.")
+    options["prompt_cache"] = make_h2o_cache(model, h2o_config)
+    was_installed = routing_installed()
+    install_routing()
+    try:
+        yield from mlx_lm.stream_generate(model, tokenizer, prompt, **options)
+    finally:
+        if not was_installed:
+            remove_routing()
+
+
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompt: Any,
+    *,
+    h2o_config: H2OConfig | Mapping[str, Any] | None = None,
+    verbose: bool = False,
+    **options: Any,
+) -> str:
+    """The text that `stream_generate` yields, printed as it comes if `verbose`."""
+    parts = []
+    for response in stream_generate(
+        model, tokenizer, prompt, h2o_config=h2o_config, **options
+    ):
+        parts.append(response.text)
+        if verbose:
+            print(response.text, end="", flush=True)  # noqa: T201  what verbose is for
+    if verbose:
+        print()  # noqa: T201
+    return "".join(parts)

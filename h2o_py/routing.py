@@ -1,0 +1,85 @@
+"""Sends the attention of mlx_lm's models through the cache.
+
+Every model module binds `scaled_dot_product_attention` by name when it is imported, so
+installing replaces that name wherever it already is, and in mlx_lm's base module for
+models imported later.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.models import base
+
+_NAME = "scaled_dot_product_attention"
+_upstream: Callable[..., mx.array] = getattr(base, _NAME)
+
+
+def routed_attention(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    cache: Any,
+    scale: float,
+    mask: mx.array | str | None = None,
+    sinks: mx.array | None = None,
+) -> mx.array:
+    """mlx_lm's `scaled_dot_product_attention`, with two kinds of caches served first.
+
+    A cache with `attend` that lent these very keys and values computes the attention
+    itself. A cache with `update_scores` gets the logits, float32 [B * Hq * L, N]. All
+    others go where they always went.
+
+    Args:
+        queries: [B, Hq, L, Dk].
+        keys: [B, Hkv, N, Dk], what the cache's `update_and_fetch` returned.
+        values: [B, Hkv, N, Dv].
+        cache: the layer's cache, or None.
+        scale: factor of q.k.
+        mask: None, "causal" or an array.
+        sinks: [Hq], attention sinks.
+
+    Returns:
+        [B, Hq, L, Dv].
+    """
+    lends = getattr(cache, "lends", None)
+    if lends is not None and lends(keys, values):
+        out: mx.array = cache.attend(queries, scale=scale, mask=mask, sinks=sinks)
+        return out
+    if hasattr(cache, "update_scores"):
+        from h2o_py import fast  # noqa: PLC0415  the compiled module, only where used
+
+        out, scores = fast.scaled_dot_product_attention_with_scores(
+            queries, keys, values, scale=scale, mask=mask, sinks=sinks
+        )
+        cache.update_scores(scores)
+        return out
+    return _upstream(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks)
+
+
+def install_routing() -> None:
+    """Route the attention of all mlx_lm models, imported already or later. Idempotent."""
+    _replace(_upstream, routed_attention)
+
+
+def remove_routing() -> None:
+    """Undo `install_routing`. Idempotent."""
+    _replace(routed_attention, _upstream)
+
+
+def routing_installed() -> bool:
+    """Whether `install_routing` is in effect."""
+    return getattr(base, _NAME) is routed_attention
+
+
+def _replace(old: Callable[..., mx.array], new: Callable[..., mx.array]) -> None:
+    setattr(base, _NAME, new)
+    for module in list(sys.modules.values()):
+        if isinstance(module, ModuleType) and module.__name__ != __name__:
+            bound = vars(module).get(_NAME)
+            if bound is old:
+                setattr(module, _NAME, new)

@@ -1,0 +1,65 @@
+"""Caches in a file: interrupted conversations go on in another process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import mlx.core as mx
+
+from h2o_py.cache import FORMAT, H2OKVCache
+
+_KIND = "h2o-pack cache"
+
+
+def save_cache(
+    path: str | Path, caches: Sequence[H2OKVCache], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write H2O caches to a safetensors file.
+
+    Array j of layer i is named "i.j", in the order of `H2OKVCache.state`.
+
+    Args:
+        path: file to write; its name ends in .safetensors.
+        caches: one a layer, none empty.
+        metadata: strings of your own, returned by `load_cache`.
+
+    Raises:
+        ValueError: a cache is empty or not an `H2OKVCache`.
+    """
+    arrays: dict[str, mx.array] = {}
+    for i, cache in enumerate(caches):
+        if not isinstance(cache, H2OKVCache) or cache.empty():
+            found = "empty" if isinstance(cache, H2OKVCache) else type(cache).__name__
+            raise ValueError(f"cache {i} is {found}; save_cache takes filled H2O caches.")
+        arrays.update({f"{i}.{j}": array for j, array in enumerate(cache.state)})
+    header = {
+        "kind": _KIND,
+        "format": FORMAT,
+        "layers": json.dumps([list(cache.meta_state) for cache in caches]),
+        "metadata": json.dumps(dict(metadata or {})),
+    }
+    mx.save_safetensors(str(path), arrays, header)
+
+
+def load_cache(path: str | Path) -> tuple[list[H2OKVCache], dict[str, str]]:
+    """The caches that `save_cache` wrote, and their metadata.
+
+    Raises:
+        ValueError: the file is of another kind or version.
+    """
+    loaded = mx.load(str(path), return_metadata=True)
+    arrays, header = loaded
+    if header.get("kind") != _KIND:
+        raise ValueError(f"{path} is not a cache of h2o-pack (its kind is {header.get('kind')!r}).")
+    if header.get("format") != FORMAT:
+        raise ValueError(
+            f"{path} has the format {header.get('format')!r}; this version reads {FORMAT!r}."
+        )
+    caches = []
+    for i, meta_state in enumerate(json.loads(header["layers"])):
+        count = sum(name.startswith(f"{i}.") for name in arrays)
+        state = [arrays[f"{i}.{j}"] for j in range(count)]
+        caches.append(H2OKVCache.from_state(state, meta_state))
+    return caches, json.loads(header["metadata"])
