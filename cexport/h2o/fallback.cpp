@@ -43,6 +43,12 @@ mx::array pick_rows(const mx::array& a, const mx::array& indices, mx::StreamOrDe
   return mx::take_along_axis(a, spread, 2, s);
 }
 
+/// Inclusive sums along axis 2, which MLX 0.31.1's CPU scan leaves unwritten for some
+/// arrays that have one element there.
+mx::array running_sum(const mx::array& a, bool reverse, mx::StreamOrDevice s) {
+  return a.shape(2) == 1 ? a : mx::cumsum(a, 2, reverse, true, s);
+}
+
 /// `a` [B, Hkv, *] cut or filled to `size` rows.
 mx::array resized(const mx::array& a, int size, const mx::array& empty, mx::StreamOrDevice s) {
   if (a.shape(2) >= size) {
@@ -162,8 +168,8 @@ mx::array observed_scores(
   m = mx::where(seen, m, mx::array(0.0f), s);
 
   auto counts = mx::astype(seen, mx::int32, s);
-  auto later = mx::subtract(mx::cumsum(counts, 2, true, true, s), counts, s);
-  auto earlier = mx::subtract(mx::cumsum(counts, 2, false, true, s), counts, s);
+  auto later = mx::subtract(running_sum(counts, true, s), counts, s);
+  auto earlier = mx::subtract(running_sum(counts, false, s), counts, s);
   auto total = mx::sum(counts, 2, false, s);
   auto decay = mx::array(config.decay);
   auto faded = mx::where(
@@ -296,7 +302,7 @@ Attended cache_attend(
                             : take_rows(keys, 2, length, count, s);
   auto unit = unit_keys(new_keys, s);
   auto sums = mx::add(
-      mx::expand_dims(ledger.key_sum, 2, s), mx::cumsum(unit, 2, false, true, s), s);
+      mx::expand_dims(ledger.key_sum, 2, s), running_sum(unit, false, s), s);
   auto sum_norm = mx::sqrt(mx::sum(mx::square(sums, s), -1, false, s), s);
   auto along = mx::divide(mx::sum(mx::multiply(unit, sums, s), -1, false, s), sum_norm, s);
   along = mx::where(mx::greater(sum_norm, mx::array(0.0f), s), along, mx::array(0.0f), s);

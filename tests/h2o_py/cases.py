@@ -1,0 +1,100 @@
+"""Small random attention problems and caches, shared by the tests of the core."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import mlx.core as mx
+from h2o_py import fast, reference
+from h2o_py._compiled import ext
+from h2o_py.cache import H2OKVCache
+from h2o_py.ledger import Attended, Ledger
+
+TOLERANCE = {mx.float32: 1e-5, mx.float16: 2e-3, mx.bfloat16: 1.6e-2}
+
+
+def _fallback_write(*arguments, copy=False, **options):  # noqa: ARG001
+    *rest, config = arguments
+    return ext.cache_write(*rest, fast._native(config), fallback=True, **options)
+
+
+def _fallback_attend(queries, rows, ledger, *, config, **options):
+    out, kept, state = ext.cache_attend(
+        queries, rows, tuple(ledger), config=fast._native(config), fallback=True, **options
+    )
+    return Attended(out, kept, Ledger(*state))
+
+
+def _fallback_attention(*arguments, **options):
+    return ext.scaled_dot_product_attention_with_scores(*arguments, fallback=True, **options)
+
+
+# What a GPU stream runs until it has kernels of its own: the core in MLX operations.
+fallback = SimpleNamespace(
+    scaled_dot_product_attention_with_scores=_fallback_attention,
+    make_ledger=fast.make_ledger,
+    trim_ledger=fast.trim_ledger,
+    cache_write=_fallback_write,
+    cache_attend=_fallback_attend,
+)
+BACKENDS = {"fast": fast, "fallback": fallback}
+
+
+def random_tokens(tokens, *, batch=1, heads=4, kv_heads=2, dim=64, dtype=mx.float32):
+    """Queries, keys and values of new tokens."""
+    make = lambda count: mx.random.normal((batch, count, tokens, dim)).astype(dtype)  # noqa: E731
+    return make(heads), make(kv_heads), make(kv_heads)
+
+
+def step(cache, queries, keys, values, mask="ask"):
+    """One call of the model: write, then attend with the mask the cache asks for."""
+    if isinstance(mask, str) and mask == "ask":
+        mask = cache.make_mask(keys.shape[2])
+    cache.update_and_fetch(keys, values)
+    return cache.attend(queries, scale=queries.shape[-1] ** -0.5, mask=mask)
+
+
+def kept(cache):
+    """Positions each head keeps, sorted, as nested lists [B][Hkv][...]."""
+    positions = mx.sort(cache.positions, axis=-1).tolist()
+    return [[[p for p in head if p >= 0] for head in sequence] for sequence in positions]
+
+
+def filled(config, tokens, *, seed=0, backend=None, chunk=16, **shape):
+    """A cache that has seen `tokens` random tokens in chunks."""
+    mx.random.seed(seed)
+    cache = H2OKVCache(config, backend)
+    while tokens > 0:
+        count = min(chunk, tokens)
+        mx.eval(step(cache, *random_tokens(count, **shape)))
+        tokens -= count
+    return cache
+
+
+def largest_difference(a, b):
+    return mx.abs(a.astype(mx.float32) - b.astype(mx.float32)).max().item()
+
+
+def assert_same_state(one, other, tolerance=1e-5, context=""):
+    """Positions equal row by row, scores and novelty close, same next victim."""
+    assert one.offset == other.offset, context
+    assert one.positions.tolist() == other.positions.tolist(), context
+    assert one.ledger.victim.tolist() == other.ledger.victim.tolist(), context
+    for name in ("scores", "novelty", "key_sum"):
+        a, b = getattr(one.ledger, name), getattr(other.ledger, name)
+        scale = max(1.0, mx.abs(b).max().item())
+        assert largest_difference(a, b) <= tolerance * scale, (context, name)
+
+
+__all__ = [
+    "BACKENDS",
+    "TOLERANCE",
+    "assert_same_state",
+    "fallback",
+    "filled",
+    "kept",
+    "largest_difference",
+    "random_tokens",
+    "reference",
+    "step",
+]

@@ -1,0 +1,107 @@
+"""H2OConfig: defaults, what it refuses and its JSON form."""
+
+import json
+
+import pytest
+from h2o_py.config import H2OConfig, H2OConfigWarning
+
+
+def test_defaults_split_the_rows_into_sinks_heavy_and_recent():
+    config = H2OConfig(512)
+    assert (config.sink_size, config.heavy_budget, config.recent_budget) == (4, 256, 252)
+    assert (config.score, config.decay, config.novelty) == ("peak", 0.999, 2.0)
+    assert (config.pinned, config.observation_window) == ((), 64)
+
+
+@pytest.mark.parametrize("score", ["softmax", "abs_logit"])
+def test_averages_decay_faster(score):
+    assert H2OConfig(512, score=score).decay == 0.95
+
+
+def test_the_published_policy_is_selectable():
+    config = H2OConfig.paper(256)
+    assert (config.score, config.decay, config.novelty) == ("abs_logit", 0.95, 0.0)
+
+
+def test_round_trips_through_json():
+    config = H2OConfig(300, score="softmax", pinned=((10, 20), (30, 31)), novelty=0.5)
+    assert H2OConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_few_recent_tokens_are_warned_about():
+    with pytest.warns(H2OConfigWarning, match="recent_budget = 28 is below 64"):
+        H2OConfig(64)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max_size": 0}, "max_size = 0 must lie in 1..2147483647."),
+        ({"max_size": 8.5}, "max_size = 8.5 must be an integer."),
+        ({"max_size": True}, "max_size = True must be an integer."),
+        ({"max_size": 64, "sink_size": -1}, "sink_size = -1 must lie in 0..2147483647."),
+        (
+            {"max_size": 5},
+            "max_size = 5 leaves no room for recent tokens: 4 sink tokens and "
+            "heavy_budget = 2 take it all. Raise max_size to at least 8, or lower sink_size "
+            "or heavy_budget.",
+        ),
+        (
+            {"max_size": 64, "heavy_budget": 40, "recent_budget": 40},
+            "sink_size + heavy_budget + recent_budget = 4 + 40 + 40 = 84 is more than "
+            "max_size = 64. Lower a budget or raise max_size.",
+        ),
+        ({"max_size": 64, "recent_budget": 0}, "recent_budget = 0 must lie in 1..2147483647."),
+        (
+            {"max_size": 64, "score": "peek"},
+            "score = 'peek' is not one of peak, softmax, abs_logit. Did you mean 'peak'?",
+        ),
+        ({"max_size": 64, "decay": 1.5}, "decay = 1.5 must be finite and in 0..1."),
+        ({"max_size": 64, "decay": float("nan")}, "decay = nan must be finite and in 0..1."),
+        ({"max_size": 64, "novelty": -1}, "novelty = -1 must be finite and 0 or more."),
+        ({"max_size": 64, "novelty": float("inf")}, "novelty = inf must be finite"),
+        ({"max_size": 64, "observation_window": 0}, "observation_window = 0 must lie in"),
+        ({"max_size": 64, "pinned": [(5, 5)]}, "pinned = [(5, 5)] must be half-open"),
+        ({"max_size": 64, "pinned": [(1, 2, 3)]}, "pinned = [(1, 2, 3)] must be half-open"),
+        ({"max_size": 64, "pinned": 7}, "pinned = 7 must be half-open position ranges"),
+        (
+            {"max_size": 64, "pinned": [(4, 40)]},
+            "max_size = 64 leaves no row to evict: sink, pinned and recent tokens hold 68. "
+            "Raise max_size to at least 69, lower recent_budget or pin less.",
+        ),
+        ({"max_sise": 64}, "'max_sise' is not a setting of the cache. Did you mean 'max_size'?"),
+        ({"sink_size": 4}, "max_size is missing"),
+    ],
+)
+def test_bad_values_are_refused_with_what_where_and_what_next(values, message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        H2OConfig.from_dict(values)
+    assert message in str(caught.value)
+
+
+def test_overlapping_pins_count_once():
+    H2OConfig(64, heavy_budget=10, recent_budget=20, pinned=((0, 30), (10, 40), (2, 3)))
+    with pytest.raises(ValueError, match="hold 64"):
+        H2OConfig(64, heavy_budget=10, recent_budget=20, pinned=((0, 44),))
+
+
+def test_the_core_refuses_what_python_refuses():
+    from h2o_py._compiled import ext
+
+    settings = {
+        "max_size": 64, "sink_size": 4, "heavy_budget": 32, "recent_budget": 28,
+        "score": "peak", "decay": 0.999, "novelty": 2.0, "observation_window": 64, "pinned": [],
+    }  # fmt: skip
+    ext.CacheConfig(**settings)
+    for change, message in [
+        ({"max_size": 10}, "sink_size + heavy_budget + recent_budget is 64 but max_size is 10"),
+        ({"recent_budget": 0}, "recent_budget is 0"),
+        ({"decay": 2.0}, "decay is 2"),
+        ({"novelty": float("nan")}, "novelty is nan"),
+        ({"pinned": [(3, 2)]}, "pinned has the range 3...2"),
+        ({"pinned": [(4, 60)]}, "leaves none to evict"),
+        ({"score": "mean"}, 'score is "mean"; it must be peak, softmax or abs_logit.'),
+    ]:
+        with pytest.raises(ValueError) as caught:  # noqa: PT011
+            ext.CacheConfig(**{**settings, **change})
+        assert message in str(caught.value)

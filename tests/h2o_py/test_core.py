@@ -1,0 +1,237 @@
+"""The cache's core against its reference: outputs, scores, kept positions, next victim."""
+
+import mlx.core as mx
+import pytest
+from h2o_py import reference
+from h2o_py._compiled import ext
+from h2o_py.cache import H2OKVCache
+from h2o_py.config import H2OConfig
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.h2o_py.cases import (
+    BACKENDS,
+    TOLERANCE,
+    assert_same_state,
+    kept,
+    largest_difference,
+    random_tokens,
+    step,
+)
+
+PROMPT_THEN_DECODE = [5, 40, 1, 1, 1, 7, 1, 33, *[1] * 40]
+
+
+def run_both(config, steps, backend, *, seed=0, **shape):
+    mx.random.seed(seed)
+    ours, oracle = H2OKVCache(config, backend), H2OKVCache(config, reference)
+    for i, tokens in enumerate(steps):
+        new = random_tokens(tokens, **shape)
+        out, wanted = step(ours, *new), step(oracle, *new)
+        tolerance = TOLERANCE[out.dtype] * (1 if backend is BACKENDS["fast"] else 2)
+        assert largest_difference(out, wanted) <= tolerance, i
+        assert_same_state(ours, oracle, 2e-5, context=(i, tokens))
+        assert ours.length <= config.max_size
+    return ours
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("score", ["peak", "softmax", "abs_logit"])
+@pytest.mark.parametrize("novelty", [0.0, 2.0])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
+def test_equals_the_reference_through_chunks_and_steps(name, score, novelty, dtype):
+    config = H2OConfig(
+        32, score=score, novelty=novelty, observation_window=8, pinned=((6, 8),)
+    )
+    run_both(config, PROMPT_THEN_DECODE, BACKENDS[name], dtype=dtype, batch=2)
+
+
+@pytest.mark.parametrize("instructions", ext.instruction_sets())
+def test_every_instruction_set_keeps_the_same_rows(instructions):
+    before = ext.instruction_set()
+    ext.use_instruction_set(instructions)
+    try:
+        config = H2OConfig(45, heavy_budget=20, recent_budget=17, pinned=((5, 6), (9, 11)))
+        run_both(config, [30, 30, *[1] * 30], BACKENDS["fast"], dim=80)
+    finally:
+        ext.use_instruction_set(before)
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_any_config_shape_and_chunking_equals_the_reference(data):
+    draw = data.draw
+    sink = draw(st.integers(0, 5), "sink")
+    recent = draw(st.integers(1, 12), "recent")
+    heavy = draw(st.integers(0, 12), "heavy")
+    spare = draw(st.integers(1, 6), "spare")
+    pin = draw(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 3)), max_size=2), "pins")
+    pinned = tuple((begin, begin + count) for begin, count in pin)
+    size = sink + recent + heavy + spare + sum(count for _, count in pin)
+    config = H2OConfig(
+        size,
+        sink_size=sink,
+        heavy_budget=heavy,
+        recent_budget=recent,
+        score=draw(st.sampled_from(["peak", "softmax", "abs_logit"]), "score"),
+        decay=draw(st.sampled_from([0.0, 0.5, 0.95, 1.0]), "decay"),
+        novelty=draw(st.sampled_from([0.0, 0.5, 2.0]), "novelty"),
+        pinned=pinned,
+        observation_window=draw(st.integers(1, 20), "window"),
+    )
+    kv_heads = draw(st.integers(1, 3), "kv_heads")
+    group = draw(st.integers(1, 5), "group")
+    cache = run_both(
+        config,
+        draw(st.lists(st.sampled_from([1, 1, 1, 2, 5, 17]), min_size=1, max_size=12), "steps"),
+        BACKENDS[draw(st.sampled_from(sorted(BACKENDS)), "backend")],
+        seed=draw(st.integers(0, 1000), "seed"),
+        heads=kv_heads * group,
+        kv_heads=kv_heads,
+        dim=draw(st.sampled_from([8, 24]), "dim"),
+    )
+    seen = cache.offset
+    for head in kept(cache)[0]:
+        assert len(set(head)) == len(head) == min(seen, size)
+        always = set(range(min(sink, seen))) | set(range(max(0, seen - recent), seen))
+        always |= {p for begin, end in pinned for p in range(begin, min(end, seen))}
+        assert always <= set(head)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_equal_importance_evicts_the_lowest_position(name):
+    config = H2OConfig(12, sink_size=2, heavy_budget=4, recent_budget=3, novelty=0.0)
+    cache = H2OKVCache(config, BACKENDS[name])
+    same = mx.ones((1, 2, 1, 8))
+    for _ in range(20):
+        step(cache, mx.zeros((1, 4, 1, 8)), same, same)
+    # All attention is uniform, so older rows peaked higher; among never-equal peaks the
+    # newest unprotected is lowest. Equal ones arise when queries see the same rows at once.
+    chunk = H2OKVCache(config, BACKENDS[name])
+    many = mx.ones((1, 2, 20, 8))
+    everything = mx.zeros((20, 20), mx.bool_) | True
+    step(chunk, mx.zeros((1, 4, 20, 8)), many, many, mask=everything)
+    assert kept(chunk)[0][0] == [0, 1, *range(10, 20)]
+    assert len(kept(cache)[0][0]) == 12
+
+
+def test_scores_follow_the_closed_form_of_the_average():
+    config = H2OConfig(40, score="abs_logit", decay=0.5, novelty=0.0, observation_window=3)
+    cache = H2OKVCache(config)
+    mx.random.seed(3)
+    q, k, v = random_tokens(5, dim=8)
+    step(cache, q, k, v)
+    logits = mx.abs(q.reshape(2, 2, 5, 8) @ k.reshape(2, 1, 5, 8).swapaxes(2, 3)) * 8**-0.5
+    m = logits.mean(axis=1)  # [Hkv, L, N]
+    wanted = 0.25 * m[:, 2, 0] + 0.25 * m[:, 3, 0] + 0.5 * m[:, 4, 0]
+    assert mx.allclose(cache.scores[0, :, 0], wanted, atol=1e-6).item()
+    assert mx.allclose(cache.scores[0, :, 4], m[:, 4, 4], atol=1e-6).item()
+
+
+def test_scores_of_peak_fade_and_rise():
+    config = H2OConfig(40, decay=0.5, novelty=0.0)
+    cache = H2OKVCache(config)
+    keys = mx.array([[[[4.0, 0.0]]]])
+    for query in ([0.0, 0.0], [0.0, 0.0], [8.0, 0.0]):
+        step(cache, mx.array(query).reshape(1, 1, 1, 2), keys, keys)
+        keys = mx.zeros((1, 1, 1, 2))
+    assert cache.scores[0, 0, 0].item() == pytest.approx(1.0, abs=1e-6)
+    step(cache, mx.zeros((1, 1, 1, 2)), keys, keys)
+    assert cache.scores[0, 0, 0].item() == pytest.approx(0.5, abs=1e-6)
+
+
+def test_novelty_is_the_distance_from_the_sum_of_all_keys_and_ignores_chunking():
+    config = H2OConfig(40)
+    mx.random.seed(5)
+    q, k, v = random_tokens(12, dim=16)
+    whole, parts = H2OKVCache(config), H2OKVCache(config)
+    step(whole, q, k, v)
+    for begin, end in ((0, 1), (1, 6), (6, 12)):
+        step(parts, *(a[:, :, begin:end] for a in (q, k, v)))
+    assert largest_difference(whole.ledger.novelty, parts.ledger.novelty) < 1e-6
+    unit = k[0] / mx.linalg.norm(k[0], axis=-1, keepdims=True)
+    total = mx.cumsum(unit, axis=1)
+    wanted = 1 - (unit * total).sum(-1) / mx.linalg.norm(total, axis=-1)
+    assert largest_difference(whole.ledger.novelty[0, :, :12], wanted) < 1e-6
+
+
+def test_a_chunk_attends_before_it_is_evicted_from():
+    config = H2OConfig(16)
+    mx.random.seed(6)
+    q, k, v = random_tokens(64)
+    cache = H2OKVCache(config)
+    out = step(cache, q, k, v)
+    full = mx.fast.scaled_dot_product_attention(q, k, v, scale=0.125, mask="causal")
+    assert largest_difference(out, full) < 1e-5
+    assert cache.length == 16
+
+
+def test_an_additive_mask_that_means_to_hide_leaves_scores_alone():
+    config = H2OConfig.paper(40, observation_window=1)
+    q, k, v = random_tokens(6)
+    hidden, plain = H2OKVCache(config), H2OKVCache(config)
+    bias = mx.where(mx.arange(6) == 2, -1e9, 0.0).reshape(1, 1, 1, 6)
+    step(hidden, q, k, v, mask=mx.broadcast_to(bias, (1, 1, 6, 6)))
+    step(plain, q, k, v, mask=mx.zeros((1, 1, 6, 6)))
+    assert (hidden.scores[..., 2] == -1).all().item()
+    assert largest_difference(hidden.scores[..., 3], plain.scores[..., 3]) < 1e-6
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_nan_and_infinity_neither_stop_eviction_nor_corrupt_positions(name, poison):
+    config = H2OConfig(16, sink_size=2, heavy_budget=4, recent_budget=8)
+    cache = H2OKVCache(config, BACKENDS[name])
+    mx.random.seed(7)
+    for t in range(60):
+        q, k, v = random_tokens(1)
+        if t == 20:
+            k = k * poison
+        if t == 40:
+            q = q * poison
+        step(cache, q, k, v)
+        mx.eval(cache.ledger)
+    for head in kept(cache)[0]:
+        assert len(set(head)) == 16
+        assert {0, 1, *range(52, 60)} <= set(head)
+        assert 20 not in head
+    assert mx.isfinite(cache.scores).all().item()
+    out = step(cache, *random_tokens(1))
+    assert mx.isfinite(out).all().item()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokens": 2}, "queries has 1 tokens; tokens is 2."),
+        ({"offset": 3, "length": 9}, "offset is 3 and length 9"),
+        ({"length": 40, "offset": 40}, "length 40 and 1 tokens need more rows than the 40"),
+        ({"mask": mx.zeros((1, 3))}, "mask has shape (1,3); expected one that broadcasts"),
+    ],
+)
+def test_wrong_arguments_of_attend_are_named(change, message):
+    from h2o_py import fast
+
+    config = H2OConfig(64)
+    ledger = fast.make_ledger(1, 2, 8, config)
+    rows = mx.zeros((1, 2, 40, 16))
+    arguments = {"tokens": 1, "offset": 0, "length": 0, **change}
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        fast.cache_attend(mx.zeros((1, 4, 1, 8)), rows, ledger, config=config, **arguments)
+    assert message in str(caught.value)
+
+
+def test_wrong_arguments_of_write_are_named():
+    from h2o_py import fast
+
+    config = H2OConfig(64)
+    k = mx.zeros((1, 2, 1, 8))
+    victim = mx.zeros((1, 2), mx.int32)
+    with pytest.raises(ValueError, match="all but the head dim must agree"):
+        fast.cache_write(None, k, mx.zeros((1, 2, 2, 8)), victim, 0, config)
+    with pytest.raises(ValueError, match="victim has shape"):
+        fast.cache_write(None, k, k, victim.astype(mx.float32), 0, config)
+    with pytest.raises(ValueError, match=r"rows has shape \(1,2,9,8\)"):
+        fast.cache_write(mx.zeros((1, 2, 9, 8)), k, k, victim, 0, config)
+    with pytest.raises(ValueError, match="length is 3 but there are no rows"):
+        fast.cache_write(None, k, k, victim, 3, config)
