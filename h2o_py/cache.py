@@ -30,7 +30,7 @@ class _Before(NamedTuple):
     length: int
 
 
-class H2OKVCache(mlx_lm_cache._BaseCache):  # type: ignore[misc]  # noqa: SLF001
+class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     """Keys and values of one layer: sinks, heavy hitters and recent tokens.
 
     A step is two calls: `update_and_fetch` writes the new tokens and `attend` computes
@@ -41,6 +41,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # type: ignore[misc]  # noqa: SLF001
     Args:
         config: the policy, or just its `max_size`.
         backend: what computes: `h2o_py.fast` (the default) or `h2o_py.reference`.
+
     """
 
     backend: ModuleType | None = None
@@ -92,9 +93,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # type: ignore[misc]  # noqa: SLF001
         """The values in use [B, Hkv, N, Dv]; None while empty."""
         return None if self._rows is None else self._views()[1]
 
-    def update_and_fetch(
-        self, keys: mx.array, values: mx.array
-    ) -> tuple[mx.array, mx.array]:
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Write new tokens and return all rows in use.
 
         Args:
@@ -104,6 +103,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # type: ignore[misc]  # noqa: SLF001
         Returns:
             Keys [B, Hkv, N, Dk] and values [B, Hkv, N, Dv], the new ones included. They
             stay as they are: if they are still held at the next write, it copies.
+
         """
         if self._pending is not None:
             _warn_once()
@@ -160,6 +160,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # type: ignore[misc]  # noqa: SLF001
 
         Raises:
             ValueError: no tokens were written since the last call.
+
         """
         out = self._attend(queries, scale=scale, mask=mask, sinks=sinks)
         assert out is not None  # noqa: S101  there are queries
@@ -192,7 +193,10 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # type: ignore[misc]  # noqa: SLF001
         return out
 
     def make_mask(
-        self, N: int, return_array: bool = False, window_size: int | None = None  # noqa: N803, FBT001, FBT002
+        self,
+        N: int,  # noqa: N803  mlx_lm's name
+        return_array: bool = False,  # noqa: FBT001, FBT002  mlx_lm's signature
+        window_size: int | None = None,
     ) -> mx.array | str | None:
         """The mask of the next N tokens over the rows in use.
 
@@ -202,6 +206,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # type: ignore[misc]  # noqa: SLF001
 
         Raises:
             ValueError: a sliding window is wanted but rows were evicted already.
+
         """
         rows = min(self.length, self.max_size)
         if window_size is not None and rows + N > window_size:
@@ -257,7 +262,10 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # type: ignore[misc]  # noqa: SLF001
             return []
         self._shared = True
         rows = self._rows
-        return [rows if self.length == rows.shape[2] else rows[:, :, : self.length], *self._ledger]
+        return [
+            rows if self.length == rows.shape[2] else rows[:, :, : self.length],
+            *self._ledger,
+        ]
 
     @state.setter
     def state(self, arrays: Sequence[mx.array]) -> None:
@@ -350,4 +358,4 @@ def _warn_once() -> None:
 
 
 # mlx_lm.models.cache.load_prompt_cache finds classes by name in its own module.
-mlx_lm_cache.H2OKVCache = H2OKVCache
+vars(mlx_lm_cache)[H2OKVCache.__name__] = H2OKVCache

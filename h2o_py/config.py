@@ -45,14 +45,15 @@ class H2OConfig:
 
     Raises:
         ValueError: a value is out of range or the budgets leave nothing to evict.
+
     """
 
     max_size: int
     sink_size: int = 4
-    heavy_budget: int | None = None
-    recent_budget: int | None = None
+    heavy_budget: int = None  # type: ignore[assignment]  # None only until __post_init__
+    recent_budget: int = None  # type: ignore[assignment]
     score: Score = "peak"
-    decay: float | None = None
+    decay: float = None  # type: ignore[assignment]
     novelty: float = 2.0
     pinned: tuple[tuple[int, int], ...] = ()
     observation_window: int = 64
@@ -91,6 +92,7 @@ class H2OConfig:
 
         Raises:
             ValueError: a key is unknown, `max_size` is missing or a value is refused.
+
         """
         names = [field.name for field in dataclasses.fields(cls)]
         for key in values:
@@ -109,7 +111,7 @@ class H2OConfig:
         return values
 
     def _fill_recent_budget(self) -> None:
-        heavy = self.heavy_budget or 0
+        heavy = self.heavy_budget
         left = self.max_size - self.sink_size - heavy
         if left < 1:
             needed = self.sink_size + heavy + 1
@@ -122,7 +124,7 @@ class H2OConfig:
         object.__setattr__(self, "recent_budget", left)
 
     def _check_budgets(self) -> None:
-        heavy, recent = self.heavy_budget or 0, self.recent_budget or 0
+        heavy, recent = self.heavy_budget, self.recent_budget
         total = self.sink_size + heavy + recent
         if total > self.max_size:
             raise ValueError(

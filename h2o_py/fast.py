@@ -40,6 +40,7 @@ def scaled_dot_product_attention_with_scores(
         The output [B, Hq, L, Dv] in the dtype of `queries`, and the logits
         scale * q.k (+ additive mask), float32 [B * Hq * L, N], the lowest finite float32
         where a row is hidden.
+
     """
     out, scores = ext.scaled_dot_product_attention_with_scores(
         queries, keys, values, scale=scale, mask=mask, sinks=sinks
@@ -85,6 +86,7 @@ def cache_write(
 
     Returns:
         The rows with the tokens in them.
+
     """
     native = _native(config)
     return ext.cache_write(rows, keys, values, victim, length, native, copy=copy)
@@ -122,6 +124,7 @@ def cache_attend(
         mask: as for `scaled_dot_product_attention_with_scores`, over the rows in use. An
             additive mask of -1e9 or less (float16: half its lowest) hides a row.
         sinks: [Hq], logits without a value.
+
     """
     out, kept, state = ext.cache_attend(
         queries,

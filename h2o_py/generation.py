@@ -38,6 +38,7 @@ def stream_generate(
 
     Raises:
         ValueError: the configuration is refused, or an option contradicts it.
+
     """
     if h2o_config is None:
         yield from mlx_lm.stream_generate(model, tokenizer, prompt, **options)
@@ -68,9 +69,7 @@ def generate(
 ) -> str:
     """The text that `stream_generate` yields, printed as it comes if `verbose`."""
     parts = []
-    for response in stream_generate(
-        model, tokenizer, prompt, h2o_config=h2o_config, **options
-    ):
+    for response in stream_generate(model, tokenizer, prompt, h2o_config=h2o_config, **options):
         parts.append(response.text)
         if verbose:
             print(response.text, end="", flush=True)  # noqa: T201  what verbose is for

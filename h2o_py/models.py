@@ -24,6 +24,7 @@ def make_h2o_cache(model: Any, config: H2OConfig) -> list[Any]:
 
     Raises:
         ValueError: no layer of the model uses a plain `KVCache`.
+
     """
     caches = _own_caches(model)
     replaced = [H2OKVCache(config) if type(own) is KVCache else own for own in caches]

@@ -71,7 +71,7 @@ def cache_write(
     tokens = mx.concatenate([keys, values], axis=3).astype(dtype)
     count = tokens.shape[2]
     if rows is not None and count == 1 and length == config.max_size:
-        taken = mx.arange(rows.shape[2]) == victim[:, :, None]
+        taken = mx.equal(mx.arange(rows.shape[2]), victim[:, :, None])
         return mx.where(taken[..., None], tokens, rows)
     needed = length + count
     capacity = 0 if rows is None else rows.shape[2]
@@ -227,7 +227,7 @@ def _observed(
     batch, heads, count, rows = logits.shape
     kv_heads = scores.shape[1]
     grouped = (batch, kv_heads, heads // kv_heads, count, rows)
-    seen_by_head = logits != LOWEST
+    seen_by_head = mx.not_equal(logits, LOWEST)
     if config.score == "abs_logit":
         looked_at = mx.where(seen_by_head, mx.abs(logits), 0.0)
     else:

@@ -45,6 +45,7 @@ def routed_attention(
 
     Returns:
         [B, Hq, L, Dv].
+
     """
     lends = getattr(cache, "lends", None)
     if lends is not None and lends(keys, values):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 
@@ -27,6 +28,7 @@ def save_cache(
 
     Raises:
         ValueError: a cache is empty or not an `H2OKVCache`.
+
     """
     arrays: dict[str, mx.array] = {}
     for i, cache in enumerate(caches):
@@ -48,11 +50,13 @@ def load_cache(path: str | Path) -> tuple[list[H2OKVCache], dict[str, str]]:
 
     Raises:
         ValueError: the file is of another kind or version.
+
     """
-    loaded = mx.load(str(path), return_metadata=True)
+    loaded: Any = mx.load(str(path), return_metadata=True)
     arrays, header = loaded
     if header.get("kind") != _KIND:
-        raise ValueError(f"{path} is not a cache of h2o-pack (its kind is {header.get('kind')!r}).")
+        found = header.get("kind")
+        raise ValueError(f"{path} is not a cache of h2o-pack (its kind is {found!r}).")
     if header.get("format") != FORMAT:
         raise ValueError(
             f"{path} has the format {header.get('format')!r}; this version reads {FORMAT!r}."
@@ -61,5 +65,6 @@ def load_cache(path: str | Path) -> tuple[list[H2OKVCache], dict[str, str]]:
     for i, meta_state in enumerate(json.loads(header["layers"])):
         count = sum(name.startswith(f"{i}.") for name in arrays)
         state = [arrays[f"{i}.{j}"] for j in range(count)]
-        caches.append(H2OKVCache.from_state(state, meta_state))
+        cache: H2OKVCache = H2OKVCache.from_state(state, meta_state)  # type: ignore[no-untyped-call]
+        caches.append(cache)
     return caches, json.loads(header["metadata"])

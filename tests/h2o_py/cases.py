@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import mlx.core as mx
+
 from h2o_py import fast, reference
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache
@@ -13,7 +14,7 @@ from h2o_py.ledger import Attended, Ledger
 TOLERANCE = {mx.float32: 1e-5, mx.float16: 2e-3, mx.bfloat16: 1.6e-2}
 
 
-def _fallback_write(*arguments, copy=False, **options):  # noqa: ARG001
+def _fallback_write(*arguments, copy=False, **options):
     *rest, config = arguments
     return ext.cache_write(*rest, fast._native(config), fallback=True, **options)
 
@@ -42,7 +43,7 @@ BACKENDS = {"fast": fast, "fallback": fallback}
 
 def random_tokens(tokens, *, batch=1, heads=4, kv_heads=2, dim=64, dtype=mx.float32):
     """Queries, keys and values of new tokens."""
-    make = lambda count: mx.random.normal((batch, count, tokens, dim)).astype(dtype)  # noqa: E731
+    make = lambda count: mx.random.normal((batch, count, tokens, dim)).astype(dtype)
     return make(heads), make(kv_heads), make(kv_heads)
 
 

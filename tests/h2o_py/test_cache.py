@@ -6,12 +6,12 @@ import json
 
 import mlx.core as mx
 import pytest
-from h2o_py import fast, reference
-from h2o_py import cache as cache_module
-from h2o_py.cache import H2OKVCache, H2OScoresMissingWarning
-from h2o_py.config import H2OConfig
 from mlx_lm.models import cache as mlx_lm_cache
 
+from h2o_py import cache as cache_module
+from h2o_py import fast, reference
+from h2o_py.cache import H2OKVCache, H2OScoresMissingWarning
+from h2o_py.config import H2OConfig
 from tests.h2o_py.cases import (
     assert_same_state,
     filled,
@@ -216,9 +216,11 @@ def test_the_state_holds_arrays_and_strings_only():
 
 def test_a_state_of_another_kind_is_refused_by_name():
     cache = filled(SMALL, 50)
-    with pytest.raises(ValueError, match="the state has 2 arrays; an H2O cache has rows, scores"):
+    with pytest.raises(
+        ValueError, match="the state has 2 arrays; an H2O cache has rows, scores"
+    ):
         H2OKVCache.from_state(cache.state[:2], cache.meta_state)
-    with pytest.raises(ValueError, match="format is 'h2o.dense.99'; this version reads"):
+    with pytest.raises(ValueError, match=r"format is 'h2o\.dense\.99'; this version reads"):
         H2OKVCache.from_state(cache.state, ("h2o.dense.99", *cache.meta_state[1:]))
 
 

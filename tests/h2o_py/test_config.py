@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from h2o_py.config import H2OConfig, H2OConfigWarning
 
 
@@ -69,12 +70,15 @@ def test_few_recent_tokens_are_warned_about():
             "max_size = 64 leaves no row to evict: sink, pinned and recent tokens hold 68. "
             "Raise max_size to at least 69, lower recent_budget or pin less.",
         ),
-        ({"max_sise": 64}, "'max_sise' is not a setting of the cache. Did you mean 'max_size'?"),
+        (
+            {"max_sise": 64},
+            "'max_sise' is not a setting of the cache. Did you mean 'max_size'?",
+        ),
         ({"sink_size": 4}, "max_size is missing"),
     ],
 )
 def test_bad_values_are_refused_with_what_where_and_what_next(values, message):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011
+    with pytest.raises(ValueError) as caught:
         H2OConfig.from_dict(values)
     assert message in str(caught.value)
 
@@ -102,6 +106,6 @@ def test_the_core_refuses_what_python_refuses():
         ({"pinned": [(4, 60)]}, "leaves none to evict"),
         ({"score": "mean"}, 'score is "mean"; it must be peak, softmax or abs_logit.'),
     ]:
-        with pytest.raises(ValueError) as caught:  # noqa: PT011
+        with pytest.raises(ValueError) as caught:
             ext.CacheConfig(**{**settings, **change})
         assert message in str(caught.value)

@@ -2,13 +2,13 @@
 
 import mlx.core as mx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from h2o_py import reference
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.h2o_py.cases import (
     BACKENDS,
     TOLERANCE,
@@ -40,9 +40,7 @@ def run_both(config, steps, backend, *, seed=0, **shape):
 @pytest.mark.parametrize("novelty", [0.0, 2.0])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
 def test_equals_the_reference_through_chunks_and_steps(name, score, novelty, dtype):
-    config = H2OConfig(
-        32, score=score, novelty=novelty, observation_window=8, pinned=((6, 8),)
-    )
+    config = H2OConfig(32, score=score, novelty=novelty, observation_window=8, pinned=((6, 8),))
     run_both(config, PROMPT_THEN_DECODE, BACKENDS[name], dtype=dtype, batch=2)
 
 
@@ -216,7 +214,7 @@ def test_wrong_arguments_of_attend_are_named(change, message):
     ledger = fast.make_ledger(1, 2, 8, config)
     rows = mx.zeros((1, 2, 40, 16))
     arguments = {"tokens": 1, "offset": 0, "length": 0, **change}
-    with pytest.raises(ValueError) as caught:  # noqa: PT011
+    with pytest.raises(ValueError) as caught:
         fast.cache_attend(mx.zeros((1, 4, 1, 8)), rows, ledger, config=config, **arguments)
     assert message in str(caught.value)
 

@@ -1,0 +1,186 @@
+"""Generation with mlx_lm on the embedded model through H2O caches."""
+
+import argparse
+import inspect
+import textwrap
+
+import mlx.core as mx
+import mlx_lm
+import pytest
+from mlx_lm.models.cache import KVCache, make_prompt_cache
+
+from h2o_py import commands, generation, routing
+from h2o_py.cache import H2OKVCache
+from h2o_py.config import H2OConfig
+from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
+from h2o_py.store import load_cache, save_cache
+from tests.h2o_py.cases import assert_same_state
+from tests.h2o_py.conftest import DEMO
+
+FACT = "\nthe code of bravo is 7291.\n"
+QUESTION = "\nthe code of bravo is"
+
+
+def long_prompt(tokenizer, tokens):
+    """Source text of about this many tokens, a fact near its start, asked at its end."""
+    text = tokenizer.encode(inspect.getsource(argparse)[4000:])
+    start = tokenizer.encode(inspect.getsource(textwrap))[100:150]
+    body = [*start, *tokenizer.encode(FACT), *text[: tokens - 80]]
+    return [*body, *tokenizer.encode(QUESTION)]
+
+
+def greedy(model, prompt, caches, count=5, chunk=64):
+    tokens = []
+    for token, _ in mlx_lm.generate.__globals__["generate_step"](
+        mx.array(prompt), model, max_tokens=count, prompt_cache=caches, prefill_step_size=chunk
+    ):
+        tokens.append(int(token))
+    return tokens
+
+
+def test_with_room_for_all_the_tokens_equal_those_of_the_full_cache(demo, routed):
+    model, tokenizer = demo
+    prompt = long_prompt(tokenizer, 300)
+    full = greedy(model, prompt, make_prompt_cache(model), 24)
+    assert greedy(model, prompt, make_h2o_cache(model, H2OConfig(1024)), 24) == full
+
+
+def test_a_fact_that_nobody_asked_about_survives_at_a_quarter_of_the_context(demo, routed):
+    model, tokenizer = demo
+    prompt = long_prompt(tokenizer, 800)
+    answer = tokenizer.encode(" 7291")
+    caches = make_h2o_cache(model, H2OConfig(200))
+    assert greedy(model, prompt, caches, 5)[: len(answer)] == answer
+    assert {(c.length, c.offset) for c in caches} == {(200, len(prompt) + 5)}
+    window = H2OConfig(200, heavy_budget=1, recent_budget=195, novelty=0.0)
+    forgetful = greedy(model, prompt, make_h2o_cache(model, window), 5)
+    assert forgetful[: len(answer)] != answer
+
+
+def test_h2o_config_of_the_python_call_bounds_the_cache(demo, monkeypatch):
+    model, tokenizer = demo
+    lengths = []
+    attend = H2OKVCache.attend
+
+    def watched(self, *arguments, **options):
+        out = attend(self, *arguments, **options)
+        lengths.append(self.length)
+        return out
+
+    monkeypatch.setattr(H2OKVCache, "attend", watched)
+    text = generation.generate(
+        model, tokenizer, long_prompt(tokenizer, 100), h2o_config={"max_size": 40}, max_tokens=4
+    )
+    assert isinstance(text, str)
+    assert len(lengths) >= 4 * 5
+    assert set(lengths) == {40}
+    assert not routing.routing_installed()
+    plain = generation.generate(model, tokenizer, "import os", max_tokens=4)
+    assert plain == mlx_lm.generate(model, tokenizer, "import os", max_tokens=4)
+
+
+@pytest.mark.parametrize("option", ["draft_model", "kv_bits", "max_kv_size", "prompt_cache"])
+def test_options_that_contradict_h2o_config_are_refused_by_name(demo, option):
+    with pytest.raises(ValueError, match=f"{option} and h2o_config exclude each other"):
+        generation.generate(*demo, "x", h2o_config={"max_size": 40}, **{option: 8})
+
+
+def test_attaching_makes_the_models_own_caches_h2o_and_detaching_undoes_it(demo):
+    model, _ = demo
+    attach_h2o_cache(model, H2OConfig(64))
+    attach_h2o_cache(model, H2OConfig(72))
+    assert [c.max_size for c in make_prompt_cache(model)] == [72] * 4
+    detach_h2o_cache(model)
+    detach_h2o_cache(model)
+    assert {type(c) for c in make_prompt_cache(model)} == {KVCache}
+
+
+def test_layers_with_other_caches_keep_them():
+    from mlx_lm.models import gemma3_text
+    from mlx_lm.models.cache import RotatingKVCache
+
+    model = gemma3_text.Model(
+        gemma3_text.ModelArgs(
+            model_type="gemma3_text", hidden_size=32, num_hidden_layers=4, intermediate_size=32,
+            num_attention_heads=2, num_key_value_heads=1, head_dim=16, vocab_size=64,
+            sliding_window=16, sliding_window_pattern=2,
+        )
+    )  # fmt: skip
+    kinds = [type(c) for c in make_h2o_cache(model, H2OConfig(32))]
+    assert kinds == [RotatingKVCache, H2OKVCache, RotatingKVCache, H2OKVCache]
+
+
+def test_a_model_without_a_full_attention_layer_is_refused(demo):
+    from mlx_lm.models.cache import ArraysCache
+
+    class Recurrent:
+        layers = ()
+
+        def make_cache(self):
+            return [ArraysCache(2)]
+
+    with pytest.raises(
+        ValueError, match=r"no layer with a plain KVCache \(it uses ArraysCache\)"
+    ):
+        make_h2o_cache(Recurrent(), H2OConfig(32))
+
+
+def test_a_saved_cache_goes_on_where_it_stopped(demo, routed, tmp_path):
+    model, tokenizer = demo
+    prompt = long_prompt(tokenizer, 200)
+    caches = make_h2o_cache(model, H2OConfig(64))
+    greedy(model, prompt, caches, 8)
+    path = tmp_path / "chat.safetensors"
+    save_cache(path, caches, {"turn": "1"})
+    loaded, metadata = load_cache(path)
+    assert metadata == {"turn": "1"}
+    again = tokenizer.encode(QUESTION)
+    assert greedy(model, again, loaded, 12) == greedy(model, again, caches, 12)
+    for ours, theirs in zip(caches, loaded, strict=True):
+        assert_same_state(ours, theirs, 0)
+
+
+def test_files_of_another_kind_are_refused_by_name(demo, tmp_path):
+    model, _ = demo
+    other = tmp_path / "weights.safetensors"
+    mx.save_safetensors(str(other), {"x": mx.zeros(3)}, {"format": "mlx"})
+    with pytest.raises(ValueError, match="is not a cache of h2o-pack"):
+        load_cache(other)
+    with pytest.raises(ValueError, match="cache 0 is empty"):
+        save_cache(tmp_path / "x.safetensors", make_h2o_cache(model, H2OConfig(64)))
+    with pytest.raises(ValueError, match="cache 0 is KVCache"):
+        save_cache(tmp_path / "x.safetensors", [KVCache()])
+    newer = tmp_path / "newer.safetensors"
+    header = {"kind": "h2o-pack cache", "format": "h2o.dense.9"}
+    mx.save_safetensors(str(newer), {"x": mx.zeros(3)}, header)
+    with pytest.raises(ValueError, match=r"has the format 'h2o\.dense\.9'"):
+        load_cache(newer)
+
+
+def test_the_command_generates_with_a_bounded_cache(capsys):
+    arguments = ["generate", "--model", str(DEMO), "--prompt", "import", "--max-tokens", "5",
+                 "--h2o-max-size", "40", "--verbose", "False"]  # fmt: skip
+    assert commands.main(arguments) == 0
+    assert not routing.routing_installed()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--h2o-heavy-budget", "3"], "--h2o-max-size is missing"),
+        (["--h2o-max-size", "4"], "max_size = 4 leaves no room for recent tokens"),
+        (["--h2o-max-size", "64", "--kv-bits", "8"], "--kv-bits and --h2o-max-size exclude"),
+        (["--h2o-max-size", "64", "--max-kv-size", "8"], "--max-kv-size and --h2o-max-size"),
+    ],
+)
+def test_the_command_refuses_contradictions(flags, message, capsys):
+    with pytest.raises(SystemExit) as caught:
+        commands.main(["generate", *flags])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_command_alone_tells_how_to_use_it(capsys):
+    assert commands.main([]) == 2
+    assert "usage: python -m h2o_py generate" in capsys.readouterr().err
+    assert commands.main(["--help"]) == 0
