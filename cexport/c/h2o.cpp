@@ -175,8 +175,7 @@ extern "C" int mlx_h2o_ledger_trim(
     const mlx_stream s) {
   return guarded([&] {
     set_ledger(
-        res,
-        h2o::trim_ledger(
-            mlx_array_get_(rows), ledger_of(ledger), length, mlx_stream_get_(s)));
+        res, h2o::trim_ledger(
+                 mlx_array_get_(rows), ledger_of(ledger), length, mlx_stream_get_(s)));
   });
 }

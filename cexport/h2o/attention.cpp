@@ -26,7 +26,9 @@ struct Settings {
 /// inputs: queries, keys, values, then mask and sinks where there are any;
 /// outputs: out, scores.
 void evaluate(
-    const Settings& settings, std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+    const Settings& settings,
+    std::vector<mx::array>& inputs,
+    std::vector<mx::array>& outputs) {
   const auto& queries = inputs[0];
   const auto& keys = inputs[1];
   const auto& values = inputs[2];
@@ -34,8 +36,8 @@ void evaluate(
   const int tokens = queries.shape(2);
   const int rows = keys.shape(2);
   const int group = queries.shape(1) / keys.shape(1);
-  cpu::AttentionShape shape{
-      group, tokens, rows, keys.shape(3), values.shape(3), settings.scale, settings.causal};
+  cpu::AttentionShape shape{group,           tokens,         rows,           keys.shape(3),
+                            values.shape(3), settings.scale, settings.causal};
   cpu::MaskView mask;
   if (settings.masked) {
     mask = {inputs[3], {queries.shape(0), queries.shape(1), tokens, rows}};
@@ -47,16 +49,15 @@ void evaluate(
       std::vector<float> key_storage, value_storage;
       cpu::attend_head(
           shape, queries, cpu::rows_of(keys, b, h, key_storage),
-          cpu::rows_of(values, b, h, value_storage), mask, /* hide_faint */ false, sinks, b, h,
-          out, [&](const cpu::QueryResult& result) {
+          cpu::rows_of(values, b, h, value_storage), mask, /* hide_faint */ false, sinks, b,
+          h, out, [&](const cpu::QueryResult& result) {
             for (int g = 0; g < group; ++g) {
               int64_t line =
                   (int64_t(b) * queries.shape(1) + h * group + g) * tokens + result.query;
               const float* from = result.logits + g * result.stride;
               float* to = scores + line * rows;
               std::copy(from, from + result.rows, to);
-              std::fill(
-                  to + result.rows, to + rows, std::numeric_limits<float>::lowest());
+              std::fill(to + result.rows, to + rows, std::numeric_limits<float>::lowest());
             }
           });
     }
@@ -66,7 +67,8 @@ void evaluate(
 class AttentionWithScores : public mx::Primitive {
  public:
   AttentionWithScores(mx::Stream stream, Settings settings)
-      : Primitive(stream), settings_(settings) {}
+      : Primitive(stream), settings_(settings) {
+  }
 
   void eval_cpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
@@ -115,7 +117,8 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
     }
   }
   check_attention(
-      function, queries, keys.shape(0), keys.shape(1), keys.shape(2), keys.shape(3), mask, sinks);
+      function, queries, keys.shape(0), keys.shape(1), keys.shape(2), keys.shape(3), mask,
+      sinks);
 
   auto stream = mx::to_stream(s);
   if (stream.device == mx::Device::gpu) {

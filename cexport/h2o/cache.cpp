@@ -15,8 +15,7 @@ Ledger make_ledger(
   }
   mx::Shape rows{batch, kv_heads, config.max_size};
   return {
-      mx::full(rows, -1.0f, mx::float32, s),
-      mx::full(rows, -1, mx::int32, s),
+      mx::full(rows, -1.0f, mx::float32, s), mx::full(rows, -1, mx::int32, s),
       mx::zeros(rows, mx::float32, s),
       mx::zeros({batch, kv_heads, key_dim}, mx::float32, s),
       mx::full({batch, kv_heads}, -1, mx::int32, s)};
@@ -29,8 +28,8 @@ Ledger trim_ledger(
     refuse("trim_ledger", "length is ", length, "; expected 0...", size, ".");
   }
   auto stays = mx::less(mx::arange(size, s), mx::array(length), s);
-  auto keys = mx::slice(
-      rows, {0, 0, 0, 0}, {rows.shape(0), rows.shape(1), length, key_dim}, s);
+  auto keys =
+      mx::slice(rows, {0, 0, 0, 0}, {rows.shape(0), rows.shape(1), length, key_dim}, s);
   return {
       mx::where(stays, ledger.scores, mx::array(-1.0f), s),
       mx::where(stays, ledger.positions, mx::array(-1), s),

@@ -58,7 +58,8 @@ class Attend {
       const Settings& settings,
       std::vector<mx::array>& inputs,
       std::vector<mx::array>& outputs)
-      : settings_(settings), in_(inputs), out_(outputs) {}
+      : settings_(settings), in_(inputs), out_(outputs) {
+  }
 
   void run() {
     const int batch = rows().shape(0), heads = rows().shape(1);
@@ -133,8 +134,7 @@ class Attend {
         row = std::clamp(*head_of<int32_t>(in_[input::victim], b, h), 0, max_size - 1);
       }
       cpu::RowsView key = cpu::columns(all, row * all.stride);
-      cpu::enter_token(
-          ledger, row, settings_.offset + t, key, key_dim(), scratch_.data());
+      cpu::enter_token(ledger, row, settings_.offset + t, key, key_dim(), scratch_.data());
     }
     return ledger;
   }
@@ -142,9 +142,9 @@ class Attend {
   void attend(int b, int h, cpu::HeadLedger& ledger) {
     const auto& queries = in_[input::fixed];
     const int group = queries.shape(1) / rows().shape(1);
-    cpu::AttentionShape shape{
-        group, settings_.tokens, settings_.rows_written(), key_dim(), value_dim(),
-        settings_.scale, settings_.causal};
+    cpu::AttentionShape shape{group,           settings_.tokens, settings_.rows_written(),
+                              key_dim(),       value_dim(),      settings_.scale,
+                              settings_.causal};
     cpu::MaskView mask;
     if (settings_.masked) {
       mask = {
@@ -156,8 +156,8 @@ class Attend {
     cpu::RowsView all = cpu::rows_of(rows(), b, h, storage);
     const int first_observed = settings_.tokens - settings_.config.observation_window;
     cpu::attend_head(
-        shape, queries, all, cpu::columns(all, key_dim()), mask, /* hide_faint */ true, sinks,
-        b, h, attention_out(), [&](const cpu::QueryResult& query) {
+        shape, queries, all, cpu::columns(all, key_dim()), mask, /* hide_faint */ true,
+        sinks, b, h, attention_out(), [&](const cpu::QueryResult& query) {
           if (query.query >= first_observed) {
             cpu::observe(
                 settings_.config, query, group, settings_.masked, ledger.scores,
@@ -176,7 +176,7 @@ class Attend {
     const size_t row_bytes = size_t(rows().shape(3)) * rows().itemsize();
     auto& target = kept_rows();
     char* to = target.data<char>() +
-        (b * target.strides(0) + h * target.strides(1)) * int64_t(target.itemsize());
+               (b * target.strides(0) + h * target.strides(1)) * int64_t(target.itemsize());
     for (size_t n = 0; n < kept.size(); ++n) {
       cpu::copy_vector(rows(), b, h, kept[n], to + n * row_bytes);
       ledger.scores[n] = ledger.scores[kept[n]];
@@ -197,18 +197,19 @@ class Attend {
     save(output::positions, ledger.positions, int32_t(-1));
     save(output::novelty, ledger.novelty, 0.0f);
     const int seen = settings_.offset + settings_.tokens;
-    *head_of<int32_t>(out_[output::victim], b, h) = kept < max_size
-        ? -1
-        : cpu::choose_victim(
-              settings_.config, ledger, kept, seen + 1 - settings_.config.recent_budget,
-              scratch_.data());
+    *head_of<int32_t>(out_[output::victim], b, h) =
+        kept < max_size ? -1
+                        : cpu::choose_victim(
+                              settings_.config, ledger, kept,
+                              seen + 1 - settings_.config.recent_budget, scratch_.data());
   }
 };
 
 class CacheAttend : public mx::Primitive {
  public:
   CacheAttend(mx::Stream stream, Settings settings)
-      : Primitive(stream), settings_(std::move(settings)) {}
+      : Primitive(stream), settings_(std::move(settings)) {
+  }
 
   void eval_cpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
@@ -299,8 +300,15 @@ Attended cache_attend(
     const CacheConfig& config,
     mx::StreamOrDevice s) {
   Settings settings{
-      config, tokens, offset, length, scale, mask.causal, queries.has_value(),
-      mask.values.has_value(), sinks.has_value()};
+      config,
+      tokens,
+      offset,
+      length,
+      scale,
+      mask.causal,
+      queries.has_value(),
+      mask.values.has_value(),
+      sinks.has_value()};
   check(queries, rows, ledger, settings, mask, sinks);
   auto stream = mx::to_stream(s);
   if (stream.device == mx::Device::gpu) {
@@ -308,8 +316,8 @@ Attended cache_attend(
         queries, rows, ledger, tokens, offset, length, scale, mask, sinks, config, stream);
   }
 
-  std::vector<mx::array> inputs{
-      rows, ledger.scores, ledger.positions, ledger.novelty, ledger.key_sum, ledger.victim};
+  std::vector<mx::array> inputs{rows,           ledger.scores,  ledger.positions,
+                                ledger.novelty, ledger.key_sum, ledger.victim};
   std::vector<mx::Shape> shapes{
       ledger.scores.shape(), ledger.positions.shape(), ledger.novelty.shape(),
       ledger.key_sum.shape(), ledger.victim.shape()};
@@ -334,7 +342,8 @@ Attended cache_attend(
   auto outputs = mx::array::make_arrays(
       shapes, dtypes, std::make_shared<CacheAttend>(stream, settings), inputs);
   Attended result{
-      std::nullopt, settings.evicts() ? outputs.back() : rows,
+      std::nullopt,
+      settings.evicts() ? outputs.back() : rows,
       {outputs[output::scores], outputs[output::positions], outputs[output::novelty],
        outputs[output::key_sum], outputs[output::victim]}};
   if (queries) {

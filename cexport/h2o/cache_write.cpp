@@ -61,7 +61,8 @@ void copy_rows(const mx::array& from, int length, mx::array& to) {
 class CacheWrite : public mx::Primitive {
  public:
   CacheWrite(mx::Stream stream, int length, int max_size, bool copy)
-      : Primitive(stream), length_(length), max_size_(max_size), copy_(copy) {}
+      : Primitive(stream), length_(length), max_size_(max_size), copy_(copy) {
+  }
 
   void eval_cpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
@@ -70,7 +71,7 @@ class CacheWrite : public mx::Primitive {
     // MLX's donation would never apply here: the step that was just queued still
     // holds its input. The caller's promise (see cache_write) replaces it.
     bool share = has_rows && !copy_ && inputs[3].shape() == out.shape() &&
-        inputs[3].flags().row_contiguous;
+                 inputs[3].flags().row_contiguous;
     if (share) {
       out.copy_shared_buffer(inputs[3]);
     } else {
@@ -136,7 +137,8 @@ void check(
   }
   if (length < 0 || length > rows->shape(2)) {
     refuse(
-        function, "length is ", length, "; rows has capacity for 0...", rows->shape(2), ".");
+        function, "length is ", length, "; rows has capacity for 0...", rows->shape(2),
+        ".");
   }
 }
 
@@ -158,7 +160,8 @@ mx::array cache_write(
   auto new_keys = mx::astype(keys, dtype, stream);
   auto new_values = mx::astype(values, dtype, stream);
   if (stream.device == mx::Device::gpu) {
-    return fallback::cache_write(rows, new_keys, new_values, victim, length, config, stream);
+    return fallback::cache_write(
+        rows, new_keys, new_values, victim, length, config, stream);
   }
   int tokens = keys.shape(2);
   bool overwrites = tokens == 1 && length == config.max_size;

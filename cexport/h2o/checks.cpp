@@ -10,7 +10,8 @@ bool is_supported(mx::Dtype dtype) {
 
 } // namespace
 
-void check_heads(const char* function, const char* name, const mx::array& a, const char* layout) {
+void check_heads(
+    const char* function, const char* name, const mx::array& a, const char* layout) {
   if (a.ndim() != 4) {
     refuse(function, name, " has shape ", a.shape(), "; expected ", layout, ".");
   }

@@ -18,7 +18,8 @@ template <class... Parts>
 }
 
 /// `a` must have four dimensions and a float32, float16 or bfloat16 dtype.
-void check_heads(const char* function, const char* name, const mx::array& a, const char* layout);
+void check_heads(
+    const char* function, const char* name, const mx::array& a, const char* layout);
 
 /// Shapes of q, k and v (or rows cut into them) that attention accepts.
 void check_attention(

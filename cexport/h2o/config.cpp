@@ -63,9 +63,8 @@ void validate(const CacheConfig& config) {
   int64_t budget = int64_t(config.sink_size) + config.heavy_budget + config.recent_budget;
   if (budget > config.max_size) {
     refuse(
-        "sink_size + heavy_budget + recent_budget is ", budget,
-        " but max_size is ", config.max_size,
-        ". Lower a budget or raise max_size.");
+        "sink_size + heavy_budget + recent_budget is ", budget, " but max_size is ",
+        config.max_size, ". Lower a budget or raise max_size.");
   }
   if (!(config.decay >= 0.0f && config.decay <= 1.0f)) {
     refuse("decay is ", config.decay, "; it must lie in 0...1.");

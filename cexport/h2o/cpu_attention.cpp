@@ -29,8 +29,8 @@ void load_query(
     const mx::array& queries, int batch, int head, int query, float scale, float* out) {
   int dim = queries.shape(3);
   Element element = element_of(queries.dtype());
-  int64_t start = batch * queries.strides(0) + head * queries.strides(1) +
-      query * queries.strides(2);
+  int64_t start =
+      batch * queries.strides(0) + head * queries.strides(1) + query * queries.strides(2);
   const char* data = advance(queries.data<char>(), element, start);
   if (queries.strides(3) == 1) {
     to_float32({data, element, dim}, 1, dim, out, dim);
@@ -92,7 +92,8 @@ RowsView columns(RowsView rows, int64_t start) {
 void copy_vector(const mx::array& a, int batch, int head, int row, char* to) {
   const int dim = a.shape(3);
   const int64_t itemsize = int64_t(a.itemsize());
-  const char* from = a.data<char>() +
+  const char* from =
+      a.data<char>() +
       (batch * a.strides(0) + head * a.strides(1) + row * a.strides(2)) * itemsize;
   if (dim == 1 || a.strides(3) == 1) {
     std::memcpy(to, from, dim * itemsize);
@@ -183,15 +184,15 @@ void attend_head(
         float* row_logits = &logits[slot * stride];
         float* row_weights = &weights[slot * stride];
         if (mask) {
-          mask.apply(
-              batch, head * group + g, first + l, rows, hide_faint, row_logits);
+          mask.apply(batch, head * group + g, first + l, rows, hide_faint, row_logits);
         }
         std::fill(row_logits + rows, row_logits + tile_rows, lowest);
         float most = largest(row_logits, rows);
         float sink = sinks ? load_sink(*sinks, head * group + g) : lowest;
         most = std::max(most, sink);
         float sum = 0.0f;
-        bool sees_nothing = most == lowest &&
+        bool sees_nothing =
+            most == lowest &&
             std::all_of(row_logits, row_logits + rows, [](float x) { return x == lowest; });
         if (sees_nothing) {
           std::fill(row_weights, row_weights + tile_rows, 0.0f);
@@ -213,8 +214,10 @@ void attend_head(
         for (int d = 0; d < shape.value_dim; ++d) {
           vector[d] *= normalisers[slot];
         }
-        int64_t start = ((int64_t(batch) * out.shape(1) + head * group + g) * shape.queries +
-                         first + l) * shape.value_dim;
+        int64_t start =
+            ((int64_t(batch) * out.shape(1) + head * group + g) * shape.queries + first +
+             l) *
+            shape.value_dim;
         from_float32(
             vector, shape.value_dim, out_element,
             const_cast<char*>(advance(out.data<char>(), out_element, start)));

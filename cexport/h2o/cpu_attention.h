@@ -35,7 +35,8 @@ class MaskView {
   /// lowest finite float: where a bool mask is false and where the sum is not
   /// above it; with `hide_faint` also where an additive mask is so low (at most
   /// -1e9, float16 half its lowest) that it means to hide.
-  void apply(int batch, int head, int query, int count, bool hide_faint, float* logits) const;
+  void apply(
+      int batch, int head, int query, int count, bool hide_faint, float* logits) const;
 
  private:
   const void* data_ = nullptr;
@@ -47,9 +48,9 @@ class MaskView {
 
 /// The numbers of one attention call, equal for all heads.
 struct AttentionShape {
-  int group; // query heads of a KV head
+  int group;   // query heads of a KV head
   int queries; // L
-  int rows; // N
+  int rows;    // N
   int key_dim;
   int value_dim;
   float scale;
@@ -59,9 +60,9 @@ struct AttentionShape {
 /// One query of all heads of a group, as just computed; arrays are [group, stride].
 struct QueryResult {
   int query;
-  int rows; // rows that causality lets it see
-  const float* logits; // lowest finite float: hidden
-  const float* weights; // exp(logit - largest)
+  int rows;                 // rows that causality lets it see
+  const float* logits;      // lowest finite float: hidden
+  const float* weights;     // exp(logit - largest)
   const float* normalisers; // [group]: weights times this are probabilities
   int64_t stride;
 };

@@ -25,9 +25,8 @@ void dispatch(
     encoder.set_output_array(output);
     out.push_back(mx::array::unsafe_weak_copy(output));
   }
-  encoder.dispatch([in = std::move(in), out = std::move(out), work = std::move(work)]() mutable {
-    work(in, out);
-  });
+  encoder.dispatch([in = std::move(in), out = std::move(out),
+                    work = std::move(work)]() mutable { work(in, out); });
 }
 
 } // namespace h2o::cpu

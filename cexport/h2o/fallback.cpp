@@ -12,8 +12,8 @@ namespace h2o {
 mx::array unit_keys(const mx::array& keys, mx::StreamOrDevice s) {
   auto k = mx::astype(keys, mx::float32, s);
   auto norm = mx::sqrt(mx::sum(mx::square(k, s), -1, true, s), s);
-  auto usable = mx::logical_and(
-      mx::greater(norm, mx::array(0.0f), s), mx::isfinite(norm, s), s);
+  auto usable =
+      mx::logical_and(mx::greater(norm, mx::array(0.0f), s), mx::isfinite(norm, s), s);
   return mx::where(usable, mx::divide(k, norm, s), mx::array(0.0f), s);
 }
 
@@ -50,7 +50,8 @@ mx::array running_sum(const mx::array& a, bool reverse, mx::StreamOrDevice s) {
 }
 
 /// `a` [B, Hkv, *] cut or filled to `size` rows.
-mx::array resized(const mx::array& a, int size, const mx::array& empty, mx::StreamOrDevice s) {
+mx::array resized(
+    const mx::array& a, int size, const mx::array& empty, mx::StreamOrDevice s) {
   if (a.shape(2) >= size) {
     return take_rows(a, 2, 0, size, s);
   }
@@ -107,11 +108,14 @@ mx::array probabilities(
   if (sinks) {
     auto sink = mx::reshape(mx::astype(*sinks, mx::float32, s), {1, -1, 1, 1}, s);
     most = mx::maximum(most, sink, s);
-    auto weights = mx::where(seen, mx::exp(mx::subtract(logits, most, s), s), mx::array(0.0f), s);
-    auto sum = mx::add(mx::sum(weights, -1, true, s), mx::exp(mx::subtract(sink, most, s), s), s);
+    auto weights =
+        mx::where(seen, mx::exp(mx::subtract(logits, most, s), s), mx::array(0.0f), s);
+    auto sum =
+        mx::add(mx::sum(weights, -1, true, s), mx::exp(mx::subtract(sink, most, s), s), s);
     return mx::divide(weights, sum, s);
   }
-  auto weights = mx::where(seen, mx::exp(mx::subtract(logits, most, s), s), mx::array(0.0f), s);
+  auto weights =
+      mx::where(seen, mx::exp(mx::subtract(logits, most, s), s), mx::array(0.0f), s);
   auto sum = mx::sum(weights, -1, true, s);
   return mx::where(
       mx::equal(sum, mx::array(0.0f), s), mx::array(0.0f), mx::divide(weights, sum, s), s);
@@ -159,8 +163,8 @@ mx::array observed_scores(
   int group = logits.shape(1) / kv_heads, window = logits.shape(2), rows = logits.shape(3);
   auto seen_by_head = mx::not_equal(logits, mx::array(lowest), s);
   auto looked_at = config.score == Score::abs_logit
-      ? mx::where(seen_by_head, mx::abs(logits, s), mx::array(0.0f), s)
-      : probabilities(logits, sinks, s);
+                       ? mx::where(seen_by_head, mx::abs(logits, s), mx::array(0.0f), s)
+                       : probabilities(logits, sinks, s);
   mx::Shape grouped{batch, kv_heads, group, window, rows};
   auto m = mx::mean(mx::reshape(looked_at, grouped, s), 2, false, s);
   auto seen = mx::any(mx::reshape(seen_by_head, grouped, s), 2, false, s);
@@ -193,17 +197,18 @@ mx::array observed_scores(
 
 /// Importance [B, Hkv, N], +infinity for protected rows.
 mx::array importance(
-    const Entries& entries, const CacheConfig& config, int recent_from, mx::StreamOrDevice s) {
+    const Entries& entries,
+    const CacheConfig& config,
+    int recent_from,
+    mx::StreamOrDevice s) {
   auto value = entries.scores;
   if (config.novelty != 0.0f) {
     auto most = mx::max(entries.scores, -1, true, s);
     auto counts = mx::logical_and(
         mx::greater(entries.scores, mx::array(0.0f), s),
         mx::greater(most, mx::array(0.0f), s), s);
-    auto share = mx::where(
-        counts, mx::divide(entries.scores, most, s), mx::array(0.0f), s);
-    value = mx::add(
-        share, mx::multiply(entries.novelty, mx::array(config.novelty), s), s);
+    auto share = mx::where(counts, mx::divide(entries.scores, most, s), mx::array(0.0f), s);
+    value = mx::add(share, mx::multiply(entries.novelty, mx::array(config.novelty), s), s);
   }
   const auto& position = entries.positions;
   auto held = mx::logical_or(
@@ -262,8 +267,7 @@ mx::array cache_write(
   auto tokens = mx::concatenate({keys, values}, 3, s);
   int count = tokens.shape(2);
   if (rows && count == 1 && length == config.max_size) {
-    auto here = mx::equal(
-        mx::arange(rows->shape(2), s), mx::expand_dims(victim, 2, s), s);
+    auto here = mx::equal(mx::arange(rows->shape(2), s), mx::expand_dims(victim, 2, s), s);
     return mx::where(mx::expand_dims(here, 3, s), tokens, *rows, s);
   }
   int capacity = grown_capacity(rows ? rows->shape(2) : 0, length + count, config.max_size);
@@ -301,18 +305,20 @@ Attended cache_attend(
   auto new_keys = overwrote ? pick_rows(keys, mx::expand_dims(ledger.victim, 2, s), s)
                             : take_rows(keys, 2, length, count, s);
   auto unit = unit_keys(new_keys, s);
-  auto sums = mx::add(
-      mx::expand_dims(ledger.key_sum, 2, s), running_sum(unit, false, s), s);
+  auto sums =
+      mx::add(mx::expand_dims(ledger.key_sum, 2, s), running_sum(unit, false, s), s);
   auto sum_norm = mx::sqrt(mx::sum(mx::square(sums, s), -1, false, s), s);
   auto along = mx::divide(mx::sum(mx::multiply(unit, sums, s), -1, false, s), sum_norm, s);
   along = mx::where(mx::greater(sum_norm, mx::array(0.0f), s), along, mx::array(0.0f), s);
-  auto key_norm = mx::sum(mx::square(mx::astype(new_keys, mx::float32, s), s), -1, false, s);
+  auto key_norm =
+      mx::sum(mx::square(mx::astype(new_keys, mx::float32, s), s), -1, false, s);
   auto new_novelty = mx::where(
-      mx::isfinite(key_norm, s), mx::subtract(mx::array(1.0f), along, s), mx::array(0.0f), s);
+      mx::isfinite(key_norm, s), mx::subtract(mx::array(1.0f), along, s), mx::array(0.0f),
+      s);
   auto key_sum = mx::squeeze(take_rows(sums, 2, tokens - 1, tokens, s), 2, s);
 
-  auto new_positions = mx::broadcast_to(
-      mx::arange(offset, offset + tokens, s), new_novelty.shape(), s);
+  auto new_positions =
+      mx::broadcast_to(mx::arange(offset, offset + tokens, s), new_novelty.shape(), s);
   auto entered = [&](const mx::array& old, const mx::array& fresh) {
     if (overwrote) {
       auto here = mx::equal(mx::arange(count, s), mx::expand_dims(ledger.victim, 2, s), s);
@@ -344,7 +350,8 @@ Attended cache_attend(
   auto victim = mx::full(ledger.victim.shape(), -1, mx::int32, s);
   if (kept == config.max_size) {
     auto order = eviction_order(
-        importance(entries, config, seen + 1 - config.recent_budget, s), entries.positions, s);
+        importance(entries, config, seen + 1 - config.recent_budget, s), entries.positions,
+        s);
     victim = mx::astype(mx::squeeze(take_rows(order, 2, 0, 1, s), 2, s), mx::int32, s);
   }
   result.ledger = {

@@ -42,11 +42,11 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
 
 /// What is known about each row of a cache.
 struct Ledger {
-  mx::array scores; ///< float32 [B, Hkv, C], -1 where not yet observed
+  mx::array scores;    ///< float32 [B, Hkv, C], -1 where not yet observed
   mx::array positions; ///< int32 [B, Hkv, C], -1 where the row is empty
-  mx::array novelty; ///< float32 [B, Hkv, C]
-  mx::array key_sum; ///< float32 [B, Hkv, Dk], the sum of all unit keys so far
-  mx::array victim; ///< int32 [B, Hkv], the row of the next token; -1 before C
+  mx::array novelty;   ///< float32 [B, Hkv, C]
+  mx::array key_sum;   ///< float32 [B, Hkv, Dk], the sum of all unit keys so far
+  mx::array victim;    ///< int32 [B, Hkv], the row of the next token; -1 before C
 };
 
 /// The ledger of an empty cache.
@@ -60,10 +60,7 @@ Ledger make_ledger(
 /// The ledger after all rows from `length` on were dropped again. Only right for
 /// a cache that has not evicted, whose rows are its positions.
 Ledger trim_ledger(
-    const mx::array& rows,
-    const Ledger& ledger,
-    int length,
-    mx::StreamOrDevice s = {});
+    const mx::array& rows, const Ledger& ledger, int length, mx::StreamOrDevice s = {});
 
 /// The buffer [B, Hkv, capacity, Dk + Dv] with keys [B, Hkv, L, Dk] and values
 /// [B, Hkv, L, Dv] put in: one token over `victim` [B, Hkv] when `length` is C,
@@ -83,7 +80,7 @@ mx::array cache_write(
 
 struct Attended {
   std::optional<mx::array> out; ///< [B, Hq, L, Dv] in the dtype of the queries
-  mx::array rows; ///< the given rows, or the C kept ones after an eviction
+  mx::array rows;               ///< the given rows, or the C kept ones after an eviction
   Ledger ledger;
 };
 

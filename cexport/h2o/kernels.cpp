@@ -128,7 +128,8 @@ uint16_t to_float16(float value) {
 #undef H2O_LOAD_HALF
 
 #define H2O_NAMESPACE avx512
-#define H2O_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
+#define H2O_TARGET \
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
 #define H2O_LANES 16
 #define H2O_ROW_BLOCK 4
 #define H2O_DIM_BLOCK 4
@@ -161,11 +162,10 @@ struct Kernels {
   bool (*available)();
 };
 
-#define H2O_KERNELS(set, available)                                              \
-  Kernels {                                                                      \
-    #set, set::dot_rows, set::mix_rows, set::to_float32, set::largest,           \
-        set::exp_shifted, set::add_scaled, set::add_scaled_abs, set::importance, \
-        available                                                                \
+#define H2O_KERNELS(set, available)                                                      \
+  Kernels {                                                                              \
+    #set, set::dot_rows, set::mix_rows, set::to_float32, set::largest, set::exp_shifted, \
+        set::add_scaled, set::add_scaled_abs, set::importance, available                 \
   }
 
 // Widest first.
@@ -175,14 +175,14 @@ const Kernels all_kernels[] = {
         avx512,
         [] {
           return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-              __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                 __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
         }),
     H2O_KERNELS(
         avx2,
         [] {
           return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-              __builtin_cpu_supports("f16c");
+                 __builtin_cpu_supports("f16c");
         }),
 #endif
     H2O_KERNELS(baseline, [] { return true; }),
@@ -213,7 +213,8 @@ void use_instruction_set(const char* name) {
     }
   }
   throw std::invalid_argument(
-      std::string("[use_instruction_set] this processor or build has no \"") + name + "\".");
+      std::string("[use_instruction_set] this processor or build has no \"") + name +
+      "\".");
 }
 
 std::vector<std::string> instruction_sets() {

@@ -47,7 +47,8 @@ H2O_INLINE Vector widen_half(const Float16* p) {
   WordVector wide = __builtin_convertvector(words, WordVector);
   WordVector magnitude = (wide & 0x7fffu) << 13;
   Vector scaled = __builtin_bit_cast(Vector, magnitude) * 0x1p112f;
-  WordVector special = (magnitude >= (0x7c00u << 13)) ? WordVector{} + 0x7f800000u : WordVector{};
+  WordVector special =
+      (magnitude >= (0x7c00u << 13)) ? WordVector{} + 0x7f800000u : WordVector{};
   WordVector bits =
       __builtin_bit_cast(WordVector, scaled) | special | ((wide & 0x8000u) << 16);
   return __builtin_bit_cast(Vector, bits);
@@ -275,16 +276,16 @@ H2O_TARGET void dot_rows(
   switch (rows.element) {
     case Element::float32:
       return dot_rows_of(
-          queries, heads, static_cast<const float*>(rows.data), rows.stride,
-          row_count, dim, out, out_stride);
+          queries, heads, static_cast<const float*>(rows.data), rows.stride, row_count, dim,
+          out, out_stride);
     case Element::float16:
       return dot_rows_of(
-          queries, heads, static_cast<const Float16*>(rows.data), rows.stride,
-          row_count, dim, out, out_stride);
+          queries, heads, static_cast<const Float16*>(rows.data), rows.stride, row_count,
+          dim, out, out_stride);
     case Element::bfloat16:
       return dot_rows_of(
-          queries, heads, static_cast<const BFloat16*>(rows.data), rows.stride,
-          row_count, dim, out, out_stride);
+          queries, heads, static_cast<const BFloat16*>(rows.data), rows.stride, row_count,
+          dim, out, out_stride);
   }
 }
 
@@ -299,8 +300,8 @@ H2O_TARGET void mix_rows(
   switch (rows.element) {
     case Element::float32:
       return mix_rows_of(
-          weights, heads, weight_stride, static_cast<const float*>(rows.data),
-          rows.stride, row_count, dim, out);
+          weights, heads, weight_stride, static_cast<const float*>(rows.data), rows.stride,
+          row_count, dim, out);
     case Element::float16:
       return mix_rows_of(
           weights, heads, weight_stride, static_cast<const Float16*>(rows.data),
@@ -317,13 +318,16 @@ H2O_TARGET void to_float32(
   switch (rows.element) {
     case Element::float32:
       return to_float32_of(
-          static_cast<const float*>(rows.data), rows.stride, row_count, dim, out, out_stride);
+          static_cast<const float*>(rows.data), rows.stride, row_count, dim, out,
+          out_stride);
     case Element::float16:
       return to_float32_of(
-          static_cast<const Float16*>(rows.data), rows.stride, row_count, dim, out, out_stride);
+          static_cast<const Float16*>(rows.data), rows.stride, row_count, dim, out,
+          out_stride);
     case Element::bfloat16:
       return to_float32_of(
-          static_cast<const BFloat16*>(rows.data), rows.stride, row_count, dim, out, out_stride);
+          static_cast<const BFloat16*>(rows.data), rows.stride, row_count, dim, out,
+          out_stride);
   }
 }
 
@@ -361,8 +365,8 @@ H2O_INLINE Vector exponential(Vector x) {
   y = y * r + 1.6666665459e-1f;
   y = y * r + 5.0000001201e-1f;
   y = y * r * r + r + 1.0f;
-  IntVector exponent = __builtin_bit_cast(IntVector, shifted) -
-      __builtin_bit_cast(IntVector, rounder);
+  IntVector exponent =
+      __builtin_bit_cast(IntVector, shifted) - __builtin_bit_cast(IntVector, rounder);
   IntVector bits = __builtin_bit_cast(IntVector, y) + (exponent << 23);
   Vector result = __builtin_bit_cast(Vector, bits);
   result = x < splat(-87.0f) ? Vector{} : result;
@@ -451,7 +455,7 @@ H2O_TARGET void importance(
         (position < protection.sink_size) | (position >= protection.recent_from);
     for (int p = 0; p < protection.pinned_count; ++p) {
       held |= (position >= protection.pinned[2 * p]) &
-          (position < protection.pinned[2 * p + 1]);
+              (position < protection.pinned[2 * p + 1]);
     }
     value = held ? infinity : value;
     if (here == lanes) {

@@ -56,9 +56,15 @@ NB_MODULE(_ext, m) {
           [](h2o::CacheConfig* self, int max_size, int sink_size, int heavy_budget,
              int recent_budget, const std::string& score, float decay, float novelty,
              int observation_window, const std::vector<std::pair<int, int>>& pinned) {
-            h2o::CacheConfig config{
-                max_size, sink_size, heavy_budget, recent_budget,
-                h2o::score_from_name(score), decay, novelty, observation_window, pinned};
+            h2o::CacheConfig config{max_size,
+                                    sink_size,
+                                    heavy_budget,
+                                    recent_budget,
+                                    h2o::score_from_name(score),
+                                    decay,
+                                    novelty,
+                                    observation_window,
+                                    pinned};
             h2o::validate(config);
             new (self) h2o::CacheConfig(std::move(config));
           },
@@ -67,8 +73,9 @@ NB_MODULE(_ext, m) {
 
   m.def(
       "scaled_dot_product_attention_with_scores",
-      [](const mx::array& queries, const mx::array& keys, const mx::array& values, float scale,
-         const MaskArgument& mask, const std::optional<mx::array>& sinks, bool fallback) {
+      [](const mx::array& queries, const mx::array& keys, const mx::array& values,
+         float scale, const MaskArgument& mask, const std::optional<mx::array>& sinks,
+         bool fallback) {
         if (fallback) {
           return h2o::fallback::scaled_dot_product_attention_with_scores(
               queries, keys, values, scale, mask_of(mask), sinks, {});
@@ -95,9 +102,9 @@ NB_MODULE(_ext, m) {
 
   m.def(
       "cache_write",
-      [](const std::optional<mx::array>& rows, const mx::array& keys, const mx::array& values,
-         const mx::array& victim, int length, const h2o::CacheConfig& config, bool copy,
-         bool fallback) {
+      [](const std::optional<mx::array>& rows, const mx::array& keys,
+         const mx::array& values, const mx::array& victim, int length,
+         const h2o::CacheConfig& config, bool copy, bool fallback) {
         if (fallback) {
           return h2o::fallback::cache_write(rows, keys, values, victim, length, config, {});
         }

@@ -1,0 +1,52 @@
+# h2o-pack: `make demo` shows it working, `make test` checks all of it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt) \
+	h2o_py/_pins.py pyproject.toml requirements.lock
+
+.PHONY: demo test check lint types pytest lock clean
+
+demo: $(INSTALLED)
+	$(BIN)/h2o-pack ios --model demo --max-kv 64 --output build/Demo
+	$(BIN)/h2o-pack parity build/Demo
+
+# pytest comes last and builds and tests the generated Swift package too.
+test: check pytest
+
+check: lint types
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check bridge h2o_py tests
+	$(BIN)/ruff format --check bridge h2o_py tests
+	$(BIN)/clang-format --dry-run --Werror $(shell find cexport swift_templates -name "*.cpp" -o -name "*.h")
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+pytest: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+# The lock pins every package for every platform that the project supports.
+lock:
+	uv pip compile pyproject.toml --extra dev --extra build --universal \
+		--python-version 3.10 --no-header --output-file requirements.lock
+
+clean:
+	rm -rf build dist $(VENV)
+
+$(INSTALLED): $(SOURCES)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+		echo "h2o-pack needs Python 3.10 or newer; $(PYTHON) is older or missing." \
+		"Set PYTHON=/path/to/python3."; exit 5; }
+	@command -v c++ >/dev/null || command -v clang++ >/dev/null || { \
+		echo "h2o-pack needs a C++ compiler to build its core: install g++" \
+		"(Debian: apt-get install g++) or the Xcode command line tools."; exit 5; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+		echo "Python cannot make a virtual environment: install its venv module" \
+		"(Debian: apt-get install python3-venv)."; exit 5; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install --quiet \
+		--disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
