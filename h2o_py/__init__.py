@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from h2o_py.config import H2OConfig, H2OConfigWarning
     from h2o_py.generation import generate, stream_generate
     from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
+    from h2o_py.quantized_cache import QuantizedH2OKVCache
     from h2o_py.routing import install_routing, remove_routing, routing_installed
     from h2o_py.store import load_cache, save_cache
 
@@ -25,6 +26,7 @@ _HOMES = {
     "H2OConfigWarning": "config",
     "H2OKVCache": "cache",
     "H2OScoresMissingWarning": "cache",
+    "QuantizedH2OKVCache": "quantized_cache",
     "attach_h2o_cache": "models",
     "detach_h2o_cache": "models",
     "generate": "generation",
@@ -42,6 +44,7 @@ __all__ = [
     "H2OConfigWarning",
     "H2OKVCache",
     "H2OScoresMissingWarning",
+    "QuantizedH2OKVCache",
     "attach_h2o_cache",
     "detach_h2o_cache",
     "generate",

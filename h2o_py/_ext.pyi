@@ -15,6 +15,10 @@ class CacheConfig:
         novelty: float,
         observation_window: int,
         pinned: list[tuple[int, int]],
+        key_bits: int,
+        value_bits: int,
+        group_size: int,
+        dtype: mx.Dtype,
     ) -> None: ...
 
 def scaled_dot_product_attention_with_scores(
@@ -27,8 +31,25 @@ def scaled_dot_product_attention_with_scores(
     sinks: mx.array | None = None,
     fallback: bool = False,
 ) -> tuple[mx.array, mx.array]: ...
+def scaled_dot_product_attention_quantized_with_scores(
+    queries: mx.array,
+    keys: list[mx.array],
+    values: list[mx.array],
+    *,
+    scale: float,
+    key_bits: int,
+    value_bits: int,
+    group_size: int,
+    mask: mx.array | str | None = None,
+    sinks: mx.array | None = None,
+) -> tuple[mx.array, mx.array]: ...
+def unpacked_rows(
+    rows: mx.array, length: int, key_dim: int, config: CacheConfig
+) -> tuple[mx.array, mx.array]: ...
 def make_ledger(batch: int, kv_heads: int, key_dim: int, config: CacheConfig) -> _Ledger: ...
-def trim_ledger(rows: mx.array, ledger: _Ledger, length: int) -> _Ledger: ...
+def trim_ledger(
+    rows: mx.array, ledger: _Ledger, length: int, config: CacheConfig
+) -> _Ledger: ...
 def cache_write(
     rows: mx.array | None,
     keys: mx.array,

@@ -15,8 +15,7 @@ from mlx_lm.models.base import create_causal_mask
 
 from h2o_py.config import H2OConfig
 from h2o_py.ledger import Ledger
-
-FORMAT = "h2o.dense.1"
+from h2o_py.row_format import DENSE, RowFormat
 
 
 class H2OScoresMissingWarning(UserWarning):
@@ -44,7 +43,11 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     """
 
+    FORMAT = "h2o.dense.1"
+    """What a saved cache of this class says of itself first."""
+
     backend: ModuleType | None = None
+    row_format: RowFormat = DENSE
 
     def __init__(self, config: H2OConfig | int, backend: ModuleType | None = None) -> None:
         self.config = H2OConfig(config) if isinstance(config, int) else config
@@ -112,6 +115,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         backend = self._backend()
         tokens = keys.shape[2]
         if self._ledger is None:
+            self._begin(keys)
             batch, heads, _, key_dim = keys.shape
             self._ledger = backend.make_ledger(batch, heads, key_dim, self.config)
         copy = self._shared or self._lent_elsewhere()
@@ -124,6 +128,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
             self.length,
             self.config,
             copy=copy,
+            row_format=self.row_format,
         )
         self._shared = False
         self._pending = _Before(self.offset, self.length)
@@ -182,6 +187,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
             offset=self._pending.offset,
             length=self._pending.length,
             config=self.config,
+            row_format=self.row_format,
             **options,
         )
         if attended.rows is not self._rows and self.length > self.max_size:
@@ -237,7 +243,9 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         n = max(0, min(n, self.length))
         self.offset -= n
         self.length -= n
-        self._ledger = self._backend().trim_ledger(self._rows, self._ledger, self.length)
+        self._ledger = self._backend().trim_ledger(
+            self._rows, self._ledger, self.length, self.config, self.row_format
+        )
         return n
 
     def size(self) -> int:
@@ -285,15 +293,15 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         """Format, offset, length, tokens written but not attended, configuration as JSON."""
         pending = 0 if self._pending is None else self.offset - self._pending.offset
         config = json.dumps(self.config.to_dict(), sort_keys=True)
-        return (FORMAT, str(self.offset), str(self.length), str(pending), config)
+        return (self.FORMAT, str(self.offset), str(self.length), str(pending), config)
 
     @meta_state.setter
     def meta_state(self, values: Sequence[str]) -> None:
-        if not values or values[0] != FORMAT:
+        if not values or values[0] != self.FORMAT:
             found = values[0] if values else "nothing"
             raise ValueError(
-                f"the cache's format is {found!r}; this version reads {FORMAT!r}. Make the "
-                "cache again from its prompt."
+                f"the cache's format is {found!r}; this version reads {self.FORMAT!r}. Make "
+                "the cache again from its prompt."
             )
         self.config = H2OConfig.from_dict(json.loads(values[4]))
         self.offset, self.length, pending = (int(x) for x in values[1:4])
@@ -309,12 +317,14 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     def copy(self) -> H2OKVCache:
         """An independent cache in the same state; the buffer is copied at the next write."""
-        twin = type(self)(self.config, self.backend)
-        twin.offset, twin.length = self.offset, self.length
-        twin._rows, twin._ledger = self._rows, self._ledger  # noqa: SLF001
-        twin._pending = self._pending  # noqa: SLF001
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin._lent = None  # noqa: SLF001
         self._shared = twin._shared = True  # noqa: SLF001
         return twin
+
+    def _begin(self, keys: mx.array) -> None:
+        """Settle what depends on the first keys [B, Hkv, L, Dk]."""
 
     def _backend(self) -> ModuleType:
         if self.backend is None:
@@ -328,9 +338,14 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         assert self._rows is not None  # noqa: S101  asked of a cache that has rows
         assert self._ledger is not None  # noqa: S101
         self._shared = self._shared or share
-        key_dim = self._ledger.key_sum.shape[2]
-        used = self._rows[:, :, : self.length]
-        return used[..., :key_dim], used[..., key_dim:]
+        keys, values = self._backend().fetch(
+            self._rows,
+            self.length,
+            self._ledger.key_sum.shape[2],
+            self.config,
+            self.row_format,
+        )
+        return keys, values
 
     def _lent_elsewhere(self) -> bool:
         """Whether someone still holds the arrays of the last `update_and_fetch`."""

@@ -14,6 +14,7 @@ import mlx.core as mx
 from h2o_py._compiled import ext
 from h2o_py.config import H2OConfig
 from h2o_py.ledger import Attended, Ledger
+from h2o_py.row_format import DENSE, RowFormat
 
 
 def scaled_dot_product_attention_with_scores(
@@ -48,14 +49,80 @@ def scaled_dot_product_attention_with_scores(
     return out, scores
 
 
+def scaled_dot_product_attention_quantized_with_scores(
+    queries: mx.array,
+    key_words: mx.array,
+    key_scales: mx.array,
+    key_biases: mx.array,
+    value_words: mx.array,
+    value_scales: mx.array,
+    value_biases: mx.array,
+    *,
+    scale: float,
+    bits: int | tuple[int, int],
+    group_size: int = 64,
+    mask: mx.array | str | None = None,
+    sinks: mx.array | None = None,
+) -> tuple[mx.array, mx.array]:
+    """Attention and its logits over keys and values as `mx.quantize` packs them.
+
+    Args:
+        queries: [B, Hq, L, Dk], float32, float16 or bfloat16.
+        key_words: uint32 [B, Hkv, N, Dk * bits / 32].
+        key_scales: [B, Hkv, N, Dk / group_size].
+        key_biases: like `key_scales`.
+        value_words: uint32 [B, Hkv, N, Dv * bits / 32].
+        value_scales: [B, Hkv, N, Dv / group_size].
+        value_biases: like `value_scales`.
+        scale: factor of q.k.
+        bits: 4 or 8, or a pair for keys and values.
+        group_size: 32, 64 or 128.
+        mask: as for `scaled_dot_product_attention_with_scores`.
+        sinks: [Hq], logits without a value.
+
+    Returns:
+        As `scaled_dot_product_attention_with_scores`.
+
+    """
+    key_bits, value_bits = (bits, bits) if isinstance(bits, int) else bits
+    out, scores = ext.scaled_dot_product_attention_quantized_with_scores(
+        queries,
+        [key_words, key_scales, key_biases],
+        [value_words, value_scales, value_biases],
+        scale=scale,
+        key_bits=key_bits,
+        value_bits=value_bits,
+        group_size=group_size,
+        mask=mask,
+        sinks=sinks,
+    )
+    return out, scores
+
+
 def make_ledger(batch: int, kv_heads: int, key_dim: int, config: H2OConfig) -> Ledger:
     """The ledger of an empty cache."""
     return Ledger(*ext.make_ledger(batch, kv_heads, key_dim, _native(config)))
 
 
-def trim_ledger(rows: mx.array, ledger: Ledger, length: int) -> Ledger:
+def trim_ledger(
+    rows: mx.array,
+    ledger: Ledger,
+    length: int,
+    config: H2OConfig,
+    row_format: RowFormat = DENSE,
+) -> Ledger:
     """The ledger after all rows from `length` on were dropped; no row may be evicted yet."""
-    return Ledger(*ext.trim_ledger(rows, tuple(ledger), length))
+    return Ledger(*ext.trim_ledger(rows, tuple(ledger), length, _native(config, row_format)))
+
+
+def fetch(
+    rows: mx.array, length: int, key_dim: int, config: H2OConfig, row_format: RowFormat = DENSE
+) -> tuple[mx.array, mx.array]:
+    """Keys [B, Hkv, length, Dk] and values [B, Hkv, length, Dv] of the rows in use.
+
+    Views of dense rows; of quantised ones the dequantised vectors.
+    """
+    return ext.unpacked_rows(rows, length, key_dim, _native(config, row_format))
 
 
 def cache_write(
@@ -67,6 +134,7 @@ def cache_write(
     config: H2OConfig,
     *,
     copy: bool = False,
+    row_format: RowFormat = DENSE,
 ) -> mx.array:
     """Put new tokens into the rows.
 
@@ -83,12 +151,13 @@ def cache_write(
         length: rows in use before.
         config: the policy.
         copy: write to a copy.
+        row_format: how rows are stored; quantised on the way in.
 
     Returns:
         The rows with the tokens in them.
 
     """
-    native = _native(config)
+    native = _native(config, row_format)
     return ext.cache_write(rows, keys, values, victim, length, native, copy=copy)
 
 
@@ -104,6 +173,7 @@ def cache_attend(
     scale: float = 1.0,
     mask: mx.array | str | None = None,
     sinks: mx.array | None = None,
+    row_format: RowFormat = DENSE,
 ) -> Attended:
     """Attention of the newest tokens and the ledger that follows from it.
 
@@ -133,7 +203,7 @@ def cache_attend(
         tokens=tokens,
         offset=offset,
         length=length,
-        config=_native(config),
+        config=_native(config, row_format),
         scale=scale,
         mask=mask,
         sinks=sinks,
@@ -142,7 +212,8 @@ def cache_attend(
 
 
 @lru_cache(maxsize=256)
-def _native(config: H2OConfig) -> ext.CacheConfig:
+def _native(config: H2OConfig, row_format: RowFormat = DENSE) -> ext.CacheConfig:
     values = config.to_dict()
     values["pinned"] = [tuple(bounds) for bounds in values["pinned"]]
+    values.update(vars(row_format))
     return ext.CacheConfig(**values)

@@ -11,6 +11,7 @@ import mlx.core as mx
 
 from h2o_py.config import H2OConfig
 from h2o_py.ledger import Attended, Ledger
+from h2o_py.row_format import DENSE, RowFormat
 
 LOWEST = mx.finfo(mx.float32).min
 _GROWTH_STEP = 256
@@ -43,15 +44,21 @@ def make_ledger(batch: int, kv_heads: int, key_dim: int, config: H2OConfig) -> L
     )
 
 
-def trim_ledger(rows: mx.array, ledger: Ledger, length: int) -> Ledger:
+def trim_ledger(
+    rows: mx.array,
+    ledger: Ledger,
+    length: int,
+    config: H2OConfig,  # noqa: ARG001  as in h2o_py.fast
+    row_format: RowFormat = DENSE,
+) -> Ledger:
     """The ledger after all rows from `length` on were dropped; no row may be evicted yet."""
     stays = mx.arange(ledger.scores.shape[2]) < length
-    key_dim = ledger.key_sum.shape[2]
+    keys, _ = _wide(rows, length, ledger.key_sum.shape[2], row_format)
     return Ledger(
         scores=mx.where(stays, ledger.scores, -1.0),
         positions=mx.where(stays, ledger.positions, -1),
         novelty=mx.where(stays, ledger.novelty, 0.0),
-        key_sum=_unit(rows[:, :, :length, :key_dim]).sum(axis=2),
+        key_sum=_unit(keys).sum(axis=2),
         victim=mx.full(ledger.victim.shape, -1, mx.int32),
     )
 
@@ -65,10 +72,12 @@ def cache_write(
     config: H2OConfig,
     *,
     copy: bool = False,  # noqa: ARG001  nothing is ever written in place here
+    row_format: RowFormat = DENSE,
 ) -> mx.array:
-    """The rows [B, Hkv, capacity, Dk + Dv] with the new tokens in them."""
-    dtype = keys.dtype if rows is None else rows.dtype
-    tokens = mx.concatenate([keys, values], axis=3).astype(dtype)
+    """The rows [B, Hkv, capacity, R] with the new tokens in them."""
+    tokens = _packed(keys, values, row_format)
+    dtype = tokens.dtype if rows is None else rows.dtype
+    tokens = tokens.astype(dtype)
     count = tokens.shape[2]
     if rows is not None and count == 1 and length == config.max_size:
         taken = mx.equal(mx.arange(rows.shape[2]), victim[:, :, None])
@@ -96,12 +105,12 @@ def cache_attend(
     scale: float = 1.0,
     mask: mx.array | str | None = None,
     sinks: mx.array | None = None,
+    row_format: RowFormat = DENSE,
 ) -> Attended:
     """Attention of the newest tokens over the rows, then scores, eviction, next victim."""
-    key_dim = ledger.key_sum.shape[2]
     overwrote = tokens == 1 and length == config.max_size
     count = length if overwrote else length + tokens
-    keys, values = rows[:, :, :count, :key_dim], rows[:, :, :count, key_dim:]
+    keys, values = _wide(rows, count, ledger.key_sum.shape[2], row_format)
 
     entries, key_sum = _entered(keys, ledger, tokens, offset, length, overwrote=overwrote)
     out = None
@@ -130,6 +139,61 @@ def cache_attend(
         victim=victim,
     )
     return Attended(out, rows, state)
+
+
+def fetch(
+    rows: mx.array,
+    length: int,
+    key_dim: int,
+    config: H2OConfig,  # noqa: ARG001  as in h2o_py.fast
+    row_format: RowFormat = DENSE,
+) -> tuple[mx.array, mx.array]:
+    """Keys [B, Hkv, length, Dk] and values [B, Hkv, length, Dv] of the rows in use."""
+    keys, values = _wide(rows, length, key_dim, row_format)
+    dtype = rows.dtype if row_format.is_dense else row_format.dtype
+    return keys.astype(dtype), values.astype(dtype)
+
+
+def _wide(
+    rows: mx.array, length: int, key_dim: int, row_format: RowFormat
+) -> tuple[mx.array, mx.array]:
+    """Keys and values of the rows in use; quantised ones in float32."""
+    rows = rows[:, :, :length]
+    if row_format.is_dense:
+        return rows[..., :key_dim], rows[..., key_dim:]
+    key_words = key_dim * row_format.key_bits // 32
+    key_end = key_words + 2 * key_dim // row_format.group_size * row_format.dtype.size // 4
+    group_words = row_format.group_size * row_format.value_bits // 32
+    groups = (rows.shape[3] - key_end) // (group_words + 2 * row_format.dtype.size // 4)
+    value_words = key_end + groups * group_words
+    return (
+        _unpacked(rows, 0, key_words, key_end, row_format, row_format.key_bits),
+        _unpacked(rows, key_end, value_words, rows.shape[3], row_format, row_format.value_bits),
+    )
+
+
+def _packed(keys: mx.array, values: mx.array, row_format: RowFormat) -> mx.array:
+    """Rows: key and value side by side; quantised, words, scales, biases of each."""
+    if row_format.is_dense:
+        return mx.concatenate([keys, values], axis=3)
+    parts = []
+    for vectors, bits in ((keys, row_format.key_bits), (values, row_format.value_bits)):
+        words, scales, biases = mx.quantize(
+            vectors.astype(row_format.dtype), group_size=row_format.group_size, bits=bits
+        )
+        both = mx.contiguous(mx.concatenate([scales, biases], axis=3))
+        parts += [words, both.view(mx.uint32)]
+    return mx.concatenate(parts, axis=3)
+
+
+def _unpacked(
+    rows: mx.array, begin: int, scales_at: int, end: int, row_format: RowFormat, bits: int
+) -> mx.array:
+    both = mx.contiguous(rows[..., scales_at:end]).view(row_format.dtype)
+    scales, biases = mx.split(both.astype(mx.float32), 2, axis=3)
+    return mx.dequantize(
+        rows[..., begin:scales_at], scales, biases, group_size=row_format.group_size, bits=bits
+    )
 
 
 def _logits(

@@ -9,9 +9,12 @@ from typing import Any
 
 import mlx.core as mx
 
-from h2o_py.cache import FORMAT, H2OKVCache
+from h2o_py.cache import H2OKVCache
+from h2o_py.quantized_cache import QuantizedH2OKVCache
 
 _KIND = "h2o-pack cache"
+_VERSION = "1"
+_CLASSES = {cls.FORMAT: cls for cls in (H2OKVCache, QuantizedH2OKVCache)}
 
 
 def save_cache(
@@ -38,7 +41,7 @@ def save_cache(
         arrays.update({f"{i}.{j}": array for j, array in enumerate(cache.state)})
     header = {
         "kind": _KIND,
-        "format": FORMAT,
+        "version": _VERSION,
         "layers": json.dumps([list(cache.meta_state) for cache in caches]),
         "metadata": json.dumps(dict(metadata or {})),
     }
@@ -57,14 +60,18 @@ def load_cache(path: str | Path) -> tuple[list[H2OKVCache], dict[str, str]]:
     if header.get("kind") != _KIND:
         found = header.get("kind")
         raise ValueError(f"{path} is not a cache of h2o-pack (its kind is {found!r}).")
-    if header.get("format") != FORMAT:
-        raise ValueError(
-            f"{path} has the format {header.get('format')!r}; this version reads {FORMAT!r}."
-        )
+    if header.get("version") != _VERSION:
+        found = header.get("version")
+        raise ValueError(f"{path} has version {found!r}; this release reads {_VERSION!r}.")
     caches = []
     for i, meta_state in enumerate(json.loads(header["layers"])):
         count = sum(name.startswith(f"{i}.") for name in arrays)
         state = [arrays[f"{i}.{j}"] for j in range(count)]
-        cache: H2OKVCache = H2OKVCache.from_state(state, meta_state)  # type: ignore[no-untyped-call]
+        if meta_state[0] not in _CLASSES:
+            known = ", ".join(_CLASSES)
+            raise ValueError(
+                f"{path} has a {meta_state[0]!r} cache; this release reads {known}."
+            )
+        cache: H2OKVCache = _CLASSES[meta_state[0]].from_state(state, meta_state)  # type: ignore[no-untyped-call]
         caches.append(cache)
     return caches, json.loads(header["metadata"])

@@ -8,6 +8,17 @@ namespace mx = mlx::core;
 
 namespace {
 
+mx::Dtype dtype_of(mlx_dtype dtype) {
+  switch (dtype) {
+    case MLX_FLOAT16:
+      return mx::float16;
+    case MLX_BFLOAT16:
+      return mx::bfloat16;
+    default:
+      return mx::float32;
+  }
+}
+
 h2o::CacheConfig config_of(const mlx_h2o_config& config) {
   h2o::Score score;
   switch (config.score) {
@@ -34,7 +45,8 @@ h2o::CacheConfig config_of(const mlx_h2o_config& config) {
       config.decay,
       config.novelty,
       config.observation_window,
-      {}};
+      {},
+      {config.key_bits, config.value_bits, config.group_size, dtype_of(config.dtype)}};
   for (size_t i = 0; i < config.pinned_num; ++i) {
     result.pinned.emplace_back(config.pinned[2 * i], config.pinned[2 * i + 1]);
   }
@@ -172,10 +184,12 @@ extern "C" int mlx_h2o_ledger_trim(
     const mlx_array rows,
     const mlx_h2o_ledger ledger,
     int length,
+    const mlx_h2o_config config,
     const mlx_stream s) {
   return guarded([&] {
     set_ledger(
         res, h2o::trim_ledger(
-                 mlx_array_get_(rows), ledger_of(ledger), length, mlx_stream_get_(s)));
+                 mlx_array_get_(rows), ledger_of(ledger), length, config_of(config).format,
+                 mlx_stream_get_(s)));
   });
 }

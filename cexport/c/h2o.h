@@ -36,6 +36,10 @@ typedef struct mlx_h2o_config_ {
   int observation_window; /* queries of a chunk that update scores */
   const int* pinned;      /* begin, end, begin, end, ...; may be NULL */
   size_t pinned_num;      /* ranges in `pinned` */
+  int key_bits;           /* 16: keys as they are; 4 or 8: quantised */
+  int value_bits;         /* the same for values; 16 only together with keys */
+  int group_size;         /* 32, 64 or 128 elements share a scale and a bias */
+  mlx_dtype dtype;        /* of keys and values; asked only where they are quantised */
 } mlx_h2o_config;
 
 /* What is known about each row of a cache. */
@@ -124,6 +128,7 @@ int mlx_h2o_ledger_trim(
     const mlx_array rows,
     const mlx_h2o_ledger ledger,
     int length,
+    const mlx_h2o_config config,
     const mlx_stream s);
 
 #ifdef __cplusplus

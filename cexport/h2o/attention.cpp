@@ -14,43 +14,86 @@ namespace h2o {
 
 namespace {
 
-constexpr const char* function = "scaled_dot_product_attention_with_scores";
+constexpr const char* dense_function = "scaled_dot_product_attention_with_scores";
+constexpr const char* quantized_function =
+    "scaled_dot_product_attention_quantized_with_scores";
 
 struct Settings {
   float scale;
   bool causal;
   bool masked;
   bool sunk;
+  int key_dim;
+  int value_dim;
+  RowFormat format;
+
+  /// Arrays that make up the keys, and as many the values.
+  int parts() const {
+    return format.is_dense() ? 1 : 3;
+  }
 };
 
-/// inputs: queries, keys, values, then mask and sinks where there are any;
-/// outputs: out, scores.
+/// The vectors of one head from `parts` on: an array as it is, or words, scales, biases.
+cpu::RowsView vectors_of(
+    const mx::array* parts,
+    int bits,
+    int group_size,
+    int batch,
+    int head,
+    std::vector<float>& storage) {
+  if (bits == 16) {
+    return cpu::rows_of(parts[0], batch, head, storage);
+  }
+  auto head_of = [&](const mx::array& a) {
+    int64_t start = batch * a.strides(0) + head * a.strides(1);
+    return a.data<char>() + start * int64_t(a.itemsize());
+  };
+  auto stride = [](const mx::array& a) {
+    return a.strides(2) * int64_t(a.itemsize());
+  };
+  cpu::Packing packing{
+      bits,
+      group_size,
+      cpu::element_of(parts[1].dtype()),
+      head_of(parts[1]),
+      head_of(parts[2]),
+      stride(parts[1]),
+      stride(parts[2])};
+  return {head_of(parts[0]), packing.element, stride(parts[0]), packing};
+}
+
+/// inputs: queries, the keys' and the values' parts, then mask and sinks where there are
+/// any; outputs: out, scores.
 void evaluate(
     const Settings& settings,
     std::vector<mx::array>& inputs,
     std::vector<mx::array>& outputs) {
   const auto& queries = inputs[0];
-  const auto& keys = inputs[1];
-  const auto& values = inputs[2];
+  const mx::array* keys = &inputs[1];
+  const mx::array* values = keys + settings.parts();
   auto& out = outputs[0];
-  const int tokens = queries.shape(2);
-  const int rows = keys.shape(2);
-  const int group = queries.shape(1) / keys.shape(1);
-  cpu::AttentionShape shape{group,           tokens,         rows,           keys.shape(3),
-                            values.shape(3), settings.scale, settings.causal};
+  const int batch = keys->shape(0), kv_heads = keys->shape(1), rows = keys->shape(2);
+  const int tokens = queries.shape(2), group = queries.shape(1) / kv_heads;
+  const RowFormat& format = settings.format;
+  cpu::AttentionShape shape{
+      group,          tokens,         rows, settings.key_dim, settings.value_dim,
+      settings.scale, settings.causal};
   cpu::MaskView mask;
   if (settings.masked) {
-    mask = {inputs[3], {queries.shape(0), queries.shape(1), tokens, rows}};
+    mask = {values[settings.parts()], {queries.shape(0), queries.shape(1), tokens, rows}};
   }
   const mx::array* sinks = settings.sunk ? &inputs.back() : nullptr;
   float* scores = outputs[1].data<float>();
-  for (int b = 0; b < keys.shape(0); ++b) {
-    for (int h = 0; h < keys.shape(1); ++h) {
+  for (int b = 0; b < batch; ++b) {
+    for (int h = 0; h < kv_heads; ++h) {
       std::vector<float> key_storage, value_storage;
+      auto head_keys =
+          vectors_of(keys, format.key_bits, format.group_size, b, h, key_storage);
+      auto head_values =
+          vectors_of(values, format.value_bits, format.group_size, b, h, value_storage);
       cpu::attend_head(
-          shape, queries, cpu::rows_of(keys, b, h, key_storage),
-          cpu::rows_of(values, b, h, value_storage), mask, /* hide_faint */ false, sinks, b,
-          h, out, [&](const cpu::QueryResult& result) {
+          shape, queries, head_keys, head_values, mask, /* hide_faint */ false, sinks, b, h,
+          out, [&](const cpu::QueryResult& result) {
             for (int g = 0; g < group; ++g) {
               int64_t line =
                   (int64_t(b) * queries.shape(1) + h * group + g) * tokens + result.query;
@@ -72,6 +115,16 @@ class AttentionWithScores : public mx::Primitive {
 
   void eval_cpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+    if (!settings_.format.is_dense()) {
+      for (int i = 1; i <= 2 * settings_.parts(); ++i) {
+        if (inputs[i].shape(3) > 1 && inputs[i].strides(3) != 1) {
+          refuse(
+              quantized_function,
+              "words, scales and biases must be contiguous in their "
+              "last dimension.");
+        }
+      }
+    }
     for (auto& output : outputs) {
       output.set_data(mx::allocator::malloc(output.nbytes()));
     }
@@ -90,6 +143,63 @@ class AttentionWithScores : public mx::Primitive {
   Settings settings_;
 };
 
+/// Builds the graph node; `keys` and `values` are their parts.
+std::pair<mx::array, mx::array> attention_node(
+    const mx::array& queries,
+    const std::vector<mx::array>& keys,
+    const std::vector<mx::array>& values,
+    const Mask& mask,
+    const std::optional<mx::array>& sinks,
+    const Settings& settings,
+    mx::Stream stream) {
+  std::vector<mx::array> inputs{queries};
+  inputs.insert(inputs.end(), keys.begin(), keys.end());
+  inputs.insert(inputs.end(), values.begin(), values.end());
+  if (mask.values) {
+    inputs.push_back(*mask.values);
+  }
+  if (sinks) {
+    inputs.push_back(*sinks);
+  }
+  const int batch = queries.shape(0), heads = queries.shape(1), tokens = queries.shape(2);
+  auto outputs = mx::array::make_arrays(
+      {{batch, heads, tokens, settings.value_dim},
+       {batch * heads * tokens, keys[0].shape(2)}},
+      {queries.dtype(), mx::float32},
+      std::make_shared<AttentionWithScores>(stream, settings), inputs);
+  return {outputs[0], outputs[1]};
+}
+
+/// Checks words, scales and biases of keys or values; returns their head dim.
+int check_quantized(
+    const char* name, const std::vector<mx::array>& parts, int bits, int group_size) {
+  const auto& words = parts[0];
+  if (words.ndim() != 4 || words.dtype() != mx::uint32) {
+    refuse(
+        quantized_function, name, " has words of shape ", words.shape(), " and dtype ",
+        words.dtype(), "; expected uint32 [B, Hkv, N, D * bits / 32].");
+  }
+  int dim = words.shape(3) * 32 / bits;
+  mx::Shape wanted{words.shape(0), words.shape(1), words.shape(2), dim / group_size};
+  for (int i : {1, 2}) {
+    check_heads(quantized_function, name, parts[i], "[B, Hkv, N, D / group_size]");
+    if (parts[i].shape() != wanted || parts[i].dtype() != parts[1].dtype()) {
+      refuse(
+          quantized_function, name, " has ", i == 1 ? "scales" : "biases", " of shape ",
+          parts[i].shape(), "; words of shape ", words.shape(), " at ", bits,
+          " bits in groups of ", group_size, " want ", wanted, ".");
+    }
+  }
+  if (dim % group_size != 0) {
+    refuse(
+        quantized_function, name, " has head dim ", dim,
+        "; expected a multiple of "
+        "group_size ",
+        group_size, ".");
+  }
+  return dim;
+}
+
 } // namespace
 
 Mask make_mask(const std::string& mode, std::optional<mx::array> values) {
@@ -107,40 +217,78 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
     const Mask& mask,
     const std::optional<mx::array>& sinks,
     mx::StreamOrDevice s) {
-  check_heads(function, "keys", keys, "[B, Hkv, N, Dk]");
-  check_heads(function, "values", values, "[B, Hkv, N, Dv]");
+  check_heads(dense_function, "keys", keys, "[B, Hkv, N, Dk]");
+  check_heads(dense_function, "values", values, "[B, Hkv, N, Dv]");
   for (int axis = 0; axis < 3; ++axis) {
     if (keys.shape(axis) != values.shape(axis)) {
       refuse(
-          function, "keys has shape ", keys.shape(), " and values ", values.shape(),
+          dense_function, "keys has shape ", keys.shape(), " and values ", values.shape(),
           "; all but the head dim must agree.");
     }
   }
   check_attention(
-      function, queries, keys.shape(0), keys.shape(1), keys.shape(2), keys.shape(3), mask,
-      sinks);
+      dense_function, queries, keys.shape(0), keys.shape(1), keys.shape(2), keys.shape(3),
+      mask, sinks);
 
   auto stream = mx::to_stream(s);
   if (stream.device == mx::Device::gpu) {
     return fallback::scaled_dot_product_attention_with_scores(
         queries, keys, values, scale, mask, sinks, stream);
   }
-  std::vector<mx::array> inputs{queries, keys, values};
-  if (mask.values) {
-    inputs.push_back(*mask.values);
+  Settings settings{scale,
+                    mask.causal,
+                    mask.values.has_value(),
+                    sinks.has_value(),
+                    keys.shape(3),
+                    values.shape(3),
+                    RowFormat{}};
+  return attention_node(queries, {keys}, {values}, mask, sinks, settings, stream);
+}
+
+std::pair<mx::array, mx::array> scaled_dot_product_attention_quantized_with_scores(
+    const mx::array& queries,
+    const std::vector<mx::array>& keys,
+    const std::vector<mx::array>& values,
+    float scale,
+    const RowFormat& format,
+    const Mask& mask,
+    const std::optional<mx::array>& sinks,
+    mx::StreamOrDevice s) {
+  validate(format);
+  if (format.is_dense()) {
+    refuse(quantized_function, "bits is 16; expected 4 or 8.");
   }
-  if (sinks) {
-    inputs.push_back(*sinks);
+  if (keys.size() != 3 || values.size() != 3) {
+    refuse(quantized_function, "keys and values are each words, scales and biases.");
   }
-  int lines = queries.shape(0) * queries.shape(1) * queries.shape(2);
-  auto outputs = mx::array::make_arrays(
-      {{queries.shape(0), queries.shape(1), queries.shape(2), values.shape(3)},
-       {lines, keys.shape(2)}},
-      {queries.dtype(), mx::float32},
-      std::make_shared<AttentionWithScores>(
-          stream, Settings{scale, mask.causal, mask.values.has_value(), sinks.has_value()}),
-      inputs);
-  return {outputs[0], outputs[1]};
+  int key_dim = check_quantized("keys", keys, format.key_bits, format.group_size);
+  int value_dim = check_quantized("values", values, format.value_bits, format.group_size);
+  for (int axis = 0; axis < 3; ++axis) {
+    if (keys[0].shape(axis) != values[0].shape(axis)) {
+      refuse(
+          quantized_function, "keys has words of shape ", keys[0].shape(), " and values ",
+          values[0].shape(), "; batch, heads and rows must agree.");
+    }
+  }
+  check_attention(
+      quantized_function, queries, keys[0].shape(0), keys[0].shape(1), keys[0].shape(2),
+      key_dim, mask, sinks);
+
+  auto stream = mx::to_stream(s);
+  if (stream.device == mx::Device::gpu) {
+    auto widened = [&](const std::vector<mx::array>& parts, int bits) {
+      return mx::dequantize(
+          parts[0], parts[1], parts[2], format.group_size, bits, "affine", std::nullopt,
+          std::nullopt, stream);
+    };
+    return fallback::scaled_dot_product_attention_with_scores(
+        queries, widened(keys, format.key_bits), widened(values, format.value_bits), scale,
+        mask, sinks, stream);
+  }
+  Settings settings{
+      scale,     mask.causal, mask.values.has_value(), sinks.has_value(), key_dim,
+      value_dim, format};
+  return attention_node(queries, keys, values, mask, sinks, settings, stream);
 }
 
 } // namespace h2o

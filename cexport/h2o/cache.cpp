@@ -1,6 +1,7 @@
 #include "checks.h"
 #include "functions.h"
 #include "mlx/ops.h"
+#include "row_layout.h"
 #include "unit_keys.h"
 
 namespace h2o {
@@ -22,14 +23,19 @@ Ledger make_ledger(
 }
 
 Ledger trim_ledger(
-    const mx::array& rows, const Ledger& ledger, int length, mx::StreamOrDevice s) {
+    const mx::array& rows,
+    const Ledger& ledger,
+    int length,
+    const RowFormat& format,
+    mx::StreamOrDevice s) {
   int size = ledger.scores.shape(2), key_dim = ledger.key_sum.shape(2);
   if (length < 0 || length > size || length > rows.shape(2)) {
     refuse("trim_ledger", "length is ", length, "; expected 0...", size, ".");
   }
   auto stays = mx::less(mx::arange(size, s), mx::array(length), s);
-  auto keys =
-      mx::slice(rows, {0, 0, 0, 0}, {rows.shape(0), rows.shape(1), length, key_dim}, s);
+  auto used = mx::slice(
+      rows, {0, 0, 0, 0}, {rows.shape(0), rows.shape(1), length, rows.shape(3)}, s);
+  auto keys = unpacked_rows(used, format, key_dim, mx::float32, s).first;
   return {
       mx::where(stays, ledger.scores, mx::array(-1.0f), s),
       mx::where(stays, ledger.positions, mx::array(-1), s),

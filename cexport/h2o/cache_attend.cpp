@@ -8,6 +8,7 @@
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
 #include "policy.h"
+#include "row_layout.h"
 
 namespace h2o {
 
@@ -25,6 +26,7 @@ struct Settings {
   bool observed; // there are queries
   bool masked;
   bool sunk;
+  RowLayout layout;
 
   int rows_written() const {
     bool overwrote = tokens == 1 && length == config.max_size;
@@ -96,8 +98,12 @@ class Attend {
   int key_dim() {
     return in_[input::key_sum].shape(2);
   }
-  int value_dim() {
-    return rows().shape(3) - key_dim();
+  /// One kind of vector of all rows of a head.
+  cpu::RowsView vectors(const VectorLayout& layout, int b, int h) {
+    const int64_t itemsize = int64_t(rows().itemsize());
+    const char* head =
+        rows().data<char>() + (b * rows().strides(0) + h * rows().strides(1)) * itemsize;
+    return layout.view(head, rows().strides(2) * itemsize);
   }
   mx::array& attention_out() {
     return out_[output::fixed];
@@ -126,15 +132,15 @@ class Attend {
     }
 
     cpu::HeadLedger ledger{scores_.data(), positions_.data(), novelty_.data(), key_sum};
-    std::vector<float> storage;
-    cpu::RowsView all = cpu::rows_of(rows(), b, h, storage);
+    const cpu::RowsView keys = vectors(settings_.layout.key, b, h);
     for (int t = 0; t < settings_.tokens; ++t) {
       int row = old + t;
       if (settings_.rows_written() == old) { // one token over the victim
         row = std::clamp(*head_of<int32_t>(in_[input::victim], b, h), 0, max_size - 1);
       }
-      cpu::RowsView key = cpu::columns(all, row * all.stride);
-      cpu::enter_token(ledger, row, settings_.offset + t, key, key_dim(), scratch_.data());
+      cpu::enter_token(
+          ledger, row, settings_.offset + t, cpu::row_at(keys, row), key_dim(),
+          scratch_.data());
     }
     return ledger;
   }
@@ -142,9 +148,10 @@ class Attend {
   void attend(int b, int h, cpu::HeadLedger& ledger) {
     const auto& queries = in_[input::fixed];
     const int group = queries.shape(1) / rows().shape(1);
-    cpu::AttentionShape shape{group,           settings_.tokens, settings_.rows_written(),
-                              key_dim(),       value_dim(),      settings_.scale,
-                              settings_.causal};
+    cpu::AttentionShape shape{
+        group,           settings_.tokens,           settings_.rows_written(),
+        key_dim(),       settings_.layout.value.dim, settings_.scale,
+        settings_.causal};
     cpu::MaskView mask;
     if (settings_.masked) {
       mask = {
@@ -152,12 +159,11 @@ class Attend {
           {queries.shape(0), queries.shape(1), settings_.tokens, shape.rows}};
     }
     const mx::array* sinks = settings_.sunk ? &in_.back() : nullptr;
-    std::vector<float> storage;
-    cpu::RowsView all = cpu::rows_of(rows(), b, h, storage);
     const int first_observed = settings_.tokens - settings_.config.observation_window;
     cpu::attend_head(
-        shape, queries, all, cpu::columns(all, key_dim()), mask, /* hide_faint */ true,
-        sinks, b, h, attention_out(), [&](const cpu::QueryResult& query) {
+        shape, queries, vectors(settings_.layout.key, b, h),
+        vectors(settings_.layout.value, b, h), mask, /* hide_faint */ true, sinks, b, h,
+        attention_out(), [&](const cpu::QueryResult& query) {
           if (query.query >= first_observed) {
             cpu::observe(
                 settings_.config, query, group, settings_.masked, ledger.scores,
@@ -213,6 +219,9 @@ class CacheAttend : public mx::Primitive {
 
   void eval_cpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+    if (inputs[input::rows].strides(3) != 1) {
+      refuse(function, "rows must be contiguous in its last dimension.");
+    }
     for (auto& output : outputs) {
       output.set_data(mx::allocator::malloc(output.nbytes()));
     }
@@ -247,18 +256,11 @@ void check(
     const Settings& settings,
     const Mask& mask,
     const std::optional<mx::array>& sinks) {
-  validate(settings.config);
-  check_heads(function, "rows", rows, "[B, Hkv, capacity, Dk + Dv]");
   int batch = rows.shape(0), heads = rows.shape(1), size = settings.config.max_size;
   check_array("scores", ledger.scores, {batch, heads, size}, mx::float32);
   check_array("positions", ledger.positions, {batch, heads, size}, mx::int32);
   check_array("novelty", ledger.novelty, {batch, heads, size}, mx::float32);
   check_array("victim", ledger.victim, {batch, heads}, mx::int32);
-  if (ledger.key_sum.ndim() != 3 || ledger.key_sum.shape(2) >= rows.shape(3)) {
-    refuse(
-        function, "ledger.key_sum has shape ", ledger.key_sum.shape(),
-        "; expected [B, Hkv, Dk] with Dk below the ", rows.shape(3), " elements of a row.");
-  }
   int key_dim = ledger.key_sum.shape(2);
   check_array("key_sum", ledger.key_sum, {batch, heads, key_dim}, mx::float32);
   if (settings.tokens < 1) {
@@ -299,6 +301,22 @@ Attended cache_attend(
     const std::optional<mx::array>& sinks,
     const CacheConfig& config,
     mx::StreamOrDevice s) {
+  validate(config);
+  auto dtype = config.format.is_dense() ? rows.dtype() : mx::uint32;
+  if (rows.ndim() != 4 || rows.dtype() != dtype) {
+    refuse(
+        function, "rows has shape ", rows.shape(), " and dtype ", rows.dtype(),
+        "; expected what cache_write returned with this format.");
+  }
+  if (config.format.is_dense()) {
+    check_heads(function, "rows", rows, "[B, Hkv, capacity, Dk + Dv]");
+  }
+  if (ledger.key_sum.ndim() != 3 || ledger.key_sum.shape(2) < 1 ||
+      (config.format.is_dense() && ledger.key_sum.shape(2) >= rows.shape(3))) {
+    refuse(
+        function, "ledger.key_sum has shape ", ledger.key_sum.shape(),
+        "; expected [B, Hkv, Dk] with Dk below the ", rows.shape(3), " elements of a row.");
+  }
   Settings settings{
       config,
       tokens,
@@ -308,7 +326,8 @@ Attended cache_attend(
       mask.causal,
       queries.has_value(),
       mask.values.has_value(),
-      sinks.has_value()};
+      sinks.has_value(),
+      layout_of(function, config.format, rows, ledger.key_sum.shape(2))};
   check(queries, rows, ledger, settings, mask, sinks);
   auto stream = mx::to_stream(s);
   if (stream.device == mx::Device::gpu) {
@@ -331,8 +350,8 @@ Attended cache_attend(
     if (sinks) {
       inputs.push_back(*sinks);
     }
-    int value_dim = rows.shape(3) - ledger.key_sum.shape(2);
-    shapes.push_back({queries->shape(0), queries->shape(1), tokens, value_dim});
+    shapes.push_back(
+        {queries->shape(0), queries->shape(1), tokens, settings.layout.value.dim});
     dtypes.push_back(queries->dtype());
   }
   if (settings.evicts()) {

@@ -8,6 +8,7 @@
 #include "mlx/allocator.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
+#include "row_layout.h"
 
 namespace h2o {
 
@@ -20,25 +21,27 @@ void put_tokens(
     const mx::array& values,
     const mx::array& victim,
     int length,
-    int max_size,
+    const CacheConfig& config,
     mx::array& rows) {
-  const size_t itemsize = rows.itemsize();
-  const int heads = keys.shape(1), tokens = keys.shape(2);
-  const int key_dim = keys.shape(3), capacity = rows.shape(2);
-  const size_t row_bytes = size_t(rows.shape(3)) * itemsize;
+  const int heads = keys.shape(1), tokens = keys.shape(2), capacity = rows.shape(2);
+  const RowLayout layout =
+      make_layout(function, config.format, keys.shape(3), values.shape(3), keys.dtype());
   char* data = rows.data<char>();
+  std::vector<float> key_storage, value_storage, scratch;
   for (int b = 0; b < keys.shape(0); ++b) {
     for (int h = 0; h < heads; ++h) {
+      cpu::RowsView new_keys = cpu::rows_of(keys, b, h, key_storage);
+      cpu::RowsView new_values = cpu::rows_of(values, b, h, value_storage);
       for (int l = 0; l < tokens; ++l) {
         int row = length + l;
-        if (tokens == 1 && length == max_size) {
+        if (tokens == 1 && length == config.max_size) {
           row = std::clamp(
               victim.data<int32_t>()[b * victim.strides(0) + h * victim.strides(1)], 0,
               capacity - 1);
         }
-        char* to = data + (size_t(b * heads + h) * capacity + row) * row_bytes;
-        cpu::copy_vector(keys, b, h, l, to);
-        cpu::copy_vector(values, b, h, l, to + key_dim * itemsize);
+        char* to = data + (int64_t(b * heads + h) * capacity + row) * layout.bytes();
+        layout.key.store(cpu::row_at(new_keys, l), to, scratch);
+        layout.value.store(cpu::row_at(new_values, l), to, scratch);
       }
     }
   }
@@ -60,8 +63,8 @@ void copy_rows(const mx::array& from, int length, mx::array& to) {
 /// inputs: keys, values, victim, then rows where there are any.
 class CacheWrite : public mx::Primitive {
  public:
-  CacheWrite(mx::Stream stream, int length, int max_size, bool copy)
-      : Primitive(stream), length_(length), max_size_(max_size), copy_(copy) {
+  CacheWrite(mx::Stream stream, int length, CacheConfig config, bool copy)
+      : Primitive(stream), length_(length), config_(std::move(config)), copy_(copy) {
   }
 
   void eval_cpu(
@@ -80,11 +83,11 @@ class CacheWrite : public mx::Primitive {
     bool carry_over = has_rows && !share;
     cpu::dispatch(
         stream(), inputs, outputs,
-        [carry_over, length = length_, max_size = max_size_](auto& in, auto& out) {
+        [carry_over, length = length_, config = config_](auto& in, auto& out) {
           if (carry_over) {
             copy_rows(in[3], length, out[0]);
           }
-          put_tokens(in[0], in[1], in[2], length, max_size, out[0]);
+          put_tokens(in[0], in[1], in[2], length, config, out[0]);
         });
   }
 
@@ -96,7 +99,7 @@ class CacheWrite : public mx::Primitive {
 
  private:
   int length_;
-  int max_size_;
+  CacheConfig config_;
   bool copy_;
 };
 
@@ -105,9 +108,9 @@ void check(
     const mx::array& keys,
     const mx::array& values,
     const mx::array& victim,
-    int length) {
-  check_heads(function, "keys", keys, "[B, Hkv, L, Dk]");
-  check_heads(function, "values", values, "[B, Hkv, L, Dv]");
+    int length,
+    int row,
+    mx::Dtype dtype) {
   int batch = keys.shape(0), heads = keys.shape(1), tokens = keys.shape(2);
   if (values.shape(0) != batch || values.shape(1) != heads || values.shape(2) != tokens) {
     refuse(
@@ -128,8 +131,11 @@ void check(
     }
     return;
   }
-  check_heads(function, "rows", *rows, "[B, Hkv, capacity, Dk + Dv]");
-  int row = keys.shape(3) + values.shape(3);
+  if (rows->ndim() != 4 || rows->dtype() != dtype) {
+    refuse(
+        function, "rows has shape ", rows->shape(), " and dtype ", rows->dtype(),
+        "; expected [B, Hkv, capacity, row] of ", dtype, ".");
+  }
   if (rows->shape(0) != batch || rows->shape(1) != heads || rows->shape(3) != row) {
     refuse(
         function, "rows has shape ", rows->shape(), "; these keys and values want [", batch,
@@ -154,9 +160,16 @@ mx::array cache_write(
     bool copy,
     mx::StreamOrDevice s) {
   validate(config);
-  check(rows, keys, values, victim, length);
+  const RowFormat& format = config.format;
+  check_heads(function, "keys", keys, "[B, Hkv, L, Dk]");
+  check_heads(function, "values", values, "[B, Hkv, L, Dv]");
+  auto dtype = format.is_dense() ? (rows ? rows->dtype() : keys.dtype()) : format.dtype;
+  auto layout = make_layout(function, format, keys.shape(3), values.shape(3), dtype);
+  auto row_dtype = rows_dtype(format, dtype);
+  const int row = int(layout.bytes() / int64_t(mx::size_of(row_dtype)));
+  check(rows, keys, values, victim, length, row, row_dtype);
+
   auto stream = mx::to_stream(s);
-  auto dtype = rows ? rows->dtype() : keys.dtype();
   auto new_keys = mx::astype(keys, dtype, stream);
   auto new_values = mx::astype(values, dtype, stream);
   if (stream.device == mx::Device::gpu) {
@@ -172,8 +185,8 @@ mx::array cache_write(
     inputs.push_back(*rows);
   }
   return mx::array(
-      {keys.shape(0), keys.shape(1), capacity, keys.shape(3) + values.shape(3)}, dtype,
-      std::make_shared<CacheWrite>(stream, length, config.max_size, copy), inputs);
+      {keys.shape(0), keys.shape(1), capacity, row}, row_dtype,
+      std::make_shared<CacheWrite>(stream, length, config, copy), inputs);
 }
 
 } // namespace h2o

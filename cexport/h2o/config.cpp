@@ -75,6 +75,7 @@ void validate(const CacheConfig& config) {
   if (config.observation_window < 1) {
     refuse("observation_window is ", config.observation_window, "; it must be at least 1.");
   }
+  validate(config.format);
   for (auto [begin, end] : config.pinned) {
     if (begin < 0 || end <= begin) {
       refuse(
@@ -88,6 +89,24 @@ void validate(const CacheConfig& config) {
         "sinks, pinned and recent positions hold ", held, " rows of max_size ",
         config.max_size, ", which leaves none to evict. Raise max_size to at least ",
         held + 1, " or pin less.");
+  }
+}
+
+void validate(const RowFormat& format) {
+  for (auto [name, bits] :
+       {std::pair{"key_bits", format.key_bits},
+        std::pair{"value_bits", format.value_bits}}) {
+    if (bits != 4 && bits != 8 && bits != 16) {
+      refuse(name, " is ", bits, "; it must be 4, 8 or 16.");
+    }
+  }
+  if ((format.key_bits == 16) != (format.value_bits == 16)) {
+    refuse(
+        "key_bits is ", format.key_bits, " and value_bits ", format.value_bits,
+        "; either both are 16 or neither is.");
+  }
+  if (format.group_size != 32 && format.group_size != 64 && format.group_size != 128) {
+    refuse("group_size is ", format.group_size, "; it must be 32, 64 or 128.");
   }
 }
 

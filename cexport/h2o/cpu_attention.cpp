@@ -33,9 +33,10 @@ void load_query(
       batch * queries.strides(0) + head * queries.strides(1) + query * queries.strides(2);
   const char* data = advance(queries.data<char>(), element, start);
   if (queries.strides(3) == 1) {
-    to_float32({data, element, dim}, 1, dim, out, dim);
+    to_float32({data, element, 0}, 1, dim, out, dim);
   } else {
-    to_float32({data, element, queries.strides(3)}, dim, 1, out, 1);
+    int64_t step = queries.strides(3) * int64_t(queries.itemsize());
+    to_float32({data, element, step}, dim, 1, out, 1);
   }
   for (int d = 0; d < dim; ++d) {
     out[d] *= scale;
@@ -52,12 +53,12 @@ float load_sink(const mx::array& sinks, int head) {
 
 /// The rows in float32: worth it once when many queries read them.
 RowsView widened(RowsView rows, int count, int dim, std::vector<float>& storage) {
-  if (rows.element == Element::float32) {
+  if (rows.packing.bits == 16 && rows.element == Element::float32) {
     return rows;
   }
   storage.resize(size_t(count) * dim);
   to_float32(rows, count, dim, storage.data(), dim);
-  return {storage.data(), Element::float32, dim};
+  return {storage.data(), Element::float32, dim * int64_t(sizeof(float))};
 }
 
 } // namespace
@@ -74,19 +75,27 @@ RowsView rows_of(const mx::array& a, int batch, int head, std::vector<float>& st
   int64_t start = batch * a.strides(0) + head * a.strides(1);
   const char* data = advance(a.data<char>(), element, start);
   int count = a.shape(2), dim = a.shape(3);
+  const int64_t itemsize = int64_t(a.itemsize());
   if (dim == 1 || a.strides(3) == 1) {
-    return {data, element, a.strides(2)};
+    return {data, element, a.strides(2) * itemsize};
   }
   storage.resize(size_t(count) * dim);
   for (int n = 0; n < count; ++n) {
-    RowsView row{advance(data, element, n * a.strides(2)), element, a.strides(3)};
+    RowsView row{
+        advance(data, element, n * a.strides(2)), element, a.strides(3) * itemsize};
     to_float32(row, dim, 1, &storage[size_t(n) * dim], 1);
   }
-  return {storage.data(), Element::float32, dim};
+  return {storage.data(), Element::float32, dim * int64_t(sizeof(float))};
 }
 
-RowsView columns(RowsView rows, int64_t start) {
-  return {advance(rows.data, rows.element, start), rows.element, rows.stride};
+RowsView row_at(RowsView rows, int n) {
+  auto moved = [n](const void* from, int64_t stride) -> const void* {
+    return from ? static_cast<const char*>(from) + n * stride : nullptr;
+  };
+  rows.data = moved(rows.data, rows.stride);
+  rows.packing.scales = moved(rows.packing.scales, rows.packing.scale_stride);
+  rows.packing.biases = moved(rows.packing.biases, rows.packing.bias_stride);
+  return rows;
 }
 
 void copy_vector(const mx::array& a, int batch, int head, int row, char* to) {
@@ -128,7 +137,9 @@ void MaskView::apply(
     return;
   }
   std::vector<float> bias(count);
-  to_float32({advance(data_, element_, start), element_, step}, count, 1, bias.data(), 1);
+  to_float32(
+      {advance(data_, element_, start), element_, step * int64_t(element_size(element_))},
+      count, 1, bias.data(), 1);
   for (int n = 0; n < count; ++n) {
     bool hidden = (hide_faint && bias[n] <= faint_) || logits[n] + bias[n] <= lowest;
     logits[n] = hidden ? lowest : logits[n] + bias[n];

@@ -15,8 +15,8 @@ Element element_of(mx::Dtype dtype);
 /// `storage` only where the last dimension is not contiguous.
 RowsView rows_of(const mx::array& a, int batch, int head, std::vector<float>& storage);
 
-/// The same rows from element `start` on.
-RowsView columns(RowsView rows, int64_t start);
+/// Row `n` on its own.
+RowsView row_at(RowsView rows, int n);
 
 /// Copies a[batch, head, row, :] to `to`, whatever its strides.
 void copy_vector(const mx::array& a, int batch, int head, int row, char* to);

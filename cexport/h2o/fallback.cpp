@@ -5,6 +5,7 @@
 
 #include "mlx/fast.h"
 #include "mlx/ops.h"
+#include "row_layout.h"
 #include "unit_keys.h"
 
 namespace h2o {
@@ -264,7 +265,7 @@ mx::array cache_write(
     int length,
     const CacheConfig& config,
     mx::StreamOrDevice s) {
-  auto tokens = mx::concatenate({keys, values}, 3, s);
+  auto tokens = packed_rows(keys, values, config.format, s);
   int count = tokens.shape(2);
   if (rows && count == 1 && length == config.max_size) {
     auto here = mx::equal(mx::arange(rows->shape(2), s), mx::expand_dims(victim, 2, s), s);
@@ -300,7 +301,7 @@ Attended cache_attend(
   const int count = overwrote ? length : length + tokens;
   const int key_dim = ledger.key_sum.shape(2);
   auto used = take_rows(rows, 2, 0, count, s);
-  auto keys = take_rows(used, 3, 0, key_dim, s);
+  auto [keys, values] = unpacked_rows(used, config.format, key_dim, mx::float32, s);
 
   auto new_keys = overwrote ? pick_rows(keys, mx::expand_dims(ledger.victim, 2, s), s)
                             : take_rows(keys, 2, length, count, s);
@@ -332,7 +333,6 @@ Attended cache_attend(
 
   Attended result{std::nullopt, rows, ledger};
   if (queries) {
-    auto values = take_rows(used, 3, key_dim, used.shape(3), s);
     result.out = attention(*queries, keys, values, scale, mask, sinks, s);
     int window = std::min(tokens, config.observation_window);
     auto logits = masked_logits(*queries, keys, scale, mask, window, true, s);

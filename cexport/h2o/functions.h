@@ -40,6 +40,18 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
     const std::optional<mx::array>& sinks = std::nullopt,
     mx::StreamOrDevice s = {});
 
+/// The same over keys and values in MLX's affine quantisation: each is words uint32
+/// [B, Hkv, N, D * bits / 32], scales and biases [B, Hkv, N, D / group_size].
+std::pair<mx::array, mx::array> scaled_dot_product_attention_quantized_with_scores(
+    const mx::array& queries,
+    const std::vector<mx::array>& keys,
+    const std::vector<mx::array>& values,
+    float scale,
+    const RowFormat& format,
+    const Mask& mask = {},
+    const std::optional<mx::array>& sinks = std::nullopt,
+    mx::StreamOrDevice s = {});
+
 /// What is known about each row of a cache.
 struct Ledger {
   mx::array scores;    ///< float32 [B, Hkv, C], -1 where not yet observed
@@ -60,7 +72,11 @@ Ledger make_ledger(
 /// The ledger after all rows from `length` on were dropped again. Only right for
 /// a cache that has not evicted, whose rows are its positions.
 Ledger trim_ledger(
-    const mx::array& rows, const Ledger& ledger, int length, mx::StreamOrDevice s = {});
+    const mx::array& rows,
+    const Ledger& ledger,
+    int length,
+    const RowFormat& format,
+    mx::StreamOrDevice s = {});
 
 /// The buffer [B, Hkv, capacity, Dk + Dv] with keys [B, Hkv, L, Dk] and values
 /// [B, Hkv, L, Dv] put in: one token over `victim` [B, Hkv] when `length` is C,

@@ -159,13 +159,15 @@ struct Kernels {
   decltype(&baseline::add_scaled) add_scaled;
   decltype(&baseline::add_scaled_abs) add_scaled_abs;
   decltype(&baseline::importance) importance;
+  decltype(&baseline::quantize_vector) quantize_vector;
   bool (*available)();
 };
 
 #define H2O_KERNELS(set, available)                                                      \
   Kernels {                                                                              \
     #set, set::dot_rows, set::mix_rows, set::to_float32, set::largest, set::exp_shifted, \
-        set::add_scaled, set::add_scaled_abs, set::importance, available                 \
+        set::add_scaled, set::add_scaled_abs, set::importance, set::quantize_vector,     \
+        available                                                                        \
   }
 
 // Widest first.
@@ -279,6 +281,17 @@ void importance(
     float* out) {
   selected()->importance(
       scores, novelty, positions, count, novelty_weight, protection, out);
+}
+
+void quantize_vector(
+    const float* values,
+    int dim,
+    int bits,
+    int group_size,
+    uint8_t* words,
+    float* scales,
+    float* biases) {
+  selected()->quantize_vector(values, dim, bits, group_size, words, scales, biases);
 }
 
 int least_important(const float* importance, const int32_t* positions, int count) {

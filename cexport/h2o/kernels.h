@@ -10,11 +10,24 @@ namespace h2o::cpu {
 
 enum class Element { float32, float16, bfloat16 };
 
-/// `rows` vectors of one KV head, `stride` elements apart, each contiguous.
+/// What quantised vectors consist of beside their words: MLX's affine quantisation,
+/// x = scale * q + bias for each group of elements.
+struct Packing {
+  int bits = 16; // 4 or 8; 16: not quantised
+  int group_size = 0;
+  Element element = Element::float32; // of scales and biases
+  const void* scales = nullptr;
+  const void* biases = nullptr;
+  int64_t scale_stride = 0; // bytes from one row's scales to the next's
+  int64_t bias_stride = 0;
+};
+
+/// Vectors of one KV head, `stride` bytes apart, each contiguous.
 struct RowsView {
   const void* data;
-  Element element;
+  Element element; // of vectors that are not quantised
   int64_t stride;
+  Packing packing = {};
 };
 
 /// The unprotected rows are those whose position p has sink_size <= p < recent_from
@@ -73,6 +86,18 @@ void importance(
 int least_important(const float* importance, const int32_t* positions, int count);
 
 void to_float32(RowsView rows, int row_count, int dim, float* out, int64_t out_stride);
+
+/// MLX's affine quantisation of one vector, bit-exact to mx.quantize on the CPU once
+/// scales and biases are stored in the array's dtype: words [dim * bits / 8 bytes], a
+/// scale and a bias for each group of elements.
+void quantize_vector(
+    const float* values,
+    int dim,
+    int bits,
+    int group_size,
+    uint8_t* words,
+    float* scales,
+    float* biases);
 
 void from_float32(const float* values, int count, Element element, void* out);
 

@@ -166,9 +166,17 @@ H2O_INLINE void mix_block(
     const T* rows,
     int64_t stride,
     int row_count,
+    bool accumulate,
     float* out,
     int64_t out_stride) {
   Vector sum[Heads][Vectors] = {};
+  if (accumulate) {
+    for (int h = 0; h < Heads; ++h) {
+      for (int i = 0; i < Vectors; ++i) {
+        sum[h][i] = load(out + h * out_stride + i * lanes);
+      }
+    }
+  }
   for (int n = 0; n < row_count; ++n) {
     Vector value[Vectors];
     for (int i = 0; i < Vectors; ++i) {
@@ -196,20 +204,21 @@ H2O_INLINE void mix_heads(
     int64_t stride,
     int row_count,
     int dim,
+    bool accumulate,
     float* out) {
   constexpr int block = H2O_DIM_BLOCK * lanes;
   int d = 0;
   for (; d + block <= dim; d += block) {
     mix_block<T, Heads, H2O_DIM_BLOCK>(
-        weights, weight_stride, rows + d, stride, row_count, out + d, dim);
+        weights, weight_stride, rows + d, stride, row_count, accumulate, out + d, dim);
   }
   for (; d + lanes <= dim; d += lanes) {
     mix_block<T, Heads, 1>(
-        weights, weight_stride, rows + d, stride, row_count, out + d, dim);
+        weights, weight_stride, rows + d, stride, row_count, accumulate, out + d, dim);
   }
   for (; d < dim; ++d) {
     for (int h = 0; h < Heads; ++h) {
-      float total = 0.0f;
+      float total = accumulate ? out[h * int64_t(dim) + d] : 0.0f;
       for (int n = 0; n < row_count; ++n) {
         total += weights[h * weight_stride + n] * to_float(rows[n * stride + d]);
       }
@@ -227,21 +236,26 @@ H2O_TARGET void mix_rows_of(
     int64_t stride,
     int row_count,
     int dim,
+    bool accumulate,
     float* out) {
   while (heads > 0) {
     int block = std::min(heads, head_block);
     switch (block) {
       case 4:
-        mix_heads<T, 4>(weights, weight_stride, rows, stride, row_count, dim, out);
+        mix_heads<T, 4>(
+            weights, weight_stride, rows, stride, row_count, dim, accumulate, out);
         break;
       case 3:
-        mix_heads<T, 3>(weights, weight_stride, rows, stride, row_count, dim, out);
+        mix_heads<T, 3>(
+            weights, weight_stride, rows, stride, row_count, dim, accumulate, out);
         break;
       case 2:
-        mix_heads<T, 2>(weights, weight_stride, rows, stride, row_count, dim, out);
+        mix_heads<T, 2>(
+            weights, weight_stride, rows, stride, row_count, dim, accumulate, out);
         break;
       default:
-        mix_heads<T, 1>(weights, weight_stride, rows, stride, row_count, dim, out);
+        mix_heads<T, 1>(
+            weights, weight_stride, rows, stride, row_count, dim, accumulate, out);
     }
     weights += block * weight_stride;
     out += block * int64_t(dim);
@@ -265,6 +279,83 @@ H2O_TARGET void to_float32_of(
   }
 }
 
+typedef uint8_t Bytes __attribute__((vector_size(H2O_LANES)));
+typedef uint8_t HalfBytes __attribute__((vector_size(H2O_LANES / 2)));
+typedef uint16_t BytePairs __attribute__((vector_size(H2O_LANES)));
+
+/// `lanes` packed integers of `Bits` bits from element `first` of `words` on. Widened in
+/// steps of two: compilers have an instruction for each, but not for four at once.
+template <int Bits>
+H2O_INLINE Vector load_packed(const uint8_t* words, int first) {
+  Bytes bytes;
+  if constexpr (Bits == 8) {
+    std::memcpy(&bytes, words + first, sizeof(bytes));
+  } else {
+    HalfBytes packed;
+    std::memcpy(&packed, words + first / 2, sizeof(packed));
+    BytePairs pairs = __builtin_convertvector(packed, BytePairs);
+    bytes = __builtin_bit_cast(Bytes, (pairs | (pairs << 4)) & 0x0f0f);
+  }
+  HalfWords wide = __builtin_convertvector(bytes, HalfWords);
+  return __builtin_convertvector(__builtin_convertvector(wide, IntVector), Vector);
+}
+
+template <int Bits, class S>
+H2O_TARGET void unpack_rows(
+    RowsView rows, int first_row, int row_count, int dim, float* out, int64_t out_stride) {
+  const Packing& packing = rows.packing;
+  for (int n = 0; n < row_count; ++n) {
+    const int row = first_row + n;
+    auto words = static_cast<const uint8_t*>(rows.data) + row * rows.stride;
+    auto scales = static_cast<const uint8_t*>(packing.scales) + row * packing.scale_stride;
+    auto biases = static_cast<const uint8_t*>(packing.biases) + row * packing.bias_stride;
+    float* to = out + n * out_stride;
+    for (int group = 0; group * packing.group_size < dim; ++group) {
+      S scale, bias;
+      std::memcpy(&scale, scales + group * sizeof(S), sizeof(S));
+      std::memcpy(&bias, biases + group * sizeof(S), sizeof(S));
+      const Vector factor = splat(to_float(scale)), offset = splat(to_float(bias));
+      const int end = (group + 1) * packing.group_size;
+      for (int d = group * packing.group_size; d < end; d += lanes) {
+        store(to + d, load_packed<Bits>(words, d) * factor + offset);
+      }
+    }
+  }
+}
+
+template <int Bits>
+H2O_TARGET void unpack_rows(
+    RowsView rows, int first_row, int row_count, int dim, float* out, int64_t out_stride) {
+  switch (rows.packing.element) {
+    case Element::float32:
+      return unpack_rows<Bits, float>(rows, first_row, row_count, dim, out, out_stride);
+    case Element::float16:
+      return unpack_rows<Bits, Float16>(rows, first_row, row_count, dim, out, out_stride);
+    case Element::bfloat16:
+      return unpack_rows<Bits, BFloat16>(rows, first_row, row_count, dim, out, out_stride);
+  }
+}
+
+H2O_TARGET void unpack_rows(
+    RowsView rows, int first_row, int row_count, int dim, float* out, int64_t out_stride) {
+  if (rows.packing.bits == 8) {
+    return unpack_rows<8>(rows, first_row, row_count, dim, out, out_stride);
+  }
+  unpack_rows<4>(rows, first_row, row_count, dim, out, out_stride);
+}
+
+/// Packed rows are widened a tile at a time, small enough to stay in the first cache.
+constexpr int tile_floats = 4096;
+
+H2O_INLINE int tile_rows(int dim) {
+  return std::max(1, tile_floats / dim);
+}
+
+template <class T>
+H2O_INLINE int64_t elements(int64_t bytes) {
+  return bytes / int64_t(sizeof(T));
+}
+
 H2O_TARGET void dot_rows(
     const float* queries,
     int heads,
@@ -273,19 +364,28 @@ H2O_TARGET void dot_rows(
     int dim,
     float* out,
     int64_t out_stride) {
+  if (rows.packing.bits < 16) {
+    std::vector<float> tile(size_t(tile_rows(dim)) * dim);
+    for (int n = 0; n < row_count; n += tile_rows(dim)) {
+      const int count = std::min(tile_rows(dim), row_count - n);
+      unpack_rows(rows, n, count, dim, tile.data(), dim);
+      dot_rows_of<float>(queries, heads, tile.data(), dim, count, dim, out + n, out_stride);
+    }
+    return;
+  }
   switch (rows.element) {
     case Element::float32:
       return dot_rows_of(
-          queries, heads, static_cast<const float*>(rows.data), rows.stride, row_count, dim,
-          out, out_stride);
+          queries, heads, static_cast<const float*>(rows.data),
+          elements<float>(rows.stride), row_count, dim, out, out_stride);
     case Element::float16:
       return dot_rows_of(
-          queries, heads, static_cast<const Float16*>(rows.data), rows.stride, row_count,
-          dim, out, out_stride);
+          queries, heads, static_cast<const Float16*>(rows.data),
+          elements<Float16>(rows.stride), row_count, dim, out, out_stride);
     case Element::bfloat16:
       return dot_rows_of(
-          queries, heads, static_cast<const BFloat16*>(rows.data), rows.stride, row_count,
-          dim, out, out_stride);
+          queries, heads, static_cast<const BFloat16*>(rows.data),
+          elements<BFloat16>(rows.stride), row_count, dim, out, out_stride);
   }
 }
 
@@ -297,37 +397,119 @@ H2O_TARGET void mix_rows(
     int row_count,
     int dim,
     float* out) {
+  if (rows.packing.bits < 16) {
+    std::vector<float> tile(size_t(tile_rows(dim)) * dim);
+    for (int n = 0; n < row_count; n += tile_rows(dim)) {
+      const int count = std::min(tile_rows(dim), row_count - n);
+      unpack_rows(rows, n, count, dim, tile.data(), dim);
+      mix_rows_of<float>(
+          weights + n, heads, weight_stride, tile.data(), dim, count, dim, n > 0, out);
+    }
+    return;
+  }
   switch (rows.element) {
     case Element::float32:
       return mix_rows_of(
-          weights, heads, weight_stride, static_cast<const float*>(rows.data), rows.stride,
-          row_count, dim, out);
+          weights, heads, weight_stride, static_cast<const float*>(rows.data),
+          elements<float>(rows.stride), row_count, dim, false, out);
     case Element::float16:
       return mix_rows_of(
           weights, heads, weight_stride, static_cast<const Float16*>(rows.data),
-          rows.stride, row_count, dim, out);
+          elements<Float16>(rows.stride), row_count, dim, false, out);
     case Element::bfloat16:
       return mix_rows_of(
           weights, heads, weight_stride, static_cast<const BFloat16*>(rows.data),
-          rows.stride, row_count, dim, out);
+          elements<BFloat16>(rows.stride), row_count, dim, false, out);
   }
 }
 
 H2O_TARGET void to_float32(
     RowsView rows, int row_count, int dim, float* out, int64_t out_stride) {
+  if (rows.packing.bits < 16) {
+    return unpack_rows(rows, 0, row_count, dim, out, out_stride);
+  }
   switch (rows.element) {
     case Element::float32:
       return to_float32_of(
-          static_cast<const float*>(rows.data), rows.stride, row_count, dim, out,
-          out_stride);
+          static_cast<const float*>(rows.data), elements<float>(rows.stride), row_count,
+          dim, out, out_stride);
     case Element::float16:
       return to_float32_of(
-          static_cast<const Float16*>(rows.data), rows.stride, row_count, dim, out,
-          out_stride);
+          static_cast<const Float16*>(rows.data), elements<Float16>(rows.stride), row_count,
+          dim, out, out_stride);
     case Element::bfloat16:
       return to_float32_of(
-          static_cast<const BFloat16*>(rows.data), rows.stride, row_count, dim, out,
-          out_stride);
+          static_cast<const BFloat16*>(rows.data), elements<BFloat16>(rows.stride),
+          row_count, dim, out, out_stride);
+  }
+}
+
+/// One group by MLX's affine rule (its CPU backend's: halves round to even), operation
+/// by operation, so that the bits agree; NaN packs as 0.
+H2O_INLINE void quantize_group(
+    const float* values,
+    int group_size,
+    int bits,
+    int32_t* packed,
+    float& scale,
+    float& bias) {
+  const float bins = float((1 << bits) - 1);
+  Vector least = load(values), most = least;
+  for (int d = lanes; d < group_size; d += lanes) {
+    Vector v = load(values + d);
+    least = v < least ? v : least;
+    most = v > most ? v : most;
+  }
+  float low = least[0], high = most[0];
+  for (int lane = 1; lane < lanes; ++lane) {
+    low = std::min(low, least[lane]);
+    high = std::max(high, most[lane]);
+  }
+  const bool from_low = std::fabs(low) > std::fabs(high);
+  const float edge = from_low ? low : high;
+  scale = std::max((high - low) / bins, 1e-7f);
+  scale = from_low ? scale : -scale;
+  const float steps = std::rint(edge / scale);
+  bias = 0.0f;
+  if (steps != 0.0f) {
+    scale = edge / steps;
+    bias = edge;
+  }
+  const Vector rounder = splat(12582912.0f); // 1.5 * 2^23: adding it rounds to int
+  const Vector top = splat(bins);
+  for (int d = 0; d < group_size; d += lanes) {
+    Vector q = (load(values + d) - splat(bias)) / splat(scale);
+    q = q > Vector{} ? q : Vector{};
+    q = q < top ? q : top;
+    q = (q + rounder) - rounder;
+    IntVector whole = __builtin_convertvector(q, IntVector);
+    std::memcpy(packed + d, &whole, sizeof(whole));
+  }
+}
+
+H2O_TARGET void quantize_vector(
+    const float* values,
+    int dim,
+    int bits,
+    int group_size,
+    uint8_t* words,
+    float* scales,
+    float* biases) {
+  std::vector<int32_t> packed(group_size);
+  for (int group = 0; group * group_size < dim; ++group) {
+    quantize_group(
+        values + group * group_size, group_size, bits, packed.data(), scales[group],
+        biases[group]);
+    uint8_t* to = words + size_t(group) * group_size * bits / 8;
+    if (bits == 8) {
+      for (int d = 0; d < group_size; ++d) {
+        to[d] = uint8_t(packed[d]);
+      }
+    } else {
+      for (int d = 0; d < group_size; d += 2) {
+        to[d / 2] = uint8_t(packed[d] | packed[d + 1] << 4);
+      }
+    }
   }
 }
 

@@ -14,7 +14,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 float dot(const float* a, const float* b, int dim) {
   float result;
-  dot_rows(a, 1, {b, Element::float32, dim}, 1, dim, &result, 1);
+  dot_rows(a, 1, {b, Element::float32, 0}, 1, dim, &result, 1);
   return result;
 }
 

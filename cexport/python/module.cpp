@@ -9,6 +9,8 @@
 #include "fallback.h"
 #include "functions.h"
 #include "kernels.h"
+#include "mlx/ops.h"
+#include "row_layout.h"
 
 namespace nb = nanobind;
 namespace mx = mlx::core;
@@ -55,21 +57,25 @@ NB_MODULE(_ext, m) {
           "__init__",
           [](h2o::CacheConfig* self, int max_size, int sink_size, int heavy_budget,
              int recent_budget, const std::string& score, float decay, float novelty,
-             int observation_window, const std::vector<std::pair<int, int>>& pinned) {
-            h2o::CacheConfig config{max_size,
-                                    sink_size,
-                                    heavy_budget,
-                                    recent_budget,
-                                    h2o::score_from_name(score),
-                                    decay,
-                                    novelty,
-                                    observation_window,
-                                    pinned};
+             int observation_window, const std::vector<std::pair<int, int>>& pinned,
+             int key_bits, int value_bits, int group_size, const mx::Dtype& dtype) {
+            h2o::CacheConfig config{
+                max_size,
+                sink_size,
+                heavy_budget,
+                recent_budget,
+                h2o::score_from_name(score),
+                decay,
+                novelty,
+                observation_window,
+                pinned,
+                {key_bits, value_bits, group_size, dtype}};
             h2o::validate(config);
             new (self) h2o::CacheConfig(std::move(config));
           },
           nb::kw_only(), "max_size"_a, "sink_size"_a, "heavy_budget"_a, "recent_budget"_a,
-          "score"_a, "decay"_a, "novelty"_a, "observation_window"_a, "pinned"_a);
+          "score"_a, "decay"_a, "novelty"_a, "observation_window"_a, "pinned"_a,
+          "key_bits"_a, "value_bits"_a, "group_size"_a, "dtype"_a);
 
   m.def(
       "scaled_dot_product_attention_with_scores",
@@ -87,6 +93,29 @@ NB_MODULE(_ext, m) {
       "sinks"_a = nb::none(), "fallback"_a = false);
 
   m.def(
+      "scaled_dot_product_attention_quantized_with_scores",
+      [](const mx::array& queries, const std::vector<mx::array>& keys,
+         const std::vector<mx::array>& values, float scale, int key_bits, int value_bits,
+         int group_size, const MaskArgument& mask, const std::optional<mx::array>& sinks) {
+        return h2o::scaled_dot_product_attention_quantized_with_scores(
+            queries, keys, values, scale, {key_bits, value_bits, group_size}, mask_of(mask),
+            sinks);
+      },
+      "queries"_a, "keys"_a, "values"_a, nb::kw_only(), "scale"_a, "key_bits"_a,
+      "value_bits"_a, "group_size"_a, "mask"_a = nb::none(), "sinks"_a = nb::none());
+
+  m.def(
+      "unpacked_rows",
+      [](const mx::array& rows, int length, int key_dim, const h2o::CacheConfig& config) {
+        auto stop = rows.shape();
+        stop[2] = length;
+        return h2o::unpacked_rows(
+            mx::slice(rows, mx::Shape(4, 0), stop), config.format, key_dim,
+            config.format.dtype, {});
+      },
+      "rows"_a, "length"_a, "key_dim"_a, "config"_a);
+
+  m.def(
       "make_ledger",
       [](int batch, int kv_heads, int key_dim, const h2o::CacheConfig& config) {
         return to_tuple(h2o::make_ledger(batch, kv_heads, key_dim, config));
@@ -95,10 +124,11 @@ NB_MODULE(_ext, m) {
 
   m.def(
       "trim_ledger",
-      [](const mx::array& rows, const LedgerTuple& ledger, int length) {
-        return to_tuple(h2o::trim_ledger(rows, to_ledger(ledger), length));
+      [](const mx::array& rows, const LedgerTuple& ledger, int length,
+         const h2o::CacheConfig& config) {
+        return to_tuple(h2o::trim_ledger(rows, to_ledger(ledger), length, config.format));
       },
-      "rows"_a, "ledger"_a, "length"_a);
+      "rows"_a, "ledger"_a, "length"_a, "config"_a);
 
   m.def(
       "cache_write",

@@ -10,18 +10,20 @@ from h2o_py import fast, reference
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache
 from h2o_py.ledger import Attended, Ledger
+from h2o_py.row_format import DENSE
 
 TOLERANCE = {mx.float32: 1e-5, mx.float16: 2e-3, mx.bfloat16: 1.6e-2}
 
 
-def _fallback_write(*arguments, copy=False, **options):
+def _fallback_write(*arguments, copy=False, row_format=DENSE):
     *rest, config = arguments
-    return ext.cache_write(*rest, fast._native(config), fallback=True, **options)
+    return ext.cache_write(*rest, fast._native(config, row_format), fallback=True)
 
 
-def _fallback_attend(queries, rows, ledger, *, config, **options):
+def _fallback_attend(queries, rows, ledger, *, config, row_format=DENSE, **options):
+    native = fast._native(config, row_format)
     out, kept, state = ext.cache_attend(
-        queries, rows, tuple(ledger), config=fast._native(config), fallback=True, **options
+        queries, rows, tuple(ledger), config=native, fallback=True, **options
     )
     return Attended(out, kept, Ledger(*state))
 
@@ -35,6 +37,7 @@ fallback = SimpleNamespace(
     scaled_dot_product_attention_with_scores=_fallback_attention,
     make_ledger=fast.make_ledger,
     trim_ledger=fast.trim_ledger,
+    fetch=fast.fetch,
     cache_write=_fallback_write,
     cache_attend=_fallback_attend,
 )

@@ -2,6 +2,7 @@
 
 import json
 
+import mlx.core as mx
 import pytest
 
 from h2o_py.config import H2OConfig, H2OConfigWarning
@@ -95,6 +96,7 @@ def test_the_core_refuses_what_python_refuses():
     settings = {
         "max_size": 64, "sink_size": 4, "heavy_budget": 32, "recent_budget": 28,
         "score": "peak", "decay": 0.999, "novelty": 2.0, "observation_window": 64, "pinned": [],
+        "key_bits": 16, "value_bits": 16, "group_size": 64, "dtype": mx.float32,
     }  # fmt: skip
     ext.CacheConfig(**settings)
     for change, message in [
@@ -104,6 +106,9 @@ def test_the_core_refuses_what_python_refuses():
         ({"novelty": float("nan")}, "novelty is nan"),
         ({"pinned": [(3, 2)]}, "pinned has the range 3...2"),
         ({"pinned": [(4, 60)]}, "leaves none to evict"),
+        ({"key_bits": 3}, "key_bits is 3; it must be 4, 8 or 16."),
+        ({"value_bits": 4}, "either both are 16 or neither is."),
+        ({"group_size": 16}, "group_size is 16; it must be 32, 64 or 128."),
         ({"score": "mean"}, 'score is "mean"; it must be peak, softmax or abs_logit.'),
     ]:
         with pytest.raises(ValueError) as caught:

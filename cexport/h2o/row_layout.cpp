@@ -1,0 +1,158 @@
+#include "row_layout.h"
+
+#include "checks.h"
+#include "cpu_attention.h"
+#include "mlx/ops.h"
+
+namespace h2o {
+
+namespace {
+
+int64_t size_of(cpu::Element element) {
+  return element == cpu::Element::float32 ? 4 : 2;
+}
+
+/// Bits that one element takes, its share of scale and bias included; times the group
+/// size, so that it is a whole number.
+int64_t group_bits(int bits, int group_size, cpu::Element element) {
+  return bits == 16 ? 8 * size_of(element) * group_size
+                    : int64_t(bits) * group_size + 2 * 8 * size_of(element);
+}
+
+} // namespace
+
+int64_t VectorLayout::word_bytes() const {
+  return bits == 16 ? dim * size_of(element) : int64_t(dim) * bits / 8;
+}
+
+int64_t VectorLayout::scale_bytes() const {
+  return bits == 16 ? 0 : dim / group_size * size_of(element);
+}
+
+int64_t VectorLayout::bytes() const {
+  return word_bytes() + 2 * scale_bytes();
+}
+
+cpu::RowsView VectorLayout::view(const char* row, int64_t stride) const {
+  const char* words = row + start;
+  if (bits == 16) {
+    return {words, element, stride};
+  }
+  const char* scales = words + word_bytes();
+  cpu::Packing packing{bits,   group_size, element, scales, scales + scale_bytes(),
+                       stride, stride};
+  return {words, element, stride, packing};
+}
+
+void VectorLayout::store(
+    cpu::RowsView vector, char* row, std::vector<float>& scratch) const {
+  const int groups = bits == 16 ? 0 : dim / group_size;
+  scratch.resize(dim + 2 * groups);
+  float* values = scratch.data();
+  cpu::to_float32(vector, 1, dim, values, dim);
+  if (bits == 16) {
+    cpu::from_float32(values, dim, element, row + start);
+    return;
+  }
+  float* scales = values + dim;
+  float* biases = scales + groups;
+  cpu::quantize_vector(
+      values, dim, bits, group_size, reinterpret_cast<uint8_t*>(row + start), scales,
+      biases);
+  char* stored = row + start + word_bytes();
+  cpu::from_float32(scales, groups, element, stored);
+  cpu::from_float32(biases, groups, element, stored + scale_bytes());
+}
+
+mx::Dtype rows_dtype(const RowFormat& format, mx::Dtype dtype) {
+  return format.is_dense() ? dtype : mx::uint32;
+}
+
+RowLayout make_layout(
+    const char* function,
+    const RowFormat& format,
+    int key_dim,
+    int value_dim,
+    mx::Dtype dtype) {
+  cpu::Element element = cpu::element_of(dtype);
+  if (!format.is_dense()) {
+    for (auto [name, dim] : {std::pair{"keys", key_dim}, std::pair{"values", value_dim}}) {
+      if (dim % format.group_size != 0) {
+        refuse(
+            function, name, " has head dim ", dim, "; expected a multiple of group_size ",
+            format.group_size, ".");
+      }
+    }
+  }
+  VectorLayout key{key_dim, format.key_bits, format.group_size, element, 0};
+  VectorLayout value{value_dim, format.value_bits, format.group_size, element, key.bytes()};
+  return {key, value};
+}
+
+RowLayout layout_of(
+    const char* function, const RowFormat& format, const mx::array& rows, int key_dim) {
+  if (format.is_dense()) {
+    return make_layout(function, format, key_dim, rows.shape(3) - key_dim, rows.dtype());
+  }
+  cpu::Element element = cpu::element_of(format.dtype);
+  VectorLayout key{key_dim, format.key_bits, format.group_size, element, 0};
+  int64_t left = 8 * (int64_t(rows.shape(3)) * 4 - key.bytes());
+  int64_t group = group_bits(format.value_bits, format.group_size, element);
+  if (left <= 0 || left % group != 0) {
+    refuse(
+        function, "rows has ", rows.shape(3), " words a row, which does not fit keys of ",
+        key_dim, " at ", format.key_bits, " bits and values at ", format.value_bits,
+        " in groups of ", format.group_size, ".");
+  }
+  int value_dim = int(left / group * format.group_size);
+  return make_layout(function, format, key_dim, value_dim, format.dtype);
+}
+
+mx::array packed_rows(
+    const mx::array& keys,
+    const mx::array& values,
+    const RowFormat& format,
+    mx::StreamOrDevice s) {
+  if (format.is_dense()) {
+    return mx::concatenate({keys, values}, 3, s);
+  }
+  std::vector<mx::array> parts;
+  for (auto [a, bits] : {std::pair{keys, format.key_bits}, {values, format.value_bits}}) {
+    auto triple = mx::quantize(a, format.group_size, bits, "affine", std::nullopt, s);
+    parts.push_back(triple[0]);
+    auto scales = mx::concatenate({triple[1], triple[2]}, 3, s);
+    parts.push_back(mx::view(mx::contiguous(scales, false, s), mx::uint32, s));
+  }
+  return mx::concatenate(parts, 3, s);
+}
+
+std::pair<mx::array, mx::array> unpacked_rows(
+    const mx::array& rows,
+    const RowFormat& format,
+    int key_dim,
+    mx::Dtype dtype,
+    mx::StreamOrDevice s) {
+  RowLayout layout = layout_of("rows", format, rows, key_dim);
+  auto columns = [&](int64_t begin, int64_t end) {
+    mx::Shape start(4, 0), stop = rows.shape();
+    start[3] = int(begin);
+    stop[3] = int(end);
+    return mx::slice(rows, start, stop, s);
+  };
+  if (format.is_dense()) {
+    return {columns(0, key_dim), columns(key_dim, rows.shape(3))};
+  }
+  auto unpack = [&](const VectorLayout& vector) {
+    int64_t words = vector.start / 4, scales = words + vector.word_bytes() / 4;
+    int64_t end = (vector.start + vector.bytes()) / 4;
+    auto both = mx::view(mx::contiguous(columns(scales, end), false, s), format.dtype, s);
+    both = mx::astype(both, dtype, s);
+    auto halves = mx::split(both, 2, 3, s);
+    return mx::dequantize(
+        columns(words, scales), halves[0], halves[1], vector.group_size, vector.bits,
+        "affine", std::nullopt, std::nullopt, s);
+  };
+  return {unpack(layout.key), unpack(layout.value)};
+}
+
+} // namespace h2o

@@ -1,0 +1,70 @@
+#pragma once
+
+#include "functions.h"
+#include "kernels.h"
+
+/// How a token's key and value lie side by side in one row of the buffer: as they are,
+/// or quantised as words, scales and biases (the key's, then the value's).
+namespace h2o {
+
+/// One vector of a row.
+struct VectorLayout {
+  int dim;
+  int bits; // 16: as it is
+  int group_size;
+  cpu::Element element; // of the vector, or of its scales and biases
+  int64_t start;        // bytes from the start of the row
+
+  int64_t word_bytes() const;
+  int64_t scale_bytes() const;
+  int64_t bytes() const;
+
+  /// The vectors of all rows from `row` on, `stride` bytes apart.
+  cpu::RowsView view(const char* row, int64_t stride) const;
+
+  /// Stores `vector` in `row`, quantising it. `scratch` is for the caller to keep.
+  void store(cpu::RowsView vector, char* row, std::vector<float>& scratch) const;
+};
+
+struct RowLayout {
+  VectorLayout key;
+  VectorLayout value;
+
+  int64_t bytes() const {
+    return key.bytes() + value.bytes();
+  }
+};
+
+/// The dtype of the buffer: that of the keys, or uint32 for quantised rows.
+mx::Dtype rows_dtype(const RowFormat& format, mx::Dtype dtype);
+
+/// The layout of rows for keys of `key_dim` and values of `value_dim` in `dtype`;
+/// throws std::invalid_argument where a head dim is no multiple of the group.
+RowLayout make_layout(
+    const char* function,
+    const RowFormat& format,
+    int key_dim,
+    int value_dim,
+    mx::Dtype dtype);
+
+/// The same for the rows of a cache, whose value dim follows from their width.
+RowLayout layout_of(
+    const char* function, const RowFormat& format, const mx::array& rows, int key_dim);
+
+/// keys [B, Hkv, L, Dk] and values [B, Hkv, L, Dv] as rows, in MLX operations.
+mx::array packed_rows(
+    const mx::array& keys,
+    const mx::array& values,
+    const RowFormat& format,
+    mx::StreamOrDevice s);
+
+/// Keys and values of rows, in MLX operations: dense ones as they are, quantised ones
+/// widened to `dtype`.
+std::pair<mx::array, mx::array> unpacked_rows(
+    const mx::array& rows,
+    const RowFormat& format,
+    int key_dim,
+    mx::Dtype dtype,
+    mx::StreamOrDevice s);
+
+} // namespace h2o

@@ -1,0 +1,93 @@
+"""The H2O cache with quantised keys and values."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from types import ModuleType
+
+import mlx.core as mx
+from mlx_lm.models import cache as mlx_lm_cache
+
+from h2o_py.cache import H2OKVCache
+from h2o_py.config import H2OConfig
+from h2o_py.row_format import BITS, RowFormat
+
+_DTYPES = {str(dtype): dtype for dtype in (mx.float32, mx.float16, mx.bfloat16)}
+
+
+class QuantizedH2OKVCache(H2OKVCache):
+    """`H2OKVCache` whose rows are quantised once, when they are written.
+
+    Words, scales and biases are those of `mx.quantize`; attention reads them as they are,
+    and eviction moves none. There is no `bits` attribute: mlx_lm would take such a cache
+    for one of its own quantised ones.
+
+    Args:
+        config: the policy, or just its `max_size`.
+        bits: 4 or 8 for keys and values alike. Default: 8.
+        group_size: 32, 64 or 128 elements share a scale and a bias; divides the head dims.
+        key_bits: 4 or 8 for keys; overrides `bits`.
+        value_bits: 4 or 8 for values; overrides `bits`. Keys 8 with values 4 is the
+            compact setting.
+        backend: what computes: `h2o_py.fast` (the default) or `h2o_py.reference`.
+
+    Raises:
+        ValueError: bits or group size are none of these.
+
+    """
+
+    FORMAT = "h2o.quantized.1"
+
+    def __init__(
+        self,
+        config: H2OConfig | int,
+        bits: int = 8,
+        group_size: int = 64,
+        *,
+        key_bits: int | None = None,
+        value_bits: int | None = None,
+        backend: ModuleType | None = None,
+    ) -> None:
+        super().__init__(config, backend)
+        key_bits = bits if key_bits is None else key_bits
+        value_bits = bits if value_bits is None else value_bits
+        for name, value in (("key_bits", key_bits), ("value_bits", value_bits)):
+            if value not in BITS:
+                raise ValueError(f"{name} = {value!r} is not one of 4, 8.")
+        self.row_format = RowFormat(key_bits, value_bits, group_size)
+
+    @property
+    def key_bits(self) -> int:
+        """Bits of a key's element."""
+        return self.row_format.key_bits
+
+    @property
+    def value_bits(self) -> int:
+        """Bits of a value's element."""
+        return self.row_format.value_bits
+
+    @property
+    def group_size(self) -> int:
+        """Elements that share a scale and a bias."""
+        return self.row_format.group_size
+
+    @property
+    def meta_state(self) -> tuple[str, ...]:
+        """As `H2OKVCache`, then the row format as JSON."""
+        row_format = {**vars(self.row_format), "dtype": str(self.row_format.dtype)}
+        return (*super().meta_state, json.dumps(row_format, sort_keys=True))
+
+    @meta_state.setter
+    def meta_state(self, values: Sequence[str]) -> None:
+        H2OKVCache.meta_state.fset(self, values)  # type: ignore[attr-defined]
+        row_format = json.loads(values[5])
+        row_format["dtype"] = _DTYPES[row_format["dtype"]]
+        self.row_format = RowFormat(**row_format)
+
+    def _begin(self, keys: mx.array) -> None:
+        self.row_format = dataclasses.replace(self.row_format, dtype=keys.dtype)
+
+
+vars(mlx_lm_cache)[QuantizedH2OKVCache.__name__] = QuantizedH2OKVCache
