@@ -1,0 +1,192 @@
+"""The command line: parses, calls, prints, and maps errors to exit codes."""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+import errno
+import sys
+import traceback
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from h2o_pack import __version__
+from h2o_pack.errors import MEANINGS, ExitCode, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from h2o_pack.plan import CacheOptions
+
+EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
+    f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items()
+)
+
+
+class Commands(click.Group):
+    """A group whose commands end with documented exit codes and no traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; print a UserError as one message."""
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            click.echo(f"error: {error}", err=True)
+            ctx.exit(error.code)
+        except KeyboardInterrupt:
+            click.echo("interrupted; run the command again to finish", err=True)
+            ctx.exit(ExitCode.INTERRUPTED)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise
+            traceback.print_exc()
+            click.echo("This is an error in h2o-pack itself; please report it.", err=True)
+            ctx.exit(ExitCode.INTERNAL)
+
+
+class PinnedRange(click.ParamType):  # type: ignore[type-arg]
+    """A half-open range of positions, written A:B."""
+
+    name = "A:B"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int]:
+        """Read "A:B" as (A, B)."""
+        begin, colon, end = str(value).partition(":")
+        if not (colon and begin.isdecimal() and end.isdecimal() and int(begin) < int(end)):
+            self.fail(f"{value!r} is not a range of positions such as 0:128", param, ctx)
+        return int(begin), int(end)
+
+
+@click.group(cls=Commands, epilog=EXIT_CODES, context_settings={"max_content_width": 100})
+@click.version_option(__version__, prog_name="h2o-pack")
+def main() -> None:
+    """Make Swift packages of language models whose KV cache stays within a budget."""
+
+
+@main.command(epilog="Example: h2o-pack ios --model demo --max-kv 64 --output build/Demo")
+@click.option("--model", required=True, help="Alias, folder, or id on huggingface.co.")
+@click.option("--max-kv", required=True, type=int, help="Tokens each layer's cache keeps.")
+@click.option("--output", type=click.Path(path_type=Path), help="Folder. [default: NAME]")
+@click.option("--name", help="Name of the package. [default: from the model]")
+@click.option("--sink-size", type=int, help="First tokens that always stay. [default: 4]")
+@click.option("--heavy-budget", type=int, help="Tokens for heavy hitters. [default: half]")
+@click.option("--recent-budget", type=int, help="Newest tokens that stay. [default: the rest]")
+@click.option(
+    "--score",
+    type=click.Choice(["peak", "softmax", "abs_logit"]),
+    help="What of the attention is scored. [default: peak]",
+)
+@click.option("--decay", type=float, help="Factor of a score per query. [default: by --score]")
+@click.option("--novelty", type=float, help="Weight of a key's novelty. [default: 2]")
+@click.option("--pin", type=PinnedRange(), multiple=True, help="Positions that always stay.")
+@click.option("--observation-window", type=int, help="Queries of a chunk that score.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def ios(
+    *,
+    model: str,
+    output: Path | None,
+    name: str | None,
+    as_json: bool,
+    pin: tuple[tuple[int, int], ...],
+    **options: Any,
+) -> None:
+    """Make a Swift package with a model and its H2O cache."""
+    from h2o_pack import summary
+    from h2o_pack.models.resolve import resolve
+    from h2o_pack.package import make_package
+    from h2o_pack.plan import CacheOptions, make_plan
+
+    chosen: CacheOptions = CacheOptions(pinned=pin, **options)
+    plan = make_plan(resolve(model), chosen, name)
+    with progress() as say:
+        say(f"writing {plan.package_name}")
+        package = make_package(plan, output or Path(plan.package_name))
+    if as_json:
+        click.echo(summary.package_json(plan, package))
+    else:
+        summary.print_package(plan, package, console())
+
+
+@main.command(epilog="Example: h2o-pack vendor build/Demo --upstream ~/checkouts")
+@click.argument("package", type=click.Path(path_type=Path))
+@click.option("--upstream", type=click.Path(path_type=Path), help="Folder with checkouts.")
+@click.option(
+    "--host",
+    type=click.Choice(["apple", "linux"]),
+    default="apple",
+    show_default=True,
+    help="Where the package will be built.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def vendor(*, package: Path, upstream: Path | None, host: str, as_json: bool) -> None:
+    """Put upstream's sources, edited, into PACKAGE's Vendor folder."""
+    from h2o_pack import summary
+    from h2o_pack.vendoring.vendor import vendor as fill
+
+    with progress() as say:
+        say("copying upstream's sources")
+        vendored = fill(package, upstream, host)
+    if as_json:
+        click.echo(summary.vendored_json(package, vendored))
+    else:
+        summary.print_vendored(package, vendored, console())
+
+
+@main.command(epilog="Example: h2o-pack parity build/Demo")
+@click.argument("package", type=click.Path(path_type=Path))
+@click.option(
+    "--level",
+    "levels",
+    type=click.Choice(["op", "trace"]),
+    multiple=True,
+    help="Check this level only; may be given again. [default: all]",
+)
+@click.option("--require-swift", is_flag=True, help="Exit with 5 where there is no Swift.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def parity(
+    *, package: Path, levels: tuple[str, ...], require_swift: bool, as_json: bool
+) -> None:
+    """Check that PACKAGE's caches do in Swift what they do in Python."""
+    from h2o_pack.parity.parity import LEVELS, run_parity
+    from h2o_pack.parity.report import print_report
+
+    with progress() as say:
+        report = run_parity(
+            package,
+            levels=levels or tuple(LEVELS),
+            require_swift=require_swift,
+            progress=say,
+        )
+    if as_json:
+        click.echo(report.to_json())
+    else:
+        print_report(report, console())
+    if report.differs:
+        sys.exit(ExitCode.DIFFERENT)
+
+
+def console() -> Any:
+    """Return where results for people go."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Show what is being done on one line, if somebody looks at it."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    screen = Console(stderr=True)
+    if not screen.is_terminal:
+        yield lambda _text: None
+        return
+    with screen.status("") as status:
+        width = max(20, screen.width - 4)
+        yield lambda text: status.update(escape(text[:width]))

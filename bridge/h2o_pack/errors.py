@@ -1,0 +1,66 @@
+"""The one error that people see, and the exit codes it maps to."""
+
+from __future__ import annotations
+
+import difflib
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class ExitCode(IntEnum):
+    """What the process returns; documented in `h2o-pack --help`."""
+
+    OK = 0
+    DIFFERENT = 1
+    USAGE = 2
+    MODEL = 3
+    OUTPUT = 4
+    TOOL = 5
+    VERSION = 6
+    INTERNAL = 70
+    INTERRUPTED = 130
+
+
+MEANINGS = {
+    ExitCode.OK: "done, and everything checked agrees",
+    ExitCode.DIFFERENT: "parity ran and found a difference",
+    ExitCode.USAGE: "an option or value that cannot be used",
+    ExitCode.MODEL: "the model is unknown, unreadable or unsupported",
+    ExitCode.OUTPUT: "the output directory is not ours, busy or not writable",
+    ExitCode.TOOL: "a tool is missing or failed (Swift, C++ compiler)",
+    ExitCode.VERSION: "another version than the pinned one (mlx, upstream)",
+    ExitCode.INTERNAL: "an error in h2o-pack itself",
+    ExitCode.INTERRUPTED: "interrupted",
+}
+
+
+class UserError(Exception):
+    """Something that the user can put right: what, where, what next.
+
+    Printed as `what (where). remedy`, without a traceback.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        code: ExitCode,
+        remedy: str,
+        where: str | None = None,
+    ) -> None:
+        self.what = what
+        self.where = where
+        self.remedy = remedy
+        self.code = code
+        place = f" ({where})" if where else ""
+        super().__init__(f"{what}{place}. {remedy}")
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return `Did you mean "x"? ` for the name closest to `name`, or nothing."""
+    folded = {candidate.lower(): candidate for candidate in names}
+    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    return f'Did you mean "{folded[close[0]]}"? ' if close else ""

@@ -1,0 +1,101 @@
+"""Facts that change with the world: TOML files, read into frozen dataclasses.
+
+The dataclasses are the schema: a key that is missing, unknown or of another
+type is an error.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One upstream version; `commit` where it is a git repository."""
+
+    name: str
+    version: str
+    source: str
+    measured: bool
+    commit: str = ""
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A short model name: a hub id or a folder of h2o_pack/models."""
+
+    name: str
+    source: str
+    hub: str = ""
+    embedded: str = ""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A supported model type and the upstream code that implements it."""
+
+    model_type: str
+    mlx_lm: str
+    swift: str
+    measured: bool
+
+
+Fact = TypeVar("Fact")
+
+
+def read_table(path: Path, key: str, kind: type[Fact]) -> tuple[Fact, ...]:
+    """Read the `[[key]]` tables of a TOML file as `kind`, strictly."""
+    return tables(toml.loads(path.read_text("utf-8")), key, kind, str(path))
+
+
+def tables(
+    document: Mapping[str, Any], key: str, kind: type[Fact], where: str
+) -> tuple[Fact, ...]:
+    """Turn a document's `[[key]]` tables into `kind`; ValueError on any mismatch."""
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    result = []
+    for number, row in enumerate(document.get(key, []), start=1):
+        place = f"{where}: [[{key}]] number {number}"
+        for name, value in row.items():
+            if name not in known:
+                raise ValueError(f"{place} has an unknown key {name!r}")
+            if type(value).__name__ != known[name].type:
+                raise ValueError(f"{place}: {name} should be of type {known[name].type}")
+        for field in known.values():
+            if field.default is MISSING and field.name not in row:
+                raise ValueError(f"{place} lacks {field.name!r}")
+        result.append(kind(**row))
+    return tuple(result)
+
+
+@cache
+def pins() -> Mapping[str, Pin]:
+    """Upstream pins by name."""
+    found = read_table(FOLDER / "upstream.toml", "pin", Pin)
+    return MappingProxyType({pin.name: pin for pin in found})
+
+
+@cache
+def aliases() -> Mapping[str, Alias]:
+    """Model aliases by name."""
+    found = read_table(FOLDER / "aliases.toml", "alias", Alias)
+    return MappingProxyType({alias.name: alias for alias in found})
+
+
+@cache
+def architectures() -> Mapping[str, Architecture]:
+    """Supported architectures by model type."""
+    found = read_table(FOLDER / "architectures.toml", "architecture", Architecture)
+    return MappingProxyType({each.model_type: each for each in found})

@@ -1,0 +1,94 @@
+"""h2o-pack.lock.json: what a package was made from; marks a folder as ours."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from h2o_pack.errors import ExitCode, UserError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME = "h2o-pack.lock.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class EditedFile:
+    """A file of Vendor/ that an edit changed, with its sha256 before and after."""
+
+    path: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Vendored:
+    """How Vendor/ was made. edits is the sha256 of the edits and added files."""
+
+    host: str
+    edits: str
+    files: tuple[EditedFile, ...]
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The content of the lock. files: sha256 of each generated file by path."""
+
+    h2o_pack: str
+    model: str
+    package: str
+    module: str
+    config: dict[str, Any]
+    upstream: dict[str, dict[str, str]]
+    files: dict[str, str]
+    vendor: Vendored | None = None
+
+    def to_json(self) -> str:
+        """Write the lock as the text of its file."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, sort_keys=True) + "\n"
+
+
+def sha256(data: bytes) -> str:
+    """Return the hexadecimal sha256 of `data`."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def read(package: Path) -> Lock:
+    """Read a package's lock; UserError when the folder is not a package of ours."""
+    path = package / NAME
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{package} is not a package made by h2o-pack: it has no {NAME}",
+            remedy="Give a folder that `h2o-pack ios --output` made.",
+            code=ExitCode.OUTPUT,
+        ) from error
+    except (OSError, ValueError) as error:
+        raise damaged(path) from error
+    if not isinstance(document, dict):
+        raise damaged(path)
+    if document.pop("format", None) != FORMAT:
+        raise damaged(path, f"has another format than {FORMAT}")
+    try:
+        vendor = document.pop("vendor")
+        if vendor is not None:
+            files = tuple(EditedFile(**each) for each in vendor["files"])
+            vendor = Vendored(vendor["host"], vendor["edits"], files)
+        return Lock(**document, vendor=vendor)
+    except (KeyError, TypeError) as error:
+        raise damaged(path) from error
+
+
+def damaged(path: Path, what: str = "is damaged") -> UserError:
+    """Make the error for a record of ours that cannot be read."""
+    return UserError(
+        f"{path.name} {what}",
+        where=str(path),
+        remedy="Delete the folder and make the package again.",
+        code=ExitCode.OUTPUT,
+    )

@@ -1,0 +1,1 @@
+"""Models: what they are called, where they lie, what their config says."""

@@ -1,0 +1,40 @@
+"""Makes a package from a plan: render, write and bundle in one exchange."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from h2o_pack import assets, lock, write
+from h2o_pack.bundle import Manifest, bundle
+from h2o_pack.render import render
+from h2o_pack.vendoring import FOLDER as VENDOR
+
+if TYPE_CHECKING:
+    from h2o_pack.plan import Plan
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package as written: its folder, generated files and bundled model."""
+
+    folder: Path
+    files: tuple[str, ...]
+    manifest: Manifest
+
+
+def make_package(plan: Plan, output: Path) -> Package:
+    """Write the package of `plan` to `output`, replacing an earlier one of ours."""
+    with write.exclusive(output), write.replacing_package(output) as staging:
+        files = render(plan, assets.root(), TEMPLATES, kept_vendor(output))
+        write.write_files(staging, files)
+        manifest = bundle(plan.model, staging)
+    return Package(output.resolve(), tuple(files), manifest)
+
+
+def kept_vendor(output: Path) -> lock.Vendored | None:
+    """Return how the Vendor/ folder that stays was made, if there is one."""
+    return lock.read(output).vendor if (output / VENDOR).is_dir() else None

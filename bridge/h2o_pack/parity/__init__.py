@@ -1,0 +1,1 @@
+"""Shows that Python and Swift give the same output, level by level."""

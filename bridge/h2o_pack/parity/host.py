@@ -1,0 +1,102 @@
+"""Where a package's Swift tests run: on its Vendor/ folder or on the CPU stand-in."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from h2o_pack import assets, lock
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.facts import pins
+from h2o_pack.vendoring import FOLDER as VENDOR
+from h2o_pack.vendoring.edits import read_edits
+from h2o_pack.vendoring.vendor import EDITS, added_files, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+WORK = ".parity"
+STANDIN = "swift_templates/standin"
+GENERATED = ("Sources", "Tests")
+SYSTEM = "linux" if sys.platform == "linux" else "apple"
+
+
+@dataclass(frozen=True)
+class Host:
+    """A package to build: its root, SwiftPM's scratch folder, and what it stands on."""
+
+    name: str
+    root: Path
+    scratch: Path
+
+
+def prepare(package: Path) -> Host:
+    """Return the host for `package`, made up to date."""
+    if (package / VENDOR).is_dir():
+        return vendored(package)
+    root = package / WORK / "package"
+    sync(standin_files(package), root)
+    name = f"the CPU stand-in for mlx-swift {pins()['mlx-swift'].version}"
+    return Host(name, root, package / WORK / "build")
+
+
+def vendored(package: Path) -> Host:
+    """Check that Vendor/ was made for this machine by the current edits."""
+    record = lock.read(package).vendor
+    again = f"Run `h2o-pack vendor {package} --upstream PATH --host {SYSTEM}` again"
+    if record is None or record.edits != digest(assets.root()):
+        raise UserError(
+            f"{VENDOR}/ was not made by this version of h2o-pack",
+            where=str(package / VENDOR),
+            remedy=f"{again}, or move the folder away.",
+            code=ExitCode.VERSION,
+        )
+    if record.host != SYSTEM:
+        raise UserError(
+            f"{VENDOR}/ was made for the host {record.host}, and this is {SYSTEM}",
+            where=str(package / VENDOR),
+            remedy=f"{again}.",
+            code=ExitCode.VERSION,
+        )
+    name = f"mlx-swift {pins()['mlx-swift'].version} (vendored)"
+    return Host(name, package, package / WORK / "vendored")
+
+
+def standin_files(package: Path) -> dict[str, Path]:
+    """Return {path: source} of the package with the stand-in as its Vendor/."""
+    files = {"Package.swift": package / "Package.swift"}
+    for folder in GENERATED:
+        files |= tree(package / folder, folder)
+    root = assets.root()
+    files |= tree(root / STANDIN, VENDOR)
+    ours = added_files(root, read_edits(root / EDITS).for_host(SYSTEM).files)
+    return files | {f"{VENDOR}/{path}": source for path, source in ours.items()}
+
+
+def tree(folder: Path, name: str) -> dict[str, Path]:
+    """Return {path below `name`: source} of all files in a folder."""
+    paths = {path.relative_to(folder): path for path in sorted(folder.rglob("*"))}
+    return {
+        f"{name}/{relative.as_posix()}": path
+        for relative, path in paths.items()
+        if path.is_file() and ".build" not in relative.parts
+    }
+
+
+def sync(files: Mapping[str, Path], root: Path) -> None:
+    """Make `root` hold just these files, touching only those that changed.
+
+    SwiftPM compiles again what is newer than its last build.
+    """
+    wanted = {root / path for path in files}
+    for path in sorted(root.rglob("*")) if root.exists() else ():
+        if path.is_file() and path not in wanted:
+            path.unlink()
+    for name, source in files.items():
+        target = root / name
+        data = source.read_bytes()
+        if not target.is_file() or target.read_bytes() != data:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)

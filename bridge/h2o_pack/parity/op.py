@@ -1,0 +1,141 @@
+"""Level 1: the C++ core, as the trace recorded it, against h2o_py.reference."""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from h2o_pack.parity.report import CaseResult, Difference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import mlx.core as mx
+
+    from h2o_pack.parity.trace import RecordedCase, Trace
+
+# Scores are float32 whatever the dtype, and follow logits that are sums of up to
+# some hundred products: ten times the tolerance of float32 outputs.
+SCORE_TOLERANCE = 1e-4
+
+
+def compare(trace: Trace) -> tuple[CaseResult, ...]:
+    """Replay every case through the reference and compare after each step."""
+    return tuple(compare_case(trace, case) for case in trace.cases)
+
+
+def compare_case(trace: Trace, case: RecordedCase) -> CaseResult:
+    """Compare one case; the result says where the two first part."""
+    import mlx.core as mx
+
+    from h2o_py import H2OKVCache, reference
+    from h2o_py.config import H2OConfig
+
+    arrays = cast("dict[str, mx.array]", mx.load(str(trace.folder / case.file)))
+    config = H2OConfig.from_dict(case.config)
+    caches = [H2OKVCache(config, backend=reference) for _ in range(case.layers)]
+    result = CaseResult(
+        name=case.name,
+        dtype=case.dtype,
+        layers=case.layers,
+        steps=len(case.steps),
+        comparisons=0,
+        largest_output_difference=0.0,
+        largest_score_difference=0.0,
+        positions_equal=True,
+        tolerance=case.tolerance,
+        first_difference=None,
+    )
+    for step, tokens in enumerate(case.steps):
+        for layer, cache in enumerate(caches):
+            recorded = {
+                what: arrays[f"{layer}.{step}.{what}"]
+                for what in ("q", "k", "v", "out", "positions", "scores")
+                if f"{layer}.{step}.{what}" in arrays
+            }
+            out = advance(cache, recorded, tokens, case.scale)
+            for kind, difference, detail in differences(cache, out, recorded, case.tolerance):
+                result = count(result, Difference(layer, step, kind, detail), difference)
+    return result
+
+
+def advance(
+    cache: Any, recorded: dict[str, mx.array], tokens: int, scale: float
+) -> mx.array | None:
+    """Give a cache one step of the trace; return its output where it is routed."""
+    cache.update_and_fetch(recorded["k"], recorded["v"])
+    if "q" not in recorded:
+        cache.settle()
+        return None
+    mask = "causal" if tokens > 1 else None
+    out: mx.array = cache.attend(recorded["q"], scale=scale, mask=mask)
+    return out
+
+
+def differences(
+    cache: Any, out: mx.array | None, recorded: dict[str, mx.array], tolerance: float
+) -> Iterator[tuple[str, float, str]]:
+    """Yield (kind, size, what to say or "") of each comparison after a step."""
+    import mlx.core as mx
+
+    if out is not None:
+        scale = mx.maximum(1.0, mx.abs(recorded["out"].astype(mx.float32)).max())
+        size = largest(out / scale, recorded["out"] / scale)
+        said = f"the outputs differ by {size:.2g}, allowed is {tolerance:.2g}"
+        yield "output", size, said if size > tolerance else ""
+    ours, theirs = mx.sort(cache.positions), mx.sort(recorded["positions"])
+    if not mx.array_equal(ours, theirs):
+        yield "positions", 0.0, first_head(ours, theirs)
+        return
+    yield "positions", 0.0, ""
+    if out is not None:
+        mine, its = (
+            mx.take_along_axis(scores, mx.argsort(positions), axis=-1)
+            for scores, positions in (
+                (cache.scores, cache.positions),
+                (recorded["scores"], recorded["positions"]),
+            )
+        )
+        scaled = mx.maximum(1.0, mx.abs(its))
+        size = largest(mine / scaled, its / scaled)
+        said = f"the scores differ by {size:.2g}, allowed is {SCORE_TOLERANCE:.2g}"
+        yield "scores", size, said if size > SCORE_TOLERANCE else ""
+
+
+def largest(ours: mx.array, theirs: mx.array) -> float:
+    """Return the largest difference of two arrays, in float32; NaN counts as infinite."""
+    import mlx.core as mx
+
+    size = mx.abs(ours.astype(mx.float32) - theirs.astype(mx.float32)).max().item()
+    return float("inf") if size != size else float(size)  # noqa: PLR0124 - NaN
+
+
+def first_head(ours: mx.array, theirs: mx.array) -> str:
+    """Say which positions the first head that differs keeps."""
+    import mlx.core as mx
+
+    rows = ours.shape[-1]
+    differing = mx.max(mx.abs(ours - theirs), axis=-1).reshape(-1)
+    head = int(mx.argmax(differing > 0).item())
+    mine, its = (
+        set(cast("list[int]", array.reshape(-1, rows)[head].tolist()))
+        for array in (ours, theirs)
+    )
+    return f"head {head} keeps {sorted(mine - its)}, the trace {sorted(its - mine)} instead"
+
+
+def count(result: CaseResult, found: Difference, size: float) -> CaseResult:
+    """Add one comparison to a result."""
+    output = size if found.kind == "output" else 0.0
+    score = size if found.kind == "scores" else 0.0
+    moved = found.kind == "positions" and bool(found.detail)
+    return replace(
+        result,
+        comparisons=result.comparisons + 1,
+        largest_output_difference=max(result.largest_output_difference, output),
+        largest_score_difference=max(result.largest_score_difference, score),
+        positions_equal=result.positions_equal and not moved,
+        first_difference=result.first_difference or (found if found.detail else None),
+    )

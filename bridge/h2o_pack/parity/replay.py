@@ -1,0 +1,52 @@
+"""Level 2: the package's Swift caches replay the trace in `swift test`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from h2o_pack.parity.report import CaseResult, Difference
+from h2o_pack.parity.toolchain import environment, failure, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from h2o_pack.parity.host import Host
+    from h2o_pack.parity.toolchain import Toolchain
+    from h2o_pack.parity.trace import Trace
+
+TESTS = "ParityReplayTests"
+
+
+def replay(
+    trace: Trace, host: Host, swift: Toolchain, work: Path, on_line: Callable[[str], None]
+) -> tuple[CaseResult, ...]:
+    """Build and run the replay; UserError when it does not build or does not report."""
+    report = work / "report.json"
+    report.unlink(missing_ok=True)
+    env = environment({"H2O_PARITY_TRACE": str(trace.folder), "H2O_PARITY_REPORT": str(report)})
+    places = ["--package-path", str(host.root), "--scratch-path", str(host.scratch)]
+    log = work / "swift.log"
+    build = [swift.swift, "build", *places, "--build-tests"]
+    if run(build, log, env, on_line):
+        raise failure("swift build", log)
+    test = [swift.swift, "test", *places, "--skip-build", "--filter", TESTS]
+    failed = run(test, log, env, on_line)
+    results = read_report(report, trace) if report.exists() else ()
+    if len(results) != len(trace.cases) or (failed and all(each.equal for each in results)):
+        raise failure("swift test", log)
+    return results
+
+
+def read_report(path: Path, trace: Trace) -> tuple[CaseResult, ...]:
+    """Read what the Swift tests wrote."""
+    tolerances = {case.name: case.tolerance for case in trace.cases}
+    results = []
+    for case in json.loads(path.read_text("utf-8"))["cases"]:
+        first = case.pop("first_difference", None)
+        difference = Difference(**first) if first else None
+        results.append(
+            CaseResult(**case, tolerance=tolerances[case["name"]], first_difference=difference)
+        )
+    return tuple(results)

@@ -1,0 +1,144 @@
+"""What parity found, as a table for people and as JSON for machines."""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FORMAT = 1
+WANTED = 4
+EQUAL, DIFFERENT, NOT_RUN = "equal", "differs", "not run"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first step of a case where two implementations part."""
+
+    layer: int
+    step: int
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One case of one level.
+
+    Differences are relative where values are above 1: outputs to the largest
+    output of the step, scores to themselves. tolerance is that of outputs;
+    positions must be equal.
+    """
+
+    name: str
+    dtype: str
+    layers: int
+    steps: int
+    comparisons: int
+    largest_output_difference: float
+    largest_score_difference: float
+    positions_equal: bool
+    tolerance: float
+    first_difference: Difference | None
+
+    @property
+    def equal(self) -> bool:
+        """Tell whether the case is within its tolerance, with equal positions."""
+        return (
+            self.first_difference is None
+            and self.positions_equal
+            and self.largest_output_difference <= self.tolerance
+        )
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of parity; `compared` says what with what."""
+
+    number: int
+    name: str
+    compared: str
+    cases: tuple[CaseResult, ...]
+    not_run: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Say whether all cases agree."""
+        if self.not_run:
+            return NOT_RUN
+        return EQUAL if all(case.equal for case in self.cases) else DIFFERENT
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that `h2o-pack parity` found. tokens: those of the recorded run."""
+
+    package: str
+    model: str
+    max_kv: int
+    tokens: int
+    host: str
+    levels: tuple[Level, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Tell whether any level that ran found a difference."""
+        return any(level.verdict == DIFFERENT for level in self.levels)
+
+    def to_json(self) -> str:
+        """Write the report for machines."""
+        levels = [{**asdict(level), "verdict": level.verdict} for level in self.levels]
+        document: dict[str, Any] = {"format": FORMAT, **asdict(self), "levels": levels}
+        return json.dumps(document, indent=2)
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Show the report to people."""
+    from rich.table import Table
+
+    table = Table(
+        title=f"{report.model}, max_kv {report.max_kv}, {report.tokens} tokens of a real run: "
+        "largest differences",
+        title_justify="left",
+    )
+    table.add_column("level", no_wrap=True)
+    table.add_column("case", no_wrap=True)
+    for column in ("checks", "outputs", "scores", "allowed", "verdict"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for level in report.levels:
+        name = f"{level.number} {level.name}"
+        if level.not_run:
+            table.add_row(name, *["-"] * 5, NOT_RUN)
+        for case in level.cases:
+            table.add_row(
+                name,
+                case.name,
+                str(case.comparisons),
+                f"{case.largest_output_difference:.1e}",
+                f"{case.largest_score_difference:.1e}",
+                f"{case.tolerance:.2g}",
+                EQUAL if case.equal else f"[red]{DIFFERENT}[/red]",
+            )
+    console.print(table)
+    if report.tokens < WANTED * report.max_kv:
+        console.print(f"note: the model's context allows fewer than {WANTED} x max_kv tokens")
+    for level in report.levels:
+        console.print(f"level {level.number}: {level.compared}", markup=False)
+        for case in level.cases:
+            if case.first_difference is not None:
+                console.print(f"  {case.name}: {sentence(case.first_difference)}", markup=False)
+        if level.not_run:
+            console.print(f"  {level.not_run}", markup=False)
+
+
+def sentence(difference: Difference) -> str:
+    """Name the layer and the step of a difference."""
+    return (
+        f"first difference at layer {difference.layer}, step {difference.step} "
+        f"({difference.kind}): {difference.detail}"
+    )

@@ -1,0 +1,115 @@
+"""Finds and runs the Swift toolchain; failures show the compiler's words."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from h2o_pack.errors import ExitCode, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+GET_SWIFT = "https://swift.org/install"
+SHOWN_LINES = 12
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The programs that building a package takes."""
+
+    swift: str
+
+
+def find_toolchain() -> Toolchain | None:
+    """Return the Swift toolchain on PATH; UserError when it has no C++ headers."""
+    swift = shutil.which("swift")
+    if swift is None:
+        return None
+    check_cxx(Path(swift).resolve().parent)
+    return Toolchain(swift)
+
+
+def check_cxx(folder: Path) -> None:
+    """Compile one line of C++, as Swift's clang needs the system's C++ library."""
+    beside = folder / "clang++"
+    compiler = str(beside) if beside.exists() else shutil.which("c++") or shutil.which("g++")
+    if compiler is not None:
+        command = [compiler, "-x", "c++", "-fsyntax-only", "-"]
+        source = b"#include <vector>\n"
+        done = subprocess.run(command, input=source, capture_output=True, check=False)  # noqa: S603
+        if done.returncode == 0:
+            return
+    raise UserError(
+        "there is no working C++ compiler",
+        where=compiler,
+        remedy="Install one: `apt install g++` on Debian, `xcode-select --install` on macOS.",
+        code=ExitCode.TOOL,
+    )
+
+
+def environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a build: the wheel's MLX, and no JIT compiler."""
+    spec = importlib.util.find_spec("mlx")
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    roots = [folder for folder in folders if (Path(folder) / "lib").is_dir()]
+    if not roots:
+        raise UserError(
+            "the Python package mlx has no library to link with",
+            remedy="Install h2o-pack again, with its dependencies.",
+            code=ExitCode.VERSION,
+        )
+    return {
+        **os.environ,
+        "MLX_ROOT": roots[0],
+        "MLX_DISABLE_COMPILE": "1",
+        **extra,
+    }
+
+
+def run(
+    command: Sequence[str],
+    log: Path,
+    env: Mapping[str, str],
+    on_line: Callable[[str], None],
+) -> int:
+    """Run a command, its output into `log` and line by line to `on_line`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        log.open("w", encoding="utf-8") as file,
+        subprocess.Popen(  # noqa: S603
+            command,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process,
+    ):
+        try:
+            for line in process.stdout or ():
+                file.write(line)
+                on_line(line.rstrip())
+        except BaseException:
+            process.terminate()
+            raise
+    return process.returncode
+
+
+def failure(what: str, log: Path) -> UserError:
+    """Make the error for a failed build, with the lines that say why."""
+    lines = log.read_text("utf-8", errors="replace").splitlines()
+    errors = [line for line in lines if "error:" in line]
+    shown = "\n  ".join((errors or lines)[-SHOWN_LINES:])
+    return UserError(
+        f"{what} failed:\n  {shown}\n",
+        where=f"all of it is in {log}",
+        remedy="Correct that and run it again.",
+        code=ExitCode.TOOL,
+    )

@@ -1,0 +1,198 @@
+"""The parity trace: every layer's inputs and results from a real run of mlx-lm.
+
+A trace is a folder with trace.json and one safetensors file a case. Arrays are
+named "<layer>.<step>.<what>": q [B, Hq, L, Dk], k [B, Hkv, L, Dk] and
+v [B, Hkv, L, Dv] as the model gave them to the cache; out [B, Hq, L, Dv],
+positions int32 [B, Hkv, C] and scores float32 [B, Hkv, C] after the step. A case
+that is not routed has no q, out and scores.
+"""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from h2o_pack.errors import ExitCode, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from h2o_py.config import H2OConfig
+
+FORMAT = 1
+FILE = "trace.json"
+PROMPT = Path(__file__).parent / "prompt.txt"
+QUESTION = "\n\nThe code of LANTERN is"
+DECODED = 48
+SHORTEST = 64
+DRAFT = 5
+
+# Largest difference of outputs allowed between two implementations, relative to
+# the largest output of the step where that is above 1. An output is a mean of
+# values, so its error follows their size. float32: some hundred roundings of
+# 6e-8 each, in another order. float16 and bfloat16: two sums that straddle a
+# rounding boundary differ by a unit in the last place, 2**-10 and 2**-7 of the
+# value; twice that is allowed.
+TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run to record: the model's dtype, the cache, and whether it is routed."""
+
+    name: str
+    dtype: str
+    config: H2OConfig
+    routed: bool = True
+
+
+@dataclass(frozen=True)
+class RecordedCase:
+    """An entry of trace.json. steps: new tokens of each call of the model."""
+
+    name: str
+    file: str
+    dtype: str
+    layers: int
+    scale: float
+    routed: bool
+    config: dict[str, Any]
+    steps: tuple[int, ...]
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A recorded trace."""
+
+    folder: Path
+    cases: tuple[RecordedCase, ...]
+
+
+def cases(config: H2OConfig) -> tuple[Case, ...]:
+    """Return the runs that together exercise a package's cache.
+
+    float32 comes first: the model keeps what a narrower dtype made of its weights.
+    """
+    from h2o_py.config import H2OConfig as Config
+
+    return (
+        Case("float32", "float32", config),
+        Case("published policy", "float32", Config.paper(config.max_size)),
+        Case("not routed", "float32", replace(config, novelty=0.0), routed=False),
+        Case("float16", "float16", config),
+        Case("bfloat16", "bfloat16", config),
+    )
+
+
+def chunks(max_kv: int, prompt: int) -> Iterator[int]:
+    """Split a prompt of `prompt` tokens: the lengths of the model's calls.
+
+    Half a cache, three single tokens while rows are still free, a chunk larger
+    than the cache, chunks of a quarter of it, and at last a draft of a few tokens.
+    """
+    left = prompt - DRAFT
+    sizes = [max_kv // 2, 1, 1, 1, max_kv + max_kv // 2]
+    while left > 0:
+        size = min(sizes.pop(0) if sizes else max(1, max_kv // 4), left)
+        yield size
+        left -= size
+    yield DRAFT
+
+
+def prompt_length(max_kv: int, context: int) -> int:
+    """Return four times the cache and some, or what the model's context allows."""
+    return min(max(4 * max_kv + max_kv // 2, SHORTEST), context - DECODED)
+
+
+def record(model_folder: Path, config: H2OConfig, context: int, folder: Path) -> Trace:
+    """Run the model once for each case and write the trace to `folder`."""
+    model, tokenizer = load(model_folder)
+    tokens = prompt_tokens(tokenizer, prompt_length(config.max_size, context))
+    folder.mkdir(parents=True, exist_ok=True)
+    recorded = tuple(record_case(model, tokens, case, folder) for case in cases(config))
+    entries = [asdict(case) for case in recorded]
+    text = json.dumps({"format": FORMAT, "cases": entries}, indent=2)
+    (folder / FILE).write_text(text + "\n", encoding="utf-8")
+    return Trace(folder, recorded)
+
+
+def load(model_folder: Path) -> tuple[Any, Any]:
+    """Load model and tokenizer with mlx-lm; UserError says what it objects to."""
+    from mlx_lm.utils import load as load_model
+
+    try:
+        model, tokenizer = load_model(str(model_folder))[:2]
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise UserError(
+            f"mlx-lm cannot load the model: {error!r}",
+            where=str(model_folder),
+            remedy="Make the package again.",
+            code=ExitCode.MODEL,
+        ) from error
+    return model, tokenizer
+
+
+def prompt_tokens(tokenizer: Any, length: int) -> list[int]:
+    """Encode the shipped text, repeated or cut to `length`, and a question about it."""
+    question: list[int] = tokenizer.encode(QUESTION, add_special_tokens=False)
+    paragraphs = cycle(PROMPT.read_text("utf-8").strip().split("\n\n"))
+    tokens: list[int] = tokenizer.encode(next(paragraphs))
+    while len(tokens) < length:
+        tokens += tokenizer.encode("\n\n" + next(paragraphs), add_special_tokens=False)
+    return tokens[: max(0, length - len(question))] + question
+
+
+def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> RecordedCase:
+    """Record one case; the model keeps the case's dtype."""
+    import mlx.core as mx
+
+    from h2o_pack.parity.recorder import recording_caches
+    from h2o_py import install_routing, remove_routing
+
+    model.set_dtype(getattr(mx, case.dtype))
+    caches = recording_caches(case.config, len(model.layers))
+    arrays: dict[str, mx.array] = {}
+    steps = []
+    last = 0
+    (install_routing if case.routed else remove_routing)()
+    try:
+        for step, new in enumerate(calls(tokens, case.config.max_size)):
+            logits = model(mx.array([new or [last]]), cache=caches)
+            steps.append(len(new) or 1)
+            for layer, cache in enumerate(caches):
+                if not case.routed:
+                    cache.settle()
+                arrays |= {f"{layer}.{step}.{what}": a for what, a in cache.taken().items()}
+            mx.eval(logits, arrays)
+            last = int(mx.argmax(logits[0, -1]).item())
+    finally:
+        remove_routing()
+    file = case.name.replace(" ", "-") + ".safetensors"
+    mx.save_safetensors(str(folder / file), arrays)
+    return RecordedCase(
+        name=case.name,
+        file=file,
+        dtype=case.dtype,
+        layers=len(caches),
+        scale=caches[0].scale,
+        routed=case.routed,
+        config=case.config.to_dict(),
+        steps=tuple(steps),
+        tolerance=TOLERANCES[case.dtype],
+    )
+
+
+def calls(tokens: list[int], max_kv: int) -> Iterator[list[int]]:
+    """Yield the prompt in chunks, then empty lists for tokens to be decoded."""
+    start = 0
+    for size in chunks(max_kv, len(tokens)):
+        yield tokens[start : start + size]
+        start += size
+    for _ in range(DECODED):
+        yield []

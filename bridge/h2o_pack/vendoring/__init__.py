@@ -1,0 +1,3 @@
+"""Upstream's sources in a package: copied, and edited by rules that are data."""
+
+FOLDER = "Vendor"

@@ -1,0 +1,151 @@
+"""Edits of upstream's sources, as data: read, checked and applied to text.
+
+An edit finds the lines it belongs to by a regular expression, so that a new
+upstream version either takes it or is refused by name. Applying an edit to
+text that has it already changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.facts import pins, read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+PLACES = ("after", "before", "replace")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change of one file: see the head of edits.toml.
+
+    anchor must match `count` times. `insert` goes on lines of its own before or
+    after the matched lines; `replacement` takes the place of the match. only
+    names the one host that the edit is for.
+    """
+
+    package: str
+    file: str
+    anchor: str
+    where: str
+    insert: str = ""
+    replacement: str = ""
+    count: int = 1
+    only: str = ""
+
+
+@dataclass(frozen=True)
+class AddedFile:
+    """A file of ours that goes into upstream's tree.
+
+    source is relative to the assets and may end in a pattern; a destination
+    that ends in "/" is the folder that takes the files.
+    """
+
+    package: str
+    source: str
+    destination: str
+    only: str = ""
+
+
+@dataclass(frozen=True)
+class CopiedPath:
+    """A file or folder of upstream's tree that building needs."""
+
+    package: str
+    path: str
+    only: str = ""
+
+
+@dataclass(frozen=True)
+class EditSet:
+    """Everything that edits.toml says."""
+
+    copies: tuple[CopiedPath, ...]
+    edits: tuple[Edit, ...]
+    files: tuple[AddedFile, ...]
+
+    def for_host(self, host: str) -> EditSet:
+        """Keep what applies on `host`."""
+        return EditSet(
+            tuple(copy for copy in self.copies if copy.only in ("", host)),
+            tuple(edit for edit in self.edits if edit.only in ("", host)),
+            tuple(file for file in self.files if file.only in ("", host)),
+        )
+
+
+def read_edits(path: Path) -> EditSet:
+    """Read edits.toml; ValueError when it is not as it should be."""
+    edits = read_table(path, "edit", Edit)
+    for edit in edits:
+        if edit.where not in PLACES:
+            raise ValueError(f"{path}: where = {edit.where!r} is none of {', '.join(PLACES)}")
+        text = edit.replacement if edit.where == "replace" else edit.insert
+        if not text.strip() or not (edit.replacement or text.endswith("\n")):
+            raise ValueError(f"{path}: the edit of {edit.file} at {edit.anchor!r} adds no line")
+        re.compile(edit.anchor, re.MULTILINE)
+    copies = read_table(path, "copy", CopiedPath)
+    return EditSet(copies, edits, read_table(path, "file", AddedFile))
+
+
+def apply_all(text: str, edits: Iterable[Edit]) -> str:
+    """Return a file's text with all its edits, in order.
+
+    Raises ValueError for edits that would not be recognised as made.
+    """
+    edits = tuple(edits)
+    for edit in edits:
+        text = apply(text, edit)
+    for edit in edits:
+        if apply(text, edit) != text:
+            raise ValueError(f"the edit of {edit.file} at {edit.anchor!r} would apply twice")
+    return text
+
+
+def apply(text: str, edit: Edit) -> str:
+    """Return `text` with one edit, or as it is when it has it already."""
+    matches = list(re.finditer(edit.anchor, text, re.MULTILINE))
+    if edit.where == "replace" and text.count(edit.replacement) == edit.count:
+        rest = text.replace(edit.replacement, "")
+        if not re.search(edit.anchor, rest, re.MULTILINE):
+            return text
+    if len(matches) != edit.count:
+        raise anchor_lost(edit, len(matches))
+    for match in reversed(matches):
+        start, end = span(text, match, edit.where)
+        if edit.where == "after" and text.startswith(edit.insert, end):
+            continue
+        if edit.where == "before" and text.endswith(edit.insert, 0, start):
+            continue
+        text = text[:start] + (edit.replacement or edit.insert) + text[end:]
+    return text
+
+
+def span(text: str, match: re.Match[str], where: str) -> tuple[int, int]:
+    """Return the part of the text that an edit takes: empty for an insertion."""
+    if where == "replace":
+        return match.span()
+    if where == "before":
+        start = text.rfind("\n", 0, match.start()) + 1
+        return start, start
+    end = text.find("\n", match.end())
+    end = len(text) if end < 0 else end + 1
+    return end, end
+
+
+def anchor_lost(edit: Edit, found: int) -> UserError:
+    """Make the error for upstream text that is not as the edit expects."""
+    pin = pins().get(edit.package)
+    expected = f"{edit.package} {pin.version}" if pin else edit.package
+    return UserError(
+        f"anchor {edit.anchor!r} matches {found} times instead of {edit.count}",
+        where=f"{edit.package}/{edit.file}, expected as in {expected}",
+        remedy=f"Give --upstream the sources of {expected}.",
+        code=ExitCode.VERSION,
+    )

@@ -1,0 +1,141 @@
+"""Fills a package's Vendor/ with upstream's sources and our edits of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+from h2o_pack import assets, lock, write
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.facts import pins
+from h2o_pack.vendoring import FOLDER
+from h2o_pack.vendoring.edits import apply_all, read_edits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from h2o_pack.vendoring.edits import AddedFile, EditSet
+
+EDITS = "swift_templates/upstream/edits.toml"
+HOSTS = ("apple", "linux")
+
+
+def vendor(package: Path, upstream: Path | None, host: str) -> lock.Vendored:
+    """Make `package`/Vendor from local checkouts and record it in the lock.
+
+    upstream holds a folder for each package: mlx-swift with its submodules,
+    mlx-swift-lm, and swift-numerics for the host linux.
+    """
+    edits = read_edits(assets.root() / EDITS).for_host(host)
+    names = sorted({copy.package for copy in edits.copies})
+    wanted = ", ".join(f"{name} {pins()[name].version}" for name in names)
+    if upstream is None:
+        raise UserError(
+            "this version of h2o-pack does not fetch upstream's sources itself",
+            remedy=f"Clone {wanted} with their submodules into one folder "
+            "and give that as --upstream.",
+            code=ExitCode.USAGE,
+        )
+    with write.exclusive(package):
+        record = lock.read(package)
+        target = package.resolve() / FOLDER
+        if target.exists() and record.vendor is None:
+            raise UserError(
+                f"{target} exists and was not made by h2o-pack",
+                remedy="Move it away and run this again.",
+                code=ExitCode.OUTPUT,
+            )
+        for name in names:
+            check_commit(upstream / name, name)
+        with write.replacing(target) as staging:
+            copy_sources(upstream, staging, edits, wanted)
+            edited = edit_sources(staging, edits)
+            add_files(assets.root(), staging, edits.files)
+        vendored = lock.Vendored(host, digest(assets.root()), edited)
+        record = dataclasses.replace(record, vendor=vendored)
+        write.replace_file(package / lock.NAME, record.to_json())
+    return vendored
+
+
+def check_commit(checkout: Path, name: str) -> None:
+    """Refuse a git checkout of another commit; a plain folder is left to the anchors."""
+    if not (checkout / ".git").exists():
+        return
+    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    commit = done.stdout.strip()
+    if done.returncode == 0 and commit != pins()[name].commit:
+        raise UserError(
+            f"{name} is at commit {commit[:12]} instead of {pins()[name].commit[:12]}",
+            where=str(checkout),
+            remedy=f"Check out {pins()[name].version} there: "
+            f"git -C {checkout} checkout --recurse-submodules {pins()[name].commit}",
+            code=ExitCode.VERSION,
+        )
+
+
+def copy_sources(upstream: Path, vendor_folder: Path, edits: EditSet, wanted: str) -> None:
+    """Copy what building needs and no more."""
+    for copy in edits.copies:
+        source = upstream / copy.package / copy.path
+        target = vendor_folder / copy.package / copy.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        elif source.is_file():
+            shutil.copyfile(source, target)
+        else:
+            raise UserError(
+                f"{copy.package}/{copy.path} is missing",
+                where=str(upstream),
+                remedy=f"--upstream should hold {wanted}, with their submodules.",
+                code=ExitCode.USAGE,
+            )
+
+
+def edit_sources(vendor_folder: Path, edits: EditSet) -> tuple[lock.EditedFile, ...]:
+    """Apply the edits, file by file; return each file's sha256 before and after."""
+    done = []
+    for package, name in sorted({(edit.package, edit.file) for edit in edits.edits}):
+        path = vendor_folder / package / name
+        mine = [edit for edit in edits.edits if (edit.package, edit.file) == (package, name)]
+        before = path.read_bytes() if path.is_file() else b""
+        after = apply_all(before.decode(), mine).encode()
+        path.write_bytes(after)
+        done.append(
+            lock.EditedFile(f"{package}/{name}", lock.sha256(before), lock.sha256(after))
+        )
+    return tuple(done)
+
+
+def add_files(assets_root: Path, vendor_folder: Path, files: tuple[AddedFile, ...]) -> None:
+    """Put our own files where upstream's build finds them."""
+    for path, source in added_files(assets_root, files).items():
+        target = vendor_folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+
+
+def added_files(assets_root: Path, files: tuple[AddedFile, ...]) -> dict[str, Path]:
+    """Return {path in Vendor/: source} of the files that are ours."""
+    found = {}
+    for file in files:
+        sources = sorted(assets_root.glob(file.source))
+        if not sources:
+            raise ValueError(f"{EDITS}: nothing matches {file.source}")
+        for source in sources:
+            name = source.name if file.destination.endswith("/") else ""
+            found[f"{file.package}/{file.destination}{name}"] = source
+    return found
+
+
+def digest(assets_root: Path) -> str:
+    """Return one sha256 of the edits and of every file that they add."""
+    edits = read_edits(assets_root / EDITS)
+    total = hashlib.sha256((assets_root / EDITS).read_bytes())
+    for path, source in sorted(added_files(assets_root, edits.files).items()):
+        total.update(path.encode() + b"\0" + source.read_bytes())
+    return total.hexdigest()

@@ -1,0 +1,49 @@
+import Foundation
+
+/// Finds the folder `Model` with the package's weights, tokenizer and configuration.
+///
+/// Looked for in this order, the first with a `config.json` wins:
+/// 1. the folder that the environment variable `H2O_MODEL_DIR` names;
+/// 2. `Model` in the app's main bundle: add the package's `Model` folder to the app
+///    target as a folder reference, since a Swift package can only carry resources
+///    that lie inside a target's folder;
+/// 3. `Model` beside `Sources`, in builds that run where they were compiled.
+public enum ModelFolder {
+    /// - Throws: ``ModelFolderError`` that lists where it looked
+    public static func find() throws -> URL {
+        let candidates = [fromEnvironment, fromBundle, fromSources].compactMap { $0 }
+        let isModel = { (folder: URL) in
+            FileManager.default.fileExists(atPath: folder.appending(path: "config.json").path)
+        }
+        guard let folder = candidates.first(where: isModel) else {
+            throw ModelFolderError(searched: candidates)
+        }
+        return folder
+    }
+
+    private static var fromEnvironment: URL? {
+        ProcessInfo.processInfo.environment["H2O_MODEL_DIR"].map {
+            URL(filePath: $0, directoryHint: .isDirectory)
+        }
+    }
+
+    private static var fromBundle: URL? {
+        Bundle.main.resourceURL?.appending(path: "Model", directoryHint: .isDirectory)
+    }
+
+    private static var fromSources: URL? {
+        URL(filePath: #filePath).appending(path: "../../../Model", directoryHint: .isDirectory)
+            .standardized
+    }
+}
+
+public struct ModelFolderError: LocalizedError, Hashable, Sendable {
+    public let searched: [URL]
+
+    public var errorDescription: String? {
+        "No folder with a model's config.json at "
+            + searched.map { $0.path }.joined(separator: ", ")
+            + ". Add the package's Model folder to the app target as a folder reference, or set "
+            + "H2O_MODEL_DIR."
+    }
+}

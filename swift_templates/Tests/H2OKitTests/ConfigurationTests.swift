@@ -1,0 +1,122 @@
+import Foundation
+import H2OKit
+import XCTest
+
+final class ConfigurationTests: XCTestCase {
+    func testHalfOfTheRowsAreForHeavyHitters() throws {
+        let configuration = try H2OConfiguration(maxSize: 512)
+
+        XCTAssertEqual(configuration.sinkSize, 4)
+        XCTAssertEqual(configuration.heavyBudget, 256)
+        XCTAssertEqual(configuration.recentBudget, 252)
+        XCTAssertEqual(configuration.score, .peak)
+        XCTAssertEqual(configuration.decay, 0.999)
+        XCTAssertEqual(configuration.novelty, 2)
+        XCTAssertEqual(configuration.pinned, [])
+        XCTAssertEqual(configuration.observationWindow, 64)
+    }
+
+    func testAveragesDecayFasterThanPeaks() throws {
+        XCTAssertEqual(try H2OConfiguration(maxSize: 64, score: .softmax).decay, 0.95)
+        XCTAssertEqual(try H2OConfiguration(maxSize: 64, score: .absLogit).decay, 0.95)
+    }
+
+    func testThePublishedPolicyHasNoNovelty() throws {
+        let configuration = try H2OConfiguration.paper(maxSize: 64)
+
+        XCTAssertEqual(configuration.score, .absLogit)
+        XCTAssertEqual(configuration.decay, 0.95)
+        XCTAssertEqual(configuration.novelty, 0)
+    }
+
+    func testItIsWrittenWithPythonsNames() throws {
+        let configuration = try H2OConfiguration(maxSize: 64, pinned: [10 ..< 12])
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = .sortedKeys
+
+        XCTAssertEqual(
+            String(decoding: try encoder.encode(configuration), as: UTF8.self),
+            #"{"decay":0.999,"heavy_budget":32,"max_size":64,"novelty":2,"observation_window":64,"#
+                + #""pinned":[[10,12]],"recent_budget":28,"score":"peak","sink_size":4}"#)
+    }
+
+    func testItIsReadAsItWasWritten() throws {
+        let configuration = try H2OConfiguration(
+            maxSize: 100, sinkSize: 2, heavyBudget: 30, recentBudget: 40, score: .softmax,
+            decay: 0.9, novelty: 0.5, pinned: [5 ..< 8, 20 ..< 21], observationWindow: 16)
+
+        let data = try JSONEncoder().encode(configuration)
+
+        XCTAssertEqual(try JSONDecoder().decode(H2OConfiguration.self, from: data), configuration)
+    }
+
+    func testMissingFieldsHaveTheirDefaults() throws {
+        let data = Data(#"{"max_size": 64, "score": "abs_logit"}"#.utf8)
+
+        XCTAssertEqual(
+            try JSONDecoder().decode(H2OConfiguration.self, from: data),
+            try H2OConfiguration(maxSize: 64, score: .absLogit))
+    }
+
+    func testAnUnknownFieldIsNamed() throws {
+        let data = Data(#"{"max_size": 64, "novlty": 1}"#.utf8)
+
+        XCTAssertThrowsError(try JSONDecoder().decode(H2OConfiguration.self, from: data)) { error in
+            XCTAssertEqual(error as? H2OConfigurationError, .unknownField("novlty"))
+            XCTAssertTrue(error.localizedDescription.contains("heavy_budget, recent_budget"))
+        }
+    }
+
+    func testBudgetsThatExceedMaxSizeAreRefused() {
+        assertRefused(
+            try H2OConfiguration(maxSize: 64, heavyBudget: 40, recentBudget: 30),
+            .budgetsExceedMaxSize(sum: 74, maxSize: 64),
+            "sink_size + heavy_budget + recent_budget is 74 in the H2O configuration, but max_size "
+                + "is 64. Lower a budget or raise max_size.")
+    }
+
+    func testNoRoomForTheNewestTokenIsRefused() {
+        assertRefused(
+            try H2OConfiguration(maxSize: 6),
+            .noRecentRows(recent: -1, sinkSize: 4, heavyBudget: 3, maxSize: 6),
+            "recent_budget is -1 in the H2O configuration; it must be at least 1. Of max_size 6 rows, "
+                + "sink_size takes 4 and heavy_budget 3: raise max_size or lower one of them.")
+    }
+
+    func testARowMustRemainToEvict() {
+        assertRefused(
+            try H2OConfiguration(
+                maxSize: 16, heavyBudget: 0, recentBudget: 8, pinned: [2 ..< 6, 5 ..< 8]),
+            .nothingToEvict(held: 16, maxSize: 16),
+            "Sinks, pinned and recent positions hold 16 of max_size 16 rows in the H2O "
+                + "configuration, which leaves none to evict. Raise max_size to at least 17, or "
+                + "pin less.")
+    }
+
+    func testValuesOutOfRangeAreRefused() {
+        assertRefused(
+            try H2OConfiguration(maxSize: 64, decay: 1.5),
+            .outOfRange(field: "decay", value: "1.5", allowed: "in 0.0...1.0"),
+            "decay is 1.5 in the H2O configuration; it must be in 0.0...1.0.")
+        for make in [
+            { try H2OConfiguration(maxSize: 64, sinkSize: -1) },
+            { try H2OConfiguration(maxSize: 64, novelty: -1) },
+            { try H2OConfiguration(maxSize: 64, novelty: .infinity) },
+            { try H2OConfiguration(maxSize: 64, decay: .nan) },
+            { try H2OConfiguration(maxSize: 64, pinned: [8 ..< 8]) },
+            { try H2OConfiguration(maxSize: 64, observationWindow: 0) },
+        ] {
+            XCTAssertThrowsError(try make())
+        }
+    }
+
+    private func assertRefused(
+        _ make: @autoclosure () throws -> H2OConfiguration, _ expected: H2OConfigurationError,
+        _ text: String, line: UInt = #line
+    ) {
+        XCTAssertThrowsError(try make(), line: line) { error in
+            XCTAssertEqual(error as? H2OConfigurationError, expected, line: line)
+            XCTAssertEqual(error.localizedDescription, text, line: line)
+        }
+    }
+}

@@ -1,0 +1,72 @@
+import H2OKit
+import MLX
+import XCTest
+
+/// A step writes into the buffer in place unless somebody else holds it.
+final class CopyOnWriteTests: XCTestCase {
+    func testRowsOfAnUpdateStayAsTheyWere() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        cache.attend(Tokens(30, seed: 1))
+        let token = Tokens(1, seed: 2)
+
+        let (keys, values) = cache.update(keys: token.keys, values: token.values)
+        let before = (keys.asArray(Float.self), values.asArray(Float.self))
+        cache.attendOneByOne(20, seed: 3)
+
+        XCTAssertEqual(keys.asArray(Float.self), before.0)
+        XCTAssertEqual(values.asArray(Float.self), before.1)
+    }
+
+    func testRowsReadLateAreThoseOfTheirTime() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        let twin = try H2OKVCache(maxSize: 16)
+        for each in [cache, twin] { each.attend(Tokens(30, seed: 1)) }
+        let token = Tokens(1, seed: 2)
+        let expected = twin.update(keys: token.keys, values: token.values).0.asArray(Float.self)
+
+        let (keys, _) = cache.update(keys: token.keys, values: token.values)
+        cache.attendOneByOne(20, seed: 3)
+
+        XCTAssertEqual(keys.asArray(Float.self), expected)
+    }
+
+    func testAStateStaysAsItWas() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        cache.attend(Tokens(30, seed: 1))
+
+        let state = cache.state
+        let before = state[0].asArray(Float.self)
+        cache.attendOneByOne(20, seed: 3)
+
+        XCTAssertEqual(state[0].asArray(Float.self), before)
+        XCTAssertNotEqual(cache.state[0].asArray(Float.self), before)
+    }
+
+    func testTheInnerStateStaysAsItWas() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        cache.attend(Tokens(16, seed: 1))
+
+        let rows = cache.innerState()[0]
+        let before = rows.asArray(Float.self)
+        cache.attendOneByOne(20, seed: 3)
+
+        XCTAssertEqual(rows.asArray(Float.self), before)
+    }
+
+    func testStepsThatAreEvaluatedTogetherEqualStepsOneByOne() throws {
+        let oneByOne = try H2OKVCache(maxSize: 16)
+        let together = try H2OKVCache(maxSize: 16)
+        for cache in [oneByOne, together] { cache.attend(Tokens(20, seed: 1)) }
+
+        let expected = oneByOne.attendOneByOne(12, seed: 2)
+        let lazy = (0 ..< 12).map { step in
+            let token = Tokens(1, seed: 2 + UInt64(step))
+            return together.attend(
+                queries: token.queries, keys: token.keys, values: token.values,
+                scale: Heads.scale, mask: .none)
+        }
+
+        XCTAssertEqual(together.keptPositions, oneByOne.keptPositions)
+        XCTAssertEqual(lazy.map { $0.asArray(Float.self) }, expected)
+    }
+}

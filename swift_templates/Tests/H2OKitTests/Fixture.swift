@@ -1,0 +1,76 @@
+import H2OKit
+import MLX
+
+/// Small heads with G = 2 query heads per KV head.
+enum Heads {
+    static let kv = 2
+    static let queries = 4
+    static let keyDim = 8
+    static let valueDim = 8
+    static let scale: Float = 0.35
+}
+
+/// The queries, keys and values of some tokens, always the same for the same seed.
+struct Tokens {
+    let queries: MLXArray
+    let keys: MLXArray
+    let values: MLXArray
+
+    init(_ count: Int, seed: UInt64) {
+        var generator = Generator(state: seed)
+        func array(_ heads: Int, _ dim: Int) -> MLXArray {
+            let values = (0 ..< heads * count * dim).map { _ in generator.next() }
+            return MLXArray(values, [1, heads, count, dim])
+        }
+        queries = array(Heads.queries, Heads.keyDim)
+        keys = array(Heads.kv, Heads.keyDim)
+        values = array(Heads.kv, Heads.valueDim)
+    }
+}
+
+/// Numbers in -1...1 by a linear congruential generator.
+private struct Generator {
+    var state: UInt64
+
+    mutating func next() -> Float {
+        state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+        return Float(state >> 40) / Float(1 << 23) - 1
+    }
+}
+
+extension H2OKVCache {
+    /// Attends to as many new tokens as given, in one call.
+    @discardableResult
+    func attend(_ tokens: Tokens) -> [Float] {
+        let mask = makeMask(n: tokens.keys.dim(2), windowSize: nil, returnArray: false)
+        return attend(
+            queries: tokens.queries, keys: tokens.keys, values: tokens.values,
+            scale: Heads.scale, mask: mask
+        ).asArray(Float.self)
+    }
+
+    /// Attends to one token after the other; returns the outputs.
+    @discardableResult
+    func attendOneByOne(_ count: Int, seed: UInt64) -> [[Float]] {
+        (0 ..< count).map { attend(Tokens(1, seed: seed + UInt64($0))) }
+    }
+
+    /// The kept positions of each KV head, in order.
+    var keptPositions: [[Int]] {
+        guard let positions else { return [] }
+        let all = positions.asArray(Int32.self).map(Int.init)
+        let rows = positions.dim(2)
+        return stride(from: 0, to: all.count, by: rows).map { start in
+            all[start ..< start + rows].filter { $0 >= 0 }.sorted()
+        }
+    }
+}
+
+/// The largest |a - b|; infinite if a value is not a number or the counts differ.
+func largestDifference(_ a: [Float], _ b: [Float]) -> Float {
+    guard a.count == b.count else { return .infinity }
+    return zip(a, b).reduce(0) { largest, pair in
+        let difference = abs(pair.0 - pair.1)
+        return difference.isNaN ? .infinity : max(largest, difference)
+    }
+}

@@ -1,0 +1,100 @@
+import MLX
+
+/// One layer after one step: compares what the cache has with what the trace has.
+struct ParityComparison {
+    let layer: Int
+    let step: Int
+    let tolerance: Float
+
+    /// Outputs agree within `tolerance`, in relation to the largest output where that is
+    /// larger than 1.
+    func outputs(_ ours: MLXArray, _ traced: MLXArray, in result: inout ParityReport.Case) {
+        let traced = traced.asType(.float32).asArray(Float.self)
+        let scale = traced.reduce(1) { max($0, abs($1)) }
+        let difference =
+            largestDifference(ours.asType(.float32).asArray(Float.self), traced) / scale
+        result.largestOutputDifference = max(result.largestOutputDifference, difference)
+        note(
+            .output, in: &result,
+            difference <= tolerance
+                ? nil : "the outputs differ by \(difference), allowed is \(tolerance)")
+    }
+
+    /// Each head keeps the same positions, in whatever rows.
+    func positions(_ ours: MLXArray, _ traced: MLXArray, in result: inout ParityReport.Case) {
+        let (ours, traced) = (kept(ours), kept(traced))
+        result.positionsEqual = result.positionsEqual && ours == traced
+        let head = zip(ours, traced).enumerated().first { $1.0 != $1.1 }
+        note(
+            .positions, in: &result,
+            ours == traced
+                ? nil
+                : head.map { "head \($0) \(describe($1.0, unlike: $1.1))" }
+                    ?? "the trace has \(traced.count) heads, the cache \(ours.count)")
+    }
+
+    /// Scores of the same position agree within ten times `tolerance`, in relation to
+    /// the score where that is larger than 1.
+    func scores(
+        _ ours: (positions: MLXArray, scores: MLXArray),
+        _ traced: (positions: MLXArray, scores: MLXArray), in result: inout ParityReport.Case
+    ) {
+        var text: String?
+        for (head, (ours, traced)) in zip(
+            byPosition(ours.positions, ours.scores), byPosition(traced.positions, traced.scores)
+        ).enumerated() {
+            for (position, score) in ours.sorted(by: { $0.key < $1.key }) {
+                guard let expected = traced[position] else { continue }
+                let scaled = largestDifference([score], [expected]) / max(1, abs(expected))
+                result.largestScoreDifference = max(result.largestScoreDifference, scaled)
+                if text == nil, !(scaled <= 10 * tolerance) {
+                    text =
+                        "head \(head) scores position \(position) \(score), "
+                        + "the trace \(expected)"
+                }
+            }
+        }
+        note(.scores, in: &result, text)
+    }
+
+    private func note(
+        _ kind: ParityReport.Difference.Kind, in result: inout ParityReport.Case, _ text: String?
+    ) {
+        result.comparisons += 1
+        if let text, result.firstDifference == nil {
+            result.firstDifference = .init(layer: layer, step: step, kind: kind, detail: text)
+        }
+    }
+
+    /// The positions of `[B, Hkv, C]`, in order, for each batch and head.
+    private func kept(_ positions: MLXArray) -> [[Int32]] {
+        heads(positions.asArray(Int32.self), positions).map { $0.filter { $0 >= 0 }.sorted() }
+    }
+
+    private func byPosition(_ positions: MLXArray, _ scores: MLXArray) -> [[Int32: Float]] {
+        zip(
+            heads(positions.asArray(Int32.self), positions),
+            heads(scores.asArray(Float.self), scores)
+        ).map { positions, scores in
+            let inUse = zip(positions, scores).filter { $0.0 >= 0 }
+            return Dictionary(inUse, uniquingKeysWith: { first, _ in first })
+        }
+    }
+
+    private func heads<Value>(_ values: [Value], _ array: MLXArray) -> [ArraySlice<Value>] {
+        stride(from: 0, to: values.count, by: max(1, array.dim(2))).map {
+            values[$0 ..< $0 + array.dim(2)]
+        }
+    }
+
+    private func describe(_ ours: [Int32], unlike traced: [Int32]) -> String {
+        var (surplus, lacking) = ([Int32](), [Int32]())
+        for change in ours.difference(from: traced) {
+            switch change {
+            case .insert(_, let position, _): surplus.append(position)
+            case .remove(_, let position, _): lacking.append(position)
+            }
+        }
+        return "keeps \(surplus) instead of the trace's \(lacking.sorted())"
+    }
+}

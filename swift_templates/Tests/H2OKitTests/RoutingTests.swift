@@ -1,0 +1,84 @@
+import H2OKit
+import MLX
+import MLXLMCommon
+import XCTest
+
+final class RoutingTests: XCTestCase {
+    func testAttentionWithCacheUpdateAsksTheCacheToAttend() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        let tokens = Tokens(6, seed: 1)
+
+        let output = attentionWithCacheUpdate(
+            queries: tokens.queries, keys: tokens.keys, values: tokens.values, cache: cache,
+            scale: Heads.scale, mask: .causal)
+
+        let plain = attentionWithCacheUpdate(
+            queries: tokens.queries, keys: tokens.keys, values: tokens.values, cache: nil,
+            scale: Heads.scale, mask: .causal)
+        XCTAssertEqual(
+            largestDifference(output.asArray(Float.self), plain.asArray(Float.self)), 0,
+            accuracy: 1e-5)
+        let scores = try XCTUnwrap(cache.scores).asArray(Float.self)
+        XCTAssertTrue(scores.prefix(6).allSatisfy { $0 > 0 }, "scores \(scores)")
+    }
+
+    func testTheOutputHasTheQueriesDtype() throws {
+        for dtype in [DType.float32, .float16, .bfloat16] {
+            let cache = try H2OKVCache(maxSize: 16)
+            let tokens = Tokens(20, seed: 1)
+
+            let output = attentionWithCacheUpdate(
+                queries: tokens.queries.asType(dtype), keys: tokens.keys.asType(dtype),
+                values: tokens.values.asType(dtype), cache: cache, scale: Heads.scale,
+                mask: .causal)
+
+            XCTAssertEqual(output.dtype, dtype)
+            XCTAssertEqual(output.shape, [1, Heads.queries, 20, Heads.valueDim])
+            XCTAssertEqual(cache.state[0].dtype, dtype)
+            XCTAssertEqual(try XCTUnwrap(cache.scores).dtype, .float32)
+        }
+    }
+
+    func testOneCacheIsMadeForEachLayer() throws {
+        let caches = try H2OConfiguration(maxSize: 16).makeCaches(layers: 3)
+
+        caches[0].attend(Tokens(5, seed: 1))
+
+        XCTAssertEqual(caches.map(\.offset), [5, 0, 0])
+        XCTAssertEqual(caches.map(\.maxSize), [16, 16, 16])
+    }
+
+    func testScoredAttentionReturnsItsLogits() {
+        let tokens = Tokens(3, seed: 1)
+
+        let (output, scores) = MLXFast.scaledDotProductAttentionWithScores(
+            queries: tokens.queries, keys: tokens.keys, values: tokens.values,
+            scale: Heads.scale, mask: .causal)
+
+        let plain = MLXFast.scaledDotProductAttention(
+            queries: tokens.queries, keys: tokens.keys, values: tokens.values,
+            scale: Heads.scale, mask: .causal)
+        XCTAssertEqual(
+            largestDifference(output.asArray(Float.self), plain.asArray(Float.self)), 0,
+            accuracy: 1e-5)
+        XCTAssertEqual(scores.shape, [Heads.queries * 3, 3])
+        let first = scores.asArray(Float.self)
+        let query = tokens.queries.asArray(Float.self).prefix(Heads.keyDim)
+        let key = tokens.keys.asArray(Float.self).prefix(Heads.keyDim)
+        XCTAssertEqual(
+            first[0], Heads.scale * zip(query, key).reduce(0) { $0 + $1.0 * $1.1 }, accuracy: 1e-5)
+        XCTAssertEqual(first[1], -Float.greatestFiniteMagnitude)
+    }
+
+    func testShapesThatDoNotFitAreAnErrorAndNotACrash() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        let tokens = Tokens(4, seed: 1)
+
+        XCTAssertThrowsError(
+            try withError {
+                cache.attend(
+                    queries: tokens.queries, keys: tokens.keys,
+                    values: tokens.values[.ellipsis, ..<2, 0...], scale: 1, mask: .causal)
+            })
+    }
+}

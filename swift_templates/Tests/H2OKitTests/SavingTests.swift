@@ -1,0 +1,84 @@
+import H2OKit
+import MLXLMCommon
+import XCTest
+
+final class SavingTests: XCTestCase {
+    func testARestoredCacheGoesOnIdentically() throws {
+        for tokens in [7, 16, 40] {
+            let cache = try H2OKVCache(maxSize: 16)
+            cache.attend(Tokens(tokens, seed: 1))
+
+            let restored = try H2OKVCache(state: cache.state, metaState: cache.metaState)
+
+            XCTAssertEqual(restored.configuration, cache.configuration)
+            XCTAssertEqual(restored.attendOneByOne(20, seed: 2), cache.attendOneByOne(20, seed: 2))
+            XCTAssertEqual(restored.keptPositions, cache.keptPositions)
+            XCTAssertEqual(restored.metaState, cache.metaState)
+        }
+    }
+
+    func testAnyCacheTakesOverTheStateOfAnother() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        cache.attend(Tokens(40, seed: 1))
+        var other: any KVCache = try H2OKVCache(maxSize: 32)
+
+        other.state = cache.state
+        other.metaState = cache.metaState
+
+        XCTAssertEqual(other.offset, 40)
+        XCTAssertEqual(other.maxSize, 16)
+    }
+
+    func testACacheIsSavedBetweenUpdateAndAttention() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        let tokens = Tokens(20, seed: 1)
+        _ = cache.update(keys: tokens.keys, values: tokens.values)
+
+        let restored = try H2OKVCache(state: cache.state, metaState: cache.metaState)
+
+        XCTAssertEqual(restored.length, 20)
+        XCTAssertEqual(restored.attendOneByOne(3, seed: 2), cache.attendOneByOne(3, seed: 2))
+    }
+
+    func testAnEmptyCacheIsSavedToo() throws {
+        let cache = try H2OKVCache(maxSize: 16, sinkSize: 2)
+
+        let restored = try H2OKVCache(state: cache.state, metaState: cache.metaState)
+
+        XCTAssertEqual(restored.offset, 0)
+        XCTAssertEqual(restored.configuration.sinkSize, 2)
+    }
+
+    func testAnotherKindOfCacheIsRefusedByItsFormat() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        cache.attend(Tokens(7, seed: 1))
+
+        let others = [[""], ["h2o.dense.2", "7", "7", "0", "{}"], ["4", "16", "256", "7", "7"]]
+        for metaState in others {
+            let restore = { try H2OKVCache(state: cache.state, metaState: metaState) }
+
+            XCTAssertThrowsError(try restore()) { error in
+                XCTAssertEqual(error as? H2OStateError, .otherFormat(metaState))
+                XCTAssertEqual(
+                    error.localizedDescription,
+                    "The saved cache's format is \"\(metaState[0])\"; this version reads "
+                        + "\"h2o.dense.1\". Make the cache again from its prompt.")
+            }
+        }
+    }
+
+    func testArraysThatDoNotFitAreRefused() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        cache.attend(Tokens(7, seed: 1))
+        let metaState = cache.metaState
+        cache.attend(Tokens(1, seed: 2))
+
+        let state = cache.state
+
+        for state in [[], Array(state.prefix(2)), state, state.reversed()] {
+            XCTAssertThrowsError(try H2OKVCache(state: state, metaState: metaState)) { error in
+                XCTAssertTrue(error.localizedDescription.contains("is damaged"), "\(error)")
+            }
+        }
+    }
+}

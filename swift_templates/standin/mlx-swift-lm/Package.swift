@@ -1,0 +1,18 @@
+// swift-tools-version: 6.1
+// Stands in for mlx-swift-lm 3.31.4 where its sources cannot be had: the cache
+// protocol and the attention that calls it.
+
+import PackageDescription
+
+let package = Package(
+    name: "mlx-swift-lm",
+    platforms: [.macOS(.v14), .iOS(.v17)],
+    products: [.library(name: "MLXLMCommon", targets: ["MLXLMCommon"])],
+    dependencies: [.package(path: "../mlx-swift")],
+    targets: [
+        .target(
+            name: "MLXLMCommon",
+            dependencies: [.product(name: "MLX", package: "mlx-swift")],
+            path: "Libraries/MLXLMCommon")
+    ]
+)

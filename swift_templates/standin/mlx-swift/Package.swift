@@ -1,0 +1,33 @@
+// swift-tools-version: 6.1
+// Stands in for mlx-swift 0.31.6 where its sources cannot be had: the part of it
+// that H2OKit uses, on the CPU, over the libmlx of the Python wheel.
+
+import PackageDescription
+
+guard let mlx = Context.environment["MLX_ROOT"] else {
+    fatalError(
+        "MLX_ROOT is not set: this package links the libmlx of the Python package mlx 0.31.1. "
+            + "Set it to the folder `python -c 'import mlx; print(list(mlx.__path__)[0])'` prints.")
+}
+
+let package = Package(
+    name: "mlx-swift",
+    platforms: [.macOS(.v14), .iOS(.v17)],
+    products: [.library(name: "MLX", targets: ["MLX"])],
+    targets: [
+        .target(
+            name: "Cmlx",
+            path: "Source/Cmlx",
+            cxxSettings: [
+                .headerSearchPath("mlx-c"),
+                // MLX's headers use std::bind, which libstdc++ 12 makes of deprecated parts.
+                .unsafeFlags(["-I\(mlx)/include", "-Wno-deprecated-declarations"]),
+            ],
+            linkerSettings: [
+                .linkedLibrary("mlx"),
+                .unsafeFlags(["-L\(mlx)/lib", "-Xlinker", "-rpath", "-Xlinker", "\(mlx)/lib"]),
+            ]),
+        .target(name: "MLX", dependencies: ["Cmlx"], path: "Source/MLX"),
+    ],
+    cxxLanguageStandard: .gnucxx20
+)

@@ -1,0 +1,34 @@
+/* Stands in for mlx-c v0.6.0's ops.h. */
+#ifndef MLX_OPS_H
+#define MLX_OPS_H
+
+#include <stdbool.h>
+
+#include "mlx/c/array.h"
+#include "mlx/c/stream.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int mlx_astype(mlx_array* res, const mlx_array a, mlx_dtype dtype, const mlx_stream s);
+
+int mlx_contiguous(
+    mlx_array* res, const mlx_array a, bool allow_col_major, const mlx_stream s);
+
+int mlx_slice(
+    mlx_array* res,
+    const mlx_array a,
+    const int* start,
+    size_t start_num,
+    const int* stop,
+    size_t stop_num,
+    const int* strides,
+    size_t strides_num,
+    const mlx_stream s);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,20 @@
+/* Stands in for mlx-c v0.6.0's stream.h: this host computes on the CPU only. */
+#ifndef MLX_STREAM_H
+#define MLX_STREAM_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mlx_stream_ {
+  void* ctx;
+} mlx_stream;
+
+mlx_stream mlx_default_cpu_stream_new(void);
+int mlx_stream_free(mlx_stream stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,72 @@
+// Stands in for mlx-c v0.6.0's ops.cpp and fast.cpp.
+#include "mlx/c/ops.h"
+
+#include "mlx/c/fast.h"
+#include "mlx/c/private/dtype.h"
+#include "mlx/c/private/mlx.h"
+#include "mlx/fast.h"
+#include "mlx/ops.h"
+
+namespace mx = mlx::core;
+
+namespace {
+
+std::optional<mx::array> optional_array(mlx_array a) {
+  return a.ctx ? std::make_optional(mlx_array_get_(a)) : std::nullopt;
+}
+
+} // namespace
+
+extern "C" int mlx_astype(
+    mlx_array* res, const mlx_array a, mlx_dtype dtype, const mlx_stream s) {
+  return mlx_status_([&] {
+    mlx_array_set_(
+        *res, mx::astype(mlx_array_get_(a), mlx_dtype_to_cpp(dtype), mlx_stream_get_(s)));
+  });
+}
+
+extern "C" int mlx_contiguous(
+    mlx_array* res, const mlx_array a, bool allow_col_major, const mlx_stream s) {
+  return mlx_status_([&] {
+    mlx_array_set_(
+        *res, mx::contiguous(mlx_array_get_(a), allow_col_major, mlx_stream_get_(s)));
+  });
+}
+
+extern "C" int mlx_slice(
+    mlx_array* res,
+    const mlx_array a,
+    const int* start,
+    size_t start_num,
+    const int* stop,
+    size_t stop_num,
+    const int* strides,
+    size_t strides_num,
+    const mlx_stream s) {
+  return mlx_status_([&] {
+    mlx_array_set_(
+        *res, mx::slice(
+                  mlx_array_get_(a), mx::Shape(start, start + start_num),
+                  mx::Shape(stop, stop + stop_num),
+                  mx::Shape(strides, strides + strides_num), mlx_stream_get_(s)));
+  });
+}
+
+extern "C" int mlx_fast_scaled_dot_product_attention(
+    mlx_array* res,
+    const mlx_array queries,
+    const mlx_array keys,
+    const mlx_array values,
+    float scale,
+    const char* mask_mode,
+    const mlx_array mask_arr /* may be null */,
+    const mlx_array sinks /* may be null */,
+    const mlx_stream s) {
+  return mlx_status_([&] {
+    mlx_array_set_(
+        *res, mx::fast::scaled_dot_product_attention(
+                  mlx_array_get_(queries), mlx_array_get_(keys), mlx_array_get_(values),
+                  scale, mask_mode, optional_array(mask_arr), optional_array(sinks),
+                  mlx_stream_get_(s)));
+  });
+}

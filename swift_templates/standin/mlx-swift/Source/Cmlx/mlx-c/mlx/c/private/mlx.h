@@ -1,0 +1,75 @@
+// Stands in for mlx-c v0.6.0's private headers: the way from its handles to MLX's
+// C++ objects and back.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "mlx/array.h"
+#include "mlx/c/array.h"
+#include "mlx/c/error.h"
+#include "mlx/c/map.h"
+#include "mlx/c/stream.h"
+#include "mlx/stream.h"
+
+inline mlx::core::array& mlx_array_get_(mlx_array d) {
+  if (!d.ctx) {
+    throw std::invalid_argument("an mlx_array is empty where one is needed");
+  }
+  return *static_cast<mlx::core::array*>(d.ctx);
+}
+
+inline mlx_array& mlx_array_set_(mlx_array& d, mlx::core::array s) {
+  if (d.ctx) {
+    mlx_array_get_(d) = std::move(s);
+  } else {
+    d.ctx = new mlx::core::array(std::move(s));
+  }
+  return d;
+}
+
+inline void mlx_array_free_(mlx_array d) {
+  delete static_cast<mlx::core::array*>(d.ctx);
+}
+
+inline mlx::core::Stream& mlx_stream_get_(mlx_stream d) {
+  if (!d.ctx) {
+    throw std::invalid_argument("an mlx_stream is empty where one is needed");
+  }
+  return *static_cast<mlx::core::Stream*>(d.ctx);
+}
+
+using mlx_arrays_by_name_ = std::unordered_map<std::string, mlx::core::array>;
+using mlx_strings_by_name_ = std::unordered_map<std::string, std::string>;
+
+inline mlx_arrays_by_name_& mlx_map_string_to_array_get_(mlx_map_string_to_array d) {
+  return *static_cast<mlx_arrays_by_name_*>(d.ctx);
+}
+
+inline mlx_strings_by_name_& mlx_map_string_to_string_get_(mlx_map_string_to_string d) {
+  return *static_cast<mlx_strings_by_name_*>(d.ctx);
+}
+
+/// The value of `body`, or `otherwise` after its exception was reported.
+template <class Body, class T>
+T mlx_guarded_(Body body, T otherwise) {
+  try {
+    return body();
+  } catch (const std::exception& e) {
+    mlx_error("%s", e.what());
+    return otherwise;
+  }
+}
+
+/// 0, or 1 after the exception of `body` was reported.
+template <class Body>
+int mlx_status_(Body body) {
+  return mlx_guarded_(
+      [&] {
+        body();
+        return 0;
+      },
+      1);
+}

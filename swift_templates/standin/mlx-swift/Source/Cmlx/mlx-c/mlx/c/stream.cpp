@@ -1,0 +1,14 @@
+// Stands in for mlx-c v0.6.0's stream.cpp.
+#include "mlx/c/stream.h"
+
+#include "mlx/c/private/mlx.h"
+
+extern "C" mlx_stream mlx_default_cpu_stream_new(void) {
+  auto stream = mlx::core::default_stream(mlx::core::Device::cpu);
+  return mlx_stream{new mlx::core::Stream(stream)};
+}
+
+extern "C" int mlx_stream_free(mlx_stream stream) {
+  delete static_cast<mlx::core::Stream*>(stream.ctx);
+  return 0;
+}

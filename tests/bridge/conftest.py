@@ -1,0 +1,40 @@
+"""A small model, a copy of the assets, and the command line."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from h2o_pack import assets
+from h2o_pack.cli import main
+from h2o_pack.models.resolve import ResolvedModel, from_folder
+from tests.bridge.trees import write_model
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ResolvedModel:
+    return from_folder("tiny", write_model(tmp_path / "tiny"))
+
+
+@pytest.fixture
+def run() -> Callable[..., Result]:
+    def invoke(*arguments: object) -> Result:
+        return CliRunner().invoke(main, [str(each) for each in arguments])
+
+    return invoke
+
+
+@pytest.fixture
+def copied_assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make the tool use a copy of the assets, which a test may change."""
+    source = assets.root()
+    copy = tmp_path / "assets"
+    for name in ("swift_templates", "cexport"):
+        shutil.copytree(source / name, copy / name)
+    shutil.copyfile(source / assets.MARKER, copy / assets.MARKER)
+    monkeypatch.setattr(assets, "root", lambda: copy)
+    return copy

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from h2o_pack import cli, lock
+from h2o_pack.errors import ExitCode
+from h2o_pack.parity import parity
+from tests.bridge.trees import names, tree, write_model
+
+HEAVY = {"mlx", "mlx_lm", "numpy", "transformers", "huggingface_hub", "jinja2", "rich"}
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """Run the tool in a new process; return the modules that it imported."""
+    code = (
+        "import contextlib, io, sys\n"
+        "from h2o_pack.cli import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        f"    main({list(arguments)!r})\n"
+        "print(*sys.modules)\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_help_lists_the_commands_and_the_exit_codes(run):
+    text = run("--help").output
+    for command in ("ios", "vendor", "parity"):
+        assert re.search(rf"^  {command} ", text, re.MULTILINE)
+    for code in ExitCode:
+        assert re.search(rf"^ +{code.value}  \w", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", ["ios", "vendor", "parity"])
+def test_every_command_shows_an_example(run, command):
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"\n  Example: h2o-pack {command} " in result.output
+
+
+def test_the_version_is_printed(run):
+    assert run("--version").output == "h2o-pack, version 0.1.0\n"
+
+
+def test_help_imports_nothing_heavy():
+    assert HEAVY & imported_by("--help") == set()
+    assert HEAVY & imported_by("ios", "--help") == set()
+
+
+def test_ios_makes_a_package_without_importing_mlx(tmp_path):
+    options = ("ios", "--model", "demo", "--max-kv", "256", "--output", str(tmp_path / "D"))
+    assert HEAVY & imported_by(*options) == {"jinja2", "rich"}
+    assert lock.read(tmp_path / "D").model == "demo"
+
+
+def test_ios_says_what_it_made_and_what_comes_next(run, tmp_path):
+    result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
+    assert result.exit_code == 0, result.output
+    assert "demo (qwen3, 4 layers, 2 KV heads of 64)" in result.output
+    assert "256 tokens a layer: 4 first, 128 heavy, 124 recent" in result.output
+    assert f"next: h2o-pack parity {tmp_path}/Demo" in result.output
+    assert result.stderr == ""
+
+
+def test_ios_tells_machines_the_same(run, tmp_path):
+    result = run(
+        *("ios", "--model", "demo", "--max-kv", 300, "--output", tmp_path / "Demo", "--json"),
+        *("--name", "My App", "--sink-size", 2, "--heavy-budget", 100, "--recent-budget", 90),
+        *("--score", "softmax", "--decay", 0.5, "--novelty", 0, "--observation-window", 16),
+        *("--pin", "0:8", "--pin", "20:30"),
+    )
+    document = json.loads(result.stdout)
+    assert document["format"] == 1
+    assert (document["name"], document["module"]) == ("My-App", "My_AppModel")
+    assert document["config"] == {
+        "max_size": 300,
+        "sink_size": 2,
+        "heavy_budget": 100,
+        "recent_budget": 90,
+        "score": "softmax",
+        "decay": 0.5,
+        "novelty": 0.0,
+        "pinned": [[0, 8], [20, 30]],
+        "observation_window": 16,
+    }
+    assert set(document["files"]) < set(tree(tmp_path / "Demo"))
+
+
+def test_the_package_goes_to_a_folder_of_its_name_when_none_is_given(
+    run, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert run("ios", "--model", "demo", "--max-kv", 256).exit_code == 0
+    assert lock.read(tmp_path / "demo").package == "demo"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (
+            ["--model", "dmo", "--max-kv", "64"],
+            3,
+            "error: there is no model 'dmo'. Did you mean",
+        ),
+        (["--model", "demo", "--max-kv", "3"], 2, "error: --max-kv = 3 leaves no room"),
+        (
+            ["--model", "demo", "--max-kv", "4096"],
+            2,
+            "error: --max-kv 4096 is more than the 2048",
+        ),
+        (["--model", "demo"], 2, "Missing option '--max-kv'"),
+        (["--model", "demo", "--max-kv", "many"], 2, "'many' is not a valid integer"),
+        (
+            ["--model", "demo", "--max-kv", "64", "--pin", "9"],
+            2,
+            "'9' is not a range of positions such as 0:128",
+        ),
+        (["--model", "demo", "--max-kv", "64", "--pin", "9:3"], 2, "'9:3' is not a range"),
+        (["--model", "demo", "--max-kv", "64", "--score", "max"], 2, "'max' is not one of"),
+    ],
+)
+def test_a_wrong_value_ends_with_a_message_and_leaves_nothing(
+    run, tmp_path, arguments, code, message
+):
+    result = run("ios", *arguments, "--output", tmp_path / "build" / "Demo")
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "build").exists()
+
+
+def test_an_output_that_is_not_ours_ends_with_4(run, tmp_path):
+    (tmp_path / "photo.jpg").touch()
+    result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path)
+    assert result.exit_code == ExitCode.OUTPUT
+    assert result.stderr == (
+        f"error: {tmp_path} exists and has files that h2o-pack did not write. "
+        "Give another --output, or move it away.\n"
+    )
+
+
+def test_vendor_and_parity_want_a_package(run, tmp_path):
+    for command in (["vendor", tmp_path, "--upstream", tmp_path], ["parity", tmp_path]):
+        result = run(*command)
+        assert result.exit_code == ExitCode.OUTPUT
+        assert f"{tmp_path} is not a package made by h2o-pack" in result.stderr
+
+
+def test_another_mlx_ends_with_6(run, tmp_path, monkeypatch):
+    run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
+    monkeypatch.setattr(parity.metadata, "version", lambda _name: "0.32.0")
+    result = run("parity", tmp_path / "Demo")
+    assert result.exit_code == ExitCode.VERSION
+    assert result.stderr == (
+        "error: mlx 0.32.0 is installed, and this h2o-pack is made for 0.31.1. "
+        "Run: pip install mlx==0.31.1\n"
+    )
+
+
+def test_a_missing_core_ends_with_5(run, tmp_path, monkeypatch):
+    run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
+    monkeypatch.setitem(sys.modules, "h2o_py.fast", None)
+    result = run("parity", tmp_path / "Demo", "--level", "op")
+    assert result.exit_code == ExitCode.TOOL
+    assert result.stderr == (
+        "error: the compiled core cannot be loaded: import of h2o_py.fast halted; None in "
+        "sys.modules. Install h2o-pack again; building it needs a C++ compiler.\n"
+    )
+
+
+def test_a_bundled_model_that_does_not_load_ends_with_3(run, tmp_path):
+    run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
+    (tmp_path / "Demo/Model/model.safetensors").unlink()
+    result = run("parity", tmp_path / "Demo", "--level", "op")
+    assert result.exit_code == ExitCode.MODEL
+    assert result.stderr.startswith("error: mlx-lm cannot load the model: FileNotFoundError(")
+    assert f"({tmp_path}/Demo/Model). Make the package again.\n" in result.stderr
+
+
+def test_an_interruption_ends_with_130(run, tmp_path, monkeypatch):
+    def stop(*_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("h2o_pack.package.bundle", stop)
+    result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert result.stderr == "interrupted; run the command again to finish\n"
+    assert names(tmp_path) == []
+
+
+def test_an_error_of_our_own_ends_with_70(run, tmp_path, monkeypatch):
+    def bug(*_arguments):
+        raise TypeError("a bug")
+
+    monkeypatch.setattr("h2o_pack.package.bundle", bug)
+    result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
+    assert result.exit_code == ExitCode.INTERNAL
+    assert "TypeError: a bug" in result.stderr
+    assert "This is an error in h2o-pack itself; please report it." in result.stderr
+
+
+def test_names_of_folders_never_reach_the_generated_swift_unescaped(run, tmp_path):
+    folder = write_model(tmp_path / 'a"b\\(c)\n\N{PARTY POPPER}')
+    result = run("ios", "--model", folder, "--max-kv", 256, "--output", tmp_path / "Out")
+    assert result.exit_code == 0, result.output
+    source = (tmp_path / "Out/Sources/A_b_cModel/BundledModel.swift").read_text()
+    assert 'id = "a\\"b\\\\(c)\\u{A}\\u{1F389}"' in source
+
+
+def test_progress_is_silent_where_nobody_looks(capsys):
+    with cli.progress() as say:
+        say("working")
+    assert capsys.readouterr().err == ""
+
+
+def test_the_module_runs_as_the_script_does(tmp_path):
+    command = [sys.executable, "-m", "h2o_pack", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "h2o-pack, version 0.1.0\n"
+    assert Path(sys.executable).with_name("h2o-pack").exists()

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from h2o_pack.naming import model_display_name, module_name, package_name, swift_string
+
+SWIFT_ESCAPE = re.compile(r'\\u\{([0-9A-F]{1,6})\}|\\(["\\])')
+
+
+def read_swift_literal(literal: str) -> str:
+    """Read a literal as Swift would, by the escapes that swift_string may use."""
+    assert literal[0] == literal[-1] == '"'
+    body = literal[1:-1]
+    assert all(" " <= character <= "~" for character in body)
+    plain = SWIFT_ESCAPE.sub("", body)
+    assert "\\" not in plain
+    assert '"' not in plain
+    return SWIFT_ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else m[2], body)
+
+
+@given(st.text())
+def test_a_swift_string_reads_back_as_the_text_it_was_made_from(text):
+    assert read_swift_literal(swift_string(text)) == text
+
+
+def test_a_swift_string_never_interpolates():
+    assert swift_string('\\(secret) "q"\n') == '"\\\\(secret) \\"q\\"\\u{A}"'
+
+
+def test_a_lone_surrogate_becomes_the_replacement_character():
+    assert swift_string("\ud800") == '"\\u{FFFD}"'
+
+
+@given(st.text())
+def test_a_module_name_is_a_swift_identifier(text):
+    assert re.fullmatch(r"[A-Z][A-Za-z0-9_]{0,64}", module_name(text))
+
+
+@given(st.text())
+def test_a_package_name_is_a_plain_file_name(text):
+    assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?", package_name(text))
+
+
+@given(st.text())
+def test_naming_twice_changes_nothing(text):
+    assert package_name(package_name(text)) == package_name(text)
+    assert module_name(package_name(text)) == module_name(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "module"),
+    [
+        ("Qwen3-4B-4bit", "Qwen3-4B-4bit", "Qwen3_4B_4bit"),
+        ("demo", "demo", "Demo"),
+        ("class", "class", "Class"),
+        ("3b", "3b", "M3b"),
+        ("My App \N{PARTY POPPER}", "My-App", "My_App"),
+        ("\N{PARTY POPPER}", "H2O", "H2O"),
+        ("", "H2O", "H2O"),
+        ("../../etc/passwd", "etc-passwd", "Etc_passwd"),
+        ("caf\u00e9", "cafe", "Cafe"),
+        ('a"b\nc', "a-b-c", "A_b_c"),
+    ],
+)
+def test_names_become_usable(name, package, module):
+    assert package_name(name) == package
+    assert module_name(name) == module
+
+
+def test_a_model_is_called_by_the_last_part_of_its_id():
+    assert model_display_name("mlx-community/Qwen3-4B-4bit") == "Qwen3-4B-4bit"
+    assert model_display_name("demo") == "demo"

@@ -1,0 +1,203 @@
+"""The whole way: a package of the embedded model, its parity, and broken copies of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from h2o_pack import assets
+from h2o_pack.cli import main
+from h2o_pack.errors import ExitCode
+from h2o_pack.naming import swift_string
+
+CASES = ["float32", "published policy", "not routed", "float16", "bfloat16"]
+WITHOUT_SWIFT = "there is no Swift toolchain on PATH; see https://swift.org/install"
+needs_swift = [
+    pytest.mark.swift,
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("swift") is None, reason=WITHOUT_SWIFT),
+]
+
+# Copies that are wrong on purpose: the file, what is in it, and what takes its place.
+BROKEN = {
+    "wrong tie rule": (
+        "cexport/h2o/policy.cpp",
+        "return ledger.positions[a] < ledger.positions[b];",
+        "return ledger.positions[a] > ledger.positions[b];",
+    ),
+    "offset reset at eviction": (
+        "Sources/H2OKit/H2OCacheStorage.swift",
+        "        pending = 0\n        return attended.output\n",
+        "        pending = 0\n        offset = min(offset, configuration.maxSize)\n"
+        "        return attended.output\n",
+    ),
+    "score not averaged over the group": (
+        "cexport/h2o/policy.cpp",
+        "query.normalisers[g] / group",
+        "query.normalisers[g]",
+    ),
+}
+
+
+def parity(package: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["parity", str(package), *arguments])
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory) -> Path:
+    """Return a package of the embedded model; its builds are shared by the tests."""
+    output = tmp_path_factory.mktemp("parity") / "Demo"
+    arguments = ["ios", "--model", "demo", "--max-kv", "64", "--output", str(output)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    return output
+
+
+class TestWithoutSwift:
+    @pytest.fixture(autouse=True)
+    def no_swift(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("PATH", str(tmp_path))
+
+    def test_what_could_not_be_verified_is_said_in_one_line(self, package):
+        result = parity(package)
+        assert result.exit_code == ExitCode.OK, result.output
+        assert (
+            "  not verified: that the generated Swift caches do the same; "
+            "this needs Swift 6, see https://swift.org/install\n"
+        ) in result.stdout
+        row = next(line for line in result.stdout.splitlines() if "2 trace" in line)
+        assert [cell.strip() for cell in row.strip("│").split("│")][-1] == "not run"
+
+    def test_a_run_that_must_have_swift_ends_with_5(self, package):
+        result = parity(package, "--require-swift")
+        assert result.exit_code == ExitCode.TOOL
+        assert result.stderr == (
+            "error: there is no Swift toolchain on PATH. "
+            "Install Swift 6, see https://swift.org/install.\n"
+        )
+
+    def test_the_core_is_compared_with_the_reference(self, package):
+        document = json.loads(parity(package, "--level", "op", "--json").stdout)
+        assert [level["name"] for level in document["levels"]] == ["op"]
+        assert document["levels"][0]["verdict"] == "equal"
+        assert [case["name"] for case in document["levels"][0]["cases"]] == CASES
+
+
+class TestWithSwift:
+    pytestmark = needs_swift
+
+    def test_python_and_swift_agree(self, package):
+        result = parity(package, "--json")
+        assert result.exit_code == ExitCode.OK, result.output
+        document = json.loads(result.stdout)
+        assert document["host"] == "the CPU stand-in for mlx-swift 0.31.6"
+        assert document["tokens"] >= 4 * 64
+        assert [level["verdict"] for level in document["levels"]] == ["equal", "equal"]
+        for level in document["levels"]:
+            assert [case["name"] for case in level["cases"]] == CASES
+            for case in level["cases"]:
+                assert case["comparisons"] >= case["layers"] * case["steps"]
+
+    @pytest.fixture
+    def broken_copy(self, request, package, tmp_path, monkeypatch) -> Iterator[Path]:
+        """Break a copy of the sources that the package is built from."""
+        name, text, instead = BROKEN[request.param]
+        if name.startswith("Sources/"):
+            path = package / name
+        else:
+            source = assets.root()
+            copy = tmp_path / "assets"
+            shutil.copytree(source / "cexport", copy / "cexport")
+            for rest in ("swift_templates", assets.MARKER):
+                (copy / rest).symlink_to(source / rest)
+            monkeypatch.setattr(assets, "root", lambda: copy)
+            path = copy / name
+        original = path.read_text("utf-8")
+        assert original.count(text) == 1, f"{name} has changed: break it in another way"
+        path.write_text(original.replace(text, instead), encoding="utf-8")
+        yield package
+        path.write_text(original, encoding="utf-8")
+
+    @pytest.mark.parametrize("broken_copy", BROKEN, indirect=True)
+    def test_a_broken_copy_is_found_and_its_layer_and_step_are_named(self, broken_copy):
+        result = parity(broken_copy, "--level", "trace")
+        assert result.exit_code == ExitCode.DIFFERENT, result.output
+        assert "differs" in result.stdout
+        assert ": first difference at layer 0, step " in result.stdout
+
+    def test_sources_that_do_not_compile_end_with_the_compilers_words(self, package):
+        path = package / "Sources/H2OKit/H2OWarning.swift"
+        original = path.read_text("utf-8")
+        path.write_text(original + "let x: Int = nothing\n", encoding="utf-8")
+        try:
+            result = parity(package, "--level", "trace")
+        finally:
+            path.write_text(original, encoding="utf-8")
+        assert result.exit_code == ExitCode.TOOL
+        assert "error: swift build failed:" in result.stderr
+        assert "cannot find 'nothing' in scope" in result.stderr
+        assert f"(all of it is in {package}/.parity/swift.log)" in result.stderr
+
+    def test_the_packages_own_tests_pass(self, package):
+        parity(package, "--level", "trace")
+        work = package / ".parity"
+        places = ["--package-path", work / "package", "--scratch-path", work / "build"]
+        from h2o_pack.parity.toolchain import environment
+
+        done = subprocess.run(
+            ["swift", "test", *places],
+            env=environment({}),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+    def test_swift_reads_the_strings_that_the_generator_writes(self, tmp_path):
+        texts = [
+            "plain",
+            'a"b\\(c)\\u{41}\n\t\r\0',
+            "\N{PARTY POPPER} caf\u00e9 \u202e",
+            '#"""#',
+        ]
+        literals = ", ".join(swift_string(text) for text in texts)
+        source = tmp_path / "main.swift"
+        source.write_text(f"for s in [{literals}] {{ print(Array(s.utf8)) }}\n")
+        program = tmp_path / "program"
+        subprocess.run(["swiftc", source, "-o", program], check=True, capture_output=True)
+        done = subprocess.run([program], check=True, capture_output=True, text=True)
+        assert done.stdout.splitlines() == [str(list(text.encode())) for text in texts]
+
+
+def test_a_wheel_makes_the_same_package_without_the_checkout(package, tmp_path):
+    """As installed: h2o_pack with its assets inside, away from the checkout."""
+    site = tmp_path / "site"
+    source = assets.root()
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(source / "bridge/h2o_pack", site / "h2o_pack", ignore=ignore)
+    shutil.copytree(source / "h2o_py", site / "h2o_py", ignore=ignore)
+    for name in ("swift_templates", "cexport"):
+        shutil.copytree(source / name, site / "h2o_pack/_assets" / name)
+    shutil.copyfile(source / assets.MARKER, site / "h2o_pack/_assets" / assets.MARKER)
+    output = tmp_path / "Demo"
+    paths = [str(site), sysconfig.get_path("purelib")]
+    code = (
+        f"import sys; sys.path += {paths!r}\n"
+        "from h2o_pack import assets, cli\n"
+        f"assert str(assets.root()) == {str(site / 'h2o_pack/_assets')!r}\n"
+        f"cli.main(['ios', '--model', 'demo', '--max-kv', '64', '--output', {str(output)!r}])\n"
+    )
+    isolated = [sys.executable, "-I", "-S", "-c", code]
+    done = subprocess.run(isolated, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    for path in sorted(output.rglob("*")):
+        if path.is_file():
+            assert path.read_bytes() == (package / path.relative_to(output)).read_bytes(), path

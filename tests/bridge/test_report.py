@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from h2o_pack.parity.report import CaseResult, Difference, Level, Report, print_report
+
+EQUAL = CaseResult("float32", "float32", 4, 64, 768, 3e-6, 1e-6, True, 1e-5, None)
+MOVED = CaseResult(
+    "float16",
+    "float16",
+    4,
+    64,
+    768,
+    0.5,
+    0.1,
+    False,
+    2e-3,
+    Difference(2, 7, "positions", "head 1 keeps [3], the trace [5] instead"),
+)
+REPORT = Report(
+    "build/Demo",
+    "demo",
+    64,
+    336,
+    "the CPU stand-in for mlx-swift 0.31.6",
+    (
+        Level(1, "op", "C++ core against the reference", (EQUAL,)),
+        Level(2, "trace", "Swift caches against mlx-lm", (EQUAL, MOVED)),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "equal"),
+    [
+        ({}, True),
+        ({"largest_output_difference": 2e-5}, False),
+        ({"positions_equal": False}, False),
+        ({"first_difference": Difference(0, 0, "scores", "differ")}, False),
+    ],
+)
+def test_a_case_is_equal_within_its_tolerance_and_with_equal_positions(changes, equal):
+    assert CaseResult(**{**vars(EQUAL), **changes}).equal == equal
+
+
+def test_a_level_that_did_not_run_is_no_difference():
+    skipped = Level(2, "trace", "Swift against mlx-lm", (), "there is no Swift")
+    assert skipped.verdict == "not run"
+    assert not Report("p", "m", 64, 336, "", (skipped,)).differs
+
+
+def test_one_difference_makes_the_report_differ():
+    assert REPORT.differs
+
+
+def test_people_see_a_table_and_the_first_difference():
+    console = Console(width=100, record=True, soft_wrap=True)
+    print_report(REPORT, console)
+    text = console.export_text()
+    assert "demo, max_kv 64, 336 tokens of a real run: largest differences" in text
+    row = next(line for line in text.splitlines() if "float16" in line)
+    cells = [cell.strip() for cell in row.strip("│").split("│")]
+    assert cells == ["2 trace", "float16", "768", "5.0e-01", "1.0e-01", "0.002", "differs"]
+    assert (
+        "  float16: first difference at layer 2, step 7 (positions): "
+        "head 1 keeps [3], the trace [5] instead\n"
+    ) in text
+
+
+def test_a_run_too_short_for_the_cache_is_remarked_upon():
+    console = Console(width=100, record=True)
+    print_report(replace(REPORT, max_kv=512), console)
+    said = "note: the model's context allows fewer than 4 x max_kv tokens"
+    assert said in console.export_text()
+
+
+def test_the_table_fits_eighty_columns():
+    console = Console(width=80, record=True)
+    print_report(REPORT, console)
+    assert "differs" in console.export_text()
+
+
+def test_machines_get_every_value():
+    document = json.loads(REPORT.to_json())
+    assert document["format"] == 1
+    assert [level["verdict"] for level in document["levels"]] == ["equal", "differs"]
+    assert document["levels"][1]["cases"][1]["first_difference"] == {
+        "layer": 2,
+        "step": 7,
+        "kind": "positions",
+        "detail": "head 1 keeps [3], the trace [5] instead",
+    }
