@@ -75,6 +75,47 @@ def cache_attend(
     sinks: mx.array | None = None,
     fallback: bool = False,
 ) -> tuple[mx.array | None, mx.array, _Ledger]: ...
+
+class MixedConfig:
+    def __init__(
+        self,
+        policy: CacheConfig,
+        *,
+        heavy_bits: int,
+        recent_bits: int,
+        group_size: int,
+        dtype: mx.Dtype,
+    ) -> None: ...
+
+_MixedRows = tuple[mx.array, mx.array]
+
+def mixed_cache_write(
+    rows: _MixedRows | None,
+    keys: mx.array,
+    values: mx.array,
+    victim: mx.array,
+    offset: int,
+    config: MixedConfig,
+    *,
+    copy: bool = False,
+) -> _MixedRows: ...
+def mixed_cache_attend(
+    queries: mx.array | None,
+    rows: _MixedRows,
+    ledger: _Ledger,
+    *,
+    tokens: int,
+    offset: int,
+    key_dim: int,
+    value_dim: int,
+    config: MixedConfig,
+    scale: float = 1.0,
+    mask: mx.array | str | None = None,
+    sinks: mx.array | None = None,
+) -> tuple[mx.array | None, _MixedRows, _Ledger]: ...
+def mixed_fetch(
+    rows: _MixedRows, pooled: int, ringed: int, key_dim: int, config: MixedConfig
+) -> tuple[mx.array, mx.array]: ...
 def instruction_set() -> str: ...
 def instruction_sets() -> list[str]: ...
 def use_instruction_set(name: str) -> None: ...

@@ -48,6 +48,8 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     backend: ModuleType | None = None
     row_format: RowFormat = DENSE
+    expects_scores = True
+    """Whether missing scores are a mistake; False for models known not to give any."""
 
     def __init__(self, config: H2OConfig | int, backend: ModuleType | None = None) -> None:
         self.config = H2OConfig(config) if isinstance(config, int) else config
@@ -109,27 +111,18 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
         """
         if self._pending is not None:
-            _warn_once()
+            if self.expects_scores:
+                _warn_once()
             self._shared = True
             self.settle()
-        backend = self._backend()
         tokens = keys.shape[2]
         if self._ledger is None:
-            self._begin(keys)
+            self._begin(keys, values)
             batch, heads, _, key_dim = keys.shape
-            self._ledger = backend.make_ledger(batch, heads, key_dim, self.config)
+            self._ledger = self._backend().make_ledger(batch, heads, key_dim, self.config)
         copy = self._shared or self._lent_elsewhere()
         self._lent = None
-        self._rows = backend.cache_write(
-            self._rows,
-            keys,
-            values,
-            self._ledger.victim,
-            self.length,
-            self.config,
-            copy=copy,
-            row_format=self.row_format,
-        )
+        self._write(keys, values, self._ledger, copy=copy)
         self._shared = False
         self._pending = _Before(self.offset, self.length)
         self.offset += tokens
@@ -177,24 +170,48 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
             self._attend(None)
 
     def _attend(self, queries: mx.array | None, **options: Any) -> mx.array | None:
-        if self._pending is None or self._rows is None or self._ledger is None:
+        if self._pending is None or self._ledger is None:
             raise ValueError("attend comes after update_and_fetch, once for each write.")
+        out = self._compute(queries, self._pending, self._ledger, options)
+        if self.length > self.max_size:
+            self._shared = False  # a chunk was evicted from: these rows are new
+        self.length = min(self.length, self.max_size)
+        self._pending = None
+        return out
+
+    def _write(self, keys: mx.array, values: mx.array, ledger: Ledger, *, copy: bool) -> None:
+        """Put new tokens into the rows."""
+        self._rows = self._backend().cache_write(
+            self._rows,
+            keys,
+            values,
+            ledger.victim,
+            self.length,
+            self.config,
+            copy=copy,
+            row_format=self.row_format,
+        )
+
+    def _compute(
+        self,
+        queries: mx.array | None,
+        before: _Before,
+        ledger: Ledger,
+        options: dict[str, Any],
+    ) -> mx.array | None:
+        """Attend, and take over the rows and the ledger that follow."""
         attended = self._backend().cache_attend(
             queries,
             self._rows,
-            self._ledger,
-            tokens=self.offset - self._pending.offset,
-            offset=self._pending.offset,
-            length=self._pending.length,
+            ledger,
+            tokens=self.offset - before.offset,
+            offset=before.offset,
+            length=before.length,
             config=self.config,
             row_format=self.row_format,
             **options,
         )
-        if attended.rows is not self._rows and self.length > self.max_size:
-            self._shared = False  # a chunk was evicted from: these rows are new
         self._rows, self._ledger = attended.rows, attended.ledger
-        self.length = min(self.length, self.max_size)
-        self._pending = None
         out: mx.array | None = attended.out
         return out
 
@@ -247,6 +264,19 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
             self._rows, self._ledger, self.length, self.config, self.row_format
         )
         return n
+
+    def to_quantized(self, group_size: int = 64, bits: int = 4) -> Any:
+        """Refused: mlx_lm calls this when `kv_bits` is given, to replace the cache.
+
+        Raises:
+            ValueError: always.
+
+        """
+        raise ValueError(
+            f"kv_bits = {bits} (kv_group_size = {group_size}) does not apply to an H2O cache, "
+            "which quantises when it writes. Drop kv_bits and make the caches with "
+            'make_h2o_cache(model, config, kv="8") (or "k8v4", "4").'
+        )
 
     def size(self) -> int:
         """Tokens whose keys and values are kept."""
@@ -323,8 +353,8 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         self._shared = twin._shared = True  # noqa: SLF001
         return twin
 
-    def _begin(self, keys: mx.array) -> None:
-        """Settle what depends on the first keys [B, Hkv, L, Dk]."""
+    def _begin(self, keys: mx.array, values: mx.array) -> None:
+        """Settle what depends on the first keys [B, Hkv, L, Dk] and values."""
 
     def _backend(self) -> ModuleType:
         if self.backend is None:

@@ -14,7 +14,7 @@ import mlx.core as mx
 from h2o_py._compiled import ext
 from h2o_py.config import H2OConfig
 from h2o_py.ledger import Attended, Ledger
-from h2o_py.row_format import DENSE, RowFormat
+from h2o_py.row_format import DENSE, MixedFormat, RowFormat
 
 
 def scaled_dot_product_attention_with_scores(
@@ -194,6 +194,7 @@ def cache_attend(
         mask: as for `scaled_dot_product_attention_with_scores`, over the rows in use. An
             additive mask of -1e9 or less (float16: half its lowest) hides a row.
         sinks: [Hq], logits without a value.
+        row_format: how the rows are stored.
 
     """
     out, kept, state = ext.cache_attend(
@@ -209,6 +210,84 @@ def cache_attend(
         sinks=sinks,
     )
     return Attended(out, kept, Ledger(*state))
+
+
+def mixed_cache_write(
+    rows: tuple[mx.array, mx.array] | None,
+    keys: mx.array,
+    values: mx.array,
+    victim: mx.array,
+    offset: int,
+    config: H2OConfig,
+    mixed: MixedFormat,
+    *,
+    copy: bool = False,
+) -> tuple[mx.array, mx.array]:
+    """`cache_write` for a pool and a ring (`h2o_py.mixed_cache`).
+
+    Args:
+        rows: pool and ring, each [B, Hkv, capacity, its row], or None; written in place
+            unless they must grow or `copy` is true.
+        keys: [B, Hkv, L, Dk], after RoPE.
+        values: [B, Hkv, L, Dv].
+        victim: int32 [B, Hkv], from the ledger.
+        offset: tokens seen before.
+        config: the policy.
+        mixed: the two precisions.
+        copy: write to copies.
+
+    """
+    native = _native_mixed(config, mixed)
+    return ext.mixed_cache_write(rows, keys, values, victim, offset, native, copy=copy)
+
+
+def mixed_cache_attend(
+    queries: mx.array | None,
+    rows: tuple[mx.array, mx.array],
+    ledger: Ledger,
+    *,
+    tokens: int,
+    offset: int,
+    key_dim: int,
+    value_dim: int,
+    config: H2OConfig,
+    mixed: MixedFormat,
+    scale: float = 1.0,
+    mask: mx.array | str | None = None,
+    sinks: mx.array | None = None,
+) -> tuple[mx.array | None, tuple[mx.array, mx.array], Ledger]:
+    """`cache_attend` for a pool and a ring; the ledger's rows are the pool's, then slots."""
+    out, kept, state = ext.mixed_cache_attend(
+        queries,
+        rows,
+        tuple(ledger),
+        tokens=tokens,
+        offset=offset,
+        key_dim=key_dim,
+        value_dim=value_dim,
+        config=_native_mixed(config, mixed),
+        scale=scale,
+        mask=mask,
+        sinks=sinks,
+    )
+    return out, kept, Ledger(*state)
+
+
+def mixed_fetch(
+    rows: tuple[mx.array, mx.array],
+    pooled: int,
+    ringed: int,
+    key_dim: int,
+    config: H2OConfig,
+    mixed: MixedFormat,
+) -> tuple[mx.array, mx.array]:
+    """Keys [B, Hkv, N, Dk] and values [B, Hkv, N, Dv] of all rows in use, pool first."""
+    return ext.mixed_fetch(rows, pooled, ringed, key_dim, _native_mixed(config, mixed))
+
+
+@lru_cache(maxsize=256)
+def _native_mixed(config: H2OConfig, mixed: MixedFormat) -> ext.MixedConfig:
+    return ext.MixedConfig(_native(config), **vars(mixed))
 
 
 @lru_cache(maxsize=256)

@@ -86,7 +86,7 @@ class QuantizedH2OKVCache(H2OKVCache):
         row_format["dtype"] = _DTYPES[row_format["dtype"]]
         self.row_format = RowFormat(**row_format)
 
-    def _begin(self, keys: mx.array) -> None:
+    def _begin(self, keys: mx.array, values: mx.array) -> None:  # noqa: ARG002
         self.row_format = dataclasses.replace(self.row_format, dtype=keys.dtype)
 
 

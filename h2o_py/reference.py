@@ -189,6 +189,8 @@ def _packed(keys: mx.array, values: mx.array, row_format: RowFormat) -> mx.array
 def _unpacked(
     rows: mx.array, begin: int, scales_at: int, end: int, row_format: RowFormat, bits: int
 ) -> mx.array:
+    if rows.shape[2] == 0:  # which MLX's own functions refuse
+        return mx.zeros((*rows.shape[:3], (scales_at - begin) * 32 // bits), mx.float32)
     both = mx.contiguous(rows[..., scales_at:end]).view(row_format.dtype)
     scales, biases = mx.split(both.astype(mx.float32), 2, axis=3)
     return mx.dequantize(
@@ -251,6 +253,19 @@ def _unit(keys: mx.array) -> mx.array:
     return mx.where(mx.isfinite(norm) & (norm > 0), keys / norm, 0.0)
 
 
+def _novelty(keys: mx.array, key_sum: mx.array) -> tuple[mx.array, mx.array]:
+    """Novelty [B, Hkv, L] of new keys [B, Hkv, L, Dk], and the sum with them."""
+    novelties = []
+    for t in range(keys.shape[2]):
+        unit = _unit(keys[:, :, t])
+        key_sum = key_sum + unit
+        sum_norm = _norm(key_sum)[..., 0]
+        along = mx.where(sum_norm > 0, (unit * key_sum).sum(axis=-1) / sum_norm, 0.0)
+        finite = mx.isfinite(_norm(keys[:, :, t].astype(mx.float32)))[..., 0]
+        novelties.append(mx.where(finite, 1.0 - along, 0.0))
+    return mx.stack(novelties, axis=2), key_sum
+
+
 def _entered(
     keys: mx.array, ledger: Ledger, tokens: int, offset: int, length: int, *, overwrote: bool
 ) -> tuple[dict[str, mx.array], mx.array]:
@@ -259,19 +274,11 @@ def _entered(
         fresh = mx.take_along_axis(keys, ledger.victim[:, :, None, None], axis=2)
     else:
         fresh = keys[:, :, length:]
-    key_sum = ledger.key_sum
-    novelties = []
-    for t in range(tokens):
-        unit = _unit(fresh[:, :, t])
-        key_sum = key_sum + unit
-        sum_norm = _norm(key_sum)[..., 0]
-        along = mx.where(sum_norm > 0, (unit * key_sum).sum(axis=-1) / sum_norm, 0.0)
-        finite = mx.isfinite(_norm(fresh[:, :, t].astype(mx.float32)))[..., 0]
-        novelties.append(mx.where(finite, 1.0 - along, 0.0))
+    novelty, key_sum = _novelty(fresh, ledger.key_sum)
     new = {
         "scores": mx.full(fresh.shape[:3], -1.0, mx.float32),
         "positions": mx.broadcast_to(mx.arange(offset, offset + tokens), fresh.shape[:3]),
-        "novelty": mx.stack(novelties, axis=2),
+        "novelty": novelty,
     }
     entries = {}
     for name, added in new.items():

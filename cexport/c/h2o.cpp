@@ -1,6 +1,7 @@
 #include "mlx/c/h2o.h"
 
 #include "functions.h"
+#include "mixed.h"
 #include "mlx/c/error.h"
 #include "mlx/c/private/mlx.h"
 
@@ -53,6 +54,12 @@ h2o::CacheConfig config_of(const mlx_h2o_config& config) {
   return result;
 }
 
+h2o::MixedConfig mixed_of(const mlx_h2o_config& config, const mlx_h2o_mixed& mixed) {
+  return {
+      config_of(config), mixed.heavy_bits, mixed.recent_bits, config.group_size,
+      dtype_of(config.dtype)};
+}
+
 std::optional<mx::array> optional_array(mlx_array a) {
   return a.ctx ? std::make_optional(mlx_array_get_(a)) : std::nullopt;
 }
@@ -101,6 +108,38 @@ extern "C" int mlx_fast_scaled_dot_product_attention_with_scores(
   return guarded([&] {
     auto result = h2o::scaled_dot_product_attention_with_scores(
         mlx_array_get_(queries), mlx_array_get_(keys), mlx_array_get_(values), scale,
+        h2o::make_mask(mask_mode, optional_array(mask_arr)), optional_array(sinks),
+        mlx_stream_get_(s));
+    mlx_array_set_(*out, result.first);
+    mlx_array_set_(*scores, result.second);
+  });
+}
+
+extern "C" int mlx_fast_scaled_dot_product_attention_quantized_with_scores(
+    mlx_array* out,
+    mlx_array* scores,
+    const mlx_array queries,
+    const mlx_array key_words,
+    const mlx_array key_scales,
+    const mlx_array key_biases,
+    const mlx_array value_words,
+    const mlx_array value_scales,
+    const mlx_array value_biases,
+    float scale,
+    int key_bits,
+    int value_bits,
+    int group_size,
+    const char* mask_mode,
+    const mlx_array mask_arr,
+    const mlx_array sinks,
+    const mlx_stream s) {
+  return guarded([&] {
+    auto result = h2o::scaled_dot_product_attention_quantized_with_scores(
+        mlx_array_get_(queries),
+        {mlx_array_get_(key_words), mlx_array_get_(key_scales), mlx_array_get_(key_biases)},
+        {mlx_array_get_(value_words), mlx_array_get_(value_scales),
+         mlx_array_get_(value_biases)},
+        scale, {key_bits, value_bits, group_size},
         h2o::make_mask(mask_mode, optional_array(mask_arr)), optional_array(sinks),
         mlx_stream_get_(s));
     mlx_array_set_(*out, result.first);
@@ -191,5 +230,66 @@ extern "C" int mlx_h2o_ledger_trim(
         res, h2o::trim_ledger(
                  mlx_array_get_(rows), ledger_of(ledger), length, config_of(config).format,
                  mlx_stream_get_(s)));
+  });
+}
+
+extern "C" int mlx_h2o_mixed_cache_write(
+    mlx_array* pool_out,
+    mlx_array* ring_out,
+    const mlx_array pool,
+    const mlx_array ring,
+    const mlx_array keys,
+    const mlx_array values,
+    const mlx_array victim,
+    int offset,
+    const mlx_h2o_config config,
+    const mlx_h2o_mixed mixed,
+    bool copy,
+    const mlx_stream s) {
+  return guarded([&] {
+    std::optional<h2o::MixedRows> rows;
+    if (pool.ctx) {
+      rows = {mlx_array_get_(pool), mlx_array_get_(ring)};
+    }
+    auto result = h2o::mixed_cache_write(
+        rows, mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(victim), offset,
+        mixed_of(config, mixed), copy, mlx_stream_get_(s));
+    mlx_array_set_(*pool_out, result.pool);
+    mlx_array_set_(*ring_out, result.ring);
+  });
+}
+
+extern "C" int mlx_h2o_mixed_cache_attend(
+    mlx_array* out,
+    mlx_array* pool_out,
+    mlx_array* ring_out,
+    mlx_h2o_ledger* ledger_out,
+    const mlx_array queries,
+    const mlx_array pool,
+    const mlx_array ring,
+    const mlx_h2o_ledger ledger,
+    int tokens,
+    int offset,
+    int value_dim,
+    float scale,
+    const char* mask_mode,
+    const mlx_array mask_arr,
+    const mlx_array sinks,
+    const mlx_h2o_config config,
+    const mlx_h2o_mixed mixed,
+    const mlx_stream s) {
+  return guarded([&] {
+    auto state = ledger_of(ledger);
+    auto result = h2o::mixed_cache_attend(
+        optional_array(queries), {mlx_array_get_(pool), mlx_array_get_(ring)}, state,
+        tokens, offset, state.key_sum.shape(2), value_dim, scale,
+        h2o::make_mask(mask_mode, optional_array(mask_arr)), optional_array(sinks),
+        mixed_of(config, mixed), mlx_stream_get_(s));
+    if (result.out) {
+      mlx_array_set_(*out, *result.out);
+    }
+    mlx_array_set_(*pool_out, result.rows.pool);
+    mlx_array_set_(*ring_out, result.rows.ring);
+    set_ledger(ledger_out, result.ledger);
   });
 }

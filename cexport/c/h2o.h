@@ -68,6 +68,27 @@ int mlx_fast_scaled_dot_product_attention_with_scores(
     const mlx_array sinks /* may be null */,
     const mlx_stream s);
 
+/* The same over keys and values as mlx_quantize packs them (affine): words uint32
+ * [B, Hkv, N, D * bits / 32], scales and biases [B, Hkv, N, D / group_size]. */
+int mlx_fast_scaled_dot_product_attention_quantized_with_scores(
+    mlx_array* out,
+    mlx_array* scores,
+    const mlx_array queries,
+    const mlx_array key_words,
+    const mlx_array key_scales,
+    const mlx_array key_biases,
+    const mlx_array value_words,
+    const mlx_array value_scales,
+    const mlx_array value_biases,
+    float scale,
+    int key_bits,
+    int value_bits,
+    int group_size,
+    const char* mask_mode,
+    const mlx_array mask_arr /* may be null */,
+    const mlx_array sinks /* may be null */,
+    const mlx_stream s);
+
 /* The ledger of an empty cache. Free it with mlx_h2o_ledger_free. */
 int mlx_h2o_ledger_init(
     mlx_h2o_ledger* res,
@@ -129,6 +150,51 @@ int mlx_h2o_ledger_trim(
     const mlx_h2o_ledger ledger,
     int length,
     const mlx_h2o_config config,
+    const mlx_stream s);
+
+/* A cache of two precisions: the newest `recent_budget` tokens in a ring, the others in
+ * a pool. `group_size` and `dtype` are the configuration's, its bits are not asked. */
+typedef struct mlx_h2o_mixed_ {
+  int heavy_bits;  /* of the pool: 4, 8 or 16 */
+  int recent_bits; /* of the ring: 4, 8 or 16 */
+} mlx_h2o_mixed;
+
+/* mlx_h2o_cache_write for a pool and a ring, both null for an empty cache. `offset` is
+ * the tokens seen before. */
+int mlx_h2o_mixed_cache_write(
+    mlx_array* pool_out,
+    mlx_array* ring_out,
+    const mlx_array pool /* may be null */,
+    const mlx_array ring /* may be null */,
+    const mlx_array keys,
+    const mlx_array values,
+    const mlx_array victim,
+    int offset,
+    const mlx_h2o_config config,
+    const mlx_h2o_mixed mixed,
+    bool copy,
+    const mlx_stream s);
+
+/* mlx_h2o_cache_attend for a pool and a ring. The ledger's rows are the pool's
+ * max_size - recent_budget, then the ring's slots. */
+int mlx_h2o_mixed_cache_attend(
+    mlx_array* out,
+    mlx_array* pool_out,
+    mlx_array* ring_out,
+    mlx_h2o_ledger* ledger_out,
+    const mlx_array queries /* may be null */,
+    const mlx_array pool,
+    const mlx_array ring,
+    const mlx_h2o_ledger ledger,
+    int tokens,
+    int offset,
+    int value_dim,
+    float scale,
+    const char* mask_mode,
+    const mlx_array mask_arr /* may be null */,
+    const mlx_array sinks /* may be null */,
+    const mlx_h2o_config config,
+    const mlx_h2o_mixed mixed,
     const mlx_stream s);
 
 #ifdef __cplusplus

@@ -92,8 +92,8 @@ void evaluate(
       auto head_values =
           vectors_of(values, format.value_bits, format.group_size, b, h, value_storage);
       cpu::attend_head(
-          shape, queries, head_keys, head_values, mask, /* hide_faint */ false, sinks, b, h,
-          out, [&](const cpu::QueryResult& result) {
+          shape, queries, {{head_keys, head_values, rows}}, mask, /* hide_faint */ false,
+          sinks, b, h, out, [&](const cpu::QueryResult& result) {
             for (int g = 0; g < group; ++g) {
               int64_t line =
                   (int64_t(b) * queries.shape(1) + h * group + g) * tokens + result.query;

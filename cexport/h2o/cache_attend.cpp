@@ -161,9 +161,11 @@ class Attend {
     const mx::array* sinks = settings_.sunk ? &in_.back() : nullptr;
     const int first_observed = settings_.tokens - settings_.config.observation_window;
     cpu::attend_head(
-        shape, queries, vectors(settings_.layout.key, b, h),
-        vectors(settings_.layout.value, b, h), mask, /* hide_faint */ true, sinks, b, h,
-        attention_out(), [&](const cpu::QueryResult& query) {
+        shape, queries,
+        {{vectors(settings_.layout.key, b, h), vectors(settings_.layout.value, b, h),
+          shape.rows}},
+        mask, /* hide_faint */ true, sinks, b, h, attention_out(),
+        [&](const cpu::QueryResult& query) {
           if (query.query >= first_observed) {
             cpu::observe(
                 settings_.config, query, group, settings_.masked, ledger.scores,

@@ -47,19 +47,6 @@ void put_tokens(
   }
 }
 
-/// Copies the rows in use into a new buffer.
-void copy_rows(const mx::array& from, int length, mx::array& to) {
-  const size_t row_bytes = size_t(to.shape(3)) * to.itemsize();
-  for (int b = 0; b < to.shape(0); ++b) {
-    for (int h = 0; h < to.shape(1); ++h) {
-      char* start = to.data<char>() + size_t(b * to.shape(1) + h) * to.shape(2) * row_bytes;
-      for (int n = 0; n < length; ++n) {
-        cpu::copy_vector(from, b, h, n, start + n * row_bytes);
-      }
-    }
-  }
-}
-
 /// inputs: keys, values, victim, then rows where there are any.
 class CacheWrite : public mx::Primitive {
  public:

@@ -61,6 +61,19 @@ RowsView widened(RowsView rows, int count, int dim, std::vector<float>& storage)
   return {storage.data(), Element::float32, dim * int64_t(sizeof(float))};
 }
 
+/// Calls visit(part, first row, rows) for what the first `count` rows touch.
+template <class Visit>
+void for_each_part(const std::vector<RowsPart>& parts, int count, Visit visit) {
+  int start = 0;
+  for (const auto& part : parts) {
+    int rows = std::min(part.rows, count - start);
+    if (rows > 0) {
+      visit(part, start, rows);
+    }
+    start += part.rows;
+  }
+}
+
 } // namespace
 
 Element element_of(mx::Dtype dtype) {
@@ -149,8 +162,7 @@ void MaskView::apply(
 void attend_head(
     const AttentionShape& shape,
     const mx::array& queries,
-    RowsView keys,
-    RowsView values,
+    std::vector<RowsPart> parts,
     const MaskView& mask,
     bool hide_faint,
     const mx::array* sinks,
@@ -161,10 +173,13 @@ void attend_head(
   const int group = shape.group;
   const int tile = std::clamp(tile_heads / group, 1, shape.queries);
   const int64_t stride = shape.rows;
-  std::vector<float> wide_keys, wide_values;
+  std::vector<std::vector<float>> wide(2 * parts.size());
   if (shape.queries > 2 * tile) {
-    keys = widened(keys, shape.rows, shape.key_dim, wide_keys);
-    values = widened(values, shape.rows, shape.value_dim, wide_values);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      auto& part = parts[i];
+      part.keys = widened(part.keys, part.rows, shape.key_dim, wide[2 * i]);
+      part.values = widened(part.values, part.rows, shape.value_dim, wide[2 * i + 1]);
+    }
   }
   std::vector<float> query(size_t(tile) * group * shape.key_dim);
   std::vector<float> logits(size_t(tile) * group * stride);
@@ -186,8 +201,11 @@ void attend_head(
             &query[size_t(l * group + g) * shape.key_dim]);
       }
     }
-    dot_rows(
-        query.data(), count * group, keys, tile_rows, shape.key_dim, logits.data(), stride);
+    for_each_part(parts, tile_rows, [&](const RowsPart& part, int start, int rows) {
+      dot_rows(
+          query.data(), count * group, part.keys, rows, shape.key_dim,
+          logits.data() + start, stride);
+    });
     for (int l = 0; l < count; ++l) {
       const int rows = visible_rows(first + l);
       for (int g = 0; g < group; ++g) {
@@ -215,9 +233,11 @@ void attend_head(
         normalisers[slot] = sum == 0.0f ? 0.0f : 1.0f / sum;
       }
     }
-    mix_rows(
-        weights.data(), count * group, stride, values, tile_rows, shape.value_dim,
-        mixed.data());
+    for_each_part(parts, tile_rows, [&](const RowsPart& part, int start, int rows) {
+      mix_rows(
+          weights.data() + start, count * group, stride, part.values, rows, shape.value_dim,
+          start > 0, mixed.data());
+    });
     for (int l = 0; l < count; ++l) {
       for (int g = 0; g < group; ++g) {
         const int slot = l * group + g;

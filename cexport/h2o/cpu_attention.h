@@ -57,6 +57,13 @@ struct AttentionShape {
   bool causal; // query l sees the first N - L + l + 1 rows
 };
 
+/// Rows of one head that lie together; a cache has one part, or a pool and a ring.
+struct RowsPart {
+  RowsView keys;
+  RowsView values;
+  int rows;
+};
+
 /// One query of all heads of a group, as just computed; arrays are [group, stride].
 struct QueryResult {
   int query;
@@ -67,13 +74,12 @@ struct QueryResult {
   int64_t stride;
 };
 
-/// Computes out[b, h * group + g, l, :] for all g and l, calling `observe` for
-/// each query in order.
+/// Computes out[b, h * group + g, l, :] for all g and l over the parts' rows, `shape.rows`
+/// together, calling `observe` for each query in order.
 void attend_head(
     const AttentionShape& shape,
     const mx::array& queries,
-    RowsView keys,
-    RowsView values,
+    std::vector<RowsPart> parts,
     const MaskView& mask,
     bool hide_faint,
     const mx::array* sinks,

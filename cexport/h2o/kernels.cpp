@@ -93,11 +93,13 @@ uint16_t to_float16(float value) {
 #define H2O_TARGET
 #define H2O_LANES 4
 #if defined(__aarch64__)
+#define H2O_REGISTER "w"
 #define H2O_ROW_BLOCK 4
 #define H2O_DIM_BLOCK 4
 #define H2O_LOAD_HALF(p) \
   vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const uint16_t*>(p))))
 #else
+#define H2O_REGISTER "x"
 #define H2O_ROW_BLOCK 2
 #define H2O_DIM_BLOCK 2
 #define H2O_LOAD_HALF(p) widen_half(p)
@@ -106,6 +108,7 @@ uint16_t to_float16(float value) {
 #undef H2O_NAMESPACE
 #undef H2O_TARGET
 #undef H2O_LANES
+#undef H2O_REGISTER
 #undef H2O_ROW_BLOCK
 #undef H2O_DIM_BLOCK
 #undef H2O_LOAD_HALF
@@ -115,6 +118,7 @@ uint16_t to_float16(float value) {
 #define H2O_NAMESPACE avx2
 #define H2O_TARGET __attribute__((target("avx2,fma,f16c")))
 #define H2O_LANES 8
+#define H2O_REGISTER "x"
 #define H2O_ROW_BLOCK 2
 #define H2O_DIM_BLOCK 2
 #define H2O_LOAD_HALF(p) \
@@ -123,6 +127,7 @@ uint16_t to_float16(float value) {
 #undef H2O_NAMESPACE
 #undef H2O_TARGET
 #undef H2O_LANES
+#undef H2O_REGISTER
 #undef H2O_ROW_BLOCK
 #undef H2O_DIM_BLOCK
 #undef H2O_LOAD_HALF
@@ -131,6 +136,7 @@ uint16_t to_float16(float value) {
 #define H2O_TARGET \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
 #define H2O_LANES 16
+#define H2O_REGISTER "v"
 #define H2O_ROW_BLOCK 4
 #define H2O_DIM_BLOCK 4
 #define H2O_LOAD_HALF(p) \
@@ -139,6 +145,7 @@ uint16_t to_float16(float value) {
 #undef H2O_NAMESPACE
 #undef H2O_TARGET
 #undef H2O_LANES
+#undef H2O_REGISTER
 #undef H2O_ROW_BLOCK
 #undef H2O_DIM_BLOCK
 #undef H2O_LOAD_HALF
@@ -247,8 +254,10 @@ void mix_rows(
     RowsView rows,
     int row_count,
     int dim,
+    bool accumulate,
     float* out) {
-  selected()->mix_rows(weights, heads, weight_stride, rows, row_count, dim, out);
+  selected()->mix_rows(
+      weights, heads, weight_stride, rows, row_count, dim, accumulate, out);
 }
 
 void to_float32(RowsView rows, int row_count, int dim, float* out, int64_t out_stride) {

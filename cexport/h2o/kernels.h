@@ -49,7 +49,8 @@ void dot_rows(
     float* out,
     int64_t out_stride);
 
-/// out[h * dim + d] = sum over n of weights[h * weight_stride + n] * rows[n][d].
+/// out[h * dim + d] = sum over n of weights[h * weight_stride + n] * rows[n][d], on top of
+/// what is there if `accumulate`.
 void mix_rows(
     const float* weights,
     int heads,
@@ -57,6 +58,7 @@ void mix_rows(
     RowsView rows,
     int row_count,
     int dim,
+    bool accumulate,
     float* out);
 
 float largest(const float* values, int count);

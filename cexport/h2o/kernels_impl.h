@@ -5,6 +5,7 @@
 //   H2O_LANES       floats in a vector register
 //   H2O_ROW_BLOCK   rows whose dot products are accumulated at once
 //   H2O_DIM_BLOCK   vectors of the output that are accumulated at once
+//   H2O_REGISTER    the assembler's constraint for a vector register
 //   H2O_LOAD_HALF   what converts H2O_LANES float16 at a pointer to a Vector
 // Blocks are sized so that all accumulators stay in registers.
 
@@ -317,7 +318,10 @@ H2O_TARGET void unpack_rows(
       const Vector factor = splat(to_float(scale)), offset = splat(to_float(bias));
       const int end = (group + 1) * packing.group_size;
       for (int d = group * packing.group_size; d < end; d += lanes) {
-        store(to + d, load_packed<Bits>(words, d) * factor + offset);
+        Vector product = load_packed<Bits>(words, d) * factor;
+        // Keeps the compiler from fusing the two: mx.dequantize rounds in between.
+        __asm__("" : "+" H2O_REGISTER(product));
+        store(to + d, product + offset);
       }
     }
   }
@@ -396,6 +400,7 @@ H2O_TARGET void mix_rows(
     RowsView rows,
     int row_count,
     int dim,
+    bool accumulate,
     float* out) {
   if (rows.packing.bits < 16) {
     std::vector<float> tile(size_t(tile_rows(dim)) * dim);
@@ -403,7 +408,8 @@ H2O_TARGET void mix_rows(
       const int count = std::min(tile_rows(dim), row_count - n);
       unpack_rows(rows, n, count, dim, tile.data(), dim);
       mix_rows_of<float>(
-          weights + n, heads, weight_stride, tile.data(), dim, count, dim, n > 0, out);
+          weights + n, heads, weight_stride, tile.data(), dim, count, dim,
+          accumulate || n > 0, out);
     }
     return;
   }
@@ -411,15 +417,15 @@ H2O_TARGET void mix_rows(
     case Element::float32:
       return mix_rows_of(
           weights, heads, weight_stride, static_cast<const float*>(rows.data),
-          elements<float>(rows.stride), row_count, dim, false, out);
+          elements<float>(rows.stride), row_count, dim, accumulate, out);
     case Element::float16:
       return mix_rows_of(
           weights, heads, weight_stride, static_cast<const Float16*>(rows.data),
-          elements<Float16>(rows.stride), row_count, dim, false, out);
+          elements<Float16>(rows.stride), row_count, dim, accumulate, out);
     case Element::bfloat16:
       return mix_rows_of(
           weights, heads, weight_stride, static_cast<const BFloat16*>(rows.data),
-          elements<BFloat16>(rows.stride), row_count, dim, false, out);
+          elements<BFloat16>(rows.stride), row_count, dim, accumulate, out);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "row_layout.h"
 
+#include <cstring>
+
 #include "checks.h"
 #include "cpu_attention.h"
 #include "mlx/ops.h"
@@ -62,6 +64,42 @@ void VectorLayout::store(
   char* stored = row + start + word_bytes();
   cpu::from_float32(scales, groups, element, stored);
   cpu::from_float32(biases, groups, element, stored + scale_bytes());
+}
+
+void move_row(
+    const RowLayout& from_layout,
+    const char* from,
+    const RowLayout& to_layout,
+    char* to,
+    std::vector<float>& widened,
+    std::vector<float>& scratch) {
+  if (from_layout.key.bits == to_layout.key.bits) {
+    std::memcpy(to, from, from_layout.bytes());
+    return;
+  }
+  for (auto [source, target] :
+       {std::pair{&from_layout.key, &to_layout.key},
+        std::pair{&from_layout.value, &to_layout.value}}) {
+    const int dim = source->dim;
+    widened.resize(2 * dim);
+    // Rounded to the vectors' own dtype in between, as mx.quantize would find them.
+    float* rounded = widened.data() + dim;
+    cpu::to_float32(source->view(from, 0), 1, dim, widened.data(), dim);
+    cpu::from_float32(widened.data(), dim, source->element, rounded);
+    target->store({rounded, source->element, 0}, to, scratch);
+  }
+}
+
+void copy_rows(const mx::array& from, int length, mx::array& to) {
+  const size_t row_bytes = size_t(to.shape(3)) * to.itemsize();
+  for (int b = 0; b < to.shape(0); ++b) {
+    for (int h = 0; h < to.shape(1); ++h) {
+      char* start = to.data<char>() + size_t(b * to.shape(1) + h) * to.shape(2) * row_bytes;
+      for (int n = 0; n < length; ++n) {
+        cpu::copy_vector(from, b, h, n, start + n * row_bytes);
+      }
+    }
+  }
 }
 
 mx::Dtype rows_dtype(const RowFormat& format, mx::Dtype dtype) {

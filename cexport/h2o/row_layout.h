@@ -35,6 +35,18 @@ struct RowLayout {
   }
 };
 
+/// Stores the row at `from` as the row at `to`, quantising anew where the layouts differ.
+void move_row(
+    const RowLayout& from_layout,
+    const char* from,
+    const RowLayout& to_layout,
+    char* to,
+    std::vector<float>& widened,
+    std::vector<float>& scratch);
+
+/// Copies the first `length` rows of every head into another buffer.
+void copy_rows(const mx::array& from, int length, mx::array& to);
+
 /// The dtype of the buffer: that of the keys, or uint32 for quantised rows.
 mx::Dtype rows_dtype(const RowFormat& format, mx::Dtype dtype);
 

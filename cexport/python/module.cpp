@@ -9,6 +9,7 @@
 #include "fallback.h"
 #include "functions.h"
 #include "kernels.h"
+#include "mixed.h"
 #include "mlx/ops.h"
 #include "row_layout.h"
 
@@ -157,6 +158,59 @@ NB_MODULE(_ext, m) {
       "queries"_a.none(), "rows"_a, "ledger"_a, nb::kw_only(), "tokens"_a, "offset"_a,
       "length"_a, "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(),
       "sinks"_a = nb::none(), "fallback"_a = false);
+
+  nb::class_<h2o::MixedConfig>(m, "MixedConfig")
+      .def(
+          "__init__",
+          [](h2o::MixedConfig* self, const h2o::CacheConfig& policy, int heavy_bits,
+             int recent_bits, int group_size, const mx::Dtype& dtype) {
+            h2o::MixedConfig config{policy, heavy_bits, recent_bits, group_size, dtype};
+            h2o::validate(config);
+            new (self) h2o::MixedConfig(std::move(config));
+          },
+          "policy"_a, nb::kw_only(), "heavy_bits"_a, "recent_bits"_a, "group_size"_a,
+          "dtype"_a);
+
+  m.def(
+      "mixed_cache_write",
+      [](const std::optional<std::pair<mx::array, mx::array>>& rows, const mx::array& keys,
+         const mx::array& values, const mx::array& victim, int offset,
+         const h2o::MixedConfig& config, bool copy) {
+        std::optional<h2o::MixedRows> given;
+        if (rows) {
+          given = {rows->first, rows->second};
+        }
+        auto written =
+            h2o::mixed_cache_write(given, keys, values, victim, offset, config, copy);
+        return std::pair{written.pool, written.ring};
+      },
+      "rows"_a.none(), "keys"_a, "values"_a, "victim"_a, "offset"_a, "config"_a,
+      nb::kw_only(), "copy"_a = false);
+
+  m.def(
+      "mixed_cache_attend",
+      [](const std::optional<mx::array>& queries,
+         const std::pair<mx::array, mx::array>& rows, const LedgerTuple& ledger, int tokens,
+         int offset, int key_dim, int value_dim, const h2o::MixedConfig& config,
+         float scale, const MaskArgument& mask, const std::optional<mx::array>& sinks) {
+        auto result = h2o::mixed_cache_attend(
+            queries, {rows.first, rows.second}, to_ledger(ledger), tokens, offset, key_dim,
+            value_dim, scale, mask_of(mask), sinks, config);
+        return std::tuple{
+            result.out, std::pair{result.rows.pool, result.rows.ring},
+            to_tuple(result.ledger)};
+      },
+      "queries"_a.none(), "rows"_a, "ledger"_a, nb::kw_only(), "tokens"_a, "offset"_a,
+      "key_dim"_a, "value_dim"_a, "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(),
+      "sinks"_a = nb::none());
+
+  m.def(
+      "mixed_fetch",
+      [](const std::pair<mx::array, mx::array>& rows, int pooled, int ringed, int key_dim,
+         const h2o::MixedConfig& config) {
+        return h2o::mixed_fetch({rows.first, rows.second}, pooled, ringed, key_dim, config);
+      },
+      "rows"_a, "pooled"_a, "ringed"_a, "key_dim"_a, "config"_a);
 
   m.def("instruction_set", [] { return std::string(h2o::cpu::instruction_set()); });
   m.def("instruction_sets", &h2o::cpu::instruction_sets);

@@ -82,7 +82,8 @@ struct H2OCacheStorage {
         if offset == 0 {
             (self.rows, self.ledger) = (nil, nil)
         } else {
-            self.ledger = MLXFast.h2oLedgerTrim(ledger, rows: rows, length: offset)
+            self.ledger = MLXFast.h2oLedgerTrim(
+                ledger, rows: rows, length: offset, policy: configuration.policy)
         }
         return trimmed
     }

@@ -116,7 +116,7 @@ def test_rows_are_quantised_once_and_never_moved():
     written = {}
     for position in range(80):
         q, k, v = random_tokens(1, dtype=mx.float16)
-        words, scales, biases = mx.quantize(k, group_size=64, bits=4)
+        words, _, _ = mx.quantize(k, group_size=64, bits=4)
         written[position] = words[0, :, 0].tolist()
         step(cache, q, k, v)
         for head in range(2):
@@ -155,7 +155,7 @@ def test_the_state_takes_the_bytes_it_promises(bits, group_size, ratio):
 
 def test_unrouted_models_get_dequantised_rows():
     cache = QuantizedH2OKVCache(SMALL, bits=8)
-    q, k, v = random_tokens(9, dtype=mx.float16)
+    _, k, v = random_tokens(9, dtype=mx.float16)
     keys, values = cache.update_and_fetch(k, v)
     _, wide = quantised(k, v, (8, 8), 64)
     assert keys.dtype == mx.float16

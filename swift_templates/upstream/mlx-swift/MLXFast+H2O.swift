@@ -116,10 +116,14 @@ extension MLXFast {
     /// The ledger after the rows from `length` on were dropped again. Only right for
     /// a cache that has not evicted.
     public static func h2oLedgerTrim(
-        _ ledger: H2OLedger, rows: MLXArray, length: Int, stream: StreamOrDevice = .default
+        _ ledger: H2OLedger, rows: MLXArray, length: Int, policy: H2OPolicy,
+        stream: StreamOrDevice = .default
     ) -> H2OLedger {
         var result = mlx_h2o_ledger()
-        mlx_h2o_ledger_trim(&result, rows.ctx, ledger.borrowed, Int32(length), stream.ctx)
+        policy.withConfig { config in
+            mlx_h2o_ledger_trim(
+                &result, rows.ctx, ledger.borrowed, Int32(length), config, stream.ctx)
+        }
         return H2OLedger(owning: result)
     }
 
@@ -198,7 +202,8 @@ extension MLXFast.H2OPolicy {
                     heavy_budget: Int32(heavyBudget), recent_budget: Int32(recentBudget),
                     score: score.cValue, decay: decay, novelty: novelty,
                     observation_window: Int32(observationWindow), pinned: bounds.baseAddress,
-                    pinned_num: pinned.count))
+                    pinned_num: pinned.count, key_bits: 16, value_bits: 16, group_size: 64,
+                    dtype: MLX_FLOAT32))
         }
     }
 }
