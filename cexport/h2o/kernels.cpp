@@ -6,6 +6,7 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -92,6 +93,8 @@ uint16_t to_float16(float value) {
 #define H2O_NAMESPACE baseline
 #define H2O_TARGET
 #define H2O_LANES 4
+#define H2O_WIDEN_BYTES(bytes) widen_bytes(bytes)
+#define H2O_WIDEN_HALF(x) to_float(x)
 #if defined(__aarch64__)
 #define H2O_REGISTER "w"
 #define H2O_ROW_BLOCK 4
@@ -109,6 +112,8 @@ uint16_t to_float16(float value) {
 #undef H2O_TARGET
 #undef H2O_LANES
 #undef H2O_REGISTER
+#undef H2O_WIDEN_HALF
+#undef H2O_WIDEN_BYTES
 #undef H2O_ROW_BLOCK
 #undef H2O_DIM_BLOCK
 #undef H2O_LOAD_HALF
@@ -118,6 +123,10 @@ uint16_t to_float16(float value) {
 #define H2O_NAMESPACE avx2
 #define H2O_TARGET __attribute__((target("avx2,fma,f16c")))
 #define H2O_LANES 8
+#define H2O_WIDEN_BYTES(bytes) \
+  _mm256_cvtepi32_ps(          \
+      _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(__builtin_bit_cast(long long, bytes))))
+#define H2O_WIDEN_HALF(x) _cvtsh_ss((x).bits)
 #define H2O_REGISTER "x"
 #define H2O_ROW_BLOCK 2
 #define H2O_DIM_BLOCK 2
@@ -128,6 +137,8 @@ uint16_t to_float16(float value) {
 #undef H2O_TARGET
 #undef H2O_LANES
 #undef H2O_REGISTER
+#undef H2O_WIDEN_HALF
+#undef H2O_WIDEN_BYTES
 #undef H2O_ROW_BLOCK
 #undef H2O_DIM_BLOCK
 #undef H2O_LOAD_HALF
@@ -136,6 +147,10 @@ uint16_t to_float16(float value) {
 #define H2O_TARGET \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
 #define H2O_LANES 16
+#define H2O_WIDEN_BYTES(bytes) \
+  _mm512_maskz_cvtepi32_ps(    \
+      0xffff, _mm512_maskz_cvtepu8_epi32(0xffff, __builtin_bit_cast(__m128i, bytes)))
+#define H2O_WIDEN_HALF(x) _cvtsh_ss((x).bits)
 #define H2O_REGISTER "v"
 #define H2O_ROW_BLOCK 4
 #define H2O_DIM_BLOCK 4
@@ -146,6 +161,8 @@ uint16_t to_float16(float value) {
 #undef H2O_TARGET
 #undef H2O_LANES
 #undef H2O_REGISTER
+#undef H2O_WIDEN_HALF
+#undef H2O_WIDEN_BYTES
 #undef H2O_ROW_BLOCK
 #undef H2O_DIM_BLOCK
 #undef H2O_LOAD_HALF
@@ -280,7 +297,7 @@ void add_scaled_abs(const float* values, float factor, int count, float* sum) {
   selected()->add_scaled_abs(values, factor, count, sum);
 }
 
-void importance(
+float importance(
     const float* scores,
     const float* novelty,
     const int32_t* positions,
@@ -288,7 +305,7 @@ void importance(
     float novelty_weight,
     const Protection& protection,
     float* out) {
-  selected()->importance(
+  return selected()->importance(
       scores, novelty, positions, count, novelty_weight, protection, out);
 }
 
@@ -303,14 +320,14 @@ void quantize_vector(
   selected()->quantize_vector(values, dim, bits, group_size, words, scales, biases);
 }
 
-int least_important(const float* importance, const int32_t* positions, int count) {
+int least_important(
+    const float* importance, const int32_t* positions, int count, float least) {
   int best = -1;
-  float least = std::numeric_limits<float>::infinity();
+  if (least == std::numeric_limits<float>::infinity()) {
+    return best;
+  }
   for (int n = 0; n < count; ++n) {
-    if (importance[n] < least) {
-      least = importance[n];
-      best = n;
-    } else if (best >= 0 && importance[n] == least && positions[n] < positions[best]) {
+    if (importance[n] == least && (best < 0 || positions[n] < positions[best])) {
       best = n;
     }
   }

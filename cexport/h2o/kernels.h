@@ -73,8 +73,9 @@ void add_scaled(const float* values, float factor, int count, float* sum);
 void add_scaled_abs(const float* values, float factor, int count, float* sum);
 
 /// out[i] = importance of row i (design: score / largest score + weight * novelty,
-/// or the score alone when weight is 0), +infinity where the row is protected.
-void importance(
+/// or the score alone when weight is 0), +infinity where the row is protected; returns the
+/// smallest.
+float importance(
     const float* scores,
     const float* novelty,
     const int32_t* positions,
@@ -83,9 +84,10 @@ void importance(
     const Protection& protection,
     float* out);
 
-/// The index of the smallest value, of equal ones that of the lowest position;
-/// -1 if no value is below +infinity.
-int least_important(const float* importance, const int32_t* positions, int count);
+/// Of the rows whose importance is `least`, that of the lowest position; -1 if that is
+/// infinite, so that all rows are protected.
+int least_important(
+    const float* importance, const int32_t* positions, int count, float least);
 
 void to_float32(RowsView rows, int row_count, int dim, float* out, int64_t out_stride);
 

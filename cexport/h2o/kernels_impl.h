@@ -6,6 +6,8 @@
 //   H2O_ROW_BLOCK   rows whose dot products are accumulated at once
 //   H2O_DIM_BLOCK   vectors of the output that are accumulated at once
 //   H2O_REGISTER    the assembler's constraint for a vector register
+//   H2O_WIDEN_HALF  what converts one Float16 to float
+//   H2O_WIDEN_BYTES what converts H2O_LANES bytes to a Vector
 //   H2O_LOAD_HALF   what converts H2O_LANES float16 at a pointer to a Vector
 // Blocks are sized so that all accumulators stay in registers.
 
@@ -59,6 +61,18 @@ H2O_INLINE Vector load(const Float16* p) {
   return H2O_LOAD_HALF(p);
 }
 
+H2O_INLINE float scalar_to_float(float x) {
+  return x;
+}
+
+H2O_INLINE float scalar_to_float(BFloat16 x) {
+  return to_float(x);
+}
+
+H2O_INLINE float scalar_to_float(Float16 x) {
+  return H2O_WIDEN_HALF(x);
+}
+
 H2O_INLINE Vector load(const BFloat16* p) {
   HalfWords words;
   std::memcpy(&words, p, sizeof(words));
@@ -66,15 +80,59 @@ H2O_INLINE Vector load(const BFloat16* p) {
   return __builtin_bit_cast(Vector, wide);
 }
 
+/// Adds the two halves of every block of `Block` lanes, of a's blocks and then b's: from
+/// lanes [A B] and [C D] to [A' B' C' D'], each half as long.
+template <int Block, int... Lane>
+H2O_INLINE Vector fold(Vector a, Vector b, std::integer_sequence<int, Lane...>) {
+  constexpr int half = Block / 2;
+  return __builtin_shufflevector(a, b, (Lane / half * Block + Lane % half)...) +
+         __builtin_shufflevector(a, b, (Lane / half * Block + Lane % half + half)...);
+}
+
+template <int Block>
+H2O_INLINE Vector fold(Vector a, Vector b) {
+  return fold<Block>(a, b, std::make_integer_sequence<int, lanes>{});
+}
+
+/// Lane i of the result is the sum of v[i]'s lanes, for `Block` = lanes vectors.
+template <int Block = lanes>
+H2O_INLINE Vector sums_of(const Vector* v) {
+  Vector folded[Block / 2];
+  for (int i = 0; i < Block / 2; ++i) {
+    folded[i] = fold<Block>(v[2 * i], v[2 * i + 1]);
+  }
+  if constexpr (Block == 2) {
+    return folded[0];
+  } else {
+    return sums_of<Block / 2>(folded);
+  }
+}
+
 H2O_INLINE float sum_lanes(Vector v) {
-  float lane[lanes];
-  store(lane, v);
-  for (int width = lanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) {
-      lane[i] += lane[i + width];
+  Vector same[lanes];
+  std::fill(same, same + lanes, v);
+  return sums_of(same)[0];
+}
+
+/// out[h * out_stride + r] = the sum of the lanes of sum[h][r].
+template <int Rows, int Heads>
+H2O_INLINE void store_sums(const Vector* sum, float* out, int64_t out_stride) {
+  constexpr int sums = Rows * Heads;
+  float totals[sums];
+  if constexpr (sums % lanes == 0) {
+    for (int i = 0; i < sums; i += lanes) {
+      store(totals + i, sums_of(sum + i));
+    }
+  } else {
+    for (int i = 0; i < sums; ++i) {
+      totals[i] = sum_lanes(sum[i]);
     }
   }
-  return lane[0];
+  for (int h = 0; h < Heads; ++h) {
+    for (int r = 0; r < Rows; ++r) {
+      out[h * out_stride + r] = totals[h * Rows + r];
+    }
+  }
 }
 
 template <class T, int Rows, int Heads>
@@ -85,7 +143,7 @@ H2O_INLINE void dot_block(
     int dim,
     float* out,
     int64_t out_stride) {
-  Vector sum[Rows][Heads] = {};
+  Vector sum[Heads][Rows] = {};
   int d = 0;
   for (; d + lanes <= dim; d += lanes) {
     Vector query[Heads];
@@ -95,17 +153,17 @@ H2O_INLINE void dot_block(
     for (int r = 0; r < Rows; ++r) {
       Vector key = load(rows + r * stride + d);
       for (int h = 0; h < Heads; ++h) {
-        sum[r][h] += query[h] * key;
+        sum[h][r] += query[h] * key;
       }
     }
   }
-  for (int r = 0; r < Rows; ++r) {
+  store_sums<Rows, Heads>(&sum[0][0], out, out_stride);
+  for (; d < dim; ++d) {
     for (int h = 0; h < Heads; ++h) {
-      float total = sum_lanes(sum[r][h]);
-      for (int rest = d; rest < dim; ++rest) {
-        total += queries[h * int64_t(dim) + rest] * to_float(rows[r * stride + rest]);
+      for (int r = 0; r < Rows; ++r) {
+        out[h * out_stride + r] +=
+            queries[h * int64_t(dim) + d] * to_float(rows[r * stride + d]);
       }
-      out[h * out_stride + r] = total;
     }
   }
 }
@@ -280,80 +338,7 @@ H2O_TARGET void to_float32_of(
   }
 }
 
-typedef uint8_t Bytes __attribute__((vector_size(H2O_LANES)));
-typedef uint8_t HalfBytes __attribute__((vector_size(H2O_LANES / 2)));
-typedef uint16_t BytePairs __attribute__((vector_size(H2O_LANES)));
-
-/// `lanes` packed integers of `Bits` bits from element `first` of `words` on. Widened in
-/// steps of two: compilers have an instruction for each, but not for four at once.
-template <int Bits>
-H2O_INLINE Vector load_packed(const uint8_t* words, int first) {
-  Bytes bytes;
-  if constexpr (Bits == 8) {
-    std::memcpy(&bytes, words + first, sizeof(bytes));
-  } else {
-    HalfBytes packed;
-    std::memcpy(&packed, words + first / 2, sizeof(packed));
-    BytePairs pairs = __builtin_convertvector(packed, BytePairs);
-    bytes = __builtin_bit_cast(Bytes, (pairs | (pairs << 4)) & 0x0f0f);
-  }
-  HalfWords wide = __builtin_convertvector(bytes, HalfWords);
-  return __builtin_convertvector(__builtin_convertvector(wide, IntVector), Vector);
-}
-
-template <int Bits, class S>
-H2O_TARGET void unpack_rows(
-    RowsView rows, int first_row, int row_count, int dim, float* out, int64_t out_stride) {
-  const Packing& packing = rows.packing;
-  for (int n = 0; n < row_count; ++n) {
-    const int row = first_row + n;
-    auto words = static_cast<const uint8_t*>(rows.data) + row * rows.stride;
-    auto scales = static_cast<const uint8_t*>(packing.scales) + row * packing.scale_stride;
-    auto biases = static_cast<const uint8_t*>(packing.biases) + row * packing.bias_stride;
-    float* to = out + n * out_stride;
-    for (int group = 0; group * packing.group_size < dim; ++group) {
-      S scale, bias;
-      std::memcpy(&scale, scales + group * sizeof(S), sizeof(S));
-      std::memcpy(&bias, biases + group * sizeof(S), sizeof(S));
-      const Vector factor = splat(to_float(scale)), offset = splat(to_float(bias));
-      const int end = (group + 1) * packing.group_size;
-      for (int d = group * packing.group_size; d < end; d += lanes) {
-        Vector product = load_packed<Bits>(words, d) * factor;
-        // Keeps the compiler from fusing the two: mx.dequantize rounds in between.
-        __asm__("" : "+" H2O_REGISTER(product));
-        store(to + d, product + offset);
-      }
-    }
-  }
-}
-
-template <int Bits>
-H2O_TARGET void unpack_rows(
-    RowsView rows, int first_row, int row_count, int dim, float* out, int64_t out_stride) {
-  switch (rows.packing.element) {
-    case Element::float32:
-      return unpack_rows<Bits, float>(rows, first_row, row_count, dim, out, out_stride);
-    case Element::float16:
-      return unpack_rows<Bits, Float16>(rows, first_row, row_count, dim, out, out_stride);
-    case Element::bfloat16:
-      return unpack_rows<Bits, BFloat16>(rows, first_row, row_count, dim, out, out_stride);
-  }
-}
-
-H2O_TARGET void unpack_rows(
-    RowsView rows, int first_row, int row_count, int dim, float* out, int64_t out_stride) {
-  if (rows.packing.bits == 8) {
-    return unpack_rows<8>(rows, first_row, row_count, dim, out, out_stride);
-  }
-  unpack_rows<4>(rows, first_row, row_count, dim, out, out_stride);
-}
-
-/// Packed rows are widened a tile at a time, small enough to stay in the first cache.
-constexpr int tile_floats = 4096;
-
-H2O_INLINE int tile_rows(int dim) {
-  return std::max(1, tile_floats / dim);
-}
+#include "kernels_packed_impl.h"
 
 template <class T>
 H2O_INLINE int64_t elements(int64_t bytes) {
@@ -369,13 +354,7 @@ H2O_TARGET void dot_rows(
     float* out,
     int64_t out_stride) {
   if (rows.packing.bits < 16) {
-    std::vector<float> tile(size_t(tile_rows(dim)) * dim);
-    for (int n = 0; n < row_count; n += tile_rows(dim)) {
-      const int count = std::min(tile_rows(dim), row_count - n);
-      unpack_rows(rows, n, count, dim, tile.data(), dim);
-      dot_rows_of<float>(queries, heads, tile.data(), dim, count, dim, out + n, out_stride);
-    }
-    return;
+    return dot_packed_rows(queries, heads, rows, row_count, dim, out, out_stride);
   }
   switch (rows.element) {
     case Element::float32:
@@ -403,15 +382,8 @@ H2O_TARGET void mix_rows(
     bool accumulate,
     float* out) {
   if (rows.packing.bits < 16) {
-    std::vector<float> tile(size_t(tile_rows(dim)) * dim);
-    for (int n = 0; n < row_count; n += tile_rows(dim)) {
-      const int count = std::min(tile_rows(dim), row_count - n);
-      unpack_rows(rows, n, count, dim, tile.data(), dim);
-      mix_rows_of<float>(
-          weights + n, heads, weight_stride, tile.data(), dim, count, dim,
-          accumulate || n > 0, out);
-    }
-    return;
+    return mix_packed_rows(
+        weights, heads, weight_stride, rows, row_count, dim, accumulate, out);
   }
   switch (rows.element) {
     case Element::float32:
@@ -607,7 +579,7 @@ H2O_TARGET void add_scaled_abs(const float* values, float factor, int count, flo
   }
 }
 
-H2O_TARGET void importance(
+H2O_TARGET float importance(
     const float* scores,
     const float* novelty,
     const int32_t* positions,
@@ -618,6 +590,8 @@ H2O_TARGET void importance(
   float most = novelty_weight == 0.0f ? 0.0f : largest(scores, count);
   const Vector divisor = splat(most > 0.0f ? most : 1.0f);
   const Vector infinity = splat(std::numeric_limits<float>::infinity());
+  Vector least = infinity;
+  float rest = infinity[0];
   for (int i = 0; i < count; i += lanes) {
     int here = std::min(lanes, count - i);
     float score_tail[lanes] = {}, novelty_tail[lanes] = {};
@@ -648,12 +622,18 @@ H2O_TARGET void importance(
     value = held ? infinity : value;
     if (here == lanes) {
       store(out + i, value);
+      least = value < least ? value : least;
     } else {
       float tail[lanes];
       store(tail, value);
       std::copy(tail, tail + here, out + i);
+      rest = *std::min_element(tail, tail + here);
     }
   }
+  for (int lane = 0; lane < lanes; ++lane) {
+    rest = std::min(rest, least[lane]);
+  }
+  return rest;
 }
 
 #undef H2O_INLINE

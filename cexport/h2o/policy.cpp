@@ -18,7 +18,7 @@ float dot(const float* a, const float* b, int dim) {
   return result;
 }
 
-void score_importance(
+float score_importance(
     const CacheConfig& config,
     const HeadLedger& ledger,
     int count,
@@ -29,7 +29,7 @@ void score_importance(
     pinned.push_back(begin);
     pinned.push_back(end);
   }
-  importance(
+  return importance(
       ledger.scores, ledger.novelty, ledger.positions, count, config.novelty,
       {config.sink_size, recent_from, pinned.data(), int(config.pinned.size())}, out);
 }
@@ -106,8 +106,8 @@ int choose_victim(
     int count,
     int recent_from,
     float* scratch) {
-  score_importance(config, ledger, count, recent_from, scratch);
-  return least_important(scratch, ledger.positions, count);
+  float least = score_importance(config, ledger, count, recent_from, scratch);
+  return least_important(scratch, ledger.positions, count, least);
 }
 
 std::vector<int> rows_to_keep(
