@@ -118,8 +118,13 @@ class Attend {
     auto load = [&](int which, auto& into) {
       using T = typename std::decay_t<decltype(into)>::value_type;
       const T* from = head_of<T>(in_[which], b, h);
+      const int64_t step = in_[which].strides(2);
+      if (step == 1) {
+        std::copy(from, from + old, into.begin());
+        return;
+      }
       for (int n = 0; n < old; ++n) {
-        into[n] = from[n * in_[which].strides(2)];
+        into[n] = from[n * step];
       }
     };
     load(input::scores, scores_);

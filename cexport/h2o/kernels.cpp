@@ -87,12 +87,41 @@ uint16_t to_float16(float value) {
   return sign | uint16_t((rebased + 0xfff + ((rebased >> 13) & 1)) >> 13);
 }
 
+template <class T>
+T narrowed(float value);
+
+template <>
+float narrowed(float value) {
+  return value;
+}
+
+template <>
+Float16 narrowed(float value) {
+  return {to_float16(value)};
+}
+
+template <>
+BFloat16 narrowed(float value) {
+  return {to_bfloat16(value)};
+}
+
+/// Stores `count` floats one by one, where there is no instruction for float16.
+void store_halves(Float16* p, const float* values, int count) {
+  for (int i = 0; i < count; ++i) {
+    p[i] = narrowed<Float16>(values[i]);
+  }
+}
+
 } // namespace
 } // namespace h2o::cpu
 
 #define H2O_NAMESPACE baseline
 #define H2O_TARGET
 #define H2O_LANES 4
+#define H2O_STORE_HALF(p, v) \
+  float lane[lanes];         \
+  store(lane, v);            \
+  store_halves(p, lane, lanes)
 #define H2O_WIDEN_BYTES(bytes) widen_bytes(bytes)
 #define H2O_WIDEN_HALF(x) to_float(x)
 #if defined(__aarch64__)
@@ -114,6 +143,7 @@ uint16_t to_float16(float value) {
 #undef H2O_REGISTER
 #undef H2O_WIDEN_HALF
 #undef H2O_WIDEN_BYTES
+#undef H2O_STORE_HALF
 #undef H2O_ROW_BLOCK
 #undef H2O_DIM_BLOCK
 #undef H2O_LOAD_HALF
@@ -123,6 +153,8 @@ uint16_t to_float16(float value) {
 #define H2O_NAMESPACE avx2
 #define H2O_TARGET __attribute__((target("avx2,fma,f16c")))
 #define H2O_LANES 8
+#define H2O_STORE_HALF(p, v) \
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, 0))
 #define H2O_WIDEN_BYTES(bytes) \
   _mm256_cvtepi32_ps(          \
       _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(__builtin_bit_cast(long long, bytes))))
@@ -139,6 +171,7 @@ uint16_t to_float16(float value) {
 #undef H2O_REGISTER
 #undef H2O_WIDEN_HALF
 #undef H2O_WIDEN_BYTES
+#undef H2O_STORE_HALF
 #undef H2O_ROW_BLOCK
 #undef H2O_DIM_BLOCK
 #undef H2O_LOAD_HALF
@@ -147,6 +180,8 @@ uint16_t to_float16(float value) {
 #define H2O_TARGET \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
 #define H2O_LANES 16
+#define H2O_STORE_HALF(p, v) \
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_maskz_cvtps_ph(0xffff, v, 0))
 #define H2O_WIDEN_BYTES(bytes) \
   _mm512_maskz_cvtepi32_ps(    \
       0xffff, _mm512_maskz_cvtepu8_epi32(0xffff, __builtin_bit_cast(__m128i, bytes)))
@@ -163,6 +198,7 @@ uint16_t to_float16(float value) {
 #undef H2O_REGISTER
 #undef H2O_WIDEN_HALF
 #undef H2O_WIDEN_BYTES
+#undef H2O_STORE_HALF
 #undef H2O_ROW_BLOCK
 #undef H2O_DIM_BLOCK
 #undef H2O_LOAD_HALF
@@ -184,6 +220,8 @@ struct Kernels {
   decltype(&baseline::add_scaled_abs) add_scaled_abs;
   decltype(&baseline::importance) importance;
   decltype(&baseline::quantize_vector) quantize_vector;
+  decltype(&baseline::from_float32) from_float32;
+  decltype(&baseline::update_scores) update_scores;
   bool (*available)();
 };
 
@@ -191,7 +229,7 @@ struct Kernels {
   Kernels {                                                                              \
     #set, set::dot_rows, set::mix_rows, set::to_float32, set::largest, set::exp_shifted, \
         set::add_scaled, set::add_scaled_abs, set::importance, set::quantize_vector,     \
-        available                                                                        \
+        set::from_float32, set::update_scores, available                                 \
   }
 
 // Widest first.
@@ -335,17 +373,11 @@ int least_important(
 }
 
 void from_float32(const float* values, int count, Element element, void* out) {
-  switch (element) {
-    case Element::float32:
-      std::copy(values, values + count, static_cast<float*>(out));
-      return;
-    case Element::float16:
-      std::transform(values, values + count, static_cast<uint16_t*>(out), to_float16);
-      return;
-    case Element::bfloat16:
-      std::transform(values, values + count, static_cast<uint16_t*>(out), to_bfloat16);
-      return;
-  }
+  selected()->from_float32(values, count, element, out);
+}
+
+void update_scores(const float* m, int count, float decay, bool peak, float* scores) {
+  selected()->update_scores(m, count, decay, peak, scores);
 }
 
 } // namespace h2o::cpu

@@ -63,6 +63,11 @@ void mix_rows(
 
 float largest(const float* values, int count);
 
+/// The recursion of scores: decay * score + (1 - decay) * m, for `peak` the larger of
+/// decay * score and m; m alone where a score is negative (its first observation), and the
+/// score as it was where m is not finite. m is never negative.
+void update_scores(const float* m, int count, float decay, bool peak, float* scores);
+
 /// out[i] = exp(values[i] - shift), 0 below the smallest normal; returns the sum.
 float exp_shifted(const float* values, float shift, int count, float* out);
 

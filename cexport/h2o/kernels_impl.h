@@ -7,6 +7,7 @@
 //   H2O_DIM_BLOCK   vectors of the output that are accumulated at once
 //   H2O_REGISTER    the assembler's constraint for a vector register
 //   H2O_WIDEN_HALF  what converts one Float16 to float
+//   H2O_STORE_HALF  what stores a Vector as H2O_LANES float16 at a pointer
 //   H2O_WIDEN_BYTES what converts H2O_LANES bytes to a Vector
 //   H2O_LOAD_HALF   what converts H2O_LANES float16 at a pointer to a Vector
 // Blocks are sized so that all accumulators stay in registers.
@@ -419,6 +420,62 @@ H2O_TARGET void to_float32(
       return to_float32_of(
           static_cast<const BFloat16*>(rows.data), elements<BFloat16>(rows.stride),
           row_count, dim, out, out_stride);
+  }
+}
+
+/// Round to nearest, ties to even; NaN stays NaN.
+H2O_INLINE void store(BFloat16* p, Vector v) {
+  WordVector bits = __builtin_bit_cast(WordVector, v);
+  WordVector rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  rounded = v == v ? rounded : (bits >> 16) | 0x40u;
+  HalfWords words = __builtin_convertvector(rounded, HalfWords);
+  std::memcpy(p, &words, sizeof(words));
+}
+
+H2O_INLINE void store(Float16* p, Vector v) {
+  H2O_STORE_HALF(p, v);
+}
+
+template <class T>
+H2O_TARGET void from_float32_of(const float* values, int count, T* out) {
+  int i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    store(out + i, load(values + i));
+  }
+  for (; i < count; ++i) {
+    out[i] = narrowed<T>(values[i]);
+  }
+}
+
+H2O_TARGET void from_float32(const float* values, int count, Element element, void* out) {
+  switch (element) {
+    case Element::float32:
+      return from_float32_of(values, count, static_cast<float*>(out));
+    case Element::float16:
+      return from_float32_of(values, count, static_cast<Float16*>(out));
+    case Element::bfloat16:
+      return from_float32_of(values, count, static_cast<BFloat16*>(out));
+  }
+}
+
+H2O_TARGET void update_scores(
+    const float* m, int count, float decay, bool peak, float* scores) {
+  const Vector infinity = splat(std::numeric_limits<float>::infinity());
+  const Vector share = splat(1.0f - decay);
+  int i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    Vector seen = load(m + i), old = load(scores + i), faded = old * decay;
+    Vector updated = peak ? (faded > seen ? faded : seen) : faded + seen * share;
+    updated = old < Vector{} ? seen : updated;
+    store(scores + i, seen < infinity ? updated : old); // NaN is not below
+  }
+  for (; i < count; ++i) {
+    if (!std::isfinite(m[i])) {
+      continue;
+    }
+    float faded = decay * scores[i];
+    float updated = peak ? std::max(faded, m[i]) : faded + (1.0f - decay) * m[i];
+    scores[i] = scores[i] < 0.0f ? m[i] : updated;
   }
 }
 

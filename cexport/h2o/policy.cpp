@@ -84,20 +84,14 @@ void observe(
           query.weights + g * query.stride, query.normalisers[g] / group, query.rows, m);
     }
   }
-  const float decay = config.decay;
-  const bool peak = config.score == Score::peak;
-  for (int n = 0; n < query.rows; ++n) {
-    if (!std::isfinite(m[n]) || (may_hide && !is_seen(query, group, n))) {
-      continue;
-    }
-    if (scores[n] < 0.0f) {
-      scores[n] = m[n];
-    } else if (peak) {
-      scores[n] = std::max(decay * scores[n], m[n]);
-    } else {
-      scores[n] = decay * scores[n] + (1.0f - decay) * m[n];
+  if (may_hide) {
+    for (int n = 0; n < query.rows; ++n) {
+      if (!is_seen(query, group, n)) {
+        m[n] = infinity; // which counts as not observed
+      }
     }
   }
+  update_scores(m, query.rows, config.decay, config.score == Score::peak, scores);
 }
 
 int choose_victim(

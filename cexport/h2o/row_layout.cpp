@@ -48,6 +48,10 @@ cpu::RowsView VectorLayout::view(const char* row, int64_t stride) const {
 
 void VectorLayout::store(
     cpu::RowsView vector, char* row, std::vector<float>& scratch) const {
+  if (bits == 16 && vector.element == element && vector.packing.bits == 16) {
+    std::memcpy(row + start, vector.data, word_bytes());
+    return;
+  }
   const int groups = bits == 16 ? 0 : dim / group_size;
   scratch.resize(dim + 2 * groups);
   float* values = scratch.data();
