@@ -81,6 +81,16 @@ H2O_INLINE Vector load(const BFloat16* p) {
   return __builtin_bit_cast(Vector, wide);
 }
 
+/// Rows ahead of the one at work that are fetched: enough to hide a miss of the caches.
+constexpr int rows_ahead = 16;
+
+H2O_INLINE void prefetch(const void* from, int64_t bytes) {
+  constexpr int64_t line = 64;
+  for (int64_t at = 0; at < bytes; at += line) {
+    __builtin_prefetch(static_cast<const char*>(from) + at);
+  }
+}
+
 /// Adds the two halves of every block of `Block` lanes, of a's blocks and then b's: from
 /// lanes [A B] and [C D] to [A' B' C' D'], each half as long.
 template <int Block, int... Lane>
@@ -180,6 +190,9 @@ H2O_INLINE void dot_heads(
     int64_t out_stride) {
   int n = 0;
   for (; n + H2O_ROW_BLOCK <= row_count; n += H2O_ROW_BLOCK) {
+    for (int r = 0; r < H2O_ROW_BLOCK; ++r) {
+      prefetch(rows + (n + rows_ahead + r) * stride, dim * int64_t(sizeof(T)));
+    }
     dot_block<T, H2O_ROW_BLOCK, Heads>(
         queries, rows + n * stride, stride, dim, out + n, out_stride);
   }
@@ -238,6 +251,7 @@ H2O_INLINE void mix_block(
     }
   }
   for (int n = 0; n < row_count; ++n) {
+    prefetch(rows + (n + rows_ahead) * stride, Vectors * lanes * int64_t(sizeof(T)));
     Vector value[Vectors];
     for (int i = 0; i < Vectors; ++i) {
       value[i] = load(rows + n * stride + i * lanes);

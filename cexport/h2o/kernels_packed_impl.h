@@ -130,6 +130,9 @@ H2O_TARGET void dot_packed_heads(
     int64_t out_stride) {
   int n = 0;
   for (; n + H2O_ROW_BLOCK <= row_count; n += H2O_ROW_BLOCK) {
+    for (int r = 0; r < H2O_ROW_BLOCK; ++r) {
+      prefetch(words + (n + rows_ahead + r) * stride, dim * Bits / 8);
+    }
     dot_packed_block<Bits, H2O_ROW_BLOCK, Heads>(
         queries, words + n * stride, stride, tile.scales.data() + n, group_size, dim,
         out + n, out_stride);
@@ -231,6 +234,7 @@ H2O_INLINE void mix_packed_block(
     scale[i] = scales + (d + i * lanes) / group_size * tile_rows;
   }
   for (int n = 0; n < row_count; ++n) {
+    prefetch(words + (n + rows_ahead) * stride + d * Bits / 8, Vectors * lanes * Bits / 8);
     Vector value[Vectors];
     for (int i = 0; i < Vectors; ++i) {
       value[i] = load_packed<Bits>(words + n * stride, d + i * lanes) * splat(scale[i][n]);
