@@ -30,7 +30,7 @@ pytest: $(INSTALLED)
 
 # The lock pins every package for every platform that the project supports.
 lock:
-	uv pip compile pyproject.toml --extra dev --extra build --universal \
+	uv pip compile pyproject.toml --extra dev --extra build --extra plot --universal \
 		--python-version 3.10 --no-header --output-file requirements.lock
 
 clean:

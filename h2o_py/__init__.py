@@ -13,24 +13,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from h2o_py.budgets import Budgets, LayerBudget, load_budgets
     from h2o_py.cache import H2OKVCache, H2OScoresMissingWarning
     from h2o_py.config import H2OConfig, H2OConfigWarning
     from h2o_py.generation import generate, stream_generate
+    from h2o_py.mixed_cache import MixedH2OKVCache
     from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
     from h2o_py.quantized_cache import QuantizedH2OKVCache
     from h2o_py.routing import install_routing, remove_routing, routing_installed
     from h2o_py.store import load_cache, save_cache
 
 _HOMES = {
+    "Budgets": "budgets",
     "H2OConfig": "config",
     "H2OConfigWarning": "config",
     "H2OKVCache": "cache",
     "H2OScoresMissingWarning": "cache",
+    "LayerBudget": "budgets",
+    "MixedH2OKVCache": "mixed_cache",
     "QuantizedH2OKVCache": "quantized_cache",
     "attach_h2o_cache": "models",
     "detach_h2o_cache": "models",
     "generate": "generation",
     "install_routing": "routing",
+    "load_budgets": "budgets",
     "load_cache": "store",
     "make_h2o_cache": "models",
     "remove_routing": "routing",
@@ -40,15 +46,19 @@ _HOMES = {
 }
 
 __all__ = [
+    "Budgets",
     "H2OConfig",
     "H2OConfigWarning",
     "H2OKVCache",
     "H2OScoresMissingWarning",
+    "LayerBudget",
+    "MixedH2OKVCache",
     "QuantizedH2OKVCache",
     "attach_h2o_cache",
     "detach_h2o_cache",
     "generate",
     "install_routing",
+    "load_budgets",
     "load_cache",
     "make_h2o_cache",
     "remove_routing",

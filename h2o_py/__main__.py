@@ -1,4 +1,4 @@
-"""`python -m h2o_py generate`: mlx_lm's command with H2O caches."""
+"""`python -m h2o_py generate`: mlx_lm's command with H2O caches; `bench`: how fast they are."""
 
 from __future__ import annotations
 

@@ -10,16 +10,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
 
-USAGE = """usage: python -m h2o_py generate [options]
+USAGE = """usage: python -m h2o_py generate|bench [options]
 
-generate  mlx_lm generate with --h2o-max-size, --h2o-heavy-budget, --h2o-recent-budget
-          and --h2o-sink-size (python -m h2o_py generate --help lists all options)"""
+generate  mlx_lm generate with --h2o-max-size and more
+          (python -m h2o_py generate --help lists all options)
+bench     measures H2O caches beside mlx_lm's (python -m h2o_py bench --help)"""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command; returns the exit status (2: wrong usage)."""
     if list(arguments[:1]) == ["generate"]:
         return generate(arguments[1:])
+    if list(arguments[:1]) == ["bench"]:
+        from h2o_py.bench import command  # noqa: PLC0415  a command loads what it needs
+
+        return command.main(arguments[1:])
     helped = list(arguments[:1]) in (["-h"], ["--help"])
     print(USAGE, file=sys.stdout if helped else sys.stderr)
     return 0 if helped else 2
@@ -37,25 +42,31 @@ def generate(arguments: Sequence[str]) -> int:
         "heavy_budget": options.h2o_heavy_budget,
         "recent_budget": options.h2o_recent_budget,
         "sink_size": options.h2o_sink_size,
+        "pinned": options.h2o_pinned,
     }
     settings = {name: value for name, value in settings.items() if value is not None}
-    if not settings:
-        plain = contextlib.nullcontext()
-        return _run(upstream, arguments, plain)
+    storage = {"kv": options.h2o_kv, "budgets": options.h2o_budgets}
+    if not settings and storage == {"kv": None, "budgets": None}:
+        return _run(upstream, arguments, _routed())
     if "max_size" not in settings:
         parser.error("--h2o-max-size is missing: how many rows may a KV head keep?")
-    for name in ("max_kv_size", "kv_bits", "draft_model"):
+    for name in ("max_kv_size", "kv_bits", "draft_model", "prompt_cache_file"):
         if getattr(options, name) is not None:
             flag = "--" + name.replace("_", "-")
             parser.error(f"{flag} and --h2o-max-size exclude each other; drop one.")
 
-    from h2o_py.config import H2OConfig  # noqa: PLC0415  after --help has been served
+    from h2o_py.budgets import load_budgets  # noqa: PLC0415  after --help has been served
+    from h2o_py.config import H2OConfig  # noqa: PLC0415
 
     try:
         config = H2OConfig.from_dict(settings)
-    except ValueError as error:
+        if storage["budgets"] is not None:
+            storage["budgets"] = load_budgets(storage["budgets"])
+    except (ValueError, OSError) as error:
         parser.error(str(error))
-    return _run(upstream, arguments, _h2o_caches(upstream, config))
+    storage["kv"] = storage["kv"] or "dense"
+    storage["group_size"] = options.kv_group_size
+    return _run(upstream, arguments, _h2o_caches(upstream, config, storage))
 
 
 def _run(upstream: Any, arguments: Sequence[str], context: Any) -> int:
@@ -78,24 +89,42 @@ def _run(upstream: Any, arguments: Sequence[str], context: Any) -> int:
 
 
 @contextlib.contextmanager
-def _h2o_caches(upstream: Any, config: Any) -> Iterator[None]:
+def _routed() -> Iterator[None]:
+    """Attention is routed: a prompt cache file may hold H2O caches."""
+    from h2o_py.routing import install_routing, remove_routing  # noqa: PLC0415
+
+    install_routing()
+    try:
+        yield
+    finally:
+        remove_routing()
+
+
+@contextlib.contextmanager
+def _h2o_caches(upstream: Any, config: Any, storage: dict[str, Any]) -> Iterator[None]:
     """Models that mlx_lm's command loads get H2O caches, and their attention is routed."""
     from h2o_py.models import attach_h2o_cache  # noqa: PLC0415
-    from h2o_py.routing import install_routing, remove_routing  # noqa: PLC0415
 
     load = upstream.load
 
     def load_with_h2o(*args: Any, **options: Any) -> Any:
         loaded = load(*args, **options)
-        attach_h2o_cache(loaded[0], config)
+        try:
+            attach_h2o_cache(loaded[0], config, **storage)
+        except ValueError as error:
+            raise SystemExit(f"error: {error}") from None
         return loaded
 
-    install_routing()
+    with _routed(), mock.patch.object(upstream, "load", load_with_h2o):
+        yield
+
+
+def _pinned_range(text: str) -> tuple[int, int]:
+    begin, _, end = text.partition(":")
     try:
-        with mock.patch.object(upstream, "load", load_with_h2o):
-            yield
-    finally:
-        remove_routing()
+        return int(begin), int(end)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not BEGIN:END, as in 0:120") from None
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -108,3 +137,18 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     }
     for name, text in help_of.items():
         group.add_argument(f"--h2o-{name}", type=int, default=None, help=text)
+    group.add_argument(
+        "--h2o-pinned",
+        type=_pinned_range,
+        nargs="+",
+        default=None,
+        metavar="BEGIN:END",
+        help="Ranges of positions that are never evicted, such as 0:120.",
+    )
+    help_of = {
+        "kv": "How rows are stored: dense (the default), 8 (bits), k8v4 (keys 8, values 4), "
+        "4, r16h8 (recent tokens 16, others 8), r16h4 or r8h4.",
+        "budgets": "JSON file of heavy and recent budgets that differ from layer to layer.",
+    }
+    for name, text in help_of.items():
+        group.add_argument(f"--h2o-{name}", default=None, help=text)

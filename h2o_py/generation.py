@@ -7,6 +7,7 @@ from typing import Any
 
 import mlx_lm
 
+from h2o_py.budgets import Budgets
 from h2o_py.config import H2OConfig
 from h2o_py.models import make_h2o_cache
 from h2o_py.routing import install_routing, remove_routing, routing_installed
@@ -25,6 +26,8 @@ def stream_generate(
     prompt: Any,
     *,
     h2o_config: H2OConfig | Mapping[str, Any] | None = None,
+    h2o_kv: str = "dense",
+    h2o_budgets: Budgets | None = None,
     **options: Any,
 ) -> Generator[Any, None, None]:
     """`mlx_lm.stream_generate` with H2O caches when `h2o_config` is given.
@@ -34,7 +37,10 @@ def stream_generate(
         tokenizer: its tokenizer.
         prompt: text or token ids.
         h2o_config: the policy, or its fields as a mapping (`{"max_size": 512}`).
-        options: whatever `mlx_lm.stream_generate` takes.
+        h2o_kv: how rows are stored, a name in `h2o_py.models.STORAGES`.
+        h2o_budgets: heavy and recent budgets that differ from layer to layer.
+        options: whatever `mlx_lm.stream_generate` takes; `kv_group_size` also holds for
+            quantised H2O rows.
 
     Raises:
         ValueError: the configuration is refused, or an option contradicts it.
@@ -48,7 +54,13 @@ def stream_generate(
     for name, reason in _INCOMPATIBLE.items():
         if options.get(name) is not None:
             raise ValueError(f"{name} and h2o_config exclude each other: {reason}.")
-    options["prompt_cache"] = make_h2o_cache(model, h2o_config)
+    options["prompt_cache"] = make_h2o_cache(
+        model,
+        h2o_config,
+        kv=h2o_kv,
+        group_size=options.get("kv_group_size", 64),
+        budgets=h2o_budgets,
+    )
     was_installed = routing_installed()
     install_routing()
     try:
@@ -63,13 +75,12 @@ def generate(
     tokenizer: Any,
     prompt: Any,
     *,
-    h2o_config: H2OConfig | Mapping[str, Any] | None = None,
     verbose: bool = False,
     **options: Any,
 ) -> str:
     """The text that `stream_generate` yields, printed as it comes if `verbose`."""
     parts = []
-    for response in stream_generate(model, tokenizer, prompt, h2o_config=h2o_config, **options):
+    for response in stream_generate(model, tokenizer, prompt, **options):
         parts.append(response.text)
         if verbose:
             print(response.text, end="", flush=True)  # noqa: T201  what verbose is for

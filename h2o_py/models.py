@@ -2,51 +2,121 @@
 
 from __future__ import annotations
 
+import difflib
+import warnings
 from collections.abc import Callable
 from typing import Any
 
-from mlx_lm.models.cache import KVCache, make_prompt_cache
+from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 
-from h2o_py.cache import H2OKVCache
+from h2o_py.budgets import Budgets
+from h2o_py.cache import H2OKVCache, H2OScoresMissingWarning
+from h2o_py.cache_list import H2OCacheList
 from h2o_py.config import H2OConfig
+from h2o_py.families import why_unfit, why_without_scores
+from h2o_py.mixed_cache import MixedH2OKVCache
+from h2o_py.quantized_cache import QuantizedH2OKVCache
+
+STORAGES: dict[str, Callable[[H2OConfig, int], H2OKVCache]] = {
+    "dense": lambda config, _: H2OKVCache(config),
+    "8": lambda config, group_size: QuantizedH2OKVCache(config, 8, group_size),
+    "k8v4": lambda config, group_size: QuantizedH2OKVCache(
+        config, group_size=group_size, key_bits=8, value_bits=4
+    ),
+    "4": lambda config, group_size: QuantizedH2OKVCache(config, 4, group_size),
+    "r16h8": lambda config, group_size: MixedH2OKVCache(config, 8, 16, group_size),
+    "r16h4": lambda config, group_size: MixedH2OKVCache(config, 4, 16, group_size),
+    "r8h4": lambda config, group_size: MixedH2OKVCache(config, 4, 8, group_size),
+}
+"""How rows are stored: as they come; keys and values in 8, 8 and 4, or 4 bits; or recent
+tokens in 16 or 8 bits and all others in 8 or 4."""
 
 _ORIGINAL = "_make_cache_before_h2o"
 
 
-def make_h2o_cache(model: Any, config: H2OConfig) -> list[Any]:
+def make_h2o_cache(
+    model: Any,
+    config: H2OConfig,
+    *,
+    kv: str = "dense",
+    group_size: int = 64,
+    budgets: Budgets | None = None,
+) -> list[Any]:
     """One cache a layer: H2O where the model would use a plain `KVCache`.
 
-    Layers with a cache of another kind (sliding window, recurrent) keep it.
+    Layers with a cache of another kind (sliding window, recurrent) keep it; in a layer
+    with several caches the plain one is replaced.
 
     Args:
         model: a model of mlx_lm.
         config: the policy of every full-attention layer.
+        kv: how rows are stored, a name in `STORAGES`.
+        group_size: of quantised rows; divides the head dims.
+        budgets: heavy and recent budgets that differ from layer to layer.
 
     Raises:
-        ValueError: no layer of the model uses a plain `KVCache`.
+        ValueError: the model cannot work with an evicting cache, no layer uses a plain
+            `KVCache`, `kv` is unknown, or the budgets do not fit the model.
 
     """
-    caches = _own_caches(model)
-    replaced = [H2OKVCache(config) if type(own) is KVCache else own for own in caches]
-    if not any(isinstance(cache, H2OKVCache) for cache in replaced):
-        kinds = ", ".join(sorted({type(own).__name__ for own in caches})) or "no caches"
+    family = type(model).__module__.rpartition(".")[2]
+    reason = why_unfit(model)
+    if reason is not None:
         raise ValueError(
-            f"{type(model).__module__} has no layer with a plain KVCache (it uses {kinds}), "
-            "so there is nothing for H2O to bound."
+            f"{family} cannot use an H2O cache: {reason}. Generate without H2O, or choose "
+            "another model."
         )
-    return replaced
+    own = _own_caches(model)
+    evicting = [_holds_plain(cache) for cache in own]
+    if not any(evicting):
+        kinds = ", ".join(sorted({type(cache).__name__ for cache in own})) or "no caches"
+        raise ValueError(
+            f"{family} has no layer with a plain KVCache (it uses {kinds}), so there is "
+            "nothing for H2O to bound. Generate without H2O."
+        )
+    make = _storage(kv)
+    if budgets is not None:
+        budgets.check_layers(evicting, family)
+    without_scores = why_without_scores(model)
+    if without_scores is not None:
+        warnings.warn(
+            f"The attention of {family} does not pass through the H2O cache (it "
+            f"{without_scores}), so no scores arrive: novelty and recency alone decide what "
+            "stays.",
+            H2OScoresMissingWarning,
+            stacklevel=2,
+        )
+
+    def replaced(cache: Any, layer: int) -> Any:
+        if isinstance(cache, CacheList) and _holds_plain(cache):
+            members = [replaced(member, layer) for member in cache.caches]
+            return H2OCacheList(*members)  # type: ignore[no-untyped-call]
+        if type(cache) is not KVCache:
+            return cache
+        settings = config if budgets is None else budgets.config_of(layer, config)
+        evicting_cache = make(settings, group_size)
+        evicting_cache.expects_scores = without_scores is None
+        return evicting_cache
+
+    return [replaced(cache, layer) for layer, cache in enumerate(own)]
 
 
-def attach_h2o_cache(model: Any, config: H2OConfig) -> None:
+def attach_h2o_cache(model: Any, config: H2OConfig, **options: Any) -> None:
     """Make `model.make_cache` return H2O caches, so that all of mlx_lm uses them.
 
     `generate`, the server and prompt caching ask the model for its caches. Routing is
     installed separately (`install_routing`). `detach_h2o_cache` undoes it.
+
+    Args:
+        model: a model of mlx_lm.
+        config: the policy.
+        options: as for `make_h2o_cache`.
+
     """
-    make_h2o_cache(model, config)  # an unfit model is refused here, not at first use
+    make_h2o_cache(model, config, **options)  # what cannot work is refused here
     detach_h2o_cache(model)
     model.__dict__[_ORIGINAL] = model.__dict__.get("make_cache")
-    model.make_cache = lambda: make_h2o_cache(model, config)
+    model.make_cache = lambda: make_h2o_cache(model, config, **options)
 
 
 def detach_h2o_cache(model: Any) -> None:
@@ -71,3 +141,17 @@ def _own_caches(model: Any) -> list[Any]:
     if on_class is not None:
         return list(on_class(model))
     return [KVCache() for _ in model.layers]
+
+
+def _holds_plain(cache: Any) -> bool:
+    if isinstance(cache, CacheList):
+        return any(_holds_plain(member) for member in cache.caches)
+    return type(cache) is KVCache
+
+
+def _storage(kv: str) -> Callable[[H2OConfig, int], H2OKVCache]:
+    if kv not in STORAGES:
+        near = difflib.get_close_matches(str(kv), STORAGES, 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"kv = {kv!r} is not one of {', '.join(STORAGES)}.{hint}")
+    return STORAGES[kv]

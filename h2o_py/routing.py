@@ -2,11 +2,13 @@
 
 Every model module binds `scaled_dot_product_attention` by name when it is imported, so
 installing replaces that name wherever it already is, and in mlx_lm's base module for
-models imported later.
+models imported later. The same goes for mlx_lm's speculative decoding, which must not
+go on silently once rows were evicted.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -15,8 +17,13 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models import base
 
+import h2o_py.models  # noqa: F401  registers every cache class for load_prompt_cache
+from h2o_py import speculation
+
 _NAME = "scaled_dot_product_attention"
+_SPECULATION = "speculative_generate_step"
 _upstream: Callable[..., mx.array] = getattr(base, _NAME)
+_generate = importlib.import_module("mlx_lm.generate")
 
 
 def routed_attention(
@@ -64,12 +71,14 @@ def routed_attention(
 
 def install_routing() -> None:
     """Route the attention of all mlx_lm models, imported already or later. Idempotent."""
-    _replace(_upstream, routed_attention)
+    _replace(base, _NAME, _upstream, routed_attention)
+    _replace(_generate, _SPECULATION, speculation.upstream, speculation.guarded)
 
 
 def remove_routing() -> None:
     """Undo `install_routing`. Idempotent."""
-    _replace(routed_attention, _upstream)
+    _replace(base, _NAME, routed_attention, _upstream)
+    _replace(_generate, _SPECULATION, speculation.guarded, speculation.upstream)
 
 
 def routing_installed() -> bool:
@@ -77,10 +86,9 @@ def routing_installed() -> bool:
     return getattr(base, _NAME) is routed_attention
 
 
-def _replace(old: Callable[..., mx.array], new: Callable[..., mx.array]) -> None:
-    setattr(base, _NAME, new)
+def _replace(home: ModuleType, name: str, old: Any, new: Any) -> None:
+    """Bind `name` to `new` in its home and wherever else it is bound to `old`."""
+    setattr(home, name, new)
     for module in list(sys.modules.values()):
-        if isinstance(module, ModuleType) and module.__name__ != __name__:
-            bound = vars(module).get(_NAME)
-            if bound is old:
-                setattr(module, _NAME, new)
+        if isinstance(module, ModuleType) and vars(module).get(name) is old:
+            setattr(module, name, new)

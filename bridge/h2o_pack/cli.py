@@ -170,6 +170,45 @@ def parity(
         sys.exit(ExitCode.DIFFERENT)
 
 
+@main.command(epilog="Example: h2o-pack bench --quick")
+@click.option("--heads", type=int, default=32, show_default=True, help="Query heads.")
+@click.option("--kv-heads", type=int, default=8, show_default=True, help="KV heads.")
+@click.option("--head-dim", type=int, default=128, show_default=True, help="Size of a key.")
+@click.option("--capacity", type=int, default=512, show_default=True, help="Rows kept.")
+@click.option(
+    "--dtype",
+    default="float16,bfloat16,float32",
+    show_default=True,
+    help="One or more, with commas.",
+)
+@click.option("--model", default="demo", show_default=True, help="What mlx_lm loads, or demo.")
+@click.option("--tokens", type=int, default=256, show_default=True, help="To generate.")
+@click.option("--quick", is_flag=True, help="A run of less than a minute.")
+@click.option("--plot", type=click.Path(path_type=Path), help="PNG to draw the report in.")
+@click.option("--write", type=click.Path(path_type=Path), help="Page to write the report to.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def bench(
+    *, dtype: str, plot: Path | None, write: Path | None, as_json: bool, **options: Any
+) -> None:
+    """Measure H2O caches beside mlx-lm's on this machine."""
+    from h2o_py.bench.command import measure
+    from h2o_py.bench.options import Options
+    from h2o_py.bench.tables import print_report
+
+    try:
+        chosen = Options(dtypes=tuple(dtype.split(",")), **options)
+        with progress() as say:
+            report = measure(chosen, plot=plot, write=write, progress=say)
+    except ValueError as error:
+        what, _, remedy = str(error).partition(". ")
+        remedy = remedy or "See `h2o-pack bench --help`."
+        raise UserError(what.rstrip("."), remedy=remedy, code=ExitCode.USAGE) from error
+    if as_json:
+        click.echo(report.to_json())
+    else:
+        print_report(report, console())
+
+
 def console() -> Any:
     """Return where results for people go."""
     from rich.console import Console

@@ -32,13 +32,13 @@ def imported_by(*arguments: str) -> set[str]:
 
 def test_help_lists_the_commands_and_the_exit_codes(run):
     text = run("--help").output
-    for command in ("ios", "vendor", "parity"):
+    for command in ("ios", "vendor", "parity", "bench"):
         assert re.search(rf"^  {command} ", text, re.MULTILINE)
     for code in ExitCode:
         assert re.search(rf"^ +{code.value}  \w", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("command", ["ios", "vendor", "parity"])
+@pytest.mark.parametrize("command", ["ios", "vendor", "parity", "bench"])
 def test_every_command_shows_an_example(run, command):
     result = run(command, "--help")
     assert result.exit_code == 0

@@ -224,9 +224,9 @@ def test_a_state_of_another_kind_is_refused_by_name():
         H2OKVCache.from_state(cache.state, ("h2o.dense.99", *cache.meta_state[1:]))
 
 
-def test_mlx_lm_neither_batches_nor_quantises_it_by_mistake():
+def test_mlx_lm_does_not_take_it_for_one_of_its_own():
     cache = H2OKVCache(SMALL)
-    for name in ("merge", "to_quantized", "bits", "__len__"):
+    for name in ("merge", "bits", "__len__"):
         assert not hasattr(cache, name), name
     assert not isinstance(cache, mlx_lm_cache.KVCache)
 

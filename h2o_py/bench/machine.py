@@ -1,0 +1,63 @@
+"""The machine that a run was made on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What figures depend on; neither names nor paths of the machine.
+
+    cores are those that this process may use; instruction_set is what the compiled core
+    chose; load is the number of other processes that wanted a core when the run began.
+    """
+
+    processor: str
+    cores: int
+    system: str
+    instruction_set: str
+    load: float
+    python: str
+    mlx: str
+    mlx_lm: str
+    h2o_pack: str
+
+
+def describe() -> Machine:
+    """Describe this machine."""
+    from h2o_py._compiled import ext  # noqa: PLC0415  the compiled module, only where used
+
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        cores = os.cpu_count() or 1
+    return Machine(
+        processor=_processor(),
+        cores=cores,
+        system=f"{platform.system()} {platform.machine()}",
+        instruction_set=ext.instruction_set(),
+        load=round(os.getloadavg()[0], 1),
+        python=platform.python_version(),
+        mlx=metadata.version("mlx"),
+        mlx_lm=metadata.version("mlx-lm"),
+        h2o_pack=metadata.version("h2o-pack"),
+    )
+
+
+def _processor() -> str:
+    if platform.system() == "Darwin":
+        command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        return done.stdout.strip() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())

@@ -1,0 +1,78 @@
+"""Which model files of mlx_lm 0.31.1 do something unusual with their caches.
+
+The usual thing: an attention layer writes its new keys and values, and passes what the
+cache returned to mlx_lm's `scaled_dot_product_attention`. Names here are "file.Class".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+_LATENT = "keeps one compressed vector a token and expands it after the cache"
+
+WITHOUT_SCORES = {
+    "deepseek_v3.DeepseekV3Attention": _LATENT,
+    "glm4_moe_lite.Glm4MoeLiteAttention": _LATENT,
+    "kimi_linear.KimiMLAAttention": _LATENT,
+    "longcat_flash.LongcatFlashMLA": _LATENT,
+    "gemma2.Attention": "computes attention itself, to cap the logits",
+    "olmo.TransformerBlock": "computes attention itself",
+    "plamo.Attention": "repeats keys after the cache, in an order of its own",
+    "plamo2.Attention": "calls mx.fast.scaled_dot_product_attention directly",
+    "stablelm.Attention": "converts keys after the cache",
+}
+"""Attention that is right with rows missing but does not pass through the cache."""
+
+
+class Unfit(NamedTuple):
+    """Why a layer cannot work with rows missing, and the attribute that makes it so."""
+
+    reason: str
+    attribute: str | None = None
+
+
+UNFIT = {
+    "afm7.KVReuseAttention": Unfit(
+        "its last layers read the keys of another layer's cache, which therefore must keep "
+        "them all"
+    ),
+    "deepseek_v32.DeepseekV32Attention": Unfit(
+        "it selects rows of one cache by their index in another, which eviction changes"
+    ),
+    "gemma3n.Gemma3nAttention": Unfit(
+        "its last layers read the keys of another layer's cache, which therefore must keep "
+        "them all",
+        "is_kv_shared_layer",
+    ),
+    "iquestloopcoder.IQuestLoopCoderModel": Unfit(
+        "it reads a layer's keys once more after the layer's attention has evicted rows"
+    ),
+    "phi3small.Attention": Unfit(
+        "its block-sparse mask takes a row's index for its position", "block_sparse"
+    ),
+}
+"""Attention that would be wrong with rows missing."""
+
+
+def why_unfit(model: Any) -> str | None:
+    """Why H2O caches cannot serve the model; None if they can."""
+    for name, module in _named_modules(model):
+        unfit = UNFIT.get(name)
+        if unfit is not None and (unfit.attribute is None or getattr(module, unfit.attribute)):
+            return unfit.reason
+        if getattr(module, "pipeline_size", 1) > 1:
+            return "a pipeline over several machines assigns the keys of its caches"
+    return None
+
+
+def why_without_scores(model: Any) -> str | None:
+    """Why no scores arrive from the model's attention; None if they do."""
+    reasons = (WITHOUT_SCORES.get(name) for name, _ in _named_modules(model))
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _named_modules(model: Any) -> Iterator[tuple[str, Any]]:
+    for module in model.modules() if hasattr(model, "modules") else ():
+        kind = type(module)
+        yield f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}", module

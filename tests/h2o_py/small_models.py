@@ -1,0 +1,130 @@
+"""Small random models of many families, built from mlx_lm's own model files."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+
+import mlx.core as mx
+from mlx.utils import tree_flatten, tree_map
+
+VOCABULARY = 97
+SLIDING = 24
+
+# Each file's ModelArgs.from_dict takes the names that it knows.
+_COMMON = {
+    "hidden_size": 64, "num_hidden_layers": 4, "intermediate_size": 64,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+    "vocab_size": VOCABULARY, "rms_norm_eps": 1e-5, "norm_eps": 1e-5, "layer_norm_eps": 1e-5,
+    "rope_theta": 1000.0, "max_position_embeddings": 1000, "tie_word_embeddings": False,
+    "sliding_window": SLIDING,
+}  # fmt: skip
+_MIXTURE = {
+    "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2,
+    "decoder_sparse_step": 1, "mlp_only_layers": [0], "moe_intermediate_size": 64,
+    "shared_expert_intermediate_size": 64, "norm_topk_prob": True,
+}  # fmt: skip
+_SLIDING_FIRST = ["sliding_attention", "full_attention"] * 2
+_LATENT = {
+    **_MIXTURE, "n_routed_experts": 4, "n_group": 2, "topk_group": 1, "n_shared_experts": 1,
+    "kv_lora_rank": 32, "q_lora_rank": 16, "qk_rope_head_dim": 32, "qk_nope_head_dim": 32,
+    "v_head_dim": 32, "rope_scaling": None,
+}  # fmt: skip
+
+FAMILIES = {
+    "qwen3": {},
+    "llama": {},
+    "llama sliding": {"layer_types": _SLIDING_FIRST},
+    "gemma3_text": {"sliding_window_pattern": 2},
+    "qwen3_next": {
+        **_MIXTURE, "linear_num_value_heads": 2, "linear_num_key_heads": 2,
+        "linear_key_head_dim": 32, "linear_value_head_dim": 32, "linear_conv_kernel_dim": 3,
+        "partial_rotary_factor": 0.5, "full_attention_interval": 2,
+    },
+    "lfm2": {
+        "full_attn_idxs": [1, 3], "conv_bias": True, "conv_L_cache": 3, "block_dim": 64,
+        "block_ff_dim": 64, "block_multiple_of": 32, "block_ffn_dim_multiplier": 1.0,
+        "block_auto_adjust_ff_dim": True, "num_attention_heads": 2,
+    },
+    "gpt_oss": {**_MIXTURE, "layer_types": _SLIDING_FIRST},
+    "phi": {"hidden_size": 128},
+    "phi3": {"hidden_size": 128},
+    "qwen3_moe": _MIXTURE,
+    "smollm3": {},
+    "ministral3": {
+        "layer_types": _SLIDING_FIRST,
+        "rope_parameters": {
+            "rope_theta": 1000.0, "llama_4_scaling_beta": 0.1,
+            "original_max_position_embeddings": 16, "rope_type": "default",
+        },
+    },
+    "cohere2": {"hidden_size": 128, "sliding_window_pattern": 2},
+    "falcon_h1": {
+        "mamba_d_head": 16, "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_state": 16,
+        "mamba_chunk_size": 16,
+    },
+    "baichuan_m1": {
+        "hidden_size": 128, "sliding_window_layers": [0, 2], "conv_window": 2,
+    },
+    "deepseek_v2": {
+        **_LATENT, "v_head_dim": 64,
+        "rope_scaling": {
+            "beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "type": "yarn",
+            "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096,
+        },
+    },
+    "deepseek_v3": _LATENT,
+    "gemma2": {},
+    "stablelm": {
+        "hidden_size": 128, "partial_rotary_factor": 0.5, "use_qkv_bias": True,
+    },
+    "deepseek_v32": {**_LATENT, "index_n_heads": 2, "index_head_dim": 32, "index_topk": 8},
+    "iquestloopcoder": {"loop_num": 2, "loop_window_size": SLIDING},
+    "phi3small": {
+        "hidden_size": 128, "dense_attention_every_n_layers": 2, "gegelu_limit": 1.0,
+        "ff_intermediate_size": 64, "layer_norm_epsilon": 1e-5,
+    },
+    "afm7": {
+        "hidden_dim": 64, "num_layers": 4, "num_kv_reuse_layers": 2, "num_heads": 2,
+        "num_kv_heads": 2,
+    },
+    "mamba2": {
+        "num_heads": 4, "head_dim": 16, "state_size": 16, "conv_kernel": 3, "n_groups": 1,
+        "use_bias": False, "use_conv_bias": True, "time_step_limit": (0.01, 1.0),
+        "layer_norm_epsilon": 1e-5, "residual_in_fp32": False, "chunk_size": 16,
+        "ssm_state_size": 16, "time_step_rank": "auto",
+    },
+    "gemma3n": {
+        "text_config": {
+            **_COMMON, "model_type": "gemma3n", "num_kv_shared_layers": 2,
+            "vocab_size_per_layer_input": VOCABULARY,
+            "rope_local_base_freq": 1.0, "final_logit_softcapping": 1.0,
+            "layer_types": _SLIDING_FIRST, "activation_sparsity_pattern": [0.5] * 4,
+            "hidden_size_per_layer_input": 16, "altup_num_inputs": 2, "altup_coef_clip": 1.0,
+            "altup_correct_scale": True, "altup_active_idx": 0, "laurel_rank": 8,
+        },
+    },
+}  # fmt: skip
+
+
+@cache
+def small_model(family, dtype=mx.float32):
+    """A model with its own random weights, the same ones each time."""
+    mx.random.seed(sorted(FAMILIES).index(family))
+    name = family.split()[0]
+    architecture = importlib.import_module(f"mlx_lm.models.{name}")
+    settings = {"model_type": name, **_COMMON, **FAMILIES[family]}
+    model = architecture.Model(architecture.ModelArgs.from_dict(settings))
+    model.update(tree_map(lambda p: _made_random(p, dtype), model.parameters()))
+    mx.eval(model.parameters())
+    assert sum(p.size for _, p in tree_flatten(model.parameters())) < 1_000_000, family
+    return model
+
+
+def _made_random(parameter, dtype):
+    """Zeros (attention sinks, convolutions) would hide what a cache does to them."""
+    if not mx.issubdtype(parameter.dtype, mx.floating):
+        return parameter
+    if not parameter.any().item():
+        parameter = 0.3 * mx.random.normal(parameter.shape)
+    return parameter.astype(dtype)

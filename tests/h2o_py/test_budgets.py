@@ -1,0 +1,241 @@
+"""Budgets per layer from a file, and pinned positions, from the setting to the kept rows."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import mlx.core as mx
+import mlx_lm
+import pytest
+from mlx_lm.models.cache import load_prompt_cache, make_prompt_cache, save_prompt_cache
+
+from h2o_py import cache as cache_module
+from h2o_py import commands, generation, routing
+from h2o_py.budgets import Budgets, LayerBudget, load_budgets
+from h2o_py.cache import H2OKVCache
+from h2o_py.config import H2OConfig
+from h2o_py.models import STORAGES, attach_h2o_cache, detach_h2o_cache, make_h2o_cache
+from tests.h2o_py.cases import kept
+from tests.h2o_py.conftest import DEMO
+from tests.h2o_py.small_models import VOCABULARY, small_model
+
+generate_step = importlib.import_module("mlx_lm.generate").generate_step
+
+COMMON = H2OConfig(48, sink_size=2, heavy_budget=20, recent_budget=20)
+
+
+def budget_file(folder, layers, **changes):
+    path = folder / "budgets.json"
+    path.write_text(json.dumps({"format": 1, "layers": layers, **changes}))
+    return path
+
+
+def entry(heavy, recent):
+    return {"heavy_budget": heavy, "recent_budget": recent}
+
+
+def run(model, caches, tokens=90, answer=20):
+    mx.random.seed(1)
+    prompt = mx.random.randint(0, VOCABULARY, (tokens,))
+    options = {"max_tokens": answer, "prompt_cache": caches, "prefill_step_size": 16}
+    return [int(t) for t, _ in generate_step(prompt, model, **options)]
+
+
+def test_a_file_gives_each_layer_its_budgets(tmp_path):
+    path = budget_file(tmp_path, [entry(36, 10), None, entry(5, 41), None])
+    caches = make_h2o_cache(small_model("qwen3"), COMMON, budgets=load_budgets(path))
+    found = [(c.config.heavy_budget, c.config.recent_budget) for c in caches]
+    assert found == [(36, 10), (20, 20), (5, 41), (20, 20)]
+    assert {(c.config.max_size, c.config.sink_size) for c in caches} == {(48, 2)}
+
+
+@pytest.mark.usefixtures("routed")
+@pytest.mark.parametrize("kv", STORAGES)
+def test_each_layer_keeps_its_own_recent_window(tmp_path, kv):
+    budgets = load_budgets(budget_file(tmp_path, [entry(36, 10), entry(5, 41)] * 2))
+    model = small_model("llama")
+    caches = make_h2o_cache(model, COMMON, kv=kv, group_size=32, budgets=budgets)
+    run(model, caches)
+    for cache, recent in zip(caches, (10, 41, 10, 41), strict=True):
+        for head in kept(cache)[0]:
+            assert len(head) == 48
+            assert set(range(110 - recent, 110)) <= set(head)
+    assert any(109 - 40 not in head for head in kept(caches[0])[0] + kept(caches[2])[0])
+
+
+def test_layers_with_their_own_cache_have_null(tmp_path):
+    model = small_model("gemma3_text")
+    budgets = load_budgets(budget_file(tmp_path, [None, entry(10, 30), None, entry(30, 10)]))
+    caches = make_h2o_cache(model, COMMON, budgets=budgets)
+    assert [c.config.recent_budget for c in caches if isinstance(c, H2OKVCache)] == [30, 10]
+    wrong = load_budgets(budget_file(tmp_path, [entry(10, 30), None, None, None]))
+    with pytest.raises(
+        ValueError, match=r"layers\[0\] has budgets, but gemma3_text has no full"
+    ):
+        make_h2o_cache(model, COMMON, budgets=wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "budgets.json is not JSON"),
+        ("[]", 'budgets.json must be {"format": 1, "layers"'),
+        ('{"layers": []}', 'budgets.json must be {"format": 1, "layers"'),
+        ('{"format": 2, "layers": []}', "budgets.json: format = 2; this release reads 1"),
+        ('{"format": 1, "layers": {}}', "layers must be a list"),
+        (
+            '{"format": 1, "layers": [3]}',
+            "layers[0] must be null or have just heavy_budget and",
+        ),
+        ('{"format": 1, "layers": [null, {"heavy_budget": 3}]}', "layers[1] must be null or"),
+        (
+            '{"format": 1, "layers": [{"heavy_budget": 3, "recent_budget": 0}]}',
+            "layers[0].recent_budget = 0 must be an integer >= 1",
+        ),
+        (
+            '{"format": 1, "layers": [{"heavy_budget": true, "recent_budget": 4}]}',
+            "layers[0].heavy_budget = True must be an integer >= 0",
+        ),
+    ],
+)
+def test_a_wrong_file_is_refused_naming_file_entry_and_need(tmp_path, text, message):
+    path = tmp_path / "budgets.json"
+    path.write_text(text)
+    with pytest.raises(ValueError) as caught:
+        load_budgets(path)
+    assert str(path) in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_budgets_that_do_not_fit_are_refused_naming_the_layer(tmp_path):
+    model = small_model("qwen3")
+    path = budget_file(tmp_path, [None, None, entry(30, 30), None])
+    with pytest.raises(ValueError, match=r"layers\[2\]: sink_size \+ heavy_budget"):
+        make_h2o_cache(model, COMMON, budgets=load_budgets(path))
+    short = Budgets((LayerBudget(3, 30),))
+    with pytest.raises(ValueError, match="layers has 1 entries; qwen3 has 4 caches"):
+        make_h2o_cache(model, COMMON, budgets=short)
+
+
+@pytest.mark.usefixtures("routed")
+@pytest.mark.parametrize("kv", STORAGES)
+@pytest.mark.parametrize("family", ["qwen3", "llama sliding", "falcon_h1"])
+def test_pinned_positions_stay_in_every_layer_through_files_and_copies(tmp_path, family, kv):
+    pinned = ((5, 12), (40, 44), (95, 97))
+    config = H2OConfig(48, sink_size=2, heavy_budget=10, recent_budget=10, pinned=pinned)
+    model = small_model(family)
+    caches = make_h2o_cache(model, config, kv=kv, group_size=32)
+    run(model, caches, tokens=60, answer=4)
+    path = str(tmp_path / "cache.safetensors")
+    save_prompt_cache(path, caches)
+    caches = load_prompt_cache(path)
+    run(model, caches, tokens=60, answer=20)
+    held = {0, 1, *range(5, 12), *range(40, 44), 95, 96, *range(134, 144)}
+    members = [m for c in caches for m in getattr(c, "caches", [c]) if hasattr(m, "attend")]
+    assert members
+    for cache in members:
+        assert cache.offset == 144
+        assert all(held <= set(head) and len(head) == 48 for head in kept(cache)[0])
+
+
+def test_the_python_call_takes_pinned_storage_and_budgets(demo, tmp_path, monkeypatch):
+    made = []
+    original = generation.make_h2o_cache
+    monkeypatch.setattr(
+        generation,
+        "make_h2o_cache",
+        lambda *a, **k: made.append(original(*a, **k)) or made[-1],
+    )
+    path = budget_file(tmp_path, [entry(30, 20), None, None, None])
+    generation.generate(
+        *demo, "import os, sys\n" * 12,
+        h2o_config={"max_size": 64, "pinned": [[4, 9]]}, h2o_kv="k8v4", kv_group_size=32,
+        h2o_budgets=load_budgets(path), max_tokens=8,
+    )  # fmt: skip
+    (caches,) = made
+    assert [c.config.heavy_budget for c in caches] == [30, 32, 32, 32]
+    assert {(c.row_format.key_bits, c.row_format.value_bits) for c in caches} == {(8, 4)}
+    for cache in caches:
+        assert cache.offset > 64
+        assert all(set(range(4, 9)) <= set(head) for head in kept(cache)[0])
+
+
+def test_attaching_hands_storage_and_budgets_to_mlx_lm(tmp_path):
+    model = small_model("qwen3")
+    budgets = load_budgets(budget_file(tmp_path, [None, entry(30, 10), None, None]))
+    attach_h2o_cache(model, COMMON, kv="4", group_size=32, budgets=budgets)
+    try:
+        caches = make_prompt_cache(model)
+        assert [c.config.heavy_budget for c in caches] == [20, 30, 20, 20]
+        assert {c.row_format.key_bits for c in caches} == {4}
+    finally:
+        detach_h2o_cache(model)
+
+
+def test_the_command_takes_pinned_storage_and_budgets(tmp_path, monkeypatch):
+    upstream = importlib.import_module("mlx_lm.generate")
+    used = []
+    step = upstream.generate_step
+
+    def watched(prompt, model, **options):
+        options["prompt_cache"] = make_prompt_cache(model)
+        used.append(options["prompt_cache"])
+        return step(prompt, model, **options)
+
+    monkeypatch.setattr(upstream, "generate_step", watched)
+    path = budget_file(tmp_path, [entry(30, 20), None, None, None])
+    flags = ["generate", "--model", str(DEMO), "--prompt", "import os, sys " * 12,
+             "--max-tokens", "5", "--verbose", "False", "--h2o-max-size", "64",
+             "--h2o-pinned", "3:7", "9:11", "--h2o-kv", "8", "--kv-group-size", "32",
+             "--h2o-budgets", str(path)]  # fmt: skip
+    assert commands.main(flags) == 0
+    (caches,) = used
+    assert [c.config.heavy_budget for c in caches] == [30, 32, 32, 32]
+    assert {c.config.pinned for c in caches} == {((3, 7), (9, 11))}
+    for cache in caches:
+        assert (cache.row_format.key_bits, cache.row_format.group_size) == (8, 32)
+        assert all({3, 4, 5, 6, 9, 10} <= set(head) for head in kept(cache)[0])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--h2o-kv", "8"], "--h2o-max-size is missing"),
+        (["--h2o-max-size", "64", "--h2o-pinned", "3"], "'3' is not BEGIN:END, as in 0:120"),
+        (
+            ["--h2o-max-size", "64", "--h2o-pinned", "7:3"],
+            "pinned = [(7, 3)] must be half-open",
+        ),
+        (["--h2o-max-size", "64", "--h2o-budgets", "none.json"], "none.json"),
+        (["--h2o-max-size", "64", "--prompt-cache-file", "x"], "--prompt-cache-file and --h2o"),
+    ],
+)
+def test_the_command_refuses_wrong_settings(flags, message, capsys):
+    with pytest.raises(SystemExit) as caught:
+        commands.main(["generate", *flags])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_command_names_what_does_not_fit_the_model(tmp_path):
+    path = budget_file(tmp_path, [None])
+    flags = ["generate", "--model", str(DEMO), "--h2o-max-size", "64"]
+    with pytest.raises(SystemExit, match=r"error: .*layers has 1 entries; \w+ has 4 caches"):
+        commands.main([*flags, "--h2o-budgets", str(path)])
+    with pytest.raises(SystemExit, match="error: kv = '5' is not one of dense, 8, k8v4, 4"):
+        commands.main([*flags, "--h2o-kv", "5"])
+
+
+def test_the_command_continues_from_a_file_of_h2o_caches(tmp_path, demo, monkeypatch):
+    model, tokenizer = demo
+    caches = make_h2o_cache(model, H2OConfig(40))
+    routing.install_routing()
+    mlx_lm.generate(model, tokenizer, "import os\n" * 20, max_tokens=3, prompt_cache=caches)
+    routing.remove_routing()
+    path = str(tmp_path / "cache.safetensors")
+    save_prompt_cache(path, caches, {"model": str(DEMO), "tokenizer_config": "{}"})
+    monkeypatch.setattr(cache_module, "_warned", False)
+    flags = ["generate", "--prompt-cache-file", path, "--prompt", "import sys"]
+    # Unrouted attention would warn, and warnings are errors here.
+    assert commands.main([*flags, "--max-tokens", "3", "--verbose", "False"]) == 0

@@ -1,0 +1,149 @@
+"""Prompts far longer than the cache, in chunks of any size."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+
+import mlx.core as mx
+import pytest
+from mlx_lm.models.cache import KVCache
+
+from h2o_py.config import H2OConfig
+from h2o_py.models import STORAGES, make_h2o_cache
+from tests.h2o_py.cases import kept, largest_difference, random_tokens, step
+from tests.h2o_py.small_models import VOCABULARY, small_model
+
+generate_step = importlib.import_module("mlx_lm.generate").generate_step
+
+CHUNKS = (1, 7, 64, 300)
+SHARP = {"heads": 2, "kv_heads": 1, "dim": 32}
+
+
+class Plain(KVCache):
+    """The growing cache that the measurement must be able to tell."""
+
+    def attend(self, queries, *, scale, mask):
+        keys, values = self.state
+        return mx.fast.scaled_dot_product_attention(
+            queries, keys, values, scale=scale, mask=mask
+        )
+
+    def make_mask(self, count):
+        return super().make_mask(count, return_array=False, window_size=None)
+
+
+def peaks_up_to(counts, cache, chunk):
+    """Most bytes above the start while one layer's cache reads up to each count of tokens."""
+    gc.collect()
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    fed, peaks = 0, []
+    for count in counts:
+        mx.reset_peak_memory()
+        while fed < count:
+            new = random_tokens(chunk, heads=2, kv_heads=1)
+            mx.eval(step(cache, *new), cache.state)
+            fed += chunk
+        peaks.append(mx.get_peak_memory() - before)
+    return peaks
+
+
+@pytest.mark.parametrize("chunk", [256, 512])
+@pytest.mark.parametrize("kv", STORAGES)
+def test_16000_tokens_take_no_more_memory_than_4000(kv, chunk):
+    cache = STORAGES[kv](H2OConfig(512), 64)
+    short, long = peaks_up_to((4000, 16000), cache, chunk)
+    assert cache.offset >= 16000
+    assert long <= 1.03 * short
+
+
+def test_the_measurement_tells_a_cache_that_grows():
+    short, long = peaks_up_to((1000, 3000), Plain(), 256)
+    assert long > 1.5 * short
+
+
+@pytest.mark.usefixtures("routed")
+def test_a_model_reads_a_16000_token_prompt_in_flat_memory():
+    model = small_model("qwen3")
+    peaks = {}
+    for tokens in (4000, 16000):
+        prompt = mx.random.randint(0, VOCABULARY, (tokens,))
+        caches = make_h2o_cache(model, H2OConfig(512))
+        mx.eval(prompt)
+        gc.collect()
+        mx.clear_cache()
+        before = mx.get_active_memory()
+        mx.reset_peak_memory()
+        steps = generate_step(
+            prompt, model, max_tokens=4, prompt_cache=caches, prefill_step_size=512
+        )
+        assert len(list(steps)) == 4
+        assert {(c.offset, c.length) for c in caches} == {(tokens + 4, 512)}
+        peaks[tokens] = mx.get_peak_memory() - before
+    assert peaks[16000] <= 1.03 * peaks[4000]
+
+
+def by_position(cache, values):
+    """One KV head's values, in the order of positions."""
+    order = mx.argsort(cache.positions[0, 0, : cache.length])
+    return values[0, 0, : cache.length][order]
+
+
+def test_novelty_does_not_depend_on_chunking():
+    caches = [_refilled(H2OConfig(512), chunk) for chunk in CHUNKS]
+    first = by_position(caches[0], caches[0].ledger.novelty)
+    for cache in caches[1:]:
+        assert largest_difference(by_position(cache, cache.ledger.novelty), first) < 1e-5
+        assert largest_difference(cache.ledger.key_sum, caches[0].ledger.key_sum) < 1e-4
+
+
+@pytest.mark.parametrize("score", ["peak", "softmax", "abs_logit"])
+def test_scores_depend_on_chunking_by_the_observation_window_alone(score):
+    wide = H2OConfig(512, score=score, observation_window=300)
+    caches = [_refilled(wide, chunk) for chunk in CHUNKS]
+    scores = [by_position(cache, cache.scores) for cache in caches]
+    for other in scores[1:]:
+        assert largest_difference(other, scores[0]) < 1e-5
+    narrow = H2OConfig(512, score=score, observation_window=20)
+    unseen = [by_position(c, c.scores) for c in (_refilled(narrow, chunk) for chunk in CHUNKS)]
+    assert largest_difference(unseen[0], unseen[1]) < 1e-5  # no chunk longer than the window
+    assert largest_difference(unseen[0], unseen[3]) > 1e-3
+
+
+def test_protection_does_not_depend_on_chunking():
+    config = H2OConfig(
+        64, sink_size=4, heavy_budget=20, recent_budget=24, pinned=((30, 36), (200, 203))
+    )
+    held = {0, 1, 2, 3, *range(30, 36), 200, 201, 202, *range(276, 300)}
+    for chunk in CHUNKS:
+        cache = _refilled(config, chunk)
+        assert (cache.offset, cache.length) == (300, 64)
+        for head in kept(cache)[0]:
+            assert held <= set(head)
+            assert len(set(head)) == 64
+
+
+def test_without_scores_and_without_attention_the_kept_rows_are_those_of_novelty():
+    config = H2OConfig(64, sink_size=4, heavy_budget=20, recent_budget=24, novelty=2.0)
+    whole = _refilled(H2OConfig(512), 300)
+    novelty = by_position(whole, whole.ledger.novelty).tolist()
+    cache = _refilled(config, 300, attend=False)
+    evictable = sorted(range(4, 276), key=lambda p: novelty[p])
+    assert kept(cache)[0][0] == sorted({*range(4), *range(276, 300), *evictable[-36:]})
+
+
+def _refilled(config, chunk, *, attend=True):
+    """A cache that has seen the same 300 tokens in chunks of this size."""
+    mx.random.seed(2)
+    queries, keys, values = random_tokens(300, **SHARP)
+    cache = STORAGES["dense"](config, 64)
+    for begin in range(0, 300, chunk):
+        part = slice(begin, begin + chunk)
+        new = [a[:, :, part] for a in (queries, keys, values)]
+        if attend:
+            mx.eval(step(cache, *new))
+        else:
+            cache.update_and_fetch(*new[1:])
+            cache.settle()
+    return cache

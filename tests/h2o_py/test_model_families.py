@@ -1,0 +1,230 @@
+"""H2O caches in mlx_lm's models: every family serves, or is refused by name."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import mlx.core as mx
+import mlx_lm.models
+import pytest
+from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
+
+from h2o_py import families
+from h2o_py.cache import H2OKVCache, H2OScoresMissingWarning
+from h2o_py.cache_list import H2OCacheList
+from h2o_py.config import H2OConfig
+from h2o_py.models import STORAGES, make_h2o_cache
+from tests.h2o_py.cases import kept, largest_difference
+from tests.h2o_py.small_models import SLIDING, VOCABULARY, small_model
+
+generate_step = importlib.import_module("mlx_lm.generate").generate_step
+
+SCORED = [
+    "qwen3", "llama", "llama sliding", "gemma3_text", "qwen3_next", "lfm2", "gpt_oss", "phi",
+    "phi3", "qwen3_moe", "smollm3", "ministral3", "cohere2", "falcon_h1", "baichuan_m1",
+    "deepseek_v2",
+]  # fmt: skip
+WITHOUT_SCORES = ["deepseek_v3", "gemma2", "stablelm"]
+LOSSY = {"8": 0.02, "k8v4": 0.3, "4": 1.0, "r16h8": 0.02, "r16h4": 1.0, "r8h4": 1.0}
+SMALL = H2OConfig(32, sink_size=3, heavy_budget=12, recent_budget=10)
+PROMPT, ANSWER = 70, 40
+
+pytestmark = [
+    pytest.mark.usefixtures("routed"),
+    pytest.mark.filterwarnings("ignore::h2o_py.cache.H2OScoresMissingWarning"),
+]
+
+
+def generated(model, caches, chunk=16, answer=ANSWER):
+    """Greedy tokens after a fixed prompt, and their log-probabilities [answer, V]."""
+    mx.random.seed(3)
+    prompt = mx.random.randint(0, VOCABULARY, (PROMPT,))
+    steps = generate_step(
+        prompt, model, max_tokens=answer, prompt_cache=caches, prefill_step_size=chunk
+    )
+    tokens, logprobs = zip(*steps, strict=True)
+    return [int(t) for t in tokens], mx.stack(logprobs)
+
+
+def evicting(caches):
+    """The H2O caches, those inside lists of caches too."""
+    members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]
+    return [member for member in members if isinstance(member, H2OKVCache)]
+
+
+@pytest.mark.parametrize("family", SCORED + WITHOUT_SCORES)
+def test_with_room_for_all_the_tokens_equal_those_of_the_models_own_caches(family):
+    model = small_model(family)
+    tokens, logprobs = generated(model, make_prompt_cache(model))
+    caches = make_h2o_cache(model, H2OConfig(256))
+    again, close = generated(model, caches)
+    assert again == tokens
+    assert largest_difference(close, logprobs) < 1e-4
+    assert {c.offset for c in evicting(caches)} == {PROMPT + ANSWER}
+
+
+@pytest.mark.parametrize("kv", LOSSY)
+@pytest.mark.parametrize("family", SCORED)
+def test_with_room_for_all_quantised_rows_stay_close_to_the_models_own_caches(family, kv):
+    model = small_model(family)
+    _, logprobs = generated(model, make_prompt_cache(model), answer=1)
+    caches = make_h2o_cache(model, H2OConfig(256), kv=kv, group_size=32)
+    _, close = generated(model, caches, answer=1)
+    assert 0 < largest_difference(close, logprobs) < LOSSY[kv]
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+@pytest.mark.parametrize("family", SCORED + WITHOUT_SCORES)
+def test_past_the_budget_it_goes_on_within_its_rows(family, kv):
+    model = small_model(family)
+    caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
+    _, logprobs = generated(model, caches)
+    assert mx.isfinite(logprobs).all().item()
+    seen = PROMPT + ANSWER
+    for cache in evicting(caches):
+        cache.settle()
+        assert (cache.offset, cache.length, cache.keys.shape[2]) == (seen, 32, 32)
+        for head in kept(cache)[0]:
+            assert head[:3] == [0, 1, 2]
+            assert head[-10:] == list(range(seen - 10, seen))
+            assert len(set(head)) == 32
+        assert (cache.scores >= 0).all().item() == (family in SCORED)
+
+
+@pytest.mark.parametrize("family", ["phi", "cohere2", "gemma3_text", "falcon_h1"])
+def test_half_precision_models_generate_past_the_budget(family):
+    model = small_model(family, mx.float16)
+    for kv in ("dense", "k8v4"):
+        caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
+        _, logprobs = generated(model, caches)
+        assert mx.isfinite(logprobs).all().item()
+        assert all((c.scores >= 0).all().item() for c in evicting(caches))
+
+
+@pytest.mark.parametrize(
+    ("family", "kinds"),
+    [
+        ("llama sliding", ["RotatingKVCache", "H2OKVCache"] * 2),
+        ("gemma3_text", ["RotatingKVCache", "H2OKVCache"] * 2),
+        ("gpt_oss", ["RotatingKVCache", "H2OKVCache"] * 2),
+        ("qwen3_next", ["ArraysCache", "H2OKVCache"] * 2),
+        ("lfm2", ["ArraysCache", "H2OKVCache"] * 2),
+        ("falcon_h1", ["H2OCacheList"] * 4),
+        ("baichuan_m1", ["CacheList", "H2OCacheList"] * 2),
+    ],
+)
+def test_layers_without_full_attention_keep_the_models_own_cache(family, kinds):
+    model = small_model(family)
+    caches = make_h2o_cache(model, SMALL)
+    assert [type(c).__name__ for c in caches] == kinds
+    generated(model, caches)
+    for own, ours in zip(make_prompt_cache(model), caches, strict=True):
+        if type(own).__name__ == "RotatingKVCache":
+            assert (ours.max_size, ours.offset) == (SLIDING, PROMPT + ANSWER)
+        if isinstance(ours, H2OCacheList):
+            assert [type(m).__name__ for m in ours.caches] == ["ArraysCache", "H2OKVCache"]
+            assert type(own.caches[1]) is KVCache
+
+
+@pytest.mark.parametrize(
+    ("family", "reason"),
+    [
+        ("afm7", "afm7 cannot use an H2O cache: its last layers read the keys of another"),
+        (
+            "gemma3n",
+            "gemma3n cannot use an H2O cache: its last layers read the keys of another",
+        ),
+        ("deepseek_v32", "deepseek_v32 cannot use an H2O cache: it selects rows of one cache"),
+        ("iquestloopcoder", "cannot use an H2O cache: it reads a layer's keys once more"),
+        ("phi3small", "cannot use an H2O cache: its block-sparse mask takes a row's index"),
+        ("mamba2", r"mamba2 has no layer with a plain KVCache \(it uses ArraysCache\)"),
+    ],
+)
+def test_families_that_cannot_work_are_refused_by_name(family, reason):
+    with pytest.raises(ValueError, match=reason):
+        make_h2o_cache(small_model(family), SMALL)
+
+
+def test_a_model_split_over_machines_is_refused():
+    model = small_model("ministral3")
+    model.model.pipeline_size = 2
+    try:
+        with pytest.raises(ValueError, match="a pipeline over several machines"):
+            make_h2o_cache(model, SMALL)
+    finally:
+        model.model.pipeline_size = 1
+
+
+@pytest.mark.parametrize("family", WITHOUT_SCORES)
+def test_families_that_give_no_scores_are_named_once_and_run_without_them(family):
+    model = small_model(family)
+    with pytest.warns(
+        H2OScoresMissingWarning, match=f"The attention of {family} does not pass"
+    ):
+        caches = make_h2o_cache(model, SMALL)
+    generated(model, caches, answer=4)  # no second warning: warnings are errors here
+
+
+def test_an_unknown_storage_is_refused_with_the_nearest_name():
+    with pytest.raises(ValueError, match=r"kv = 'k8v5' is not one of .* Did you mean 'k8v4'"):
+        make_h2o_cache(small_model("qwen3"), SMALL, kv="k8v5")
+
+
+def test_every_attention_of_mlx_lm_lends_its_rows_or_is_listed():
+    listed = {*families.WITHOUT_SCORES, *families.UNFIT}
+    found, lending = set(), 0
+    for path in sorted(Path(mlx_lm.models.__path__[0]).glob("*.py")):
+        if path.stem == "cache":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and "update_and_fetch" in ast.unparse(node):
+                if _lends(node):
+                    lending += 1
+                else:
+                    found.add(f"{path.stem}.{node.name}")
+    assert lending > 70
+    assert found - listed == {"deepseek_v32.Indexer"}  # part of DeepseekV32Attention
+    assert listed - found == {
+        "afm7.KVReuseAttention",  # reads another layer's keys
+        "gemma3n.Gemma3nAttention",  # lends, unless its keys are another layer's
+        "phi3small.Attention",  # lends, unless it is block-sparse
+    }
+
+
+def _lends(attention):
+    """Whether what the cache returns goes unchanged to the function that routing replaces."""
+    nodes = list(ast.walk(attention))
+    fetched = [n for n in nodes if isinstance(n, ast.Assign) and _fetches(n.value)]
+    calls = [
+        n
+        for n in nodes
+        if isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Name)
+        and n.func.id == "scaled_dot_product_attention"
+    ]
+    if not fetched or not calls:
+        return False
+    names = ast.unparse(fetched[0].targets[0]).strip("()").split(", ")
+    uncached = {
+        inner
+        for n in nodes
+        if isinstance(n, ast.If) and any(fetched[0] in ast.walk(s) for s in n.body)
+        for statement in n.orelse
+        for inner in ast.walk(statement)
+    }
+    changed = [
+        n
+        for n in nodes
+        if isinstance(n, ast.Assign)
+        and n.lineno > fetched[0].end_lineno
+        and n not in uncached
+        and any(ast.unparse(target) in names for target in n.targets)
+    ]
+    passed = all([ast.unparse(a) for a in call.args[1:3]] == names for call in calls)
+    return passed and not changed
+
+
+def _fetches(value):
+    return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("update_and_fetch")

@@ -1,0 +1,494 @@
+"""Mistakes that other eviction caches for MLX made, or that mlx_lm invites: one test each."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import mlx.core as mx
+import mlx_lm
+import pytest
+from mlx_lm.models.base import create_attention_mask
+from mlx_lm.models.cache import (
+    can_trim_prompt_cache,
+    make_prompt_cache,
+    save_prompt_cache,
+    trim_prompt_cache,
+)
+
+from h2o_py import routing, speculation
+from h2o_py.cache import H2OKVCache
+from h2o_py.config import H2OConfig
+from h2o_py.models import STORAGES, attach_h2o_cache, detach_h2o_cache, make_h2o_cache
+from tests.h2o_py.cases import (
+    assert_same_state,
+    filled,
+    kept,
+    largest_difference,
+    random_tokens,
+    step,
+)
+from tests.h2o_py.small_models import VOCABULARY, small_model
+
+upstream = importlib.import_module("mlx_lm.generate")
+server = importlib.import_module("mlx_lm.server")
+
+SMALL = H2OConfig(32, sink_size=3, heavy_budget=12, recent_budget=10)
+ROOMY = H2OConfig(256)
+
+pytestmark = pytest.mark.usefixtures("routed")
+
+
+@pytest.fixture
+def attached():
+    """Attaches H2O caches to models, and takes them off afterwards."""
+    models = []
+
+    def attach(model, config, **options):
+        attach_h2o_cache(model, config, **options)
+        models.append(model)
+        return model
+
+    yield attach
+    for model in models:
+        detach_h2o_cache(model)
+
+
+def some_prompt(tokens, seed=1):
+    mx.random.seed(seed)
+    return mx.random.randint(0, VOCABULARY, (tokens,))
+
+
+def greedy(model, prompt, caches, answer=10, chunk=16):
+    steps = upstream.generate_step(
+        prompt, model, max_tokens=answer, prompt_cache=caches, prefill_step_size=chunk
+    )
+    return [int(token) for token, _ in steps]
+
+
+def members(caches):
+    """The H2O caches, those inside lists of caches too."""
+    inner = [member for cache in caches for member in getattr(cache, "caches", [cache])]
+    return [member for member in inner if isinstance(member, H2OKVCache)]
+
+
+# Positions
+
+
+def test_trap_keys_rotated_by_the_count_of_rows_instead_of_the_position():
+    model = small_model("llama")
+    prompt = some_prompt(60)
+    caches, full = make_h2o_cache(model, SMALL), make_prompt_cache(model)
+    answer = greedy(model, prompt, caches, answer=30)
+    model(mx.concatenate([prompt, mx.array(answer)])[None], cache=full)
+    # The first layer's keys depend on nothing but tokens and positions.
+    cache, whole = caches[0], full[0].keys
+    assert cache.offset == 90
+    for head in range(2):
+        positions = cache.positions[0, head]
+        wanted = whole[0, head][positions]
+        assert largest_difference(cache.keys[0, head], wanted) < 1e-5
+
+
+def test_trap_offset_that_stops_at_the_count_of_kept_rows():
+    model = small_model("qwen3")
+    caches = make_h2o_cache(model, SMALL)
+    for seen in (20, 40, 41, 42, 80):
+        count = seen - caches[0].offset
+        model(some_prompt(count)[None], cache=caches)
+        assert {(c.offset, c.size()) for c in caches} == {(seen, min(seen, 32))}
+
+
+# Eviction
+
+
+@pytest.mark.parametrize("config", [SMALL, H2OConfig.paper(32, recent_budget=10)])
+def test_trap_new_tokens_are_evicted_at_once_for_having_no_score(config):
+    cache = filled(config, 40)
+    survived = {}
+    for _ in range(60):
+        before = kept(cache)[0]
+        mx.eval(step(cache, *random_tokens(1)))
+        for old, new in zip(before, kept(cache)[0], strict=True):
+            (gone,) = set(old) - set(new)
+            survived[gone] = cache.offset - 1 - gone
+    assert min(survived.values()) >= 10
+    # Nor does the cache freeze on what it held first: tokens of all ages have gone.
+    assert max(survived.values()) > 30
+
+
+def test_trap_a_first_observation_averaged_with_a_score_of_zero():
+    cache = H2OKVCache(H2OConfig.paper(32, recent_budget=10))
+    q, k, v = random_tokens(1, heads=1, kv_heads=1)
+    mx.eval(step(cache, q, k, v))
+    assert cache.scores[0, 0, 0].item() == pytest.approx(
+        abs((q * k).sum().item()) / 8, rel=1e-4
+    )
+
+
+def test_trap_a_chunk_loses_rows_before_its_own_attention():
+    model = small_model("qwen3")
+    prompt = some_prompt(100)[None]
+    caches = make_h2o_cache(model, SMALL)
+    logits = model(prompt, cache=caches)
+    assert {c.length for c in caches} == {32}
+    assert largest_difference(logits, model(prompt, cache=make_prompt_cache(model))) < 1e-4
+
+
+# Masks
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+def test_trap_masks_as_wide_as_the_positions_instead_of_the_rows(kv):
+    mx.random.seed(4)
+    cache, twin = (STORAGES[kv](SMALL, 64) for _ in range(2))
+    for _ in range(5):
+        new = random_tokens(16)
+        mx.eval(step(cache, *new), step(twin, *new))
+    q, k, v = random_tokens(6)
+    mask = cache.make_mask(6, return_array=True)
+    assert mask.shape == (6, 38)
+    out = step(cache, q, k, v, mask=mask)
+    assert largest_difference(out, step(twin, q, k, v, mask="causal")) < 1e-6
+    assert_same_state(cache, twin)
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+def test_trap_an_empty_cache_counts_as_false_and_gets_no_mask(kv):
+    cache = STORAGES[kv](SMALL, 64)
+    cache.make_mask = lambda count, **_: ("asked", count)
+    assert create_attention_mask(mx.zeros((1, 4, 8)), cache) == ("asked", 4)
+    assert not hasattr(cache, "__len__")
+
+
+# What mlx_lm takes a cache for
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+def test_trap_states_that_mlx_cannot_evaluate_or_save(kv):
+    model = small_model("qwen3")
+    caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
+    mx.eval([c.state for c in caches])  # empty ones too
+    for tokens in (5, 60):
+        model(some_prompt(tokens)[None], cache=caches)
+        for cache in caches:
+            assert all(isinstance(array, mx.array) for array in cache.state)
+            assert all(isinstance(value, str) for value in cache.meta_state)
+            assert cache.nbytes >= sum(array.nbytes for array in cache.state)
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+def test_trap_a_bits_attribute_sends_it_to_mlx_lms_quantised_attention(kv):
+    assert not hasattr(STORAGES[kv](SMALL, 64), "bits")
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+@pytest.mark.parametrize("family", ["qwen3", "falcon_h1"])
+def test_trap_kv_bits_is_ignored(attached, family, kv):
+    model = attached(small_model(family), SMALL, kv=kv, group_size=32)
+    with pytest.raises(ValueError, match=r"kv_bits = 8 .* does not apply to an H2O cache"):
+        list(upstream.generate_step(some_prompt(20), model, kv_bits=8, max_tokens=2))
+
+
+def test_trap_kv_bits_of_the_text_functions_is_ignored(demo, attached):
+    attached(demo[0], H2OConfig(64))
+    with pytest.raises(ValueError, match=r"kv_bits = 4 .* does not apply to an H2O cache"):
+        mlx_lm.generate(*demo, "import os", kv_bits=4, max_tokens=2)
+
+
+# Batches
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+@pytest.mark.parametrize("family", ["qwen3", "llama sliding", "falcon_h1", "lfm2"])
+def test_trap_a_batch_silently_gets_other_caches(attached, family, kv):
+    model = attached(small_model(family), SMALL, kv=kv, group_size=32)
+    assert not all(hasattr(c, "merge") for c in make_prompt_cache(model))  # as the server asks
+    named = "H2OKVCache'> does not yet support batching"
+    with pytest.raises(ValueError, match=named):
+        upstream.batch_generate(model, _Tokens(), [[1, 2], [3]], max_tokens=2)
+    if family == "qwen3":
+        caches = [make_prompt_cache(model) for _ in range(2)]
+        for history in caches:
+            model(some_prompt(4)[None], cache=history)
+        with pytest.raises(ValueError, match=named + " with history"):
+            upstream.batch_generate(
+                model, _Tokens(), [[1, 2], [3]], prompt_caches=caches, max_tokens=2
+            )
+
+
+class _Tokens:
+    eos_token_ids = frozenset()
+
+    def decode(self, tokens):
+        return str(tokens)
+
+
+def test_a_batch_of_equal_length_is_served_directly():
+    model = small_model("qwen3")
+    prompts = mx.stack([some_prompt(50, seed) for seed in (1, 2, 3)])
+    together = make_h2o_cache(model, SMALL)
+    for begin, end in ((0, 40), (40, 41), (41, 50)):
+        batch = model(prompts[:, begin:end], cache=together)
+    for row in range(3):
+        alone = make_h2o_cache(model, SMALL)
+        for begin, end in ((0, 40), (40, 41), (41, 50)):
+            single = model(prompts[row : row + 1, begin:end], cache=alone)
+        assert largest_difference(batch[row : row + 1], single) < 1e-4
+        assert kept(together[0])[row] == kept(alone[0])[0]
+
+
+# Speculative decoding
+
+
+def speculate(model, draft, prompt, answer, **options):
+    steps = upstream.speculative_generate_step(
+        prompt, model, draft, max_tokens=answer, num_draft_tokens=3, **options
+    )
+    return [int(token) for token, _, _ in steps]
+
+
+@pytest.mark.parametrize("kv", ["dense", "k8v4"])
+def test_speculative_decoding_is_right_while_there_is_room(attached, kv):
+    model = attached(small_model("qwen3"), ROOMY, kv=kv, group_size=32)
+    draft = attached(small_model("llama"), ROOMY, kv=kv, group_size=32)
+    prompt = some_prompt(30)
+    wanted = greedy(model, prompt, make_prompt_cache(model), answer=20)
+    assert speculate(model, draft, prompt, 20) == wanted
+    caches = [*make_prompt_cache(model), *make_prompt_cache(draft)]
+    assert speculate(model, draft, prompt, 20, prompt_cache=caches) == wanted
+    assert {c.offset for c in caches} <= {48, 49, 50}
+
+
+@pytest.mark.parametrize("evicting", ["model", "draft"])
+def test_trap_speculative_decoding_goes_on_when_the_rewind_is_lost(attached, evicting):
+    sizes = {"model": ROOMY, "draft": ROOMY, evicting: SMALL}
+    model = attached(small_model("qwen3"), sizes["model"])
+    draft = attached(small_model("llama"), sizes["draft"])
+    wanted = greedy(model, some_prompt(20), make_h2o_cache(model, ROOMY), answer=30)
+    steps = upstream.speculative_generate_step(
+        some_prompt(20), model, draft, max_tokens=30, num_draft_tokens=3
+    )
+    got = []
+    with pytest.raises(ValueError, match=r"speculative decoding \(draft_model\)"):
+        got.extend(int(token) for token, _, _ in steps)
+    assert 1 <= len(got) < 30
+    assert got == wanted[: len(got)]
+
+
+def test_trap_speculative_decoding_starts_on_rows_that_were_evicted(demo, attached):
+    model, tokenizer = demo
+    attached(model, H2OConfig(40))
+    caches = make_prompt_cache(model)
+    greedy(model, mx.array(tokenizer.encode("import os\n" * 30)), caches, answer=2)
+    caches += make_prompt_cache(model)
+    with pytest.raises(ValueError, match="give H2O a max_size with room"):
+        mlx_lm.generate(
+            model, tokenizer, "import", draft_model=model, prompt_cache=caches, max_tokens=4
+        )
+    with pytest.raises(ValueError, match="speculative decoding"):
+        mlx_lm.generate(model, tokenizer, "import os\n" * 30, draft_model=model, max_tokens=4)
+
+
+def test_speculative_decoding_without_h2o_is_as_it_was():
+    model, draft = small_model("qwen3"), small_model("llama")
+    wanted = greedy(model, some_prompt(20), make_prompt_cache(model))
+    assert upstream.speculative_generate_step is speculation.guarded
+    assert speculate(model, draft, some_prompt(20), 10) == wanted
+    routing.remove_routing()
+    assert upstream.speculative_generate_step is speculation.upstream
+
+
+# Life of a cache
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+def test_trap_tokens_taken_back_after_an_eviction(kv):
+    model = small_model("qwen3")
+    caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
+    model(some_prompt(40)[None], cache=caches)
+    assert not can_trim_prompt_cache(caches)
+    assert trim_prompt_cache(caches, 3) == 0
+    assert {c.offset for c in caches} == {40}
+
+
+def test_trap_scores_start_anew_with_the_second_turn():
+    model = small_model("qwen3")
+    caches = make_h2o_cache(model, SMALL)
+    greedy(model, some_prompt(50), caches)
+    before = [_scores(c) for c in caches]
+    answer = 6
+    greedy(model, some_prompt(3, seed=2), caches, answer=answer)
+    for cache, old in zip(caches, before, strict=True):
+        for head, new in enumerate(_scores(cache)):
+            shared = set(old[head]) & set(new)
+            assert len(shared) >= 20
+            least = SMALL.decay ** (3 + answer)
+            assert all(new[p] >= old[head][p] * least * 0.999 for p in shared)
+
+
+def _scores(cache):
+    """For each KV head, score by position."""
+    pairs = zip(cache.positions[0].tolist(), cache.scores[0].tolist(), strict=True)
+    return [dict(zip(*pair, strict=True)) for pair in pairs]
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+def test_trap_a_state_held_elsewhere_changes_with_the_next_tokens(kv):
+    model = small_model("qwen3")
+    caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
+    greedy(model, some_prompt(50), caches)
+    held = [array for cache in caches for array in cache.state]
+    before = [array.tolist() for array in held]
+    for token in some_prompt(30, seed=5):
+        mx.eval(model(token[None, None], cache=caches))
+    assert [array.tolist() for array in held] == before
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+@pytest.mark.parametrize("family", ["qwen3", "llama sliding", "falcon_h1"])
+def test_trap_a_deep_copy_shares_rows_with_its_original(family, kv):
+    model = small_model(family)
+    caches, control = (make_h2o_cache(model, SMALL, kv=kv, group_size=32) for _ in range(2))
+    greedy(model, some_prompt(50), caches)
+    greedy(model, some_prompt(50), control)
+    twins = copy.deepcopy(caches)
+    for token in some_prompt(30, seed=5):  # one by one: such steps write in place
+        mx.eval(model(token[None, None], cache=caches))
+    again = some_prompt(30, seed=6)
+    assert greedy(model, again, twins, answer=20) == greedy(model, again, control, answer=20)
+    for twin, wanted in zip(members(twins), members(control), strict=True):
+        assert_same_state(twin, wanted, 0)
+        assert largest_difference(twin.keys, wanted.keys) == 0
+
+
+CONTINUE = """
+import json, sys
+import h2o_py
+from mlx_lm.models.cache import load_prompt_cache
+h2o_py.install_routing()
+from tests.h2o_py.small_models import small_model
+from tests.h2o_py.test_traps import greedy, some_prompt
+answers = {}
+for name, (family, path) in json.loads(sys.argv[1]).items():
+    caches = load_prompt_cache(path)
+    answers[name] = greedy(small_model(family), some_prompt(20, seed=9), caches, answer=30)
+print(json.dumps(answers))
+"""
+
+
+def test_trap_another_process_continues_otherwise_in_the_middle_of_eviction(tmp_path):
+    saved, wanted = {}, {}
+    for family in ("qwen3", "gemma3_text", "lfm2", "falcon_h1"):
+        for kv in STORAGES:
+            model, name = small_model(family), f"{family} {kv}"
+            caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
+            greedy(model, some_prompt(50), caches)
+            assert {(c.offset, c.size()) for c in members(caches)} == {(60, 32)}
+            saved[name] = family, str(tmp_path / f"{name}.safetensors")
+            save_prompt_cache(saved[name][1], caches)
+            wanted[name] = greedy(model, some_prompt(20, seed=9), caches, answer=30)
+    process = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CONTINUE, json.dumps(saved)],
+        check=True, capture_output=True, text=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert json.loads(process.stdout) == wanted
+
+
+def test_trap_a_class_that_only_an_earlier_import_made_loadable(tmp_path):
+    model = small_model("qwen3")
+    caches = make_h2o_cache(model, SMALL, kv="8", group_size=32)
+    model(some_prompt(40)[None], cache=caches)
+    path = str(tmp_path / "cache.safetensors")
+    save_prompt_cache(path, caches)
+    code = (
+        "import sys, h2o_py; from mlx_lm.models.cache import load_prompt_cache;"
+        "h2o_py.install_routing(); print(load_prompt_cache(sys.argv[1])[0].offset)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, path], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "40"
+
+
+# The server
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+def test_trap_the_servers_prompt_cache_trims_or_shares_what_it_stored(kv):
+    model = small_model("qwen3")
+    stored = server.LRUPromptCache()
+    prompt = some_prompt(24).tolist()
+    caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
+    model(mx.array([prompt]), cache=caches)
+    stored.insert_cache("m", prompt, caches)
+
+    shorter = [*prompt[:18], 96, 95]
+    fetched, rest = stored.fetch_nearest_cache("m", shorter)
+    if can_trim_prompt_cache(caches):
+        assert rest == [96, 95]
+        fresh = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
+        model(mx.array([prompt[:18]]), cache=fresh)
+        logits = [model(mx.array([rest]), cache=c) for c in (fetched, fresh)]
+        assert largest_difference(*logits) < 1e-4
+    else:
+        assert fetched is None
+    fetched, rest = stored.fetch_nearest_cache("m", [*prompt, 94])
+    assert rest == [94]
+    greedy(model, some_prompt(40, seed=3), fetched, answer=10)
+    assert {(c.offset, c.length) for c in caches} == {(24, 24)}
+
+    longer = [*prompt, *some_prompt(20, seed=4).tolist()]
+    model(mx.array([longer[24:]]), cache=caches)
+    stored = server.LRUPromptCache()
+    stored.insert_cache("m", longer, caches)
+    assert stored.fetch_nearest_cache("m", shorter) == (None, shorter)
+    fetched, rest = stored.fetch_nearest_cache("m", [*longer, 93])
+    assert (rest, {c.offset for c in fetched}) == ([93], {44})
+
+
+def test_the_server_answers_through_h2o_caches_one_request_at_a_time(
+    demo, attached, monkeypatch
+):
+    model, tokenizer = demo
+    attached(model, H2OConfig(64))
+    monkeypatch.setattr(server, "load", lambda *_, **__: (model, tokenizer))
+    settings = argparse.Namespace(
+        model="demo", adapter_path=None, trust_remote_code=False, chat_template=None,
+        use_default_chat_template=False, draft_model=None, pipeline=False, num_draft_tokens=3,
+        prefill_step_size=32, prompt_cache_bytes=None, chat_template_args={},
+        decode_concurrency=4, prompt_concurrency=4,
+    )  # fmt: skip
+    provider = server.ModelProvider(settings)
+    assert not provider.is_batchable
+    stored = server.LRUPromptCache()
+    responder = server.ResponseGenerator(provider, stored)
+    text = "import os\nimport sys\n" * 12
+    prompt = tokenizer.encode(text)
+    try:
+        answers = [_ask(responder, text) for _ in range(2)]
+    finally:
+        responder.stop_and_join()
+    wanted = greedy(model, mx.array(prompt), make_prompt_cache(model), answer=6, chunk=32)
+    assert answers == [wanted, wanted]
+    caches, rest = stored.fetch_nearest_cache(provider.model_key, [*prompt, *wanted, 1])
+    assert rest == [1]
+    assert {(c.offset, c.length) for c in caches} == {(len(prompt) + 6, 64)}
+
+
+def _ask(responder, text):
+    """Tokens that the server generates greedily."""
+    request = server.CompletionRequest("text", text, [], None, None)
+    arguments = server.GenerationArguments(
+        server.ModelDescription("default_model", "default_model", None),
+        server.SamplingArguments(0.0, 1.0, 0, 0.0, 0.0, 0.0),
+        server.LogitsProcessorArguments(None, 0.0, 20, 0.0, 20, 0.0, 20),
+        [], 6, 3, False, -1, None, None,
+    )  # fmt: skip
+    _, responses = responder.generate(request, arguments)
+    return [response.token for response in responses]
