@@ -6,9 +6,12 @@ import argparse
 import contextlib
 import importlib
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
+
+from h2o_py._pins import wrong_mlx
 
 USAGE = """usage: python -m h2o_py generate [options]
 
@@ -17,8 +20,12 @@ generate  mlx_lm generate with --h2o-max-size, --h2o-heavy-budget, --h2o-recent-
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command; returns the exit status (2: wrong usage)."""
+    """Run a command; returns the exit status (2: wrong usage, 6: another mlx)."""
     if list(arguments[:1]) == ["generate"]:
+        complaint = wrong_mlx()
+        if complaint is not None:
+            print(f"error: {complaint}", file=sys.stderr)  # noqa: T201
+            return 6
         return generate(arguments[1:])
     helped = list(arguments[:1]) in (["-h"], ["--help"])
     print(USAGE, file=sys.stdout if helped else sys.stderr)
@@ -51,10 +58,14 @@ def generate(arguments: Sequence[str]) -> int:
 
     from h2o_py.config import H2OConfig  # noqa: PLC0415  after --help has been served
 
-    try:
-        config = H2OConfig.from_dict(settings)
-    except ValueError as error:
-        parser.error(str(error))
+    with warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always")
+        try:
+            config = H2OConfig.from_dict(settings)
+        except ValueError as error:
+            parser.error(str(error))
+    for remark in remarks:
+        print(f"note: {remark.message}", file=sys.stderr)  # noqa: T201
     return _run(upstream, arguments, _h2o_caches(upstream, config))
 
 
