@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from importlib import metadata
-
-from h2o_py._pins import MLX_VERSION
+from h2o_py._pins import wrong_mlx
 
 
 class CompiledModuleError(ImportError):
     """The compiled module is missing or does not fit the installed mlx."""
 
 
-def _check_mlx() -> None:
-    try:
-        found = metadata.version("mlx")
-    except metadata.PackageNotFoundError:
-        found = "none"
-    if found != MLX_VERSION:
-        raise CompiledModuleError(
-            f"h2o_py was compiled for mlx {MLX_VERSION}, but {found} is installed. "
-            f"Run: pip install mlx=={MLX_VERSION}, or build h2o-pack again for another mlx."
-        )
-
-
-_check_mlx()
+_complaint = wrong_mlx()
+if _complaint is not None:
+    raise CompiledModuleError(_complaint)
 
 import mlx.core  # noqa: E402, F401  brings libmlx, which the module links
 

@@ -6,9 +6,12 @@ import argparse
 import contextlib
 import importlib
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
+
+from h2o_py._pins import wrong_mlx
 
 USAGE = """usage: python -m h2o_py generate|bench [options]
 
@@ -18,7 +21,12 @@ bench     measures H2O caches beside mlx_lm's (python -m h2o_py bench --help)"""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command; returns the exit status (2: wrong usage)."""
+    """Run a command; returns the exit status (2: wrong usage, 6: another mlx)."""
+    if list(arguments[:1]) in (["generate"], ["bench"]):
+        complaint = wrong_mlx()
+        if complaint is not None:
+            print(f"error: {complaint}", file=sys.stderr)  # noqa: T201
+            return 6
     if list(arguments[:1]) == ["generate"]:
         return generate(arguments[1:])
     if list(arguments[:1]) == ["bench"]:
@@ -26,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
 
         return command.main(arguments[1:])
     helped = list(arguments[:1]) in (["-h"], ["--help"])
-    print(USAGE, file=sys.stdout if helped else sys.stderr)
+    print(USAGE, file=sys.stdout if helped else sys.stderr)  # noqa: T201
     return 0 if helped else 2
 
 
@@ -58,12 +66,16 @@ def generate(arguments: Sequence[str]) -> int:
     from h2o_py.budgets import load_budgets  # noqa: PLC0415  after --help has been served
     from h2o_py.config import H2OConfig  # noqa: PLC0415
 
-    try:
-        config = H2OConfig.from_dict(settings)
-        if storage["budgets"] is not None:
-            storage["budgets"] = load_budgets(storage["budgets"])
-    except (ValueError, OSError) as error:
-        parser.error(str(error))
+    with warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always")
+        try:
+            config = H2OConfig.from_dict(settings)
+            if storage["budgets"] is not None:
+                storage["budgets"] = load_budgets(storage["budgets"])
+        except (ValueError, OSError) as error:
+            parser.error(str(error))
+    for remark in remarks:
+        print(f"note: {remark.message}", file=sys.stderr)  # noqa: T201
     storage["kv"] = storage["kv"] or "dense"
     storage["group_size"] = options.kv_group_size
     return _run(upstream, arguments, _h2o_caches(upstream, config, storage))

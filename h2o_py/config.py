@@ -68,11 +68,15 @@ class H2OConfig:
             names = ", ".join(get_args(Score))
             raise ValueError(f"score = {self.score!r} is not one of {names}.{hint}")
         object.__setattr__(self, "pinned", _checked_ranges(self.pinned))
-        if self.heavy_budget is None:
+        half = self.heavy_budget is None
+        if half:
             object.__setattr__(self, "heavy_budget", self.max_size // 2)
         self._check_integer("heavy_budget", self.heavy_budget, 0)
         if self.recent_budget is None:
-            self._fill_recent_budget()
+            smallest = (
+                2 * self.sink_size + 1 if half else self.sink_size + self.heavy_budget + 1
+            )
+            self._fill_recent_budget(max(2, smallest))
         self._check_integer("recent_budget", self.recent_budget, 1)
         if self.decay is None:
             object.__setattr__(self, "decay", _DEFAULT_DECAY[self.score])
@@ -110,15 +114,14 @@ class H2OConfig:
         values["pinned"] = [list(bounds) for bounds in self.pinned]
         return values
 
-    def _fill_recent_budget(self) -> None:
-        heavy = self.heavy_budget
-        left = self.max_size - self.sink_size - heavy
+    def _fill_recent_budget(self, smallest: int) -> None:
+        """Give recent tokens what is left; `smallest` is the least max_size that leaves any."""
+        left = self.max_size - self.sink_size - self.heavy_budget
         if left < 1:
-            needed = self.sink_size + heavy + 1
             raise ValueError(
                 f"max_size = {self.max_size} leaves no room for recent tokens: "
-                f"{self.sink_size} sink tokens and heavy_budget = {heavy} take it all. "
-                f"Raise max_size to at least {needed + needed % 2}, or lower sink_size or "
+                f"{self.sink_size} sink tokens and heavy_budget = {self.heavy_budget} take it "
+                f"all. Raise max_size to at least {smallest}, or lower sink_size or "
                 "heavy_budget."
             )
         object.__setattr__(self, "recent_budget", left)

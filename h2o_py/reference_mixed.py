@@ -120,7 +120,7 @@ def mixed_fetch(
         plain.fetch(rows[0], pooled, key_dim, config, mixed.pool),
         plain.fetch(rows[1], ringed, key_dim, config, mixed.ring),
     ]
-    keys, values = (mx.concatenate(both, axis=2) for both in zip(*parts, strict=True))
+    keys, values = (mx.concatenate(list(both), axis=2) for both in zip(*parts, strict=True))
     return keys, values
 
 

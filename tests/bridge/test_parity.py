@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -177,27 +179,35 @@ class TestWithSwift:
         assert done.stdout.splitlines() == [str(list(text.encode())) for text in texts]
 
 
+@pytest.mark.slow
 def test_a_wheel_makes_the_same_package_without_the_checkout(package, tmp_path):
-    """As installed: h2o_pack with its assets inside, away from the checkout."""
+    """Build the wheel, unpack it elsewhere and run it without the checkout."""
+    build = [
+        sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
+        "--disable-pip-version-check", "--config-settings", f"build-dir={tmp_path / 'build'}",
+        "--wheel-dir", str(tmp_path), str(assets.root()),
+    ]  # fmt: skip
+    programs = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(build, capture_output=True, text=True, env=programs, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    [wheel] = tmp_path.glob("*.whl")
     site = tmp_path / "site"
-    source = assets.root()
-    ignore = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(source / "bridge/h2o_pack", site / "h2o_pack", ignore=ignore)
-    shutil.copytree(source / "h2o_py", site / "h2o_py", ignore=ignore)
-    for name in ("swift_templates", "cexport"):
-        shutil.copytree(source / name, site / "h2o_pack/_assets" / name)
-    shutil.copyfile(source / assets.MARKER, site / "h2o_pack/_assets" / assets.MARKER)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
     output = tmp_path / "Demo"
     paths = [str(site), sysconfig.get_path("purelib")]
     code = (
         f"import sys; sys.path += {paths!r}\n"
         "from h2o_pack import assets, cli\n"
+        "from h2o_py import fast\n"
         f"assert str(assets.root()) == {str(site / 'h2o_pack/_assets')!r}\n"
+        f"assert fast.__file__.startswith({str(site)!r})\n"
         f"cli.main(['ios', '--model', 'demo', '--max-kv', '64', '--output', {str(output)!r}])\n"
     )
     isolated = [sys.executable, "-I", "-S", "-c", code]
     done = subprocess.run(isolated, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
-    for path in sorted(output.rglob("*")):
-        if path.is_file():
-            assert path.read_bytes() == (package / path.relative_to(output)).read_bytes(), path
+    made = {path.relative_to(output) for path in output.rglob("*") if path.is_file()}
+    assert Path("Package.swift") in made
+    for path in made:
+        assert (output / path).read_bytes() == (package / path).read_bytes(), path

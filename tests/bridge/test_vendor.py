@@ -22,6 +22,7 @@ path = "Package.swift"
 [[copy]]
 package = "mlx-swift"
 path = "Source"
+needs = ["all.h"]
 
 [[copy]]
 package = "mlx-swift-lm"
@@ -157,6 +158,13 @@ def test_a_missing_checkout_is_named_and_nothing_is_left(package, upstream):
     )
     assert tree(package) == before
     assert not [name for name in names(package) if "h2o-new" in name]
+
+
+def test_a_clone_without_its_submodules_is_named(package, upstream):
+    (upstream / "mlx-swift/Source/all.h").unlink()
+    with pytest.raises(UserError, match=r"mlx-swift/Source/all\.h is missing .*submodules"):
+        vendor(package, upstream, "apple")
+    assert not (package / "Vendor").exists()
 
 
 def test_drifted_sources_leave_the_earlier_vendor_folder_whole(package, upstream):

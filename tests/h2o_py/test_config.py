@@ -45,7 +45,7 @@ def test_few_recent_tokens_are_warned_about():
         (
             {"max_size": 5},
             "max_size = 5 leaves no room for recent tokens: 4 sink tokens and "
-            "heavy_budget = 2 take it all. Raise max_size to at least 8, or lower sink_size "
+            "heavy_budget = 2 take it all. Raise max_size to at least 9, or lower sink_size "
             "or heavy_budget.",
         ),
         (
@@ -82,6 +82,18 @@ def test_bad_values_are_refused_with_what_where_and_what_next(values, message):
     with pytest.raises(ValueError) as caught:
         H2OConfig.from_dict(values)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("sink_size", [0, 1, 4, 9])
+def test_the_size_that_a_refusal_proposes_is_the_smallest_that_works(sink_size):
+    for size in range(1, 40):
+        try:
+            H2OConfig(size, sink_size=sink_size)
+        except ValueError as refusal:
+            proposed = str(refusal)
+        else:
+            break
+    assert f"at least {size}" in proposed
 
 
 def test_overlapping_pins_count_once():

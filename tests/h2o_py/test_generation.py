@@ -180,6 +180,15 @@ def test_the_command_refuses_contradictions(flags, message, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_another_mlx_is_refused_with_what_to_run(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.99.0")
+    assert commands.main(["generate"]) == 6
+    assert capsys.readouterr().err == (
+        "error: h2o_py was compiled for mlx 0.31.1, but 0.99.0 is installed. Run: pip install "
+        "mlx==0.31.1, or build h2o-pack again for another mlx.\n"
+    )
+
+
 def test_the_command_alone_tells_how_to_use_it(capsys):
     assert commands.main([]) == 2
     assert "usage: python -m h2o_py generate" in capsys.readouterr().err

@@ -71,13 +71,21 @@ def tables(
         for name, value in row.items():
             if name not in known:
                 raise ValueError(f"{place} has an unknown key {name!r}")
-            if type(value).__name__ != known[name].type:
+            if not fits(value, str(known[name].type)):
                 raise ValueError(f"{place}: {name} should be of type {known[name].type}")
         for field in known.values():
             if field.default is MISSING and field.name not in row:
                 raise ValueError(f"{place} lacks {field.name!r}")
-        result.append(kind(**row))
+        given = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
+        result.append(kind(**given))
     return tuple(result)
+
+
+def fits(value: object, type_name: str) -> bool:
+    """Whether a TOML value is of a field's type; lists of strings are tuples there."""
+    if isinstance(value, list):
+        return type_name == "tuple[str, ...]" and all(isinstance(x, str) for x in value)
+    return type(value).__name__ == type_name
 
 
 @cache

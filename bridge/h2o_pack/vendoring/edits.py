@@ -56,11 +56,16 @@ class AddedFile:
 
 @dataclass(frozen=True)
 class CopiedPath:
-    """A file or folder of upstream's tree that building needs."""
+    """A file or folder of upstream's tree that building needs.
+
+    needs are paths in the folder without which it is incomplete: what a clone
+    without submodules lacks.
+    """
 
     package: str
     path: str
     only: str = ""
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -81,19 +81,22 @@ def copy_sources(upstream: Path, vendor_folder: Path, edits: EditSet, wanted: st
     """Copy what building needs and no more."""
     for copy in edits.copies:
         source = upstream / copy.package / copy.path
-        target = vendor_folder / copy.package / copy.path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True, copy_function=shutil.copyfile)
-        elif source.is_file():
-            shutil.copyfile(source, target)
-        else:
+        absent = [
+            path for path in (source, *(source / n for n in copy.needs)) if not path.exists()
+        ]
+        if absent:
             raise UserError(
-                f"{copy.package}/{copy.path} is missing",
+                f"{absent[0].relative_to(upstream)} is missing",
                 where=str(upstream),
                 remedy=f"--upstream should hold {wanted}, with their submodules.",
                 code=ExitCode.USAGE,
             )
+        target = vendor_folder / copy.package / copy.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        else:
+            shutil.copyfile(source, target)
 
 
 def edit_sources(vendor_folder: Path, edits: EditSet) -> tuple[lock.EditedFile, ...]:
