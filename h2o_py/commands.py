@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
 
         return command.main(arguments[1:])
     helped = list(arguments[:1]) in (["-h"], ["--help"])
-    print(USAGE, file=sys.stdout if helped else sys.stderr)  # noqa: T201
+    print(USAGE, file=sys.stdout if helped else sys.stderr)
     return 0 if helped else 2
 
 
