@@ -20,7 +20,7 @@ check: lint types
 lint: $(INSTALLED)
 	$(BIN)/ruff check bridge h2o_py tests
 	$(BIN)/ruff format --check bridge h2o_py tests
-	$(BIN)/clang-format --dry-run --Werror $(shell find cexport swift_templates -name "*.cpp" -o -name "*.h")
+	$(BIN)/clang-format --dry-run --Werror $(shell find cexport swift_templates tests -name "*.cpp" -o -name "*.h" -o -name "*.c")
 
 types: $(INSTALLED)
 	$(BIN)/mypy

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from h2o_py.budgets import Budgets, LayerBudget, load_budgets
-    from h2o_py.cache import H2OKVCache, H2OScoresMissingWarning
+    from h2o_py.cache import H2OKVCache
     from h2o_py.config import H2OConfig, H2OConfigWarning
     from h2o_py.generation import generate, stream_generate
+    from h2o_py.missing_scores import H2OScoresMissingWarning
     from h2o_py.mixed_cache import MixedH2OKVCache
     from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
     from h2o_py.quantized_cache import QuantizedH2OKVCache
@@ -28,7 +29,7 @@ _HOMES = {
     "H2OConfig": "config",
     "H2OConfigWarning": "config",
     "H2OKVCache": "cache",
-    "H2OScoresMissingWarning": "cache",
+    "H2OScoresMissingWarning": "missing_scores",
     "LayerBudget": "budgets",
     "MixedH2OKVCache": "mixed_cache",
     "QuantizedH2OKVCache": "quantized_cache",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -15,11 +14,8 @@ from mlx_lm.models.base import create_causal_mask
 
 from h2o_py.config import H2OConfig
 from h2o_py.ledger import Ledger
+from h2o_py.missing_scores import warn_once
 from h2o_py.row_format import DENSE, RowFormat
-
-
-class H2OScoresMissingWarning(UserWarning):
-    """Attention did not pass through the cache, so no scores arrive."""
 
 
 class _Before(NamedTuple):
@@ -112,7 +108,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         """
         if self._pending is not None:
             if self.expects_scores:
-                _warn_once()
+                warn_once()
             self._shared = True
             self.settle()
         tokens = keys.shape[2]
@@ -384,22 +380,6 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         keys, values = self._lent
         held_here = 3  # the tuple, the local name, getrefcount's argument
         return sys.getrefcount(keys) > held_here or sys.getrefcount(values) > held_here
-
-
-_warned = False
-
-
-def _warn_once() -> None:
-    global _warned  # noqa: PLW0603  once a process, whatever the cache
-    if not _warned:
-        _warned = True
-        warnings.warn(
-            "This model's attention does not pass through the H2O cache, so no scores "
-            "arrive: novelty and recency alone decide what stays. Call "
-            "h2o_py.install_routing() before generating.",
-            H2OScoresMissingWarning,
-            stacklevel=4,
-        )
 
 
 # mlx_lm.models.cache.load_prompt_cache finds classes by name in its own module.

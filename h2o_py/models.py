@@ -10,10 +10,11 @@ from typing import Any
 from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 
 from h2o_py.budgets import Budgets
-from h2o_py.cache import H2OKVCache, H2OScoresMissingWarning
+from h2o_py.cache import H2OKVCache
 from h2o_py.cache_list import H2OCacheList
 from h2o_py.config import H2OConfig
 from h2o_py.families import why_unfit, why_without_scores
+from h2o_py.missing_scores import H2OScoresMissingWarning
 from h2o_py.mixed_cache import MixedH2OKVCache
 from h2o_py.quantized_cache import QuantizedH2OKVCache
 

@@ -396,27 +396,4 @@ MixedAttended mixed_cache_attend(
   return result;
 }
 
-std::pair<mx::array, mx::array> mixed_fetch(
-    const MixedRows& rows,
-    int pooled,
-    int ringed,
-    int key_dim,
-    const MixedConfig& config,
-    mx::StreamOrDevice s) {
-  std::vector<mx::array> keys, values;
-  auto fetch = [&](const mx::array& a, int count, const RowFormat& format) {
-    if (count > 0) {
-      auto stop = a.shape();
-      stop[2] = count;
-      auto used = mx::slice(a, mx::Shape(4, 0), stop, s);
-      auto [k, v] = unpacked_rows(used, format, key_dim, config.dtype, s);
-      keys.push_back(k);
-      values.push_back(v);
-    }
-  };
-  fetch(rows.pool, pooled, config.pool_format());
-  fetch(rows.ring, ringed, config.ring_format());
-  return {mx::concatenate(keys, 2, s), mx::concatenate(values, 2, s)};
-}
-
 } // namespace h2o

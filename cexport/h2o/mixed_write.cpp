@@ -123,28 +123,6 @@ class MixedCacheWrite : public mx::Primitive {
 
 } // namespace
 
-void validate(const MixedConfig& config) {
-  CacheConfig policy = config.policy;
-  policy.format = {};
-  validate(policy);
-  for (auto [name, bits] :
-       {std::pair{"heavy_bits", config.heavy_bits},
-        std::pair{"recent_bits", config.recent_bits}}) {
-    if (bits != 4 && bits != 8 && bits != 16) {
-      refuse("MixedConfig", name, " is ", bits, "; it must be 4, 8 or 16.");
-    }
-  }
-  validate(config.pool_format());
-}
-
-int ring_length(const MixedConfig& config, int offset) {
-  return std::min(offset, config.ring_rows());
-}
-
-int pool_length(const MixedConfig& config, int offset) {
-  return std::clamp(offset - config.ring_rows(), 0, config.pool_rows());
-}
-
 MixedRows mixed_cache_write(
     const std::optional<MixedRows>& rows,
     const mx::array& keys,

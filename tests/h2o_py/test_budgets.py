@@ -10,8 +10,7 @@ import mlx_lm
 import pytest
 from mlx_lm.models.cache import load_prompt_cache, make_prompt_cache, save_prompt_cache
 
-from h2o_py import cache as cache_module
-from h2o_py import commands, generation, routing
+from h2o_py import commands, generation, missing_scores, routing
 from h2o_py.budgets import Budgets, LayerBudget, load_budgets
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
@@ -235,7 +234,7 @@ def test_the_command_continues_from_a_file_of_h2o_caches(tmp_path, demo, monkeyp
     routing.remove_routing()
     path = str(tmp_path / "cache.safetensors")
     save_prompt_cache(path, caches, {"model": str(DEMO), "tokenizer_config": "{}"})
-    monkeypatch.setattr(cache_module, "_warned", False)
+    monkeypatch.setattr(missing_scores, "_warned", False)
     flags = ["generate", "--prompt-cache-file", path, "--prompt", "import sys"]
     # Unrouted attention would warn, and warnings are errors here.
     assert commands.main([*flags, "--max-tokens", "3", "--verbose", "False"]) == 0

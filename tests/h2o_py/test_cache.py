@@ -8,10 +8,10 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models import cache as mlx_lm_cache
 
-from h2o_py import cache as cache_module
-from h2o_py import fast, reference
-from h2o_py.cache import H2OKVCache, H2OScoresMissingWarning
+from h2o_py import fast, missing_scores, reference
+from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
+from h2o_py.missing_scores import H2OScoresMissingWarning
 from tests.h2o_py.cases import (
     assert_same_state,
     filled,
@@ -232,7 +232,7 @@ def test_mlx_lm_does_not_take_it_for_one_of_its_own():
 
 
 def test_without_attend_novelty_and_recency_decide_and_it_says_so_once(monkeypatch):
-    monkeypatch.setattr(cache_module, "_warned", False)
+    monkeypatch.setattr(missing_scores, "_warned", False)
     config = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12, novelty=0.0)
     cache = H2OKVCache(config)
     _, k, v = random_tokens(50)

@@ -1,0 +1,208 @@
+// The kernels over vectors as they are; part of kernels_impl.h, in its namespace and with its macros.
+
+template <class T, int Rows, int Heads>
+H2O_INLINE void dot_block(
+    const float* queries,
+    const T* rows,
+    int64_t stride,
+    int dim,
+    float* out,
+    int64_t out_stride) {
+  Vector sum[Heads][Rows] = {};
+  int d = 0;
+  for (; d + lanes <= dim; d += lanes) {
+    Vector query[Heads];
+    for (int h = 0; h < Heads; ++h) {
+      query[h] = load(queries + h * int64_t(dim) + d);
+    }
+    for (int r = 0; r < Rows; ++r) {
+      Vector key = load(rows + r * stride + d);
+      for (int h = 0; h < Heads; ++h) {
+        sum[h][r] += query[h] * key;
+      }
+    }
+  }
+  store_sums<Rows, Heads>(&sum[0][0], out, out_stride);
+  for (; d < dim; ++d) {
+    for (int h = 0; h < Heads; ++h) {
+      for (int r = 0; r < Rows; ++r) {
+        out[h * out_stride + r] +=
+            queries[h * int64_t(dim) + d] * to_float(rows[r * stride + d]);
+      }
+    }
+  }
+}
+
+template <class T, int Heads>
+H2O_INLINE void dot_heads(
+    const float* queries,
+    const T* rows,
+    int64_t stride,
+    int row_count,
+    int dim,
+    float* out,
+    int64_t out_stride) {
+  int n = 0;
+  for (; n + H2O_ROW_BLOCK <= row_count; n += H2O_ROW_BLOCK) {
+    for (int r = 0; r < H2O_ROW_BLOCK; ++r) {
+      prefetch(rows + (n + rows_ahead + r) * stride, dim * int64_t(sizeof(T)));
+    }
+    dot_block<T, H2O_ROW_BLOCK, Heads>(
+        queries, rows + n * stride, stride, dim, out + n, out_stride);
+  }
+  for (; n < row_count; ++n) {
+    dot_block<T, 1, Heads>(queries, rows + n * stride, stride, dim, out + n, out_stride);
+  }
+}
+
+template <class T>
+H2O_TARGET void dot_rows_of(
+    const float* queries,
+    int heads,
+    const T* rows,
+    int64_t stride,
+    int row_count,
+    int dim,
+    float* out,
+    int64_t out_stride) {
+  while (heads > 0) {
+    int block = std::min(heads, head_block);
+    switch (block) {
+      case 4:
+        dot_heads<T, 4>(queries, rows, stride, row_count, dim, out, out_stride);
+        break;
+      case 3:
+        dot_heads<T, 3>(queries, rows, stride, row_count, dim, out, out_stride);
+        break;
+      case 2:
+        dot_heads<T, 2>(queries, rows, stride, row_count, dim, out, out_stride);
+        break;
+      default:
+        dot_heads<T, 1>(queries, rows, stride, row_count, dim, out, out_stride);
+    }
+    queries += block * int64_t(dim);
+    out += block * out_stride;
+    heads -= block;
+  }
+}
+
+template <class T, int Heads, int Vectors>
+H2O_INLINE void mix_block(
+    const float* weights,
+    int64_t weight_stride,
+    const T* rows,
+    int64_t stride,
+    int row_count,
+    bool accumulate,
+    float* out,
+    int64_t out_stride) {
+  Vector sum[Heads][Vectors] = {};
+  if (accumulate) {
+    for (int h = 0; h < Heads; ++h) {
+      for (int i = 0; i < Vectors; ++i) {
+        sum[h][i] = load(out + h * out_stride + i * lanes);
+      }
+    }
+  }
+  for (int n = 0; n < row_count; ++n) {
+    prefetch(rows + (n + rows_ahead) * stride, Vectors * lanes * int64_t(sizeof(T)));
+    Vector value[Vectors];
+    for (int i = 0; i < Vectors; ++i) {
+      value[i] = load(rows + n * stride + i * lanes);
+    }
+    for (int h = 0; h < Heads; ++h) {
+      Vector weight = splat(weights[h * weight_stride + n]);
+      for (int i = 0; i < Vectors; ++i) {
+        sum[h][i] += weight * value[i];
+      }
+    }
+  }
+  for (int h = 0; h < Heads; ++h) {
+    for (int i = 0; i < Vectors; ++i) {
+      store(out + h * out_stride + i * lanes, sum[h][i]);
+    }
+  }
+}
+
+template <class T, int Heads>
+H2O_INLINE void mix_heads(
+    const float* weights,
+    int64_t weight_stride,
+    const T* rows,
+    int64_t stride,
+    int row_count,
+    int dim,
+    bool accumulate,
+    float* out) {
+  constexpr int block = H2O_DIM_BLOCK * lanes;
+  int d = 0;
+  for (; d + block <= dim; d += block) {
+    mix_block<T, Heads, H2O_DIM_BLOCK>(
+        weights, weight_stride, rows + d, stride, row_count, accumulate, out + d, dim);
+  }
+  for (; d + lanes <= dim; d += lanes) {
+    mix_block<T, Heads, 1>(
+        weights, weight_stride, rows + d, stride, row_count, accumulate, out + d, dim);
+  }
+  for (; d < dim; ++d) {
+    for (int h = 0; h < Heads; ++h) {
+      float total = accumulate ? out[h * int64_t(dim) + d] : 0.0f;
+      for (int n = 0; n < row_count; ++n) {
+        total += weights[h * weight_stride + n] * to_float(rows[n * stride + d]);
+      }
+      out[h * int64_t(dim) + d] = total;
+    }
+  }
+}
+
+template <class T>
+H2O_TARGET void mix_rows_of(
+    const float* weights,
+    int heads,
+    int64_t weight_stride,
+    const T* rows,
+    int64_t stride,
+    int row_count,
+    int dim,
+    bool accumulate,
+    float* out) {
+  while (heads > 0) {
+    int block = std::min(heads, head_block);
+    switch (block) {
+      case 4:
+        mix_heads<T, 4>(
+            weights, weight_stride, rows, stride, row_count, dim, accumulate, out);
+        break;
+      case 3:
+        mix_heads<T, 3>(
+            weights, weight_stride, rows, stride, row_count, dim, accumulate, out);
+        break;
+      case 2:
+        mix_heads<T, 2>(
+            weights, weight_stride, rows, stride, row_count, dim, accumulate, out);
+        break;
+      default:
+        mix_heads<T, 1>(
+            weights, weight_stride, rows, stride, row_count, dim, accumulate, out);
+    }
+    weights += block * weight_stride;
+    out += block * int64_t(dim);
+    heads -= block;
+  }
+}
+
+template <class T>
+H2O_TARGET void to_float32_of(
+    const T* rows, int64_t stride, int row_count, int dim, float* out, int64_t out_stride) {
+  for (int n = 0; n < row_count; ++n) {
+    const T* row = rows + n * stride;
+    float* to = out + n * out_stride;
+    int d = 0;
+    for (; d + lanes <= dim; d += lanes) {
+      store(to + d, load(row + d));
+    }
+    for (; d < dim; ++d) {
+      to[d] = to_float(row[d]);
+    }
+  }
+}
