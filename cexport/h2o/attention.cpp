@@ -84,6 +84,7 @@ void evaluate(
   }
   const mx::array* sinks = settings.sunk ? &inputs.back() : nullptr;
   float* scores = outputs[1].data<float>();
+  cpu::Workspace workspace;
   for (int b = 0; b < batch; ++b) {
     for (int h = 0; h < kv_heads; ++h) {
       std::vector<float> key_storage, value_storage;
@@ -93,7 +94,7 @@ void evaluate(
           vectors_of(values, format.value_bits, format.group_size, b, h, value_storage);
       cpu::attend_head(
           shape, queries, {{head_keys, head_values, rows}}, mask, /* hide_faint */ false,
-          sinks, b, h, out, [&](const cpu::QueryResult& result) {
+          sinks, b, h, out, workspace, [&](const cpu::QueryResult& result) {
             for (int g = 0; g < group; ++g) {
               int64_t line =
                   (int64_t(b) * queries.shape(1) + h * group + g) * tokens + result.query;

@@ -91,6 +91,7 @@ class Attend {
   std::vector<mx::array>& out_;
   std::vector<float> scores_, novelty_, scratch_;
   std::vector<int32_t> positions_;
+  cpu::Workspace workspace_;
 
   mx::array& rows() {
     return in_[input::rows];
@@ -169,7 +170,7 @@ class Attend {
         shape, queries,
         {{vectors(settings_.layout.key, b, h), vectors(settings_.layout.value, b, h),
           shape.rows}},
-        mask, /* hide_faint */ true, sinks, b, h, attention_out(),
+        mask, /* hide_faint */ true, sinks, b, h, attention_out(), workspace_,
         [&](const cpu::QueryResult& query) {
           if (query.query >= first_observed) {
             cpu::observe(

@@ -169,11 +169,18 @@ void attend_head(
     int batch,
     int head,
     mx::array& out,
+    Workspace& workspace,
     const std::function<void(const QueryResult&)>& observe) {
   const int group = shape.group;
   const int tile = std::clamp(tile_heads / group, 1, shape.queries);
   const int64_t stride = shape.rows;
-  std::vector<std::vector<float>> wide(2 * parts.size());
+  auto& wide = workspace.wide;
+  auto& query = workspace.query;
+  auto& logits = workspace.logits;
+  auto& weights = workspace.weights;
+  auto& mixed = workspace.mixed;
+  auto& normalisers = workspace.normalisers;
+  wide.resize(2 * parts.size());
   if (shape.queries > 2 * tile) {
     for (size_t i = 0; i < parts.size(); ++i) {
       auto& part = parts[i];
@@ -181,11 +188,11 @@ void attend_head(
       part.values = widened(part.values, part.rows, shape.value_dim, wide[2 * i + 1]);
     }
   }
-  std::vector<float> query(size_t(tile) * group * shape.key_dim);
-  std::vector<float> logits(size_t(tile) * group * stride);
-  std::vector<float> weights(logits.size());
-  std::vector<float> mixed(size_t(tile) * group * shape.value_dim);
-  std::vector<float> normalisers(size_t(tile) * group);
+  query.resize(size_t(tile) * group * shape.key_dim);
+  logits.resize(size_t(tile) * group * stride);
+  weights.resize(logits.size());
+  mixed.resize(size_t(tile) * group * shape.value_dim);
+  normalisers.resize(size_t(tile) * group);
   const Element out_element = element_of(out.dtype());
 
   for (int first = 0; first < shape.queries; first += tile) {

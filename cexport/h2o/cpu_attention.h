@@ -74,6 +74,12 @@ struct QueryResult {
   int64_t stride;
 };
 
+/// Buffers of one evaluation, kept from head to head.
+struct Workspace {
+  std::vector<float> query, logits, weights, mixed, normalisers;
+  std::vector<std::vector<float>> wide;
+};
+
 /// Computes out[b, h * group + g, l, :] for all g and l over the parts' rows, `shape.rows`
 /// together, calling `observe` for each query in order.
 void attend_head(
@@ -86,6 +92,7 @@ void attend_head(
     int batch,
     int head,
     mx::array& out,
+    Workspace& workspace,
     const std::function<void(const QueryResult&)>& observe);
 
 } // namespace h2o::cpu

@@ -34,6 +34,11 @@ struct BFloat16 {
   uint16_t bits;
 };
 
+/// A bfloat16 that is only ever read together with its neighbour.
+struct PairedBFloat16 {
+  uint16_t bits;
+};
+
 float from_bits(uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, sizeof(value));
@@ -51,6 +56,10 @@ float to_float(float value) {
 }
 
 float to_float(BFloat16 value) {
+  return from_bits(uint32_t(value.bits) << 16);
+}
+
+float to_float(PairedBFloat16 value) {
   return from_bits(uint32_t(value.bits) << 16);
 }
 

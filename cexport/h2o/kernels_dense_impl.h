@@ -1,5 +1,25 @@
 // The kernels over vectors as they are; part of kernels_impl.h, in its namespace and with its macros.
 
+/// Elements taken in one load, as vectors: bfloat16 that is read in pairs gives the even
+/// elements and the odd ones, each by one operation, where widening would take two.
+template <class T>
+constexpr int vectors_per_load = 1;
+
+template <>
+constexpr int vectors_per_load<PairedBFloat16> = 2;
+
+template <class T>
+H2O_INLINE void load_vectors(const T* from, Vector* to) {
+  to[0] = load(from);
+}
+
+H2O_INLINE void load_vectors(const PairedBFloat16* from, Vector* to) {
+  WordVector words;
+  std::memcpy(&words, from, sizeof(words));
+  to[0] = __builtin_bit_cast(Vector, words << 16);
+  to[1] = __builtin_bit_cast(Vector, words & 0xffff0000u);
+}
+
 template <class T, int Rows, int Heads>
 H2O_INLINE void dot_block(
     const float* queries,
@@ -10,15 +30,21 @@ H2O_INLINE void dot_block(
     int64_t out_stride) {
   Vector sum[Heads][Rows] = {};
   int d = 0;
-  for (; d + lanes <= dim; d += lanes) {
-    Vector query[Heads];
-    for (int h = 0; h < Heads; ++h) {
-      query[h] = load(queries + h * int64_t(dim) + d);
+  constexpr int parts = vectors_per_load<T>;
+  for (; d + parts * lanes <= dim; d += parts * lanes) {
+    Vector query[parts][Heads];
+    for (int p = 0; p < parts; ++p) {
+      for (int h = 0; h < Heads; ++h) {
+        query[p][h] = load(queries + h * int64_t(dim) + d + p * lanes);
+      }
     }
     for (int r = 0; r < Rows; ++r) {
-      Vector key = load(rows + r * stride + d);
-      for (int h = 0; h < Heads; ++h) {
-        sum[h][r] += query[h] * key;
+      Vector key[parts];
+      load_vectors(rows + r * stride + d, key);
+      for (int p = 0; p < parts; ++p) {
+        for (int h = 0; h < Heads; ++h) {
+          sum[h][r] += query[p][h] * key[p];
+        }
       }
     }
   }
@@ -107,8 +133,8 @@ H2O_INLINE void mix_block(
   for (int n = 0; n < row_count; ++n) {
     prefetch(rows + (n + rows_ahead) * stride, Vectors * lanes * int64_t(sizeof(T)));
     Vector value[Vectors];
-    for (int i = 0; i < Vectors; ++i) {
-      value[i] = load(rows + n * stride + i * lanes);
+    for (int i = 0; i < Vectors; i += vectors_per_load<T>) {
+      load_vectors(rows + n * stride + i * lanes, value + i);
     }
     for (int h = 0; h < Heads; ++h) {
       Vector weight = splat(weights[h * weight_stride + n]);
@@ -140,8 +166,9 @@ H2O_INLINE void mix_heads(
     mix_block<T, Heads, H2O_DIM_BLOCK>(
         weights, weight_stride, rows + d, stride, row_count, accumulate, out + d, dim);
   }
-  for (; d + lanes <= dim; d += lanes) {
-    mix_block<T, Heads, 1>(
+  constexpr int least = vectors_per_load<T>;
+  for (; d + least * lanes <= dim; d += least * lanes) {
+    mix_block<T, Heads, least>(
         weights, weight_stride, rows + d, stride, row_count, accumulate, out + d, dim);
   }
   for (; d < dim; ++d) {
@@ -203,6 +230,65 @@ H2O_TARGET void to_float32_of(
     }
     for (; d < dim; ++d) {
       to[d] = to_float(row[d]);
+    }
+  }
+}
+
+/// Per block of two vectors the even elements, then the odd ones: the order that paired
+/// loads give.
+H2O_TARGET void split_pairs(const float* values, int count, float* out) {
+  for (int d = 0; d < count; d += 2 * lanes) {
+    for (int i = 0; i < lanes; ++i) {
+      out[d + i] = values[d + 2 * i];
+      out[d + lanes + i] = values[d + 2 * i + 1];
+    }
+  }
+}
+
+H2O_TARGET void dot_bfloat16_rows(
+    const float* queries,
+    int heads,
+    const BFloat16* rows,
+    int64_t stride,
+    int row_count,
+    int dim,
+    float* out,
+    int64_t out_stride) {
+  if (dim % (2 * lanes) != 0) {
+    return dot_rows_of(queries, heads, rows, stride, row_count, dim, out, out_stride);
+  }
+  std::vector<float> split(size_t(heads) * dim);
+  split_pairs(queries, heads * dim, split.data());
+  dot_rows_of(
+      split.data(), heads, reinterpret_cast<const PairedBFloat16*>(rows), stride, row_count,
+      dim, out, out_stride);
+}
+
+H2O_TARGET void mix_bfloat16_rows(
+    const float* weights,
+    int heads,
+    int64_t weight_stride,
+    const BFloat16* rows,
+    int64_t stride,
+    int row_count,
+    int dim,
+    bool accumulate,
+    float* out) {
+  if (dim % (2 * lanes) != 0) {
+    return mix_rows_of(
+        weights, heads, weight_stride, rows, stride, row_count, dim, accumulate, out);
+  }
+  std::vector<float> split(size_t(heads) * dim);
+  if (accumulate) {
+    split_pairs(out, heads * dim, split.data());
+  }
+  mix_rows_of(
+      weights, heads, weight_stride, reinterpret_cast<const PairedBFloat16*>(rows), stride,
+      row_count, dim, accumulate, split.data());
+  for (int d = 0; d < heads * dim; d += 2 * lanes) {
+    for (int i = 0; i < lanes; ++i) {
+      out[d + 2 * i] = split[d + i];
+      out[d + 2 * i + 1] = split[d + lanes + i];
     }
   }
 }

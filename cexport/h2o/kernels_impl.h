@@ -49,7 +49,7 @@ H2O_TARGET void dot_rows(
           queries, heads, static_cast<const Float16*>(rows.data),
           elements<Float16>(rows.stride), row_count, dim, out, out_stride);
     case Element::bfloat16:
-      return dot_rows_of(
+      return dot_bfloat16_rows(
           queries, heads, static_cast<const BFloat16*>(rows.data),
           elements<BFloat16>(rows.stride), row_count, dim, out, out_stride);
   }
@@ -78,7 +78,7 @@ H2O_TARGET void mix_rows(
           weights, heads, weight_stride, static_cast<const Float16*>(rows.data),
           elements<Float16>(rows.stride), row_count, dim, accumulate, out);
     case Element::bfloat16:
-      return mix_rows_of(
+      return mix_bfloat16_rows(
           weights, heads, weight_stride, static_cast<const BFloat16*>(rows.data),
           elements<BFloat16>(rows.stride), row_count, dim, accumulate, out);
   }

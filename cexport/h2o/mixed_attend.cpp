@@ -109,6 +109,7 @@ class MixedAttend {
   std::vector<mx::array>& out_;
   std::vector<float> scores_, novelty_, scratch_, widened_, packing_;
   std::vector<int32_t> positions_;
+  cpu::Workspace workspace_;
 
   int pool_capacity() const {
     return settings_.config.pool_rows();
@@ -190,7 +191,7 @@ class MixedAttend {
         shape, queries,
         {part(settings_.pool_layout, in_[input::pool], settings_.pool_rows()),
          part(settings_.ring_layout, in_[input::ring], settings_.ring_rows())},
-        mask, /* hide_faint */ true, sinks, b, h, out_[output::fixed],
+        mask, /* hide_faint */ true, sinks, b, h, out_[output::fixed], workspace_,
         [&](const cpu::QueryResult& query) {
           if (query.query >= first_observed) {
             cpu::observe(
