@@ -11,7 +11,8 @@ Keys of the JSON document:
                         which every step that is evaluated alone contains
     contenders          name: title
     not_run             name: why this version cannot make that contender
-    steps               list of {dtype, timings: {name: timing}}: a decode step of one layer
+    steps               list of {dtype, timings: {name: timing}, dense_on_one_core: timing}:
+                        a decode step of one layer
     evictions           list of {dtype, ours_evicting, ours_not_evicting, paper_evicting,
                         paper_not_evicting: timing}
     pipelining          list of {name, dtype, alone, queued: timing, cache_bytes,

@@ -9,10 +9,12 @@ import mlx.core as mx
 
 from h2o_py.bench.contenders import Contender
 from h2o_py.bench.layer import steady
+from h2o_py.bench.one_core import on_one_core
 from h2o_py.bench.options import Options
 from h2o_py.bench.timing import Timing, interleave, timed
 
 _PAUSE_NS = 200_000
+_CONFINED = "dense on one core"
 
 
 def measure_evaluation(options: Options) -> Timing:
@@ -40,10 +42,14 @@ def measure_evaluation(options: Options) -> Timing:
 
 @dataclass(frozen=True)
 class Steps:
-    """Microseconds of a decode step (write, attention, ledger) by contender's name."""
+    """Microseconds of a decode step (write, attention, ledger) by contender's name.
+
+    dense_on_one_core: the dense step with all threads of the process on one core.
+    """
 
     dtype: str
     timings: dict[str, Timing]
+    dense_on_one_core: Timing
 
 
 def measure_steps(contenders: tuple[Contender, ...], options: Options, dtype: str) -> Steps:
@@ -52,4 +58,7 @@ def measure_steps(contenders: tuple[Contender, ...], options: Options, dtype: st
     for contender in contenders:
         layer = steady(contender, options, getattr(mx, dtype))
         bursts[contender.name] = timed(layer.run)
-    return Steps(dtype, interleave(bursts, options.repetitions))
+        if contender.name == "dense":
+            bursts[_CONFINED] = on_one_core(timed(layer.run))
+    timings = interleave(bursts, options.repetitions)
+    return Steps(dtype, timings, timings.pop(_CONFINED))
