@@ -48,11 +48,6 @@ namespace output {
 enum { scores, positions, novelty, key_sum, victim, fixed };
 }
 
-template <class T>
-T* head_of(mx::array& a, int batch, int head) {
-  return a.data<T>() + batch * a.strides(0) + head * a.strides(1);
-}
-
 /// One evaluation of the primitive; the inputs and outputs outlive it.
 class Attend {
  public:
@@ -118,7 +113,7 @@ class Attend {
     const int old = settings_.length, max_size = settings_.config.max_size;
     auto load = [&](int which, auto& into) {
       using T = typename std::decay_t<decltype(into)>::value_type;
-      const T* from = head_of<T>(in_[which], b, h);
+      const T* from = cpu::head_of<T>(in_[which], b, h);
       const int64_t step = in_[which].strides(2);
       if (step == 1) {
         std::copy(from, from + old, into.begin());
@@ -131,8 +126,8 @@ class Attend {
     load(input::scores, scores_);
     load(input::positions, positions_);
     load(input::novelty, novelty_);
-    float* key_sum = head_of<float>(out_[output::key_sum], b, h);
-    const float* old_sum = head_of<float>(in_[input::key_sum], b, h);
+    float* key_sum = cpu::head_of<float>(out_[output::key_sum], b, h);
+    const float* old_sum = cpu::head_of<float>(in_[input::key_sum], b, h);
     for (int d = 0; d < key_dim(); ++d) {
       key_sum[d] = old_sum[d * in_[input::key_sum].strides(2)];
     }
@@ -142,7 +137,7 @@ class Attend {
     for (int t = 0; t < settings_.tokens; ++t) {
       int row = old + t;
       if (settings_.rows_written() == old) { // one token over the victim
-        row = std::clamp(*head_of<int32_t>(in_[input::victim], b, h), 0, max_size - 1);
+        row = std::clamp(*cpu::head_of<int32_t>(in_[input::victim], b, h), 0, max_size - 1);
       }
       cpu::enter_token(
           ledger, row, settings_.offset + t, cpu::row_at(keys, row), key_dim(),
@@ -203,7 +198,7 @@ class Attend {
   void store(int b, int h, const cpu::HeadLedger& ledger) {
     const int kept = settings_.rows_kept(), max_size = settings_.config.max_size;
     auto save = [&](int which, const auto* from, auto empty) {
-      auto* to = head_of<decltype(empty)>(out_[which], b, h);
+      auto* to = cpu::head_of<decltype(empty)>(out_[which], b, h);
       std::copy(from, from + kept, to);
       std::fill(to + kept, to + max_size, empty);
     };
@@ -211,7 +206,7 @@ class Attend {
     save(output::positions, ledger.positions, int32_t(-1));
     save(output::novelty, ledger.novelty, 0.0f);
     const int seen = settings_.offset + settings_.tokens;
-    *head_of<int32_t>(out_[output::victim], b, h) =
+    *cpu::head_of<int32_t>(out_[output::victim], b, h) =
         kept < max_size ? -1
                         : cpu::choose_victim(
                               settings_.config, ledger, kept,
@@ -248,15 +243,6 @@ class CacheAttend : public mx::Primitive {
   Settings settings_;
 };
 
-void check_array(
-    const char* name, const mx::array& a, const mx::Shape& shape, mx::Dtype dtype) {
-  if (a.shape() != shape || a.dtype() != dtype) {
-    refuse(
-        function, "ledger.", name, " has shape ", a.shape(), " and dtype ", a.dtype(),
-        "; expected ", shape, " of ", dtype, ".");
-  }
-}
-
 void check(
     const std::optional<mx::array>& queries,
     const mx::array& rows,
@@ -265,12 +251,8 @@ void check(
     const Mask& mask,
     const std::optional<mx::array>& sinks) {
   int batch = rows.shape(0), heads = rows.shape(1), size = settings.config.max_size;
-  check_array("scores", ledger.scores, {batch, heads, size}, mx::float32);
-  check_array("positions", ledger.positions, {batch, heads, size}, mx::int32);
-  check_array("novelty", ledger.novelty, {batch, heads, size}, mx::float32);
-  check_array("victim", ledger.victim, {batch, heads}, mx::int32);
   int key_dim = ledger.key_sum.shape(2);
-  check_array("key_sum", ledger.key_sum, {batch, heads, key_dim}, mx::float32);
+  check_ledger(function, ledger, batch, heads, size, key_dim);
   if (settings.tokens < 1) {
     refuse(function, "tokens is ", settings.tokens, "; expected at least 1.");
   }
@@ -285,11 +267,7 @@ void check(
         " tokens need more rows than the ", rows.shape(2), " there are. Write them first.");
   }
   if (queries) {
-    if (queries->ndim() == 4 && queries->shape(2) != settings.tokens) {
-      refuse(
-          function, "queries has ", queries->shape(2), " tokens; tokens is ",
-          settings.tokens, ".");
-    }
+    check_new_queries(function, *queries, settings.tokens);
     check_attention(
         function, *queries, batch, heads, settings.rows_written(), key_dim, mask, sinks);
   }

@@ -22,6 +22,35 @@ void check_heads(
   }
 }
 
+void check_ledger(
+    const char* function,
+    const Ledger& ledger,
+    int batch,
+    int kv_heads,
+    int max_size,
+    int key_dim) {
+  auto check_array = [&](const char* name, const mx::array& a, const mx::Shape& shape,
+                         mx::Dtype dtype) {
+    if (a.shape() != shape || a.dtype() != dtype) {
+      refuse(
+          function, "ledger.", name, " has shape ", a.shape(), " and dtype ", a.dtype(),
+          "; expected ", shape, " of ", dtype, ".");
+    }
+  };
+  const mx::Shape rows{batch, kv_heads, max_size};
+  check_array("scores", ledger.scores, rows, mx::float32);
+  check_array("positions", ledger.positions, rows, mx::int32);
+  check_array("novelty", ledger.novelty, rows, mx::float32);
+  check_array("victim", ledger.victim, {batch, kv_heads}, mx::int32);
+  check_array("key_sum", ledger.key_sum, {batch, kv_heads, key_dim}, mx::float32);
+}
+
+void check_new_queries(const char* function, const mx::array& queries, int tokens) {
+  if (queries.ndim() == 4 && queries.shape(2) != tokens) {
+    refuse(function, "queries has ", queries.shape(2), " tokens; tokens is ", tokens, ".");
+  }
+}
+
 void check_attention(
     const char* function,
     const mx::array& queries,

@@ -21,6 +21,18 @@ template <class... Parts>
 void check_heads(
     const char* function, const char* name, const mx::array& a, const char* layout);
 
+/// Shapes and dtypes of a cache's ledger.
+void check_ledger(
+    const char* function,
+    const Ledger& ledger,
+    int batch,
+    int kv_heads,
+    int max_size,
+    int key_dim);
+
+/// The queries of a cache's step must be those of the tokens just written.
+void check_new_queries(const char* function, const mx::array& queries, int tokens);
+
 /// Shapes of q, k and v (or rows cut into them) that attention accepts.
 void check_attention(
     const char* function,

@@ -7,6 +7,12 @@
 
 namespace h2o::cpu {
 
+/// The elements of one head of a ledger's array [B, Hkv, ...].
+template <class T>
+T* head_of(mx::array& a, int batch, int head) {
+  return a.data<T>() + batch * a.strides(0) + head * a.strides(1);
+}
+
 /// Runs `work(inputs, outputs)` on `stream` once what was dispatched before it is
 /// done. The outputs must have their buffers; MLX keeps all buffers alive.
 template <class Work>

@@ -53,11 +53,6 @@ namespace output {
 enum { scores, positions, novelty, key_sum, victim, fixed };
 }
 
-template <class T>
-T* head_of(mx::array& a, int batch, int head) {
-  return a.data<T>() + batch * a.strides(0) + head * a.strides(1);
-}
-
 char* rows_of_head(mx::array& rows, int b, int h) {
   int64_t start = b * rows.strides(0) + h * rows.strides(1);
   return rows.data<char>() + start * int64_t(rows.itemsize());
@@ -125,7 +120,7 @@ class MixedAttend {
     int moved_to = -1;
     if (leaves) {
       const int filled = pool_length(settings_.config, settings_.offset);
-      const int victim = *head_of<int32_t>(in_[input::victim], b, h);
+      const int victim = *cpu::head_of<int32_t>(in_[input::victim], b, h);
       moved_to = filled < pool_capacity()   ? filled
                  : victim < pool_capacity() ? std::max(victim, 0)
                                             : -1;
@@ -138,14 +133,14 @@ class MixedAttend {
       }
       auto entry = [&](int which, auto* into) {
         using T = std::remove_pointer_t<decltype(into)>;
-        into[n] = head_of<T>(in_[which], b, h)[from * in_[which].strides(2)];
+        into[n] = cpu::head_of<T>(in_[which], b, h)[from * in_[which].strides(2)];
       };
       entry(input::scores, scores_.data());
       entry(input::positions, positions_.data());
       entry(input::novelty, novelty_.data());
     }
-    float* key_sum = head_of<float>(out_[output::key_sum], b, h);
-    const float* old_sum = head_of<float>(in_[input::key_sum], b, h);
+    float* key_sum = cpu::head_of<float>(out_[output::key_sum], b, h);
+    const float* old_sum = cpu::head_of<float>(in_[input::key_sum], b, h);
     for (int d = 0; d < settings_.ring_layout.key.dim; ++d) {
       key_sum[d] = old_sum[d * in_[input::key_sum].strides(2)];
     }
@@ -248,9 +243,9 @@ class MixedAttend {
   void store(
       int b, int h, const cpu::HeadLedger& ledger, const std::vector<Place>& places) {
     const int size = settings_.config.policy.max_size;
-    auto* scores = head_of<float>(out_[output::scores], b, h);
-    auto* positions = head_of<int32_t>(out_[output::positions], b, h);
-    auto* novelty = head_of<float>(out_[output::novelty], b, h);
+    auto* scores = cpu::head_of<float>(out_[output::scores], b, h);
+    auto* positions = cpu::head_of<int32_t>(out_[output::positions], b, h);
+    auto* novelty = cpu::head_of<float>(out_[output::novelty], b, h);
     std::fill(scores, scores + size, -1.0f);
     std::fill(positions, positions + size, -1);
     std::fill(novelty, novelty + size, 0.0f);
@@ -266,7 +261,7 @@ class MixedAttend {
           settings_.config.policy, saved, size,
           settings_.seen() + 1 - settings_.config.policy.recent_budget, scratch_.data());
     }
-    *head_of<int32_t>(out_[output::victim], b, h) = victim;
+    *cpu::head_of<int32_t>(out_[output::victim], b, h) = victim;
   }
 };
 
@@ -342,11 +337,9 @@ MixedAttended mixed_cache_attend(
         rows.ring.shape(2), ". Write them first.");
   }
   const int batch = rows.pool.shape(0), heads = rows.pool.shape(1);
+  check_ledger(function, ledger, batch, heads, config.policy.max_size, key_dim);
   if (queries) {
-    if (queries->ndim() == 4 && queries->shape(2) != tokens) {
-      refuse(
-          function, "queries has ", queries->shape(2), " tokens; tokens is ", tokens, ".");
-    }
+    check_new_queries(function, *queries, tokens);
     check_attention(
         function, *queries, batch, heads, settings.rows(), key_dim, mask, sinks);
   }

@@ -184,3 +184,13 @@ def test_rows_are_written_in_place():
         previous = out
     mx.eval(out)
     assert mx.get_peak_memory() - before < cache._ring.nbytes / 4
+
+
+def test_a_ledger_of_another_size_is_named():
+    cache = MixedH2OKVCache(SMALL)
+    step(cache, *random_tokens(50))
+    q, k, v = random_tokens(1)
+    cache.update_and_fetch(k, v)
+    cache._ledger = cache._ledger._replace(scores=cache._ledger.scores[:, :, :7])
+    with pytest.raises(ValueError, match=r"ledger\.scores has shape \(1,2,7\)"):
+        cache.attend(q, scale=0.125)
