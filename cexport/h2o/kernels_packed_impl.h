@@ -158,6 +158,26 @@ H2O_TARGET void dot_packed_heads(
   }
 }
 
+/// Calls run(first head, block), `block` a constant number of heads, until all had a turn.
+template <class Run>
+H2O_INLINE void for_head_blocks(int heads, Run run) {
+  for (int h = 0; h < heads; h += head_block) {
+    switch (std::min(head_block, heads - h)) {
+      case 4:
+        run(h, std::integral_constant<int, 4>{});
+        break;
+      case 3:
+        run(h, std::integral_constant<int, 3>{});
+        break;
+      case 2:
+        run(h, std::integral_constant<int, 2>{});
+        break;
+      default:
+        run(h, std::integral_constant<int, 1>{});
+    }
+  }
+}
+
 template <int Bits>
 H2O_TARGET void dot_packed_of(
     const float* queries,
@@ -173,26 +193,11 @@ H2O_TARGET void dot_packed_of(
     const int count = std::min(tile_rows, row_count - first);
     load_tile_scales(rows.packing, first, count, dim / group_size, tile);
     auto words = static_cast<const uint8_t*>(rows.data) + first * rows.stride;
-    for (int h = 0; h < heads; h += head_block) {
-      auto run = [&](auto block) __attribute__((always_inline)) {
-        dot_packed_heads<Bits, decltype(block)::value>(
-            queries + h * int64_t(dim), words, rows.stride, tile, count, group_size, dim,
-            out + h * out_stride + first, out_stride);
-      };
-      switch (std::min(head_block, heads - h)) {
-        case 4:
-          run(std::integral_constant<int, 4>{});
-          break;
-        case 3:
-          run(std::integral_constant<int, 3>{});
-          break;
-        case 2:
-          run(std::integral_constant<int, 2>{});
-          break;
-        default:
-          run(std::integral_constant<int, 1>{});
-      }
-    }
+    for_head_blocks(heads, [&](int h, auto block) __attribute__((always_inline)) {
+      dot_packed_heads<Bits, decltype(block)::value>(
+          queries + h * int64_t(dim), words, rows.stride, tile, count, group_size, dim,
+          out + h * out_stride + first, out_stride);
+    });
   }
 }
 
@@ -306,26 +311,11 @@ H2O_TARGET void mix_packed_of(
     const int count = std::min(tile_rows, row_count - first);
     load_tile_scales(rows.packing, first, count, dim / group_size, tile);
     auto words = static_cast<const uint8_t*>(rows.data) + first * rows.stride;
-    for (int h = 0; h < heads; h += head_block) {
-      auto run = [&](auto block) __attribute__((always_inline)) {
-        mix_packed_heads<Bits, decltype(block)::value>(
-            weights + h * weight_stride + first, weight_stride, words, rows.stride, tile,
-            count, group_size, dim, out + h * int64_t(dim));
-      };
-      switch (std::min(head_block, heads - h)) {
-        case 4:
-          run(std::integral_constant<int, 4>{});
-          break;
-        case 3:
-          run(std::integral_constant<int, 3>{});
-          break;
-        case 2:
-          run(std::integral_constant<int, 2>{});
-          break;
-        default:
-          run(std::integral_constant<int, 1>{});
-      }
-    }
+    for_head_blocks(heads, [&](int h, auto block) __attribute__((always_inline)) {
+      mix_packed_heads<Bits, decltype(block)::value>(
+          weights + h * weight_stride + first, weight_stride, words, rows.stride, tile,
+          count, group_size, dim, out + h * int64_t(dim));
+    });
   }
 }
 
