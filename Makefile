@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt) \
+	metal/kernels/h2o_parameters.h \
 	h2o_py/_pins.py pyproject.toml requirements.lock
 
-.PHONY: demo test check lint types pytest lock clean
+.PHONY: demo test check lint types pytest metal-host lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/h2o-pack ios --model demo --max-kv 64 --output build/Demo
@@ -18,15 +19,20 @@ test: check pytest
 check: lint types
 
 lint: $(INSTALLED)
-	$(BIN)/ruff check bridge h2o_py tests
-	$(BIN)/ruff format --check bridge h2o_py tests
-	$(BIN)/clang-format --dry-run --Werror $(shell find cexport swift_templates tests -name "*.cpp" -o -name "*.h" -o -name "*.c")
+	$(BIN)/ruff check bridge h2o_py metal tests
+	$(BIN)/ruff format --check bridge h2o_py metal tests
+	$(BIN)/clang-format --dry-run --Werror $(shell find cexport metal swift_templates tests \
+		-name "*.cpp" -o -name "*.h" -o -name "*.hpp" -o -name "*.c")
 
 types: $(INSTALLED)
 	$(BIN)/mypy
 
-pytest: $(INSTALLED)
+pytest: $(INSTALLED) metal-host
 	$(BIN)/python -m pytest
+
+# The module that runs the Metal kernels on the CPU, for tests. Needs clang++.
+metal-host: $(INSTALLED)
+	$(BIN)/python metal/host/build.py
 
 # The lock pins every package for every platform that the project supports.
 lock:

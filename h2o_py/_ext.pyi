@@ -59,7 +59,6 @@ def cache_write(
     config: CacheConfig,
     *,
     copy: bool = False,
-    fallback: bool = False,
 ) -> mx.array: ...
 def cache_attend(
     queries: mx.array | None,
@@ -112,6 +111,7 @@ def mixed_cache_attend(
     scale: float = 1.0,
     mask: mx.array | str | None = None,
     sinks: mx.array | None = None,
+    fallback: bool = False,
 ) -> tuple[mx.array | None, _MixedRows, _Ledger]: ...
 def mixed_fetch(
     rows: _MixedRows, pooled: int, ringed: int, key_dim: int, config: MixedConfig

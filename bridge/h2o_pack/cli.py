@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from h2o_pack import __version__
+from h2o_pack.cli_kernels import kernels
 from h2o_pack.errors import MEANINGS, ExitCode, UserError
 
 if TYPE_CHECKING:
@@ -207,6 +208,9 @@ def bench(
         click.echo(report.to_json())
     else:
         print_report(report, console())
+
+
+main.add_command(kernels)
 
 
 def console() -> Any:

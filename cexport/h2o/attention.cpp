@@ -6,9 +6,11 @@
 #include "cpu_dispatch.h"
 #include "fallback.h"
 #include "functions.h"
+#include "metal/encode.h"
 #include "mlx/allocator.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
+#include "placement.h"
 
 namespace h2o {
 
@@ -134,8 +136,39 @@ class AttentionWithScores : public mx::Primitive {
     });
   }
 
-  void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
-    throw std::logic_error("H2OAttentionWithScores runs on the CPU only.");
+  void eval_gpu(
+      const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+    for (auto& output : outputs) {
+      output.set_data(mx::allocator::malloc(output.nbytes()));
+    }
+    const auto keys = inputs.begin() + 1, values = keys + settings_.parts();
+    const auto rest = values + settings_.parts();
+    std::vector<int64_t> offsets(settings_.parts(), 0);
+    metal::Part part{
+        keys->shape(2),
+        settings_.format.key_bits,
+        settings_.format.value_bits,
+        {keys, values},
+        {values, rest},
+        offsets,
+        offsets};
+    metal::Attention attention{
+        inputs[0],
+        {part},
+        keys->shape(1),
+        settings_.key_dim,
+        settings_.format.group_size,
+        settings_.scale,
+        settings_.causal,
+        std::nullopt,
+        std::nullopt};
+    if (settings_.masked) {
+      attention.mask = *rest;
+    }
+    if (settings_.sunk) {
+      attention.sinks = inputs.back();
+    }
+    metal::attend(stream(), attention, outputs[0], &outputs[1]);
   }
 
   DEFINE_NAME(H2OAttentionWithScores)
@@ -156,19 +189,36 @@ std::pair<mx::array, mx::array> attention_node(
   std::vector<mx::array> inputs{queries};
   inputs.insert(inputs.end(), keys.begin(), keys.end());
   inputs.insert(inputs.end(), values.begin(), values.end());
+  const int batch = queries.shape(0), heads = queries.shape(1), tokens = queries.shape(2);
   if (mask.values) {
-    inputs.push_back(*mask.values);
+    inputs.push_back(
+        on_gpu(stream) ? metal::mask_for(
+                             *mask.values, queries.dtype(),
+                             {batch, heads, tokens, keys[0].shape(2)}, stream)
+                       : *mask.values);
   }
   if (sinks) {
-    inputs.push_back(*sinks);
+    inputs.push_back(on_gpu(stream) ? mx::astype(*sinks, queries.dtype(), stream) : *sinks);
   }
-  const int batch = queries.shape(0), heads = queries.shape(1), tokens = queries.shape(2);
   auto outputs = mx::array::make_arrays(
       {{batch, heads, tokens, settings.value_dim},
        {batch * heads * tokens, keys[0].shape(2)}},
       {queries.dtype(), mx::float32},
-      std::make_shared<AttentionWithScores>(stream, settings), inputs);
+      std::make_shared<Placed<AttentionWithScores>>(stream, settings), inputs);
   return {outputs[0], outputs[1]};
+}
+
+/// Whether our Metal kernels take it; `dtype` is that of keys and values, or of their
+/// scales.
+bool takes(
+    const mx::array& queries,
+    const mx::array& keys,
+    mx::Dtype dtype,
+    int key_dim,
+    int value_dim) {
+  const int group = queries.shape(1) / keys.shape(1), tokens = queries.shape(2);
+  return tokens <= keys.shape(2) &&
+         metal::supports({queries.dtype(), dtype, key_dim, value_dim, group, tokens});
 }
 
 /// Checks words, scales and biases of keys or values; returns their head dim.
@@ -232,9 +282,12 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
       mask, sinks);
 
   auto stream = mx::to_stream(s);
-  if (stream.device == mx::Device::gpu) {
-    return fallback::scaled_dot_product_attention_with_scores(
-        queries, keys, values, scale, mask, sinks, stream);
+  if (on_gpu(stream)) {
+    auto dtype = keys.dtype() == values.dtype() ? keys.dtype() : mx::bool_;
+    if (!takes(queries, keys, dtype, keys.shape(3), values.shape(3))) {
+      return fallback::scaled_dot_product_attention_with_scores(
+          queries, keys, values, scale, mask, sinks, stream);
+    }
   }
   Settings settings{scale,
                     mask.causal,
@@ -276,7 +329,8 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_quantized_with_scor
       key_dim, mask, sinks);
 
   auto stream = mx::to_stream(s);
-  if (stream.device == mx::Device::gpu) {
+  auto dtype = keys[1].dtype() == values[1].dtype() ? keys[1].dtype() : mx::bool_;
+  if (on_gpu(stream) && !takes(queries, keys[0], dtype, key_dim, value_dim)) {
     auto widened = [&](const std::vector<mx::array>& parts, int bits) {
       return mx::dequantize(
           parts[0], parts[1], parts[2], format.group_size, bits, "affine", std::nullopt,

@@ -4,9 +4,11 @@
 #include "cpu_dispatch.h"
 #include "fallback.h"
 #include "functions.h"
+#include "metal/encode.h"
 #include "mlx/allocator.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
+#include "placement.h"
 #include "policy.h"
 #include "row_layout.h"
 
@@ -233,8 +235,36 @@ class CacheAttend : public mx::Primitive {
     });
   }
 
-  void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
-    throw std::logic_error("H2OCacheAttend runs on the CPU only.");
+  void eval_gpu(
+      const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+    for (auto& output : outputs) {
+      output.set_data(mx::allocator::malloc(output.nbytes()));
+    }
+    const auto& rows = inputs[input::rows];
+    const CacheConfig& config = settings_.config;
+    const bool overwrote = settings_.rows_written() == settings_.length;
+    metal::Step step{rows, settings_.layout.key, config};
+    step.dtype = config.format.is_dense() ? rows.dtype() : config.format.dtype;
+    step.tokens = settings_.tokens;
+    step.offset = settings_.offset;
+    step.first_row = overwrote ? metal::over_victim : settings_.length;
+    step.rows = settings_.rows_written();
+    step.chooses = settings_.rows_kept() == config.max_size;
+    if (settings_.observed) {
+      step.attention = metal::Attention{
+          inputs[input::fixed],
+          {metal::part_of(rows, settings_.layout, step.rows)},
+          rows.shape(1),
+          settings_.layout.key.dim,
+          config.format.group_size,
+          settings_.scale,
+          settings_.causal};
+      metal::take_masks(
+          step, inputs.begin() + input::fixed + 1, settings_.masked, settings_.sunk);
+    }
+    metal::step(
+        stream(), step, {inputs.begin() + input::scores, inputs.begin() + input::fixed},
+        outputs);
   }
 
   DEFINE_NAME(H2OCacheAttend)
@@ -271,6 +301,22 @@ void check(
     check_attention(
         function, *queries, batch, heads, settings.rows_written(), key_dim, mask, sinks);
   }
+}
+
+/// Whether our Metal kernels take it: all but long chunks, those that overflow the cache,
+/// and head dims that MLX's kernels lack.
+bool takes(
+    const std::optional<mx::array>& queries,
+    const mx::array& rows,
+    const Settings& settings) {
+  const RowLayout& layout = settings.layout;
+  const auto& format = settings.config.format;
+  const auto dtype = format.is_dense() ? rows.dtype() : format.dtype;
+  const int group = queries ? queries->shape(1) / rows.shape(1) : 1;
+  return !settings.evicts() &&
+         metal::supports(
+             {queries ? queries->dtype() : dtype, dtype, layout.key.dim, layout.value.dim,
+              group, settings.tokens});
 }
 
 } // namespace
@@ -316,7 +362,7 @@ Attended cache_attend(
       layout_of(function, config.format, rows, ledger.key_sum.shape(2))};
   check(queries, rows, ledger, settings, mask, sinks);
   auto stream = mx::to_stream(s);
-  if (stream.device == mx::Device::gpu) {
+  if (on_gpu(stream) && !takes(queries, rows, settings)) {
     return fallback::cache_attend(
         queries, rows, ledger, tokens, offset, length, scale, mask, sinks, config, stream);
   }
@@ -330,12 +376,8 @@ Attended cache_attend(
       mx::float32, mx::int32, mx::float32, mx::float32, mx::int32};
   if (queries) {
     inputs.push_back(*queries);
-    if (mask.values) {
-      inputs.push_back(*mask.values);
-    }
-    if (sinks) {
-      inputs.push_back(*sinks);
-    }
+    metal::push_masks(
+        inputs, *queries, settings.rows_written(), mask.values, sinks, stream);
     shapes.push_back(
         {queries->shape(0), queries->shape(1), tokens, settings.layout.value.dim});
     dtypes.push_back(queries->dtype());
@@ -345,7 +387,7 @@ Attended cache_attend(
     dtypes.push_back(rows.dtype());
   }
   auto outputs = mx::array::make_arrays(
-      shapes, dtypes, std::make_shared<CacheAttend>(stream, settings), inputs);
+      shapes, dtypes, std::make_shared<Placed<CacheAttend>>(stream, settings), inputs);
   Attended result{
       std::nullopt,
       settings.evicts() ? outputs.back() : rows,

@@ -3,11 +3,12 @@
 #include "checks.h"
 #include "cpu_attention.h"
 #include "cpu_dispatch.h"
-#include "fallback.h"
 #include "functions.h"
+#include "metal/encode.h"
 #include "mlx/allocator.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
+#include "placement.h"
 #include "row_layout.h"
 
 namespace h2o {
@@ -78,8 +79,22 @@ class CacheWrite : public mx::Primitive {
         });
   }
 
-  void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
-    throw std::logic_error("H2OCacheWrite runs on the CPU only.");
+  void eval_gpu(
+      const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+    const auto& keys = inputs[0];
+    const auto& values = inputs[1];
+    auto& out = outputs[0];
+    if (inputs.size() == 4) {
+      metal::carry_over(stream(), inputs[3], length_, !copy_, out);
+    } else {
+      out.set_data(mx::allocator::malloc(out.nbytes()));
+    }
+    const bool overwrites = keys.shape(2) == 1 && length_ == config_.max_size;
+    metal::Write write{keys, values, inputs[2], overwrites ? metal::over_victim : length_};
+    write.pool_size = out.shape(2);
+    write.pool_layout =
+        make_layout(function, config_.format, keys.shape(3), values.shape(3), keys.dtype());
+    metal::write(stream(), write, out, nullptr);
   }
 
   DEFINE_NAME(H2OCacheWrite)
@@ -159,10 +174,6 @@ mx::array cache_write(
   auto stream = mx::to_stream(s);
   auto new_keys = mx::astype(keys, dtype, stream);
   auto new_values = mx::astype(values, dtype, stream);
-  if (stream.device == mx::Device::gpu) {
-    return fallback::cache_write(
-        rows, new_keys, new_values, victim, length, config, stream);
-  }
   int tokens = keys.shape(2);
   bool overwrites = tokens == 1 && length == config.max_size;
   int capacity = grown_capacity(
@@ -173,7 +184,7 @@ mx::array cache_write(
   }
   return mx::array(
       {keys.shape(0), keys.shape(1), capacity, row}, row_dtype,
-      std::make_shared<CacheWrite>(stream, length, config, copy), inputs);
+      std::make_shared<Placed<CacheWrite>>(stream, length, config, copy), inputs);
 }
 
 } // namespace h2o

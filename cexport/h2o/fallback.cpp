@@ -1,247 +1,12 @@
 #include "fallback.h"
 
-#include <cmath>
-#include <limits>
+#include <algorithm>
 
-#include "mlx/fast.h"
+#include "fallback_ops.h"
 #include "mlx/ops.h"
 #include "row_layout.h"
-#include "unit_keys.h"
 
-namespace h2o {
-
-mx::array unit_keys(const mx::array& keys, mx::StreamOrDevice s) {
-  auto k = mx::astype(keys, mx::float32, s);
-  auto norm = mx::sqrt(mx::sum(mx::square(k, s), -1, true, s), s);
-  auto usable =
-      mx::logical_and(mx::greater(norm, mx::array(0.0f), s), mx::isfinite(norm, s), s);
-  return mx::where(usable, mx::divide(k, norm, s), mx::array(0.0f), s);
-}
-
-namespace fallback {
-
-namespace {
-
-constexpr float lowest = std::numeric_limits<float>::lowest();
-constexpr float infinity = std::numeric_limits<float>::infinity();
-
-mx::array take_rows(
-    const mx::array& a, int axis, int begin, int end, mx::StreamOrDevice s) {
-  mx::Shape start(a.ndim(), 0), stop = a.shape();
-  start[axis] = begin;
-  stop[axis] = end;
-  return mx::slice(a, start, stop, s);
-}
-
-/// [..., N] or [..., N, R] picked along the row axis by indices [B, Hkv, M].
-mx::array pick_rows(const mx::array& a, const mx::array& indices, mx::StreamOrDevice s) {
-  if (a.ndim() == 3) {
-    return mx::take_along_axis(a, indices, 2, s);
-  }
-  auto spread = mx::broadcast_to(
-      mx::expand_dims(indices, 3, s),
-      {a.shape(0), a.shape(1), indices.shape(2), a.shape(3)}, s);
-  return mx::take_along_axis(a, spread, 2, s);
-}
-
-/// Inclusive sums along axis 2, which MLX 0.31.1's CPU scan leaves unwritten for some
-/// arrays that have one element there.
-mx::array running_sum(const mx::array& a, bool reverse, mx::StreamOrDevice s) {
-  return a.shape(2) == 1 ? a : mx::cumsum(a, 2, reverse, true, s);
-}
-
-/// `a` [B, Hkv, *] cut or filled to `size` rows.
-mx::array resized(
-    const mx::array& a, int size, const mx::array& empty, mx::StreamOrDevice s) {
-  if (a.shape(2) >= size) {
-    return take_rows(a, 2, 0, size, s);
-  }
-  auto shape = a.shape();
-  shape[2] = size - shape[2];
-  return mx::concatenate({a, mx::full(shape, empty, a.dtype(), s)}, 2, s);
-}
-
-/// Logits [B, Hq, L, N] of the last `count` queries, hidden ones at the lowest
-/// finite float.
-mx::array masked_logits(
-    const mx::array& queries,
-    const mx::array& keys,
-    float scale,
-    const Mask& mask,
-    int count,
-    bool hide_faint,
-    mx::StreamOrDevice s) {
-  int batch = queries.shape(0), heads = queries.shape(1), tokens = queries.shape(2);
-  int kv_heads = keys.shape(1), rows = keys.shape(2);
-  auto q = mx::astype(take_rows(queries, 2, tokens - count, tokens, s), mx::float32, s);
-  q = mx::multiply(q, mx::array(scale), s);
-  q = mx::reshape(q, {batch, kv_heads, heads / kv_heads * count, keys.shape(3)}, s);
-  auto k = mx::swapaxes(mx::astype(keys, mx::float32, s), 2, 3, s);
-  auto logits = mx::reshape(mx::matmul(q, k, s), {batch, heads, count, rows}, s);
-  if (mask.causal) {
-    auto query = mx::expand_dims(mx::arange(rows - count, rows, s), 1, s);
-    return mx::where(
-        mx::greater_equal(query, mx::arange(rows, s), s), logits, mx::array(lowest), s);
-  }
-  if (!mask.values) {
-    return logits;
-  }
-  auto values = mx::broadcast_to(*mask.values, {batch, heads, tokens, rows}, s);
-  values = take_rows(values, 2, tokens - count, tokens, s);
-  if (values.dtype() == mx::bool_) {
-    return mx::where(values, logits, mx::array(lowest), s);
-  }
-  auto bias = mx::astype(values, mx::float32, s);
-  auto sum = mx::add(logits, bias, s);
-  auto hidden = mx::less_equal(sum, mx::array(lowest), s);
-  if (hide_faint) {
-    float faint = mask.values->dtype() == mx::float16 ? -32752.0f : -1e9f;
-    hidden = mx::logical_or(hidden, mx::less_equal(bias, mx::array(faint), s), s);
-  }
-  return mx::where(hidden, mx::array(lowest), sum, s);
-}
-
-/// Softmax over the rows that are seen, 0 elsewhere; sinks take their share.
-mx::array probabilities(
-    const mx::array& logits, const std::optional<mx::array>& sinks, mx::StreamOrDevice s) {
-  auto seen = mx::not_equal(logits, mx::array(lowest), s);
-  auto most = mx::max(logits, -1, true, s);
-  if (sinks) {
-    auto sink = mx::reshape(mx::astype(*sinks, mx::float32, s), {1, -1, 1, 1}, s);
-    most = mx::maximum(most, sink, s);
-    auto weights =
-        mx::where(seen, mx::exp(mx::subtract(logits, most, s), s), mx::array(0.0f), s);
-    auto sum =
-        mx::add(mx::sum(weights, -1, true, s), mx::exp(mx::subtract(sink, most, s), s), s);
-    return mx::divide(weights, sum, s);
-  }
-  auto weights =
-      mx::where(seen, mx::exp(mx::subtract(logits, most, s), s), mx::array(0.0f), s);
-  auto sum = mx::sum(weights, -1, true, s);
-  return mx::where(
-      mx::equal(sum, mx::array(0.0f), s), mx::array(0.0f), mx::divide(weights, sum, s), s);
-}
-
-mx::array attention(
-    const mx::array& queries,
-    const mx::array& keys,
-    const mx::array& values,
-    float scale,
-    const Mask& mask,
-    const std::optional<mx::array>& sinks,
-    mx::StreamOrDevice s) {
-  auto arrays = mask.values;
-  if (arrays && arrays->dtype() != mx::bool_) {
-    arrays = mx::astype(*arrays, queries.dtype(), s);
-  }
-  auto all_sinks = sinks;
-  if (all_sinks) {
-    all_sinks = mx::astype(*all_sinks, queries.dtype(), s);
-  }
-  auto out = mx::fast::scaled_dot_product_attention(
-      queries, mx::astype(keys, queries.dtype(), s), mx::astype(values, queries.dtype(), s),
-      scale, mask.causal ? "causal" : "", arrays, all_sinks, s);
-  return mx::astype(out, queries.dtype(), s);
-}
-
-/// The ledger while a chunk is being entered: any number of rows.
-struct Entries {
-  mx::array scores;
-  mx::array positions;
-  mx::array novelty;
-};
-
-/// Scores [B, Hkv, N] after the queries whose logits [B, Hq, W, N] these are, in
-/// closed form: m_k, the k-th of n observations of a row, has weight
-/// (1-a) a^(n-k), a row's first ever a^(n-1); for peak the largest a^(n-k) m_k.
-mx::array observed_scores(
-    const mx::array& scores,
-    const mx::array& logits,
-    const std::optional<mx::array>& sinks,
-    const CacheConfig& config,
-    mx::StreamOrDevice s) {
-  int batch = logits.shape(0), kv_heads = scores.shape(1);
-  int group = logits.shape(1) / kv_heads, window = logits.shape(2), rows = logits.shape(3);
-  auto seen_by_head = mx::not_equal(logits, mx::array(lowest), s);
-  auto looked_at = config.score == Score::abs_logit
-                       ? mx::where(seen_by_head, mx::abs(logits, s), mx::array(0.0f), s)
-                       : probabilities(logits, sinks, s);
-  mx::Shape grouped{batch, kv_heads, group, window, rows};
-  auto m = mx::mean(mx::reshape(looked_at, grouped, s), 2, false, s);
-  auto seen = mx::any(mx::reshape(seen_by_head, grouped, s), 2, false, s);
-  seen = mx::logical_and(seen, mx::isfinite(m, s), s);
-  m = mx::where(seen, m, mx::array(0.0f), s);
-
-  auto counts = mx::astype(seen, mx::int32, s);
-  auto later = mx::subtract(running_sum(counts, true, s), counts, s);
-  auto earlier = mx::subtract(running_sum(counts, false, s), counts, s);
-  auto total = mx::sum(counts, 2, false, s);
-  auto decay = mx::array(config.decay);
-  auto faded = mx::where(
-      seen, mx::multiply(m, mx::power(decay, mx::astype(later, mx::float32, s), s), s),
-      mx::array(0.0f), s);
-  auto is_new = mx::less(scores, mx::array(0.0f), s);
-  auto old = mx::where(
-      is_new, mx::array(0.0f),
-      mx::multiply(scores, mx::power(decay, mx::astype(total, mx::float32, s), s), s), s);
-  auto updated = old;
-  if (config.score == Score::peak) {
-    updated = mx::maximum(old, mx::max(faded, 2, false, s), s);
-  } else {
-    auto first_ever = mx::logical_and(
-        mx::expand_dims(is_new, 2, s), mx::equal(earlier, mx::array(0), s), s);
-    auto weight = mx::where(first_ever, mx::array(1.0f), mx::array(1.0f - config.decay), s);
-    updated = mx::add(old, mx::sum(mx::multiply(faded, weight, s), 2, false, s), s);
-  }
-  return mx::where(mx::greater(total, mx::array(0), s), updated, scores, s);
-}
-
-/// Importance [B, Hkv, N], +infinity for protected rows.
-mx::array importance(
-    const Entries& entries,
-    const CacheConfig& config,
-    int recent_from,
-    mx::StreamOrDevice s) {
-  auto value = entries.scores;
-  if (config.novelty != 0.0f) {
-    auto most = mx::max(entries.scores, -1, true, s);
-    auto counts = mx::logical_and(
-        mx::greater(entries.scores, mx::array(0.0f), s),
-        mx::greater(most, mx::array(0.0f), s), s);
-    auto share = mx::where(counts, mx::divide(entries.scores, most, s), mx::array(0.0f), s);
-    value = mx::add(share, mx::multiply(entries.novelty, mx::array(config.novelty), s), s);
-  }
-  const auto& position = entries.positions;
-  auto held = mx::logical_or(
-      mx::less(position, mx::array(config.sink_size), s),
-      mx::greater_equal(position, mx::array(recent_from), s), s);
-  for (auto [begin, end] : config.pinned) {
-    held = mx::logical_or(
-        held,
-        mx::logical_and(
-            mx::greater_equal(position, mx::array(begin), s),
-            mx::less(position, mx::array(end), s), s),
-        s);
-  }
-  return mx::where(held, mx::array(infinity), value, s);
-}
-
-/// Row indices [B, Hkv, N] from the least important on, ties by position.
-mx::array eviction_order(
-    const mx::array& importance, const mx::array& positions, mx::StreamOrDevice s) {
-  auto by_position = mx::argsort(positions, -1, s);
-  auto by_importance =
-      mx::argsort(mx::take_along_axis(importance, by_position, -1, s), -1, s);
-  return mx::take_along_axis(by_position, by_importance, -1, s);
-}
-
-Entries picked(const Entries& entries, const mx::array& indices, mx::StreamOrDevice s) {
-  return {
-      pick_rows(entries.scores, indices, s), pick_rows(entries.positions, indices, s),
-      pick_rows(entries.novelty, indices, s)};
-}
-
-} // namespace
+namespace h2o::fallback {
 
 std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
     const mx::array& queries,
@@ -255,34 +20,6 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
   return {
       attention(queries, keys, values, scale, mask, sinks, s),
       mx::reshape(logits, {-1, keys.shape(2)}, s)};
-}
-
-mx::array cache_write(
-    const std::optional<mx::array>& rows,
-    const mx::array& keys,
-    const mx::array& values,
-    const mx::array& victim,
-    int length,
-    const CacheConfig& config,
-    mx::StreamOrDevice s) {
-  auto tokens = packed_rows(keys, values, config.format, s);
-  int count = tokens.shape(2);
-  if (rows && count == 1 && length == config.max_size) {
-    auto here = mx::equal(mx::arange(rows->shape(2), s), mx::expand_dims(victim, 2, s), s);
-    return mx::where(mx::expand_dims(here, 3, s), tokens, *rows, s);
-  }
-  int capacity = grown_capacity(rows ? rows->shape(2) : 0, length + count, config.max_size);
-  std::vector<mx::array> parts;
-  if (length > 0) {
-    parts.push_back(take_rows(*rows, 2, 0, length, s));
-  }
-  parts.push_back(tokens);
-  if (capacity > length + count) {
-    auto shape = tokens.shape();
-    shape[2] = capacity - length - count;
-    parts.push_back(mx::zeros(shape, tokens.dtype(), s));
-  }
-  return mx::concatenate(parts, 2, s);
 }
 
 Attended cache_attend(
@@ -305,19 +42,7 @@ Attended cache_attend(
 
   auto new_keys = overwrote ? pick_rows(keys, mx::expand_dims(ledger.victim, 2, s), s)
                             : take_rows(keys, 2, length, count, s);
-  auto unit = unit_keys(new_keys, s);
-  auto sums =
-      mx::add(mx::expand_dims(ledger.key_sum, 2, s), running_sum(unit, false, s), s);
-  auto sum_norm = mx::sqrt(mx::sum(mx::square(sums, s), -1, false, s), s);
-  auto along = mx::divide(mx::sum(mx::multiply(unit, sums, s), -1, false, s), sum_norm, s);
-  along = mx::where(mx::greater(sum_norm, mx::array(0.0f), s), along, mx::array(0.0f), s);
-  auto key_norm =
-      mx::sum(mx::square(mx::astype(new_keys, mx::float32, s), s), -1, false, s);
-  auto new_novelty = mx::where(
-      mx::isfinite(key_norm, s), mx::subtract(mx::array(1.0f), along, s), mx::array(0.0f),
-      s);
-  auto key_sum = mx::squeeze(take_rows(sums, 2, tokens - 1, tokens, s), 2, s);
-
+  auto [new_novelty, key_sum] = entered_keys(new_keys, ledger.key_sum, s);
   auto new_positions =
       mx::broadcast_to(mx::arange(offset, offset + tokens, s), new_novelty.shape(), s);
   auto entered = [&](const mx::array& old, const mx::array& fresh) {
@@ -361,5 +86,4 @@ Attended cache_attend(
   return result;
 }
 
-} // namespace fallback
-} // namespace h2o
+} // namespace h2o::fallback

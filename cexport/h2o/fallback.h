@@ -1,10 +1,11 @@
 #pragma once
 
 #include "functions.h"
+#include "mixed.h"
 
-/// The functions of functions.h in MLX operations: what a device without our own
-/// evaluation runs. Same results; no buffer is written in place, and the logits
-/// of the observed queries are materialised. Arguments are already checked.
+/// The functions of functions.h in MLX operations: what a GPU runs for calls that our
+/// kernels do not take. Same results; the logits of the observed queries are materialised.
+/// Arguments are already checked.
 namespace h2o::fallback {
 
 std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
@@ -14,15 +15,6 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
     float scale,
     const Mask& mask,
     const std::optional<mx::array>& sinks,
-    mx::StreamOrDevice s);
-
-mx::array cache_write(
-    const std::optional<mx::array>& rows,
-    const mx::array& keys,
-    const mx::array& values,
-    const mx::array& victim,
-    int length,
-    const CacheConfig& config,
     mx::StreamOrDevice s);
 
 Attended cache_attend(
@@ -36,6 +28,20 @@ Attended cache_attend(
     const Mask& mask,
     const std::optional<mx::array>& sinks,
     const CacheConfig& config,
+    mx::StreamOrDevice s);
+
+MixedAttended mixed_cache_attend(
+    const std::optional<mx::array>& queries,
+    const MixedRows& rows,
+    const Ledger& ledger,
+    int tokens,
+    int offset,
+    int key_dim,
+    int value_dim,
+    float scale,
+    const Mask& mask,
+    const std::optional<mx::array>& sinks,
+    const MixedConfig& config,
     mx::StreamOrDevice s);
 
 } // namespace h2o::fallback

@@ -3,10 +3,13 @@
 
 #include "checks.h"
 #include "cpu_dispatch.h"
+#include "fallback.h"
+#include "metal/encode.h"
 #include "mixed.h"
 #include "mlx/allocator.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
+#include "placement.h"
 #include "policy.h"
 #include "row_layout.h"
 
@@ -284,8 +287,41 @@ class MixedCacheAttend : public mx::Primitive {
     });
   }
 
-  void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
-    throw std::logic_error("H2OMixedCacheAttend runs on the CPU only.");
+  void eval_gpu(
+      const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+    for (auto& output : outputs) {
+      output.set_data(mx::allocator::malloc(output.nbytes()));
+    }
+    const auto& pool = inputs[input::pool];
+    const auto& ring = inputs[input::ring];
+    const MixedConfig& config = settings_.config;
+    metal::Step step{ring, settings_.ring_layout.key, config.policy};
+    step.dtype = config.dtype;
+    step.offset = settings_.offset;
+    step.first_row = config.pool_rows() + settings_.offset % config.ring_rows();
+    step.rows = settings_.rows();
+    step.chooses = settings_.seen() >= config.policy.max_size;
+    step.has_ring = true;
+    step.leaves = settings_.offset >= config.ring_rows();
+    step.pool_used = pool_length(config, settings_.offset);
+    step.pool_rows = settings_.pool_rows();
+    step.pool_size = config.pool_rows();
+    if (settings_.observed) {
+      step.attention = metal::Attention{
+          inputs[input::fixed],
+          {metal::part_of(pool, settings_.pool_layout, settings_.pool_rows()),
+           metal::part_of(ring, settings_.ring_layout, settings_.ring_rows())},
+          pool.shape(1),
+          settings_.ring_layout.key.dim,
+          config.group_size,
+          settings_.scale,
+          settings_.causal};
+      metal::take_masks(
+          step, inputs.begin() + input::fixed + 1, settings_.masked, settings_.sunk);
+    }
+    metal::step(
+        stream(), step, {inputs.begin() + input::scores, inputs.begin() + input::fixed},
+        outputs);
   }
 
   DEFINE_NAME(H2OMixedCacheAttend)
@@ -293,6 +329,16 @@ class MixedCacheAttend : public mx::Primitive {
  private:
   Settings settings_;
 };
+
+/// Whether our Metal kernels take it: single tokens, of head dims that MLX's kernels have.
+bool takes(const std::optional<mx::array>& queries, const Settings& settings, int heads) {
+  const auto dtype = settings.config.dtype;
+  const int group = queries ? queries->shape(1) / heads : 1;
+  return settings.single() &&
+         metal::supports(
+             {queries ? queries->dtype() : dtype, dtype, settings.ring_layout.key.dim,
+              settings.ring_layout.value.dim, group, 1});
+}
 
 } // namespace
 
@@ -308,7 +354,7 @@ MixedAttended mixed_cache_attend(
     const Mask& mask,
     const std::optional<mx::array>& sinks,
     const MixedConfig& config,
-    mx::StreamOrDevice) {
+    mx::StreamOrDevice s) {
   validate(config);
   auto layout = [&](const RowFormat& format) {
     return make_layout(function, format, key_dim, value_dim, config.dtype);
@@ -343,7 +389,12 @@ MixedAttended mixed_cache_attend(
     check_attention(
         function, *queries, batch, heads, settings.rows(), key_dim, mask, sinks);
   }
-  auto stream = mx::default_stream(mx::Device::cpu); // see mixed_cache_write
+  auto stream = mx::to_stream(s);
+  if (on_gpu(stream) && !takes(queries, settings, heads)) {
+    return fallback::mixed_cache_attend(
+        queries, rows, ledger, tokens, offset, key_dim, value_dim, scale, mask, sinks,
+        config, stream);
+  }
   std::vector<mx::array> inputs{rows.pool,        rows.ring,      ledger.scores,
                                 ledger.positions, ledger.novelty, ledger.key_sum,
                                 ledger.victim};
@@ -354,12 +405,7 @@ MixedAttended mixed_cache_attend(
       mx::float32, mx::int32, mx::float32, mx::float32, mx::int32};
   if (queries) {
     inputs.push_back(*queries);
-    if (mask.values) {
-      inputs.push_back(*mask.values);
-    }
-    if (sinks) {
-      inputs.push_back(*sinks);
-    }
+    metal::push_masks(inputs, *queries, settings.rows(), mask.values, sinks, stream);
     shapes.push_back({batch, queries->shape(1), tokens, value_dim});
     dtypes.push_back(queries->dtype());
   }
@@ -375,7 +421,7 @@ MixedAttended mixed_cache_attend(
     dtypes.push_back(rows.ring.dtype());
   }
   auto outputs = mx::array::make_arrays(
-      shapes, dtypes, std::make_shared<MixedCacheAttend>(stream, settings), inputs);
+      shapes, dtypes, std::make_shared<Placed<MixedCacheAttend>>(stream, settings), inputs);
   MixedAttended result{
       std::nullopt,
       rows,

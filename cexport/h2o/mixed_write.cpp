@@ -4,10 +4,12 @@
 #include "checks.h"
 #include "cpu_attention.h"
 #include "cpu_dispatch.h"
+#include "metal/encode.h"
 #include "mixed.h"
 #include "mlx/allocator.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
+#include "placement.h"
 #include "row_layout.h"
 
 namespace h2o {
@@ -110,8 +112,27 @@ class MixedCacheWrite : public mx::Primitive {
         });
   }
 
-  void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
-    throw std::logic_error("H2OMixedCacheWrite runs on the CPU only.");
+  void eval_gpu(
+      const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+    const MixedConfig& config = settings_.config;
+    const int offset = settings_.offset;
+    const int used[] = {pool_length(config, offset), ring_length(config, offset)};
+    for (int i : {0, 1}) {
+      if (inputs.size() == 5) {
+        metal::carry_over(stream(), inputs[3 + i], used[i], !copy_, outputs[i]);
+      } else {
+        outputs[i].set_data(mx::allocator::malloc(outputs[i].nbytes()));
+      }
+    }
+    const bool single = settings_.tokens == 1;
+    metal::Write write{
+        inputs[0], inputs[1], inputs[2], single ? offset % config.ring_rows() : used[1]};
+    write.leaves = single && offset >= config.ring_rows();
+    write.pool_used = used[0];
+    write.pool_size = config.pool_rows();
+    write.pool_layout = settings_.pool_layout;
+    write.ring_layout = settings_.ring_layout;
+    metal::write(stream(), write, outputs[0], &outputs[1]);
   }
 
   DEFINE_NAME(H2OMixedCacheWrite)
@@ -131,7 +152,7 @@ MixedRows mixed_cache_write(
     int offset,
     const MixedConfig& config,
     bool copy,
-    mx::StreamOrDevice) {
+    mx::StreamOrDevice s) {
   validate(config);
   check_heads(function, "keys", keys, "[B, Hkv, L, Dk]");
   check_heads(function, "values", values, "[B, Hkv, L, Dv]");
@@ -183,9 +204,7 @@ MixedRows mixed_cache_write(
       rows ? rows->ring.shape(2) : 0,
       single ? ring_length(config, offset + 1) : ring_length(config, offset) + tokens,
       config.ring_rows());
-  // Without a kernel for it, this runs on the CPU whatever the stream: the memory of the
-  // devices with a GPU that MLX serves is shared.
-  auto stream = mx::default_stream(mx::Device::cpu);
+  auto stream = mx::to_stream(s);
   std::vector<mx::array> inputs{
       mx::astype(keys, config.dtype, stream), mx::astype(values, config.dtype, stream),
       victim};
@@ -196,8 +215,8 @@ MixedRows mixed_cache_write(
   auto outputs = mx::array::make_arrays(
       {{batch, heads, pool_capacity, pool_width},
        {batch, heads, ring_capacity, ring_width}},
-      {pool_dtype, ring_dtype}, std::make_shared<MixedCacheWrite>(stream, settings, copy),
-      inputs);
+      {pool_dtype, ring_dtype},
+      std::make_shared<Placed<MixedCacheWrite>>(stream, settings, copy), inputs);
   return {outputs[0], outputs[1]};
 }
 

@@ -58,7 +58,9 @@ def measure(
         picture.save(report, plot)
     if write is not None:
         write.parent.mkdir(parents=True, exist_ok=True)
-        write.write_text(markdown.render(report), encoding="utf-8")
+        before = write.read_text("utf-8") if write.exists() else ""
+        page = markdown.render(report) + markdown.kept(before)
+        write.write_text(page, encoding="utf-8")
     return report
 
 

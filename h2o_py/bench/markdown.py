@@ -20,6 +20,16 @@ way" is, and how the most multiply-adds of a core are measured, is told in
 """
 
 
+# What follows this line in the page belongs to another program and stays.
+KEPT = "<!-- what follows is not the benchmark's -->\n"
+
+
+def kept(page: str) -> str:
+    """Return what an older page has after the benchmark's part."""
+    _, line, rest = page.partition(KEPT)
+    return f"\n{line}{rest}" if line else ""
+
+
 def render(report: Report) -> str:
     """The text of docs/performance.md."""
     version = report.machine.h2o_pack

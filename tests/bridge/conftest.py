@@ -33,7 +33,7 @@ def copied_assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make the tool use a copy of the assets, which a test may change."""
     source = assets.root()
     copy = tmp_path / "assets"
-    for name in ("swift_templates", "cexport"):
+    for name in ("swift_templates", "cexport", "metal"):
         shutil.copytree(source / name, copy / name)
     shutil.copyfile(source / assets.MARKER, copy / assets.MARKER)
     monkeypatch.setattr(assets, "root", lambda: copy)

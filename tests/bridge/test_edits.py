@@ -88,6 +88,42 @@ def test_edits_that_make_no_sense_are_refused_when_read(tmp_path, text, message)
         read_edits(path)
 
 
+def test_what_is_shared_holds_for_each_edit_that_does_not_say_otherwise(tmp_path):
+    path = tmp_path / "edits.toml"
+    path.write_text(
+        '[shared]\npackage = "mlx"\nfile = "a.h"\nversion = "0.32.4"\nwhere = "after"\n'
+        '[[edit]]\nanchor = "x"\ninsert = "1\\n"\n'
+        '[[edit]]\nanchor = "y"\ninsert = "2\\n"\nfile = "b.h"\n'
+    )
+    assert read_edits(path).edits == (
+        Edit("mlx", "a.h", "x", "after", "1\n", version="0.32.4"),
+        Edit("mlx", "b.h", "y", "after", "2\n", version="0.32.4"),
+    )
+
+
+def test_edits_for_another_version_than_the_pinned_one_name_theirs():
+    change = Edit("mlx", "a.h", "return 7", "after", "x\n", version="0.32.4")
+    with pytest.raises(UserError) as caught:
+        apply(TEXT, change)
+    assert str(caught.value) == (
+        "anchor 'return 7' matches 0 times instead of 1 (mlx/a.h, expected as in mlx 0.32.4). "
+        "Use the sources of mlx 0.32.4."
+    )
+
+
+def test_a_patched_file_takes_the_edits_of_another_file_as_its_own(tmp_path):
+    (tmp_path / "kernels.toml").write_text(
+        '[shared]\npackage = "mlx"\nfile = "a.h"\nversion = "0.31.1"\n'
+        '[[edit]]\nanchor = "x"\nwhere = "after"\ninsert = "1\\n"\n'
+    )
+    (tmp_path / "upstream").mkdir()
+    path = tmp_path / "upstream" / "edits.toml"
+    path.write_text(
+        '[[patch]]\npackage = "mlx-swift"\nfile = "deep/a.h"\nedits = "../kernels.toml"\n'
+    )
+    assert read_edits(path).edits == (Edit("mlx-swift", "deep/a.h", "x", "after", "1\n"),)
+
+
 def test_entries_for_another_host_are_left_out(tmp_path):
     path = tmp_path / "edits.toml"
     path.write_text(
@@ -109,5 +145,17 @@ def test_the_edits_that_ship_are_readable_and_their_files_exist():
     ours = added_files(assets.root(), edits.files)
     assert "mlx-swift/Source/Cmlx/include/mlx/c/h2o.h" in ours
     assert "mlx-swift/Source/Cmlx/h2o/h2o.cpp" in ours
+    assert "mlx-swift/Source/Cmlx/mlx-generated/metal/h2o.metal" in ours
+    assert "mlx-swift/Source/Cmlx/mlx-generated/metal/h2o_parameters.h" in ours
+    assert "mlx-swift/Source/Cmlx/h2o/metal/h2o_parameters.h" in ours
     assert "mlx-swift/Source/MLX/MLXFast+H2O.swift" in ours
     assert "mlx-swift-lm/Libraries/MLXLMCommon/RoutedAttentionCache.swift" in ours
+
+
+def test_only_apple_gets_metal_sources_and_nobody_the_kernels_of_the_python_build():
+    edits = read_edits(assets.root() / EDITS)
+    apple = added_files(assets.root(), edits.for_host("apple").files)
+    linux = added_files(assets.root(), edits.for_host("linux").files)
+    metal = "mlx-swift/Source/Cmlx/mlx-generated/metal/"
+    assert not [path for path in linux if path.startswith(metal)]
+    assert [path for path in apple if path.endswith(".metal")] == [f"{metal}h2o.metal"]

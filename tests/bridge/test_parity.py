@@ -118,7 +118,7 @@ class TestWithSwift:
             source = assets.root()
             copy = tmp_path / "assets"
             shutil.copytree(source / "cexport", copy / "cexport")
-            for rest in ("swift_templates", assets.MARKER):
+            for rest in ("swift_templates", "metal", assets.MARKER):
                 (copy / rest).symlink_to(source / rest)
             monkeypatch.setattr(assets, "root", lambda: copy)
             path = copy / name

@@ -55,16 +55,34 @@ where = "replace"
 replacement = "// no gpu\\n"
 only = "linux"
 
+[[patch]]
+package = "mlx-swift"
+file = "Source/kernel.h"
+edits = "../../metal/edits/kernels.toml"
+
 [[file]]
 package = "mlx-swift"
 source = "cexport/h2o/*.cpp"
 destination = "Source/h2o/"
 """
 
+KERNEL_EDITS = """
+[shared]
+package = "mlx"
+version = "0.31.1"
+file = "kernel.h"
+
+[[edit]]
+anchor = '^score;$'
+where = "after"
+insert = "store;\\n"
+"""
+
 UPSTREAM = {
     "mlx-swift/Package.swift": "gpu\ncpu\n",
     "mlx-swift/Source/all.h": '#include "fast.h"\n',
     "mlx-swift/Source/deep/x.cpp": "int x;\n",
+    "mlx-swift/Source/kernel.h": "score;\n",
     "mlx-swift/Tests/t.swift": "not needed\n",
     "mlx-swift-lm/Package.swift": 'dependency(url: "https://github.com/x")\n',
     "swift-numerics/Package.swift": "numerics\n",
@@ -83,6 +101,7 @@ def package(model, tmp_path, monkeypatch) -> Path:
         tmp_path / "small",
         {
             vendoring.EDITS: EDITS,
+            "metal/edits/kernels.toml": KERNEL_EDITS,
             "cexport/h2o/a.cpp": "int a;\n",
             "cexport/h2o/b.cpp": "int b;\n",
         },
@@ -99,6 +118,7 @@ def test_only_what_building_needs_is_copied_and_edited(package, upstream):
         "mlx-swift/Source/deep/x.cpp": "int x;\n",
         "mlx-swift/Source/h2o/a.cpp": "int a;\n",
         "mlx-swift/Source/h2o/b.cpp": "int b;\n",
+        "mlx-swift/Source/kernel.h": "score;\nstore;\n",
         "mlx-swift-lm/Package.swift": 'dependency(path: "../mlx-swift")\n',
     }
     assert tree(upstream) == UPSTREAM
@@ -122,8 +142,17 @@ def test_the_lock_has_the_sha256_of_each_edited_file_before_and_after(package, u
     )
     assert [file.path for file in recorded.files] == [
         "mlx-swift/Source/all.h",
+        "mlx-swift/Source/kernel.h",
         "mlx-swift-lm/Package.swift",
     ]
+
+
+def test_other_edits_of_the_kernels_make_the_vendor_folder_out_of_date(package, upstream):
+    before = vendor(package, upstream, "apple").edits
+    kernels = assets.root() / "metal/edits/kernels.toml"
+    kernels.write_text(KERNEL_EDITS.replace("store;", "keep;"))
+    assert vendoring.digest(assets.root()) != before
+    assert vendor(package, upstream, "apple").edits == vendoring.digest(assets.root())
 
 
 def test_sources_that_are_edited_already_are_taken_as_they_are(package, upstream, tmp_path):

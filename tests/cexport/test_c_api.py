@@ -52,7 +52,7 @@ def test_a_c_program_calls_every_function_and_gets_the_same_errors(include, tmp_
         "-o", tmp_path / "caller.o",
     )  # fmt: skip
     sources = [
-        *(ROOT / "cexport/h2o").glob("*.cpp"),
+        *(ROOT / "cexport/h2o").rglob("*.cpp"),
         ROOT / "cexport/c/h2o.cpp",
         *(STANDIN / "mlx-c/mlx/c").glob("*.cpp"),
     ]

@@ -15,11 +15,6 @@ from h2o_py.row_format import DENSE
 TOLERANCE = {mx.float32: 1e-5, mx.float16: 2e-3, mx.bfloat16: 1.6e-2}
 
 
-def _fallback_write(*arguments, copy=False, row_format=DENSE):
-    *rest, config = arguments
-    return ext.cache_write(*rest, fast._native(config, row_format), fallback=True)
-
-
 def _fallback_attend(queries, rows, ledger, *, config, row_format=DENSE, **options):
     native = fast._native(config, row_format)
     out, kept, state = ext.cache_attend(
@@ -32,13 +27,13 @@ def _fallback_attention(*arguments, **options):
     return ext.scaled_dot_product_attention_with_scores(*arguments, fallback=True, **options)
 
 
-# What a GPU stream runs until it has kernels of its own: the core in MLX operations.
+# What a GPU runs for calls that the kernels do not take: the core in MLX operations.
 fallback = SimpleNamespace(
     scaled_dot_product_attention_with_scores=_fallback_attention,
     make_ledger=fast.make_ledger,
     trim_ledger=fast.trim_ledger,
     fetch=fast.fetch,
-    cache_write=_fallback_write,
+    cache_write=fast.cache_write,
     cache_attend=_fallback_attend,
 )
 BACKENDS = {"fast": fast, "fallback": fallback}

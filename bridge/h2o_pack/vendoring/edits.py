@@ -8,15 +8,16 @@ text that has it already changes nothing.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import pins, read_table
+from h2o_pack.facts import pins, read_table, tables, toml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
+    from typing import Any
 
 PLACES = ("after", "before", "replace")
 
@@ -27,7 +28,8 @@ class Edit:
 
     anchor must match `count` times. `insert` goes on lines of its own before or
     after the matched lines; `replacement` takes the place of the match. only
-    names the one host that the edit is for.
+    names the one host that the edit is for, and version the one of the package
+    that it was written for where that is not the pinned one.
     """
 
     package: str
@@ -38,6 +40,19 @@ class Edit:
     replacement: str = ""
     count: int = 1
     only: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A file that takes the edits of another file of edits.
+
+    edits is the path of that file, relative to the one that names it.
+    """
+
+    package: str
+    file: str
+    edits: str
 
 
 @dataclass(frozen=True)
@@ -70,7 +85,7 @@ class CopiedPath:
 
 @dataclass(frozen=True)
 class EditSet:
-    """Everything that edits.toml says."""
+    """Everything that a file of edits says."""
 
     copies: tuple[CopiedPath, ...]
     edits: tuple[Edit, ...]
@@ -86,8 +101,24 @@ class EditSet:
 
 
 def read_edits(path: Path) -> EditSet:
-    """Read edits.toml; ValueError when it is not as it should be."""
-    edits = read_table(path, "edit", Edit)
+    """Read a file of edits; ValueError when it is not as it should be.
+
+    Its edits may lie in other files of edits, named in its `[[patch]]` tables.
+    """
+    document = toml.loads(path.read_text("utf-8"))
+    edits = own_edits(document, path)
+    for patch in read_table(path, "patch", Patch):
+        for edit in read_edits(path.parent / patch.edits).edits:
+            edits += (replace(edit, package=patch.package, file=patch.file, version=""),)
+    copies = read_table(path, "copy", CopiedPath)
+    return EditSet(copies, edits, read_table(path, "file", AddedFile))
+
+
+def own_edits(document: Mapping[str, Any], path: Path) -> tuple[Edit, ...]:
+    """Return a document's `[[edit]]` tables; what `[shared]` says holds for each."""
+    shared = document.get("shared", {})
+    rows = {"edit": [shared | row for row in document.get("edit", [])]}
+    edits = tables(rows, "edit", Edit, str(path))
     for edit in edits:
         if edit.where not in PLACES:
             raise ValueError(f"{path}: where = {edit.where!r} is none of {', '.join(PLACES)}")
@@ -95,8 +126,7 @@ def read_edits(path: Path) -> EditSet:
         if not text.strip() or not (edit.replacement or text.endswith("\n")):
             raise ValueError(f"{path}: the edit of {edit.file} at {edit.anchor!r} adds no line")
         re.compile(edit.anchor, re.MULTILINE)
-    copies = read_table(path, "copy", CopiedPath)
-    return EditSet(copies, edits, read_table(path, "file", AddedFile))
+    return edits
 
 
 def apply_all(text: str, edits: Iterable[Edit]) -> str:
@@ -147,10 +177,12 @@ def span(text: str, match: re.Match[str], where: str) -> tuple[int, int]:
 def anchor_lost(edit: Edit, found: int) -> UserError:
     """Make the error for upstream text that is not as the edit expects."""
     pin = pins().get(edit.package)
-    expected = f"{edit.package} {pin.version}" if pin else edit.package
+    version = edit.version or (pin.version if pin else "")
+    expected = f"{edit.package} {version}".rstrip()
+    option = "Use" if edit.version else "Give --upstream"
     return UserError(
         f"anchor {edit.anchor!r} matches {found} times instead of {edit.count}",
         where=f"{edit.package}/{edit.file}, expected as in {expected}",
-        remedy=f"Give --upstream the sources of {expected}.",
+        remedy=f"{option} the sources of {expected}.",
         code=ExitCode.VERSION,
     )

@@ -138,7 +138,7 @@ def added_files(assets_root: Path, files: tuple[AddedFile, ...]) -> dict[str, Pa
 def digest(assets_root: Path) -> str:
     """Return one sha256 of the edits and of every file that they add."""
     edits = read_edits(assets_root / EDITS)
-    total = hashlib.sha256((assets_root / EDITS).read_bytes())
+    total = hashlib.sha256(repr(edits).encode())
     for path, source in sorted(added_files(assets_root, edits.files).items()):
         total.update(path.encode() + b"\0" + source.read_bytes())
     return total.hexdigest()

@@ -20,6 +20,7 @@ let package = Package(
             path: "Source/Cmlx",
             cxxSettings: [
                 .headerSearchPath("mlx-c"),
+                .define("H2O_CPU_ONLY"),
                 // MLX's headers use std::bind, which libstdc++ 12 makes of deprecated parts.
                 .unsafeFlags(["-I\(mlx)/include", "-Wno-deprecated-declarations"]),
             ],

@@ -1,0 +1,238 @@
+"""The checks of Metal code: each says what it found, or why it could not look."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from h2o_pack.errors import UserError
+from h2o_pack.kernels import host_types, metallib, sources, symbols, wheels
+from h2o_pack.kernels.address_spaces import check_address_spaces
+from h2o_pack.kernels.language import check_fast_math, check_language
+from h2o_pack.kernels.limits import check_buffers, check_limits
+from h2o_pack.kernels.prepared import Prepared, prepare
+from h2o_pack.kernels.translation import Translation, find_clang, translate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from h2o_pack.kernels.findings import Finding
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+GET_CLANG = "Install clang: `apt install clang` on Debian, or Swift from swift.org/install."
+GET_WHEELS = "Give --download, or the folder of the files with --wheels."
+
+
+class Skip(Exception):  # noqa: N818
+    """A check cannot run here: (why, what to do)."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a check found; `detail` says why it was skipped."""
+
+    name: str
+    about: str
+    state: str
+    seconds: float
+    findings: tuple[str, ...] = ()
+    detail: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All the checks' results."""
+
+    checks: tuple[Result, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Whether any check found something."""
+        return any(each.state == FAILED for each in self.checks)
+
+    def document(self) -> dict[str, object]:
+        """Return it as JSON has it."""
+        return {
+            "format": 1,
+            "passed": not self.failed,
+            "checks": [asdict(each) for each in self.checks],
+        }
+
+
+@dataclass
+class Workplace:
+    """What several checks need, made once.
+
+    folder: for what is made; kernels: instead of ours; macos: unpacks the macOS wheels.
+    """
+
+    folder: Path
+    kernels: Path | None = None
+    macos: Callable[[], Path | None] = lambda: None
+    compiled: bool = field(default=False, init=False)
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """The kernels as clang can read them."""
+        return prepare(self.folder / "kernels", self.kernels)
+
+    @cached_property
+    def translations(self) -> tuple[Translation, ...]:
+        """The kernels as clang read them."""
+        clang = find_clang()
+        if clang is None:
+            raise Skip("there is no clang on PATH", GET_CLANG)
+        return tuple(
+            translate(self.prepared, library, clang) for library in self.prepared.libraries
+        )
+
+    @cached_property
+    def wheels(self) -> Path:
+        """The folder of the unpacked macOS wheels."""
+        found = self.macos()
+        if found is None:
+            raise Skip("the macOS wheels of mlx are not here", GET_WHEELS)
+        return found
+
+    @property
+    def objects(self) -> Path:
+        """Where the compiled C++ is."""
+        return self.folder / "objects"
+
+
+def edits(work: Workplace) -> list[Finding]:
+    """The edits fit the installed mlx."""
+    sources.assemble(work.folder / "patched")
+    return []
+
+
+def language(work: Workplace) -> list[Finding]:
+    """Kernels use nothing that Metal lacks."""
+    return [
+        finding
+        for translation in work.translations
+        for finding in check_language(translation, work.prepared)
+    ]
+
+
+def fast_math(work: Workplace) -> list[Finding]:
+    """Kernels test NaN and infinity by their bits."""
+    return check_fast_math(work.prepared)
+
+
+def address_spaces(work: Workplace) -> list[Finding]:
+    """Pointers stay in their address spaces."""
+    return sorted(
+        {
+            finding
+            for translation in work.translations
+            for finding in check_address_spaces(translation, work.prepared)
+        }
+    )
+
+
+def limits(work: Workplace) -> list[Finding]:
+    """Threadgroup memory and buffers are within Metal's limits."""
+    found = check_buffers(work.prepared)
+    for translation in work.translations:
+        if not translation.ir:
+            raise Skip("a kernel does not compile", "See the other checks.")
+        found += check_limits(translation, work.prepared)
+    return found
+
+
+def host(work: Workplace) -> list[Finding]:
+    """The C++ fits the Metal headers of mlx for macOS."""
+    compiler = host_types.find_compiler()
+    if compiler is None:
+        raise Skip("there is no clang++ on PATH", GET_CLANG)
+    found = host_types.compile_host(
+        work.wheels, compiler, work.objects, host_types.host_sources()
+    )
+    work.compiled = not found
+    return found
+
+
+def needed_symbols(work: Workplace) -> list[Finding]:
+    """The macOS libmlx exports what the C++ needs."""
+    nm = symbols.find_nm()
+    if nm is None:
+        raise Skip("there is no llvm-nm on PATH", GET_CLANG)
+    macos = work.wheels
+    if not work.compiled:
+        raise Skip("the C++ is not compiled", "See the check of host types.")
+    return symbols.check_symbols(macos, work.objects, nm)
+
+
+def metal_compiler(work: Workplace) -> list[Finding]:
+    """Apple's compiler takes the kernels, for every SDK."""
+    if sys.platform != "darwin":
+        raise Skip("Apple's compiler runs on macOS only", "Run it on a Mac as well.")
+    for sdk in metallib.SDKS:
+        metallib.build(work.folder / sdk / metallib.LIBRARY, sdk=sdk)
+    return []
+
+
+CHECKS: dict[str, Callable[[Workplace], list[Finding]]] = {
+    "edits": edits,
+    "language": language,
+    "fast math": fast_math,
+    "address spaces": address_spaces,
+    "limits": limits,
+    "host types": host,
+    "symbols": needed_symbols,
+    "Metal compiler": metal_compiler,
+}
+
+
+def find_wheels(
+    given: Path | None, *, may_download: bool, say: Callable[[str], None]
+) -> Path | None:
+    """Return the unpacked macOS wheels: from a folder, the cache, or the index."""
+    cache = wheels.cache_folder()
+    if given is not None:
+        return wheels.unpack(given, cache)
+    return wheels.download(cache, say) if may_download else wheels.unpacked(cache)
+
+
+def run_checks(
+    *,
+    given_wheels: Path | None = None,
+    may_download: bool = False,
+    kernels: Path | None = None,
+    say: Callable[[str], None] = lambda _text: None,
+) -> Report:
+    """Run all checks that can run on this machine."""
+    with tempfile.TemporaryDirectory(prefix="h2o-kernels-") as name:
+        work = Workplace(
+            Path(name).resolve(),
+            kernels,
+            lambda: find_wheels(given_wheels, may_download=may_download, say=say),
+        )
+        return Report(tuple(run_check(name, work, say) for name in CHECKS))
+
+
+def run_check(name: str, work: Workplace, say: Callable[[str], None]) -> Result:
+    """Run one check; what a tool refuses is a finding."""
+    check = CHECKS[name]
+    about = (check.__doc__ or "").rstrip(".")
+    say(f"checking: {about}")
+    begin = time.perf_counter()
+
+    def result(state: str, **more: object) -> Result:
+        return Result(name, about, state, round(time.perf_counter() - begin, 3), **more)  # type: ignore[arg-type]
+
+    try:
+        findings = check(work)
+    except Skip as skipped:
+        why, remedy = skipped.args
+        return result(SKIPPED, detail=why, remedy=remedy)
+    except UserError as error:
+        return result(FAILED, findings=(str(error),), remedy=error.remedy)
+    return result(FAILED if findings else PASSED, findings=tuple(map(str, findings)))

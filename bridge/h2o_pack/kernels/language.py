@@ -1,0 +1,123 @@
+"""What C++ has and the Metal Shading Language has not, in the kernels' sources.
+
+Most of it is also missing in C++ for OpenCL, so the compiler tells; the rest is seen
+in its syntax tree, recursion in the graph of calls, and what fast math makes unreliable
+in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from h2o_pack.kernels.calls import cycles, read_calls
+from h2o_pack.kernels.findings import Finding
+from h2o_pack.kernels.syntax_tree import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from h2o_pack.kernels.prepared import Prepared
+    from h2o_pack.kernels.syntax_tree import Node
+    from h2o_pack.kernels.translation import Translation
+
+MISSING = re.compile(
+    r"not supported in C\+\+ for OpenCL|C\+\+ for OpenCL version \d+ does not support"
+    r"|with exceptions disabled|thread-local storage|pointers to functions"
+    r"|taking address of function|variadic arguments|file not found"
+    r"|is not a constant expression"
+    r"|undeclared identifier '(malloc|calloc|realloc|free|alloca|printf|memcpy|std)'"
+)
+OPENCL = re.compile(r"(C\+\+ for )?OpenCL( version \d+)?")
+STATEMENTS = {
+    "GotoStmt": "Metal has no goto",
+    "IndirectGotoStmt": "Metal has no goto",
+    "LambdaExpr": "Metal before 3.2 has no lambda expressions",
+    "CXXNewExpr": "Metal has no new",
+    "CXXDeleteExpr": "Metal has no delete",
+    "GCCAsmStmt": "Metal has no assembler",
+}
+# In instances of templates clang forgets that literals are of single precision; double
+# can only come from where it is written, or from such a literal.
+WRITTEN = {
+    *("VarDecl", "ParmVarDecl", "FieldDecl", "TypedefDecl", "TypeAliasDecl"),
+    *("FunctionDecl", "CXXMethodDecl", "CXXConversionDecl", "CXXScalarValueInitExpr"),
+    *("CStyleCastExpr", "CXXStaticCastExpr", "CXXFunctionalCastExpr"),
+}
+SAME = "fast math may take `x != x` for false: test the bits of x"
+UNRELIABLE = re.compile(
+    r"\b(isnan|isinf|isfinite|isnormal|INFINITY|NAN|HUGE_VALF?|infinity|quiet_NaN|signaling_NaN)"
+    r"\b(?!\s*=)"
+)
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def is_of_language(finding: Finding) -> bool:
+    """Whether an error of the compiler is about a missing part of the language."""
+    return MISSING.search(finding.message) is not None
+
+
+def check_language(translation: Translation, prepared: Prepared) -> list[Finding]:
+    """Return what a library uses that Metal lacks."""
+    found = {
+        Finding(each.file, each.line, OPENCL.sub("Metal", each.message))
+        for each in translation.errors
+        if is_of_language(each)
+    }
+    places: dict[str, tuple[str, int]] = {}
+    for node in walk(translation.tree):
+        if prepared.inside(node.file) not in prepared.own or node.implicit:
+            continue
+        place = prepared.shown(node.file), node.line
+        if any(part.get("kind") == "CompoundStmt" for part in node.parts) and node.function:
+            places.setdefault(node.function, place)
+        found.update(Finding(*place, text) for text in missing(node))
+    for names in cycles(read_calls(translation.ir)):
+        for name in names:
+            where = places.get(name, (translation.library, 0))
+            found.add(Finding(*where, "Metal has no recursion: this function calls itself"))
+    return sorted(found)
+
+
+def missing(node: Node) -> Iterator[str]:
+    """Yield what a node of the syntax tree is that Metal lacks."""
+    if node.kind in STATEMENTS:
+        yield STATEMENTS[node.kind]
+    if node.kind in WRITTEN and re.search(r"\bdouble\b", node.type):
+        yield "Metal has no double; a number without suffix is one here if `auto` takes it"
+    is_static = node.kind == "VarDecl" and node.data.get("storageClass") == "static"
+    if is_static and node.function and "__constant" not in node.type:
+        yield "Metal has no static variables in functions"
+    if node.kind == "BinaryOperator" and node.data.get("opcode") in {"!=", "=="}:
+        left, right = (variable(part) for part in node.parts)
+        if left and left == right:
+            yield SAME
+
+
+def variable(expression: dict[str, object]) -> object:
+    """Return which variable of floating type an expression is, None if it is none."""
+    while "Cast" in str(expression["kind"]) or expression["kind"] == "ParenExpr":
+        inner = expression["inner"]
+        expression = inner[0] if isinstance(inner, list) else {}
+    of = expression.get("type")
+    name = str(of.get("desugaredQualType", of.get("qualType"))) if isinstance(of, dict) else ""
+    declared = expression.get("referencedDecl")
+    if isinstance(declared, dict) and re.search(r"float|half", name):
+        return declared.get("id")
+    return None
+
+
+def check_fast_math(prepared: Prepared) -> list[Finding]:
+    """Return where our kernels rely on NaN and infinity, which fast math forgets."""
+    found = []
+    for inside, shown in prepared.own.items():
+        if "/" in inside:
+            continue
+        text = (prepared.folder / inside).read_text("utf-8")
+        bare = COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)
+        for number, line in enumerate(bare.splitlines(), start=1):
+            match = UNRELIABLE.search(line)
+            if match:
+                remedy = "test the bits: fast math may assume that there is none"
+                found.append(Finding(shown, number, f"{match[1]}: {remedy}"))
+    return found

@@ -1,0 +1,382 @@
+#include "build.h"
+#if H2O_METAL
+
+#include <algorithm>
+
+#include "attention.h"
+
+namespace h2o::metal {
+
+namespace {
+
+/// Indices of function constants in MLX's sdpa_vector.h (20 to 27) and in our kernels.
+namespace constant {
+enum {
+  has_mask = 20,
+  query_transposed,
+  do_causal,
+  bool_mask,
+  float_mask,
+  has_sinks,
+  blocks,
+  output_scores,
+  key_bits,
+  value_bits,
+  group_size,
+  ring_bits
+};
+}
+
+/// Strides in elements of an array [B, Hkv, N, *] whose heads follow each other.
+struct HeadStrides {
+  int64_t head;
+  int64_t row;
+};
+
+HeadStrides strides_of(const mx::array& a) {
+  return {a.shape(1) == 1 ? a.strides(0) : a.strides(1), a.strides(2)};
+}
+
+bool heads_follow(const mx::array& a) {
+  return a.strides(3) == 1 &&
+         (a.shape(0) == 1 || a.shape(1) == 1 || a.strides(0) == a.strides(1) * a.shape(1));
+}
+
+/// A call with all its arrays laid out as the kernels read them.
+struct Call {
+  mx::array queries;
+  bool query_transposed; // [B, L, Hq, D] in memory
+  std::vector<Part> parts;
+  std::optional<mx::array> mask;
+  std::optional<mx::array> sinks;
+  const Attention& attention;
+
+  int batch() const {
+    return queries.shape(0);
+  }
+  int heads() const {
+    return queries.shape(1);
+  }
+  int tokens() const {
+    return queries.shape(2);
+  }
+  int group() const {
+    return heads() / attention.kv_heads;
+  }
+  int rows() const {
+    int total = 0;
+    for (const auto& part : parts) {
+      total += part.rows;
+    }
+    return total;
+  }
+  bool is_plain() const {
+    return parts.size() == 1 && parts[0].key_bits == 16;
+  }
+};
+
+Call laid_out(Encoder& encoder, const Attention& attention) {
+  const auto& q = attention.queries;
+  bool transposed = q.shape(0) == 1 && q.strides(3) == 1 && q.strides(1) == q.shape(3) &&
+                    q.strides(2) == int64_t(q.shape(3)) * q.shape(1);
+  transposed = transposed && !q.flags().row_contiguous;
+  Call call{
+      transposed ? q : encoder.contiguous(q),
+      transposed,
+      attention.parts,
+      attention.mask,
+      attention.sinks,
+      attention};
+  auto lay_out = [&](std::vector<mx::array>& arrays) {
+    bool fits = std::all_of(arrays.begin(), arrays.end(), heads_follow);
+    // Scales and biases share their strides.
+    fits = fits && (arrays.size() < 3 || arrays[1].strides() == arrays[2].strides());
+    if (!fits) {
+      for (auto& a : arrays) {
+        a = encoder.contiguous(a);
+      }
+    }
+  };
+  for (auto& part : call.parts) {
+    lay_out(part.keys);
+    lay_out(part.values);
+  }
+  if (call.mask) {
+    auto& m = *call.mask;
+    bool fits = m.flags().row_contiguous || m.shape(0) == 1 || m.shape(1) == 1 ||
+                m.strides(0) == m.strides(1) * m.shape(1);
+    call.mask = fits ? m : encoder.contiguous(m);
+  }
+  if (call.sinks) {
+    call.sinks = encoder.contiguous(*call.sinks);
+  }
+  return call;
+}
+
+/// Whether rows are so many that their attention is computed in blocks: MLX's rule.
+bool takes_two_passes(const Encoder& encoder, const Call& call) {
+  const char device = encoder.device_class();
+  return ((device == 'd' || device == 's') && call.rows() >= 1024) ||
+         (call.group() > 1 && call.rows() >= 4096);
+}
+
+/// How many blocks, by MLX's rule for the same GPU.
+int block_count(const Encoder& encoder, const Call& call) {
+  const int simdgroups = call.group() * call.tokens(), rows = call.rows();
+  switch (encoder.device_class()) {
+    case 's':
+      if (rows <= 1024 || simdgroups <= 4) {
+        return 64;
+      }
+      return rows <= 8192 ? 128 : rows <= 32768 ? 256 : rows <= 65536 ? 512 : 1024;
+    case 'd':
+      if (simdgroups <= 2 && rows > 8192) {
+        return 256;
+      }
+      return simdgroups < 6 || rows < 16384 ? 128 : rows < 65536 ? 512 : 1024;
+    default:
+      return simdgroups >= 4 ? 64 : 32;
+  }
+}
+
+Constants constants_of(const Call& call, bool emits) {
+  const bool masked = call.mask.has_value();
+  const bool boolean = masked && call.mask->dtype() == mx::bool_;
+  Constants constants;
+  constants.set(constant::has_mask, masked)
+      .set(constant::query_transposed, call.query_transposed)
+      .set(constant::do_causal, call.attention.causal && call.tokens() > 1)
+      .set(constant::bool_mask, boolean)
+      .set(constant::float_mask, masked && !boolean)
+      .set(constant::has_sinks, call.sinks.has_value())
+      .set(constant::output_scores, emits);
+  return constants;
+}
+
+/// Strides of a mask [B, Hq, L, N], 0 along what it is broadcast over.
+struct MaskStrides {
+  int32_t row = 0;
+  int32_t query = 0;
+  int32_t head = 0;
+};
+
+MaskStrides mask_strides(const Call& call) {
+  if (!call.mask) {
+    return {};
+  }
+  const auto& m = *call.mask;
+  auto stride = [&](int axis) {
+    return m.shape(axis) > 1 ? int32_t(m.strides(axis)) : 0;
+  };
+  return {stride(3), stride(2), m.shape(1) > 1 ? stride(1) : stride(0)};
+}
+
+/// Where a kernel binds what all of them bind.
+struct Slots {
+  int mask; // bool; an additive one follows it
+  int sinks;
+};
+
+void bind_mask_and_sinks(Encoder& encoder, const Call& call, Slots slots) {
+  if (call.mask) {
+    const bool additive = call.mask->dtype() != mx::bool_;
+    encoder->set_input_array(*call.mask, slots.mask + (additive ? 1 : 0));
+  }
+  if (call.sinks) {
+    encoder->set_input_array(*call.sinks, slots.sinks);
+  }
+}
+
+/// MLX's own kernels, over keys and values as they are.
+void bind_plain(
+    Encoder& encoder,
+    const Call& call,
+    int first_stride,
+    int scale,
+    int first_mask_stride) {
+  const Part& part = call.parts[0];
+  encoder->set_input_array(call.queries, 0);
+  encoder->set_input_array(part.keys[0], 1, part.key_offsets[0]);
+  encoder->set_input_array(part.values[0], 2, part.value_offsets[0]);
+  int at = first_stride;
+  for (const auto& a : {part.keys[0], part.values[0]}) {
+    auto [head, row] = strides_of(a);
+    encoder->set_bytes(size_t(head), at++);
+    encoder->set_bytes(size_t(row), at++);
+  }
+  encoder->set_bytes(call.attention.scale, scale);
+  if (call.mask) {
+    auto strides = mask_strides(call);
+    encoder->set_bytes(strides.row, first_mask_stride);
+    encoder->set_bytes(strides.query, first_mask_stride + 1);
+    encoder->set_bytes(strides.head, first_mask_stride + 2);
+  }
+}
+
+H2OVectors vectors_of(const std::vector<mx::array>& arrays) {
+  auto [head, row] = strides_of(arrays[0]);
+  const int64_t word = arrays[0].itemsize();
+  H2OVectors vectors{head * word, row * word, 0, 0};
+  if (arrays.size() == 3) {
+    auto [scale_head, scale_row] = strides_of(arrays[1]);
+    const int64_t scale = arrays[1].itemsize();
+    vectors.scale_head = scale_head * scale;
+    vectors.scale_row = scale_row * scale;
+  }
+  return vectors;
+}
+
+/// Our kernels, over quantised rows or two parts.
+void bind_packed(Encoder& encoder, const Call& call) {
+  auto mask = mask_strides(call);
+  const Part& pool = call.parts[0];
+  H2OAttention parameters{
+      call.group(),
+      call.heads(),
+      pool.rows,
+      call.parts.size() == 2 ? call.parts[1].rows : 0,
+      call.attention.scale,
+      mask.head,
+      mask.query,
+      mask.row,
+      vectors_of(pool.keys),
+      vectors_of(pool.values),
+      {},
+      {}};
+  if (call.parts.size() == 2) {
+    parameters.ring_keys = vectors_of(call.parts[1].keys);
+    parameters.ring_values = vectors_of(call.parts[1].values);
+  }
+  encoder->set_input_array(call.queries, 0);
+  encoder->set_bytes(parameters, 2);
+  int slot = 3;
+  for (const Part& part : call.parts) {
+    for (size_t i = 0; i < 3; ++i, ++slot) {
+      if (i < part.keys.size()) {
+        encoder->set_input_array(part.keys[i], slot, part.key_offsets[i]);
+      }
+    }
+    for (size_t i = 0; i < 3; ++i, ++slot) {
+      if (i < part.values.size()) {
+        encoder->set_input_array(part.values[i], slot, part.value_offsets[i]);
+      }
+    }
+  }
+  bind_mask_and_sinks(encoder, call, {15, 17});
+}
+
+Constants packed_constants(const Call& call, bool emits) {
+  const Part& pool = call.parts[0];
+  auto constants = constants_of(call, emits);
+  constants.set(constant::key_bits, int32_t(pool.key_bits))
+      .set(constant::value_bits, int32_t(pool.value_bits))
+      .set(constant::group_size, int32_t(call.attention.group_size))
+      .set(
+          constant::ring_bits,
+          int32_t(call.parts.size() == 2 ? call.parts[1].key_bits : 0));
+  return constants;
+}
+
+void bind_scores(Encoder& encoder, mx::array* scores) {
+  if (scores != nullptr) {
+    encoder->set_output_array(*scores, 27);
+  }
+}
+
+void one_pass(Encoder& encoder, const Call& call, mx::array& out, mx::array* scores) {
+  const std::string type = type_name(call.queries.dtype());
+  const std::string dim = std::to_string(call.attention.dim);
+  const bool emits = scores != nullptr;
+  if (call.is_plain()) {
+    encoder.use("sdpa_vector_" + type + "_" + dim + "_" + dim, constants_of(call, emits));
+    bind_plain(encoder, call, 6, 10, 13);
+    encoder->set_output_array(out, 3);
+    encoder->set_bytes(call.group(), 4);
+    encoder->set_bytes(call.rows(), 5);
+    bind_mask_and_sinks(encoder, call, {11, 16});
+    if (call.sinks) {
+      encoder->set_bytes(call.heads(), 17);
+    }
+  } else {
+    encoder.use("sdpa_vector_quantized_" + type + "_" + dim, packed_constants(call, emits));
+    bind_packed(encoder, call);
+    encoder->set_output_array(out, 1);
+  }
+  bind_scores(encoder, scores);
+  encoder.dispatch(
+      MTL::Size(call.batch() * call.heads(), call.tokens(), 1), MTL::Size(1024, 1, 1));
+}
+
+void two_passes(Encoder& encoder, const Call& call, mx::array& out, mx::array* scores) {
+  const std::string type = type_name(call.queries.dtype());
+  const std::string dim = std::to_string(call.attention.dim);
+  const bool emits = scores != nullptr;
+  const int blocks = block_count(encoder, call);
+  mx::Shape shape{call.batch(), call.heads(), call.tokens(), blocks};
+  auto sums = encoder.temporary(shape, mx::float32);
+  auto maxs = encoder.temporary(shape, mx::float32);
+  shape.push_back(call.attention.dim);
+  auto partials = encoder.temporary(shape, call.queries.dtype());
+
+  if (call.is_plain()) {
+    auto constants = constants_of(call, emits);
+    constants.set(constant::blocks, int32_t(blocks));
+    encoder.use("sdpa_vector_2pass_1_" + type + "_" + dim + "_" + dim, constants);
+    bind_plain(encoder, call, 8, 12, 15);
+    encoder->set_output_array(partials, 3);
+    encoder->set_output_array(sums, 4);
+    encoder->set_output_array(maxs, 5);
+    encoder->set_bytes(call.rows(), 7);
+    bind_mask_and_sinks(encoder, call, {13, 18});
+  } else {
+    auto constants = packed_constants(call, emits);
+    constants.set(constant::blocks, int32_t(blocks));
+    encoder.use("sdpa_vector_2pass_1_quantized_" + type + "_" + dim, constants);
+    bind_packed(encoder, call);
+    encoder->set_output_array(partials, 1);
+    encoder->set_output_array(sums, 18);
+    encoder->set_output_array(maxs, 19);
+  }
+  bind_scores(encoder, scores);
+  encoder.dispatch(
+      MTL::Size(call.attention.kv_heads, call.batch(), blocks),
+      MTL::Size(32, call.group(), call.tokens()));
+
+  encoder.use("sdpa_vector_2pass_2_" + type + "_" + dim);
+  encoder->set_input_array(partials, 0);
+  encoder->set_input_array(sums, 1);
+  encoder->set_input_array(maxs, 2);
+  encoder->set_output_array(out, 3);
+  encoder->set_bytes(blocks, 4);
+  encoder.dispatch(
+      MTL::Size(call.batch() * call.heads(), call.tokens(), 1), MTL::Size(1024, 1, 1));
+}
+
+} // namespace
+
+bool supports(const CallShape& shape) {
+  const int dim = shape.key_dim;
+  return !type_name(shape.dtype).empty() && shape.rows_dtype == shape.dtype &&
+         shape.value_dim == dim && (dim == 64 || dim == 96 || dim == 128 || dim == 256) &&
+         shape.tokens <= 8 && shape.tokens * shape.group <= 32;
+}
+
+void encode_attention(
+    Encoder& encoder, const Attention& attention, mx::array& out, mx::array* scores) {
+  Call call = laid_out(encoder, attention);
+  if (takes_two_passes(encoder, call)) {
+    two_passes(encoder, call, out, scores);
+  } else {
+    one_pass(encoder, call, out, scores);
+  }
+}
+
+void attend(
+    mx::Stream stream, const Attention& attention, mx::array& out, mx::array* scores) {
+  Encoder encoder(stream);
+  encode_attention(encoder, attention, out, scores);
+}
+
+} // namespace h2o::metal
+
+#endif

@@ -1,0 +1,136 @@
+#include "build.h"
+#if H2O_METAL
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "encoder.h"
+#include "library.h"
+#include "mlx/allocator.h"
+
+namespace h2o::metal {
+
+Constants& Constants::set(int index, bool value) {
+  values_.push_back({index, true, value, 0});
+  return *this;
+}
+
+Constants& Constants::set(int index, int32_t value) {
+  values_.push_back({index, false, false, value});
+  return *this;
+}
+
+mx::metal::MTLFCList Constants::list() const {
+  mx::metal::MTLFCList list;
+  for (const auto& value : values_) {
+    if (value.is_bool) {
+      list.emplace_back(&value.flag, MTL::DataType::DataTypeBool, value.index);
+    } else {
+      list.emplace_back(&value.number, MTL::DataType::DataTypeInt, value.index);
+    }
+  }
+  return list;
+}
+
+std::string Constants::suffix() const {
+  std::string text;
+  for (const auto& value : values_) {
+    text +=
+        "_" + std::to_string(value.index) + "is" +
+        (value.is_bool ? (value.flag ? "true" : "false") : std::to_string(value.number));
+  }
+  return text;
+}
+
+Encoder::Encoder(mx::Stream stream)
+    : stream_(stream),
+      device_(mx::metal::device(stream.device)),
+      encoder_(device_.get_command_encoder(stream.index)) {
+}
+
+char Encoder::device_class() const {
+  return device_.get_architecture().back();
+}
+
+mx::array Encoder::temporary(const mx::Shape& shape, mx::Dtype dtype) {
+  mx::array a(shape, dtype, nullptr, {});
+  a.set_data(mx::allocator::malloc(a.nbytes()));
+  keep(a);
+  return a;
+}
+
+void Encoder::keep(const mx::array& a) {
+  device_.add_temporary(a, stream_.index);
+}
+
+mx::array Encoder::contiguous(const mx::array& a) {
+  if (a.flags().row_contiguous) {
+    return a;
+  }
+  mx::array result = temporary(a.shape(), a.dtype());
+  // As [outer, heads, rows, width], with leading dimensions of 1 where there are fewer.
+  const int missing = 4 - int(a.ndim());
+  auto size = [&](int axis) {
+    return axis < missing ? 1 : a.shape(axis - missing);
+  };
+  auto stride = [&](int axis) -> int64_t {
+    return axis < missing ? 0 : a.strides(axis - missing);
+  };
+  const int64_t row = size(3), head = row * size(2), outer = head * size(1);
+  H2OCopy strides{size(1), stride(0), stride(1), stride(2), stride(3), outer, head, row};
+  copy(a, result, strides, MTL::Size(size(3), size(2), size(0) * size(1)));
+  return result;
+}
+
+void Encoder::copy_rows(const mx::array& from, int rows, mx::array& to) {
+  if (rows == 0) {
+    return;
+  }
+  H2OCopy strides{to.shape(1),     from.strides(0), from.strides(1), from.strides(2),
+                  from.strides(3), to.strides(0),   to.strides(1),   to.strides(2)};
+  copy(from, to, strides, MTL::Size(to.shape(3), rows, to.shape(0) * to.shape(1)));
+}
+
+void Encoder::copy(
+    const mx::array& from, mx::array& to, const H2OCopy& strides, MTL::Size shape) {
+  use("h2o_copy_" + std::to_string(from.itemsize()));
+  encoder_.set_input_array(from, 0);
+  encoder_.set_output_array(to, 1);
+  encoder_.set_bytes(strides, 2);
+  encoder_.dispatch_threads(shape, MTL::Size(std::min<size_t>(shape.width, 256), 1, 1));
+}
+
+void Encoder::use(const std::string& name, const Constants& constants) {
+  name_ = name + constants.suffix();
+  kernel_ = pipeline(device_, name, name_, constants.list());
+  encoder_.set_compute_pipeline_state(kernel_);
+}
+
+void Encoder::dispatch(MTL::Size grid, MTL::Size group) {
+  const size_t threads = group.width * group.height * group.depth;
+  if (threads > kernel_->maxTotalThreadsPerThreadgroup()) {
+    throw std::runtime_error(
+        "[h2o] " + name_ + " can run with " +
+        std::to_string(kernel_->maxTotalThreadsPerThreadgroup()) +
+        " threads a threadgroup on this GPU; " + std::to_string(threads) + " are needed.");
+  }
+  encoder_.dispatch_threadgroups(grid, group);
+}
+
+int Encoder::max_threads() const {
+  return int(kernel_->maxTotalThreadsPerThreadgroup() / 32 * 32);
+}
+
+std::string type_name(mx::Dtype dtype) {
+  if (dtype == mx::float32) {
+    return "float";
+  }
+  if (dtype == mx::float16) {
+    return "float16_t";
+  }
+  return dtype == mx::bfloat16 ? "bfloat16_t" : "";
+}
+
+} // namespace h2o::metal
+
+#endif

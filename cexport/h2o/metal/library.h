@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include "mlx/backend/metal/device.h"
+
+namespace h2o::metal {
+
+/// The compiled kernel `name` with these function constants; `specialised` names the
+/// combination in MLX's cache of pipelines.
+MTL::ComputePipelineState* pipeline(
+    mlx::core::metal::Device& device,
+    const std::string& name,
+    const std::string& specialised,
+    const mlx::core::metal::MTLFCList& constants);
+
+} // namespace h2o::metal

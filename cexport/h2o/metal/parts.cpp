@@ -1,0 +1,58 @@
+#include "../placement.h"
+#include "encode.h"
+#include "mlx/ops.h"
+
+namespace h2o::metal {
+
+mx::array mask_for(
+    const mx::array& mask, mx::Dtype dtype, const mx::Shape& shape, mx::StreamOrDevice s) {
+  auto typed = mask.dtype() == mx::bool_ ? mask : mx::astype(mask, dtype, s);
+  return mx::broadcast_to(typed, shape, s);
+}
+
+void push_masks(
+    std::vector<mx::array>& inputs,
+    const mx::array& queries,
+    int rows,
+    const std::optional<mx::array>& mask,
+    const std::optional<mx::array>& sinks,
+    mx::Stream stream) {
+  const bool for_kernels = on_gpu(stream);
+  if (mask && for_kernels) {
+    mx::Shape shape{queries.shape(0), queries.shape(1), queries.shape(2), rows};
+    inputs.push_back(mx::broadcast_to(*mask, shape, stream));
+    inputs.push_back(mask_for(*mask, queries.dtype(), shape, stream));
+  } else if (mask) {
+    inputs.push_back(*mask);
+  }
+  if (sinks) {
+    inputs.push_back(for_kernels ? mx::astype(*sinks, queries.dtype(), stream) : *sinks);
+  }
+}
+
+void take_masks(
+    Step& step, std::vector<mx::array>::const_iterator inputs, bool masked, bool sunk) {
+  if (masked) {
+    step.mask = inputs[0];
+    step.attention->mask = inputs[1];
+  }
+  if (sunk) {
+    step.attention->sinks = inputs[masked ? 2 : 0];
+  }
+}
+
+Part part_of(const mx::array& rows, const RowLayout& layout, int count) {
+  auto offsets = [](const VectorLayout& vector) {
+    const int64_t scales = vector.start + vector.word_bytes();
+    std::vector<int64_t> all{vector.start, scales, scales + vector.scale_bytes()};
+    all.resize(vector.bits == 16 ? 1 : 3);
+    return all;
+  };
+  Part part{count, layout.key.bits,     layout.value.bits,    {},
+            {},    offsets(layout.key), offsets(layout.value)};
+  part.keys.assign(part.key_offsets.size(), rows);
+  part.values.assign(part.value_offsets.size(), rows);
+  return part;
+}
+
+} // namespace h2o::metal

@@ -1,0 +1,40 @@
+#include "build.h"
+#if !H2O_METAL
+
+#include <stdexcept>
+
+#include "encode.h"
+
+namespace h2o::metal {
+
+namespace {
+
+[[noreturn]] void refuse() {
+  throw std::logic_error("[h2o] This build has no Metal kernels.");
+}
+
+} // namespace
+
+bool supports(const CallShape&) {
+  return false;
+}
+
+void attend(mx::Stream, const Attention&, mx::array&, mx::array*) {
+  refuse();
+}
+
+void step(mx::Stream, const Step&, const std::vector<mx::array>&, std::vector<mx::array>&) {
+  refuse();
+}
+
+void carry_over(mx::Stream, const mx::array&, int, bool, mx::array&) {
+  refuse();
+}
+
+void write(mx::Stream, const Write&, mx::array&, mx::array*) {
+  refuse();
+}
+
+} // namespace h2o::metal
+
+#endif

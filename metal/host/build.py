@@ -1,0 +1,64 @@
+"""Builds the module _metal_host; quick where nothing changed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class HostBuildError(Exception):
+    """The compiler's or CMake's output."""
+
+
+def build(folder: Path = ROOT / "build/metal-host", **variables: str) -> Path:
+    """Configures and builds in `folder`, with CMake `variables`; the module's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        settings = sorted(f"-D{name}={value}" for name, value in variables.items())
+        stamp = folder / ".settings"
+        if (
+            not (folder / "build.ninja").exists()
+            or not stamp.exists()
+            or stamp.read_text().splitlines() != settings
+        ):
+            _run(
+                "cmake", "-G", "Ninja", "-S", str(ROOT / "metal/host"), "-B", str(folder),
+                f"-DCMAKE_CXX_COMPILER={_compiler()}",
+                f"-DPython_EXECUTABLE={sys.executable}", *settings,
+            )  # fmt: skip
+            stamp.write_text("\n".join(settings))
+        _run("ninja", "-C", str(folder))
+    return folder
+
+
+def _compiler() -> str:
+    named = os.environ.get("H2O_CLANG", "clang++")
+    found = shutil.which(named)
+    if found is None:
+        raise HostBuildError(
+            f"metal/host needs clang++, and there is no {named}: install it (Debian: "
+            "apt-get install clang) or set H2O_CLANG to its path."
+        )
+    return found
+
+
+def _run(program: str, *arguments: str) -> None:
+    beside = Path(sys.executable).parent / program
+    command = [str(beside) if beside.exists() else program, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if result.returncode != 0:
+        raise HostBuildError(f"{program} failed:\n{result.stdout}\n{result.stderr}")
+
+
+if __name__ == "__main__":
+    try:
+        build()
+    except HostBuildError as error:
+        sys.exit(str(error))

@@ -1,0 +1,173 @@
+// The members of MLX's Metal device that dispatching code calls.
+
+#include "mlx/backend/metal/device.h"
+
+#include <stdexcept>
+
+#include "evaluation.h"
+#include "recorder.h"
+
+namespace mlx::core::metal {
+
+namespace {
+
+namespace host = h2o::host;
+
+host::ConstantValue read_constant(
+    const void* value, MTL::DataType type, NS::UInteger index) {
+  using host::ConstantType;
+  switch (type) {
+    case MTL::DataTypeBool:
+      return {ConstantType::boolean, *static_cast<const bool*>(value)};
+    case MTL::DataTypeInt:
+      return {ConstantType::int32, *static_cast<const uint32_t*>(value)};
+    case MTL::DataTypeUInt:
+      return {ConstantType::uint32, *static_cast<const uint32_t*>(value)};
+    case MTL::DataTypeFloat:
+      return {ConstantType::f32, *static_cast<const uint32_t*>(value)};
+    case MTL::DataTypeShort:
+      return {ConstantType::int16, *static_cast<const uint16_t*>(value)};
+    case MTL::DataTypeUShort:
+      return {ConstantType::uint16, *static_cast<const uint16_t*>(value)};
+    case MTL::DataTypeHalf:
+      return {ConstantType::f16, *static_cast<const uint16_t*>(value)};
+    default:
+      throw std::invalid_argument(
+          "Function constant " + std::to_string(index) +
+          " has a type that the host lacks.");
+  }
+}
+
+} // namespace
+
+Device::Device() : device_(nullptr), default_library_(new MTL::Library), arch_gen_(16) {
+  default_library_->name = "mlx";
+  arch_ = host::architecture();
+  switch (arch_.back()) {
+    case 'p':
+      max_ops_per_buffer_ = 20;
+      max_mb_per_buffer_ = 40;
+      break;
+    case 'g':
+      max_ops_per_buffer_ = 40;
+      max_mb_per_buffer_ = 40;
+      break;
+    default:
+      max_ops_per_buffer_ = 50;
+      max_mb_per_buffer_ = 50;
+  }
+}
+
+Device::~Device() = default;
+
+void Device::new_queue(int index) {
+  auto* queue = new MTL::CommandQueue;
+  queue->stream = index;
+  stream_map_.emplace(index, queue);
+}
+
+MTL::CommandBuffer* Device::get_command_buffer(int index) {
+  static MTL::CommandBuffer buffer;
+  return stream_map_.at(index).buffer = &buffer;
+}
+
+bool Device::command_buffer_needs_commit(int index) {
+  const auto& stream = get_stream_(index);
+  return stream.buffer_ops > max_ops_per_buffer_ ||
+         static_cast<int>(stream.buffer_sizes >> 20) > max_mb_per_buffer_;
+}
+
+void Device::commit_command_buffer(int index) {
+  auto& stream = get_stream_(index);
+  if (stream.buffer_ops > 0) {
+    host::count_commit();
+  }
+  host::order_everything(index);
+  stream.buffer = nullptr;
+  stream.buffer_ops = 0;
+  stream.buffer_sizes = 0;
+  stream.temporaries.clear();
+}
+
+CommandEncoder& Device::get_command_encoder(int index) {
+  if (!stream_map_.contains(index)) {
+    new_queue(index);
+  }
+  auto& stream = get_stream_(index);
+  if (stream.encoder == nullptr) {
+    get_command_buffer(index);
+    stream.encoder = std::make_unique<CommandEncoder>(stream);
+  }
+  return *stream.encoder;
+}
+
+void Device::end_encoding(int index) {
+  get_stream_(index).encoder = nullptr;
+}
+
+void Device::add_temporary(array arr, int index) {
+  host::note_temporary(arr);
+  get_stream_(index).temporaries.push_back(std::move(arr));
+}
+
+void Device::add_temporaries(std::vector<array> arrays, int index) {
+  for (auto& each : arrays) {
+    add_temporary(std::move(each), index);
+  }
+}
+
+MTL::Library* Device::get_library(const std::string& name, const std::string&) {
+  auto& library = library_map_[name];
+  if (library == nullptr) {
+    library = new MTL::Library;
+    library->name = name;
+  }
+  return library;
+}
+
+MTL::ComputePipelineState* Device::get_kernel(
+    const std::string& base_name,
+    MTL::Library* mtl_lib,
+    const std::string& hash_name,
+    const MTLFCList& func_consts,
+    const std::vector<MTL::Function*>&) {
+  host::Pipeline pipeline{&host::find_kernel(base_name), hash_name, {}};
+  if (hash_name.empty()) {
+    pipeline.hash_name = base_name;
+  }
+  for (const auto& [value, type, index] : func_consts) {
+    pipeline.constants[static_cast<int>(index)] = read_constant(value, type, index);
+  }
+  auto& state = library_kernels_[mtl_lib][pipeline.hash_name];
+  if (state == nullptr) {
+    state = new MTL::ComputePipelineState(
+        std::make_shared<const host::Pipeline>(std::move(pipeline)));
+  } else if (
+      state->pipeline()->kernel != pipeline.kernel ||
+      state->pipeline()->constants != pipeline.constants) {
+    throw std::logic_error(
+        "The hash name " + pipeline.hash_name + " of " + base_name +
+        " already stands for other constants or another kernel, which MLX would return.");
+  }
+  return state;
+}
+
+MTL::ComputePipelineState* Device::get_kernel(
+    const std::string& base_name,
+    const std::string& hash_name,
+    const MTLFCList& func_consts,
+    const std::vector<MTL::Function*>& linked_functions) {
+  return get_kernel(base_name, default_library_, hash_name, func_consts, linked_functions);
+}
+
+Device& device(mlx::core::Device) {
+  // One for each architecture, as its name cannot change; they live as long as MLX's.
+  static std::map<std::string, Device*> devices;
+  auto& found = devices[host::architecture()];
+  if (found == nullptr) {
+    found = new Device;
+  }
+  return *found;
+}
+
+} // namespace mlx::core::metal

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace h2o::host {
+
+/// A bit for each byte that was touched, quick to clear where few were.
+class TouchedBytes {
+ public:
+  void resize(size_t bytes);
+
+  /// Of at most 16 bytes.
+  [[gnu::always_inline]] void mark(size_t offset, unsigned size) {
+    size_t word = offset / 64;
+    unsigned bit = offset % 64;
+    uint64_t mask = (uint64_t(1) << size) - 1;
+    mark_word(word, mask << bit);
+    if (bit + size > 64) {
+      mark_word(word + 1, mask >> (64 - bit));
+    }
+  }
+  void mark_range(size_t offset, size_t size);
+
+  const std::vector<uint32_t>& words() const {
+    return touched_;
+  }
+  uint64_t bits(uint32_t word) const {
+    return bits_[word];
+  }
+  void clear();
+
+ private:
+  [[gnu::always_inline]] void mark_word(size_t word, uint64_t mask) {
+    if (bits_[word] == 0) [[unlikely]] {
+      touched_.push_back(static_cast<uint32_t>(word));
+    }
+    bits_[word] |= mask;
+  }
+
+  std::vector<uint64_t> bits_;
+  std::vector<uint32_t> touched_;
+};
+
+struct Traffic {
+  uint64_t loads = 0;
+  uint64_t stores = 0;
+  uint64_t bytes_loaded = 0;
+  uint64_t bytes_stored = 0;
+  uint64_t read = 0; // distinct bytes of a threadgroup, summed over threadgroups
+  uint64_t written = 0;
+};
+
+/// One allocation, or one block of bytes, as the running dispatch sees it.
+struct Slot {
+  size_t size = 0;
+  bool writable = false;
+  Traffic traffic;
+  TouchedBytes group_read, group_written;
+  std::vector<uint64_t> read, written; // by the whole dispatch
+
+  void open(size_t bytes, bool may_write);
+
+  /// Adds what the threadgroup touched to the dispatch's. Returns the first byte that two
+  /// threadgroups touched, one of them writing, or -1.
+  int64_t finish_group();
+};
+
+/// Slots lie 4 GiB apart, so that an address tells its slot and an index that ran wild
+/// meets no other buffer.
+class Slots {
+ public:
+  static constexpr int count = 31;
+  static constexpr uint64_t spacing = uint64_t(1) << 32;
+  static constexpr uint64_t origin = uint64_t(1) << 30; // room for negative offsets
+
+  Slots();
+
+  char* data(int slot) const {
+    return reinterpret_cast<char*>(base_ + spacing * slot + origin);
+  }
+  /// Makes the slot's memory accessible; what it held is undefined.
+  void open(int slot, size_t bytes, bool may_write);
+
+  bool holds(uintptr_t address) const {
+    return address - base_ < spacing * count;
+  }
+  int slot_of(uintptr_t address) const {
+    return static_cast<int>((address - base_) / spacing);
+  }
+  /// Of an address in a slot, from where its data begins.
+  int64_t offset_of(uintptr_t address) const {
+    return static_cast<int64_t>((address - base_) % spacing) - static_cast<int64_t>(origin);
+  }
+
+  Slot slots[count];
+
+ private:
+  uintptr_t base_;
+  size_t accessible_[count] = {};
+};
+
+/// Null until the first dispatch.
+extern Slots* all_slots;
+
+Slots& slots();
+
+} // namespace h2o::host

@@ -1,0 +1,121 @@
+"""The `kernels` commands as somebody types them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import pytest
+
+from h2o_pack.errors import ExitCode
+from h2o_pack.kernels import checks, sources, wheels
+from h2o_pack.kernels import report as reports
+from h2o_pack.kernels.checks import Report, Result
+
+
+@pytest.mark.parametrize("command", ["build", "check", "report", "patch"])
+def test_every_command_shows_an_example(run, command):
+    result = run("kernels", command, "--help")
+    assert result.exit_code == 0
+    assert f"\n  Example: h2o-pack kernels {command} " in result.output
+
+
+def test_check_prints_each_check_and_what_was_skipped(run, monkeypatch, tmp_path):
+    monkeypatch.setattr(wheels, "cache_folder", lambda: tmp_path)
+    result = run("kernels", "check")
+    assert result.exit_code == 0, result.output
+    for name in checks.CHECKS:
+        assert re.search(rf"^{name} +(passed|skipped) ", result.output, re.MULTILINE)
+    assert "symbols skipped: the macOS wheels of mlx are not here. Give --d" in result.output
+
+
+def test_check_ends_with_1_and_the_findings_when_one_fails(run, monkeypatch):
+    report = Report((Result("limits", "About [it]", "failed", 0.1, ("a.h:3: too [much]",)),))
+    monkeypatch.setattr(checks, "run_checks", lambda **_options: report)
+    result = run("kernels", "check")
+    assert result.exit_code == ExitCode.DIFFERENT
+    assert "limits: a.h:3: too [much]" in result.output
+    result = run("kernels", "check", "--json")
+    assert result.exit_code == ExitCode.DIFFERENT
+    document = json.loads(result.stdout)
+    assert document["passed"] is False
+    assert document["checks"][0]["findings"] == ["a.h:3: too [much]"]
+
+
+def test_check_with_wheels_that_are_not_there_fails(run, tmp_path):
+    result = run("kernels", "check", "--wheels", tmp_path, "--json")
+    assert result.exit_code == ExitCode.DIFFERENT
+    found = {each["name"]: each for each in json.loads(result.stdout)["checks"]}
+    assert "whl is missing" in found["host types"]["findings"][0]
+
+
+def test_build_says_on_another_system_what_check_can_do(run, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.platform", "linux")
+    result = run("kernels", "build", "--output", tmp_path / "out")
+    assert result.exit_code == ExitCode.TOOL
+    assert result.stderr == (
+        "error: Metal libraries are built on macOS only (this is linux). "
+        "`h2o-pack kernels check` tells here what a Mac would refuse.\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_build_names_the_libraries(run, monkeypatch, tmp_path):
+    def build_all(folder, sdks, min_os):
+        return {sdk: folder / sdk / f"{min_os}.metallib" for sdk in sdks}
+
+    monkeypatch.setattr("h2o_pack.kernels.metallib.build_all", build_all)
+    options = ("--sdk", "iphoneos", "--min-os", "18.0", "--output", tmp_path)
+    assert run("kernels", "build", *options).output == (
+        f"iphoneos: {tmp_path}/iphoneos/18.0.metallib\n"
+    )
+    document = json.loads(run("kernels", "build", *options, "--json").output)
+    assert document["libraries"] == {"iphoneos": f"{tmp_path}/iphoneos/18.0.metallib"}
+
+
+def test_report_tells_the_same_to_people_and_machines(run):
+    document = json.loads(run("kernels", "report", "--json").output)
+    text = run("kernels", "report").output
+    assert {"sdpa_vector", "h2o_update_ledger"} <= {k["name"] for k in document["kernels"]}
+    for kernel in document["kernels"]:
+        assert f"{kernel['name']} ({kernel['file']})" in text
+        for constant in kernel["constants"]:
+            assert constant in text
+
+
+def test_report_without_clang_says_what_is_unknown(run, monkeypatch):
+    for module in ("report", "tables"):
+        monkeypatch.setattr(f"h2o_pack.kernels.{module}.find_clang", lambda: None)
+    result = run("kernels", "report")
+    assert "instances ?, threadgroup memory ? bytes" in result.output
+    assert "function constants: ?" in result.output
+    assert "unknown without clang" in result.output
+
+
+def test_report_shows_the_bytes_of_formats_if_counted(run, monkeypatch):
+    formats = ({"name": "8-bit", "read": 10, "written": 2, "ratio": 0.6}, {"name": "new"})
+    monkeypatch.setattr(reports, "read_bytes", lambda: formats)
+    result = run("kernels", "report")
+    assert re.search(r"^8-bit +10 +2 +0\.6", result.output, re.MULTILINE)
+    assert json.loads(run("kernels", "report", "--json").output)["bytes"] == list(formats)
+
+
+def test_patch_checks_patches_and_leaves_alone(run, tmp_path):
+    header = tmp_path / "sdpa_vector.h"
+    shutil.copy(sources.upstream_headers() / sources.HEADER, header)
+    before = header.read_text()
+    result = run("kernels", "patch", "--check", header)
+    assert (result.exit_code, header.read_text()) == (ExitCode.DIFFERENT, before)
+    assert "is not patched (mlx 0.31)" in result.output
+    assert run("kernels", "patch", header, "--mlx-version", "0.31.1").exit_code == 0
+    assert "output_scores" in header.read_text()
+    result = run("kernels", "patch", "--check", header)
+    assert result.exit_code == 0
+    assert "is patched already" in result.output
+
+
+def test_patch_of_what_is_no_header_says_what_to_give(run, tmp_path):
+    result = run("kernels", "patch", tmp_path)
+    assert result.exit_code == ExitCode.USAGE
+    assert "Give the header" in result.stderr

@@ -1,0 +1,45 @@
+"""h2o_py's functions computed by the Metal kernels, on the CPU host that runs them."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import mlx.core as mx
+
+ROOT = Path(__file__).parents[2]
+
+
+def load(name, path):
+    """A module from a file, wherever it lies."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def load_host(folder="metal-host", **variables):
+    """The module _metal_host of this checkout, built if it is not up to date."""
+    mx.set_default_device(mx.cpu)
+    build = load("h2o_metal_host_build", ROOT / "metal/host/build.py")
+    (path,) = build.build(ROOT / "build" / folder, **variables).glob("_metal_host*.so")
+    return load("_metal_host", path)
+
+
+def make_backend(host):
+    """A module with the functions of `h2o_py.fast`, on the host instead of the core."""
+    spec = importlib.util.find_spec("h2o_py.fast")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.ext = host
+    return module
+
+
+def evaluated(host, *arrays):
+    """The arrays, computed; whatever the host found wrong is raised."""
+    mx.eval(*[a for a in arrays if a is not None])
+    errors = host.take_errors()
+    assert not errors, "\n".join(errors)
+    return arrays[0] if len(arrays) == 1 else arrays

@@ -1,0 +1,57 @@
+"""Kernels of a few lines, read as the checks read ours."""
+
+from __future__ import annotations
+
+import textwrap
+from functools import cache
+from pathlib import Path
+
+from h2o_pack.kernels import wheels
+from h2o_pack.kernels.prepared import Prepared, prepare
+from h2o_pack.kernels.translation import Translation, find_clang, translate
+
+ROOT = Path(__file__).parents[2]
+HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
+KERNEL = """
+template <typename T>
+[[kernel]] void tested(
+    device T* out [[buffer(0)]],
+    const device T* in [[buffer(1)]],
+    const constant int& count [[buffer(2)]]) {
+"""
+NAMED = (
+    'template [[host_name("tested_float")]] [[kernel]] decltype(tested<float>) tested<float>;\n'
+)
+
+
+def read(folder: Path, source: str) -> tuple[Translation, Prepared]:
+    """Read one .metal file of our own."""
+    kernels = folder / "own"
+    kernels.mkdir()
+    (kernels / "t.metal").write_text(source)
+    prepared = prepare(folder / "made", kernels)
+    (library,) = prepared.libraries
+    return translate(prepared, library, clang()), prepared
+
+
+def kernel(body: str, before: str = "") -> str:
+    """Write a kernel with a body, after other declarations."""
+    inside = textwrap.indent(textwrap.dedent(body), "  ")
+    return f"{HEAD}{textwrap.dedent(before)}{KERNEL}{inside}\n}}\n{NAMED}"
+
+
+def line_of(source: str, part: str) -> int:
+    """Return the line that a part of a source is in."""
+    return source[: source.index(part)].count("\n") + 1
+
+
+def clang() -> str:
+    found = find_clang()
+    assert found, "these tests need clang on PATH"
+    return found
+
+
+@cache
+def macos() -> Path:
+    """The macOS wheels, downloaded once for all runs in this checkout."""
+    return wheels.download(ROOT / "build/macos")

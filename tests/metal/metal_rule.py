@@ -1,0 +1,79 @@
+"""The reference with MLX's Metal rule for quantising, which is not that of its CPU.
+
+Metal takes 0 for the largest value of a group without a positive one, and rounds halves
+away from zero; the CPU takes the largest value as it is, and rounds halves to even.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+import mlx.core as mx
+
+
+def quantize(a, group_size=64, bits=8, **_):
+    """`mx.quantize` as MLX's Metal kernel `affine_quantize` computes it."""
+    groups, words = a.shape[-1] // group_size, a.shape[-1] * bits // 32
+    if a.size == 0:
+        return mx.quantize(a, group_size, bits)
+    x = a.astype(mx.float32).reshape(*a.shape[:-1], groups, group_size)
+    low = x.min(axis=-1, keepdims=True)
+    high = mx.maximum(x.max(axis=-1, keepdims=True), 0.0)
+    bins = float(2**bits - 1)
+    scale = mx.maximum((high - low) / bins, 1e-7)
+    from_low = mx.abs(low) > mx.abs(high)
+    scale = mx.where(from_low, scale, -scale)
+    edge = mx.where(from_low, low, high)
+    steps = round_half_away(edge / scale)
+    at_zero = steps == 0
+    scale = mx.where(at_zero, scale, edge / mx.where(at_zero, 1.0, steps))
+    bias = mx.where(at_zero, 0.0, edge)
+    whole = mx.clip(round_half_away((x - bias) / scale), 0.0, bins).astype(mx.uint32)
+    packs = whole.reshape(*a.shape[:-1], words, 32 // bits)
+    packed = (packs << (mx.arange(32 // bits, dtype=mx.uint32) * bits)).sum(axis=-1)
+    return (
+        packed.astype(mx.uint32),
+        scale.squeeze(-1).astype(a.dtype),
+        bias.squeeze(-1).astype(a.dtype),
+    )
+
+
+def agrees_with_the_cpu(a, bits, group_size=64):
+    """Whether both rules store `a` alike, quantised to each of `bits` in turn."""
+    for each in bits:
+        stored = [rule(a, group_size=group_size, bits=each) for rule in (mx.quantize, quantize)]
+        if not all(mx.array_equal(*both).item() for both in zip(*stored, strict=True)):
+            return False
+        words, *rest = stored[0]
+        wide = mx.dequantize(words, *(r.astype(mx.float32) for r in rest), group_size, each)
+        a = wide.astype(a.dtype)
+    return True
+
+
+def round_half_away(x):
+    """The nearest whole number; halves go away from zero."""
+    size = mx.abs(x)
+    whole = mx.floor(size)
+    return mx.sign(x) * mx.where(size - whole >= 0.5, whole + 1, whole)
+
+
+class _MetalRule:
+    """mlx.core, but for how it quantises."""
+
+    quantize = staticmethod(quantize)
+
+    def __getattr__(self, name):
+        return getattr(mx, name)
+
+
+def _copy(name):
+    spec = importlib.util.find_spec(name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.mx = _MetalRule()
+    return module
+
+
+reference = _copy("h2o_py.reference")
+reference_mixed = _copy("h2o_py.reference_mixed")
+reference_mixed.plain = reference

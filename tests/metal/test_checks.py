@@ -1,0 +1,130 @@
+"""All checks together: what passes, what fails, and what is said to be skipped."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from h2o_pack import assets
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.kernels import checks, sources, translation, wheels
+from tests.metal.checking import HEAD, ROOT, kernel, macos
+
+
+def states(report: checks.Report) -> dict[str, str]:
+    return {each.name: each.state for each in report.checks}
+
+
+@pytest.fixture
+def cached(monkeypatch):
+    """Make the downloads of this checkout the user's."""
+    macos()
+    monkeypatch.setattr(wheels, "cache_folder", lambda: ROOT / "build/macos")
+
+
+@pytest.fixture
+def uncached(monkeypatch, tmp_path):
+    monkeypatch.setattr(wheels, "cache_folder", lambda: tmp_path / "nothing")
+
+
+def run_with(tmp_path: Path, source: str, **options: object) -> checks.Report:
+    (tmp_path / "own").mkdir(exist_ok=True)
+    (tmp_path / "own/t.metal").write_text(source)
+    return checks.run_checks(kernels=tmp_path / "own", **options)  # type: ignore[arg-type]
+
+
+def test_this_checkout_passes_all_that_needs_no_mac(cached, monkeypatch):
+    """All kernels, and all of cexport/h2o as a Mac would compile and link it."""
+    assert ROOT / "cexport/h2o/metal/library.cpp" in checks.host_types.host_sources()
+    monkeypatch.setattr(checks.sys, "platform", "linux")
+    report = checks.run_checks()
+    assert not report.failed, report
+    assert states(report) == dict.fromkeys(checks.CHECKS, "passed") | {
+        "Metal compiler": "skipped"
+    }
+
+
+def test_a_bad_kernel_fails_the_check_that_it_is_for(uncached, tmp_path):
+    source = kernel("double x = 1;\nout[0] = in[0] != in[0] ? INFINITY : x;")
+    report = run_with(tmp_path, source)
+    assert report.failed
+    found = states(report)
+    assert found["language"] == found["fast math"] == "failed"
+    assert found["edits"] == "passed"
+
+
+def test_nothing_that_is_skipped_is_silent(uncached, tmp_path, monkeypatch):
+    monkeypatch.setattr(translation.shutil, "which", lambda _name: None)
+    report = run_with(tmp_path, HEAD)
+    for result in report.checks:
+        assert bool(result.detail) == bool(result.remedy) == (result.state == "skipped")
+    assert states(report) == {
+        "edits": "passed",
+        "language": "skipped",
+        "fast math": "passed",
+        "address spaces": "skipped",
+        "limits": "skipped",
+        "host types": "skipped",
+        "symbols": "skipped",
+        "Metal compiler": "skipped",
+    }
+
+
+def test_without_the_wheels_it_says_how_to_get_them(uncached, tmp_path):
+    by_name = {each.name: each for each in run_with(tmp_path, HEAD).checks}
+    for name in ("host types", "symbols"):
+        assert by_name[name].state == "skipped"
+        assert "--download" in by_name[name].remedy
+
+
+def test_wheels_may_be_given_as_a_folder(uncached, tmp_path):
+    macos()
+    shutil.copytree(ROOT / "build/macos/wheels", tmp_path / "given")
+    found = checks.find_wheels(tmp_path / "given", may_download=False, say=lambda _text: None)
+    assert found is not None
+    assert (found / "mlx/include/metal_cpp/Metal/Metal.hpp").is_file()
+    assert (found / "mlx/lib/libmlx.dylib").is_file()
+
+
+def test_errors_in_the_cxx_fail_and_leave_symbols_unchecked(cached, tmp_path, monkeypatch):
+    source = tmp_path / "driver.cpp"
+    source.write_text("int f() { return nothing; }\n")
+    monkeypatch.setattr(checks.host_types, "host_sources", lambda: [source])
+    by_name = {each.name: each for each in run_with(tmp_path, HEAD).checks}
+    assert by_name["host types"].state == "failed"
+    assert ":1: use of undeclared identifier 'nothing'" in by_name["host types"].findings[0]
+    assert by_name["symbols"].state == "skipped"
+    assert by_name["symbols"].remedy == "See the check of host types."
+
+
+def test_edits_that_do_not_fit_fail(uncached, tmp_path, monkeypatch):
+    def refuse(*_arguments: object) -> None:
+        raise UserError("drift", remedy="Use mlx 0.31.", code=ExitCode.VERSION)
+
+    monkeypatch.setattr(sources, "assemble", refuse)
+    report = run_with(tmp_path, HEAD)
+    assert report.checks[0].state == "failed"
+    assert report.checks[0].findings == ("drift. Use mlx 0.31.",)
+
+
+def test_on_a_mac_the_compiler_itself_is_asked(uncached, tmp_path, monkeypatch):
+    asked = []
+
+    def build(output: Path, *, sdk: str) -> Path:
+        asked.append(sdk)
+        if sdk == "iphoneos":
+            raise UserError("no", remedy="Run it.", code=ExitCode.TOOL)
+        return output
+
+    monkeypatch.setattr(checks.sys, "platform", "darwin")
+    monkeypatch.setattr(checks.metallib, "build", build)
+    result = run_with(tmp_path, HEAD).checks[-1]
+    assert asked == ["macosx", "iphoneos"]
+    assert (result.state, result.findings) == ("failed", ("no. Run it.",))
+
+
+def test_the_folder_of_the_shims_is_part_of_the_installation():
+    assert (assets.root() / "metal/check/opencl/metal_stdlib").is_file()
+    assert (assets.root() / "metal/check/macos/libcxx_configuration.h").is_file()

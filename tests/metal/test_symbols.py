@@ -1,0 +1,120 @@
+"""The C++ that drives MLX's Metal classes, against mlx's wheel for macOS."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from h2o_pack.errors import UserError
+from h2o_pack.kernels import wheels
+from h2o_pack.kernels.host_types import compile_host, find_compiler
+from h2o_pack.kernels.symbols import check_symbols, find_nm
+from tests.metal.checking import ROOT, macos
+
+START = """
+#include "mlx/mlx.h"
+#include "mlx/backend/metal/device.h"
+#include "mlx/backend/gpu/copy.h"
+namespace mx = mlx::core;
+void go(mx::Stream s, mx::array& out) {
+  auto& device = mx::metal::device(s.device);
+"""
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    """Compile statements that drive MLX; return the errors and the objects' folder."""
+
+    def compile_(*statements: str):
+        source = tmp_path / "driver.cpp"
+        source.write_text(START + "".join(f"  {each}\n" for each in statements) + "}\n")
+        compiler = find_compiler()
+        assert compiler
+        return compile_host(macos(), compiler, tmp_path / "objects", [source]), (
+            tmp_path / "objects"
+        )
+
+    return compile_
+
+
+def missing_symbols(objects):
+    nm = find_nm()
+    assert nm
+    return check_symbols(macos(), objects, nm)
+
+
+def test_what_mlx_has_for_its_extensions_is_there(compiled):
+    errors, objects = compiled(
+        "auto& encoder = device.get_command_encoder(s.index);",
+        "bool on = true;",
+        "mx::metal::MTLFCList constants = {{&on, MTL::DataType::DataTypeBool, 27}};",
+        'encoder.set_compute_pipeline_state(device.get_kernel("k", "h", constants));',
+        "encoder.set_output_array(out, 0);",
+        "encoder.dispatch_threadgroups(MTL::Size(1, 1, 1), MTL::Size(32, 1, 1));",
+    )
+    assert errors == []
+    assert missing_symbols(objects) == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("device.get_comand_encoder(s.index);", "no member named 'get_comand_encoder'"),
+        ('device.get_command_encoder("one");', "cannot initialize a parameter of type 'int'"),
+        ('device.get_kernel("k", out);', "no matching member function"),
+        ("MTL::Size size(1, 2);", "no matching constructor"),
+        ("device.mtl_device()->newBufer(1);", "no member named 'newBufer'"),
+        ("MTL::DataType type = MTL::DataType::DataTypeBoole;", "DataTypeBoole"),
+    ],
+)
+def test_a_call_that_mlx_or_metal_does_not_have_is_an_error(compiled, statement, message):
+    (error,), _ = compiled(statement)
+    assert error.line == 8
+    assert message in error.message
+
+
+def test_a_function_that_libmlx_keeps_to_itself_is_reported(compiled):
+    errors, objects = compiled("out = mx::contiguous_copy_gpu(out, s);")
+    assert errors == []
+    (finding,) = missing_symbols(objects)
+    assert "mlx::core::contiguous_copy_gpu(" in finding.message
+    assert "only for libmlx itself" in finding.message
+
+
+def test_a_function_that_libmlx_does_not_have_is_reported(tmp_path):
+    source = tmp_path / "other.cpp"
+    source.write_text(
+        "namespace mlx::core { void nowhere(int); }\nvoid f() { mlx::core::nowhere(1); }\n"
+    )
+    compiler = find_compiler()
+    assert compiler
+    assert compile_host(macos(), compiler, tmp_path / "objects", [source]) == []
+    (finding,) = missing_symbols(tmp_path / "objects")
+    assert str(finding) == "libmlx.dylib: mlx::core::nowhere(int) is not there"
+
+
+def test_another_file_than_the_published_one_is_refused(tmp_path):
+    for wheel in wheels.wheels():
+        (tmp_path / wheel.file).write_bytes(b"other")
+    with pytest.raises(UserError, match="not the file that was published"):
+        wheels.unpack(tmp_path, tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_missing_wheel_is_named(tmp_path):
+    macos()
+    first, *_ = wheels.wheels()
+    kept = ROOT / "build/macos/wheels"
+    for wheel in wheels.wheels():
+        if wheel != first:
+            shutil.copy(kept / wheel.file, tmp_path)
+    with pytest.raises(UserError, match=f"{first.file} is missing"):
+        wheels.unpack(tmp_path, tmp_path / "cache")
+
+
+def test_the_wheels_are_those_of_the_pinned_mlx():
+    from h2o_pack.facts import pins
+
+    versions = {wheel.name: wheel.version for wheel in wheels.wheels()}
+    assert versions["mlx"] == versions["mlx-metal"] == pins()["mlx"].version

@@ -1,0 +1,183 @@
+"""Bytes that one token moves in one layer, counted on the host that runs the kernels.
+
+`python -m tests.metal.traffic --write` puts the table into docs/performance.md and
+metal/bytes.json. Counted are the distinct bytes that each threadgroup of a dispatch reads
+and writes: what has to come from and go to memory when a threadgroup's own repeats hit its
+caches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import mlx.core as mx
+
+from h2o_py import H2OConfig
+from h2o_py.cache import H2OKVCache
+from h2o_py.mixed_cache import MixedH2OKVCache
+from h2o_py.quantized_cache import QuantizedH2OKVCache
+from tests.h2o_py.cases import random_tokens, step
+from tests.metal.backend import evaluated, load_host, make_backend
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "performance.md"
+DATA = ROOT / "metal" / "bytes.json"
+BEGIN, END = "<!-- bytes a token: begin -->\n", "<!-- bytes a token: end -->\n"
+
+# The shapes of Qwen3-4B's attention.
+ROWS, HEADS, KV_HEADS, DIM, GROUP_SIZE = 512, 32, 8, 128, 64
+DTYPE = mx.float16
+STAGES = {"write": "h2o_write_row", "attention": "sdpa_vector", "ledger": "h2o_update_ledger"}
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes of one step of one layer."""
+
+    name: str
+    read: int
+    written: int
+    write: int
+    attention: int
+    ledger: int
+    ratio: float = 1.0
+    counted: bool = True
+
+    @property
+    def total(self) -> int:
+        """Bytes read and written."""
+        return self.read + self.written
+
+
+FORMATS = {
+    "dense": H2OKVCache,
+    "8-bit": lambda config, backend: QuantizedH2OKVCache(config, 8, backend=backend),
+    "keys 8, values 4": lambda config, backend: QuantizedH2OKVCache(
+        config, key_bits=8, value_bits=4, backend=backend
+    ),
+    "4-bit": lambda config, backend: QuantizedH2OKVCache(config, 4, backend=backend),
+    "recent 16, heavy 8": lambda config, backend: MixedH2OKVCache(
+        config, 8, 16, backend=backend
+    ),
+    "recent 16, heavy 4": lambda config, backend: MixedH2OKVCache(
+        config, 4, 16, backend=backend
+    ),
+    "recent 8, heavy 4": lambda config, backend: MixedH2OKVCache(config, 4, 8, backend=backend),
+}
+
+
+def measure(host, backend, name):
+    """Count one step of a full cache."""
+    mx.random.seed(0)
+    host.set_architecture("applegpu_g16p")
+    cache = FORMATS[name](H2OConfig(ROWS), backend)
+    shape = {"heads": HEADS, "kv_heads": KV_HEADS, "dim": DIM, "dtype": DTYPE}
+    mx.eval(step(cache, *random_tokens(ROWS, **shape)))
+    evaluated(host, step(cache, *random_tokens(1, **shape)))
+    new = random_tokens(1, **shape)
+    mx.eval(*new)
+    host.reset_counters()
+    evaluated(host, step(cache, *new), *cache.ledger)
+    stages = dict.fromkeys(STAGES, 0)
+    read = written = 0
+    for entry in host.counters():
+        (stage,) = [s for s, kernel in STAGES.items() if entry["kernel"].startswith(kernel)]
+        for buffer in entry["buffers"].values():
+            read += buffer["read"]
+            written += buffer["written"]
+            stages[stage] += buffer["read"] + buffer["written"]
+    return Traffic(name, read, written, **stages)
+
+
+def unfused(dense: Traffic) -> Traffic:
+    """The published system's step, from its shapes: counted where it runs what we run.
+
+    Each new token is appended, attention exports its scores as here, four element-wise
+    passes make the moving average of |score|, and eviction gathers all keys and values,
+    scores and positions of the rows that stay.
+    """
+    row = 2 * DIM * DTYPE.size
+    append = 2 * KV_HEADS * row
+    entry = 4 * KV_HEADS * ROWS
+    # |logits| (read, write), mean over the group (read, write), decay * old and the sum of
+    # both (two reads and a write each), smallest score (read).
+    scores = 3 * 4 * HEADS * ROWS + entry + 2 * 3 * entry + entry
+    gather = 2 * (KV_HEADS * ROWS * row + 2 * entry)
+    read = append // 2 + dense.read + scores * 2 // 3 + gather // 2
+    total = append + dense.attention + scores + gather
+    return Traffic(
+        "published, unfused",
+        read=min(read, total),
+        written=total - min(read, total),
+        write=append,
+        attention=dense.attention,
+        ledger=scores + gather,
+        counted=False,
+    )
+
+
+def table(host, backend):
+    """All formats, each with its ratio to dense."""
+    measured = [measure(host, backend, name) for name in FORMATS]
+    dense = measured[0]
+    rows = [*measured, unfused(dense)]
+    return [Traffic(**{**asdict(row), "ratio": row.total / dense.total}) for row in rows]
+
+
+def to_markdown(rows):
+    """The table for docs/performance.md."""
+    lines = [
+        f"One token, one layer, a full cache of {ROWS} rows: {HEADS} query heads, {KV_HEADS} "
+        f"KV heads of {DIM}, float16, groups of {GROUP_SIZE}. KiB read and written:",
+        "",
+        "| cache | write | attention | ledger | together | of dense |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        cells = [f"{n / 1024:,.1f}" for n in (row.write, row.attention, row.ledger, row.total)]
+        mark = "" if row.counted else " (computed)"
+        lines.append(f"| {row.name}{mark} | {' | '.join(cells)} | {row.ratio:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def to_json(rows):
+    """The same for `h2o-pack kernels report`."""
+    formats = [
+        {
+            "name": row.name,
+            "read": row.read,
+            "written": row.written,
+            "ratio": round(row.ratio, 4),
+            "counted": row.counted,
+        }
+        for row in rows
+    ]
+    shape = {"rows": ROWS, "query_heads": HEADS, "kv_heads": KV_HEADS, "head_dim": DIM}
+    return json.dumps({"shape": shape, "formats": formats}, indent=2) + "\n"
+
+
+def with_table(page, rows):
+    """The page with its table replaced."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    return before + BEGIN + to_markdown(rows) + END + after
+
+
+def main():
+    """Print the table; with --write, put it where it is read."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    host = load_host()
+    rows = table(host, make_backend(host))
+    print(to_markdown(rows))  # noqa: T201
+    if options.write:
+        PAGE.write_text(with_table(PAGE.read_text(), rows))
+        DATA.write_text(to_json(rows))
+
+
+if __name__ == "__main__":
+    main()
