@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.OK: "done, and everything checked agrees",
-    ExitCode.DIFFERENT: "parity ran and found a difference",
+    ExitCode.DIFFERENT: "a check ran and found something wrong",
     ExitCode.USAGE: "an option or value that cannot be used",
     ExitCode.MODEL: "the model is unknown, unreadable or unsupported",
     ExitCode.OUTPUT: "the output directory is not ours, busy or not writable",

@@ -124,6 +124,20 @@ def test_every_score_and_novelty_keeps_what_the_reference_keeps(host, backend, s
         assert_same_state(ours, theirs, 1e-4, name)
 
 
+@pytest.mark.parametrize("size", [80, 1100])
+def test_of_rows_that_matter_alike_the_oldest_goes(host, backend, size):
+    mx.random.seed(15)
+    config = H2OConfig(size, sink_size=2, recent_budget=10, score="abs_logit", novelty=0.0)
+    cache = H2OKVCache(config, backend)
+    nothing = lambda tokens: [mx.zeros_like(a) for a in random_tokens(tokens, heads=2)]
+    evaluated(host, step(cache, *nothing(size)), *cache.ledger)
+    # Positions and rows apart: from the second round on, the oldest is anywhere.
+    for i in range(30):
+        evaluated(host, step(cache, *nothing(1)), *cache.ledger)
+        newest = size + i
+        assert kept(cache)[0][0] == [0, 1, *range(newest - size + 3, newest + 1)]
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_chunks_between_single_tokens_equal_the_reference(host, backend, name):
     mx.random.seed(17)
