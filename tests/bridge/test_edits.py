@@ -109,5 +109,5 @@ def test_the_edits_that_ship_are_readable_and_their_files_exist():
     ours = added_files(assets.root(), edits.files)
     assert "mlx-swift/Source/Cmlx/include/mlx/c/h2o.h" in ours
     assert "mlx-swift/Source/Cmlx/h2o/h2o.cpp" in ours
-    assert "mlx-swift/Source/MLX/MLXFast+H2O.swift" in ours
+    assert "mlx-swift/Source/MLX/MLXFast+H2OCache.swift" in ours
     assert "mlx-swift-lm/Libraries/MLXLMCommon/RoutedAttentionCache.swift" in ours

@@ -36,7 +36,7 @@ BROKEN = {
         "return ledger.positions[a] > ledger.positions[b];",
     ),
     "offset reset at eviction": (
-        "Sources/H2OKit/H2OCacheStorage.swift",
+        "Sources/H2OKit/H2OCacheCore.swift",
         "        pending = 0\n        return attended.output\n",
         "        pending = 0\n        offset = min(offset, configuration.maxSize)\n"
         "        return attended.output\n",

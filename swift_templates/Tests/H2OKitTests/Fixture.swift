@@ -38,7 +38,7 @@ private struct Generator {
     }
 }
 
-extension H2OKVCache {
+extension H2OScoreTracking {
     /// Attends to as many new tokens as given, in one call.
     @discardableResult
     func attend(_ tokens: Tokens) -> [Float] {
