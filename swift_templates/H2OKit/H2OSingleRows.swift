@@ -74,7 +74,8 @@ struct H2OSingleRows: H2ORows {
     mutating func restore(description: String?) throws {
         guard format.keyBits != 16 else { return }
         let saved = try decode(SavedFormat.self, description)
-        try H2OStorage.check([("key_bits", saved.keyBits), ("value_bits", saved.valueBits)], [4, 8])
+        try H2OStorage.check(
+            [("key_bits", saved.keyBits), ("value_bits", saved.valueBits)], [4, 8])
         try H2OStorage.check(groupSize: saved.groupSize)
         format = MLXFast.H2ORowFormat(
             keyBits: saved.keyBits, valueBits: saved.valueBits, groupSize: saved.groupSize,

@@ -20,7 +20,8 @@ from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode
 from h2o_pack.naming import swift_string
 
-CASES = ["float32", "published policy", "not routed", "float16", "bfloat16"]
+STORED = ["kv 8", "kv k8v4", "kv 4", "kv r16h8", "kv r16h4", "kv r8h4"]
+CASES = ["float32", "published policy", "not routed", *STORED, "float16", "bfloat16"]
 WITHOUT_SWIFT = "there is no Swift toolchain on PATH; see https://swift.org/install"
 needs_swift = [
     pytest.mark.swift,
