@@ -54,14 +54,9 @@ def parity(package: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["parity", str(package), *arguments])
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory) -> Path:
-    """Return a package of the embedded model; its builds are shared by the tests."""
-    output = tmp_path_factory.mktemp("parity") / "Demo"
-    arguments = ["ios", "--model", "demo", "--max-kv", "64", "--output", str(output)]
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 0, result.output
-    return output
+@pytest.fixture
+def package(demo_package) -> Path:
+    return demo_package
 
 
 class TestWithoutSwift:
