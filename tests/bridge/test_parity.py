@@ -47,6 +47,11 @@ BROKEN = {
         "query.normalisers[g] / group",
         "query.normalisers[g]",
     ),
+    "ring and pool exchange their precisions": (
+        "cexport/c/h2o.cpp",
+        "config_of(config), mixed.heavy_bits, mixed.recent_bits,",
+        "config_of(config), mixed.recent_bits, mixed.heavy_bits,",
+    ),
 }
 
 

@@ -53,7 +53,7 @@ final class GenerationTests: XCTestCase {
             try TokenIterator(input: prompt, model: model, parameters: parameters)
         ) { error in
             XCTAssertEqual(
-                "\(error)",
+                error.localizedDescription,
                 "kvScheme is \"h2o\", but kvCacheMaker makes no such caches. With H2OKit, "
                     + "parameters.useH2O(_:) sets both.")
         }

@@ -1,3 +1,4 @@
+import Foundation
 import MLX
 
 /// Makes the caches of a model in place of ``LanguageModel/newCache(parameters:)``.
@@ -17,10 +18,10 @@ public protocol KVCacheMaker: Sendable {
 }
 
 /// A scheme that nobody can make caches for.
-public struct KVCacheMakerMissing: Error, CustomStringConvertible {
+public struct KVCacheMakerMissing: LocalizedError {
     let scheme: String
 
-    public var description: String {
+    public var errorDescription: String? {
         "kvScheme is \"\(scheme)\", but kvCacheMaker makes no such caches. With H2OKit, "
             + "parameters.useH2O(_:) sets both."
     }
