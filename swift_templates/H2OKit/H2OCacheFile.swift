@@ -46,7 +46,7 @@ public enum H2OCacheFile {
     public static func load(
         from file: URL
     ) throws -> (caches: [any H2OScoreTracking], metadata: [String: String]) {
-        let (arrays, header) = try loadArraysAndMetadata(url: file)
+        let (arrays, header) = try contents(of: file)
         guard let kind = header["kind"], kind == Self.kind else {
             throw H2OFileError.otherKind(file: file.path, found: header["kind"] ?? "")
         }
@@ -59,6 +59,14 @@ public enum H2OCacheFile {
             try restore(state(i, of: arrays), metaState, from: file)
         }
         return (caches, try decode([String: String].self, header["metadata"]))
+    }
+
+    /// The arrays and strings of a safetensors file, read to the end: MLX would read an
+    /// array when it is asked for, when the file may be another one.
+    static func contents(of file: URL) throws -> ([String: MLXArray], [String: String]) {
+        let (arrays, header) = try loadArraysAndMetadata(url: file)
+        try withError { eval(arrays.values) }
+        return (arrays, header)
     }
 
     /// The arrays `"i.0"`, `"i.1"` and so on.

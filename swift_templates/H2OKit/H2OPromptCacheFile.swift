@@ -54,7 +54,7 @@ public enum H2OPromptCacheFile {
     public static func load(
         from file: URL
     ) throws -> (caches: [any KVCache], metadata: [String: String]) {
-        let (arrays, header) = try loadArraysAndMetadata(url: file)
+        let (arrays, header) = try H2OCacheFile.contents(of: file)
         var caches = [any KVCache]()
         while let name = header["2.\(caches.count)"] {
             let i = caches.count

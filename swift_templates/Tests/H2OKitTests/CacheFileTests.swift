@@ -68,6 +68,18 @@ final class CacheFileTests: XCTestCase {
         XCTAssertEqual(loaded[7].metaState, sliding.metaState)
     }
 
+    func testCachesAreSavedOverTheFileThatTheyCameFrom() throws {
+        let caches = try filled()
+        try H2OCacheFile.save(caches, to: file("same"))
+
+        try H2OCacheFile.save(H2OCacheFile.load(from: file("same")).caches, to: file("same"))
+
+        let loaded = try H2OCacheFile.load(from: file("same")).caches
+        for (ours, theirs) in zip(loaded, caches) {
+            XCTAssertEqual(ours.attendOneByOne(3, seed: 2), theirs.attendOneByOne(3, seed: 2))
+        }
+    }
+
     func testAFileOfAnotherKindIsRefused() throws {
         let file = file("other")
         try save(
