@@ -10,11 +10,12 @@ from typing import Any
 import mlx.core as mx
 
 from h2o_py.cache import H2OKVCache
+from h2o_py.mixed_cache import MixedH2OKVCache
 from h2o_py.quantized_cache import QuantizedH2OKVCache
 
 _KIND = "h2o-pack cache"
 _VERSION = "1"
-_CLASSES = {cls.FORMAT: cls for cls in (H2OKVCache, QuantizedH2OKVCache)}
+_CLASSES = {cls.FORMAT: cls for cls in (H2OKVCache, QuantizedH2OKVCache, MixedH2OKVCache)}
 
 
 def save_cache(

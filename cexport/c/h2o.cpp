@@ -4,6 +4,8 @@
 #include "mixed.h"
 #include "mlx/c/error.h"
 #include "mlx/c/private/mlx.h"
+#include "mlx/ops.h"
+#include "row_layout.h"
 
 namespace mx = mlx::core;
 
@@ -77,6 +79,17 @@ void set_ledger(mlx_h2o_ledger* result, const h2o::Ledger& ledger) {
   mlx_array_set_(result->novelty, ledger.novelty);
   mlx_array_set_(result->key_sum, ledger.key_sum);
   mlx_array_set_(result->victim, ledger.victim);
+}
+
+mx::array first_rows(const mx::array& rows, int length, mx::Stream s) {
+  if (rows.ndim() != 4 || length < 0 || length > rows.shape(2)) {
+    throw std::invalid_argument(
+        "[mlx_h2o_cache_fetch] length is " + std::to_string(length) +
+        "; rows must be [B, Hkv, capacity, width] and have as many.");
+  }
+  auto stop = rows.shape();
+  stop[2] = length;
+  return mx::slice(rows, mx::Shape(4, 0), stop, s);
 }
 
 /// Runs `body`; an exception goes to the mlx error handler and becomes status 1.
@@ -233,6 +246,24 @@ extern "C" int mlx_h2o_ledger_trim(
   });
 }
 
+extern "C" int mlx_h2o_cache_fetch(
+    mlx_array* keys,
+    mlx_array* values,
+    const mlx_array rows,
+    int length,
+    int key_dim,
+    const mlx_h2o_config config,
+    const mlx_stream s) {
+  return guarded([&] {
+    auto stream = mlx_stream_get_(s);
+    auto format = config_of(config).format;
+    auto used = first_rows(mlx_array_get_(rows), length, stream);
+    auto result = h2o::unpacked_rows(used, format, key_dim, format.dtype, stream);
+    mlx_array_set_(*keys, result.first);
+    mlx_array_set_(*values, result.second);
+  });
+}
+
 extern "C" int mlx_h2o_mixed_cache_write(
     mlx_array* pool_out,
     mlx_array* ring_out,
@@ -291,5 +322,25 @@ extern "C" int mlx_h2o_mixed_cache_attend(
     mlx_array_set_(*pool_out, result.rows.pool);
     mlx_array_set_(*ring_out, result.rows.ring);
     set_ledger(ledger_out, result.ledger);
+  });
+}
+
+extern "C" int mlx_h2o_mixed_cache_fetch(
+    mlx_array* keys,
+    mlx_array* values,
+    const mlx_array pool,
+    const mlx_array ring,
+    int pooled,
+    int ringed,
+    int key_dim,
+    const mlx_h2o_config config,
+    const mlx_h2o_mixed mixed,
+    const mlx_stream s) {
+  return guarded([&] {
+    auto result = h2o::mixed_fetch(
+        {mlx_array_get_(pool), mlx_array_get_(ring)}, pooled, ringed, key_dim,
+        mixed_of(config, mixed), mlx_stream_get_(s));
+    mlx_array_set_(*keys, result.first);
+    mlx_array_set_(*values, result.second);
   });
 }

@@ -152,6 +152,18 @@ int mlx_h2o_ledger_trim(
     const mlx_h2o_config config,
     const mlx_stream s);
 
+/* The keys [B, Hkv, length, Dk] and values [B, Hkv, length, Dv] of the first `length`
+ * rows, for attention that is computed elsewhere: views of dense rows, quantised ones
+ * widened to the configuration's dtype. */
+int mlx_h2o_cache_fetch(
+    mlx_array* keys,
+    mlx_array* values,
+    const mlx_array rows,
+    int length,
+    int key_dim,
+    const mlx_h2o_config config,
+    const mlx_stream s);
+
 /* A cache of two precisions: the newest `recent_budget` tokens in a ring, the others in
  * a pool. `group_size` and `dtype` are the configuration's, its bits are not asked. */
 typedef struct mlx_h2o_mixed_ {
@@ -193,6 +205,20 @@ int mlx_h2o_mixed_cache_attend(
     const char* mask_mode,
     const mlx_array mask_arr /* may be null */,
     const mlx_array sinks /* may be null */,
+    const mlx_h2o_config config,
+    const mlx_h2o_mixed mixed,
+    const mlx_stream s);
+
+/* mlx_h2o_cache_fetch for the first `pooled` rows of the pool and, after them, the first
+ * `ringed` rows of the ring. Always in the configuration's dtype. */
+int mlx_h2o_mixed_cache_fetch(
+    mlx_array* keys,
+    mlx_array* values,
+    const mlx_array pool,
+    const mlx_array ring,
+    int pooled,
+    int ringed,
+    int key_dim,
     const mlx_h2o_config config,
     const mlx_h2o_mixed mixed,
     const mlx_stream s);

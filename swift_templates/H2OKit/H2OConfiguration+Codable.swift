@@ -19,9 +19,9 @@ extension H2OConfiguration: Codable {
     ///
     /// - Throws: `DecodingError`, ``H2OConfigurationError``
     public init(from decoder: any Decoder) throws {
-        for field in try decoder.container(keyedBy: AnyField.self).allKeys
-        where Field(rawValue: field.stringValue) == nil {
-            throw H2OConfigurationError.unknownField(field.stringValue)
+        let names = Field.allCases.map(\.rawValue)
+        try decoder.refuseFields(except: names) {
+            H2OConfigurationError.unknownField($0, known: names)
         }
         let fields = try decoder.container(keyedBy: Field.self)
         try self.init(
@@ -56,19 +56,5 @@ extension H2OConfiguration: Codable {
                 allowed: "ranges [begin, end] with 0 <= begin < end")
         }
         return bounds[0] ..< bounds[1]
-    }
-}
-
-/// Any key of a JSON object.
-private struct AnyField: CodingKey {
-    let stringValue: String
-    let intValue: Int? = nil
-
-    init?(stringValue: String) {
-        self.stringValue = stringValue
-    }
-
-    init?(intValue: Int) {
-        nil
     }
 }

@@ -11,7 +11,7 @@ public enum H2OConfigurationError: LocalizedError, Hashable, Sendable {
     /// Sinks, pinned and recent positions leave no row to evict.
     case nothingToEvict(held: Int, maxSize: Int)
     /// A key that no configuration has.
-    case unknownField(String)
+    case unknownField(String, known: [String])
 
     public var errorDescription: String? {
         switch self {
@@ -28,9 +28,9 @@ public enum H2OConfigurationError: LocalizedError, Hashable, Sendable {
             "Sinks, pinned and recent positions hold \(held) of max_size \(maxSize) rows in the "
                 + "H2O configuration, which leaves none to evict. Raise max_size to at least "
                 + "\(held + 1), or pin less."
-        case .unknownField(let field):
+        case .unknownField(let field, let known):
             "The H2O configuration has a field \"\(field)\"; its fields are "
-                + H2OConfiguration.Field.allCases.map(\.rawValue).joined(separator: ", ") + "."
+                + known.joined(separator: ", ") + "."
         }
     }
 }

@@ -1,14 +1,22 @@
 import MLX
 import MLXLMCommon
 
-/// A cache that knows how much each of its rows matters.
+/// A cache that knows how much each of its rows matters, and keeps those that do.
+///
+/// A model that calls `attentionWithCacheUpdate` is routed to
+/// `attend(queries:keys:values:scale:mask:)`. One that calls `update(keys:values:)` and
+/// attends itself computes correctly too, but no scores arrive from it.
 ///
 /// B batch, Hkv KV heads, C the configuration's `maxSize`. A *position* is a token's
 /// index in the sequence, a *row* its place in the buffer; after eviction they differ.
-public protocol H2OScoreTracking: KVCache {
+public protocol H2OScoreTracking: RoutedAttentionCache {
+    /// What a saved cache of this class says of itself first: its kind and version.
+    static var format: String { get }
+
     var configuration: H2OConfiguration { get }
 
-    /// Rows in use.
+    /// Rows in use: at most C, and more only between an `update(keys:values:)` with several
+    /// tokens and what follows it.
     var length: Int { get }
 
     /// float32 `[B, Hkv, C]`, -1 where a row was not yet observed; nil while empty.
@@ -16,4 +24,14 @@ public protocol H2OScoreTracking: KVCache {
 
     /// int32 `[B, Hkv, C]`, -1 where a row is empty; nil while the cache is empty.
     var positions: MLXArray? { get }
+
+    /// A cache from the `state` and `metaState` of another.
+    ///
+    /// - Throws: ``H2OStateError`` when they are not those of such a cache
+    init(state: [MLXArray], metaState: [String]) throws
+
+    /// Ends an `update(keys:values:)` whose attention was computed elsewhere: the new
+    /// tokens get their positions, and what overflows C is evicted. The next write does
+    /// this by itself.
+    func settle()
 }

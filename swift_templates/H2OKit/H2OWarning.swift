@@ -3,7 +3,7 @@ import Foundation
 /// What is said on standard error, once per process.
 enum H2OWarning {
     static let scoresDoNotArrive: Void = say(
-        "the model calls H2OKVCache.update(keys:values:) and attends itself, so no scores arrive: "
+        "the model calls a cache's update(keys:values:) and attends itself, so no scores arrive: "
             + "novelty and recency alone decide what is evicted. Models that call "
             + "attentionWithCacheUpdate are routed.")
 
@@ -13,5 +13,12 @@ enum H2OWarning {
 
     private static func say(_ text: String) {
         FileHandle.standardError.write(Data("H2OKit: \(text)\n".utf8))
+    }
+}
+
+extension H2OConfiguration {
+    /// Says what works but is known to serve text badly.
+    func warnOnce() {
+        if recentBudget < 64 { H2OWarning.shortRecentWindow }
     }
 }

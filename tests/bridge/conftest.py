@@ -20,6 +20,16 @@ def model(tmp_path: Path) -> ResolvedModel:
     return from_folder("tiny", write_model(tmp_path / "tiny"))
 
 
+@pytest.fixture(scope="session")
+def demo_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a package of the embedded model; its builds are shared by the tests."""
+    output = tmp_path_factory.mktemp("demo") / "Demo"
+    arguments = ["ios", "--model", "demo", "--max-kv", "64", "--output", str(output)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    return output
+
+
 @pytest.fixture
 def run() -> Callable[..., Result]:
     def invoke(*arguments: object) -> Result:

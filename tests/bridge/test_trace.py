@@ -20,6 +20,7 @@ from h2o_pack.parity.trace import (
     record,
 )
 from h2o_py import H2OConfig, routing_installed
+from h2o_py.models import STORAGES
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +60,8 @@ def test_the_prompt_is_given_in_order_and_then_decoded():
 
 
 def test_there_is_a_case_for_each_dtype_the_published_policy_and_no_routing():
-    found = [(case.name, case.dtype, case.routed) for case in cases(H2OConfig(128))]
-    assert found == [
+    dense = [case for case in cases(H2OConfig(128), 64) if case.kv == "dense"]
+    assert [(case.name, case.dtype, case.routed) for case in dense] == [
         ("float32", "float32", True),
         ("published policy", "float32", True),
         ("not routed", "float32", False),
@@ -69,9 +70,21 @@ def test_there_is_a_case_for_each_dtype_the_published_policy_and_no_routing():
     ]
 
 
+@pytest.mark.parametrize(("head_dim", "group_size"), [(64, 64), (96, 32), (128, 64)])
+def test_there_is_a_case_for_each_storage_with_groups_that_divide(head_dim, group_size):
+    stored = {
+        case.kv: case.group_size for case in cases(H2OConfig(128), head_dim) if case.routed
+    }
+    assert stored == {"dense": 64, **dict.fromkeys(list(STORAGES)[1:], group_size)}
+
+
+def test_heads_that_no_group_divides_have_dense_rows():
+    assert {case.kv for case in cases(H2OConfig(128), 80)} == {"dense"}
+
+
 def test_the_trace_describes_itself(trace):
     document = json.loads((trace.folder / "trace.json").read_text())
-    assert document["format"] == 1
+    assert document["format"] == 2
     case = document["cases"][0]
     assert {
         key: case[key] for key in ("name", "file", "dtype", "layers", "scale", "routed")

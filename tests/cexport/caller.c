@@ -180,6 +180,39 @@ static void check_caches(mlx_stream s) {
   }
 }
 
+/* Plain attention over fetched rows equals that of the cache, in every storage. */
+static void check_fetch(mlx_stream s) {
+  cache caches[] = {
+      new_cache(16, 0, 0, s), new_cache(8, 0, 0, s), new_cache(16, 16, 16, s),
+      new_cache(16, 4, 8, s)};
+  mlx_array q = tokens(heads, 1), k = tokens(kv_heads, 1);
+  const mlx_array none = {NULL};
+  for (int i = 0; i < 4; ++i) {
+    cache* c = &caches[i];
+    mlx_array first = tokens(kv_heads, 30), queries = tokens(heads, 30);
+    mlx_array_free(step(c, queries, first, first, s));
+    mlx_array out = step(c, q, k, k, s);
+    mlx_array keys = {NULL}, values = {NULL}, wanted = {NULL}, logits = {NULL};
+    const int status =
+        c->mixed.heavy_bits != 0
+            ? mlx_h2o_mixed_cache_fetch(
+                  &keys, &values, c->rows, c->ring, 31 - recent, recent, dim, c->config,
+                  c->mixed, s)
+            : mlx_h2o_cache_fetch(&keys, &values, c->rows, 31, dim, c->config, s);
+    check(status == 0 && mlx_array_dim(keys, 2) == 31, "fetch");
+    mlx_fast_scaled_dot_product_attention_with_scores(
+        &wanted, &logits, q, keys, values, 0.125f, "", none, none, s);
+    check(largest_difference(out, wanted) < 1e-5, "attention over fetched rows");
+    mlx_array all[] = {first, queries, out, keys, values, wanted, logits, c->rows, c->ring};
+    for (int j = 0; j < 9; ++j) {
+      mlx_array_free(all[j]);
+    }
+    mlx_h2o_ledger_free(c->ledger);
+  }
+  mlx_array_free(q);
+  mlx_array_free(k);
+}
+
 static void check_trim(mlx_stream s) {
   cache c = new_cache(8, 0, 0, s);
   mlx_array q = tokens(heads, 9), k = tokens(kv_heads, 9);
@@ -259,6 +292,7 @@ int main(void) {
   mlx_stream s = mlx_default_cpu_stream_new();
   check_attention(s);
   check_caches(s);
+  check_fetch(s);
   check_trim(s);
   mlx_stream_free(s);
   printf("%d failures\n", failures);

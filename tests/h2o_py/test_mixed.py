@@ -8,6 +8,7 @@ from h2o_py import reference_mixed
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.mixed_cache import MixedH2OKVCache
+from h2o_py.store import load_cache, save_cache
 from tests.h2o_py.cases import (
     TOLERANCE,
     assert_same_state,
@@ -137,18 +138,21 @@ def test_unrouted_models_get_all_rows_and_still_evict():
     assert kept(cache)[0] == [[0, 1, *range(32, 70)]] * 2
 
 
-def test_prompt_cache_files_continue_identically(tmp_path):
+def test_files_continue_identically(tmp_path):
     cache = MixedH2OKVCache(SMALL, heavy_bits=8, recent_bits=4)
     mx.random.seed(8)
     for tokens in (50, *[1] * 9):
         step(cache, *random_tokens(tokens, dtype=mx.bfloat16))
     path = str(tmp_path / "mixed.safetensors")
     mlx_lm_cache.save_prompt_cache(path, [cache])
-    [loaded] = mlx_lm_cache.load_prompt_cache(path)
+    [upstream] = mlx_lm_cache.load_prompt_cache(path)
+    save_cache(tmp_path / "own.safetensors", [cache])
+    [own], _ = load_cache(tmp_path / "own.safetensors")
     for _ in range(30):
         new = random_tokens(1, dtype=mx.bfloat16)
-        assert largest_difference(step(cache, *new), step(loaded, *new)) == 0
-    assert kept(cache) == kept(loaded)
+        outs = [step(c, *new) for c in (cache, upstream, own)]
+        assert all(largest_difference(outs[0], out) == 0 for out in outs[1:])
+    assert kept(cache) == kept(upstream) == kept(own)
 
 
 def test_it_exposes_no_bits_and_takes_nothing_back():

@@ -12,18 +12,26 @@ if TYPE_CHECKING:
     from h2o_py.config import H2OConfig
 
 
-def recording_caches(config: H2OConfig, layers: int) -> list[Any]:
-    """Make one recording cache for each layer, on the compiled core."""
-    from h2o_py import H2OKVCache, fast
+def recording_caches(config: H2OConfig, layers: int, kv: str, group_size: int) -> list[Any]:
+    """Make one recording cache for each layer, on the compiled core.
 
-    class RecordingCache(H2OKVCache):
-        """Also keeps the arrays of the step just made, under the trace's names."""
+    kv: how rows are stored, a name in h2o_py.models.STORAGES.
+    """
+    from h2o_py import fast
+    from h2o_py.models import STORAGES
 
-        def __init__(self) -> None:
-            super().__init__(config, backend=fast)
-            self.scale = 0.0
-            self.step: dict[str, mx.array | None] = {}
+    caches: list[Any] = [STORAGES[kv](config, group_size) for _ in range(layers)]
+    kind = recording(type(caches[0]))
+    for cache in caches:
+        cache.__class__ = kind
+        cache.backend, cache.scale, cache.step = fast, 0.0, {}
+    return caches
 
+
+def recording(kind: type[Any]) -> type[Any]:
+    """Return a class of caches that also keep the arrays of the step just made."""
+
+    class RecordingCache(kind):  # type: ignore[misc]  # the kind is known when it runs
         def update_and_fetch(
             self, keys: mx.array, values: mx.array
         ) -> tuple[mx.array, mx.array]:
@@ -38,8 +46,8 @@ def recording_caches(config: H2OConfig, layers: int) -> list[Any]:
             return out
 
         def taken(self) -> dict[str, mx.array]:
-            """Return the step's arrays, the positions now kept among them."""
+            """Return the step's arrays by the trace's names, the kept positions among them."""
             arrays = self.step | {"positions": self.positions}
             return {what: array for what, array in arrays.items() if array is not None}
 
-    return [RecordingCache() for _ in range(layers)]
+    return RecordingCache

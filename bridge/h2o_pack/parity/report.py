@@ -32,7 +32,8 @@ class CaseResult:
 
     Differences are relative where values are above 1: outputs to the largest
     output of the step, scores to themselves. tolerance is that of outputs;
-    positions must be equal.
+    positions must be equal. ties: where rounding alone decided between two rows, which
+    is no difference.
     """
 
     name: str
@@ -45,6 +46,7 @@ class CaseResult:
     positions_equal: bool
     tolerance: float
     first_difference: Difference | None
+    ties: tuple[Difference, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -132,6 +134,9 @@ def print_report(report: Report, console: Console) -> None:
         for case in level.cases:
             if case.first_difference is not None:
                 console.print(f"  {case.name}: {sentence(case.first_difference)}", markup=False)
+            for tie in case.ties:
+                said = f"  {case.name}: layer {tie.layer}, step {tie.step}: {tie.detail}"
+                console.print(said, markup=False)
         if level.not_run:
             console.print(f"  {level.not_run}", markup=False)
 

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.models.config import read_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from h2o_py.config import H2OConfig
 
-FORMAT = 1
+FORMAT = 2
 FILE = "trace.json"
 PROMPT = Path(__file__).parent / "prompt.txt"
 QUESTION = "\n\nThe code of LANTERN is"
@@ -43,12 +44,18 @@ TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 
 @dataclass(frozen=True)
 class Case:
-    """One run to record: the model's dtype, the cache, and whether it is routed."""
+    """One run to record: the model's dtype, the cache, and whether it is routed.
+
+    kv: how rows are stored, a name in h2o_py.models.STORAGES; group_size: of
+    quantised rows.
+    """
 
     name: str
     dtype: str
     config: H2OConfig
     routed: bool = True
+    kv: str = "dense"
+    group_size: int = 64
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,8 @@ class RecordedCase:
     layers: int
     scale: float
     routed: bool
+    kv: str
+    group_size: int
     config: dict[str, Any]
     steps: tuple[int, ...]
     tolerance: float
@@ -74,17 +83,22 @@ class Trace:
     cases: tuple[RecordedCase, ...]
 
 
-def cases(config: H2OConfig) -> tuple[Case, ...]:
-    """Return the runs that together exercise a package's cache.
+def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
+    """Return the runs that together exercise a package's caches.
 
     float32 comes first: the model keeps what a narrower dtype made of its weights.
+    Quantised storages are left out where no group divides the head dim.
     """
     from h2o_py.config import H2OConfig as Config
+    from h2o_py.models import STORAGES
 
+    group_size = next((size for size in (64, 32) if head_dim % size == 0), 0)
+    stored = [kv for kv in STORAGES if kv != "dense"] if group_size else []
     return (
         Case("float32", "float32", config),
         Case("published policy", "float32", Config.paper(config.max_size)),
         Case("not routed", "float32", replace(config, novelty=0.0), routed=False),
+        *(Case(f"kv {kv}", "float32", config, kv=kv, group_size=group_size) for kv in stored),
         Case("float16", "float16", config),
         Case("bfloat16", "bfloat16", config),
     )
@@ -115,7 +129,10 @@ def record(model_folder: Path, config: H2OConfig, context: int, folder: Path) ->
     model, tokenizer = load(model_folder)
     tokens = prompt_tokens(tokenizer, prompt_length(config.max_size, context))
     folder.mkdir(parents=True, exist_ok=True)
-    recorded = tuple(record_case(model, tokens, case, folder) for case in cases(config))
+    head_dim = read_config(model_folder / "config.json").head_dim
+    recorded = tuple(
+        record_case(model, tokens, case, folder) for case in cases(config, head_dim)
+    )
     entries = [asdict(case) for case in recorded]
     text = json.dumps({"format": FORMAT, "cases": entries}, indent=2)
     (folder / FILE).write_text(text + "\n", encoding="utf-8")
@@ -156,7 +173,7 @@ def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Reco
     from h2o_py import install_routing, remove_routing
 
     model.set_dtype(getattr(mx, case.dtype))
-    caches = recording_caches(case.config, len(model.layers))
+    caches = recording_caches(case.config, len(model.layers), case.kv, case.group_size)
     arrays: dict[str, mx.array] = {}
     steps = []
     last = 0
@@ -182,6 +199,8 @@ def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Reco
         layers=len(caches),
         scale=caches[0].scale,
         routed=case.routed,
+        kv=case.kv,
+        group_size=case.group_size,
         config=case.config.to_dict(),
         steps=tuple(steps),
         tolerance=TOLERANCES[case.dtype],

@@ -5,9 +5,9 @@ import MLX
 enum Heads {
     static let kv = 2
     static let queries = 4
-    static let keyDim = 8
-    static let valueDim = 8
-    static let scale: Float = 0.35
+    static let keyDim = 32
+    static let valueDim = 32
+    static let scale: Float = 0.18
 }
 
 /// The queries, keys and values of some tokens, always the same for the same seed.
@@ -38,7 +38,18 @@ private struct Generator {
     }
 }
 
-extension H2OKVCache {
+extension H2OStorage {
+    /// An empty cache whose groups fit the small heads.
+    func makeCache(
+        maxSize: Int, heavyBudget: Int? = nil, recentBudget: Int? = nil
+    ) throws -> any H2OScoreTracking {
+        let configuration = try H2OConfiguration(
+            maxSize: maxSize, heavyBudget: heavyBudget, recentBudget: recentBudget)
+        return try makeCache(configuration, groupSize: 32)
+    }
+}
+
+extension H2OScoreTracking {
     /// Attends to as many new tokens as given, in one call.
     @discardableResult
     func attend(_ tokens: Tokens) -> [Float] {

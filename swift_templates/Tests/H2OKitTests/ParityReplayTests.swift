@@ -37,7 +37,9 @@ final class ParityReplayTests: XCTestCase {
 
     private func replay(_ traced: ParityTrace.Case, in folder: URL) throws -> ParityReport.Case {
         let arrays = try ParityArrays(file: folder.appending(path: traced.file))
-        let caches = traced.config.makeCaches(layers: traced.layers)
+        let caches = try (0 ..< traced.layers).map { _ in
+            try traced.kv.makeCache(traced.config, groupSize: traced.groupSize)
+        }
         var result = ParityReport.Case(
             name: traced.name, dtype: traced.dtype, layers: traced.layers,
             steps: traced.steps.count)
@@ -60,7 +62,7 @@ final class ParityReplayTests: XCTestCase {
     }
 
     private func replay(
-        _ traced: ParityTrace.Case, _ layer: Int, _ step: Int, on cache: H2OKVCache,
+        _ traced: ParityTrace.Case, _ layer: Int, _ step: Int, on cache: any H2OScoreTracking,
         _ arrays: ParityArrays, _ result: inout ParityReport.Case
     ) throws {
         let comparison = ParityComparison(layer: layer, step: step, tolerance: traced.tolerance)

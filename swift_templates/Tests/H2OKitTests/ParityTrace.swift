@@ -16,14 +16,21 @@ struct ParityTrace: Decodable {
         let scale: Float
         /// Whether the attention was the cache's; otherwise only keys and values came.
         let routed: Bool
+        let kv: H2OStorage
+        let groupSize: Int
         let config: H2OConfiguration
         /// How many tokens each step has.
         let steps: [Int]
         /// Of outputs, in relation to the largest one of the step where that is above 1.
         let tolerance: Float
+
+        private enum CodingKeys: String, CodingKey {
+            case name, file, dtype, layers, scale, routed, kv, config, steps, tolerance
+            case groupSize = "group_size"
+        }
     }
 
-    static let format = 1
+    static let format = 2
 
     init(folder: URL) throws {
         let data = try Data(contentsOf: folder.appending(path: "trace.json"))

@@ -58,11 +58,13 @@ final class SavingTests: XCTestCase {
             let restore = { try H2OKVCache(state: cache.state, metaState: metaState) }
 
             XCTAssertThrowsError(try restore()) { error in
-                XCTAssertEqual(error as? H2OStateError, .otherFormat(metaState))
+                XCTAssertEqual(
+                    error as? H2OStateError,
+                    .otherFormat(found: metaState[0], expected: "h2o.dense.1"))
                 XCTAssertEqual(
                     error.localizedDescription,
                     "The saved cache's format is \"\(metaState[0])\"; this version reads "
-                        + "\"h2o.dense.1\". Make the cache again from its prompt.")
+                        + "\"h2o.dense.1\" here. Make the cache again from its prompt.")
             }
         }
     }

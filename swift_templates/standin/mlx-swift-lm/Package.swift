@@ -1,6 +1,6 @@
 // swift-tools-version: 6.1
 // Stands in for mlx-swift-lm 3.31.4 where its sources cannot be had: the cache
-// protocol and the attention that calls it.
+// protocol, the attention that calls it and how generation makes caches.
 
 import PackageDescription
 
@@ -12,7 +12,10 @@ let package = Package(
     targets: [
         .target(
             name: "MLXLMCommon",
-            dependencies: [.product(name: "MLX", package: "mlx-swift")],
+            dependencies: [
+                .product(name: "MLX", package: "mlx-swift"),
+                .product(name: "MLXNN", package: "mlx-swift"),
+            ],
             path: "Libraries/MLXLMCommon")
     ]
 )

@@ -59,6 +59,10 @@ extension Int32: HasDType {
     public static var dtype: DType { .int32 }
 }
 
+extension UInt32: HasDType {
+    public static var dtype: DType { .uint32 }
+}
+
 extension Float: HasDType {
     public static var dtype: DType { .float32 }
 }

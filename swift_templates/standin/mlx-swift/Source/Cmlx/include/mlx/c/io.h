@@ -16,6 +16,11 @@ int mlx_load_safetensors(
     const char* file,
     const mlx_stream s);
 
+int mlx_save_safetensors(
+    const char* file,
+    const mlx_map_string_to_array param,
+    const mlx_map_string_to_string metadata);
+
 #ifdef __cplusplus
 }
 #endif

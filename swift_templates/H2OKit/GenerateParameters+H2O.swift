@@ -1,0 +1,17 @@
+import MLXLMCommon
+
+extension GenerateParameters {
+    /// Makes `ChatSession`, `generate` and `TokenIterator` use H2O caches wherever they
+    /// would make caches themselves.
+    ///
+    ///     var parameters = GenerateParameters(temperature: 0)
+    ///     parameters.useH2O(H2OCaches(configuration: try H2OConfiguration(maxSize: 512)))
+    ///     let session = ChatSession(container, generateParameters: parameters)
+    ///
+    /// They throw ``H2OCachesError`` when the model is not fit for it, or where
+    /// `maxKVSize` or `kvBits` is set too.
+    public mutating func useH2O(_ caches: H2OCaches) {
+        kvScheme = caches.scheme
+        kvCacheMaker = caches
+    }
+}

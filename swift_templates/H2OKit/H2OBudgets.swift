@@ -1,0 +1,135 @@
+import Foundation
+
+/// Budgets that differ from layer to layer; the same JSON as Python's:
+///
+///     {"format": 1, "layers": [{"heavy_budget": 300, "recent_budget": 208}, null]}
+///
+/// One entry for each of the model's caches, in its order, or null where the layer keeps
+/// the budgets common to all (and where it keeps the model's own cache).
+public struct H2OBudgets: Hashable, Sendable {
+    /// Rows of one layer for heavy hitters and for the newest tokens.
+    public struct Layer: Hashable, Sendable {
+        public let heavyBudget: Int
+        public let recentBudget: Int
+
+        public init(heavyBudget: Int, recentBudget: Int) {
+            self.heavyBudget = heavyBudget
+            self.recentBudget = recentBudget
+        }
+    }
+
+    public let layers: [Layer?]
+
+    public init(layers: [Layer?]) {
+        self.layers = layers
+    }
+
+    /// Reads a file of budgets.
+    ///
+    /// - Throws: ``H2OBudgetsError``, `DecodingError`, or an error of reading
+    public init(contentsOf file: URL) throws {
+        self = try JSONDecoder().decode(H2OBudgets.self, from: Data(contentsOf: file))
+    }
+
+    /// The common configuration with a layer's budgets.
+    ///
+    /// - Throws: ``H2OBudgetsError`` when they do not fit into the common `maxSize`
+    func configuration(of layer: Int, common: H2OConfiguration) throws -> H2OConfiguration {
+        guard let budget = layers[layer] else { return common }
+        do {
+            return try H2OConfiguration(
+                maxSize: common.maxSize, sinkSize: common.sinkSize,
+                heavyBudget: budget.heavyBudget, recentBudget: budget.recentBudget,
+                score: common.score, decay: common.decay, novelty: common.novelty,
+                pinned: common.pinned, observationWindow: common.observationWindow)
+        } catch {
+            throw H2OBudgetsError.layer(layer, error.localizedDescription)
+        }
+    }
+
+    /// Refuses budgets of another model.
+    ///
+    /// - Parameter evicting: for each of the model's caches, whether it is an H2O cache
+    func check(evicting: [Bool], model: String) throws {
+        guard layers.count == evicting.count else {
+            throw H2OBudgetsError.otherModel(
+                layers: layers.count, model: model, caches: evicting.count)
+        }
+        for (layer, evicts) in evicting.enumerated() where layers[layer] != nil && !evicts {
+            throw H2OBudgetsError.layer(
+                layer,
+                "\(model) has no full attention there, and the layer keeps its own cache. "
+                    + "Write null.")
+        }
+    }
+}
+
+/// Why budgets were refused.
+public enum H2OBudgetsError: LocalizedError, Hashable, Sendable {
+    /// The JSON is not of this kind or format.
+    case otherFormat(String)
+    /// There must be one entry for each of the model's caches.
+    case otherModel(layers: Int, model: String, caches: Int)
+    /// An entry cannot be used.
+    case layer(Int, String)
+
+    public var errorDescription: String? {
+        switch self {
+        case .otherFormat(let what):
+            "H2O budgets must be {\"format\": 1, \"layers\": [...]}, but \(what)."
+        case .otherModel(let layers, let model, let caches):
+            "The H2O budgets have \(layers) entries; \(model) has \(caches) caches. Write one "
+                + "entry for each, null for the common budgets."
+        case .layer(let layer, let what):
+            "layers[\(layer)] of the H2O budgets: \(what)"
+        }
+    }
+}
+
+extension H2OBudgets: Codable {
+    private static let format = 1
+
+    private enum Field: String, CodingKey, CaseIterable {
+        case format, layers
+    }
+
+    public init(from decoder: any Decoder) throws {
+        try decoder.refuseFields(except: Field.allCases.map(\.rawValue)) {
+            H2OBudgetsError.otherFormat("there is \"\($0)\"")
+        }
+        let fields = try decoder.container(keyedBy: Field.self)
+        let format = try fields.decode(Int.self, forKey: .format)
+        guard format == Self.format else {
+            throw H2OBudgetsError.otherFormat("format is \(format)")
+        }
+        layers = try fields.decode([Layer?].self, forKey: .layers)
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var fields = encoder.container(keyedBy: Field.self)
+        try fields.encode(Self.format, forKey: .format)
+        try fields.encode(layers, forKey: .layers)
+    }
+}
+
+extension H2OBudgets.Layer: Codable {
+    private enum Field: String, CodingKey, CaseIterable {
+        case heavyBudget = "heavy_budget"
+        case recentBudget = "recent_budget"
+    }
+
+    public init(from decoder: any Decoder) throws {
+        try decoder.refuseFields(except: Field.allCases.map(\.rawValue)) {
+            H2OBudgetsError.otherFormat("an entry has \"\($0)\"")
+        }
+        let fields = try decoder.container(keyedBy: Field.self)
+        heavyBudget = try fields.decode(Int.self, forKey: .heavyBudget)
+        recentBudget = try fields.decode(Int.self, forKey: .recentBudget)
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var fields = encoder.container(keyedBy: Field.self)
+        try fields.encode(heavyBudget, forKey: .heavyBudget)
+        try fields.encode(recentBudget, forKey: .recentBudget)
+    }
+}

@@ -1,0 +1,90 @@
+import Foundation
+import MLX
+
+/// The strings that describe a saved cache: the kind of cache with the version of its
+/// format, tokens seen, rows in use, tokens whose attention is outstanding, the
+/// configuration and, except for dense rows, how the rows are stored. Python's are the
+/// same.
+struct H2OCacheMetadata: Hashable {
+    let offset: Int
+    let length: Int
+    let pending: Int
+    let configuration: H2OConfiguration
+    /// How the rows are stored, as JSON.
+    let storage: String?
+
+    init<Rows>(_ core: H2OCacheCore<Rows>) {
+        offset = core.offset
+        length = core.length
+        pending = core.pending
+        configuration = core.configuration
+        storage = core.rows.description
+    }
+
+    /// - Parameter format: the kind of cache and version that is expected
+    /// - Throws: ``H2OStateError``, `DecodingError`, ``H2OConfigurationError``
+    init(_ fields: [String], format: String) throws {
+        guard fields.first == format, fields.count >= 5 else {
+            throw H2OStateError.otherFormat(found: fields.first ?? "", expected: format)
+        }
+        offset = try Self.count(fields[1], "offset")
+        length = try Self.count(fields[2], "length")
+        pending = try Self.count(fields[3], "pending")
+        configuration = try JSONDecoder().decode(H2OConfiguration.self, from: Data(fields[4].utf8))
+        storage = fields.count > 5 ? fields[5] : nil
+    }
+
+    func fields(format: String) -> [String] {
+        let common = [format, "\(offset)", "\(length)", "\(pending)", json(configuration)]
+        return common + (storage.map { [$0] } ?? [])
+    }
+
+    private static func count(_ field: String, _ name: String) throws -> Int {
+        guard let value = Int(field), value >= 0 else {
+            throw H2OStateError.inconsistent("\(name) is \"\(field)\", not a count")
+        }
+        return value
+    }
+}
+
+/// A value's JSON with its keys in order.
+func json(_ value: some Encodable) -> String {
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+    do {
+        return String(decoding: try encoder.encode(value), as: UTF8.self)
+    } catch {
+        preconditionFailure("What is saved has only finite numbers, but: \(error)")
+    }
+}
+
+/// - Throws: ``H2OStateError`` where the text is missing, `DecodingError`
+func decode<Value: Decodable>(_ type: Value.Type, _ text: String?) throws -> Value {
+    guard let text else {
+        throw H2OStateError.inconsistent("it does not say how its rows are stored")
+    }
+    return try JSONDecoder().decode(type, from: Data(text.utf8))
+}
+
+/// The dtypes of keys and values by Python's names.
+enum SavedDType: String, Codable {
+    case float32 = "mlx.core.float32"
+    case float16 = "mlx.core.float16"
+    case bfloat16 = "mlx.core.bfloat16"
+
+    init(_ dtype: DType) {
+        switch dtype {
+        case .float16: self = .float16
+        case .bfloat16: self = .bfloat16
+        default: self = .float32
+        }
+    }
+
+    var value: DType {
+        switch self {
+        case .float32: .float32
+        case .float16: .float16
+        case .bfloat16: .bfloat16
+        }
+    }
+}

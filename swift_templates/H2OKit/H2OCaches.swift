@@ -1,0 +1,106 @@
+import MLXLMCommon
+
+/// H2O caches for a whole model: what its full-attention layers get in place of a plain
+/// cache. Layers with a cache of another kind (sliding window, recurrent) keep it; in a
+/// layer with several caches the plain one is replaced.
+public struct H2OCaches: Hashable, Sendable {
+    /// Which tokens each cache keeps.
+    public var configuration: H2OConfiguration
+    /// How rows are stored.
+    public var storage: H2OStorage
+    /// Elements of quantised rows that share a scale and a bias; divides the head dims.
+    public var groupSize: Int
+    /// Budgets that differ from layer to layer.
+    public var budgets: H2OBudgets?
+
+    public init(
+        configuration: H2OConfiguration, storage: H2OStorage = .dense, groupSize: Int = 64,
+        budgets: H2OBudgets? = nil
+    ) {
+        self.configuration = configuration
+        self.storage = storage
+        self.groupSize = groupSize
+        self.budgets = budgets
+    }
+
+    /// One empty cache for each that the model makes, for
+    /// `generate(input:cache:parameters:context:)`.
+    ///
+    /// - Parameters:
+    ///   - model: a model of mlx-swift-lm
+    ///   - configuration: which tokens each cache keeps
+    ///   - storage: how rows are stored
+    ///   - groupSize: 32, 64 or 128 elements of quantised rows share a scale and a bias;
+    ///     divides the head dims
+    ///   - budgets: heavy and recent budgets that differ from layer to layer
+    /// - Throws: ``H2OCachesError`` when the model cannot work with evicting caches or has
+    ///   nothing to bound, ``H2OBudgetsError``, ``H2OConfigurationError``
+    public static func make(
+        for model: any LanguageModel, configuration: H2OConfiguration,
+        storage: H2OStorage = .dense, groupSize: Int = 64, budgets: H2OBudgets? = nil
+    ) throws -> [any KVCache] {
+        let caches = H2OCaches(
+            configuration: configuration, storage: storage, groupSize: groupSize, budgets: budgets)
+        return try caches.make(for: model)
+    }
+
+    private func make(for model: any LanguageModel) throws -> [any KVCache] {
+        let name = H2OFamilies.name(of: model)
+        // No parameters: those that bound or quantise would give other caches to replace.
+        let own = model.newCache(parameters: nil)
+        if let reason = H2OFamilies.reasonAgainst(model, caches: own) {
+            throw H2OCachesError.unfit(model: name, reason: reason)
+        }
+        let evicting = own.map(\.holdsPlainCache)
+        guard evicting.contains(true) else {
+            let kinds = Set(own.map { String(describing: type(of: $0)) })
+            throw H2OCachesError.nothingToBound(model: name, caches: kinds.sorted())
+        }
+        try budgets?.check(evicting: evicting, model: name)
+        return try own.enumerated().map { layer, cache in
+            guard evicting[layer] else { return cache }
+            let configuration =
+                try budgets?.configuration(of: layer, common: configuration) ?? configuration
+            let empty = try storage.makeCache(configuration, groupSize: groupSize)
+            return cache.replacingPlainCaches { empty.copy() }
+        }
+    }
+}
+
+extension H2OCaches: KVCacheMaker {
+    public var scheme: String { "h2o" }
+
+    /// - Throws: ``H2OCachesError``, ``H2OBudgetsError``, ``H2OConfigurationError``
+    public func makeCaches(
+        for model: any LanguageModel, parameters: GenerateParameters
+    ) throws -> [any KVCache] {
+        if parameters.maxKVSize != nil {
+            throw H2OCachesError.excludes(
+                "maxKVSize", "the H2O configuration's maxSize already bounds the cache")
+        }
+        if parameters.kvBits != nil {
+            throw H2OCachesError.excludes(
+                "kvBits", "an H2O cache quantises when it writes; give it a storage")
+        }
+        return try make(for: model)
+    }
+}
+
+extension KVCache {
+    /// Whether this is upstream's cache that keeps all tokens, or holds one.
+    fileprivate var holdsPlainCache: Bool {
+        guard let list = self as? CacheList else { return type(of: self) == KVCacheSimple.self }
+        var holds = false
+        list.mapChildren { child in
+            holds = holds || child.holdsPlainCache
+            return child
+        }
+        return holds
+    }
+
+    fileprivate func replacingPlainCaches(_ make: () -> any KVCache) -> any KVCache {
+        guard let list = self as? CacheList else { return holdsPlainCache ? make() : self }
+        list.mapChildren { $0.replacingPlainCaches(make) }
+        return list
+    }
+}

@@ -1,0 +1,25 @@
+import Foundation
+
+/// Why a model gets no H2O caches.
+public enum H2OCachesError: LocalizedError, Hashable, Sendable {
+    /// The model would compute something else with rows missing.
+    case unfit(model: String, reason: String)
+    /// No layer of the model has a plain cache.
+    case nothingToBound(model: String, caches: [String])
+    /// A parameter of generation that contradicts H2O caches.
+    case excludes(String, String)
+
+    public var errorDescription: String? {
+        switch self {
+        case .unfit(let model, let reason):
+            "\(model) cannot use an H2O cache: \(reason). Generate without H2O, or choose another "
+                + "model."
+        case .nothingToBound(let model, let caches):
+            "\(model) has no layer with a plain KVCacheSimple (it uses "
+                + "\(caches.isEmpty ? "no caches" : caches.joined(separator: ", "))), so there is "
+                + "nothing for H2O to bound. Generate without H2O."
+        case .excludes(let parameter, let reason):
+            "\(parameter) and H2O caches exclude each other: \(reason). Leave \(parameter) nil."
+        }
+    }
+}

@@ -1,0 +1,147 @@
+import Foundation
+import H2OKit
+import MLX
+import MLXLMCommon
+import XCTest
+
+final class CacheFileTests: XCTestCase {
+    private let folder = FileManager.default.temporaryDirectory
+        .appending(path: UUID().uuidString, directoryHint: .isDirectory)
+
+    override func setUpWithError() throws {
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    }
+
+    override func tearDownWithError() throws {
+        try FileManager.default.removeItem(at: folder)
+    }
+
+    private func file(_ name: String) -> URL { folder.appending(path: "\(name).safetensors") }
+
+    private func filled(_ tokens: Int = 40) throws -> [any H2OScoreTracking] {
+        try H2OStorage.allCases.map { storage in
+            let cache = try storage.makeCache(maxSize: 16)
+            cache.attend(Tokens(tokens, seed: 1))
+            return cache
+        }
+    }
+
+    func testCachesGoOnFromAFile() throws {
+        for tokens in [3, 40] {
+            let caches = try filled(tokens)
+
+            try H2OCacheFile.save(caches, to: file("caches"), metadata: ["chat": "one"])
+            let (loaded, metadata) = try H2OCacheFile.load(from: file("caches"))
+
+            XCTAssertEqual(metadata, ["chat": "one"])
+            XCTAssertEqual(loaded.count, caches.count)
+            for (ours, theirs) in zip(loaded, caches) {
+                XCTAssertTrue(type(of: ours) == type(of: theirs))
+                XCTAssertEqual(
+                    ours.attendOneByOne(20, seed: 2), theirs.attendOneByOne(20, seed: 2))
+                XCTAssertEqual(ours.keptPositions, theirs.keptPositions)
+            }
+        }
+    }
+
+    func testAFileInMLXLMsLayoutHoldsTheCachesOfOtherLayersToo() throws {
+        let sliding = RotatingKVCache(maxSize: 8, keep: 1)
+        let plain = KVCacheSimple()
+        let recurrent = MambaCache()
+        for cache in [sliding, plain, recurrent] {
+            cache.state = [Tokens(5, seed: 1).keys, Tokens(5, seed: 2).keys]
+        }
+        sliding.metaState = ["1", "8", "256", "5", "5"]
+        let caches: [any KVCache] = try filled() + [sliding, plain, recurrent]
+
+        try H2OPromptCacheFile.save(caches, to: file("prompt"), metadata: ["model": "tiny"])
+        let (loaded, metadata) = try H2OPromptCacheFile.load(from: file("prompt"))
+
+        XCTAssertEqual(metadata, ["model": "tiny"])
+        XCTAssertEqual(loaded.count, caches.count)
+        for (ours, theirs) in zip(loaded, caches) {
+            XCTAssertTrue(type(of: ours) == type(of: theirs))
+            for (our, their) in zip(ours.state, theirs.state) {
+                XCTAssertEqual(our.shape, their.shape)
+            }
+        }
+        XCTAssertEqual(loaded[7].metaState, sliding.metaState)
+    }
+
+    func testCachesAreSavedOverTheFileThatTheyCameFrom() throws {
+        let caches = try filled()
+        try H2OCacheFile.save(caches, to: file("same"))
+
+        try H2OCacheFile.save(H2OCacheFile.load(from: file("same")).caches, to: file("same"))
+
+        let loaded = try H2OCacheFile.load(from: file("same")).caches
+        for (ours, theirs) in zip(loaded, caches) {
+            XCTAssertEqual(ours.attendOneByOne(3, seed: 2), theirs.attendOneByOne(3, seed: 2))
+        }
+    }
+
+    func testAFileOfAnotherKindIsRefused() throws {
+        let file = file("other")
+        try save(
+            arrays: ["weight": Tokens(1, seed: 1).keys], metadata: ["kind": "model"], url: file)
+
+        for load in [
+            { _ = try H2OCacheFile.load(from: file) },
+            { _ = try H2OPromptCacheFile.load(from: file) },
+        ] {
+            XCTAssertThrowsError(try load()) { error in
+                XCTAssertEqual(
+                    error as? H2OFileError, .otherKind(file: file.path, found: "model"))
+            }
+        }
+    }
+
+    func testAFileOfAnotherVersionIsRefused() throws {
+        let file = file("version")
+        try save(
+            arrays: ["0.0": Tokens(1, seed: 1).keys],
+            metadata: ["kind": "h2o-pack cache", "version": "9"], url: file)
+
+        XCTAssertThrowsError(try H2OCacheFile.load(from: file)) { error in
+            XCTAssertEqual(
+                error.localizedDescription,
+                "\(file.path) has version \"9\"; this release reads \"1\". Make the caches again "
+                    + "from their prompt.")
+        }
+    }
+
+    func testACacheOfAnotherVersionIsRefusedByItsFormat() throws {
+        let file = file("later")
+        try save(
+            arrays: ["0.0": Tokens(1, seed: 1).keys],
+            metadata: [
+                "kind": "h2o-pack cache", "version": "1",
+                "layers": #"[["h2o.dense.2", "1", "1", "0", "{}"]]"#, "metadata": "{}",
+            ], url: file)
+
+        XCTAssertThrowsError(try H2OCacheFile.load(from: file)) { error in
+            XCTAssertEqual(
+                error.localizedDescription,
+                "\(file.path) has a cache \"h2o.dense.2\"; this release reads h2o.dense.1, "
+                    + "h2o.quantized.1, h2o.mixed.1.")
+        }
+    }
+
+    func testWhatCannotBeWrittenIsRefused() throws {
+        let empty = try H2OKVCache(maxSize: 16)
+        let list = CacheList(KVCacheSimple())
+        list[0].fill()
+
+        XCTAssertThrowsError(try H2OCacheFile.save([empty], to: file("empty"))) { error in
+            XCTAssertEqual(error as? H2OFileError, .notWritten(index: 0, found: "empty"))
+        }
+        XCTAssertThrowsError(try H2OPromptCacheFile.save([list], to: file("list")))
+    }
+}
+
+extension KVCache {
+    fileprivate func fill() {
+        var cache: any KVCache = self
+        cache.state = [Tokens(2, seed: 1).keys, Tokens(2, seed: 1).values]
+    }
+}

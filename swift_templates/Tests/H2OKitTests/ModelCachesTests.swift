@@ -1,0 +1,131 @@
+import H2OKit
+import MLXLMCommon
+import XCTest
+
+final class ModelCachesTests: XCTestCase {
+    private func configuration() throws -> H2OConfiguration { try H2OConfiguration(maxSize: 16) }
+
+    private func isSame(_ a: any KVCache, _ b: any KVCache) -> Bool {
+        a as AnyObject === b as AnyObject
+    }
+
+    func testPlainCachesAreReplacedAndOthersKept() throws {
+        let rotating = RotatingKVCache(maxSize: 8)
+        let recurrent = MambaCache()
+        let model = TinyModel { [rotating, KVCacheSimple(), recurrent, KVCacheSimple()] }
+
+        let caches = try H2OCaches.make(for: model, configuration: configuration())
+
+        XCTAssertTrue(isSame(caches[0], rotating))
+        XCTAssertTrue(caches[1] is H2OKVCache)
+        XCTAssertTrue(isSame(caches[2], recurrent))
+        XCTAssertTrue(caches[3] is H2OKVCache)
+        XCTAssertFalse(isSame(caches[1], caches[3]))
+    }
+
+    func testALayerWithSeveralCachesKeepsTheOthers() throws {
+        let model = TinyModel {
+            (0 ..< 2).map { _ in CacheList(MambaCache(), KVCacheSimple()) }
+        }
+
+        let caches = try H2OCaches.make(for: model, configuration: configuration())
+
+        let lists = try caches.map { try XCTUnwrap($0 as? CacheList) }
+        XCTAssertTrue(lists.allSatisfy { $0[0] is MambaCache && $0[1] is H2OKVCache })
+        XCTAssertFalse(isSame(lists[0][1], lists[1][1]))
+    }
+
+    func testEachStorageHasItsClass() throws {
+        let model = TinyModel { [KVCacheSimple()] }
+        for storage in H2OStorage.allCases {
+            let caches = try H2OCaches.make(
+                for: model, configuration: configuration(), storage: storage, groupSize: 32)
+
+            XCTAssertEqual(caches.count, 1)
+            switch storage {
+            case .dense: XCTAssertTrue(caches[0] is H2OKVCache)
+            case .eightBits, .keys8Values4, .fourBits:
+                XCTAssertTrue(caches[0] is QuantizedH2OKVCache)
+            case .recent16Heavy8, .recent16Heavy4, .recent8Heavy4:
+                XCTAssertTrue(caches[0] is MixedH2OKVCache)
+            }
+        }
+    }
+
+    func testAModelThatCannotWorkWithRowsMissingIsRefusedByName() throws {
+        let model = Gemma2Model { [KVCacheSimple()] }
+
+        XCTAssertThrowsError(
+            try H2OCaches.make(for: model, configuration: configuration())
+        ) { error in
+            XCTAssertTrue(
+                error.localizedDescription.hasPrefix("Gemma2Model cannot use an H2O cache: it "),
+                error.localizedDescription)
+        }
+    }
+
+    func testAModelIsRefusedOnlyWithTheLayersThatMakeItUnfit() throws {
+        let uniform = Exaone4Model { [KVCacheSimple()] }
+        let sliding = Exaone4Model { [RotatingKVCache(maxSize: 8), KVCacheSimple()] }
+
+        XCTAssertNoThrow(try H2OCaches.make(for: uniform, configuration: configuration()))
+        XCTAssertThrowsError(try H2OCaches.make(for: sliding, configuration: configuration()))
+    }
+
+    func testAModelWithNothingToBoundIsRefusedByName() throws {
+        let model = TinyModel { [MambaCache(), RotatingKVCache(maxSize: 8)] }
+
+        XCTAssertThrowsError(
+            try H2OCaches.make(for: model, configuration: configuration())
+        ) { error in
+            XCTAssertEqual(
+                error.localizedDescription,
+                "TinyModel has no layer with a plain KVCacheSimple (it uses MambaCache, "
+                    + "RotatingKVCache), so there is nothing for H2O to bound. Generate without "
+                    + "H2O.")
+        }
+    }
+
+    func testBudgetsMayDifferFromLayerToLayer() throws {
+        let model = TinyModel { [KVCacheSimple(), RotatingKVCache(maxSize: 8), KVCacheSimple()] }
+        let budgets = H2OBudgets(layers: [.init(heavyBudget: 2, recentBudget: 10), nil, nil])
+
+        let caches = try H2OCaches.make(
+            for: model, configuration: configuration(), budgets: budgets)
+
+        let first = try XCTUnwrap(caches[0] as? H2OKVCache).configuration
+        XCTAssertEqual([first.heavyBudget, first.recentBudget, first.maxSize], [2, 10, 16])
+        XCTAssertEqual((caches[2] as? H2OKVCache)?.configuration, try configuration())
+    }
+
+    func testBudgetsOfAnotherModelAreRefused() throws {
+        let model = TinyModel { [KVCacheSimple(), RotatingKVCache(maxSize: 8)] }
+        let layer = H2OBudgets.Layer(heavyBudget: 2, recentBudget: 10)
+        for (layers, text) in [
+            (
+                [layer],
+                "The H2O budgets have 1 entries; TinyModel has 2 caches. Write one entry "
+                    + "for each, null for the common budgets."
+            ),
+            (
+                [nil, layer],
+                "layers[1] of the H2O budgets: TinyModel has no full attention there, "
+                    + "and the layer keeps its own cache. Write null."
+            ),
+            (
+                [.init(heavyBudget: 9, recentBudget: 9), nil],
+                "layers[0] of the H2O budgets: "
+                    + "sink_size + heavy_budget + recent_budget is 22 in the H2O configuration, but "
+                    + "max_size is 16. Lower a budget or raise max_size."
+            ),
+        ] as [([H2OBudgets.Layer?], String)] {
+            XCTAssertThrowsError(
+                try H2OCaches.make(
+                    for: model, configuration: configuration(),
+                    budgets: H2OBudgets(layers: layers))
+            ) { error in
+                XCTAssertEqual(error.localizedDescription, text)
+            }
+        }
+    }
+}

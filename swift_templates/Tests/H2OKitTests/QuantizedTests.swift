@@ -1,0 +1,105 @@
+import H2OKit
+import MLX
+import MLXLMCommon
+import XCTest
+
+final class QuantizedTests: XCTestCase {
+    func testRowsHoldWordsScalesAndBiases() throws {
+        for (keyBits, valueBits, words) in [(8, 8, 20), (8, 4, 16), (4, 4, 12)] {
+            let cache = try QuantizedH2OKVCache(
+                maxSize: 16, groupSize: 32, keyBits: keyBits, valueBits: valueBits)
+
+            cache.attend(Tokens(7, seed: 1))
+
+            XCTAssertEqual(cache.state[0].dtype, .uint32)
+            XCTAssertEqual(cache.state[0].shape, [1, Heads.kv, 7, words])
+        }
+    }
+
+    func testItsBitsCanBeAskedFor() throws {
+        let same = try QuantizedH2OKVCache(maxSize: 16, groupSize: 32, bits: 4)
+        let apart = try QuantizedH2OKVCache(maxSize: 16, keyBits: 8, valueBits: 4)
+
+        XCTAssertEqual([same.keyBits, same.valueBits, same.groupSize], [4, 4, 32])
+        XCTAssertEqual([apart.keyBits, apart.valueBits, apart.groupSize], [8, 4, 64])
+    }
+
+    func testUpstreamDoesNotTakeItForOneOfItsOwn() throws {
+        let cache: any KVCache = try QuantizedH2OKVCache(maxSize: 16)
+
+        XCTAssertFalse(cache is any QuantizedKVCacheProtocol)
+        XCTAssertTrue(cache is any RoutedAttentionCache)
+    }
+
+    func testBitsAndGroupsThatThereAreNotAreRefused() {
+        XCTAssertThrowsError(try QuantizedH2OKVCache(maxSize: 16, bits: 5)) { error in
+            XCTAssertEqual(
+                error.localizedDescription,
+                "key_bits is 5 in the H2O configuration; it must be 4 or 8.")
+        }
+        XCTAssertThrowsError(
+            try QuantizedH2OKVCache(maxSize: 16, keyBits: 8, valueBits: 16))
+        XCTAssertThrowsError(try QuantizedH2OKVCache(maxSize: 16, groupSize: 48, bits: 8)) {
+            XCTAssertEqual(
+                $0.localizedDescription,
+                "group_size is 48 in the H2O configuration; it must be 32, 64 or 128.")
+        }
+    }
+
+    func testAGroupThatDoesNotDivideTheHeadDimIsAnErrorAndNotACrash() throws {
+        let cache = try QuantizedH2OKVCache(maxSize: 16, groupSize: 64, bits: 8)
+        let tokens = Tokens(4, seed: 1)
+
+        XCTAssertThrowsError(
+            try withError {
+                cache.attend(
+                    queries: tokens.queries, keys: tokens.keys, values: tokens.values,
+                    scale: Heads.scale, mask: .causal)
+            })
+    }
+
+    func testTokensAreTakenBackUntilTheFirstEviction() throws {
+        let cache = try QuantizedH2OKVCache(maxSize: 16, groupSize: 32, bits: 8)
+        let never = try QuantizedH2OKVCache(maxSize: 16, groupSize: 32, bits: 8)
+        for each in [cache, never] { each.attend(Tokens(7, seed: 1)) }
+        let unscored = Tokens(5, seed: 9)
+
+        _ = cache.update(keys: unscored.keys, values: unscored.values)
+        XCTAssertEqual(cache.trim(5), 5)
+
+        XCTAssertEqual(cache.attendOneByOne(20, seed: 3), never.attendOneByOne(20, seed: 3))
+        XCTAssertFalse(cache.isTrimmable)
+        XCTAssertEqual(cache.trim(1), 0)
+    }
+
+    func testAttentionOverPackedRowsEqualsThatOverWidenedOnes() throws {
+        let tokens = Tokens(9, seed: 1)
+        let cache = try QuantizedH2OKVCache(maxSize: 16, groupSize: 32, bits: 8)
+        let (keys, values) = cache.update(keys: tokens.keys, values: tokens.values)
+        // A row of 8 bits: 8 words of the key, its scale and bias, then the value's.
+        let rows = cache.state[0]
+        func part(_ range: Range<Int>) -> MLXArray { rows[.ellipsis, range] }
+
+        let (output, scores) = MLXFast.scaledDotProductAttentionQuantizedWithScores(
+            queries: tokens.queries,
+            quantizedKeys: (part(0 ..< 8), part(8 ..< 9).asFloats, part(9 ..< 10).asFloats),
+            quantizedValues: (part(10 ..< 18), part(18 ..< 19).asFloats, part(19 ..< 20).asFloats),
+            scale: Heads.scale, keyBits: 8, valueBits: 8, groupSize: 32, mask: .causal)
+
+        let (expected, logits) = MLXFast.scaledDotProductAttentionWithScores(
+            queries: tokens.queries, keys: keys, values: values, scale: Heads.scale,
+            mask: .causal)
+        XCTAssertEqual(scores.shape, [Heads.queries * 9, 9])
+        XCTAssertLessThan(
+            largestDifference(output.asArray(Float.self), expected.asArray(Float.self)), 1e-5)
+        XCTAssertLessThan(
+            largestDifference(scores.asArray(Float.self), logits.asArray(Float.self)), 1e-5)
+    }
+}
+
+extension MLXArray {
+    /// The floats whose bits these 32-bit words are.
+    fileprivate var asFloats: MLXArray {
+        MLXArray(asArray(UInt32.self).map { Float(bitPattern: $0) }, shape)
+    }
+}

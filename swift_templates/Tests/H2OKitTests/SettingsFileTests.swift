@@ -1,0 +1,63 @@
+import Foundation
+import H2OKit
+import XCTest
+
+/// The JSON of budgets and of all settings of a model's caches.
+final class SettingsFileTests: XCTestCase {
+    func testBudgetsAreReadAsPythonWritesThem() throws {
+        let text = #"{"format": 1, "layers": [{"heavy_budget": 300, "recent_budget": 208}, null]}"#
+
+        let budgets = try JSONDecoder().decode(H2OBudgets.self, from: Data(text.utf8))
+
+        XCTAssertEqual(
+            budgets, H2OBudgets(layers: [.init(heavyBudget: 300, recentBudget: 208), nil]))
+        let again = try JSONEncoder().encode(budgets)
+        XCTAssertEqual(try JSONDecoder().decode(H2OBudgets.self, from: again), budgets)
+    }
+
+    func testOtherBudgetsAreRefused() {
+        for (text, said) in [
+            (#"{"format": 2, "layers": []}"#, "but format is 2."),
+            (#"{"format": 1, "layers": [], "model": "x"}"#, #"but there is "model"."#),
+            (#"{"format": 1, "layers": [{"heavy": 1}]}"#, #"but an entry has "heavy"."#),
+        ] {
+            XCTAssertThrowsError(
+                try JSONDecoder().decode(H2OBudgets.self, from: Data(text.utf8))
+            ) { error in
+                XCTAssertEqual(
+                    error.localizedDescription,
+                    #"H2O budgets must be {"format": 1, "layers": [...]}, \#(said)"#)
+            }
+        }
+    }
+
+    func testSettingsAreReadAsTheyWereWritten() throws {
+        let caches = H2OCaches(
+            configuration: try H2OConfiguration(maxSize: 64, pinned: [8 ..< 12]),
+            storage: .keys8Values4, groupSize: 32,
+            budgets: H2OBudgets(layers: [nil, .init(heavyBudget: 8, recentBudget: 40)]))
+
+        let data = try JSONEncoder().encode(caches)
+
+        XCTAssertEqual(try JSONDecoder().decode(H2OCaches.self, from: data), caches)
+    }
+
+    func testMissingSettingsHaveTheirDefaults() throws {
+        let data = Data(#"{"config": {"max_size": 64}}"#.utf8)
+
+        XCTAssertEqual(
+            try JSONDecoder().decode(H2OCaches.self, from: data),
+            H2OCaches(configuration: try H2OConfiguration(maxSize: 64)))
+    }
+
+    func testAStorageThatThereIsNotIsRefused() {
+        let data = Data(#"{"config": {"max_size": 64}, "kv": "k4v8"}"#.utf8)
+
+        XCTAssertThrowsError(try JSONDecoder().decode(H2OCaches.self, from: data)) { error in
+            XCTAssertEqual(
+                error.localizedDescription,
+                "kv is k4v8 in the H2O configuration; it must be one of dense, 8, k8v4, 4, r16h8, "
+                    + "r16h4, r8h4.")
+        }
+    }
+}

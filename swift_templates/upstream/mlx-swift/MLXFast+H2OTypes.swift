@@ -1,0 +1,136 @@
+import Cmlx
+
+/// What the H2O cache's functions are told about a cache. In the shapes: B batch, Hkv
+/// KV heads, C `maxSize`, Dk the head dim of keys. A *position* is a token's index in
+/// the sequence, a *row* its place in the buffer.
+extension MLXFast {
+
+    /// Which rows a cache keeps. The C core refuses values that do not fit together.
+    public struct H2OPolicy: Sendable {
+        /// How a row's score is made from the attention that it receives.
+        public enum Score: String, Codable, Sendable, CaseIterable {
+            case peak
+            case softmax
+            case absLogit = "abs_logit"
+        }
+
+        /// C: the rows a KV head may keep.
+        public var maxSize: Int
+        /// Positions below this are never evicted.
+        public var sinkSize: Int
+        /// Rows for heavy hitters.
+        public var heavyBudget: Int
+        /// The newest positions, never evicted.
+        public var recentBudget: Int
+        public var score: Score
+        /// Per query that sees a row, in 0...1.
+        public var decay: Float
+        /// Weight of a row's novelty in its importance, 0 for none.
+        public var novelty: Float
+        /// Half-open ranges of positions that are never evicted.
+        public var pinned: [Range<Int>]
+        /// The queries of a chunk that update scores.
+        public var observationWindow: Int
+
+        public init(
+            maxSize: Int, sinkSize: Int, heavyBudget: Int, recentBudget: Int, score: Score,
+            decay: Float, novelty: Float, pinned: [Range<Int>], observationWindow: Int
+        ) {
+            self.maxSize = maxSize
+            self.sinkSize = sinkSize
+            self.heavyBudget = heavyBudget
+            self.recentBudget = recentBudget
+            self.score = score
+            self.decay = decay
+            self.novelty = novelty
+            self.pinned = pinned
+            self.observationWindow = observationWindow
+        }
+    }
+
+    /// How rows are stored: as they come, or as the words, scales and biases that
+    /// `quantized(_:groupSize:bits:)` makes of them.
+    public struct H2ORowFormat: Hashable, Sendable {
+        /// 4 or 8; 16 for keys as they are.
+        public var keyBits: Int
+        /// 4 or 8; 16 just where keys have 16.
+        public var valueBits: Int
+        /// 32, 64 or 128 elements share a scale and a bias.
+        public var groupSize: Int
+        /// Of keys and values, which scales and biases have too.
+        public var dtype: DType
+
+        public init(
+            keyBits: Int, valueBits: Int, groupSize: Int = 64, dtype: DType = .float32
+        ) {
+            self.keyBits = keyBits
+            self.valueBits = valueBits
+            self.groupSize = groupSize
+            self.dtype = dtype
+        }
+
+        /// Keys and values as they come.
+        public static var dense: H2ORowFormat { H2ORowFormat(keyBits: 16, valueBits: 16) }
+    }
+
+    /// How a cache of two precisions stores its rows: the newest `recentBudget` tokens
+    /// in a ring, all others in a pool.
+    public struct H2OMixedFormat: Hashable, Sendable {
+        /// Of the pool: 4, 8 or 16.
+        public var heavyBits: Int
+        /// Of the ring: 4, 8 or 16.
+        public var recentBits: Int
+        /// 32, 64 or 128 elements share a scale and a bias.
+        public var groupSize: Int
+        /// Of keys and values.
+        public var dtype: DType
+
+        public init(
+            heavyBits: Int, recentBits: Int, groupSize: Int = 64, dtype: DType = .float32
+        ) {
+            self.heavyBits = heavyBits
+            self.recentBits = recentBits
+            self.groupSize = groupSize
+            self.dtype = dtype
+        }
+    }
+
+    /// What is known about each row of a cache.
+    public struct H2OLedger {
+        /// float32 `[B, Hkv, C]`, -1 where not yet observed.
+        public var scores: MLXArray
+        /// int32 `[B, Hkv, C]`, -1 where the row is empty.
+        public var positions: MLXArray
+        /// float32 `[B, Hkv, C]`.
+        public var novelty: MLXArray
+        /// float32 `[B, Hkv, Dk]`, the sum of all unit keys so far.
+        public var keySum: MLXArray
+        /// int32 `[B, Hkv]`, the row that the next token takes.
+        public var victim: MLXArray
+
+        public init(
+            scores: MLXArray, positions: MLXArray, novelty: MLXArray, keySum: MLXArray,
+            victim: MLXArray
+        ) {
+            self.scores = scores
+            self.positions = positions
+            self.novelty = novelty
+            self.keySum = keySum
+            self.victim = victim
+        }
+    }
+
+    /// The rows of a cache of two precisions.
+    public struct H2OMixedRows {
+        /// `[B, Hkv, capacity, its row]`.
+        public var pool: MLXArray
+        /// `[B, Hkv, capacity, its row]`; a chunk stands behind the old rows until its
+        /// attention.
+        public var ring: MLXArray
+
+        public init(pool: MLXArray, ring: MLXArray) {
+            self.pool = pool
+            self.ring = ring
+        }
+    }
+}

@@ -1,0 +1,159 @@
+"""Caches that Python writes go on in Swift, and those that Swift writes in Python."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+from mlx_lm.models.cache import (
+    ArraysCache,
+    KVCache,
+    RotatingKVCache,
+    load_prompt_cache,
+    save_prompt_cache,
+)
+
+from h2o_pack.parity.host import prepare
+from h2o_pack.parity.toolchain import environment
+from h2o_pack.parity.trace import TOLERANCES
+from h2o_py import H2OConfig, load_cache, save_cache
+from h2o_py.models import STORAGES
+
+CONFIG = H2OConfig(24, sink_size=2, heavy_budget=10, recent_budget=8, pinned=((5, 7),))
+HEADS, KV_HEADS, DIM, SCALE = 4, 2, 64, 0.125
+NEXT = [1, 1, 7, 1, 40, 1, 1]
+METADATA = {"model": "tiny", "chat": "\N{PARTY POPPER} caf\u00e9"}
+
+# Tokens of each call before the file is written, and whether the last awaits its attention.
+SITUATIONS = {
+    "few": ([5], False, "float32"),
+    "room": ([9, 1, 1], False, "float32"),
+    "evicted": ([40, 1, 1, 5, 1], False, "float32"),
+    "awaiting": ([30, 12], True, "float32"),
+    "bfloat16": ([40, 1, 1], False, "bfloat16"),
+    "float16": ([40, 1, 1], False, "float16"),
+}
+
+
+def tokens(count: int, seed: int, dtype: str) -> tuple[mx.array, mx.array, mx.array]:
+    keys = mx.random.split(mx.random.key(seed), 3)
+    q, k, v = (
+        mx.random.normal((1, heads, count, DIM), key=key).astype(getattr(mx, dtype))
+        for heads, key in zip((HEADS, KV_HEADS, KV_HEADS), keys, strict=True)
+    )
+    return q, k, v
+
+
+def attend(cache, q, k, v) -> mx.array:
+    cache.update_and_fetch(k, v)
+    return cache.attend(q, scale=SCALE, mask="causal" if q.shape[2] > 1 else None)
+
+
+def caches_of(situation: str):
+    """One cache of each storage that has been through a situation."""
+    counts, awaiting, dtype = SITUATIONS[situation]
+    caches = [make(CONFIG, 32) for make in STORAGES.values()]
+    for cache in caches:
+        cache.expects_scores = not awaiting
+    for step, count in enumerate(counts):
+        q, k, v = tokens(count, step, dtype)
+        for cache in caches:
+            if awaiting and step == len(counts) - 1:
+                cache.update_and_fetch(k, v)
+            else:
+                attend(cache, q, k, v)
+    return caches
+
+
+def other_caches():
+    """Caches that layers without full attention keep, with something in each."""
+    rotating, plain, recurrent = RotatingKVCache(8, keep=1), KVCache(), ArraysCache(2)
+    for count in (6, 1, 1, 1):
+        _, k, v = tokens(count, count, "float32")
+        rotating.update_and_fetch(k, v)
+        plain.update_and_fetch(k, v)
+    recurrent[0], recurrent[1] = k, v
+    return [rotating, plain, recurrent]
+
+
+@pytest.fixture(scope="module")
+def interchanged(demo_package, tmp_path_factory) -> Path:
+    """Write files for Swift and let it go on with them; return the folder."""
+    folder = tmp_path_factory.mktemp("interchange")
+    described = []
+    for name, (_, _, dtype) in SITUATIONS.items():
+        caches = caches_of(name)
+        save_cache(folder / f"{name}.python.safetensors", caches, METADATA)
+        prompt = str(folder / f"{name}.python-prompt.safetensors")
+        save_prompt_cache(prompt, [*caches, *other_caches()], METADATA)
+        arrays = {}
+        for step, count in enumerate(NEXT):
+            q, k, v = tokens(count, 100 + step, dtype)
+            arrays |= {f"{step}.q": q, f"{step}.k": k, f"{step}.v": v}
+            for index, cache in enumerate(caches):
+                arrays[f"{index}.{step}.out"] = attend(cache, q, k, v)
+                arrays[f"{index}.{step}.positions"] = cache.positions
+        mx.save_safetensors(str(folder / f"{name}.steps.safetensors"), arrays)
+        entry = {"name": name, "steps": NEXT, "scale": SCALE, "tolerance": TOLERANCES[dtype]}
+        described.append(entry)
+    (folder / "interchange.json").write_text(json.dumps({"situations": described}))
+    host = prepare(demo_package.resolve())
+    places = ["--package-path", host.root, "--scratch-path", host.scratch]
+    done = subprocess.run(
+        ["swift", "test", *places, "--filter", "InterchangeTests"],
+        env=environment({"H2O_INTERCHANGE": str(folder)}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "1 test skipped" not in done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.swift
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("swift") is None, reason="there is no Swift toolchain")
+class TestWhatSwiftWrote:
+    """That Swift goes on rightly with Python's files, the fixture asserts."""
+
+    @pytest.mark.parametrize("situation", SITUATIONS)
+    @pytest.mark.parametrize("kind", ["swift", "swift-prompt"])
+    def test_goes_on_in_python_to_the_same_outputs_and_positions(
+        self, interchanged, situation, kind
+    ):
+        path = interchanged / f"{situation}.{kind}.safetensors"
+        if kind == "swift":
+            loaded, metadata = load_cache(path)
+        else:
+            loaded, metadata = load_prompt_cache(str(path), return_metadata=True)
+        assert metadata == METADATA
+        ours = caches_of(situation)
+        dtype = SITUATIONS[situation][2]
+        for step, count in enumerate(NEXT):
+            for cache in ours:
+                attend(cache, *tokens(count, 100 + step, dtype))
+        for step, count in enumerate([1, 5, 1, 1]):
+            q, k, v = tokens(count, 200 + step, dtype)
+            for cache, theirs in zip(ours, loaded[: len(ours)], strict=True):
+                assert type(theirs) is type(cache)
+                expected, out = attend(cache, q, k, v), attend(theirs, q, k, v)
+                difference = mx.abs(out.astype(mx.float32) - expected.astype(mx.float32))
+                assert difference.max().item() <= TOLERANCES[dtype]
+                assert mx.array_equal(mx.sort(theirs.positions), mx.sort(cache.positions))
+                assert (theirs.offset, theirs.length) == (cache.offset, cache.length)
+                assert theirs.config == cache.config
+                assert theirs.meta_state[5:] == cache.meta_state[5:]
+
+    def test_keeps_the_caches_of_other_layers(self, interchanged):
+        path = str(interchanged / "evicted.swift-prompt.safetensors")
+        loaded = load_prompt_cache(path)[len(STORAGES) :]
+        for cache, expected in zip(loaded, other_caches(), strict=True):
+            assert type(cache) is type(expected)
+            assert cache.meta_state == expected.meta_state
+            for array, wanted in zip(cache.state, expected.state, strict=True):
+                assert mx.array_equal(array, wanted)
