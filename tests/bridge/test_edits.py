@@ -148,7 +148,6 @@ def test_the_edits_that_ship_are_readable_and_their_files_exist():
     assert "mlx-swift/Source/Cmlx/mlx-generated/metal/h2o.metal" in ours
     assert "mlx-swift/Source/Cmlx/mlx-generated/metal/h2o_parameters.h" in ours
     assert "mlx-swift/Source/Cmlx/h2o/metal/h2o_parameters.h" in ours
-    assert "mlx-swift/Source/MLX/MLXFast+H2O.swift" in ours
     assert "mlx-swift/Source/MLX/MLXFast+H2OCache.swift" in ours
     assert "mlx-swift-lm/Libraries/MLXLMCommon/RoutedAttentionCache.swift" in ours
 
