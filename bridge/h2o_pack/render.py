@@ -66,6 +66,7 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "module_name": plan.module_name,
         "model_id": plan.model.id,
         "config": plan.cache.to_dict(),
+        "memory": plan.memory,
         "num_layers": plan.model.config.layers,
         "version": __version__,
         "upstream": {name: pin.version for name, pin in pins().items()},

@@ -105,6 +105,10 @@ def test_the_edits_that_ship_are_readable_and_their_files_exist():
     assert {copy.package for copy in edits.for_host("apple").copies} == {
         "mlx-swift",
         "mlx-swift-lm",
+        "swift-collections",
+        "swift-jinja",
+        "swift-tokenizers",
+        "yyjson",
     }
     ours = added_files(assets.root(), edits.files)
     assert "mlx-swift/Source/Cmlx/include/mlx/c/h2o.h" in ours

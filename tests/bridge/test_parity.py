@@ -21,6 +21,16 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.naming import swift_string
 
 CASES = ["float32", "published policy", "not routed", "float16", "bfloat16"]
+PROBES = (
+    "the code of LANTERN is 4821.",
+    "def area(radius):\n    return 3.14159 * radius ** 2\n",
+    " a na\u00efve caf\u00e9, \u4f60\u597d \N{PARTY POPPER}\u200d\N{WHITE HEAVY CHECK MARK}",
+    "don't we'll I'd  two  spaces\t\ttabs \r\n\r\n  end ",
+    "abc<|endoftext|>def<|endoftext",
+    "aaaaaaaaaaaaaaaa 00000000 !!!!!!!!",
+    "e\u0301 \u2167 \u0663 \u00b2 \u00a0x",
+    "",
+)
 WITHOUT_SWIFT = "there is no Swift toolchain on PATH; see https://swift.org/install"
 needs_swift = [
     pytest.mark.swift,
@@ -152,16 +162,31 @@ class TestWithSwift:
         parity(package, "--level", "trace")
         work = package / ".parity"
         places = ["--package-path", work / "package", "--scratch-path", work / "build"]
+        from mlx_lm.utils import load_tokenizer
+
         from h2o_pack.parity.toolchain import environment
 
+        tokenizer = load_tokenizer(package / "Model")
+        probes = work / "probes.json"
+        probes.write_text(
+            json.dumps([{"text": text, "ids": tokenizer.encode(text)} for text in PROBES])
+        )
+        settings = {
+            "H2O_MODEL_DIR": str(package / "Model"),
+            "H2O_TOKENIZER_PROBES": str(probes),
+        }
         done = subprocess.run(
             ["swift", "test", *places],
-            env=environment({}),
+            env=environment(settings),
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        output = done.stdout + done.stderr
+        assert done.returncode == 0, output[-3000:]
+        # Only the replay, which `h2o-pack parity` runs, has not what it needs.
+        assert output.count(" skipped (") == 1, output[-3000:]
+        assert "warning:" not in output
 
     def test_swift_reads_the_strings_that_the_generator_writes(self, tmp_path):
         texts = [

@@ -21,7 +21,7 @@ def files(model):
 
 
 def test_the_package_has_its_parts_in_place(files):
-    folders = {Path(name).parent.as_posix() for name in files}
+    folders = {Path(*Path(name).parent.parts[:2]).as_posix() for name in files}
     assert folders == {".", "Sources/H2OKit", "Sources/My_AppModel", "Tests/H2OKitTests"}
     assert {name for name in files if "/" not in name} == {
         ".gitignore",
@@ -55,6 +55,13 @@ def test_the_budgets_reach_the_generated_constants(files):
     assert "maxSize: 512, sinkSize: 4" in text
     assert "pinned: [0 ..< 8]" in text
     assert 'public static let id = "tiny"' in text
+
+
+def test_the_memory_plan_reaches_the_generated_constants(files):
+    text = files["Sources/My_AppModel/BundledModel+Session.swift"]
+    # 2 layers, 2 heads: 512 rows of 2 x 8 float32 and 3 x 4 bytes, and 9 x 4 bytes
+    assert "weights: 8, caches: 155_792," in text
+    assert "bufferCache: 20_971_520)" in text
 
 
 def test_swift_that_needs_no_value_is_the_source_itself(files):

@@ -13,7 +13,10 @@ guard let mlx = Context.environment["MLX_ROOT"] else {
 let package = Package(
     name: "mlx-swift",
     platforms: [.macOS(.v14), .iOS(.v17)],
-    products: [.library(name: "MLX", targets: ["MLX"])],
+    products: [
+        .library(name: "MLX", targets: ["MLX"]),
+        .library(name: "MLXNN", targets: ["MLXNN"]),
+    ],
     targets: [
         .target(
             name: "Cmlx",
@@ -28,6 +31,7 @@ let package = Package(
                 .unsafeFlags(["-L\(mlx)/lib", "-Xlinker", "-rpath", "-Xlinker", "\(mlx)/lib"]),
             ]),
         .target(name: "MLX", dependencies: ["Cmlx"], path: "Source/MLX"),
+        .target(name: "MLXNN", dependencies: ["MLX"], path: "Source/MLXNN"),
     ],
     cxxLanguageStandard: .gnucxx20
 )

@@ -1,0 +1,7 @@
+// Stands in for the evaluation of mlx-swift 0.31.6.
+
+import Cmlx
+
+public func eval(_ arrays: some Collection<MLXArray>) {
+    for array in arrays { mlx_array_eval(array.ctx) }
+}

@@ -1,0 +1,7 @@
+// Stands in for Module of mlx-swift 0.31.6: what models inherit from, without weights.
+
+import MLX
+
+open class Module {
+    public init() {}
+}
