@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt) \
 	h2o_py/_pins.py pyproject.toml requirements.lock
 
-.PHONY: demo test check lint types pytest lock clean
+.PHONY: demo test check lint types pytest golden lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/h2o-pack ios --model demo --max-kv 64 --output build/Demo
@@ -27,6 +27,10 @@ types: $(INSTALLED)
 
 pytest: $(INSTALLED)
 	$(BIN)/python -m pytest
+
+# Writes the text that generated packages are compared with; look at the diff afterwards.
+golden: $(INSTALLED)
+	$(BIN)/python -m tests.bridge.golden
 
 # The lock pins every package for every platform that the project supports.
 lock:

@@ -4,8 +4,8 @@ import pytest
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.vendoring.edits import Edit, apply, apply_all, read_edits
-from h2o_pack.vendoring.vendor import EDITS, added_files
+from h2o_pack.vendoring.edits import EDITS, Edit, apply, apply_all, read_edits
+from h2o_pack.vendoring.vendor import added_files
 
 TEXT = "#include <a>\n#include <b>\n\nint f() {\n  return 1;\n}\n"
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+EDITS = "swift_templates/upstream/edits.toml"
 PLACES = ("after", "before", "replace")
 
 
