@@ -7,7 +7,7 @@ SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists
 	metal/kernels/h2o_parameters.h \
 	h2o_py/_pins.py pyproject.toml requirements.lock
 
-.PHONY: demo test check lint types pytest metal-host lock clean
+.PHONY: demo test check lint types pytest metal-host golden lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/h2o-pack ios --model demo --max-kv 64 --output build/Demo
@@ -33,6 +33,10 @@ pytest: $(INSTALLED) metal-host
 # The module that runs the Metal kernels on the CPU, for tests. Needs clang++.
 metal-host: $(INSTALLED)
 	$(BIN)/python metal/host/build.py
+
+# Writes the text that generated packages are compared with; look at the diff afterwards.
+golden: $(INSTALLED)
+	$(BIN)/python -m tests.bridge.golden
 
 # The lock pins every package for every platform that the project supports.
 lock:

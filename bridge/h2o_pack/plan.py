@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from h2o_pack import naming
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.memory import plan_memory
 
 if TYPE_CHECKING:
+    from h2o_pack.memory import MemoryPlan
     from h2o_pack.models.resolve import ResolvedModel
     from h2o_py.config import H2OConfig
 
@@ -50,6 +52,7 @@ class Plan:
 
     model: ResolvedModel
     cache: H2OConfig
+    memory: MemoryPlan
     package_name: str
     module_name: str
     warnings: tuple[str, ...]
@@ -68,7 +71,14 @@ def make_plan(model: ResolvedModel, options: CacheOptions, name: str | None = No
             code=ExitCode.USAGE,
         )
     package = naming.package_name(name or naming.model_display_name(model.id))
-    return Plan(model, cache, package, naming.module_name(package), remarks)
+    return Plan(
+        model=model,
+        cache=cache,
+        memory=plan_memory(model, cache),
+        package_name=package,
+        module_name=naming.module_name(package),
+        warnings=remarks,
+    )
 
 
 def cache_config(options: CacheOptions) -> tuple[H2OConfig, tuple[str, ...]]:

@@ -44,7 +44,7 @@ public struct H2OCaches: Hashable, Sendable {
         return try caches.make(for: model)
     }
 
-    private func make(for model: any LanguageModel) throws -> [any KVCache] {
+    func make(for model: any LanguageModel) throws -> [any KVCache] {
         let name = H2OFamilies.name(of: model)
         // No parameters: those that bound or quantise would give other caches to replace.
         let own = model.newCache(parameters: nil)

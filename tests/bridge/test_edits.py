@@ -4,8 +4,8 @@ import pytest
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.vendoring.edits import Edit, apply, apply_all, read_edits
-from h2o_pack.vendoring.vendor import EDITS, added_files
+from h2o_pack.vendoring.edits import EDITS, Edit, apply, apply_all, read_edits
+from h2o_pack.vendoring.vendor import added_files
 
 TEXT = "#include <a>\n#include <b>\n\nint f() {\n  return 1;\n}\n"
 
@@ -141,6 +141,10 @@ def test_the_edits_that_ship_are_readable_and_their_files_exist():
     assert {copy.package for copy in edits.for_host("apple").copies} == {
         "mlx-swift",
         "mlx-swift-lm",
+        "swift-collections",
+        "swift-jinja",
+        "swift-tokenizers",
+        "yyjson",
     }
     ours = added_files(assets.root(), edits.files)
     assert "mlx-swift/Source/Cmlx/include/mlx/c/h2o.h" in ours

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,16 @@ from h2o_pack.naming import swift_string
 
 STORED = ["kv 8", "kv k8v4", "kv 4", "kv r16h8", "kv r16h4", "kv r8h4"]
 CASES = ["float32", "published policy", "not routed", *STORED, "float16", "bfloat16"]
+PROBES = (
+    "the code of LANTERN is 4821.",
+    "def area(radius):\n    return 3.14159 * radius ** 2\n",
+    " a na\u00efve caf\u00e9, \u4f60\u597d \N{PARTY POPPER}\u200d\N{WHITE HEAVY CHECK MARK}",
+    "don't we'll I'd  two  spaces\t\ttabs \r\n\r\n  end ",
+    "abc<|endoftext|>def<|endoftext",
+    "aaaaaaaaaaaaaaaa 00000000 !!!!!!!!",
+    "e\u0301 \u2167 \u0663 \u00b2 \u00a0x",
+    "",
+)
 WITHOUT_SWIFT = "there is no Swift toolchain on PATH; see https://swift.org/install"
 needs_swift = [
     pytest.mark.swift,
@@ -153,16 +164,49 @@ class TestWithSwift:
         parity(package, "--level", "trace")
         work = package / ".parity"
         places = ["--package-path", work / "package", "--scratch-path", work / "build"]
+        from mlx_lm.utils import load_tokenizer
+
         from h2o_pack.parity.toolchain import environment
 
+        tokenizer = load_tokenizer(package / "Model")
+        probes = work / "probes.json"
+        probes.write_text(
+            json.dumps([{"text": text, "ids": tokenizer.encode(text)} for text in PROBES])
+        )
+        settings = {
+            "H2O_MODEL_DIR": str(package / "Model"),
+            "H2O_TOKENIZER_PROBES": str(probes),
+        }
         done = subprocess.run(
             ["swift", "test", *places],
-            env=environment({}),
+            env=environment(settings),
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        output = done.stdout + done.stderr
+        assert done.returncode == 0, output[-3000:]
+        # Parity runs the replay, test_interchange.py that of files; the stand-in has no models.
+        assert sorted(re.findall(r"'(\S+)' skipped \(", output)) == [
+            "BundledModelTests.testItRepliesWithinItsBudget",
+            "InterchangeTests.testCachesOfPythonGoOnHere",
+            "ParityReplayTests.testTheCacheDoesWhatPythonsDid",
+        ]
+        assert "warning:" not in output
+
+    def test_the_apps_model_compiles_against_the_package(self, package):
+        """SwiftUI is missing here, and the views import it; what they show does not."""
+        parity(package, "--level", "trace")
+        work = package / ".parity"
+        headers = work / "package/Vendor/mlx-swift/Source/Cmlx/include"
+        command = [
+            "swiftc", "-typecheck", "-swift-version", "6", "-warnings-as-errors",
+            "-I", work / "build/debug/Modules", "-Xcc", f"-I{headers}",
+            "-Xcc", f"-fmodule-map-file={headers / 'module.modulemap'}",
+            package / "App/Chat/Chat.swift",
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
     def test_swift_reads_the_strings_that_the_generator_writes(self, tmp_path):
         texts = [

@@ -10,8 +10,8 @@ from h2o_pack import assets, lock
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
 from h2o_pack.vendoring import FOLDER as VENDOR
-from h2o_pack.vendoring.edits import read_edits
-from h2o_pack.vendoring.vendor import EDITS, added_files, digest
+from h2o_pack.vendoring.edits import EDITS, read_edits
+from h2o_pack.vendoring.vendor import added_files, digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

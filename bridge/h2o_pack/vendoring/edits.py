@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+EDITS = "swift_templates/upstream/edits.toml"
 PLACES = ("after", "before", "replace")
 
 

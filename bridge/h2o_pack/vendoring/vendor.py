@@ -12,14 +12,13 @@ from h2o_pack import assets, lock, write
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
 from h2o_pack.vendoring import FOLDER
-from h2o_pack.vendoring.edits import apply_all, read_edits
+from h2o_pack.vendoring.edits import EDITS, apply_all, read_edits
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from h2o_pack.vendoring.edits import AddedFile, EditSet
 
-EDITS = "swift_templates/upstream/edits.toml"
 HOSTS = ("apple", "linux")
 
 

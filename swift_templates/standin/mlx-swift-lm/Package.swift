@@ -1,13 +1,16 @@
 // swift-tools-version: 6.1
 // Stands in for mlx-swift-lm 3.31.4 where its sources cannot be had: the cache
-// protocol, the attention that calls it and how generation makes caches.
+// protocol, the attention that calls it, how generation makes caches, greedy generation.
 
 import PackageDescription
 
 let package = Package(
     name: "mlx-swift-lm",
     platforms: [.macOS(.v14), .iOS(.v17)],
-    products: [.library(name: "MLXLMCommon", targets: ["MLXLMCommon"])],
+    products: [
+        .library(name: "MLXLMCommon", targets: ["MLXLMCommon"]),
+        .library(name: "MLXLLM", targets: ["MLXLLM"]),
+    ],
     dependencies: [.package(path: "../mlx-swift")],
     targets: [
         .target(
@@ -16,6 +19,7 @@ let package = Package(
                 .product(name: "MLX", package: "mlx-swift"),
                 .product(name: "MLXNN", package: "mlx-swift"),
             ],
-            path: "Libraries/MLXLMCommon")
+            path: "Libraries/MLXLMCommon"),
+        .target(name: "MLXLLM", dependencies: ["MLXLMCommon"], path: "Libraries/MLXLLM"),
     ]
 )

@@ -14,10 +14,11 @@ public struct GenerateParameters: Sendable {
     public var kvCacheMaker: (any KVCacheMaker)?
 
     public var temperature: Float
+    public var prefillStepSize: Int
 
     public init(
         maxTokens: Int? = nil, maxKVSize: Int? = nil, kvBits: Int? = nil, kvGroupSize: Int = 64,
-        kvScheme: String? = nil, temperature: Float = 0.6
+        kvScheme: String? = nil, temperature: Float = 0.6, prefillStepSize: Int = 512
     ) {
         self.maxTokens = maxTokens
         self.maxKVSize = maxKVSize
@@ -25,6 +26,7 @@ public struct GenerateParameters: Sendable {
         self.kvGroupSize = kvGroupSize
         self.kvScheme = kvScheme
         self.temperature = temperature
+        self.prefillStepSize = prefillStepSize
     }
 }
 

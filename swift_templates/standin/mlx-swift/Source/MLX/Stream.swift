@@ -14,6 +14,11 @@ public final class Stream: @unchecked Sendable {
     deinit {
         mlx_stream_free(ctx)
     }
+
+    /// Waits until all that was queued is evaluated.
+    public func synchronize() {
+        mlx_synchronize(ctx)
+    }
 }
 
 /// Where an operation is evaluated.

@@ -5,5 +5,6 @@
 #include "mlx/c/h2o.h"
 #include "mlx/c/io.h"
 #include "mlx/c/map.h"
+#include "mlx/c/memory.h"
 #include "mlx/c/ops.h"
 #include "mlx/c/stream.h"

@@ -13,6 +13,9 @@ typedef struct mlx_stream_ {
 mlx_stream mlx_default_cpu_stream_new(void);
 int mlx_stream_free(mlx_stream stream);
 
+/* Waits until all that was queued is evaluated. */
+int mlx_synchronize(mlx_stream stream);
+
 #ifdef __cplusplus
 }
 #endif

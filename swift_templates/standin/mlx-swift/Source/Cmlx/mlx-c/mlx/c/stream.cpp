@@ -2,6 +2,7 @@
 #include "mlx/c/stream.h"
 
 #include "mlx/c/private/mlx.h"
+#include "mlx/transforms.h"
 
 extern "C" mlx_stream mlx_default_cpu_stream_new(void) {
   auto stream = mlx::core::default_stream(mlx::core::Device::cpu);
@@ -11,4 +12,8 @@ extern "C" mlx_stream mlx_default_cpu_stream_new(void) {
 extern "C" int mlx_stream_free(mlx_stream stream) {
   delete static_cast<mlx::core::Stream*>(stream.ctx);
   return 0;
+}
+
+extern "C" int mlx_synchronize(mlx_stream stream) {
+  return mlx_status_([&] { mlx::core::synchronize(mlx_stream_get_(stream)); });
 }

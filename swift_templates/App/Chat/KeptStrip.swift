@@ -1,0 +1,25 @@
+import H2OKit
+import SwiftUI
+
+/// The conversation from left to right: the darker a place, the more heads keep it.
+struct KeptStrip: View {
+    let kept: H2OKeptPositions
+
+    var body: some View {
+        VStack(alignment: .leading, spacing: 2) {
+            Text("Kept of \(kept.shares.count) positions")
+            Canvas { context, size in
+                let stretches = kept.stretches(Int(size.width))
+                let width = size.width / CGFloat(max(1, stretches.count))
+                for (index, share) in stretches.enumerated() where share > 0 {
+                    let place = CGRect(
+                        x: CGFloat(index) * width, y: 0, width: width, height: size.height)
+                    context.fill(Path(place), with: .color(.accentColor.opacity(Double(share))))
+                }
+            }
+            .frame(height: 12)
+            .background(.gray.opacity(0.15))
+            .accessibilityLabel("Positions that the cache keeps")
+        }
+    }
+}

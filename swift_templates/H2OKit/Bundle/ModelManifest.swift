@@ -1,0 +1,40 @@
+import Foundation
+
+/// What a model folder should hold: its `manifest.json`, written when it was bundled.
+public struct ModelManifest: Codable, Hashable, Sendable {
+    /// The format that this version reads.
+    public static let format = 1
+    public static let fileName = "manifest.json"
+
+    public struct File: Codable, Hashable, Sendable {
+        /// Relative to the folder.
+        public let path: String
+        /// Bytes.
+        public let size: Int
+        /// 64 lower-case hexadecimal digits.
+        public let sha256: String
+    }
+
+    public let format: Int
+    /// Where the model came from.
+    public let model: String
+    public let files: [File]
+
+    /// - Throws: ``ModelBundleError``
+    public static func read(in folder: URL) throws -> ModelManifest {
+        let url = folder.appending(path: fileName)
+        let data: Data
+        do {
+            data = try Data(contentsOf: url)
+        } catch {
+            throw ModelBundleError.noManifest(folder)
+        }
+        guard let manifest = try? JSONDecoder().decode(Self.self, from: data) else {
+            throw ModelBundleError.unreadableManifest(url)
+        }
+        guard manifest.format == format else {
+            throw ModelBundleError.otherFormat(manifest.format)
+        }
+        return manifest
+    }
+}

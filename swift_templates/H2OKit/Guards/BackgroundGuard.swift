@@ -1,0 +1,117 @@
+import Foundation
+import MLX
+
+/// Keeps work off the GPU while the app is in the background, where iOS ends apps whose
+/// command buffers run.
+///
+/// Work is done in steps, each between ``begin()`` and ``end()``. ``close(within:)`` lets
+/// the step that runs end, and later ones wait until ``open()``.
+public final class BackgroundGuard: @unchecked Sendable {
+    private let condition = NSCondition()
+    private let finishQueuedWork: @Sendable () -> Void
+    private var closed = false
+    private var steps = 0
+    private var waiting = [UUID: CheckedContinuation<Void, any Error>]()
+    private var observers = [any NSObjectProtocol]()
+
+    /// - Parameter finishQueuedWork: waits until nothing is queued on the GPU
+    public init(
+        finishQueuedWork: @escaping @Sendable () -> Void = {
+            StreamOrDevice.default.stream.synchronize()
+        }
+    ) {
+        self.finishQueuedWork = finishQueuedWork
+    }
+
+    deinit {
+        for observer in observers { NotificationCenter.default.removeObserver(observer) }
+    }
+
+    /// Whether steps wait now.
+    public var isClosed: Bool { condition.withLock { closed } }
+
+    /// Waits while the guard is closed, then counts a step as running.
+    ///
+    /// - Throws: `CancellationError` when the task is cancelled while it waits
+    public func begin() async throws {
+        while !beginIfOpen() {
+            let id = UUID()
+            try await withTaskCancellationHandler {
+                try await withCheckedThrowingContinuation { wait(id, $0) }
+            } onCancel: {
+                condition.withLock { waiting.removeValue(forKey: id) }?
+                    .resume(throwing: CancellationError())
+            }
+        }
+    }
+
+    /// Ends a step that ``begin()`` began.
+    public func end() {
+        condition.withLock {
+            steps -= 1
+            condition.broadcast()
+        }
+    }
+
+    /// Lets no further step begin, and returns when the running ones have ended and
+    /// nothing is queued.
+    ///
+    /// - Parameter seconds: after which it returns in any case: iOS ends an app that takes
+    ///   about five to enter the background
+    /// - Returns: whether all work has ended
+    @discardableResult
+    public func close(within seconds: TimeInterval = 4) -> Bool {
+        let deadline = Date(timeIntervalSinceNow: seconds)
+        let idle = condition.withLock {
+            closed = true
+            while steps > 0 {
+                guard condition.wait(until: deadline) else { break }
+            }
+            return steps == 0
+        }
+        if idle { finishQueuedWork() }
+        return idle
+    }
+
+    /// Lets steps begin again.
+    public func open() {
+        let continuations = condition.withLock {
+            closed = false
+            defer { waiting = [:] }
+            return Array(waiting.values)
+        }
+        for continuation in continuations { continuation.resume() }
+    }
+
+    /// Closes and opens with the notifications of an app's life, on the thread that posts
+    /// them, so that the work has ended when the system's notification returns.
+    public func follow(background: Notification.Name, foreground: Notification.Name) {
+        let center = NotificationCenter.default
+        let added = [
+            center.addObserver(forName: background, object: nil, queue: nil) { [weak self] _ in
+                self?.close()
+            },
+            center.addObserver(forName: foreground, object: nil, queue: nil) { [weak self] _ in
+                self?.open()
+            },
+        ]
+        condition.withLock { observers += added }
+    }
+
+    private func beginIfOpen() -> Bool {
+        condition.withLock {
+            if !closed { steps += 1 }
+            return !closed
+        }
+    }
+
+    private func wait(_ id: UUID, _ continuation: CheckedContinuation<Void, any Error>) {
+        let now: Result<Void, any Error>? = condition.withLock {
+            if Task.isCancelled { return .failure(CancellationError()) }
+            if !closed { return .success(()) }
+            waiting[id] = continuation
+            return nil
+        }
+        if let now { continuation.resume(with: now) }
+    }
+}

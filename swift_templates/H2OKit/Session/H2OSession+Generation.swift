@@ -1,0 +1,110 @@
+import MLX
+import MLXLMCommon
+
+extension H2OSession {
+    typealias Parts = AsyncThrowingStream<H2OReplyPart, any Error>.Continuation
+
+    /// Reads the prompt and generates until the turn ends.
+    ///
+    /// - Throws: see ``H2OSession/reply(to:)``
+    func generate(_ prompt: String, into parts: Parts) async throws {
+        try addTurn(prompt)
+        var reply = Reply(tokenizer: context.tokenizer, begun: platform.seconds())
+        reply.statistics.promptTokens = unread.count
+        do {
+            try await read()
+            try await write(&reply, into: parts)
+        } catch is CancellationError {
+            reply.statistics.stop = .cancelled
+        } catch {
+            forget()
+            throw error
+        }
+        let rest = reply.text.finish()
+        parts.yield(H2OReplyPart(text: rest, statistics: reply.statistics))
+    }
+
+    /// A reply in the making.
+    private struct Reply {
+        var text: ReplyText
+        var statistics = H2OReplyStatistics()
+        /// Seconds, as the platform counts them.
+        let begun: Double
+
+        init(tokenizer: any Tokenizer, begun: Double) {
+            text = ReplyText(tokenizer: tokenizer)
+            self.begun = begun
+        }
+    }
+
+    /// Appends the turn's tokens to the unread ones; makes the caches before the first.
+    private func addTurn(_ prompt: String) throws {
+        guard !prompt.isEmpty else { throw H2OSessionError.emptyPrompt }
+        if caches.isEmpty {
+            let opening = try format.opening(prompt)
+            guard !opening.tokens.isEmpty else { throw H2OSessionError.emptyPrompt }
+            caches = try SessionCaches.make(
+                options.caches, for: context.model, pinned: opening.pinned)
+            unread = opening.tokens
+        } else {
+            unread += try format.following(prompt, ended: ended)
+        }
+        ended = false
+    }
+
+    /// Brings all unread tokens but the last chunk's into the caches, a chunk a step.
+    private func read() async throws {
+        let chunk = max(1, options.parameters.prefillStepSize)
+        while unread.count > chunk {
+            try await platform.background.begin()
+            defer { platform.background.end() }
+            try Task.checkCancellation()
+            let tokens = MLXArray(unread.prefix(chunk).map { Int32($0) }, [1, chunk])
+            try withError {
+                _ = context.model(LMInput.Text(tokens: tokens), cache: caches, state: nil)
+                SessionCaches.evaluate(caches)
+            }
+            unread.removeFirst(chunk)
+        }
+    }
+
+    /// Generates token by token, each in a step of its own.
+    private func write(_ reply: inout Reply, into parts: Parts) async throws {
+        var iterator = try await startIterator()
+        reply.statistics.prefillSeconds = platform.seconds() - reply.begun
+        let first = platform.seconds()
+        while let token = try await nextToken(&iterator) {
+            reply.statistics.replyTokens += 1
+            reply.statistics.decodeSeconds = platform.seconds() - first
+            if format.stops.contains(token) {
+                ended = true
+                reply.statistics.stop = .endOfTurn
+                return
+            }
+            let text = reply.text.append(token)
+            parts.yield(H2OReplyPart(text: text, statistics: reply.statistics))
+            await Task.yield()
+        }
+        reply.statistics.stop = .length
+    }
+
+    private func startIterator() async throws -> TokenIterator {
+        try await platform.background.begin()
+        defer { platform.background.end() }
+        try Task.checkCancellation()
+        let input = LMInput(tokens: MLXArray(unread.map { Int32($0) }))
+        unread = []
+        return try withError {
+            try TokenIterator(
+                input: input, model: context.model, cache: caches,
+                parameters: options.parameters)
+        }
+    }
+
+    private func nextToken(_ iterator: inout TokenIterator) async throws -> Int? {
+        try await platform.background.begin()
+        defer { platform.background.end() }
+        try Task.checkCancellation()
+        return try withError { iterator.next() }
+    }
+}

@@ -1,0 +1,120 @@
+import Foundation
+import MLX
+import MLXLMCommon
+
+/// A conversation with the bundled model, in memory that stays bounded.
+///
+///     let session = try await BundledModel.makeSession(system: "Be brief.")
+///     for try await part in await session.reply(to: "What is a heavy hitter?") {
+///         print(part.text, terminator: "")
+///     }
+///
+/// The caches and their scores live as long as the session: a later turn reads only what
+/// is new, and finds what the earlier ones left. The system prompt's tokens are pinned.
+/// While the app is in the background nothing is computed; a reply goes on afterwards.
+public actor H2OSession {
+    let context: ModelContext
+    let options: H2OSessionOptions
+    let platform: H2OPlatform
+    let format: PromptFormat
+    let plan: MemoryPlan?
+
+    /// Empty before the first turn.
+    var caches = [any KVCache]()
+    /// Tokens of the conversation that are not in the caches, after a cancelled prefill.
+    var unread = [Int]()
+    /// Whether the last reply ended with a stop token.
+    var ended = true
+
+    private var running: Task<Void, Never>?
+
+    /// - Parameters:
+    ///   - context: a model of mlx-swift-lm with its tokenizer
+    ///   - options: see ``H2OSessionOptions``
+    ///   - plan: the bytes that it was planned to take
+    ///   - platform: what is asked of the system
+    public init(
+        context: sending ModelContext, options: H2OSessionOptions, plan: MemoryPlan? = nil,
+        platform: H2OPlatform = H2OPlatform()
+    ) {
+        let configuration = context.configuration
+        let tokenizer = context.tokenizer
+        let extra = configuration.extraEOSTokens.compactMap(tokenizer.convertTokenToId)
+        let stops = configuration.eosTokenIds.union(extra)
+            .union([tokenizer.eosTokenId].compactMap { $0 })
+        format = PromptFormat(tokenizer: tokenizer, stops: stops, system: options.system)
+        self.context = context
+        self.options = options
+        self.plan = plan
+        self.platform = platform
+    }
+
+    /// Streams the model's reply. It is generated whether it is read or not, until its
+    /// stream is dropped or ``cancel()`` is called.
+    ///
+    /// - Parameter prompt: what the user says
+    /// - Returns: parts, the last with ``H2OReplyStatistics/stop``; the stream throws
+    ///   ``H2OSessionError``, an `MLXError` or the chat template's own error. After an
+    ///   error of the computation the conversation starts anew.
+    public func reply(to prompt: String) -> AsyncThrowingStream<H2OReplyPart, any Error> {
+        let (stream, parts) = AsyncThrowingStream<H2OReplyPart, any Error>.makeStream()
+        guard running == nil else {
+            parts.finish(throwing: H2OSessionError.busy)
+            return stream
+        }
+        let task = Task {
+            do {
+                try await generate(prompt, into: parts)
+                running = nil
+                parts.finish()
+            } catch {
+                running = nil
+                parts.finish(throwing: error)
+            }
+        }
+        running = task
+        parts.onTermination = { _ in task.cancel() }
+        return stream
+    }
+
+    /// Ends the reply that is being generated, and returns when it has ended. What was
+    /// said stays in the conversation, cut there.
+    public func cancel() async {
+        running?.cancel()
+        await running?.value
+    }
+
+    /// Starts a new conversation: nothing of the one before is kept.
+    public func reset() async {
+        await cancel()
+        forget()
+    }
+
+    /// Tokens in the conversation so far; most of them may have been evicted.
+    public var tokensSeen: Int { caches.map(\.offset).max() ?? 0 }
+
+    /// Which positions the caches keep now.
+    public var keptPositions: H2OKeptPositions { H2OKeptPositions(caches) }
+
+    /// Memory in use and what is left.
+    public var memory: H2OMemoryReading {
+        H2OMemoryReading(
+            active: Memory.activeMemory, free: platform.memory.free, planned: plan?.total)
+    }
+
+    func forget() {
+        caches = []
+        unread = []
+        ended = true
+    }
+}
+
+/// Memory at a moment, in bytes.
+public struct H2OMemoryReading: Hashable, Sendable {
+    /// Of MLX's arrays.
+    public let active: Int
+    /// What the process may still allocate, if the system says so.
+    public let free: Int?
+    /// What the model was planned to take.
+    public let planned: Int?
+}

@@ -1,0 +1,26 @@
+import Foundation
+
+/// Why a session did not reply. What concerns the model folder is a ``ModelBundleError``,
+/// what concerns memory a ``MemoryShortage``.
+public enum H2OSessionError: LocalizedError, Hashable, Sendable {
+    /// Another reply is still being generated.
+    case busy
+    /// The prompt has no tokens.
+    case emptyPrompt
+    /// The system prompt, which is never evicted, does not fit beside sinks and recent
+    /// tokens. In tokens.
+    case systemPromptTooLong(tokens: Int, atMost: Int)
+
+    public var errorDescription: String? {
+        switch self {
+        case .busy:
+            "The session is generating a reply. Wait until its stream ends, or cancel it."
+        case .emptyPrompt:
+            "The prompt is empty."
+        case .systemPromptTooLong(let tokens, let atMost):
+            "The system prompt has \(tokens) tokens, and the cache can pin \(max(0, atMost)) of "
+                + "them. Shorten it, or package the model with a larger --max-kv or a smaller "
+                + "--recent-budget."
+        }
+    }
+}

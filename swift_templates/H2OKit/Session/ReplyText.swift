@@ -1,0 +1,41 @@
+import MLXLMCommon
+
+/// Turns tokens into text as they come.
+///
+/// A character may take several tokens, and a token's text may depend on the one before:
+/// a segment is decoded as a whole, and begins anew after a line.
+struct ReplyText {
+    private let tokenizer: any Tokenizer
+    private var segment = [Int]()
+    /// Unicode scalars of the segment that were given out.
+    private var shown = 0
+
+    init(tokenizer: any Tokenizer) {
+        self.tokenizer = tokenizer
+    }
+
+    /// What can be shown after one more token: empty while a character is incomplete.
+    mutating func append(_ token: Int) -> String {
+        segment.append(token)
+        let text = decoded
+        guard text.last != "\u{FFFD}" else { return "" }
+        let new = take(text)
+        if new.hasSuffix("\n") {
+            segment = [token]
+            shown = decoded.count
+        }
+        return new
+    }
+
+    /// What was held back.
+    mutating func finish() -> String { take(decoded) }
+
+    private var decoded: String.UnicodeScalarView {
+        tokenizer.decode(tokenIds: segment, skipSpecialTokens: true).unicodeScalars
+    }
+
+    private mutating func take(_ text: String.UnicodeScalarView) -> String {
+        defer { shown = max(shown, text.count) }
+        return String(text.dropFirst(shown))
+    }
+}

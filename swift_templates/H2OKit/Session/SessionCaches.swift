@@ -1,0 +1,42 @@
+import MLX
+import MLXLMCommon
+
+/// The caches of a session.
+enum SessionCaches {
+    /// One empty cache for each that the model makes, in which `pinned` is never evicted.
+    ///
+    /// - Throws: ``H2OSessionError/systemPromptTooLong(tokens:atMost:)``,
+    ///   ``H2OConfigurationError``, ``H2OCachesError``, ``H2OBudgetsError``
+    static func make(
+        _ caches: H2OCaches, for model: any LanguageModel, pinned: Range<Int>
+    ) throws -> [any KVCache] {
+        do {
+            var caches = caches
+            caches.configuration = try caches.configuration.pinning(pinned)
+            return try caches.make(for: model)
+        } catch H2OConfigurationError.nothingToEvict(let held, let maxSize) {
+            throw H2OSessionError.systemPromptTooLong(
+                tokens: pinned.count, atMost: pinned.count - (held - maxSize + 1))
+        }
+    }
+
+    /// Evaluates what the caches hold. The scores of an H2O cache come with its rows, and
+    /// asking for them does not make its next write copy.
+    static func evaluate(_ caches: [any KVCache]) {
+        eval(
+            caches.flatMap { cache in
+                (cache as? any H2OScoreTracking)?.scores.map { [$0] } ?? cache.innerState()
+            })
+    }
+}
+
+extension H2OConfiguration {
+    /// The same with a further pinned range.
+    func pinning(_ range: Range<Int>) throws -> H2OConfiguration {
+        guard !range.isEmpty else { return self }
+        return try H2OConfiguration(
+            maxSize: maxSize, sinkSize: sinkSize, heavyBudget: heavyBudget,
+            recentBudget: recentBudget, score: score, decay: decay, novelty: novelty,
+            pinned: pinned + [range], observationWindow: observationWindow)
+    }
+}

@@ -1,0 +1,101 @@
+import Foundation
+import H2OKit
+import MLX
+import MLXLMCommon
+import XCTest
+
+final class LoadingTests: XCTestCase {
+    private var folder = URL(filePath: "/")
+    private var limits = (0, 0)
+    private let plan = MemoryPlan(weights: 1 << 30, caches: 0, prefill: 0, bufferCache: 1 << 20)
+
+    override func setUpWithError() throws {
+        folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        let manifest = Data(#"{"format": 1, "model": "m", "files": []}"#.utf8)
+        try manifest.write(to: folder.appending(path: ModelManifest.fileName))
+        limits = (Memory.cacheLimit, Memory.memoryLimit)
+    }
+
+    override func tearDownWithError() throws {
+        (Memory.cacheLimit, Memory.memoryLimit) = limits
+        try FileManager.default.removeItem(at: folder)
+    }
+
+    func testALoadedModelReplies() async throws {
+        let session = try await load(free: plan.total)
+
+        let (text, _) = try await session.completeReply(to: "hi")
+
+        XCTAssertEqual(text.count, 4)
+        let memory = await session.memory
+        XCTAssertEqual(memory.planned, plan.total)
+        XCTAssertEqual(memory.free, plan.total)
+    }
+
+    func testAModelThatDoesNotFitIsNotLoaded() async throws {
+        await assertThrows(try await load(free: plan.total - 7, loader: Unloadable())) {
+            XCTAssertEqual(($0 as? MemoryShortage)?.missing, 7)
+        }
+    }
+
+    func testADamagedFolderIsNotLoaded() async throws {
+        try FileManager.default.removeItem(at: folder.appending(path: ModelManifest.fileName))
+        await assertThrows(try await load(free: plan.total, loader: Unloadable())) {
+            XCTAssertEqual($0 as? ModelBundleError, .noManifest(folder))
+        }
+    }
+
+    func testNothingIsLoadedInTheBackground() async throws {
+        let background = BackgroundGuard {}
+        background.close()
+        let (folder, plan, options) = (folder, plan, try Self.options())
+        let platform = H2OPlatform(memory: MemoryGuard { nil }, background: background)
+        let loading = Task.detached {
+            let session = try await H2OSession.load(
+                from: folder, plan: plan, options: options, platform: platform,
+                loader: Unloadable())
+            await session.reset()
+        }
+        for _ in 0 ..< 100 { await Task.yield() }
+        loading.cancel()
+
+        await assertThrows(try await loading.value) {
+            XCTAssertTrue($0 is CancellationError)
+        }
+    }
+
+    private func load(
+        free: Int, loader: any H2OModelLoader = EchoLoader()
+    ) async throws -> H2OSession {
+        try await H2OSession.load(
+            from: folder, plan: plan, options: try Self.options(),
+            platform: H2OPlatform(memory: MemoryGuard { free }, background: BackgroundGuard {}),
+            loader: loader)
+    }
+
+    private static func options() throws -> H2OSessionOptions {
+        H2OSessionOptions(
+            caches: H2OCaches(configuration: try H2OConfiguration(maxSize: 32)),
+            parameters: GenerateParameters(maxTokens: 4, temperature: 0))
+    }
+}
+
+private struct EchoLoader: H2OModelLoader {
+    func load(
+        from folder: URL, tokenizer: any TokenizerLoader
+    ) async throws -> sending ModelContext {
+        ModelContext(
+            configuration: ModelConfiguration(directory: folder), model: EchoModel(),
+            processor: NoProcessor(), tokenizer: LetterTokenizer())
+    }
+}
+
+private struct Unloadable: H2OModelLoader {
+    func load(
+        from folder: URL, tokenizer: any TokenizerLoader
+    ) async throws -> sending ModelContext {
+        XCTFail("a model was loaded")
+        throw CancellationError()
+    }
+}

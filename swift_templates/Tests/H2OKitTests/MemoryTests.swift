@@ -1,0 +1,42 @@
+import H2OKit
+import MLX
+import XCTest
+
+final class MemoryTests: XCTestCase {
+    private let plan = MemoryPlan(weights: 1000, caches: 200, prefill: 30, bufferCache: 4)
+
+    func testAShortageSaysHowManyBytesAreMissing() {
+        let guarded = MemoryGuard { 1000 }
+
+        XCTAssertThrowsError(try guarded.check(plan)) { error in
+            let shortage = error as? MemoryShortage
+            XCTAssertEqual(shortage?.missing, 234)
+            XCTAssertEqual(
+                error.localizedDescription,
+                "The model needs 1234 bytes (weights 1000, caches 200, prefill 30, buffers 4) and "
+                    + "1000 are free: 234 bytes are missing. Close other work, check that the app "
+                    + "has both memory entitlements, or package a smaller model or --max-kv.")
+        }
+    }
+
+    func testWhatFitsAndWhatIsUnknownPasses() throws {
+        try MemoryGuard { 1234 }.check(plan)
+        try MemoryGuard { nil }.check(plan)
+    }
+
+    func testTheSystemKnowsItsFreeMemory() throws {
+        XCTAssertGreaterThan(try XCTUnwrap(MemoryGuard.system.free), 1 << 20)
+    }
+
+    func testThePlanSetsTheLimitsOfMLX() {
+        let (cacheLimit, memoryLimit) = (Memory.cacheLimit, Memory.memoryLimit)
+        defer { (Memory.cacheLimit, Memory.memoryLimit) = (cacheLimit, memoryLimit) }
+        let plan = MemoryPlan(
+            weights: 1 << 30, caches: 1 << 20, prefill: 1 << 20, bufferCache: 4096)
+
+        plan.apply()
+
+        XCTAssertEqual(Memory.cacheLimit, 4096)
+        XCTAssertEqual(Memory.memoryLimit, plan.total)
+    }
+}

@@ -1,0 +1,111 @@
+import Foundation
+import H2OKit
+import XCTest
+
+final class ModelBundleTests: XCTestCase {
+    private var folder = URL(filePath: "/")
+
+    override func setUpWithError() throws {
+        folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        try write("config.json", "abc")
+        // 56 bytes: the padding of SHA-256 takes a block of its own.
+        try write("model.safetensors", "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")
+        try write(
+            "manifest.json",
+            """
+            {"format": 1, "model": "m", "files": [
+              {"path": "config.json", "size": 3, "sha256":
+               "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+              {"path": "model.safetensors", "size": 56, "sha256":
+               "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"}]}
+            """)
+    }
+
+    override func tearDownWithError() throws {
+        try FileManager.default.removeItem(at: folder)
+    }
+
+    func testAWholeFolderPassesBothChecks() throws {
+        XCTAssertEqual(try ModelVerification.sizes.check(folder).model, "m")
+        XCTAssertEqual(try ModelVerification.full.check(folder).files.count, 2)
+    }
+
+    func testAllDifferencesAreNamedAtOnce() throws {
+        try FileManager.default.removeItem(at: folder.appending(path: "config.json"))
+        try write("model.safetensors", "short")
+        try write("adapter/extra.safetensors", "")
+
+        XCTAssertEqual(
+            problems(.sizes),
+            [
+                .missing(path: "config.json"),
+                .size(path: "model.safetensors", expected: 56, found: 5),
+                .stray(path: "adapter/extra.safetensors"),
+            ])
+    }
+
+    func testOnlyTheFullCheckReadsTheBytes() throws {
+        try write("config.json", "abd")
+
+        XCTAssertNoThrow(try ModelVerification.sizes.check(folder))
+        XCTAssertEqual(problems(.full), [.content(path: "config.json")])
+    }
+
+    func testAPathOutsideTheFolderIsRefused() throws {
+        try write(
+            "manifest.json",
+            """
+            {"format": 1, "model": "m", "files": [
+              {"path": "../x", "size": 3, "sha256": ""},
+              {"path": "model.safetensors", "size": 56, "sha256": ""}]}
+            """)
+
+        XCTAssertEqual(problems(.sizes), [.outside(path: "../x")])
+    }
+
+    func testAFolderWithoutAReadableManifestIsRefused() throws {
+        try write("manifest.json", #"{"format": 2, "model": "m", "files": []}"#)
+        XCTAssertThrowsError(try ModelVerification.sizes.check(folder)) {
+            XCTAssertEqual($0 as? ModelBundleError, .otherFormat(2))
+        }
+        let manifest = folder.appending(path: "manifest.json")
+        try write("manifest.json", "{")
+        XCTAssertThrowsError(try ModelVerification.sizes.check(folder)) {
+            XCTAssertEqual($0 as? ModelBundleError, .unreadableManifest(manifest))
+        }
+        try FileManager.default.removeItem(at: manifest)
+        XCTAssertThrowsError(try ModelVerification.sizes.check(folder)) {
+            XCTAssertEqual($0 as? ModelBundleError, .noManifest(folder))
+        }
+    }
+
+    func testTheMessageSaysWhatIsWrongAndWhatToDo() throws {
+        try write("config.json", "abcd")
+        XCTAssertThrowsError(try ModelVerification.sizes.check(folder)) {
+            XCTAssertEqual(
+                $0.localizedDescription,
+                "The model in \(folder.path) is not as it was bundled: config.json has 4 bytes "
+                    + "instead of 3. Install the app again, or bundle the model again.")
+        }
+    }
+
+    private func problems(_ verification: ModelVerification) -> [ModelBundleError.Problem] {
+        do {
+            try verification.check(folder)
+            return []
+        } catch ModelBundleError.damaged(_, let problems) {
+            return problems
+        } catch {
+            XCTFail("\(error)")
+            return []
+        }
+    }
+
+    private func write(_ path: String, _ text: String) throws {
+        let url = folder.appending(path: path)
+        try FileManager.default.createDirectory(
+            at: url.deletingLastPathComponent(), withIntermediateDirectories: true)
+        try Data(text.utf8).write(to: url)
+    }
+}

@@ -1,0 +1,68 @@
+import Foundation
+import H2OKit
+import XCTest
+
+final class SessionCancellationTests: XCTestCase {
+    func testCancelEndsTheReplyAndKeepsWhatWasSaid() async throws {
+        var fixture = try SessionFixture()
+        fixture.maxTokens = 100_000
+        let session = fixture.makeSession()
+
+        var parts = [H2OReplyPart]()
+        for try await part in await session.reply(to: "hi") {
+            parts.append(part)
+            if parts.count == 3 { await session.cancel() }
+        }
+
+        let last = try XCTUnwrap(parts.last?.statistics)
+        XCTAssertEqual(last.stop, .cancelled)
+        let seen = await session.tokensSeen
+        XCTAssertEqual(seen, last.promptTokens + last.replyTokens)
+    }
+
+    func testAReaderThatLeavesEndsTheReply() async throws {
+        var fixture = try SessionFixture()
+        fixture.maxTokens = 100_000
+        let session = fixture.makeSession()
+
+        for try await _ in await session.reply(to: "hi") { break }
+        await session.cancel()
+
+        XCTAssertLessThan(fixture.model.calls.count, 100_000)
+    }
+
+    func testAfterACancelledPrefillTheRestIsReadFirst() async throws {
+        var fixture = try SessionFixture()
+        fixture.prefillStep = 4
+        let session = fixture.makeSession()
+        let background = fixture.background
+        let model = fixture.model
+        model.onCall = {
+            guard model.calls.count == 1 else { return }
+            Thread.detachNewThread { background.close() }
+            while !background.isClosed { Thread.sleep(forTimeInterval: 0) }
+        }
+        let reply = await session.reply(to: "abcdefgh")
+        while !background.isClosed { await Task.yield() }
+        await session.cancel()
+        for try await part in reply {
+            XCTAssertEqual(part.statistics.stop, .cancelled)
+            XCTAssertEqual(part.statistics.replyTokens, 0)
+        }
+        model.onCall = nil
+        background.open()
+
+        _ = try await session.completeReply(to: "two")
+
+        let said = LetterTokenizer().decode(
+            tokenIds: model.calls.flatMap { $0 }, skipSpecialTokens: false)
+        XCTAssertTrue(said.hasPrefix("<u:abcdefgh|\n<a:|\n<u:two|\n<a:"), said)
+    }
+
+    func testCancellingAnIdleSessionDoesNothing() async throws {
+        let session = try SessionFixture().makeSession()
+        await session.cancel()
+        let (text, _) = try await session.completeReply(to: "hi")
+        XCTAssertEqual(text.count, 6)
+    }
+}

@@ -1,0 +1,20 @@
+// Stands in for the factory of mlx-swift-lm 3.31.4's models: there are none here.
+
+import Foundation
+import MLXLMCommon
+
+public final class LLMModelFactory: Sendable {
+    public static let shared = LLMModelFactory()
+
+    public func load(
+        from directory: URL, using tokenizerLoader: any TokenizerLoader
+    ) async throws -> sending ModelContext {
+        throw NoModels()
+    }
+}
+
+struct NoModels: LocalizedError {
+    var errorDescription: String? {
+        "The CPU stand-in for mlx-swift-lm has no models. Run `h2o-pack vendor` and build again."
+    }
+}

@@ -1,0 +1,12 @@
+// swift-tools-version: 6.1
+// Stands in for swift-tokenizers 0.1.0 where its sources cannot be had: byte-level BPE,
+// which is what the embedded model has, and no chat templates.
+
+import PackageDescription
+
+let package = Package(
+    name: "swift-tokenizers",
+    platforms: [.macOS(.v14), .iOS(.v17)],
+    products: [.library(name: "Tokenizers", targets: ["Tokenizers"])],
+    targets: [.target(name: "Tokenizers")]
+)

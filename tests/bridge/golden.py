@@ -1,0 +1,74 @@
+"""The packages whose text is committed in tests/golden.
+
+`make golden` writes it anew; what it changed is then seen in the diff. A file that the
+packager copies unchanged from swift_templates is listed with its source and not committed
+twice, and the lock's checksums, which follow from the files, are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import struct
+import tempfile
+from pathlib import Path
+
+from h2o_pack import assets, lock, write
+from h2o_pack.models.resolve import ResolvedModel, from_folder, resolve
+from h2o_pack.package import TEMPLATES
+from h2o_pack.plan import CacheOptions, make_plan
+from h2o_pack.render import SWIFT_TEMPLATES, marked, render
+from tests.bridge.trees import build_tree
+
+FOLDER = Path(__file__).parent.parent / "golden"
+COPIED = "copied.txt"
+LARGE = "Qwen3-4B-4bit"
+WEIGHTS = 2_263_022_529  # as published
+BUDGETS = {"demo": 64, LARGE: 512}
+
+
+def golden_files(name: str) -> dict[str, str]:
+    """Return {path: text} of what is committed for a package, COPIED among it."""
+    root = assets.root()
+    with tempfile.TemporaryDirectory() as scratch:
+        model = resolve("demo") if name == "demo" else large_model(Path(scratch))
+        plan = make_plan(model, CacheOptions(max_kv=BUDGETS[name]))
+        files = render(plan, root, TEMPLATES)
+    committed = {}
+    copied = []
+    originals = copies(root / SWIFT_TEMPLATES)
+    for path, text in files.items():
+        if text in originals:
+            copied.append(f"{path} <- {originals[text].relative_to(root).as_posix()}")
+        else:
+            committed[path] = text
+    committed[lock.NAME] = re.sub(r'"[0-9a-f]{64}"', '"(sha256)"', committed[lock.NAME])
+    return {**committed, COPIED: "\n".join(copied) + "\n"}
+
+
+def copies(folder: Path) -> dict[str, Path]:
+    """Return {text in a package: source} of the files that have no values to fill in."""
+    sources = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".j2"]
+    return {marked(path.name, path.read_text("utf-8")): path for path in sources}
+
+
+def large_model(folder: Path) -> ResolvedModel:
+    """Describe a model by its committed config; its weights are a header without data."""
+    config = (FOLDER / "models" / LARGE / "config.json").read_text("utf-8")
+    build_tree(folder, {"config.json": config, "tokenizer.json": "{}"})
+    tensor = {"dtype": "U8", "shape": [WEIGHTS], "data_offsets": [0, WEIGHTS]}
+    header = json.dumps({"weights": tensor}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    return from_folder(LARGE, folder)
+
+
+def update() -> None:
+    """Write the committed text anew."""
+    for name in BUDGETS:
+        shutil.rmtree(FOLDER / name, ignore_errors=True)
+        write.write_files(FOLDER / name, golden_files(name))
+
+
+if __name__ == "__main__":
+    update()
