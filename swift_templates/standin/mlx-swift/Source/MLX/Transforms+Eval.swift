@@ -2,6 +2,7 @@
 
 import Cmlx
 
+/// Computes the arrays' values now.
 public func eval(_ arrays: some Collection<MLXArray>) {
     for array in arrays { mlx_array_eval(array.ctx) }
 }
