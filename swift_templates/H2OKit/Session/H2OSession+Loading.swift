@@ -4,7 +4,8 @@ import MLXLMCommon
 
 extension H2OSession {
     /// Loads a model from its folder, after checking that the folder is as it was bundled
-    /// and that the model fits into the memory that is free.
+    /// and that the model fits into the memory that is free. It waits while the app is in
+    /// the background; the loading itself is one step, which is not interrupted.
     ///
     /// - Parameters:
     ///   - folder: weights, tokenizer, configuration and `manifest.json`

@@ -27,6 +27,7 @@ public actor H2OSession {
     var ended = true
 
     private var running: Task<Void, Never>?
+    private var replies = 0
 
     /// - Parameters:
     ///   - context: a model of mlx-swift-lm with its tokenizer
@@ -58,17 +59,21 @@ public actor H2OSession {
     ///   error of the computation the conversation starts anew.
     public func reply(to prompt: String) -> AsyncThrowingStream<H2OReplyPart, any Error> {
         let (stream, parts) = AsyncThrowingStream<H2OReplyPart, any Error>.makeStream()
-        guard running == nil else {
+        let previous = running
+        guard previous?.isCancelled ?? true else {
             parts.finish(throwing: H2OSessionError.busy)
             return stream
         }
+        replies += 1
+        let number = replies
         let task = Task {
+            await previous?.value
             do {
                 try await generate(prompt, into: parts)
-                running = nil
+                finished(number)
                 parts.finish()
             } catch {
-                running = nil
+                finished(number)
                 parts.finish(throwing: error)
             }
         }
@@ -100,6 +105,10 @@ public actor H2OSession {
     public var memory: H2OMemoryReading {
         H2OMemoryReading(
             active: Memory.activeMemory, free: platform.memory.free, planned: plan?.total)
+    }
+
+    private func finished(_ number: Int) {
+        if number == replies { running = nil }
     }
 
     func forget() {
