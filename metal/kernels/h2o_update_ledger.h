@@ -69,6 +69,81 @@ inline float h2o_enter_key(
   return sum_norm > 0 ? 1 - along / sum_norm : 1;
 }
 
+/// The logits of the queries of one KV head, a pair of query head and token after the other,
+/// and what hides them.
+struct H2OLogits {
+  const device float* lines;
+  const device uchar* mask;
+  int64_t mask_at; // where the head's first query has its own
+
+  float at(const constant H2OLedger& ledger, int pair, int n) const {
+    return lines[int64_t(pair) * ledger.rows + n];
+  }
+
+  bool hides(const constant H2OLedger& ledger, int pair, int n) const {
+    if (h2o_is_hidden(at(ledger, pair, n))) {
+      return true;
+    }
+    return h2o_reads_mask &&
+           h2o_is_faint(
+               mask, mask_at + pair / ledger.tokens * ledger.mask_head +
+                         pair % ledger.tokens * ledger.mask_query + n * ledger.mask_row);
+  }
+};
+
+/// Adds all logits of a pair that are not hidden to the lanes' largest one and their sum of
+/// exp(logit - largest), and brings both together in all lanes.
+inline void h2o_add_logits(
+    H2OLogits logits,
+    const constant H2OLedger& ledger,
+    int pair,
+    uint lane,
+    thread float& largest,
+    thread float& total) {
+  for (int n = lane; n < ledger.rows; n += 32) {
+    if (!logits.hides(ledger, pair, n)) {
+      const float logit = logits.at(ledger, pair, n);
+      const float most = max(largest, logit);
+      total = total * fast::exp(largest - most) + fast::exp(logit - most);
+      largest = most;
+    }
+  }
+  const float most = simd_max(largest);
+  total = simd_sum(total * fast::exp(largest - most));
+  largest = most;
+}
+
+/// The score of a row after one more token's queries: m is the mean over the group of
+/// |logit| or of exp(logit - largest) * weight; a row that none sees keeps its score.
+inline float h2o_observed(
+    float score,
+    H2OLogits logits,
+    const constant H2OLedger& ledger,
+    int token,
+    int n,
+    const threadgroup float* largest,
+    const threadgroup float* weight) {
+  bool seen = false;
+  float m = 0;
+  for (int g = 0; g < ledger.group; ++g) {
+    const int pair = g * ledger.tokens + token;
+    if (!logits.hides(ledger, pair, n)) {
+      const float logit = logits.at(ledger, pair, n);
+      seen = true;
+      m += h2o_score == H2O_SCORE_ABS_LOGIT
+               ? abs(logit) / ledger.group
+               : fast::exp(logit - largest[pair]) * weight[pair];
+    }
+  }
+  if (!seen || !h2o_is_finite(m)) {
+    return score;
+  }
+  const float faded = ledger.decay * score;
+  const float next =
+      h2o_score == H2O_SCORE_PEAK ? max(faded, m) : faded + (1 - ledger.decay) * m;
+  return score < 0 ? m : next;
+}
+
 /// Whether a row of this position must stay.
 inline bool h2o_is_protected(
     int position, const constant H2OLedger& ledger, const device int* pins) {
@@ -151,7 +226,6 @@ template <typename T>
   const int pairs = ledger.group * ledger.tokens;
   const int simdgroups = threads.x / 32;
   const int64_t entry_at = int64_t(head) * ledger.size;
-  const int64_t line_at = (int64_t(head) * pairs) * ledger.rows;
   const int shift = ledger.pool_size - ledger.pool_rows; // from a ring's row to its entry
 
   int first_entry = ledger.first_row;
@@ -183,35 +257,20 @@ template <typename T>
     }
   }
 
+  const H2OLogits seen{
+      h2o_observes ? logits + int64_t(head) * pairs * ledger.rows : nullptr,
+      h2o_reads_mask ? mask : nullptr,
+      batch * ledger.mask_batch + first_query * ledger.mask_head};
   if (h2o_observes) {
     for (int pair = simd_gid; pair < pairs; pair += simdgroups) {
-      const int query = first_query + pair / ledger.tokens;
-      const int token = pair % ledger.tokens;
-      const device float* line = logits + line_at + int64_t(pair) * ledger.rows;
-      const int64_t mask_at =
-          batch * ledger.mask_batch + query * ledger.mask_head + token * ledger.mask_query;
       float most = Limits<float>::finite_min;
       float total = 0;
       if (h2o_score != H2O_SCORE_ABS_LOGIT) {
-        for (int n = simd_lid; n < ledger.rows; n += 32) {
-          const float logit = line[n];
-          if (h2o_is_hidden(logit) ||
-              (h2o_reads_mask && h2o_is_faint(mask, mask_at + n * ledger.mask_row))) {
-            continue;
-          }
-          const float above = max(most, logit);
-          total = total * fast::exp(most - above) + fast::exp(logit - above);
-          most = above;
+        if (has_sinks && simd_lid == 0) {
+          most = static_cast<float>(sinks[first_query + pair / ledger.tokens]);
+          total = 1;
         }
-        float above = simd_max(most);
-        if (has_sinks) {
-          above = max(above, static_cast<float>(sinks[query]));
-        }
-        total = simd_sum(total * fast::exp(most - above));
-        if (has_sinks) {
-          total += fast::exp(static_cast<float>(sinks[query]) - above);
-        }
-        most = above;
+        h2o_add_logits(seen, ledger, pair, simd_lid, most, total);
       }
       if (simd_lid == 0) {
         largest[pair] = most;
@@ -248,32 +307,7 @@ template <typename T>
     }
     if (h2o_observes) {
       for (int t = ledger.observed_from; t < ledger.tokens; ++t) {
-        bool seen = false;
-        float mean = 0;
-        for (int g = 0; g < ledger.group; ++g) {
-          const int pair = g * ledger.tokens + t;
-          const float logit = logits[line_at + int64_t(pair) * ledger.rows + n];
-          if (h2o_is_hidden(logit)) {
-            continue;
-          }
-          if (h2o_reads_mask &&
-              h2o_is_faint(
-                  mask, batch * ledger.mask_batch + (first_query + g) * ledger.mask_head +
-                            t * ledger.mask_query + n * ledger.mask_row)) {
-            continue;
-          }
-          seen = true;
-          mean += h2o_score == H2O_SCORE_ABS_LOGIT
-                      ? abs(logit) / ledger.group
-                      : fast::exp(logit - largest[pair]) * weight[pair];
-        }
-        if (!seen || !h2o_is_finite(mean)) {
-          continue;
-        }
-        const float faded = ledger.decay * score;
-        const float next = h2o_score == H2O_SCORE_PEAK ? max(faded, mean)
-                                                       : faded + (1 - ledger.decay) * mean;
-        score = score < 0 ? mean : next;
+        score = h2o_observed(score, seen, ledger, t, n, largest, weight);
       }
     }
     entries.scores[entry] = score;
