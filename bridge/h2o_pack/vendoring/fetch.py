@@ -114,7 +114,7 @@ def obtain(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, say: Say) -> None:
         if not is_whole(made, pin.commit):
             raise not_fetched(pin, wanted, origin, "what arrived is not what its ids say")
         if damaged:
-            shutil.rmtree(store)
+            store.rename(Path(temporary) / "damaged")
         made.rename(store)
     again = " again: the one in the cache was damaged" if damaged else ""
     say(f"{label}: fetched{again}", done=True)

@@ -90,7 +90,13 @@ def copy_sources(upstream: Path, vendor_folder: Path, edits: EditSet, wanted: st
         target = vendor_folder / copy.package / copy.path
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True, copy_function=shutil.copyfile)
+            shutil.copytree(
+                source,
+                target,
+                ignore=shutil.ignore_patterns(".git"),
+                dirs_exist_ok=True,
+                copy_function=shutil.copyfile,
+            )
         else:
             shutil.copyfile(source, target)
 
