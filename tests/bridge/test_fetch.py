@@ -384,7 +384,7 @@ def test_a_cache_that_cannot_be_made_is_named(repositories, tmp_path):
 def test_the_users_settings_of_git_change_nothing_of_what_arrives(
     repositories, cache, tmp_path, monkeypatch
 ):
-    hook = tmp_path / "hooks/post-checkout"
+    hook = tmp_path / "hooks/reference-transaction"
     build_tree(
         tmp_path,
         {
@@ -398,17 +398,22 @@ def test_the_users_settings_of_git_change_nothing_of_what_arrives(
                 [init]
                     templateDir = {tmp_path}/template
                 """,
-            "home/.config/git/attributes": "* filter=shout\n",
+            "home/.config/git/attributes": "* eol=crlf\n",
             "attributes": "* filter=shout\n",
-            "hooks/post-checkout": f"#!/bin/sh\ntouch {tmp_path}/ran\n",
+            "hooks/reference-transaction": f"#!/bin/sh\ntouch {tmp_path}/ran\n",
             "template/hooks/x": "",
         },
     )
     hook.chmod(0o755)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home/.config"))
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / "another"))
-    assert sources(cache, repositories.url) == ALL
+    for name in ("GIT_DIR", "GIT_OBJECT_DIRECTORY"):
+        monkeypatch.setenv(name, str(tmp_path / "another"))
+    monkeypatch.delenv("GIT_CONFIG_GLOBAL", raising=False)
+    with checked_out(NAMES, Origin(cache, repositories.url)) as (folder, _commits):
+        for path, text in ALL.items():
+            assert (folder / path).read_bytes() == text.encode()
+    assert not (tmp_path / "another").exists()
     assert not (tmp_path / "ran").exists()
     assert not (store(cache, "mlx-swift") / "hooks").exists()
 
