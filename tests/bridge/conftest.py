@@ -57,3 +57,8 @@ def server(repositories: Repositories) -> Iterator[GitServer]:
     made = GitServer(repositories.mirror)
     yield made
     made.close()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"

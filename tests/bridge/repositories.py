@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from h2o_pack.facts import pins
+from h2o_pack.vendoring import fetch
 from tests.bridge.trees import build_tree
 
 OWNER = "owner"
@@ -170,6 +172,13 @@ FILES = {
     },
     "mlx-swift-lm": {"Package.swift": 'dependency(url: "https://github.com/x")\n'},
 }
+NAMES = ("mlx-swift", "mlx-swift-lm")
+PLACES = {"mlx": "mlx-swift/Source/mlx"}
+ALL = {
+    f"{PLACES.get(name, name)}/{path}": text
+    for name, files in FILES.items()
+    for path, text in files.items()
+}
 
 
 def make_repositories(folder: Path) -> Repositories:
@@ -182,3 +191,8 @@ def make_repositories(folder: Path) -> Repositories:
     made = Repositories(mirror, folder / "facts", commits)
     made.pin()
     return made
+
+
+def store(cache: Path, name: str) -> Path:
+    """Return the repository in the cache that is of a pin."""
+    return cache / fetch.FOLDER / f"{name}-{pins()[name].commit}.git"

@@ -18,22 +18,10 @@ from h2o_pack.vendoring import fetch
 from h2o_pack.vendoring import git as commands
 from h2o_pack.vendoring import vendor as vendoring
 from h2o_pack.vendoring.fetch import Origin, checked_out
-from tests.bridge.repositories import FILES, commit, git
+from tests.bridge.repositories import ALL, FILES, NAMES, commit, git, store
 from tests.bridge.trees import build_tree, names, tree
 
-NAMES = ("mlx-swift", "mlx-swift-lm")
 NOBODY = "http://127.0.0.1:9"  # the port for discarding, where nobody listens
-PLACES = {"mlx": "mlx-swift/Source/mlx"}
-ALL = {
-    f"{PLACES.get(name, name)}/{path}": text
-    for name, files in FILES.items()
-    for path, text in files.items()
-}
-
-
-@pytest.fixture
-def cache(tmp_path) -> Path:
-    return tmp_path / "cache"
 
 
 def sources(cache: Path, mirror: str, said: list[str] | None = None) -> dict[str, str]:
@@ -52,10 +40,6 @@ def refusal(cache: Path, mirror: str, code: ExitCode = ExitCode.NETWORK) -> str:
         sources(cache, mirror)
     assert caught.value.code == code
     return str(caught.value)
-
-
-def store(cache: Path, name: str) -> Path:
-    return next((cache / fetch.FOLDER).glob(f"{name}-{facts.pins()[name].commit}.git"))
 
 
 def unfinished(cache: Path) -> list[str]:
@@ -376,67 +360,6 @@ def test_a_cache_that_cannot_be_made_is_named(repositories, tmp_path):
         "the cache of upstream's sources cannot be used: Not a directory "
         f"({tmp_path}/file/upstream). Free space there, or name another folder with --cache."
     )
-
-
-# The user's settings
-
-
-def test_the_users_settings_of_git_change_nothing_of_what_arrives(
-    repositories, cache, tmp_path, monkeypatch
-):
-    hook = tmp_path / "hooks/reference-transaction"
-    build_tree(
-        tmp_path,
-        {
-            "home/.gitconfig": f"""
-                [core]
-                    autocrlf = true
-                    hooksPath = {tmp_path}/hooks
-                    attributesFile = {tmp_path}/attributes
-                [filter "shout"]
-                    smudge = tr a-z A-Z
-                [init]
-                    templateDir = {tmp_path}/template
-                """,
-            "home/.config/git/attributes": "* eol=crlf\n",
-            "attributes": "* filter=shout\n",
-            "hooks/reference-transaction": f"#!/bin/sh\ntouch {tmp_path}/ran\n",
-            "template/hooks/x": "",
-        },
-    )
-    hook.chmod(0o755)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home/.config"))
-    for name in ("GIT_DIR", "GIT_OBJECT_DIRECTORY"):
-        monkeypatch.setenv(name, str(tmp_path / "another"))
-    monkeypatch.delenv("GIT_CONFIG_GLOBAL", raising=False)
-    with checked_out(NAMES, Origin(cache, repositories.url)) as (folder, _commits):
-        for path, text in ALL.items():
-            assert (folder / path).read_bytes() == text.encode()
-    assert not (tmp_path / "another").exists()
-    assert not (tmp_path / "ran").exists()
-    assert not (store(cache, "mlx-swift") / "hooks").exists()
-
-
-def test_the_users_settings_may_choose_the_way(repositories, cache, tmp_path, monkeypatch):
-    settings = f'[url "{repositories.url}/"]\n insteadOf = https://mirror.example/\n'
-    monkeypatch.setenv("HOME", str(build_tree(tmp_path / "home", {".gitconfig": settings})))
-    monkeypatch.delenv("GIT_CONFIG_GLOBAL", raising=False)
-    assert sources(cache, "https://mirror.example") == ALL
-
-
-@pytest.mark.parametrize(
-    ("errors", "reason"),
-    [
-        ("fatal: no\n", "no"),
-        ("remote: x\nerror: 403.\nfatal: Could not read from remote repository.\n", "403"),
-        ("Denied (publickey).\nfatal: Could not read from remote repository.\n", None),
-        ("fatal: Could not read from remote repository.\n", commands.VAGUE),
-        ("", "git gave no reason"),
-    ],
-)
-def test_the_line_that_says_why_is_found_in_gits_messages(errors, reason):
-    assert commands.reason(errors) == (reason or "Denied (publickey)")
 
 
 # Where the cache is

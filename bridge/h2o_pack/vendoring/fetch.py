@@ -63,6 +63,7 @@ def checked_out(
             remove_unfinished(folder)
             for pin in wanted:
                 obtain(pin, wanted, origin, say)
+            say("unpacking upstream's sources")
             tree = Path(stack.enter_context(unfinished(folder)))
             for pin in wanted:
                 check_out(pin, folder, tree)
