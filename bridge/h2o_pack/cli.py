@@ -7,20 +7,22 @@ from __future__ import annotations
 import errno
 import sys
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from h2o_pack import __version__
+from h2o_pack.cache import cache_folder
 from h2o_pack.cli_kernels import kernels
 from h2o_pack.errors import MEANINGS, ExitCode, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from h2o_pack.plan import CacheOptions
+    from h2o_pack.progress import Say
 
 EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
     f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items()
@@ -113,9 +115,27 @@ def ios(
         summary.print_package(plan, package, console())
 
 
-@main.command(epilog="Example: h2o-pack vendor build/Demo --upstream ~/checkouts")
+@main.command(epilog="Example: h2o-pack vendor build/Demo --host linux")
 @click.argument("package", type=click.Path(path_type=Path))
-@click.option("--upstream", type=click.Path(path_type=Path), help="Folder with checkouts.")
+@click.option(
+    "--upstream",
+    type=click.Path(path_type=Path),
+    help="Folder with clones of your own: nothing is fetched.",
+)
+@click.option(
+    "--mirror",
+    metavar="URL",
+    default="",
+    envvar="H2O_PACK_MIRROR",
+    show_envvar=True,
+    help="Fetch from URL/OWNER/NAME instead of https://github.com/OWNER/NAME.",
+)
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path),
+    default=cache_folder,
+    help="Folder that keeps what was fetched. [default: $H2O_PACK_CACHE, or the user's cache]",
+)
 @click.option(
     "--host",
     type=click.Choice(["apple", "linux"]),
@@ -123,18 +143,31 @@ def ios(
     show_default=True,
     help="Where the package will be built.",
 )
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only, and what --json asks.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def vendor(*, package: Path, upstream: Path | None, host: str, as_json: bool) -> None:
-    """Put upstream's sources, edited, into PACKAGE's Vendor folder."""
+def vendor(
+    *,
+    package: Path,
+    upstream: Path | None,
+    mirror: str,
+    cache: Path,
+    host: str,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Put upstream's sources, edited, into PACKAGE's Vendor folder.
+
+    They are fetched with git at the commits that h2o-pack is made for, once.
+    """
     from h2o_pack import summary
+    from h2o_pack.vendoring.fetch import Origin
     from h2o_pack.vendoring.vendor import vendor as fill
 
-    with progress() as say:
-        say("copying upstream's sources")
-        vendored = fill(package, upstream, host)
+    with progress(quiet=quiet, log=not as_json) as say:
+        vendored = fill(package, upstream or Origin(cache, mirror), host, say)
     if as_json:
         click.echo(summary.vendored_json(package, vendored))
-    else:
+    elif not quiet:
         summary.print_vendored(package, vendored, console())
 
 
@@ -221,15 +254,27 @@ def console() -> Any:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """Show what is being done on one line, if somebody looks at it."""
+def progress(*, quiet: bool = False, log: bool = False) -> Iterator[Say]:
+    """Show what is being done on one line, if somebody looks at it.
+
+    What is done stays on lines of its own, with `log` also where nobody looks.
+    """
     from rich.console import Console
     from rich.markup import escape
 
-    screen = Console(stderr=True)
-    if not screen.is_terminal:
-        yield lambda _text: None
+    from h2o_pack.progress import silent
+
+    screen = Console(stderr=True, highlight=False, soft_wrap=True)
+    if quiet or not (screen.is_terminal or log):
+        yield silent
         return
-    with screen.status("") as status:
-        width = max(20, screen.width - 4)
-        yield lambda text: status.update(escape(text[:width]))
+
+    def tell(text: str, *, done: bool = False) -> None:
+        if done:
+            screen.print(text, markup=False)
+        elif screen.is_terminal:
+            status.update(escape(text[: max(20, screen.width - 4)]))
+
+    status = screen.status("")
+    with status if screen.is_terminal else nullcontext():
+        yield tell

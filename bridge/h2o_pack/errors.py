@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     OUTPUT = 4
     TOOL = 5
     VERSION = 6
+    NETWORK = 7
     INTERNAL = 70
     INTERRUPTED = 130
 
@@ -32,6 +33,7 @@ MEANINGS = {
     ExitCode.OUTPUT: "the output directory is not ours, busy or not writable",
     ExitCode.TOOL: "a tool is missing or failed (Swift, C++ compiler)",
     ExitCode.VERSION: "another version than the pinned one (mlx, upstream)",
+    ExitCode.NETWORK: "sources could not be downloaded: offline, refused, or not there",
     ExitCode.INTERNAL: "an error in h2o-pack itself",
     ExitCode.INTERRUPTED: "interrupted",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from h2o_pack.errors import ExitCode, UserError
@@ -27,11 +27,15 @@ class EditedFile:
 
 @dataclass(frozen=True)
 class Vendored:
-    """How Vendor/ was made. edits is the sha256 of the edits and added files."""
+    """How Vendor/ was made. edits is the sha256 of the edits and added files.
+
+    commits: of each package and submodule, "" where a folder without git was given.
+    """
 
     host: str
     edits: str
     files: tuple[EditedFile, ...]
+    commits: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def read(package: Path) -> Lock:
         vendor = document.pop("vendor")
         if vendor is not None:
             files = tuple(EditedFile(**each) for each in vendor["files"])
-            vendor = Vendored(vendor["host"], vendor["edits"], files)
+            vendor = Vendored(vendor["host"], vendor["edits"], files, vendor.get("commits", {}))
         return Lock(**document, vendor=vendor)
     except (KeyError, TypeError) as error:
         raise damaged(path) from error

@@ -69,6 +69,7 @@ def vendored_json(package: Path, vendored: Vendored) -> str:
         "format": FORMAT,
         "package": str(package),
         "host": vendored.host,
+        "commits": vendored.commits,
         "edited": [vars(each) for each in vendored.files],
     }
     return json.dumps(document, indent=2)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from h2o_pack import assets
+from h2o_pack import assets, facts
 from h2o_pack.cli import main
 from h2o_pack.models.resolve import ResolvedModel, from_folder
+from tests.bridge.repositories import GitServer, Repositories, make_repositories
 from tests.bridge.trees import write_model
 
 
@@ -48,3 +49,26 @@ def copied_assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copyfile(source / assets.MARKER, copy / assets.MARKER)
     monkeypatch.setattr(assets, "root", lambda: copy)
     return copy
+
+
+@pytest.fixture
+def repositories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repositories]:
+    """Make small repositories of upstream's names, which the facts then pin."""
+    made = make_repositories(tmp_path)
+    monkeypatch.setattr(facts, "FOLDER", made.facts)
+    facts.pins.cache_clear()
+    yield made
+    facts.pins.cache_clear()
+
+
+@pytest.fixture
+def server(repositories: Repositories) -> Iterator[GitServer]:
+    """Serve them on the loopback."""
+    made = GitServer(repositories.mirror)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"

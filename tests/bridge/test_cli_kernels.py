@@ -8,8 +8,9 @@ import shutil
 
 import pytest
 
+from h2o_pack import cache
 from h2o_pack.errors import ExitCode
-from h2o_pack.kernels import checks, sources, wheels
+from h2o_pack.kernels import checks, sources
 from h2o_pack.kernels import report as reports
 from h2o_pack.kernels.checks import Report, Result
 
@@ -22,7 +23,7 @@ def test_every_command_shows_an_example(run, command):
 
 
 def test_check_prints_each_check_and_what_was_skipped(run, monkeypatch, tmp_path):
-    monkeypatch.setattr(wheels, "cache_folder", lambda: tmp_path)
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
     result = run("kernels", "check")
     assert result.exit_code == 0, result.output
     for name in checks.CHECKS:

@@ -85,7 +85,7 @@ def test_vendored_sources_with_other_edits_are_refused(package, copied_assets):
     core.write_text(core.read_text() + "// newer\n")
     assert refusal(package) == (
         f"Vendor/ was not made by this version of h2o-pack ({package}/Vendor). Run "
-        f"`h2o-pack vendor {package} --upstream PATH --host {hosts.SYSTEM}` again, "
+        f"`h2o-pack vendor {package} --host {hosts.SYSTEM}` again, "
         "or move the folder away."
     )
 
@@ -95,6 +95,6 @@ def test_vendored_sources_for_another_host_are_refused(package, copied_assets):
     vendored(package, copied_assets, other)
     assert refusal(package) == (
         f"Vendor/ was made for the host {other}, and this is {hosts.SYSTEM} "
-        f"({package}/Vendor). Run `h2o-pack vendor {package} --upstream PATH "
+        f"({package}/Vendor). Run `h2o-pack vendor {package} "
         f"--host {hosts.SYSTEM}` again."
     )

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,9 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.package import make_package
 from h2o_pack.plan import CacheOptions, make_plan
 from h2o_pack.vendoring import vendor as vendoring
+from h2o_pack.vendoring.fetch import Origin
 from h2o_pack.vendoring.vendor import vendor
+from tests.bridge.repositories import commit, git
 from tests.bridge.trees import build_tree, names, tree
 
 EDITS = """
@@ -163,19 +165,11 @@ def test_sources_that_are_edited_already_are_taken_as_they_are(package, upstream
     assert tree(package / "Vendor") == first
 
 
-def refusal(package: Path, upstream: Path | None, code: ExitCode) -> str:
+def refusal(package: Path, upstream: Path | Origin, code: ExitCode) -> str:
     with pytest.raises(UserError) as caught:
         vendor(package, upstream, "apple")
     assert caught.value.code == code
     return str(caught.value)
-
-
-def test_without_sources_the_message_says_where_to_get_them(package):
-    assert refusal(package, None, ExitCode.USAGE) == (
-        "this version of h2o-pack does not fetch upstream's sources itself. Clone mlx-swift "
-        "0.31.6, mlx-swift-lm 3.31.4 with their submodules into one folder and give that as "
-        "--upstream."
-    )
 
 
 def test_a_missing_checkout_is_named_and_nothing_is_left(package, upstream):
@@ -233,12 +227,112 @@ def test_a_folder_that_is_no_package_is_refused(package, upstream, tmp_path):
 
 
 def test_a_git_checkout_of_another_commit_is_refused(package, upstream):
-    checkout = upstream / "mlx-swift"
-    settings = ("user.name=t", "user.email=t@example.org", "commit.gpgsign=false")
-    git = ["git", "-C", str(checkout), *(part for each in settings for part in ("-c", each))]
-    for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "other"]):
-        subprocess.run([*git, *command], check=True)
+    commit(upstream / "mlx-swift", {})
     said = refusal(package, upstream, ExitCode.VERSION)
     assert said.startswith("mlx-swift is at commit ")
     assert "instead of 0bb916c67f4b" in said
     assert not (package / "Vendor").exists()
+
+
+def test_a_submodule_of_another_commit_is_refused(package, upstream):
+    commit(upstream / "mlx-swift/Source/Cmlx/mlx", {"x": "x"})
+    said = refusal(package, upstream, ExitCode.VERSION)
+    assert said.startswith("mlx is at commit ")
+    assert f"instead of ce45c52505c8 ({upstream}/mlx-swift/Source/Cmlx/mlx)" in said
+
+
+def test_a_clone_cannot_be_checked_without_git(package, upstream, tmp_path, monkeypatch):
+    commit(upstream / "mlx-swift", {})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert refusal(package, upstream, ExitCode.TOOL).startswith("git is missing")
+
+
+def test_folders_without_git_need_no_git(package, upstream, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    vendor(package, upstream, "apple")
+    recorded = lock.read(package).vendor
+    assert recorded is not None
+    assert set(recorded.commits.values()) == {""}
+
+
+def clones(repositories, folder: Path) -> Path:
+    """Clone the repositories as somebody does by hand."""
+    for name, place in (
+        ("mlx-swift", "mlx-swift"),
+        ("mlx", "mlx-swift/Source/mlx"),
+        ("mlx-swift-lm", "mlx-swift-lm"),
+    ):
+        git(
+            folder.parent,
+            "clone",
+            "-q",
+            f"{repositories.url}/owner/{name}",
+            f"{folder / place}",
+        )
+    return folder
+
+
+def test_clones_and_fetched_sources_make_the_same_package(package, repositories, tmp_path):
+    fetched = vendor(package, Origin(tmp_path / "cache", repositories.url), "apple")
+    files = tree(package / "Vendor")
+    assert fetched.commits == repositories.commits
+    assert files["mlx-swift/Source/all.h"] == '#include "fast.h"\n#include "h2o.h"\n'
+    assert files["mlx-swift/Source/mlx/array.h"] == "int array;\n"
+    assert vendor(package, clones(repositories, tmp_path / "own"), "apple") == fetched
+    assert tree(package / "Vendor") == files
+
+
+def fetching(run, package, cache, mirror, *options):
+    return run("vendor", package, "--cache", cache, "--mirror", mirror, *options)
+
+
+def test_the_command_has_a_line_for_each_repository(run, package, repositories, tmp_path):
+    result = fetching(run, package, tmp_path / "cache", repositories.url)
+    assert result.exit_code == 0
+    short = {name: each[:12] for name, each in repositories.commits.items()}
+    assert result.stderr.splitlines() == [
+        f"mlx-swift 1.0 {short['mlx-swift']}: fetched",
+        f"mlx 1.0 {short['mlx']}: fetched",
+        f"mlx-swift-lm 1.0 {short['mlx-swift-lm']}: fetched",
+    ]
+    assert result.stdout.startswith(f"{package}/Vendor is made for the host apple\n")
+
+
+def test_quiet_says_nothing(run, package, repositories, tmp_path):
+    result = fetching(run, package, tmp_path / "cache", repositories.url, "-q")
+    assert (result.exit_code, result.output) == (0, "")
+
+
+def test_json_is_all_that_is_printed(run, package, repositories, tmp_path):
+    result = fetching(run, package, tmp_path / "cache", repositories.url, "--json")
+    document = json.loads(result.output)
+    assert document["commits"] == repositories.commits
+    assert [each["path"] for each in document["edited"]] == [
+        "mlx-swift/Source/all.h",
+        "mlx-swift/Source/kernel.h",
+        "mlx-swift-lm/Package.swift",
+    ]
+
+
+def test_offline_the_command_ends_with_7_and_changes_nothing(
+    run, package, repositories, tmp_path, monkeypatch
+):
+    before = tree(package)
+    monkeypatch.setenv("H2O_PACK_MIRROR", "http://127.0.0.1:9")
+    monkeypatch.setenv("H2O_PACK_CACHE", str(tmp_path / "cache"))
+    result = run("vendor", package)
+    assert result.exit_code == ExitCode.NETWORK == 7
+    assert result.stderr.startswith("error: mlx-swift 1.0, commit ")
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stdout == ""
+    assert tree(package) == before
+    assert names(package) == [name for name in names(package) if "h2o-new" not in name]
+    assert names(tmp_path / "cache") == ["upstream"]
+
+
+def test_a_package_of_somebody_else_is_refused_before_anything_is_fetched(
+    package, server, tmp_path
+):
+    build_tree(package, {"Vendor/mine": "mine"})
+    refusal(package, Origin(tmp_path / "cache", server.url), ExitCode.OUTPUT)
+    assert server.requests == []

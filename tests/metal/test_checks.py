@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from h2o_pack import assets
+from h2o_pack import assets, cache
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.kernels import checks, sources, translation, wheels
+from h2o_pack.kernels import checks, sources, translation
 from tests.metal.checking import HEAD, ROOT, kernel, macos
 
 
@@ -21,12 +21,12 @@ def states(report: checks.Report) -> dict[str, str]:
 def cached(monkeypatch):
     """Make the downloads of this checkout the user's."""
     macos()
-    monkeypatch.setattr(wheels, "cache_folder", lambda: ROOT / "build/macos")
+    monkeypatch.setenv(cache.VARIABLE, str(ROOT / "build/macos"))
 
 
 @pytest.fixture
 def uncached(monkeypatch, tmp_path):
-    monkeypatch.setattr(wheels, "cache_folder", lambda: tmp_path / "nothing")
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "nothing"))
 
 
 def run_with(tmp_path: Path, source: str, **options: object) -> checks.Report:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 FOLDER = Path(__file__).parent
@@ -23,13 +23,23 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Pin:
-    """One upstream version; `commit` where it is a git repository."""
+    """One upstream version; `commit` where it is a git repository.
+
+    A submodule names the pin that it is in as `parent`, and its `path` there.
+    """
 
     name: str
     version: str
     source: str
     measured: bool
     commit: str = ""
+    parent: str = ""
+    path: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where its files lie in a folder with all packages."""
+        return f"{self.parent}/{self.path}" if self.parent else self.name
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,16 @@ def pins() -> Mapping[str, Pin]:
     """Upstream pins by name."""
     found = read_table(FOLDER / "upstream.toml", "pin", Pin)
     return MappingProxyType({pin.name: pin for pin in found})
+
+
+def submodules(name: str) -> tuple[Pin, ...]:
+    """Return the pins that are submodules of a pin."""
+    return tuple(pin for pin in pins().values() if pin.parent == name)
+
+
+def with_submodules(names: Iterable[str]) -> tuple[Pin, ...]:
+    """Return the pins of these names, each followed by its submodules."""
+    return tuple(pin for name in names for pin in (pins()[name], *submodules(name)))
 
 
 @cache

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from h2o_pack.cache import cache_folder
 from h2o_pack.errors import UserError
 from h2o_pack.kernels import host_types, metallib, sources, symbols, wheels
 from h2o_pack.kernels.address_spaces import check_address_spaces
@@ -195,7 +196,7 @@ def find_wheels(
     given: Path | None, *, may_download: bool, say: Callable[[str], None]
 ) -> Path | None:
     """Return the unpacked macOS wheels: from a folder, the cache, or the index."""
-    cache = wheels.cache_folder()
+    cache = cache_folder()
     if given is not None:
         return wheels.unpack(given, cache)
     return wheels.download(cache, say) if may_download else wheels.unpacked(cache)

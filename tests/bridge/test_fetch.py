@@ -1,0 +1,373 @@
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from h2o_pack import cache as caches
+from h2o_pack import facts
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.package import make_package
+from h2o_pack.plan import CacheOptions, make_plan
+from h2o_pack.vendoring import fetch
+from h2o_pack.vendoring import git as commands
+from h2o_pack.vendoring import vendor as vendoring
+from h2o_pack.vendoring.fetch import Origin, checked_out
+from tests.bridge.repositories import ALL, FILES, NAMES, commit, git, store
+from tests.bridge.trees import build_tree, names, tree
+
+NOBODY = "http://127.0.0.1:9"  # the port for discarding, where nobody listens
+
+
+def sources(cache: Path, mirror: str, said: list[str] | None = None) -> dict[str, str]:
+    """Fetch, and return the files; `said` collects what was told as done."""
+
+    def say(text: str, *, done: bool = False) -> None:
+        if done and said is not None:
+            said.append(text)
+
+    with checked_out(NAMES, Origin(cache, mirror), say) as (folder, _commits):
+        return {path: text for path, text in tree(folder).items() if not path.startswith(".")}
+
+
+def refusal(cache: Path, mirror: str, code: ExitCode = ExitCode.NETWORK) -> str:
+    with pytest.raises(UserError) as caught:
+        sources(cache, mirror)
+    assert caught.value.code == code
+    return str(caught.value)
+
+
+def unfinished(cache: Path) -> list[str]:
+    return [name for name in names(cache / fetch.FOLDER) if name.startswith(fetch.UNFINISHED)]
+
+
+# What arrives
+
+
+def test_packages_come_with_their_submodules_in_place(repositories, cache):
+    assert sources(cache, repositories.url) == ALL
+
+
+def test_the_commits_are_told(repositories, cache):
+    with checked_out(NAMES, Origin(cache, repositories.url)) as (_folder, commits):
+        assert commits == repositories.commits
+
+
+def test_only_the_pinned_commit_is_fetched_without_its_history(repositories, cache):
+    before = repositories.commits["mlx-swift-lm"]
+    later = commit(repositories.folder("mlx-swift-lm"), {"Package.swift": "later\n"})
+    commit(repositories.folder("mlx-swift-lm"), {"Package.swift": "latest\n"})
+    repositories.pin(**{"mlx-swift-lm": later})
+    assert sources(cache, repositories.url)["mlx-swift-lm/Package.swift"] == "later\n"
+    kept = git(store(cache, "mlx-swift-lm"), "rev-list", "--all")
+    assert kept == later != before
+
+
+def test_a_mirror_may_be_a_folder_an_address_of_files_or_a_server(
+    repositories, server, tmp_path
+):
+    for number, mirror in enumerate((str(repositories.mirror), repositories.url, server.url)):
+        assert sources(tmp_path / str(number), mirror) == ALL
+        assert sources(tmp_path / f"{number}-slash", mirror + "/") == ALL
+
+
+def test_a_mirror_takes_the_place_of_github():
+    pin = facts.Pin("x", "1", "https://github.com/owner/x", True, "0" * 40)
+    assert fetch.address(pin, "") == "https://github.com/owner/x"
+    assert fetch.address(pin, "ssh://git@corp/mirrors/") == "ssh://git@corp/mirrors/owner/x"
+
+
+def test_the_checked_out_files_are_gone_afterwards_and_the_cache_stays(repositories, cache):
+    with checked_out(NAMES, Origin(cache, repositories.url)) as (folder, _commits):
+        assert folder.is_dir()
+    assert not folder.exists()
+    assert len(names(cache / fetch.FOLDER)) == len(FILES) + 1  # and the lock
+
+
+# The cache
+
+
+def test_a_second_run_needs_no_network(repositories, server, cache):
+    sources(cache, server.url)
+    asked = len(server.requests)
+    said: list[str] = []
+    assert sources(cache, server.url, said) == ALL
+    assert len(server.requests) == asked
+    assert sources(cache, NOBODY) == ALL
+    assert [line.partition(": ")[2] for line in said] == ["in the cache"] * 3
+
+
+def test_each_repository_has_one_line(repositories, cache):
+    said: list[str] = []
+    sources(cache, repositories.url, said)
+    short = {name: each[:12] for name, each in repositories.commits.items()}
+    assert said == [
+        f"mlx-swift 1.0 {short['mlx-swift']}: fetched",
+        f"mlx 1.0 {short['mlx']}: fetched",
+        f"mlx-swift-lm 1.0 {short['mlx-swift-lm']}: fetched",
+    ]
+
+
+def point_elsewhere(repository: Path) -> None:
+    tree_of = git(repository, "rev-parse", f"{commands.REF}^{{tree}}")
+    made = git(repository, "commit-tree", tree_of, "-m", "the same files, another commit")
+    git(repository, "update-ref", commands.REF, made)
+
+
+def loose_objects(repository: Path) -> list[Path]:
+    found = sorted(repository.glob("objects/??/*"))
+    for path in found:
+        path.chmod(0o644)
+    assert len(found) > 2
+    return found
+
+
+def flip_a_byte(repository: Path) -> None:
+    path = loose_objects(repository)[0]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+
+
+def exchange_two_objects(repository: Path) -> None:
+    first, second, *_ = loose_objects(repository)
+    second.write_bytes(first.read_bytes())
+
+
+def lose_an_object(repository: Path) -> None:
+    loose_objects(repository)[0].unlink()
+
+
+def lose_everything(repository: Path) -> None:
+    shutil.rmtree(repository)
+    repository.mkdir()
+
+
+def be_a_file(repository: Path) -> None:
+    shutil.rmtree(repository)
+    repository.write_text("not a folder")
+
+
+DAMAGE = [
+    point_elsewhere,
+    flip_a_byte,
+    exchange_two_objects,
+    lose_an_object,
+    lose_everything,
+    be_a_file,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_repository_is_fetched_again(repositories, cache, damage):
+    sources(cache, repositories.url)
+    damage(store(cache, "mlx-swift-lm"))
+    said: list[str] = []
+    assert sources(cache, repositories.url, said) == ALL
+    assert [line.partition(": ")[2] for line in said] == [
+        "in the cache",
+        "in the cache",
+        "fetched again: the one in the cache was damaged",
+    ]
+    assert sources(cache, NOBODY) == ALL
+
+
+def test_a_damaged_repository_is_not_used_when_nothing_replaces_it(repositories, cache):
+    sources(cache, repositories.url)
+    flip_a_byte(store(cache, "mlx-swift-lm"))
+    assert "mlx-swift-lm 1.0" in refusal(cache, NOBODY)
+
+
+def test_another_pin_is_another_place_in_the_cache(repositories, cache):
+    sources(cache, repositories.url)
+    later = commit(repositories.folder("mlx-swift-lm"), {"Package.swift": "later\n"})
+    repositories.pin(**{"mlx-swift-lm": later})
+    facts.pins.cache_clear()
+    assert sources(cache, repositories.url)["mlx-swift-lm/Package.swift"] == "later\n"
+    assert len(names(cache / fetch.FOLDER)) == len(FILES) + 2
+
+
+def test_two_runs_at_once_share_one_fetch(server, cache):
+    server.held = {"mlx-swift"}
+    waits = threading.Event()
+    found = []
+
+    def wait(text: str, *, done: bool = False) -> None:
+        if text.startswith("waiting for another h2o-pack"):
+            waits.set()
+
+    def second() -> None:
+        with checked_out(NAMES, Origin(cache, server.url), wait) as (folder, _commits):
+            found.append((folder / "mlx-swift-lm/Package.swift").read_text())
+
+    runs = [threading.Thread(target=sources, args=(cache, server.url))]
+    runs[0].start()
+    assert server.asked.wait(60)
+    runs.append(threading.Thread(target=second))
+    runs[1].start()
+    assert waits.wait(60)
+    server.release.set()
+    for each in runs:
+        each.join(60)
+    assert found == [ALL["mlx-swift-lm/Package.swift"]]
+    assert sorted(server.fetched()) == sorted(FILES)
+
+
+# Interrupted
+
+
+CODE = """
+import sys
+from pathlib import Path
+from h2o_pack import assets, facts
+from h2o_pack.cli import main
+facts.FOLDER = Path(sys.argv.pop(1))
+small = Path(sys.argv.pop(1))
+assets.root = lambda: small
+main()
+"""
+EDITS = """
+[[copy]]
+package = "mlx-swift"
+path = "Source"
+
+[[copy]]
+package = "mlx-swift-lm"
+path = "Package.swift"
+"""
+
+
+@pytest.fixture
+def package(model, tmp_path) -> Path:
+    return make_package(make_plan(model, CacheOptions(max_kv=64)), tmp_path / "Demo").folder
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_killed_run_leaves_the_package_alone_and_the_next_one_goes_on(
+    package, repositories, server, cache, tmp_path, how
+):
+    before = tree(package)
+    small = build_tree(tmp_path / "small", {vendoring.EDITS: EDITS})
+    server.held = {"mlx"}
+    options = ("--mirror", server.url, "--cache", cache)
+    command = [sys.executable, "-c", CODE, repositories.facts, small, "vendor", package]
+    with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True) as process:
+        assert server.asked.wait(60)
+        process.send_signal(how)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == (ExitCode.INTERRUPTED if how == signal.SIGINT else -how)
+    assert "Traceback" not in told
+    assert tree(package) == before
+    assert names(tmp_path).count(".Demo.h2o-new") == 0
+
+    server.release.set()
+    said: list[str] = []
+    assert sources(cache, server.url, said) == ALL
+    assert [line.partition(": ")[2] for line in said] == ["in the cache", "fetched", "fetched"]
+    assert unfinished(cache) == []
+
+
+def test_an_interruption_ends_git_too(repositories, server, cache, monkeypatch):
+    server.held = {"mlx-swift"}
+    processes = []
+
+    class Interrupted(subprocess.Popen):  # type: ignore[type-arg]
+        def communicate(self, *arguments, **options):
+            if "fetch" in self.args:
+                processes.append(self)
+                assert server.asked.wait(60)
+                raise KeyboardInterrupt
+            return super().communicate(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sources(cache, server.url)
+    assert [each.returncode for each in processes] == [-signal.SIGKILL]
+    assert names(cache / fetch.FOLDER) == [fetch.LOCK]
+
+
+def test_a_server_that_does_not_answer_is_given_up(server, cache, monkeypatch):
+    monkeypatch.setattr(commands, "FETCH_LIMIT", 0.5)
+    server.held = {"mlx-swift"}
+    assert "could not be fetched: git did not end within 0.5 seconds" in refusal(
+        cache, server.url
+    )
+    assert names(cache / fetch.FOLDER) == [fetch.LOCK]
+
+
+# Refused
+
+
+def test_offline_says_what_where_and_what_next(repositories, cache):
+    said = refusal(cache, NOBODY)
+    short = repositories.commits["mlx-swift"][:12]
+    assert said.startswith(f"mlx-swift 1.0, commit {short}, could not be fetched: ")
+    assert said.endswith(
+        f" ({NOBODY}/owner/mlx-swift). Check the network and run this again (what has arrived "
+        "is kept), or name another mirror of https://github.com with --mirror, or give "
+        "--upstream a folder with clones of mlx-swift 1.0, mlx-swift-lm 1.0, with their "
+        "submodules."
+    )
+    assert names(cache / fetch.FOLDER) == [fetch.LOCK]
+
+
+def test_a_mirror_without_the_submodule_is_named(repositories, cache):
+    shutil.rmtree(repositories.folder("mlx"))
+    said = refusal(cache, repositories.url)
+    assert said.startswith(f"mlx 1.0, commit {repositories.commits['mlx'][:12]}, could not be")
+    assert f"({repositories.url}/owner/mlx)" in said
+    assert unfinished(cache) == []
+
+
+def test_a_mirror_without_the_commit_is_asked_to_be_brought_up_to_date(repositories, cache):
+    repositories.pin(mlx="1" * 40)
+    said = refusal(cache, repositories.url)
+    assert "mlx 1.0, commit 111111111111, could not be fetched: " in said
+    assert "not our ref" in said
+    assert ". Bring the mirror up to date, or name another mirror of" in said
+
+
+def test_a_password_of_a_mirror_is_not_shown(repositories, cache):
+    said = refusal(cache, "http://user:secret@127.0.0.1:9")
+    assert "(http://127.0.0.1:9/owner/mlx-swift)" in said
+    assert "secret" not in said
+
+
+def test_facts_that_do_not_fit_the_parents_tree_are_an_error_of_ours(repositories, cache):
+    other = commit(repositories.folder("mlx"), {"array.h": "other\n"})
+    repositories.pin(mlx=other)
+    with pytest.raises(ValueError, match=r"mlx-swift has submodules .* not "):
+        sources(cache, repositories.url)
+
+
+def test_without_git_the_message_says_how_to_get_it(repositories, cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert refusal(cache, repositories.url, ExitCode.TOOL) == (
+        "git is missing, and upstream's sources are fetched with it (PATH). Install it "
+        "(Debian: apt-get install git; macOS: xcode-select --install), or give --upstream a "
+        "folder that has the sources."
+    )
+
+
+def test_a_cache_that_cannot_be_made_is_named(repositories, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    assert refusal(tmp_path / "file", repositories.url, ExitCode.OUTPUT) == (
+        "the cache of upstream's sources cannot be used: Not a directory "
+        f"({tmp_path}/file/upstream). Free space there, or name another folder with --cache."
+    )
+
+
+# Where the cache is
+
+
+def test_the_cache_is_where_the_variable_says(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(caches.VARIABLE, raising=False)
+    assert caches.cache_folder() == tmp_path / "h2o-pack"
+    monkeypatch.setenv(caches.VARIABLE, str(tmp_path / "own"))
+    assert caches.cache_folder() == tmp_path / "own"
