@@ -167,7 +167,7 @@ def count(result: CaseResult, found: Difference, size: float) -> CaseResult:
         result,
         comparisons=result.comparisons + 1,
         largest_output_difference=max(result.largest_output_difference, output),
-        largest_score_difference=max(result.largest_score_difference, score),
+        largest_score_difference=max(result.largest_score_difference or 0.0, score),
         positions_equal=result.positions_equal and not moved,
         first_difference=result.first_difference or (found if found.detail else None),
     )
