@@ -47,8 +47,15 @@ def test_the_workflow_fetches_each_pinned_source_and_checks_parity(files):
     workflow = yaml.safe_load(files[".github/workflows/parity.yml"])
     steps = {name: job["steps"] for name, job in workflow["jobs"].items()}
     commands = {name: [step.get("run", "") for step in each] for name, each in steps.items()}
-    for each in commands.values():
-        assert each[-1] == "h2o-pack parity . --require-swift"
+    assert commands["standin"][-1] == "h2o-pack parity . --require-swift"
+    assert commands["upstream"][-2:] == [
+        "h2o-pack vendor . --upstream ../upstream --host ${{ matrix.host }}",
+        "h2o-pack parity . --level all --require-swift",
+    ]
+    hosts = {
+        each["host"] for each in workflow["jobs"]["upstream"]["strategy"]["matrix"]["include"]
+    }
+    assert hosts == {"apple", "linux"}
     [fetching] = [each for each in commands["upstream"] if "fetch()" in each]
     edits = read_edits(assets.root() / EDITS)
     for package in {copy.package for copy in edits.copies}:

@@ -144,8 +144,8 @@ def largest(ours: mx.array, theirs: mx.array) -> float:
     return float("inf") if size != size else float(size)  # noqa: PLR0124 - NaN
 
 
-def first_head(ours: mx.array, theirs: mx.array) -> str:
-    """Say which positions the first head that differs keeps."""
+def first_head(ours: mx.array, theirs: mx.array, other: str = "the trace") -> str:
+    """Say which positions the first head that differs keeps, and `other` in their place."""
     import mlx.core as mx
 
     rows = ours.shape[-1]
@@ -155,7 +155,7 @@ def first_head(ours: mx.array, theirs: mx.array) -> str:
         set(cast("list[int]", array.reshape(-1, rows)[head].tolist()))
         for array in (ours, theirs)
     )
-    return f"head {head} keeps {sorted(mine - its)}, the trace {sorted(its - mine)} instead"
+    return f"head {head} keeps {sorted(mine - its)}, {other} {sorted(its - mine)} instead"
 
 
 def count(result: CaseResult, found: Difference, size: float) -> CaseResult:

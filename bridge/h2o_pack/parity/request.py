@@ -1,7 +1,8 @@
 """Level 3's request: what mlx-lm made of a prompt and of texts, for Swift to do as well.
 
-A folder with request.json, which Swift reads, and expected.safetensors with the logits
-[vocabulary] of mlx-lm, named "<case>.<step>". Step 0 is the prompt's.
+A folder with request.json, which Swift reads, and expected.safetensors with what mlx-lm
+made: the logits [vocabulary] named "<case>.<step>", step 0 the prompt's, and the positions
+int32 [B, Hkv, C] that each H2O cache keeps at last, named "<case>.kept.<layer>".
 """
 
 # ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
@@ -95,6 +96,11 @@ def ask(
         expected |= {f"{name}.{step}": each for step, each in enumerate(logits)}
         dtype = str(logits[0].dtype).removeprefix("mlx.core.")
         evicting = tuple(hasattr(cache, "attend") for cache in caches)
+        expected |= {
+            f"{name}.kept.{layer}": cache.positions
+            for layer, cache in enumerate(caches)
+            if evicting[layer]
+        }
         cases.append(TokenCase(name, kv, group_size, config.to_dict(), tuple(tokens), evicting))
     texts = probe(tokenizer, tokenizer.decode(prompt))
     request = Request(folder, dtype, tuple(prompt), prefill, texts, tuple(cases))

@@ -62,13 +62,14 @@ struct ParityTokensRequest: Decodable {
     }
 }
 
-/// What this side says to it: `answer.json`, and the logits `[1, vocabulary]` named
-/// `case.step` in `answer.safetensors`.
+/// What this side says to it: `answer.json`, and in `answer.safetensors` the logits
+/// `[1, vocabulary]` named `case.step` and the positions int32 `[B, Hkv, C]` that each
+/// evicting cache keeps at last, named `case.kept.layer`.
 struct ParityTokensAnswer: Encodable {
     let format = 1
     var texts = [Text]()
     var cases = [Case]()
-    var logits = [String: MLXArray]()
+    var arrays = [String: MLXArray]()
 
     struct Text: Encodable {
         var ids = [Int]()
@@ -89,8 +90,8 @@ struct ParityTokensAnswer: Encodable {
     }
 
     func write(to folder: URL) throws {
-        try save(arrays: logits, url: folder.appending(path: "answer.safetensors"))
-        // Last: who finds it finds the logits too.
+        try save(arrays: arrays, url: folder.appending(path: "answer.safetensors"))
+        // Last: who finds it finds the arrays too.
         try JSONEncoder().encode(self).write(
             to: folder.appending(path: "answer.json"), options: .atomic)
     }

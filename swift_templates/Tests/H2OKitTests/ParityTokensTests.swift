@@ -31,13 +31,18 @@ final class ParityTokensTests: XCTestCase {
             let sampler = ParityTokensSampler(goingOnWith: asked.tokens)
             var said = ParityTokensAnswer.Case(name: asked.name)
             do {
-                said.evicting = try generate(asked, of: request, by: sampler, with: context.model)
+                let caches = try generate(asked, of: request, by: sampler, with: context.model)
+                let evicting = caches.map { $0 as? any H2OScoreTracking }
+                said.evicting = evicting.map { $0 != nil }
+                for (layer, cache) in evicting.enumerated() {
+                    answer.arrays["\(asked.name).kept.\(layer)"] = cache?.positions
+                }
             } catch {
                 said.error = error.localizedDescription
             }
             said.tokens = sampler.tokens
             for (step, logits) in sampler.logits.enumerated() {
-                answer.logits["\(asked.name).\(step)"] = logits
+                answer.arrays["\(asked.name).\(step)"] = logits
             }
             answer.cases.append(said)
         }
@@ -45,11 +50,11 @@ final class ParityTokensTests: XCTestCase {
         try answer.write(to: folder)
     }
 
-    /// - Returns: which caches evict
+    /// - Returns: the caches after the last step
     private func generate(
         _ asked: ParityTokensRequest.Case, of request: ParityTokensRequest,
         by sampler: ParityTokensSampler, with model: any LanguageModel
-    ) throws -> [Bool] {
+    ) throws -> [any KVCache] {
         try withError {
             let caches = try asked.makeCaches(for: model)
             // The prompt's own step is one more than those after it.
@@ -58,7 +63,7 @@ final class ParityTokensTests: XCTestCase {
                 model: model, cache: caches, processor: nil, sampler: sampler,
                 prefillStepSize: request.prefill, maxTokens: asked.tokens.count - 1)
             for _ in tokens {}
-            return caches.map { $0 is any H2OScoreTracking }
+            return caches
         }
     }
 }
