@@ -30,6 +30,10 @@ FILE, EXPECTED = "request.json", "expected.safetensors"
 PROBES = Path(__file__).parent / "probes.json"
 FULL = "full cache"
 DECODED = 48
+# Rows that leave the ring go from 8 bits to 4, and codes stand at codes' boundaries: in
+# float32 mlx-lm differs from itself by 0.1 to 0.2 when each weight is moved by one rounding.
+# Levels 1 and 2, where both sides get the same keys and values, do compare it.
+LEFT_OUT = {"float32": ("r8h4",)}
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,10 @@ class TokenCase:
 
 @dataclass(frozen=True)
 class Request:
-    """Everything asked. prefill: tokens of the longest chunk of the prompt."""
+    """Everything asked.
+
+    prefill: tokens of the longest chunk of the prompt; left_out: storages, see LEFT_OUT.
+    """
 
     folder: Path
     dtype: str
@@ -67,6 +74,7 @@ class Request:
     prefill: int
     texts: tuple[Text, ...]
     cases: tuple[TokenCase, ...]
+    left_out: tuple[str, ...] = ()
 
 
 def ask(
@@ -90,6 +98,8 @@ def ask(
     expected: dict[str, mx.array] = {}
     dtype = ""
     for kv, group_size in ((None, 64), ("dense", 64), *storages.items()):
+        if kv in LEFT_OUT.get(dtype, ()):
+            continue
         name = FULL if kv is None else f"kv {kv}"
         caches = make_caches(model, config, kv, group_size)
         tokens, logits = generate(model, caches, prompt, prefill)
@@ -103,7 +113,8 @@ def ask(
         }
         cases.append(TokenCase(name, kv, group_size, config.to_dict(), tuple(tokens), evicting))
     texts = probe(tokenizer, tokenizer.decode(prompt))
-    request = Request(folder, dtype, tuple(prompt), prefill, texts, tuple(cases))
+    left_out = tuple(kv for kv in storages if kv in LEFT_OUT.get(dtype, ()))
+    request = Request(folder, dtype, tuple(prompt), prefill, texts, tuple(cases), left_out)
     folder.mkdir(parents=True, exist_ok=True)
     mx.save_safetensors(str(folder / EXPECTED), expected)
     document = {"format": FORMAT, **asdict(request)}
