@@ -93,6 +93,10 @@ def test_a_storage_that_one_rounding_changes_is_left_out_and_named(tmp_path, mon
     request = requests.ask(demo.path, H2OConfig(16), 256, {"8": 64, "4": 64}, tmp_path)
     assert request.left_out == ("8",)
     assert [case.kv for case in request.cases] == [None, "dense", "4"]
+    assert tokens.describe(request, Host("upstream", tmp_path, tmp_path)) == (
+        "the model of mlx-swift-lm on upstream against mlx-lm, bfloat16; 8 left out, "
+        "see docs/parity.md"
+    )
 
 
 def test_the_prompt_itself_is_among_the_texts(asked):
@@ -209,6 +213,7 @@ def test_logits_that_are_off_are_named(asked, answer, value, size):
     assert (result.first_difference.step, result.first_difference.kind) == (9, "logits")
     assert f"the logits differ by {size}" in result.first_difference.detail
     assert ", allowed is 0.062; most at token 11: " in result.first_difference.detail
+    assert result.largest_output_difference < float("inf")
 
 
 @pytest.mark.parametrize(
@@ -244,7 +249,7 @@ def test_other_rows_at_last_are_remarked_upon(asked, answer):
     assert result.equal
     [remark] = result.ties
     assert remark.kind == "kept"
-    assert "other rows are kept at last: layer 2, head " in remark.detail
+    assert "other rows are kept at last in 1 layers: layer 2, head " in remark.detail
     assert f"keeps [9999], Python [{lost}] instead" in remark.detail
 
 

@@ -92,9 +92,7 @@ def run_parity(
             request = requests.ask(model, config, described.context, storages, work / "tokens")
             seen = seen or len(request.prompt) + requests.DECODED
             tokens.answer(request, model, host, swift, work, progress)
-            compared = (
-                f"the model of mlx-swift-lm on {host.name} against mlx-lm, {request.dtype}"
-            )
+            compared = tokens.describe(request, host)
             done.append(Level(3, "tokens", compared, tokens.compare(request)))
         elif "tokens" in levels:
             compared = "the model of mlx-swift-lm against mlx-lm"

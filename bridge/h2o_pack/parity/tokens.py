@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 TESTS = "ParityTokensTests"
 ANSWER, LOGITS = "answer.json", "answer.safetensors"
 IDS = "token ids"
+SHOWN = 160
+# JSON has no infinity.
+LARGEST = 3.4e38
 
 # Largest difference of logits allowed, relative to the largest logit of the step where that
 # is above 1. Both sides run the same layers in other builds of MLX, and every layer adds the
@@ -52,6 +55,12 @@ def answer(
     failed = run_tests(TESTS, settings, host, swift, work, on_line)
     if failed or not (request.folder / ANSWER).exists():
         raise failure("swift test", work / LOG)
+
+
+def describe(request: Request, host: Host) -> str:
+    """Say what is compared with what, and what is left out."""
+    said = f"the model of mlx-swift-lm on {host.name} against mlx-lm, {request.dtype}"
+    return said + "".join(f"; {kv} left out, see docs/parity.md" for kv in request.left_out)
 
 
 def compare(request: Request) -> tuple[CaseResult, ...]:
@@ -152,7 +161,10 @@ def other_rows(
         mine, its = mx.sort(ours[name]), mx.sort(expected[name])
         if not mx.array_equal(mine, its):
             said.append(f"layer {layer}, {first_head(mine, its, 'Python')}")
-    return f"other rows are kept at last: {'; '.join(said)}" if said else ""
+    if not said:
+        return ""
+    first = said[0] if len(said[0]) <= SHOWN else f"{said[0][:SHOWN]}..."
+    return f"other rows are kept at last in {len(said)} layers: {first}"
 
 
 def compare_step(
@@ -171,9 +183,8 @@ def compare_step(
         return note(result, step, "logits", detail)
     scale = max(1.0, mx.abs(its).max().item())
     size = largest(mine / scale, its / scale)
-    result = replace(
-        result, largest_output_difference=max(result.largest_output_difference, size)
-    )
+    so_far = max(result.largest_output_difference, min(size, LARGEST))
+    result = replace(result, largest_output_difference=so_far)
     ours, theirs = tokens
     if ours != theirs:
         gap = (its[theirs] - its[ours]).item() / scale
