@@ -176,23 +176,24 @@ def vendor(
 @click.option(
     "--level",
     "levels",
-    type=click.Choice(["op", "trace"]),
+    type=click.Choice(["op", "trace", "tokens", "all"]),
     multiple=True,
-    help="Check this level only; may be given again. [default: all]",
+    help="Check this level only; may be given again. tokens needs PACKAGE/Vendor. "
+    "[default: op and trace]",
 )
 @click.option("--require-swift", is_flag=True, help="Exit with 5 where there is no Swift.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def parity(
     *, package: Path, levels: tuple[str, ...], require_swift: bool, as_json: bool
 ) -> None:
-    """Check that PACKAGE's caches do in Swift what they do in Python."""
-    from h2o_pack.parity.parity import LEVELS, run_parity
+    """Check that PACKAGE does in Swift what mlx-lm does in Python."""
+    from h2o_pack.parity.parity import DEFAULT, LEVELS, run_parity
     from h2o_pack.parity.report import print_report
 
     with progress() as say:
         report = run_parity(
             package,
-            levels=levels or tuple(LEVELS),
+            levels=tuple(LEVELS) if "all" in levels else levels or DEFAULT,
             require_swift=require_swift,
             progress=say,
         )

@@ -31,7 +31,7 @@ MEANINGS = {
     ExitCode.USAGE: "an option or value that cannot be used",
     ExitCode.MODEL: "the model is unknown, unreadable or unsupported",
     ExitCode.OUTPUT: "the output directory is not ours, busy or not writable",
-    ExitCode.TOOL: "a tool is missing or failed (Swift, C++ compiler)",
+    ExitCode.TOOL: "a tool or source is missing or failed (Swift, C++ compiler, Vendor)",
     ExitCode.VERSION: "another version than the pinned one (mlx, upstream)",
     ExitCode.NETWORK: "sources could not be downloaded: offline, refused, or not there",
     ExitCode.INTERNAL: "an error in h2o-pack itself",

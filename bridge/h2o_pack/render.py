@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 from h2o_pack import __version__, lock
 from h2o_pack.facts import pins
 from h2o_pack.naming import swift_string
-from h2o_pack.vendoring.edits import EDITS, read_edits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from h2o_pack.facts import Pin
     from h2o_pack.plan import Plan
 
 SWIFT_TEMPLATES = "swift_templates"
@@ -30,7 +28,7 @@ def render(
     that are not Swift (README, .gitignore); vendor: how a Vendor/ folder that
     stays in the package was made.
     """
-    values = template_values(plan, assets)
+    values = template_values(plan)
     files = {
         "Package.swift": fill(assets / "Package.swift.j2", values),
         "README.md": fill(templates / "README.md.j2", values),
@@ -72,7 +70,7 @@ def sources(folder: Path) -> Iterator[tuple[str, Path]]:
             yield source.relative_to(folder).as_posix().removesuffix(".j2"), source
 
 
-def template_values(plan: Plan, assets: Path) -> dict[str, Any]:
+def template_values(plan: Plan) -> dict[str, Any]:
     """Return what templates may use; an unknown name in one is an error."""
     return {
         "package_name": plan.package_name,
@@ -82,14 +80,7 @@ def template_values(plan: Plan, assets: Path) -> dict[str, Any]:
         "memory": plan.memory,
         "num_layers": plan.model.config.layers,
         "version": __version__,
-        "vendored": vendored_pins(assets),
     }
-
-
-def vendored_pins(assets: Path) -> list[Pin]:
-    """Return what Vendor/ is made of, on any host."""
-    names = {copy.package for copy in read_edits(assets / EDITS).copies}
-    return [pins()[name] for name in sorted(names)]
 
 
 def fill(template: Path, values: dict[str, Any]) -> str:

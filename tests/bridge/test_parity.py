@@ -20,19 +20,12 @@ from h2o_pack import assets
 from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode
 from h2o_pack.naming import swift_string
+from h2o_pack.parity import request
+from h2o_pack.parity.host import SYSTEM
 
 STORED = ["kv 8", "kv k8v4", "kv 4", "kv r16h8", "kv r16h4", "kv r8h4"]
 CASES = ["float32", "published policy", "not routed", *STORED, "float16", "bfloat16"]
-PROBES = (
-    "the code of LANTERN is 4821.",
-    "def area(radius):\n    return 3.14159 * radius ** 2\n",
-    " a na\u00efve caf\u00e9, \u4f60\u597d \N{PARTY POPPER}\u200d\N{WHITE HEAVY CHECK MARK}",
-    "don't we'll I'd  two  spaces\t\ttabs \r\n\r\n  end ",
-    "abc<|endoftext|>def<|endoftext",
-    "aaaaaaaaaaaaaaaa 00000000 !!!!!!!!",
-    "e\u0301 \u2167 \u0663 \u00b2 \u00a0x",
-    "",
-)
+PROBES: list[str] = json.loads(request.PROBES.read_text("utf-8"))
 WITHOUT_SWIFT = "there is no Swift toolchain on PATH; see https://swift.org/install"
 needs_swift = [
     pytest.mark.swift,
@@ -97,6 +90,32 @@ class TestWithoutSwift:
             "error: there is no Swift toolchain on PATH. "
             "Install Swift 6, see https://swift.org/install.\n"
         )
+
+    def test_a_vendored_package_says_that_its_model_was_not_run(self, package, tmp_path):
+        copy = tmp_path / "Vendored"
+        shutil.copytree(package, copy, ignore=shutil.ignore_patterns(".parity"))
+        (copy / "Vendor").mkdir()
+        result = parity(copy, "--level", "tokens", "--json")
+        assert result.exit_code == ExitCode.OK, result.output
+        [level] = json.loads(result.stdout)["levels"]
+        assert (level["number"], level["verdict"]) == (3, "not run")
+        assert level["not_run"] == (
+            "not verified: that the model of mlx-swift-lm says the same; "
+            "this needs Swift 6, see https://swift.org/install"
+        )
+        required = parity(copy, "--level", "tokens", "--require-swift")
+        assert required.exit_code == ExitCode.TOOL
+
+    def test_level_3_without_anything_says_all_that_it_needs(self, package):
+        for level in ("tokens", "all"):
+            result = parity(package, "--level", level)
+            assert result.exit_code == ExitCode.TOOL
+            assert result.stderr == (
+                "error: level tokens runs the models of mlx-swift-lm, whose sources this "
+                f"package lacks ({package}/Vendor). Run `h2o-pack vendor {package} --upstream "
+                f"PATH --host {SYSTEM}` first; its README lists what PATH holds. It also needs "
+                "Swift 6, see https://swift.org/install.\n"
+            )
 
     def test_the_core_is_compared_with_the_reference(self, package):
         document = json.loads(parity(package, "--level", "op", "--json").stdout)
@@ -186,11 +205,13 @@ class TestWithSwift:
         )
         output = done.stdout + done.stderr
         assert done.returncode == 0, output[-3000:]
-        # Parity runs the replay, test_interchange.py that of files; the stand-in has no models.
+        # Parity runs the replay, test_interchange.py that of files; the stand-in has no models:
+        # level 3 and a session with the bundled one run on upstream only.
         assert sorted(re.findall(r"'(\S+)' skipped \(", output)) == [
             "BundledModelTests.testItRepliesWithinItsBudget",
             "InterchangeTests.testCachesOfPythonGoOnHere",
             "ParityReplayTests.testTheCacheDoesWhatPythonsDid",
+            "ParityTokensTests.testTheModelAnswersTheRequest",
         ]
         assert "warning:" not in output
 

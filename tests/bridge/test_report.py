@@ -71,6 +71,21 @@ def test_people_see_a_table_and_the_first_difference():
     ) in text
 
 
+def test_a_difference_of_a_whole_model_has_no_layer_and_no_scores():
+    first = Difference(None, 5, "token", "Swift chose 3, Python 4")
+    tie = Difference(None, 2, "tie", "near tie: 1 and 2")
+    case = replace(
+        MOVED, name="kv 8", largest_score_difference=None, first_difference=first, ties=(tie,)
+    )
+    console = Console(width=100, record=True, soft_wrap=True)
+    print_report(replace(REPORT, levels=(Level(3, "tokens", "models", (case,)),)), console)
+    text = console.export_text()
+    row = next(line for line in text.splitlines() if "3 tokens" in line)
+    assert [cell.strip() for cell in row.strip("│").split("│")][4] == "-"
+    said = "  kv 8: first difference at step 5 (token): Swift chose 3, Python 4\n"
+    assert f"{said}  kv 8: step 2: near tie: 1 and 2\n" in text
+
+
 def test_a_run_too_short_for_the_cache_is_remarked_upon():
     console = Console(width=100, record=True)
     print_report(replace(REPORT, max_kv=512), console)

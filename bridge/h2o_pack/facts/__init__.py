@@ -62,6 +62,15 @@ class Architecture:
     measured: bool
 
 
+@dataclass(frozen=True)
+class Unsplit:
+    """A model type that upstream gives its whole prompt at once."""
+
+    model_type: str
+    swift: str
+    measured: bool
+
+
 Fact = TypeVar("Fact")
 
 
@@ -126,4 +135,11 @@ def aliases() -> Mapping[str, Alias]:
 def architectures() -> Mapping[str, Architecture]:
     """Supported architectures by model type."""
     found = read_table(FOLDER / "architectures.toml", "architecture", Architecture)
+    return MappingProxyType({each.model_type: each for each in found})
+
+
+@cache
+def unsplit_prompts() -> Mapping[str, Unsplit]:
+    """Model types whose prompt mlx-swift-lm does not split, by their name."""
+    found = read_table(FOLDER / "prefill.toml", "unsplit", Unsplit)
     return MappingProxyType({each.model_type: each for each in found})

@@ -144,8 +144,8 @@ def largest(ours: mx.array, theirs: mx.array) -> float:
     return float("inf") if size != size else float(size)  # noqa: PLR0124 - NaN
 
 
-def first_head(ours: mx.array, theirs: mx.array) -> str:
-    """Say which positions the first head that differs keeps."""
+def first_head(ours: mx.array, theirs: mx.array, other: str = "the trace") -> str:
+    """Say which positions the first head that differs keeps, and `other` in their place."""
     import mlx.core as mx
 
     rows = ours.shape[-1]
@@ -155,7 +155,7 @@ def first_head(ours: mx.array, theirs: mx.array) -> str:
         set(cast("list[int]", array.reshape(-1, rows)[head].tolist()))
         for array in (ours, theirs)
     )
-    return f"head {head} keeps {sorted(mine - its)}, the trace {sorted(its - mine)} instead"
+    return f"head {head} keeps {sorted(mine - its)}, {other} {sorted(its - mine)} instead"
 
 
 def count(result: CaseResult, found: Difference, size: float) -> CaseResult:
@@ -167,7 +167,7 @@ def count(result: CaseResult, found: Difference, size: float) -> CaseResult:
         result,
         comparisons=result.comparisons + 1,
         largest_output_difference=max(result.largest_output_difference, output),
-        largest_score_difference=max(result.largest_score_difference, score),
+        largest_score_difference=max(result.largest_score_difference or 0.0, score),
         positions_equal=result.positions_equal and not moved,
         first_difference=result.first_difference or (found if found.detail else None),
     )

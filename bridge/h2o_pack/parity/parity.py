@@ -14,17 +14,26 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
 from h2o_pack.models.config import read_config
 from h2o_pack.parity import host as hosts
-from h2o_pack.parity import op, replay, toolchain
+from h2o_pack.parity import op, replay, tokens, toolchain
+from h2o_pack.parity import request as requests
 from h2o_pack.parity import trace as traces
 from h2o_pack.parity.report import Level, Report
+from h2o_pack.vendoring import FOLDER as VENDOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
-LEVELS = {"op": 1, "trace": 2}
+LEVELS = {"op": 1, "trace": 2, "tokens": 3}
+DEFAULT = ("op", "trace")
+IN_SWIFT = ("trace", "tokens")
 NO_SWIFT = (
     "not verified: that the generated Swift caches do the same; "
+    f"this needs Swift 6, see {toolchain.GET_SWIFT}"
+)
+
+NO_SWIFT_FOR_MODELS = (
+    "not verified: that the model of mlx-swift-lm says the same; "
     f"this needs Swift 6, see {toolchain.GET_SWIFT}"
 )
 
@@ -32,19 +41,21 @@ NO_SWIFT = (
 def run_parity(
     package: Path,
     *,
-    levels: Collection[str] = tuple(LEVELS),
+    levels: Collection[str] = DEFAULT,
     require_swift: bool = False,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> Report:
-    """Record a trace from mlx-lm and check every level against it.
+    """Record runs of mlx-lm and check every level against them.
 
-    levels: names of LEVELS. Without a Swift toolchain level 2 is reported as not
-    run, or is an error when `require_swift` is set.
+    levels: names of LEVELS. Without a Swift toolchain the levels IN_SWIFT are reported as
+    not run, or are an error when `require_swift` is set. Level tokens needs Vendor/.
     """
     record = lock.read(package)
     check_versions()
-    swift = toolchain.find_toolchain() if "trace" in levels else None
-    if swift is None and "trace" in levels and require_swift:
+    swift = toolchain.find_toolchain() if set(levels) & set(IN_SWIFT) else None
+    if "tokens" in levels:
+        check_vendored(package, swift)
+    if swift is None and require_swift and set(levels) & set(IN_SWIFT):
         raise UserError(
             "there is no Swift toolchain on PATH",
             remedy=f"Install Swift 6, see {toolchain.GET_SWIFT}.",
@@ -53,33 +64,61 @@ def run_parity(
     check_core()
     from h2o_py.config import H2OConfig, H2OConfigWarning
 
-    work = package.resolve() / hosts.WORK
+    root = package.resolve()
+    work, model = root / hosts.WORK, root / MODEL
+    described = read_config(model / "config.json")
     with write.exclusive(package), warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)
-        progress("recording a run of mlx-lm")
         config = H2OConfig.from_dict(record.config)
-        context = read_config(package / MODEL / "config.json").context
-        trace = traces.record(package / MODEL, config, context, work / "trace")
-        done = []
+        host = hosts.prepare(root) if swift is not None else None
+        seen, done = 0, []
+        if set(levels) & set(DEFAULT):
+            progress("recording a run of mlx-lm")
+            trace = traces.record(model, config, described.context, work / "trace")
+            seen = sum(trace.cases[0].steps)
         if "op" in levels:
             progress("replaying it through the reference")
             done.append(
                 Level(1, "op", "C++ core in mlx-lm against h2o_py.reference", op.compare(trace))
             )
-        host = None
-        if swift is not None:
-            host = hosts.prepare(package.resolve())
+        if "trace" in levels and host is not None and swift is not None:
             cases = replay.replay(trace, host, swift, work, progress)
             done.append(Level(2, "trace", f"Swift caches on {host.name} against mlx-lm", cases))
         elif "trace" in levels:
             done.append(Level(2, "trace", "Swift caches against mlx-lm", (), NO_SWIFT))
+        if "tokens" in levels and host is not None and swift is not None:
+            progress("running the model in mlx-lm")
+            storages = traces.quantised(described.head_dim)
+            request = requests.ask(model, config, described.context, storages, work / "tokens")
+            seen = seen or len(request.prompt) + requests.DECODED
+            tokens.answer(request, model, host, swift, work, progress)
+            compared = tokens.describe(request, host)
+            done.append(Level(3, "tokens", compared, tokens.compare(request)))
+        elif "tokens" in levels:
+            compared = "the model of mlx-swift-lm against mlx-lm"
+            done.append(Level(3, "tokens", compared, (), NO_SWIFT_FOR_MODELS))
     return Report(
         package=str(package),
         model=record.model,
         max_kv=config.max_size,
-        tokens=sum(trace.cases[0].steps),
+        tokens=seen,
         host=host.name if host else "",
         levels=tuple(done),
+    )
+
+
+def check_vendored(package: Path, swift: toolchain.Toolchain | None) -> None:
+    """Refuse level 3 without upstream's sources: the stand-in has no models."""
+    folder = package / VENDOR
+    if folder.is_dir():
+        return
+    too = "" if swift is not None else f" It also needs Swift 6, see {toolchain.GET_SWIFT}."
+    raise UserError(
+        "level tokens runs the models of mlx-swift-lm, whose sources this package lacks",
+        where=str(folder),
+        remedy=f"Run `h2o-pack vendor {package} --upstream PATH --host {hosts.SYSTEM}` "
+        f"first; its README lists what PATH holds.{too}",
+        code=ExitCode.TOOL,
     )
 
 

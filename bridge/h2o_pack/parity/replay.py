@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from h2o_pack.parity.report import CaseResult, Difference
-from h2o_pack.parity.toolchain import environment, failure, run
+from h2o_pack.parity.toolchain import LOG, failure, run_tests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,17 +25,11 @@ def replay(
     """Build and run the replay; UserError when it does not build or does not report."""
     report = work / "report.json"
     report.unlink(missing_ok=True)
-    env = environment({"H2O_PARITY_TRACE": str(trace.folder), "H2O_PARITY_REPORT": str(report)})
-    places = ["--package-path", str(host.root), "--scratch-path", str(host.scratch)]
-    log = work / "swift.log"
-    build = [swift.swift, "build", *places, "--build-tests"]
-    if run(build, log, env, on_line):
-        raise failure("swift build", log)
-    test = [swift.swift, "test", *places, "--skip-build", "--filter", TESTS]
-    failed = run(test, log, env, on_line)
+    settings = {"H2O_PARITY_TRACE": str(trace.folder), "H2O_PARITY_REPORT": str(report)}
+    failed = run_tests(TESTS, settings, host, swift, work, on_line)
     results = read_report(report, trace) if report.exists() else ()
     if len(results) != len(trace.cases) or (failed and all(each.equal for each in results)):
-        raise failure("swift test", log)
+        raise failure("swift test", work / LOG)
     return results
 
 

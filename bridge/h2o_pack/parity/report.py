@@ -18,9 +18,9 @@ EQUAL, DIFFERENT, NOT_RUN = "equal", "differs", "not run"
 
 @dataclass(frozen=True)
 class Difference:
-    """The first step of a case where two implementations part."""
+    """The first step of a case where two implementations part; no layer of whole models."""
 
-    layer: int
+    layer: int | None
     step: int
     kind: str
     detail: str
@@ -31,9 +31,9 @@ class CaseResult:
     """One case of one level.
 
     Differences are relative where values are above 1: outputs to the largest
-    output of the step, scores to themselves. tolerance is that of outputs;
-    positions must be equal. ties: where rounding alone decided between two rows, which
-    is no difference.
+    output of the step, scores to themselves; level 3 has logits for outputs and no
+    scores. tolerance is that of outputs; positions must be equal. ties: where rounding
+    alone decided between two rows or tokens, which is no difference.
     """
 
     name: str
@@ -42,7 +42,7 @@ class CaseResult:
     steps: int
     comparisons: int
     largest_output_difference: float
-    largest_score_difference: float
+    largest_score_difference: float | None
     positions_equal: bool
     tolerance: float
     first_difference: Difference | None
@@ -122,7 +122,7 @@ def print_report(report: Report, console: Console) -> None:
                 case.name,
                 str(case.comparisons),
                 f"{case.largest_output_difference:.1e}",
-                f"{case.largest_score_difference:.1e}",
+                scores(case),
                 f"{case.tolerance:.2g}",
                 EQUAL if case.equal else f"[red]{DIFFERENT}[/red]",
             )
@@ -135,15 +135,24 @@ def print_report(report: Report, console: Console) -> None:
             if case.first_difference is not None:
                 console.print(f"  {case.name}: {sentence(case.first_difference)}", markup=False)
             for tie in case.ties:
-                said = f"  {case.name}: layer {tie.layer}, step {tie.step}: {tie.detail}"
+                said = f"  {case.name}: {place(tie)}: {tie.detail}"
                 console.print(said, markup=False)
         if level.not_run:
             console.print(f"  {level.not_run}", markup=False)
 
 
+def scores(case: CaseResult) -> str:
+    """Show the largest difference of scores, where there are any."""
+    size = case.largest_score_difference
+    return "-" if size is None else f"{size:.1e}"
+
+
 def sentence(difference: Difference) -> str:
     """Name the layer and the step of a difference."""
-    return (
-        f"first difference at layer {difference.layer}, step {difference.step} "
-        f"({difference.kind}): {difference.detail}"
-    )
+    return f"first difference at {place(difference)} ({difference.kind}): {difference.detail}"
+
+
+def place(difference: Difference) -> str:
+    """Say where a difference is: at a layer, or in a whole model."""
+    layer = "" if difference.layer is None else f"layer {difference.layer}, "
+    return f"{layer}step {difference.step}"

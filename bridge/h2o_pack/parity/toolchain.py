@@ -15,8 +15,11 @@ from h2o_pack.errors import ExitCode, UserError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from h2o_pack.parity.host import Host
+
 GET_SWIFT = "https://swift.org/install"
 SHOWN_LINES = 12
+LOG = "swift.log"
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,27 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
         "MLX_DISABLE_COMPILE": "1",
         **extra,
     }
+
+
+def run_tests(
+    tests: str,
+    settings: Mapping[str, str],
+    host: Host,
+    swift: Toolchain,
+    work: Path,
+    on_line: Callable[[str], None],
+) -> int:
+    """Build a package and run a class of its tests; UserError when it does not build.
+
+    settings: of the tests' environment. Returns the exit status; LOG in `work` has the rest.
+    """
+    env = environment(settings)
+    places = ["--package-path", str(host.root), "--scratch-path", str(host.scratch)]
+    log = work / LOG
+    if run([swift.swift, "build", *places, "--build-tests"], log, env, on_line):
+        raise failure("swift build", log)
+    test = [swift.swift, "test", *places, "--skip-build", "--filter", tests]
+    return run(test, log, env, on_line)
 
 
 def run(

@@ -90,18 +90,27 @@ def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
     Quantised storages are left out where no group divides the head dim.
     """
     from h2o_py.config import H2OConfig as Config
-    from h2o_py.models import STORAGES
 
-    group_size = next((size for size in (64, 32) if head_dim % size == 0), 0)
-    stored = [kv for kv in STORAGES if kv != "dense"] if group_size else []
+    stored = quantised(head_dim)
     return (
         Case("float32", "float32", config),
         Case("published policy", "float32", Config.paper(config.max_size)),
         Case("not routed", "float32", replace(config, novelty=0.0), routed=False),
-        *(Case(f"kv {kv}", "float32", config, kv=kv, group_size=group_size) for kv in stored),
+        *(
+            Case(f"kv {kv}", "float32", config, kv=kv, group_size=group_size)
+            for kv, group_size in stored.items()
+        ),
         Case("float16", "float16", config),
         Case("bfloat16", "bfloat16", config),
     )
+
+
+def quantised(head_dim: int) -> dict[str, int]:
+    """Return {kv: group size} of the storages that quantise, if a group divides the heads."""
+    from h2o_py.models import STORAGES
+
+    group_size = next((size for size in (64, 32) if head_dim % size == 0), 0)
+    return {kv: group_size for kv in STORAGES if kv != "dense"} if group_size else {}
 
 
 def chunks(max_kv: int, prompt: int) -> Iterator[int]:

@@ -30,10 +30,36 @@ public struct GenerateParameters: Sendable {
     }
 }
 
+/// Changes logits before a token is chosen.
+public protocol LogitProcessor {
+    mutating func prompt(_ prompt: MLXArray)
+    func process(logits: MLXArray) -> MLXArray
+    mutating func didSample(token: MLXArray)
+}
+
+/// Chooses a token `[1]` by its logits `[1, vocabulary]`.
+public protocol LogitSampler {
+    func sample(logits: MLXArray) -> MLXArray
+}
+
+/// Chooses the likeliest token, the first of several.
+public struct ArgMaxSampler: LogitSampler {
+    public init() {}
+
+    public func sample(logits: MLXArray) -> MLXArray {
+        let values = logits.asType(.float32).asArray(Float.self)
+        var best = 0
+        for (token, value) in values.enumerated() where value > values[best] { best = token }
+        return MLXArray([Int32(best)], [1])
+    }
+}
+
 public struct TokenIterator: Sequence, IteratorProtocol {
     let model: any LanguageModel
     var cache: [KVCache]
-    var upcoming: Int32
+    var processor: (any LogitProcessor)?
+    let sampler: any LogitSampler
+    var upcoming: MLXArray
     var tokenCount = 0
     let maxTokens: Int?
 
@@ -41,29 +67,46 @@ public struct TokenIterator: Sequence, IteratorProtocol {
         input: LMInput, model: any LanguageModel, cache: [KVCache]? = nil,
         parameters: GenerateParameters
     ) throws {
+        try self.init(
+            input: input, model: model,
+            cache: cache ?? model.cachesForGeneration(parameters: parameters), processor: nil,
+            sampler: ArgMaxSampler(), prefillStepSize: parameters.prefillStepSize,
+            maxTokens: parameters.maxTokens)
+    }
+
+    public init(
+        input: LMInput, model: any LanguageModel, cache: [KVCache]? = nil,
+        processor: (any LogitProcessor)?, sampler: any LogitSampler, prefillStepSize: Int = 512,
+        maxTokens: Int? = nil
+    ) throws {
         self.model = model
-        self.cache = try cache ?? model.cachesForGeneration(parameters: parameters)
-        maxTokens = parameters.maxTokens
-        switch try model.prepare(input, cache: self.cache, windowSize: nil) {
+        self.cache = cache ?? model.newCache(parameters: nil)
+        self.processor = processor
+        self.sampler = sampler
+        self.maxTokens = maxTokens
+        upcoming = input.text.tokens
+        self.processor?.prompt(upcoming)
+        switch try model.prepare(input, cache: self.cache, windowSize: prefillStepSize) {
         case .tokens(let text):
-            upcoming = Self.likeliest(after: text.tokens.asArray(Int32.self), model, self.cache)
+            upcoming = step(after: text.tokens)
         }
     }
 
     public mutating func next() -> Int? {
         if let maxTokens, tokenCount >= maxTokens { return nil }
         let token = upcoming
-        upcoming = Self.likeliest(after: [token], model, cache)
+        upcoming = step(after: token)
         tokenCount += 1
-        return Int(token)
+        return token.asArray(Int32.self).first.map(Int.init)
     }
 
-    private static func likeliest(
-        after tokens: [Int32], _ model: any LanguageModel, _ cache: [KVCache]
-    ) -> Int32 {
-        let logits = model(MLXArray(tokens, [1, tokens.count]), cache: cache)
-        let last = logits.asArray(Float.self).suffix(logits.dim(2))
-        let best = last.indices.max { last[$0] < last[$1] } ?? last.startIndex
-        return Int32(best - last.startIndex)
+    private mutating func step(after tokens: MLXArray) -> MLXArray {
+        let ids = tokens.asArray(Int32.self)
+        let logits = model(MLXArray(ids, [1, ids.count]), cache: cache)
+        let vocabulary = logits.dim(2)
+        let last = MLXArray(Array(logits.asArray(Float.self).suffix(vocabulary)), [1, vocabulary])
+        let token = sampler.sample(logits: processor?.process(logits: last) ?? last)
+        processor?.didSample(token: token)
+        return token
     }
 }

@@ -1,0 +1,278 @@
+"""Level 3's Python half: the request, and the comparison with answers made up here."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import mlx.core as mx
+import pytest
+
+from h2o_pack.errors import UserError
+from h2o_pack.models.resolve import resolve
+from h2o_pack.parity import request as requests
+from h2o_pack.parity import tokens
+from h2o_pack.parity.host import Host
+from h2o_pack.parity.request import Request
+from h2o_pack.parity.toolchain import Toolchain
+from h2o_py import H2OConfig, routing_installed
+
+MAX_KV = 32
+CASES = ["full cache", "kv dense", "kv 8", "kv r8h4"]
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory) -> Request:
+    demo = resolve("demo")
+    folder = tmp_path_factory.mktemp("tokens")
+    storages = {"8": 64, "r8h4": 64}
+    return requests.ask(demo.path, H2OConfig(MAX_KV), demo.config.context, storages, folder)
+
+
+class Answer:
+    """Swift's answer as it should be, to be spoilt."""
+
+    def __init__(self, request: Request) -> None:
+        self.folder = request.folder
+        self.texts = [{"ids": list(text.ids)} for text in request.texts]
+        self.cases = {
+            case.name: {
+                "name": case.name,
+                "tokens": list(case.tokens),
+                "evicting": list(case.evicting),
+            }
+            for case in request.cases
+        }
+        self.arrays = mx.load(str(request.folder / requests.EXPECTED))
+        mx.eval(self.arrays)  # they may be written to the file that they come from
+
+    def write(self) -> None:
+        document = {"format": 1, "texts": self.texts, "cases": list(self.cases.values())}
+        (self.folder / tokens.ANSWER).write_text(json.dumps(document))
+        mx.save_safetensors(str(self.folder / tokens.LOGITS), self.arrays)
+
+
+@pytest.fixture
+def answer(asked) -> Answer:
+    return Answer(asked)
+
+
+def compared(request: Request, answer: Answer) -> dict[str, tokens.CaseResult]:
+    answer.write()
+    return {result.name: result for result in tokens.compare(request)}
+
+
+def test_the_prompt_is_several_times_the_budget_and_then_tokens_are_decoded(asked):
+    assert len(asked.prompt) >= 4 * MAX_KV
+    assert asked.prefill == MAX_KV
+    assert [case.name for case in asked.cases] == CASES
+    assert all(len(case.tokens) >= 32 for case in asked.cases)
+    assert not routing_installed()
+
+
+def test_the_control_has_the_models_own_caches(asked):
+    assert [set(case.evicting) for case in asked.cases] == [{False}, {True}, {True}, {True}]
+
+
+def test_swift_reads_ids_texts_chunks_and_storages(asked):
+    document = json.loads((asked.folder / "request.json").read_text())
+    assert set(document) == {
+        "format", "dtype", "prompt", "prefill", "texts", "cases", "left_out",
+    }  # fmt: skip
+    assert [case["kv"] for case in document["cases"]] == [None, "dense", "8", "r8h4"]
+    assert document["cases"][1]["config"]["max_size"] == MAX_KV
+    assert document["prompt"] == list(asked.prompt)
+
+
+def test_a_storage_that_one_rounding_changes_is_left_out_and_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(requests, "LEFT_OUT", {"bfloat16": ("8",)})
+    demo = resolve("demo")
+    request = requests.ask(demo.path, H2OConfig(16), 256, {"8": 64, "4": 64}, tmp_path)
+    assert request.left_out == ("8",)
+    assert [case.kv for case in request.cases] == [None, "dense", "4"]
+    assert tokens.describe(request, Host("upstream", tmp_path, tmp_path)) == (
+        "the model of mlx-swift-lm on upstream against mlx-lm, bfloat16; 8 left out, "
+        "see docs/parity.md"
+    )
+
+
+def test_the_prompt_itself_is_among_the_texts(asked):
+    assert asked.texts[0].text.endswith("The code of LANTERN is")
+    assert len(asked.texts) == 1 + len(json.loads(requests.PROBES.read_text()))
+
+
+def test_messages_are_asked_for_where_there_is_a_chat_template():
+    tokenizer = SimpleNamespace(
+        has_chat_template=True,
+        encode=lambda text: [len(text)],
+        apply_chat_template=lambda messages, **_: [7, len(messages[0]["content"])],
+    )
+    texts = requests.probe(tokenizer, "prompt")
+    assert texts[0] == requests.Text("prompt", message=False, ids=(6,))
+    messages = [text for text in texts if text.message]
+    assert all(text.ids == (7, len(text.text)) and text.text for text in messages)
+    assert messages
+
+
+@pytest.mark.parametrize(
+    ("prefill", "sizes"), [(4, [4, 4, 2, 1, 1]), (5, [5, 5, 1, 1]), (10, [10, 1, 1])]
+)
+def test_the_prompt_comes_in_the_chunks_of_upstream(monkeypatch, prefill, sizes):
+    seen = []
+
+    def model(ids, cache):
+        seen.append(ids.shape[1])
+        return mx.zeros((1, ids.shape[1], 8))
+
+    monkeypatch.setattr(requests, "DECODED", 3)
+    requests.generate(model, [], list(range(10)), prefill)
+    assert seen == sizes
+
+
+def test_the_same_answer_is_equal(asked, answer):
+    results = compared(asked, answer)
+    assert list(results) == ["token ids", *CASES]
+    for name, result in results.items():
+        assert result.equal, result.first_difference
+        assert result.largest_score_difference is None
+        assert result.dtype == "bfloat16"
+        assert result.comparisons == (
+            len(asked.texts) if name == "token ids" else 1 + 2 * len(asked.cases[0].tokens)
+        )
+
+
+def test_a_wrong_id_is_named(asked, answer):
+    answer.texts[1]["ids"][2] += 1
+    first = compared(asked, answer)["token ids"].first_difference
+    ids = asked.texts[1].ids
+    assert first is not None
+    assert first.detail == (
+        f"id 2 of 'the code of LANTERN is 4821.' is {ids[2] + 1} in Swift "
+        f"and {ids[2]} in Python"
+    )
+
+
+def test_missing_ids_and_a_tokenizers_error_are_named(asked, answer):
+    answer.texts[1]["ids"].pop()
+    answer.texts[2] = {"ids": [], "error": "no such token"}
+    answer.texts.pop()
+    result = compared(asked, answer)["token ids"]
+    assert result.first_difference is not None
+    assert "is no id in Swift" in result.first_difference.detail
+    answer.texts[1]["ids"] = list(asked.texts[1].ids)
+    first = compared(asked, answer)["token ids"].first_difference
+    assert first is not None
+    assert first.detail.endswith(": no such token")
+    answer.texts[2] = {"ids": list(asked.texts[2].ids)}
+    first = compared(asked, answer)["token ids"].first_difference
+    assert (first.step, first.detail) == (len(asked.texts) - 1, "Swift gave no ids")
+
+
+def test_a_wrong_token_is_named_with_its_logits(asked, answer):
+    logits = answer.arrays["kv 8.5"].astype(mx.float32)
+    right = asked.cases[2].tokens[5]
+    wrong = int(mx.argmin(logits).item())
+    answer.cases["kv 8"]["tokens"][5] = wrong
+    results = compared(asked, answer)
+    first = results["kv 8"].first_difference
+    assert first is not None
+    assert (first.layer, first.step, first.kind) == (None, 5, "token")
+    for said in (f"Swift chose {wrong} (logits ", f"Python {right} ("):
+        assert said in first.detail
+    assert not results["kv 8"].equal
+    assert results["kv dense"].equal
+
+
+def test_a_near_tie_is_reported_and_no_difference(asked, tmp_path):
+    folder = Path(shutil.copytree(asked.folder, tmp_path / "tokens"))
+    asked = replace(asked, folder=folder)
+    answer = Answer(asked)
+    logits = answer.arrays["kv dense.7"]
+    best, second = (int(each) for each in mx.argsort(-logits.astype(mx.float32))[:2].tolist())
+    logits[second] = logits[best]
+    mx.save_safetensors(str(folder / requests.EXPECTED), answer.arrays)
+    answer.cases["kv dense"]["tokens"][7] = second
+    result = compared(asked, answer)["kv dense"]
+    assert result.equal
+    [tie] = result.ties
+    assert tie.step == 7
+    assert tie.detail.startswith(f"near tie: Swift chose {second} ")
+    assert tie.detail.endswith("they are 0 apart in Python")
+
+
+@pytest.mark.parametrize(("value", "size"), [(40.0, ""), (float("nan"), "inf")])
+def test_logits_that_are_off_are_named(asked, answer, value, size):
+    changed = answer.arrays["kv r8h4.9"].astype(mx.float32)
+    changed[11] = value
+    answer.arrays["kv r8h4.9"] = changed
+    result = compared(asked, answer)["kv r8h4"]
+    assert result.first_difference is not None
+    assert (result.first_difference.step, result.first_difference.kind) == (9, "logits")
+    assert f"the logits differ by {size}" in result.first_difference.detail
+    assert ", allowed is 0.062; most at token 11: " in result.first_difference.detail
+    assert result.largest_output_difference < float("inf")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "detail"),
+    [
+        (lambda answer: answer.cases.pop("kv 8"), "Swift gave no answer for it"),
+        (lambda answer: answer.cases["kv 8"].update(error="unfit"), "Swift says: unfit"),
+        (lambda answer: answer.cases["kv 8"]["tokens"].pop(), "Swift made no token"),
+        (lambda answer: answer.arrays.pop("kv 8.3"), "Swift made no token"),
+        (
+            lambda answer: answer.arrays.update({"kv 8.3": mx.zeros((1, 5))}),
+            "Swift has 5 logits, Python 1024",
+        ),
+        (
+            lambda answer: answer.cases["kv 8"].update(evicting=[False] * 4),
+            "0 of 4 caches evict in Swift, 4 of 4 in Python",
+        ),
+    ],
+)
+def test_what_is_missing_is_named(asked, answer, spoil, detail):
+    spoil(answer)
+    result = compared(asked, answer)["kv 8"]
+    assert not result.equal
+    assert result.first_difference is not None
+    assert result.first_difference.detail == detail
+
+
+def test_other_rows_at_last_are_remarked_upon(asked, answer):
+    kept = answer.arrays["kv dense.kept.2"]
+    lost = int(mx.max(kept[0, 1]).item())
+    answer.arrays["kv dense.kept.2"] = mx.where(kept == lost, 9999, kept)
+    result = compared(asked, answer)["kv dense"]
+    assert result.equal
+    [remark] = result.ties
+    assert remark.kind == "kept"
+    assert "other rows are kept at last in 1 layers: layer 2, head " in remark.detail
+    assert f"keeps [9999], Python [{lost}] instead" in remark.detail
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kv", "allowed"),
+    [
+        ("float32", None, 1e-4),
+        ("float32", "dense", 1e-4),
+        ("float32", "8", 1e-2),
+        ("float32", "k8v4", 1e-2),
+        ("float16", "dense", 2**-7),
+        ("float16", "8", 1e-2),
+        ("bfloat16", "4", 2**-4),
+    ],
+)
+def test_the_tolerance_follows_dtype_and_storage(dtype, kv, allowed):
+    assert tokens.tolerance(dtype, kv) == allowed
+
+
+def test_an_old_answer_is_not_taken_for_a_new_one(asked, answer, tmp_path, monkeypatch):
+    answer.write()
+    monkeypatch.setattr(tokens, "run_tests", lambda *_: 0)
+    (tmp_path / "swift.log").write_text("skipped\n")
+    host = Host("h", tmp_path, tmp_path)
+    with pytest.raises(UserError, match="swift test failed"):
+        tokens.answer(asked, Path("Model"), host, Toolchain("swift"), tmp_path, print)
