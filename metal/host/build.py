@@ -50,9 +50,17 @@ def _compiler() -> str:
 
 
 def _run(program: str, *arguments: str) -> None:
-    beside = Path(sys.executable).parent / program
-    command = [str(beside) if beside.exists() else program, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    # CMake and Ninja of this Python's environment, and Ninja where CMake looks for it.
+    beside = str(Path(sys.executable).parent)
+    path = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
+    command = shutil.which(program, path=path) or program
+    result = subprocess.run(
+        [command, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": path},
+    )
     if result.returncode != 0:
         raise HostBuildError(f"{program} failed:\n{result.stdout}\n{result.stderr}")
 
