@@ -54,7 +54,7 @@ def _run(program: str, *arguments: str) -> None:
     beside = str(Path(sys.executable).parent)
     path = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
     command = shutil.which(program, path=path) or program
-    result = subprocess.run(
+    result = subprocess.run(  # noqa: S603
         [command, *arguments],
         capture_output=True,
         text=True,
