@@ -35,7 +35,7 @@ void put_tokens(
       cpu::RowsView new_values = cpu::rows_of(values, b, h, value_storage);
       for (int l = 0; l < tokens; ++l) {
         int row = length + l;
-        if (tokens == 1 && length == config.max_size) {
+        if (config.overwrites(tokens, length)) {
           row = std::clamp(
               victim.data<int32_t>()[b * victim.strides(0) + h * victim.strides(1)], 0,
               capacity - 1);
@@ -59,16 +59,11 @@ class CacheWrite : public mx::Primitive {
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     auto& out = outputs[0];
     bool has_rows = inputs.size() == 4;
-    // MLX's donation would never apply here: the step that was just queued still
-    // holds its input. The caller's promise (see cache_write) replaces it.
-    bool share = has_rows && !copy_ && inputs[3].shape() == out.shape() &&
-                 inputs[3].flags().row_contiguous;
-    if (share) {
-      out.copy_shared_buffer(inputs[3]);
-    } else {
+    const bool shared = has_rows && !copy_ && share_rows(inputs[3], out);
+    if (!shared) {
       out.set_data(mx::allocator::malloc(out.nbytes()));
     }
-    bool carry_over = has_rows && !share;
+    const bool carry_over = has_rows && !shared;
     cpu::dispatch(
         stream(), inputs, outputs,
         [carry_over, length = length_, config = config_](auto& in, auto& out) {
@@ -89,7 +84,7 @@ class CacheWrite : public mx::Primitive {
     } else {
       out.set_data(mx::allocator::malloc(out.nbytes()));
     }
-    const bool overwrites = keys.shape(2) == 1 && length_ == config_.max_size;
+    const bool overwrites = config_.overwrites(keys.shape(2), length_);
     metal::Write write{keys, values, inputs[2], overwrites ? metal::over_victim : length_};
     write.pool_size = out.shape(2);
     write.pool_layout =
@@ -175,7 +170,7 @@ mx::array cache_write(
   auto new_keys = mx::astype(keys, dtype, stream);
   auto new_values = mx::astype(values, dtype, stream);
   int tokens = keys.shape(2);
-  bool overwrites = tokens == 1 && length == config.max_size;
+  bool overwrites = config.overwrites(tokens, length);
   int capacity = grown_capacity(
       rows ? rows->shape(2) : 0, overwrites ? length : length + tokens, config.max_size);
   std::vector<mx::array> inputs{new_keys, new_values, victim};

@@ -38,6 +38,12 @@ struct CacheConfig {
   std::vector<std::pair<int, int>> pinned; // half-open position ranges
   RowFormat format = {};
 
+  /// Whether `tokens` written after `length` rows take the victim's place: one token into a
+  /// full cache.
+  bool overwrites(int tokens, int length) const {
+    return tokens == 1 && length == max_size;
+  }
+
   /// Whether `position` may not be evicted while `recent_from` is the oldest
   /// position of the recent window.
   bool is_protected(int position, int recent_from) const;

@@ -34,7 +34,7 @@ Attended cache_attend(
     const std::optional<mx::array>& sinks,
     const CacheConfig& config,
     mx::StreamOrDevice s) {
-  const bool overwrote = tokens == 1 && length == config.max_size;
+  const bool overwrote = config.overwrites(tokens, length);
   const int count = overwrote ? length : length + tokens;
   const int key_dim = ledger.key_sum.shape(2);
   auto used = take_rows(rows, 2, 0, count, s);

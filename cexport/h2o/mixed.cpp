@@ -30,6 +30,14 @@ int pool_length(const MixedConfig& config, int offset) {
   return std::clamp(offset - config.ring_rows(), 0, config.pool_rows());
 }
 
+int pool_row_for_leaving(const MixedConfig& config, int offset, int victim) {
+  const int filled = pool_length(config, offset);
+  if (filled < config.pool_rows()) {
+    return filled;
+  }
+  return victim < config.pool_rows() ? std::max(victim, 0) : -1;
+}
+
 std::pair<mx::array, mx::array> mixed_fetch(
     const MixedRows& rows,
     int pooled,

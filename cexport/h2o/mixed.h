@@ -38,6 +38,10 @@ void validate(const MixedConfig& config);
 int ring_length(const MixedConfig& config, int offset);
 int pool_length(const MixedConfig& config, int offset);
 
+/// Where the token that leaves the ring goes once `offset` tokens have been seen: a free row
+/// of the pool, the victim's, or -1 where it is the victim itself.
+int pool_row_for_leaving(const MixedConfig& config, int offset, int victim);
+
 struct MixedRows {
   mx::array pool; ///< [B, Hkv, capacity, heavy row]
   mx::array ring; ///< [B, Hkv, capacity, recent row]; a chunk stands after the old rows

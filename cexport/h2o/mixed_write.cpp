@@ -32,16 +32,6 @@ char* row_of(mx::array& rows, int b, int h, int64_t row) {
          ((int64_t(b) * rows.shape(1) + h) * rows.shape(2) + row) * step;
 }
 
-/// Where the token that leaves the ring goes: a free pool row, the victim's, or -1 where
-/// it is the victim itself.
-int pool_row_for_leaving(const Settings& settings, int victim) {
-  const int filled = pool_length(settings.config, settings.offset);
-  if (filled < settings.config.pool_rows()) {
-    return filled;
-  }
-  return victim < settings.config.pool_rows() ? std::max(victim, 0) : -1;
-}
-
 void put_tokens(
     const Settings& settings,
     std::vector<mx::array>& inputs,
@@ -57,7 +47,7 @@ void put_tokens(
     for (int h = 0; h < keys.shape(1); ++h) {
       if (single && offset >= slots) {
         int chosen = victim.data<int32_t>()[b * victim.strides(0) + h * victim.strides(1)];
-        int target = pool_row_for_leaving(settings, chosen);
+        int target = pool_row_for_leaving(settings.config, offset, chosen);
         if (target >= 0) {
           const char* from = row_of(ring, b, h, offset % slots);
           char* to = row_of(pool, b, h, target);
@@ -89,14 +79,11 @@ class MixedCacheWrite : public mx::Primitive {
     const bool has_rows = inputs.size() == 5;
     bool carry_over[2] = {false, false};
     for (int i : {0, 1}) {
-      bool share = has_rows && !copy_ && inputs[3 + i].shape() == outputs[i].shape() &&
-                   inputs[3 + i].flags().row_contiguous;
-      if (share) { // as cache_write: the caller's promise replaces donation
-        outputs[i].copy_shared_buffer(inputs[3 + i]);
-      } else {
+      const bool shared = has_rows && !copy_ && share_rows(inputs[3 + i], outputs[i]);
+      if (!shared) {
         outputs[i].set_data(mx::allocator::malloc(outputs[i].nbytes()));
       }
-      carry_over[i] = has_rows && !share;
+      carry_over[i] = has_rows && !shared;
     }
     cpu::dispatch(
         stream(), inputs, outputs,

@@ -35,14 +35,21 @@ int64_t VectorLayout::bytes() const {
   return word_bytes() + 2 * scale_bytes();
 }
 
+int64_t VectorLayout::scales() const {
+  return start + word_bytes();
+}
+
+int64_t VectorLayout::biases() const {
+  return scales() + scale_bytes();
+}
+
 cpu::RowsView VectorLayout::view(const char* row, int64_t stride) const {
   const char* words = row + start;
   if (bits == 16) {
     return {words, element, stride};
   }
-  const char* scales = words + word_bytes();
-  cpu::Packing packing{bits,   group_size, element, scales, scales + scale_bytes(),
-                       stride, stride};
+  cpu::Packing packing{bits,           group_size, element, row + scales(),
+                       row + biases(), stride,     stride};
   return {words, element, stride, packing};
 }
 
@@ -65,9 +72,8 @@ void VectorLayout::store(
   cpu::quantize_vector(
       values, dim, bits, group_size, reinterpret_cast<uint8_t*>(row + start), scales,
       biases);
-  char* stored = row + start + word_bytes();
-  cpu::from_float32(scales, groups, element, stored);
-  cpu::from_float32(biases, groups, element, stored + scale_bytes());
+  cpu::from_float32(scales, groups, element, row + this->scales());
+  cpu::from_float32(biases, groups, element, row + this->biases());
 }
 
 void move_row(
@@ -92,6 +98,14 @@ void move_row(
     cpu::from_float32(widened.data(), dim, source->element, rounded);
     target->store({rounded, source->element, 0}, to, scratch);
   }
+}
+
+bool share_rows(const mx::array& from, mx::array& to) {
+  const bool fits = from.shape() == to.shape() && from.flags().row_contiguous;
+  if (fits) {
+    to.copy_shared_buffer(from);
+  }
+  return fits;
 }
 
 void copy_rows(const mx::array& from, int length, mx::array& to) {
@@ -185,7 +199,7 @@ std::pair<mx::array, mx::array> unpacked_rows(
     return {columns(0, key_dim), columns(key_dim, rows.shape(3))};
   }
   auto unpack = [&](const VectorLayout& vector) {
-    int64_t words = vector.start / 4, scales = words + vector.word_bytes() / 4;
+    int64_t words = vector.start / 4, scales = vector.scales() / 4;
     int64_t end = (vector.start + vector.bytes()) / 4;
     auto both = mx::view(mx::contiguous(columns(scales, end), false, s), format.dtype, s);
     both = mx::astype(both, dtype, s);

@@ -19,6 +19,10 @@ struct VectorLayout {
   int64_t scale_bytes() const;
   int64_t bytes() const;
 
+  /// Where scales and biases begin, in bytes from the start of the row.
+  int64_t scales() const;
+  int64_t biases() const;
+
   /// The vectors of all rows from `row` on, `stride` bytes apart.
   cpu::RowsView view(const char* row, int64_t stride) const;
 
@@ -43,6 +47,11 @@ void move_row(
     char* to,
     std::vector<float>& widened,
     std::vector<float>& scratch);
+
+/// Makes `to` the very buffer of `from` where that can be: same shape, row by row. The
+/// caller's promise (see cache_write) replaces MLX's donation, which would never apply: the
+/// step that was just queued still holds its input.
+bool share_rows(const mx::array& from, mx::array& to);
 
 /// Copies the first `length` rows of every head into another buffer.
 void copy_rows(const mx::array& from, int length, mx::array& to);

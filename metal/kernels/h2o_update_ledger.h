@@ -234,11 +234,8 @@ template <typename T>
   }
   int moved_to = -1;
   if (ledger.leaves != 0) {
-    moved_to = ledger.pool_used;
-    if (moved_to >= ledger.pool_size) {
-      moved_to = max(old_victim[head], 0);
-    }
-    moved_to = moved_to < ledger.pool_size ? moved_to : -1;
+    moved_to =
+        h2o_pool_row_for_leaving(ledger.pool_used, ledger.pool_size, old_victim[head]);
   }
 
   if (simd_gid == 0) {

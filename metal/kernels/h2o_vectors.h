@@ -31,6 +31,15 @@ struct H2OVector {
   }
 };
 
+/// Where the token that leaves the ring goes: a free row of the pool, the victim's, or -1
+/// where it is the victim itself.
+inline int h2o_pool_row_for_leaving(int used, int size, int victim) {
+  if (used < size) {
+    return used;
+  }
+  return victim < size ? max(victim, 0) : -1;
+}
+
 /// The vector at `layout` of the row at `row`.
 template <typename T>
 inline H2OVector<T> h2o_vector(

@@ -93,11 +93,9 @@ template <typename T>
   device uchar* slot =
       ring + head * write.ring.head + (write.first_row + token) * write.ring.row;
   if (write.leaves != 0) {
-    int row = write.pool_used;
-    if (row >= write.pool_size) {
-      row = max(victim[head], 0);
-    }
-    if (row < write.pool_size) { // else the leaving token is the victim itself
+    const int row =
+        h2o_pool_row_for_leaving(write.pool_used, write.pool_size, victim[head]);
+    if (row >= 0) {
       device uchar* to = pool_head + row * write.pool.row;
       h2o_move_vector<T>(
           slot, write.ring.key, to, write.pool.key, thread_index.x, threads.x);

@@ -28,13 +28,18 @@ def load_host(folder="metal-host", **variables):
     return load("_metal_host", path)
 
 
-def make_backend(host):
-    """A module with the functions of `h2o_py.fast`, on the host instead of the core."""
-    spec = importlib.util.find_spec("h2o_py.fast")
+def copied(name, **replaced):
+    """A copy of a module of h2o_py, with other things under some of its names."""
+    spec = importlib.util.find_spec(name)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.ext = host
+    vars(module).update(replaced)
     return module
+
+
+def make_backend(host):
+    """A module with the functions of `h2o_py.fast`, on the host instead of the core."""
+    return copied("h2o_py.fast", ext=host)
 
 
 def evaluated(host, *arrays):

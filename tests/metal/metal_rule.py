@@ -6,9 +6,9 @@ away from zero; the CPU takes the largest value as it is, and rounds halves to e
 
 from __future__ import annotations
 
-import importlib.util
-
 import mlx.core as mx
+
+from tests.metal.backend import copied
 
 
 def quantize(a, group_size=64, bits=8, **_):
@@ -66,14 +66,5 @@ class _MetalRule:
         return getattr(mx, name)
 
 
-def _copy(name):
-    spec = importlib.util.find_spec(name)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.mx = _MetalRule()
-    return module
-
-
-reference = _copy("h2o_py.reference")
-reference_mixed = _copy("h2o_py.reference_mixed")
-reference_mixed.plain = reference
+reference = copied("h2o_py.reference", mx=_MetalRule())
+reference_mixed = copied("h2o_py.reference_mixed", mx=_MetalRule(), plain=reference)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 import zipfile
 from functools import cache
 from pathlib import Path
 
+from h2o_pack.kernels import wheels
 from h2o_pack.kernels.sources import HEADER, edits_for, upstream_headers
 
 ROOT = Path(__file__).resolve().parents[2]
-REQUIREMENTS = Path(__file__).with_name("mlx-0.32.txt")
-PLATFORM = "manylinux_2_35_x86_64"  # any will do: the kernels' headers are the same
+# The headers of the newest mlx that the kernels' edits are for; they are the same in the
+# wheels of all platforms.
+NEWEST = wheels.Wheel(
+    name="mlx-cpu",
+    version="0.32.4",
+    file="mlx_cpu-0.32.4-py3-none-manylinux_2_35_x86_64.whl",
+    platform="manylinux_2_35_x86_64",
+    sha256="0e0a24fa2ce8b6b94d2e6a90604e8813aa8e29fcb918bb2aa01cfb6d133d8cee",
+    source="https://pypi.org/project/mlx-cpu/0.32.4/",
+    measured=True,
+)
 
 
 @cache
@@ -31,11 +39,9 @@ def downloaded(version: str) -> Path:
     if not folder.exists():
         folder.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-            command += ["--disable-pip-version-check", "--only-binary=:all:"]
-            command += ["--platform", PLATFORM, "--require-hashes"]
-            subprocess.run([*command, "-d", scratch, "-r", REQUIREMENTS], check=True)
-            wheel = next(Path(scratch).glob("*.whl"))
+            wheels.fetch(NEWEST, Path(scratch))
+            wheel = Path(scratch) / NEWEST.file
+            wheels.verify(NEWEST, wheel)
             with zipfile.ZipFile(wheel) as archive:
                 names = [n for n in archive.namelist() if n.startswith("mlx/include/mlx/")]
                 archive.extractall(scratch, names)

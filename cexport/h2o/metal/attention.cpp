@@ -9,24 +9,6 @@ namespace h2o::metal {
 
 namespace {
 
-/// Indices of function constants in MLX's sdpa_vector.h (20 to 27) and in our kernels.
-namespace constant {
-enum {
-  has_mask = 20,
-  query_transposed,
-  do_causal,
-  bool_mask,
-  float_mask,
-  has_sinks,
-  blocks,
-  output_scores,
-  key_bits,
-  value_bits,
-  group_size,
-  ring_bits
-};
-}
-
 /// Strides in elements of an array [B, Hkv, N, *] whose heads follow each other.
 struct HeadStrides {
   int64_t head;

@@ -15,6 +15,28 @@ namespace h2o::metal {
 
 static_assert(over_victim == H2O_OVER_VICTIM);
 
+/// Indices of function constants: MLX's in sdpa_vector.h up to 27, then our kernels'.
+namespace constant {
+enum {
+  has_mask = 20,
+  query_transposed,
+  do_causal,
+  bool_mask,
+  float_mask,
+  has_sinks,
+  blocks,
+  output_scores,
+  key_bits,
+  value_bits,
+  group_size,
+  ring_bits,
+  score,
+  mask_kind,
+  observes,
+  has_pins
+};
+}
+
 /// Values of function constants; they make up the pipeline's name too, so that no two
 /// sets share one.
 class Constants {

@@ -10,19 +10,6 @@ namespace h2o::metal {
 
 namespace {
 
-namespace constant {
-enum {
-  has_sinks = 25,
-  key_bits = 28,
-  group_size = 30,
-  ring_bits = 31,
-  score = 32,
-  mask_kind,
-  observes,
-  has_pins
-};
-}
-
 int32_t score_number(Score score) {
   switch (score) {
     case Score::peak:

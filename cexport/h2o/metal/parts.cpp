@@ -43,8 +43,7 @@ void take_masks(
 
 Part part_of(const mx::array& rows, const RowLayout& layout, int count) {
   auto offsets = [](const VectorLayout& vector) {
-    const int64_t scales = vector.start + vector.word_bytes();
-    std::vector<int64_t> all{vector.start, scales, scales + vector.scale_bytes()};
+    std::vector<int64_t> all{vector.start, vector.scales(), vector.biases()};
     all.resize(vector.bits == 16 ? 1 : 3);
     return all;
   };

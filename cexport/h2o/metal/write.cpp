@@ -11,10 +11,6 @@ namespace h2o::metal {
 
 namespace {
 
-namespace constant {
-enum { key_bits = 28, value_bits, group_size, ring_bits };
-}
-
 H2OTokens tokens_of(const mx::array& a) {
   return {a.strides(0), a.strides(1), a.strides(2), a.strides(3)};
 }
@@ -28,16 +24,14 @@ H2ORows rows_of(const mx::array& rows, const RowLayout& layout) {
 } // namespace
 
 H2OVectorLayout layout_parameters(const VectorLayout& layout) {
-  const int64_t scales = layout.start + layout.word_bytes();
   return {
-      layout.dim, int32_t(layout.start), int32_t(scales),
-      int32_t(scales + layout.scale_bytes())};
+      layout.dim, int32_t(layout.start), int32_t(layout.scales()),
+      int32_t(layout.biases())};
 }
 
 void carry_over(
     mx::Stream stream, const mx::array& from, int length, bool share, mx::array& to) {
-  if (share && from.shape() == to.shape() && from.flags().row_contiguous) {
-    to.copy_shared_buffer(from);
+  if (share && share_rows(from, to)) {
     return;
   }
   to.set_data(mx::allocator::malloc(to.nbytes()));
