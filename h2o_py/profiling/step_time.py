@@ -31,6 +31,7 @@ from h2o_py import fast
 from h2o_py.bench.timing import interleave, timed
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig, H2OConfigWarning
+from h2o_py.missing_scores import H2OScoresMissingWarning
 from h2o_py.models import make_h2o_cache
 from h2o_py.profiling.report import StepTime
 
@@ -57,6 +58,7 @@ def measure(
         raise ValueError(f"max_kv = {rows} is not below the sample's {len(piece)} tokens")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)  # nobody reads what is generated
+        warnings.simplefilter("ignore", H2OScoresMissingWarning)  # refused below
         caches = make_h2o_cache(model, H2OConfig(rows))
     evicting = {i: found for i, cache in enumerate(caches) if (found := _evicting(cache))}
     if not evicting.keys() <= heads.keys():
