@@ -25,6 +25,7 @@ LEAST_SHARE, MIDDLE, MOST_SHARE = 0.3, 0.5, 0.7
 SAFE_RECENT = 64
 """Reproductions of H2O lost coherence with fewer recent tokens (H2OConfig warns)."""
 _LEAST_AVAILABLE = 2
+_DIGITS = 9
 
 PUBLISHED = (
     "No gain was published for such budgets (H2O on MLX, table 14, max_kv 256): perplexity "
@@ -107,7 +108,8 @@ def layer_shares(
     mean = sum(values.values()) / len(values)
     found = []
     for index, value in values.items():
-        ratio = value / mean if mean > 0 else 1.0
+        # Rounded, so that equal layers get equal rows whatever the sum's last bit is.
+        ratio = round(value / mean, _DIGITS) if mean > 0 else 1.0
         share = heavy_share(ratio)
         found.append(LayerShare(index, ratio, share, split(share, max_kv, sink_size)))
     return tuple(found)

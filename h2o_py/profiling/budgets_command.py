@@ -131,7 +131,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     try:
         options = Options(
-            model=given.model, text=given.text, tokens=given.tokens, samples=given.samples,
+            model=given.model or Options.model, text=given.text, tokens=given.tokens, samples=given.samples,
             time_steps=False,
         )  # fmt: skip
         made = make(
@@ -158,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--profile", type=Path, help="profile.json of `profile --output`.")
-    source.add_argument("--model", default="demo", help="Profile this model now.")
+    source.add_argument("--model", help="Profile this model now: as mlx_lm loads it, or demo.")
     parser.add_argument("--max-kv", type=int, required=True, help="Rows of each cache.")
     parser.add_argument("--sink-size", type=int, default=4, help="First tokens that stay.")
     parser.add_argument("--measure", choices=MEASURES, default=MEASURES[0], help="See docs.")

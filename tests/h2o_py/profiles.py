@@ -42,9 +42,7 @@ def attention_of(model, piece, monkeypatch):
 
     def watched(queries, keys, values, cache, scale, mask, sinks=None):
         calls.append((queries[0], keys[0], scale, mask, sinks))
-        return upstream(
-            queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks
-        )
+        return upstream(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks)
 
     name = "scaled_dot_product_attention"
     upstream = getattr(base, name)
