@@ -131,9 +131,12 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     try:
         options = Options(
-            model=given.model or Options.model, text=given.text, tokens=given.tokens, samples=given.samples,
+            model=given.model or Options.model,
+            text=given.text,
+            tokens=given.tokens,
+            samples=given.samples,
             time_steps=False,
-        )  # fmt: skip
+        )
         made = make(
             profile=given.profile, options=options, max_kv=given.max_kv,
             sink_size=given.sink_size, measure=given.measure, output=given.output,

@@ -202,7 +202,7 @@ def test_a_wrong_profile_is_refused_naming_what_is_wrong(tmp_path, changes, mess
 def test_a_file_that_is_no_profile_is_refused(tmp_path, content):
     path = tmp_path / "profile.json"
     path.write_text(content)
-    with pytest.raises(ValueError, match="Give the\\s+profile.json"):
+    with pytest.raises(ValueError, match=r"Give the\s+profile\.json"):
         read.read_measures(path)
 
 
