@@ -8,6 +8,7 @@ large model times a long text would not fit. The first entrant must be the full 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -194,7 +195,7 @@ def _kept(
     for positions in ledger_positions(caches):
         heads = positions.shape[1]
         shares = []
-        for begin, end in zip(edges[:-1], edges[1:], strict=True):
+        for begin, end in itertools.pairwise(edges):
             inside = (positions >= begin) & (positions < end)
             shares.append(inside.sum(axis=(1, 2)) / (heads * (end - begin)))
         layers.append(mx.stack(shares, axis=1).tolist())
@@ -222,5 +223,7 @@ _POOL: list[Any] = []
 def _cpu_streams() -> list[Any]:
 
     if not _POOL:
-        _POOL.extend(mx.new_stream(mx.Device(mx.cpu)) for _ in range(min(_MOST_STREAMS, usable_cores())))
+        _POOL.extend(
+            mx.new_stream(mx.Device(mx.cpu)) for _ in range(min(_MOST_STREAMS, usable_cores()))
+        )
     return _POOL
