@@ -175,8 +175,8 @@ def _heads(model: Any) -> tuple[Head, ...]:
     mx.eval(model(mx.zeros((1, 1), mx.int32), cache=caches))
     found: list[Head] = []
     for cache in caches:
-        if type(cache) is KVCache and cache.keys is not None:
-            keys, values = cache.keys, cache.values
+        if type(cache) is KVCache:
+            keys, values = cache.state
             head = Head(keys.shape[3], values.shape[3], keys.itemsize)
             found += [head] * keys.shape[1]
     return tuple(found)

@@ -12,10 +12,28 @@ import mlx.utils as mlx_utils
 import numpy as np
 
 from h2o_py.bench.whole_model import load
+from h2o_py.budgets import Budgets, load_budgets
+from h2o_py.evaluation.contenders import SINKS
 from h2o_py.evaluation.entrants import BudgetsFor, Stable
 from h2o_py.evaluation.text import Tokens, held_out, read_text
+from h2o_py.profiling import budget_rule
 
 _PROFILED = 256
+
+
+@dataclass(frozen=True)
+class ByLayer:
+    """Where budgets by layer come from.
+
+    Args:
+        budgets: a file of budgets (`h2o_py.budgets`), for one number of rows.
+        profile: a profile.json, from which the published rule makes them for any; None
+            profiles the model when they are needed.
+
+    """
+
+    budgets: Path | None = None
+    profile: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -36,7 +54,11 @@ class Loaded:
 
 
 def load_for_evaluation(
-    name: str, *, text: str = "source", file: Path | None = None, profile: Path | None = None
+    name: str,
+    *,
+    text: str = "source",
+    file: Path | None = None,
+    by_layer: ByLayer = ByLayer(),
 ) -> Loaded:
     """Load a model and what it reads.
 
@@ -45,7 +67,7 @@ def load_for_evaluation(
         text: "source" or "prose" (held out from the embedded model's training), or "tulu",
             which is downloaded.
         file: a user's own text instead.
-        profile: a profile.json for budgets by layer; None profiles the model when needed.
+        by_layer: where budgets by layer come from.
 
     Raises:
         ValueError: the model cannot be loaded, or the text not read.
@@ -53,7 +75,7 @@ def load_for_evaluation(
     """
     model, tokenizer = load(name)
     documents, called = _documents(text, file)
-    return wrap(model, tokenizer, name, documents, called, profile)
+    return wrap(model, tokenizer, name, documents, called, by_layer)
 
 
 def wrap(
@@ -62,11 +84,11 @@ def wrap(
     name: str,
     documents: tuple[str, ...],
     called: str,
-    profile: Path | None = None,
+    by_layer: ByLayer = ByLayer(),
 ) -> Loaded:
     """What is needed of a model that is loaded already."""
     tokens = Tokens(tokenizer, documents)
-    stable = Stable(model, budgets=_budgets_by_layer(model, tokens, profile))
+    stable = Stable(model, budgets=_budgets_for(model, tokens, by_layer))
     return Loaded(
         name=name if "/" not in name and "\\" not in name else Path(name).name,
         sha256=digest(model),
@@ -81,7 +103,8 @@ def wrap(
 def digest(model: Any) -> str:
     """sha256 over all parameters."""
     total = hashlib.sha256()
-    for name, array in sorted(mlx_utils.tree_flatten(model.parameters())):
+    parameters: Any = mlx_utils.tree_flatten(model.parameters())
+    for name, array in sorted(parameters):
         total.update(f"{name} {array.dtype} {array.shape}\n".encode())
         total.update(np.asarray(mx.contiguous(array).reshape(-1).view(mx.uint8)).tobytes())
     return total.hexdigest()
@@ -99,26 +122,28 @@ def _documents(text: str, file: Path | None) -> tuple[tuple[str, ...], str]:
     return held_out(text).documents, f"held-out {text} of the embedded model"  # type: ignore[arg-type]
 
 
-def _budgets_by_layer(model: Any, tokens: Tokens, profile: Path | None) -> BudgetsFor:
-    """The published rule on a profile, which is made when it is first needed."""
+def _budgets_for(model: Any, tokens: Tokens, by_layer: ByLayer) -> BudgetsFor:
+    """A user's budgets, or the published rule on a profile."""
     known: list[Any] = []
 
-    def budgets_for(rows: int) -> Any:
-        from h2o_py.evaluation.contenders import SINKS  # noqa: PLC0415
-        from h2o_py.profiling import read  # noqa: PLC0415
-        from h2o_py.profiling.budget_rule import budgets, layer_shares  # noqa: PLC0415
-        from h2o_py.profiling.options import Options  # noqa: PLC0415
-        from h2o_py.profiling.run import profile_model  # noqa: PLC0415
-
-        if not known and profile is not None:
-            known.append(read.read_measures(profile))
+    def budgets_for(rows: int) -> Budgets:
+        if by_layer.budgets is not None:
+            return load_budgets(by_layer.budgets)
         if not known:
-            options = Options(tokens=_PROFILED, samples=2, time_steps=False)
-            pieces = [tokens.window(i * _PROFILED, _PROFILED) for i in range(2)]
-            found = profile_model(model, pieces, options, lambda _text: None)[0]
-            known.append(read.measures(found))
-        layers = known[0].layers
-        shares = layer_shares(layers, "concentration", rows, SINKS)
-        return budgets(shares, len(layers))
+            known.append(_measures(model, tokens, by_layer.profile))
+        shares = budget_rule.layer_shares(known[0].layers, "concentration", rows, SINKS)
+        return budget_rule.budgets(shares, len(known[0].layers))
 
     return budgets_for
+
+
+def _measures(model: Any, tokens: Tokens, profile: Path | None) -> Any:
+    from h2o_py.profiling import read  # noqa: PLC0415  only where budgets differ by layer
+    from h2o_py.profiling.options import Options  # noqa: PLC0415
+    from h2o_py.profiling.run import profile_model  # noqa: PLC0415
+
+    if profile is not None:
+        return read.read_measures(profile)
+    options = Options(tokens=_PROFILED, samples=2, time_steps=False)
+    pieces = [tokens.window(i * _PROFILED, _PROFILED) for i in range(2)]
+    return read.measures(profile_model(model, pieces, options, lambda _text: None)[0])

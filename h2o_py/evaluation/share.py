@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import mlx.core as mx
+import numpy as np
 
 _T = TypeVar("_T")
 
@@ -59,9 +60,9 @@ class Share:
         lengths = mx.distributed.all_gather(mx.array([len(own)]), group=self.group, stream=cpu)
         sizes: list[int] = lengths.tolist()  # type: ignore[assignment]
         padded = own + bytes(max(sizes) - len(own))
-        sent = mx.array(memoryview(padded).cast("B"))[None]
+        sent = mx.array(np.frombuffer(padded, np.uint8))[None]
         got = mx.distributed.all_gather(sent, group=self.group, stream=cpu)
-        rows = [bytes(memoryview(got[i])) for i in range(self.size)]  # type: ignore[arg-type]
+        rows = [np.asarray(got[i]).tobytes() for i in range(self.size)]
         return [row[:size] for row, size in zip(rows, sizes, strict=True)]
 
 
