@@ -13,6 +13,7 @@ class CacheConfig:
         score: str,
         decay: float,
         novelty: float,
+        novelty_margin: float,
         observation_window: int,
         pinned: list[tuple[int, int]],
         key_bits: int,

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 Score = Literal["peak", "softmax", "abs_logit"]
 
 _LARGEST = 2**31 - 1
-_DEFAULT_DECAY = {"peak": 0.999, "softmax": 0.95, "abs_logit": 0.95}
+_DEFAULT_DECAY = {"peak": 0.97, "softmax": 0.95, "abs_logit": 0.95}
 _SAFE_RECENT = 64
 
 
@@ -55,6 +55,7 @@ class H2OConfig:
     score: Score = "peak"
     decay: float = None  # type: ignore[assignment]
     novelty: float = 2.0
+    novelty_margin: float = 0.3
     pinned: tuple[tuple[int, int], ...] = ()
     observation_window: int = 64
 
@@ -68,8 +69,9 @@ class H2OConfig:
             names = ", ".join(get_args(Score))
             raise ValueError(f"score = {self.score!r} is not one of {names}.{hint}")
         object.__setattr__(self, "pinned", _checked_ranges(self.pinned))
-        half = self.heavy_budget is None
-        if half:
+        balanced = self.heavy_budget is None and self.recent_budget is None
+        half = self.heavy_budget in {None, self.max_size // 2}
+        if self.heavy_budget is None:
             object.__setattr__(self, "heavy_budget", self.max_size // 2)
         self._check_integer("heavy_budget", self.heavy_budget, 0)
         if self.recent_budget is None:
@@ -77,17 +79,25 @@ class H2OConfig:
                 2 * self.sink_size + 1 if half else self.sink_size + self.heavy_budget + 1
             )
             self._fill_recent_budget(max(2, smallest))
+        if balanced:
+            self._shorten_recent_budget()
         self._check_integer("recent_budget", self.recent_budget, 1)
         if self.decay is None:
             object.__setattr__(self, "decay", _DEFAULT_DECAY[self.score])
         self._check_number("decay", self.decay, 1.0)
         self._check_number("novelty", self.novelty, math.inf)
+        self._check_number("novelty_margin", self.novelty_margin, math.inf)
         self._check_budgets()
 
     @classmethod
     def paper(cls, max_size: int, **changes: Any) -> H2OConfig:
         """The published policy (H2O on MLX): moving average of |logit|, no novelty."""
-        settings: dict[str, Any] = {"score": "abs_logit", "decay": 0.95, "novelty": 0.0}
+        settings: dict[str, Any] = {
+            "heavy_budget": max_size // 2,
+            "score": "abs_logit",
+            "decay": 0.95,
+            "novelty": 0.0,
+        }
         return cls(max_size, **{**settings, **changes})
 
     @classmethod
@@ -125,6 +135,12 @@ class H2OConfig:
                 "heavy_budget."
             )
         object.__setattr__(self, "recent_budget", left)
+
+    def _shorten_recent_budget(self) -> None:
+        """A quarter for recent tokens, or as many as are safe; the rest is heavy hitters'."""
+        recent = min(self.recent_budget, max(self.max_size // 4, _SAFE_RECENT))
+        object.__setattr__(self, "recent_budget", recent)
+        object.__setattr__(self, "heavy_budget", self.max_size - self.sink_size - recent)
 
     def _check_budgets(self) -> None:
         heavy, recent = self.heavy_budget, self.recent_budget

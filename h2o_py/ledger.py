@@ -15,7 +15,8 @@ class Ledger(NamedTuple):
     positions: mx.array
     """int32 [B, Hkv, C]; index of the token in the sequence, -1 where the row is empty."""
     novelty: mx.array
-    """float32 [B, Hkv, C]; 1 - cosine of the key with the sum of all keys up to it."""
+    """float32 [B, Hkv, C]; how much less than a typical key, and than the margin, the row's key
+    follows the mean of all keys up to it; 0 for most."""
     key_sum: mx.array
     """float32 [B, Hkv, Dk]; the sum of all unit keys so far."""
     victim: mx.array

@@ -112,7 +112,9 @@ def cache_attend(
     count = length if overwrote else length + tokens
     keys, values = _wide(rows, count, ledger.key_sum.shape[2], row_format)
 
-    entries, key_sum = _entered(keys, ledger, tokens, offset, length, overwrote=overwrote)
+    entries, key_sum = _entered(
+        keys, ledger, tokens, offset, length, config.novelty_margin, overwrote=overwrote
+    )
     out = None
     if queries is not None:
         logits = _logits(queries, keys, scale, mask, hide_faint=True)
@@ -253,28 +255,44 @@ def _unit(keys: mx.array) -> mx.array:
     return mx.where(mx.isfinite(norm) & (norm > 0), keys / norm, 0.0)
 
 
-def _novelty(keys: mx.array, key_sum: mx.array) -> tuple[mx.array, mx.array]:
-    """Novelty [B, Hkv, L] of new keys [B, Hkv, L, Dk], and the sum with them."""
+def _novelty(
+    keys: mx.array, key_sum: mx.array, offset: int, margin: float
+) -> tuple[mx.array, mx.array]:
+    """Novelty [B, Hkv, L] of new keys [B, Hkv, L, Dk], and the sum with them.
+
+    The squared length of a sum of n unit keys is n + n (n - 1) c^2 where c^2 is their mean
+    cosine, own pairs aside: c is how closely a typical key follows the mean of all.
+    """
     novelties = []
     for t in range(keys.shape[2]):
         unit = _unit(keys[:, :, t])
         key_sum = key_sum + unit
         sum_norm = _norm(key_sum)[..., 0]
         along = mx.where(sum_norm > 0, (unit * key_sum).sum(axis=-1) / sum_norm, 0.0)
+        seen = offset + t + 1
+        excess = mx.maximum(mx.square(key_sum).sum(axis=-1) - seen, 0.0)
+        typical = mx.sqrt(excess / max(1.0, seen * (seen - 1.0)))
         finite = mx.isfinite(_norm(keys[:, :, t].astype(mx.float32)))[..., 0]
-        novelties.append(mx.where(finite, 1.0 - along, 0.0))
+        novelties.append(mx.where(finite, mx.maximum(typical - along - margin, 0.0), 0.0))
     return mx.stack(novelties, axis=2), key_sum
 
 
 def _entered(
-    keys: mx.array, ledger: Ledger, tokens: int, offset: int, length: int, *, overwrote: bool
+    keys: mx.array,
+    ledger: Ledger,
+    tokens: int,
+    offset: int,
+    length: int,
+    margin: float,
+    *,
+    overwrote: bool,
 ) -> tuple[dict[str, mx.array], mx.array]:
     """Scores, positions and novelty [B, Hkv, N] with the new tokens, and the key sum."""
     if overwrote:
         fresh = mx.take_along_axis(keys, ledger.victim[:, :, None, None], axis=2)
     else:
         fresh = keys[:, :, length:]
-    novelty, key_sum = _novelty(fresh, ledger.key_sum)
+    novelty, key_sum = _novelty(fresh, ledger.key_sum, offset, margin)
     new = {
         "scores": mx.full(fresh.shape[:3], -1.0, mx.float32),
         "positions": mx.broadcast_to(mx.arange(offset, offset + tokens), fresh.shape[:3]),

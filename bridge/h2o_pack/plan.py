@@ -23,6 +23,7 @@ FLAGS = {
     "sink_size": "--sink-size",
     "heavy_budget": "--heavy-budget",
     "recent_budget": "--recent-budget",
+    "novelty_margin": "--novelty-margin",
     "observation_window": "--observation-window",
     "pinned": "--pin",
 }
@@ -43,6 +44,7 @@ class CacheOptions:
     score: str | None = None
     decay: float | None = None
     novelty: float | None = None
+    novelty_margin: float | None = None
     pinned: tuple[tuple[int, int], ...] = ()
     observation_window: int | None = None
 

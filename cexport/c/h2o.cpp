@@ -47,6 +47,7 @@ h2o::CacheConfig config_of(const mlx_h2o_config& config) {
       score,
       config.decay,
       config.novelty,
+      config.novelty_margin,
       config.observation_window,
       {},
       {config.key_bits, config.value_bits, config.group_size, dtype_of(config.dtype)}};

@@ -33,6 +33,7 @@ typedef struct mlx_h2o_config_ {
   mlx_h2o_score score;    /* peak: max(decay * score, m); others: an average */
   float decay;            /* per query that sees the row, in [0, 1) or 1 for peak */
   float novelty;          /* weight of a row's novelty, 0 for none */
+  float novelty_margin;   /* what a key must be off by before it is novel, a cosine */
   int observation_window; /* queries of a chunk that update scores */
   const int* pinned;      /* begin, end, begin, end, ...; may be NULL */
   size_t pinned_num;      /* ranges in `pinned` */

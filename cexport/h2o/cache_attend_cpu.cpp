@@ -100,7 +100,7 @@ class Attend {
       }
       cpu::enter_token(
           ledger, row, settings_.offset + t, cpu::row_at(keys, row), key_dim(),
-          scratch_.data());
+          settings_.config.novelty_margin, scratch_.data());
     }
     return ledger;
   }

@@ -72,6 +72,11 @@ void validate(const CacheConfig& config) {
   if (!(config.novelty >= 0.0f) || !std::isfinite(config.novelty)) {
     refuse("novelty is ", config.novelty, "; it must be a finite number, 0 or more.");
   }
+  if (!(config.novelty_margin >= 0.0f) || !std::isfinite(config.novelty_margin)) {
+    refuse(
+        "novelty_margin is ", config.novelty_margin,
+        "; it must be a finite number, 0 or more.");
+  }
   if (config.observation_window < 1) {
     refuse("observation_window is ", config.observation_window, "; it must be at least 1.");
   }

@@ -34,6 +34,7 @@ struct CacheConfig {
   Score score;
   float decay;
   float novelty;
+  float novelty_margin;
   int observation_window;
   std::vector<std::pair<int, int>> pinned; // half-open position ranges
   RowFormat format = {};

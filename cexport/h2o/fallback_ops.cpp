@@ -227,18 +227,31 @@ Entries picked(const Entries& entries, const mx::array& indices, mx::StreamOrDev
 }
 
 std::pair<mx::array, mx::array> entered_keys(
-    const mx::array& new_keys, const mx::array& key_sum, mx::StreamOrDevice s) {
+    const mx::array& new_keys,
+    const mx::array& key_sum,
+    int offset,
+    float margin,
+    mx::StreamOrDevice s) {
+  const int tokens = new_keys.shape(2);
   auto unit = unit_keys(new_keys, s);
   auto sums = mx::add(mx::expand_dims(key_sum, 2, s), running_sum(unit, false, s), s);
-  auto sum_norm = mx::sqrt(mx::sum(mx::square(sums, s), -1, false, s), s);
+  auto sum_square = mx::sum(mx::square(sums, s), -1, false, s);
+  auto sum_norm = mx::sqrt(sum_square, s);
   auto along = mx::divide(mx::sum(mx::multiply(unit, sums, s), -1, false, s), sum_norm, s);
   along = mx::where(mx::greater(sum_norm, mx::array(0.0f), s), along, mx::array(0.0f), s);
+  auto seen =
+      mx::astype(mx::arange(offset + 1, offset + 1 + tokens, s), mx::float32, s);
+  auto pairs = mx::maximum(
+      mx::array(1.0f), mx::multiply(seen, mx::subtract(seen, mx::array(1.0f), s), s), s);
+  auto beyond = mx::maximum(mx::subtract(sum_square, seen, s), mx::array(0.0f), s);
+  auto typical = mx::sqrt(mx::divide(beyond, pairs, s), s);
+  auto excess =
+      mx::subtract(mx::subtract(typical, along, s), mx::array(margin), s);
   auto key_norm =
       mx::sum(mx::square(mx::astype(new_keys, mx::float32, s), s), -1, false, s);
   auto new_novelty = mx::where(
-      mx::isfinite(key_norm, s), mx::subtract(mx::array(1.0f), along, s), mx::array(0.0f),
+      mx::isfinite(key_norm, s), mx::maximum(excess, mx::array(0.0f), s), mx::array(0.0f),
       s);
-  const int tokens = new_keys.shape(2);
   return {new_novelty, mx::squeeze(take_rows(sums, 2, tokens - 1, tokens, s), 2, s)};
 }
 

@@ -66,6 +66,10 @@ Entries picked(const Entries& entries, const mx::array& indices, mx::StreamOrDev
 
 /// Novelty [B, Hkv, L] of new keys, and the sum [B, Hkv, Dk] of all unit keys after them.
 std::pair<mx::array, mx::array> entered_keys(
-    const mx::array& new_keys, const mx::array& key_sum, mx::StreamOrDevice s);
+    const mx::array& new_keys,
+    const mx::array& key_sum,
+    int offset,
+    float margin,
+    mx::StreamOrDevice s);
 
 } // namespace h2o::fallback

@@ -105,7 +105,8 @@ class MixedAttend {
     for (int t = 0; t < settings_.tokens; ++t) {
       cpu::enter_token(
           ledger, pool + first + t, settings_.offset + t, cpu::row_at(keys, first + t),
-          settings_.ring_layout.key.dim, scratch_.data());
+          settings_.ring_layout.key.dim, settings_.config.policy.novelty_margin,
+          scratch_.data());
     }
     return ledger;
   }

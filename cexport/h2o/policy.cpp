@@ -46,8 +46,19 @@ bool is_seen(const QueryResult& query, int group, int n) {
 
 } // namespace
 
+float typical_cosine(float sum_square, int count) {
+  float pairs = std::max(1.0f, float(count) * (float(count) - 1.0f));
+  return std::sqrt(std::max(0.0f, sum_square - float(count)) / pairs);
+}
+
 void enter_token(
-    HeadLedger& ledger, int row, int position, RowsView key, int dim, float* scratch) {
+    HeadLedger& ledger,
+    int row,
+    int position,
+    RowsView key,
+    int dim,
+    float margin,
+    float* scratch) {
   ledger.scores[row] = -1.0f;
   ledger.positions[row] = position;
   float* unit = scratch;
@@ -63,9 +74,11 @@ void enter_token(
       ledger.key_sum[d] += unit[d];
     }
   }
-  float sum_norm = std::sqrt(dot(ledger.key_sum, ledger.key_sum, dim));
+  float sum_square = dot(ledger.key_sum, ledger.key_sum, dim);
+  float sum_norm = std::sqrt(sum_square);
   float along = sum_norm > 0.0f ? dot(unit, ledger.key_sum, dim) / sum_norm : 0.0f;
-  ledger.novelty[row] = 1.0f - along;
+  float typical = typical_cosine(sum_square, position + 1);
+  ledger.novelty[row] = std::max(0.0f, typical - along - margin);
 }
 
 void observe(

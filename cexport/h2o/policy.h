@@ -17,12 +17,22 @@ struct HeadLedger {
   float* key_sum; // [Dk]
 };
 
+/// The cosine that a typical one of `count` keys has with the mean of them all, from the
+/// squared length of the sum of their unit vectors, count + count (count - 1) c^2.
+float typical_cosine(float sum_square, int count);
+
 /// Enters a token written to `row`: unobserved, with its position, and its novelty
-/// 1 - u.S/|S| against S, the sum of all unit keys so far, u = `key`/|key| included.
-/// A key without a finite direction adds nothing to S; if it is not finite its
-/// novelty is 0.
+/// max(0, c - u.S/|S| - `margin`) against S, the sum of all unit keys so far, u =
+/// `key`/|key| included, c the typical cosine. A key without a finite direction adds
+/// nothing to S; if it is not finite its novelty is 0.
 void enter_token(
-    HeadLedger& ledger, int row, int position, RowsView key, int dim, float* scratch);
+    HeadLedger& ledger,
+    int row,
+    int position,
+    RowsView key,
+    int dim,
+    float margin,
+    float* scratch);
 
 /// Updates the scores of all rows that one query sees with m, the mean over the
 /// group of what `config.score` looks at. A row's first m sets its score; m that

@@ -61,7 +61,7 @@ void bind(nb::module_& m) {
           "__init__",
           [](h2o::CacheConfig* self, int max_size, int sink_size, int heavy_budget,
              int recent_budget, const std::string& score, float decay, float novelty,
-             int observation_window, const std::vector<std::pair<int, int>>& pinned,
+             float novelty_margin, int observation_window, const std::vector<std::pair<int, int>>& pinned,
              int key_bits, int value_bits, int group_size, const mx::Dtype& dtype) {
             h2o::CacheConfig config{
                 max_size,
@@ -71,6 +71,7 @@ void bind(nb::module_& m) {
                 h2o::score_from_name(score),
                 decay,
                 novelty,
+                novelty_margin,
                 observation_window,
                 pinned,
                 {key_bits, value_bits, group_size, dtype}};
@@ -78,8 +79,8 @@ void bind(nb::module_& m) {
             new (self) h2o::CacheConfig(std::move(config));
           },
           nb::kw_only(), "max_size"_a, "sink_size"_a, "heavy_budget"_a, "recent_budget"_a,
-          "score"_a, "decay"_a, "novelty"_a, "observation_window"_a, "pinned"_a,
-          "key_bits"_a, "value_bits"_a, "group_size"_a, "dtype"_a);
+          "score"_a, "decay"_a, "novelty"_a, "novelty_margin"_a,
+          "observation_window"_a, "pinned"_a, "key_bits"_a, "value_bits"_a, "group_size"_a, "dtype"_a);
 
   m.def(
       "scaled_dot_product_attention_with_scores",

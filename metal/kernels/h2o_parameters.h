@@ -100,6 +100,7 @@ struct H2OLedger {
   int32_t pin_count;   // pairs of positions
   float decay;
   float novelty;
+  float novelty_margin;
   int64_t mask_batch; // strides in elements
   int64_t mask_head;
   int64_t mask_query;

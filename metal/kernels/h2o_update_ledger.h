@@ -40,11 +40,18 @@ struct H2OEntries {
   device float* novelty;
 };
 
-/// Adds the unit key of one token to the sum of all and returns the token's novelty,
-/// 1 - u.S / |S|; by one simdgroup.
+/// Adds the unit key of one token to the sum of all, now `count`, and returns the token's
+/// novelty, how much less than a typical key's c its cosine u.S / |S| is, beyond the
+/// margin; by one simdgroup. |S|^2 is count + count (count - 1) c^2.
 template <typename T>
 inline float h2o_enter_key(
-    H2OVector<T> key, int dim, const device float* old_sum, device float* sum, uint lane) {
+    H2OVector<T> key,
+    int dim,
+    int count,
+    float margin,
+    const device float* old_sum,
+    device float* sum,
+    uint lane) {
   float square = 0;
   for (int d = lane; d < dim; d += 32) {
     const float k = key.at(d);
@@ -62,11 +69,14 @@ inline float h2o_enter_key(
     sum_square += total * total;
   }
   along = simd_sum(along);
-  const float sum_norm = sqrt(simd_sum(sum_square));
+  sum_square = simd_sum(sum_square);
+  const float sum_norm = sqrt(sum_square);
   if (!h2o_is_finite(norm)) {
     return 0;
   }
-  return sum_norm > 0 ? 1 - along / sum_norm : 1;
+  const float seen = count;
+  const float typical = sqrt(max(0.0f, sum_square - seen) / max(1.0f, seen * (seen - 1)));
+  return max(0.0f, typical - (sum_norm > 0 ? along / sum_norm : 0) - margin);
 }
 
 /// The logits of the queries of one KV head, a pair of query head and token after the other,
@@ -247,7 +257,8 @@ template <typename T>
           h2o_has_ring ? h2o_ring_bits : h2o_key_bits);
       const device float* before = t == 0 ? old_key_sum : key_sum;
       const float value = h2o_enter_key<T>(
-          key, ledger.key.dim, before + sum_at, key_sum + sum_at, simd_lid);
+          key, ledger.key.dim, ledger.offset + t + 1, ledger.novelty_margin,
+          before + sum_at, key_sum + sum_at, simd_lid);
       if (simd_lid == 0) {
         new_novelty[t] = value;
       }

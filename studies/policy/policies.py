@@ -4,85 +4,73 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from studies.policy.model import Array
+from studies.policy.recent import half
 from studies.policy.rows import Rows
 
-
-def half(max_size: int) -> int:
-    """The published split: half for heavy hitters, what is left for recent tokens."""
-    return max_size - 4 - max_size // 2
-
-
-@dataclasses.dataclass(frozen=True)
-class share:
-    """A part of the rows for recent tokens."""
-
-    part: float
-
-    def __call__(self, max_size: int) -> int:
-        return int(max_size * self.part)
-
-
-@dataclasses.dataclass(frozen=True)
-class fixed:
-    """The same number of recent tokens whatever the budget, half of it at most."""
-
-    rows: int
-
-    def __call__(self, max_size: int) -> int:
-        return min(self.rows, half(max_size))
-
-
-def everything(max_size: int) -> int:
-    """All rows for recent tokens: sinks and a window."""
-    return max_size - 4 - 1
+LAST = np.float32(1e9)
 
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """One way to score rows, made of parts that can be switched one by one."""
+    """One way to score rows, made of parts that can be switched one by one.
+
+    Args:
+        recent: newest rows that are kept, by the number of rows.
+        score: what of the attention counts, as in `H2OConfig`; `sum` of all attention, or
+            nothing but chance.
+        decay: of the score.
+        group: how the query heads of a KV head are brought together.
+        scale: scores are divided by the largest, or replaced by their rank.
+        novelty: weight of 1 - cos(key, mean of all keys).
+        margin: novelty counts above the typical key's and this; None: all of it.
+        mean_decay: of the sum of unit keys; 1 is the mean of all.
+        carry: a token's novelty is at least this share of the one before it.
+        saturate: novelty above this counts as this; 0 for no bound.
+        fading: what novelty is multiplied by at each step.
+        value_novelty: weight of the same novelty of values.
+        value_norm: weight of the value's norm, in mean norms.
+        pooled: neighbours on each side whose importance a row may take over.
+        recency: weight of exp(-age / half of the rows).
+        sinks: first positions, which are kept.
+        seed: of chance.
+
+    """
 
     recent: Callable[[int], int] = half
-    score: str = "peak"
+    score: Literal["peak", "softmax", "abs_logit", "sum", "chance"] = "peak"
     decay: float = 0.999
+    group: Literal["mean", "max"] = "mean"
+    scale: Literal["max", "rank"] = "max"
     novelty: float = 2.0
+    margin: float | None = None
     mean_decay: float = 1.0
-    """Of the sum of unit keys that novelty compares with; 1 is the mean of all."""
     carry: float = 0.0
-    """A token's novelty is at least this share of the one before it."""
-    back: float = 0.0
-    """A token's novelty is at least this share of the one after it."""
+    saturate: float = 0.0
+    fading: float = 1.0
     value_novelty: float = 0.0
     value_norm: float = 0.0
-    saturate: float = 0.0
-    """Novelty above this counts as this; 0 for no bound."""
-    centred: float = 0.0
-    group: str = "mean"
-    norm: str = "max"
-    """What scores are divided by: the largest, the mean, or their rank."""
-    rank_novelty: bool = False
-    pool: int = 0
-    """Neighbours on each side whose importance a row may take over."""
-    pool_share: float = 1.0
-    power: float = 1.0
+    pooled: int = 0
     recency: float = 0.0
-    """Weight of exp(-age / recency_rows * max_size)"""
-    recency_span: float = 0.5
-    novelty_decay: float = 1.0
-    score_carry: float = 0.0
     sinks: int = 4
     seed: int = 0
 
     @property
     def features(self) -> dict[str, float]:
+        """What is known of each row, and of a new one."""
         return {"score": -1.0, "novelty": 0.0, "extra": 0.0}
 
     def enter(self, rows: Rows, key: Array, value: Array, t: int) -> None:
-        """Novelty of the new row."""
+        """Novelty of the new row, [B, Hkv]."""
         novelty = _novelty(rows, "keys", key, self.mean_decay)
+        if self.margin is not None:
+            novelty = np.maximum(novelty - 1 + _typical(rows.state["keys"], t) - self.margin, 0)
+        if self.carry:
+            novelty = np.maximum(novelty, self.carry * rows.state.get("novelty", 0))
+            rows.state["novelty"] = novelty
         if self.value_novelty:
             rows.put("extra", self.value_novelty * _novelty(rows, "values", value, 1.0))
         if self.value_norm:
@@ -90,18 +78,6 @@ class Policy:
             mean = rows.state.setdefault("value_norm", np.zeros_like(size))
             mean += (size - mean) / (t + 1)
             rows.put("extra", self.value_norm * size / mean)
-        own = novelty
-        if self.carry and "own" in rows.state:
-            novelty = np.maximum(novelty, self.carry * rows.state["own"])
-        if self.back and t > 0:
-            before = rows.get("novelty", rows.previous)
-            stands = rows.get("novelty", rows.previous)
-            where = (*rows._at, rows.previous)  # noqa: SLF001
-            same = rows.positions[where] == t - 1
-            rows.features["novelty"][where] = np.where(
-                same, np.maximum(before, self.back * own), stands
-            )
-        rows.state["own"] = novelty
         rows.put("novelty", novelty)
 
     def observe(self, rows: Rows, weights: Array, logits: Array, t: int) -> None:
@@ -112,55 +88,83 @@ class Policy:
         if self.score == "peak":
             updated = np.maximum(np.float32(self.decay) * scores, m)
         elif self.score == "sum":
-            updated = np.maximum(scores, 0) + m
+            updated = scores + m
         else:
             updated = np.float32(self.decay) * scores + np.float32(1 - self.decay) * m
         scores[...] = np.where(scores < 0, m, updated)
 
     def importance(self, rows: Rows, t: int) -> Array:
         """[B, Hkv, N]; the least goes first."""
-        if self.score == "random":
-            draw: Array = np.random.default_rng(self.seed + t).random(
+        if self.score == "chance":
+            draw: Array = np.random.default_rng((self.seed, rows.layer, t)).random(
                 rows.positions.shape, np.float32
             )
             return draw
         scores = np.maximum(rows.at("score"), 0)
-        if self.norm == "max":
-            part = scores / np.maximum(scores.max(axis=2, keepdims=True), 1e-30)
-        elif self.norm == "mean":
-            part = np.minimum(scores / scores.mean(axis=2, keepdims=True) / 8, 1)
-        elif self.norm == "rank":
-            part = _ranks(scores)
+        if self.novelty == 0 and self.scale == "max":
+            importance: Any = scores
+        elif self.scale == "max":
+            importance = scores / np.maximum(scores.max(axis=2, keepdims=True), 1e-30)
         else:
-            part = scores
-        if self.power != 1:
-            part = part**self.power
+            importance = _ranks(scores)
         novelty = rows.at("novelty")
         if self.saturate:
             novelty = np.minimum(novelty, self.saturate)
-        if self.rank_novelty:
-            novelty = _ranks(novelty)
-        if self.novelty_decay != 1:
-            novelty = novelty * np.float32(self.novelty_decay) ** (t - rows.positions)
-        importance = part + np.float32(self.novelty) * novelty + rows.at("extra")
+        if self.fading != 1:
+            novelty = novelty * np.float32(self.fading) ** (t - rows.positions)
+        importance = importance + np.float32(self.novelty) * novelty + rows.at("extra")
         if self.recency:
-            age = (t - rows.positions) / np.float32(self.recency_span * rows.max_size)
+            age = (t - rows.positions) / np.float32(rows.max_size / 2)
             importance = importance + np.float32(self.recency) * np.exp(-age)
-        if self.pool:
-            importance = self._pooled(rows, importance, t)
-        return importance
+        return self._pooled(rows, importance, t) if self.pooled else importance
 
     def _pooled(self, rows: Rows, importance: Array, t: int) -> Array:
-        batch, heads, count = importance.shape
-        by_position = np.full((batch, heads, t + 2 * self.pool + 1), -np.inf, np.float32)
-        at = rows.positions[:, :, :count].astype(np.int64) + self.pool
+        """The largest importance of a row and of its neighbours by position."""
+        width = self.pooled
+        shape = (*importance.shape[:2], t + 2 * width + 1)
+        by_position = np.full(shape, -np.inf, np.float32)
+        at = rows.positions.astype(np.int64) + width
         np.put_along_axis(by_position, at, importance, axis=2)
-        best = importance
-        for step in range(1, self.pool + 1):
-            for side in (-step, step):
-                near = np.take_along_axis(by_position, at + side, axis=2)
-                best = np.maximum(best, np.float32(self.pool_share) * near)
-        return best
+        for step in range(-width, width + 1):
+            near = np.take_along_axis(by_position, at + step, axis=2)
+            importance = np.maximum(importance, near)
+        return importance
+
+
+@dataclasses.dataclass(frozen=True)
+class Superseded(Policy):
+    """A row goes when a newer key came close to its own: one row for each distinct key."""
+
+    distinct: float = 1.0
+    """Weight of 1 - the largest cosine of any newer key with this row's."""
+
+    def enter(self, rows: Rows, key: Array, value: Array, t: int) -> None:
+        """The new key supersedes those that it is close to."""
+        Policy.enter(self, rows, key, value, t)
+        keys = rows.keys[:, :, : rows.length]
+        cosine = (keys @ (key / np.linalg.norm(key, axis=-1, keepdims=True))[..., None])[..., 0]
+        cosine = cosine / np.maximum(np.linalg.norm(keys, axis=-1), 1e-30)
+        closest = rows.at("extra")
+        closest[...] = np.minimum(closest, self.distinct * (1 - cosine))
+        rows.put("extra", self.distinct * 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class InHeads(Policy):
+    """The policy in some heads (layer, KV head), a plain window in all others."""
+
+    heads: tuple[tuple[int, int], ...] = ()
+    inner: Callable[[int], int] = half
+
+    def importance(self, rows: Rows, t: int) -> Array:
+        """Positions where the head has a window."""
+        importance = Policy.importance(self, rows, t)
+        newest = rows.positions >= t + 1 - self.inner(rows.max_size)
+        importance = np.where(newest, LAST, importance)
+        for head in range(importance.shape[1]):
+            if (rows.layer, head) not in self.heads:
+                importance[:, head] = rows.positions[:, head]
+        return importance
 
 
 def _ranks(values: Array) -> Array:
@@ -171,8 +175,15 @@ def _ranks(values: Array) -> Array:
 def _novelty(rows: Rows, name: str, vector: Array, decay: float) -> Array:
     norm = np.sqrt(np.square(vector).sum(axis=-1, keepdims=True))
     unit = vector / np.maximum(norm, 1e-30)
-    total = rows.state.get(name, 0)
-    total = total * np.float32(decay) + unit if decay != 1 else total + unit
-    rows.state[name] = total
-    out: Any = 1 - (unit * total).sum(axis=-1) / np.sqrt(np.square(total).sum(axis=-1))
+    total = rows.state[name] = rows.state.get(name, 0) * np.float32(decay) + unit
+    length = np.sqrt(np.square(total).sum(axis=-1))
+    out: Any = 1 - (unit * total).sum(axis=-1) / length
+    return out
+
+
+def _typical(total: Array, t: int) -> Array:
+    """The cosine that a typical one of t + 1 unit vectors of this sum has with their mean."""
+    count = t + 1
+    beyond = np.maximum(np.square(total).sum(axis=-1) - count, 0)
+    out: Any = np.sqrt(beyond / max(1, count * (count - 1)))
     return out

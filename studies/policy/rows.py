@@ -16,8 +16,10 @@ class Rows:
     """
 
     def __init__(
-        self, batch: int, kv_heads: int, dim: int, capacity: int, policy: Any, max_size: int
+        self, batch: int, kv_heads: int, dim: int, capacity: int, policy: Any, max_size: int,
+        layer: int = 0,
     ) -> None:
+        self.layer = layer
         shape = (batch, kv_heads, capacity)
         self.max_size = max_size
         self.keys = np.zeros((*shape, dim), np.float32)

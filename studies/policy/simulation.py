@@ -32,8 +32,8 @@ def simulate(model: Model, tokens: Integers, policy: Any, max_size: int) -> Outc
     """Run token ids [B, T] through caches of `max_size` rows under a policy."""
     batch, length = tokens.shape
     layers = [
-        Rows(batch, model.kv_heads, model.head_dim, min(max_size, length), policy, max_size)
-        for _ in range(model.layers)
+        Rows(batch, model.kv_heads, model.head_dim, min(max_size, length), policy, max_size, layer)
+        for layer in range(model.layers)
     ]
     losses = np.zeros((batch, length), np.float32)
     right = np.zeros((batch, length), bool)

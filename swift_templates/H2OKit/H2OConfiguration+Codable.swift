@@ -10,6 +10,7 @@ extension H2OConfiguration: Codable {
         case score
         case decay
         case novelty
+        case noveltyMargin = "novelty_margin"
         case pinned
         case observationWindow = "observation_window"
     }
@@ -32,6 +33,7 @@ extension H2OConfiguration: Codable {
             score: fields.decodeIfPresent(Score.self, forKey: .score) ?? .peak,
             decay: fields.decodeIfPresent(Float.self, forKey: .decay),
             novelty: fields.decodeIfPresent(Float.self, forKey: .novelty) ?? 2,
+            noveltyMargin: fields.decodeIfPresent(Float.self, forKey: .noveltyMargin) ?? 0.3,
             pinned: (fields.decodeIfPresent([[Int]].self, forKey: .pinned) ?? []).map(Self.range),
             observationWindow: fields.decodeIfPresent(Int.self, forKey: .observationWindow) ?? 64)
     }
@@ -45,6 +47,7 @@ extension H2OConfiguration: Codable {
         try fields.encode(score, forKey: .score)
         try fields.encode(decay, forKey: .decay)
         try fields.encode(novelty, forKey: .novelty)
+        try fields.encode(noveltyMargin, forKey: .noveltyMargin)
         try fields.encode(pinned.map { [$0.lowerBound, $0.upperBound] }, forKey: .pinned)
         try fields.encode(observationWindow, forKey: .observationWindow)
     }

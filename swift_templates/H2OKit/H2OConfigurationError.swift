@@ -44,6 +44,7 @@ extension H2OConfiguration {
         try require(.observationWindow, observationWindow, 1 ... largest)
         try require(.decay, decay, 0 ... 1)
         try require(.novelty, novelty, 0 ... Float.greatestFiniteMagnitude)
+        try require(.noveltyMargin, noveltyMargin, 0 ... Float.greatestFiniteMagnitude)
         for range in pinned where range.isEmpty || range.lowerBound < 0 {
             throw H2OConfigurationError.outOfRange(
                 field: Field.pinned.rawValue, value: "[\(range.lowerBound), \(range.upperBound)]",

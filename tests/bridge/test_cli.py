@@ -157,7 +157,7 @@ def test_ios_says_what_it_made_and_what_comes_next(run, tmp_path):
     result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
     assert result.exit_code == 0, result.output
     assert "demo (qwen3, 4 layers, 2 KV heads of 64)" in result.output
-    assert "256 tokens a layer: 4 first, 128 heavy, 124 recent" in result.output
+    assert "256 tokens a layer: 4 first, 188 heavy, 64 recent" in result.output
     assert f"next: h2o-pack parity {tmp_path}/Demo" in result.output
     assert result.stderr == ""
 
@@ -166,7 +166,8 @@ def test_ios_tells_machines_the_same(run, tmp_path):
     result = run(
         *("ios", "--model", "demo", "--max-kv", 300, "--output", tmp_path / "Demo", "--json"),
         *("--name", "My App", "--sink-size", 2, "--heavy-budget", 100, "--recent-budget", 90),
-        *("--score", "softmax", "--decay", 0.5, "--novelty", 0, "--observation-window", 16),
+        *("--score", "softmax", "--decay", 0.5, "--novelty", 0, "--novelty-margin", 0.1),
+        *("--observation-window", 16),
         *("--pin", "0:8", "--pin", "20:30"),
     )
     document = schemas.check(json.loads(result.stdout), "ios")
@@ -179,6 +180,7 @@ def test_ios_tells_machines_the_same(run, tmp_path):
         "score": "softmax",
         "decay": 0.5,
         "novelty": 0.0,
+        "novelty_margin": 0.1,
         "pinned": [[0, 8], [20, 30]],
         "observation_window": 16,
     }

@@ -18,11 +18,12 @@ def test_what_is_not_given_is_the_default_of_the_cache(model):
     assert plan.cache.to_dict() == {
         "max_size": 512,
         "sink_size": 4,
-        "heavy_budget": 256,
-        "recent_budget": 252,
+        "heavy_budget": 380,
+        "recent_budget": 128,
         "score": "peak",
-        "decay": 0.999,
+        "decay": 0.97,
         "novelty": 2.0,
+        "novelty_margin": 0.3,
         "pinned": [],
         "observation_window": 64,
     }
@@ -38,6 +39,7 @@ def test_what_is_given_is_kept(model):
         score="softmax",
         decay=0.5,
         novelty=0.0,
+        novelty_margin=0.1,
         pinned=((0, 10), (20, 30)),
         observation_window=8,
     )
@@ -49,6 +51,7 @@ def test_what_is_given_is_kept(model):
         "score": "softmax",
         "decay": 0.5,
         "novelty": 0.0,
+        "novelty_margin": 0.1,
         "pinned": [[0, 10], [20, 30]],
         "observation_window": 8,
     }

@@ -70,8 +70,9 @@ static mlx_h2o_config config_of(int bits) {
   config.heavy_budget = 10;
   config.recent_budget = recent;
   config.score = MLX_H2O_SCORE_PEAK;
-  config.decay = 0.999f;
+  config.decay = 0.97f;
   config.novelty = 2.0f;
+  config.novelty_margin = 0.1f;
   config.observation_window = 8;
   config.pinned = pinned;
   config.pinned_num = 1;

@@ -91,7 +91,8 @@ def by_position(cache, values):
 
 
 def test_novelty_does_not_depend_on_chunking():
-    caches = [_refilled(H2OConfig(512), chunk) for chunk in CHUNKS]
+    caches = [_refilled(H2OConfig(512, novelty_margin=0.0), chunk) for chunk in CHUNKS]
+    assert (caches[0].ledger.novelty > 0).sum().item() > 50
     first = by_position(caches[0], caches[0].ledger.novelty)
     for cache in caches[1:]:
         assert largest_difference(by_position(cache, cache.ledger.novelty), first) < 1e-5
@@ -125,9 +126,12 @@ def test_protection_does_not_depend_on_chunking():
 
 
 def test_without_scores_and_without_attention_the_kept_rows_are_those_of_novelty():
-    config = H2OConfig(64, sink_size=4, heavy_budget=20, recent_budget=24, novelty=2.0)
-    whole = _refilled(H2OConfig(512), 300)
+    config = H2OConfig(
+        64, sink_size=4, heavy_budget=20, recent_budget=24, novelty=2.0, novelty_margin=0.0
+    )
+    whole = _refilled(H2OConfig(512, novelty_margin=0.0), 300)
     novelty = by_position(whole, whole.ledger.novelty).tolist()
+    assert sum(each > 0 for each in novelty) > 36
     cache = _refilled(config, 300, attend=False)
     evictable = sorted(range(4, 276), key=lambda p: novelty[p])
     assert kept(cache)[0][0] == sorted({*range(4), *range(276, 300), *evictable[-36:]})

@@ -53,6 +53,7 @@ def configs(draw):
         score=draw(st.sampled_from(["peak", "softmax", "abs_logit"]), "score"),
         decay=draw(st.sampled_from([0.0, 0.5, 0.95, 1.0]), "decay"),
         novelty=draw(st.sampled_from([0.0, 0.5, 2.0]), "novelty"),
+        novelty_margin=draw(st.sampled_from([0.0, 0.05]), "novelty margin"),
         pinned=tuple((begin, begin + count) for begin, count in pins),
         observation_window=draw(st.integers(1, 20), "window"),
     )

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option("--decay", type=float, help="Factor of a score per query. [default: by --score]")
 @click.option("--novelty", type=float, help="Weight of a key's novelty. [default: 2]")
+@click.option("--novelty-margin", type=float, help="What a novel key is off by. [default: 0.3]")
 @click.option("--pin", type=PinnedRange(), multiple=True, help="Positions that always stay.")
 @click.option("--observation-window", type=int, help="Queries of a chunk that score.")
 def ios(

@@ -55,6 +55,7 @@ H2OLedger parameters_of(const Step& step, const mx::array& keys, int group) {
   p.pin_count = int32_t(step.config.pinned.size());
   p.decay = step.config.decay;
   p.novelty = step.config.novelty;
+  p.novelty_margin = step.config.novelty_margin;
   if (step.mask) {
     p.mask_batch = step.mask->strides(0);
     p.mask_head = step.mask->strides(1);

@@ -27,6 +27,8 @@ extension MLXFast {
         public var decay: Float
         /// Weight of a row's novelty in its importance, 0 for none.
         public var novelty: Float
+        /// How much less than a typical key a novel one follows the mean of all, a cosine.
+        public var noveltyMargin: Float
         /// Half-open ranges of positions that are never evicted.
         public var pinned: [Range<Int>]
         /// The queries of a chunk that update scores.
@@ -34,7 +36,8 @@ extension MLXFast {
 
         public init(
             maxSize: Int, sinkSize: Int, heavyBudget: Int, recentBudget: Int, score: Score,
-            decay: Float, novelty: Float, pinned: [Range<Int>], observationWindow: Int
+            decay: Float, novelty: Float, noveltyMargin: Float, pinned: [Range<Int>],
+            observationWindow: Int
         ) {
             self.maxSize = maxSize
             self.sinkSize = sinkSize
@@ -43,6 +46,7 @@ extension MLXFast {
             self.score = score
             self.decay = decay
             self.novelty = novelty
+            self.noveltyMargin = noveltyMargin
             self.pinned = pinned
             self.observationWindow = observationWindow
         }
