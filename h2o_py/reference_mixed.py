@@ -158,9 +158,7 @@ def _entered(
     slots, pool_size = config.recent_budget, config.max_size - config.recent_budget
     slot, old_ring = offset % slots, min(offset, slots)
     fresh = ring_keys[:, :, slot : slot + 1] if tokens == 1 else ring_keys[:, :, old_ring:]
-    novelty, key_sum = plain._novelty(
-        fresh, ledger.key_sum, offset, config.novelty_margin
-    )
+    novelty, key_sum = plain._novelty(fresh, ledger.key_sum, offset, config.novelty_margin)
     new = {
         "scores": mx.full(novelty.shape, -1.0, mx.float32),
         "positions": mx.broadcast_to(mx.arange(offset, offset + tokens), novelty.shape),

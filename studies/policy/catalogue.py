@@ -6,7 +6,7 @@ from studies.policy.policies import InHeads, Policy, Superseded
 from studies.policy.recent import Share, everything, quarter
 
 BASELINE = "sinks + recent"
-CHOSEN = "peak .97 + 2 novelty beyond .3"
+CHOSEN = "peak .97 + 2 novelty beyond .25"
 FORMER = "peak .999 + 2 novelty, half recent"
 _RETRIEVING = ((2, 0), (3, 1))  # the heads of the embedded model that look far back
 
@@ -42,23 +42,31 @@ TERMS = {
     "superseded keys go": Superseded(novelty=0, decay=0, recent=quarter),
 }
 MARGINS = {
-    CHOSEN: Policy(decay=0.97, margin=0.3, recent=quarter),
+    CHOSEN: Policy(decay=0.97, margin=0.25, recent=quarter),
     **{
         f"chosen, beyond {margin:g}": Policy(decay=0.97, margin=margin, recent=quarter)
-        for margin in (0.0, 0.2, 0.4)
+        for margin in (0.0, 0.2, 0.3, 0.4)
     },
-    "chosen, 5 novelty": Policy(decay=0.97, margin=0.3, novelty=5, recent=quarter),
-    "chosen, decay .99": Policy(decay=0.99, margin=0.3, recent=quarter),
-    "chosen, decay .999": Policy(margin=0.3, recent=quarter),
-    "chosen, .12 C recent": Policy(decay=0.97, margin=0.3, recent=Share(0.12)),
-    "chosen, half recent": Policy(decay=0.97, margin=0.3),
-    "chosen, carried on by .8": Policy(decay=0.97, margin=0.3, recent=quarter, carry=0.8),
+    "chosen, 5 novelty": Policy(decay=0.97, margin=0.25, novelty=5, recent=quarter),
+    "chosen, decay .99": Policy(decay=0.99, margin=0.25, recent=quarter),
+    "chosen, decay .999": Policy(margin=0.25, recent=quarter),
+    "chosen, .12 C recent": Policy(decay=0.97, margin=0.25, recent=Share(0.12)),
+    "chosen, half recent": Policy(decay=0.97, margin=0.25),
+    "chosen, beyond 0.4, carried on by .8": Policy(
+        decay=0.97, margin=0.4, recent=quarter, carry=0.8
+    ),
     "chosen, superseded keys go": Superseded(
-        decay=0.97, margin=0.3, recent=quarter, distinct=0.5
+        decay=0.97, margin=0.25, recent=quarter, distinct=0.5
     ),
     "chosen, in the two heads that retrieve": InHeads(
-        decay=0.97, margin=0.3, recent=Share(0.01), inner=quarter, heads=_RETRIEVING
+        decay=0.97, margin=0.25, recent=Share(0.01), inner=quarter, heads=_RETRIEVING
     ),
 }
 ALL = {**CONTROLS, **SHARES, **DECAYS, **TERMS, **MARGINS}
-FINALISTS = (BASELINE, FORMER, CHOSEN, "chosen, beyond 0.4", "chosen, carried on by .8")
+FINALISTS = (
+    BASELINE,
+    FORMER,
+    CHOSEN,
+    "chosen, beyond 0.2",
+    "chosen, beyond 0.4, carried on by .8",
+)

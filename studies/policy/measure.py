@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from studies.policy.catalogue import ALL
 from studies.policy.model import Model
 from studies.policy.simulation import Integers, simulate
@@ -73,9 +74,10 @@ def _model() -> Model:
 
 @lru_cache(maxsize=8)
 def _batch(kind: str, length: int, seeds: tuple[int, ...], samples: int) -> Batch:
+    from mlx_lm.utils import load_tokenizer  # noqa: PLC0415
+
     from h2o_py.evaluation.samples import Shape, make_sample  # noqa: PLC0415  imports tokenizers
     from h2o_py.evaluation.text import Tokens, held_out  # noqa: PLC0415
-    from mlx_lm.utils import load_tokenizer  # noqa: PLC0415
 
     text = held_out()
     tokens = Tokens(load_tokenizer(MODEL), text.documents)

@@ -70,9 +70,10 @@ class Model:
         x = self._normed(hidden, self.weights[at + "post_attention_layernorm.weight"])
         gate = x @ self.weights[at + "mlp.gate_proj.weight"]
         up = x @ self.weights[at + "mlp.up_proj.weight"]
-        return hidden + (gate / (1 + np.exp(-gate)) * up) @ self.weights[
-            at + "mlp.down_proj.weight"
-        ]
+        return (
+            hidden
+            + (gate / (1 + np.exp(-gate)) * up) @ self.weights[at + "mlp.down_proj.weight"]
+        )
 
     def log_probabilities(self, hidden: Array) -> Array:
         """[B, vocabulary] of the next token."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
+
 from studies.policy.model import Array
 from studies.policy.recent import half
 from studies.policy.rows import Rows
@@ -80,7 +81,7 @@ class Policy:
             rows.put("extra", self.value_norm * size / mean)
         rows.put("novelty", novelty)
 
-    def observe(self, rows: Rows, weights: Array, logits: Array, t: int) -> None:
+    def observe(self, rows: Rows, weights: Array, logits: Array) -> None:
         """Scores after one query."""
         looked = np.abs(logits) if self.score == "abs_logit" else weights
         m = looked.max(axis=2) if self.group == "max" else looked.mean(axis=2)

@@ -13,10 +13,10 @@ _HEAD = """\
 
 Simulated step by step with the model's own arithmetic in float32 (`python -m studies.policy`;
 the tests hold the simulation against the real cache). {count} samples of {length:,} tokens of
-held-out source, seeds {seeds}; a fact is stated at a depth of 0.1, 0.2, 0.3 or 0.6 and asked for
-at the end, alone or among 12 others of its form. nll is of the text alone, facts aside, in nats
-a token; beside it the difference to sinks + recent on the same samples with its 95% bootstrap
-interval; *better* and *worse* are outside of it.
+held-out source, seeds {seeds}; a fact is stated at a depth of 0.1, 0.2, 0.3 or 0.6 and asked
+for at the end, alone or among 12 others of its form. nll is of the text alone, facts aside,
+in nats a token; beside it the difference to sinks + recent on the same samples with its 95%
+bootstrap interval; *better* and *worse* are outside of it.
 """
 
 
@@ -24,7 +24,9 @@ def figures(results: dict[str, dict[int, Any]]) -> dict[str, Any]:
     """Estimates of every policy at every number of rows, for JSON."""
     return {
         policy: {
-            str(rows): {kind: _cell(found[kind], results[BASELINE][rows][kind]) for kind in KINDS}
+            str(rows): {
+                kind: _cell(found[kind], results[BASELINE][rows][kind]) for kind in KINDS
+            }
             for rows, found in by_rows.items()
         }
         for policy, by_rows in results.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from studies.policy.model import Array
 
 
@@ -16,17 +17,23 @@ class Rows:
     """
 
     def __init__(
-        self, batch: int, kv_heads: int, dim: int, capacity: int, policy: Any, max_size: int,
-        layer: int = 0,
+        self,
+        batch: int,
+        kv_heads: int,
+        dim: int,
+        max_size: int,
+        policy: Any,
+        layer: int,
     ) -> None:
         self.layer = layer
-        shape = (batch, kv_heads, capacity)
+        shape = (batch, kv_heads, max_size)
         self.max_size = max_size
         self.keys = np.zeros((*shape, dim), np.float32)
         self.values = np.zeros((*shape, dim), np.float32)
         self.positions = np.full(shape, -1, np.int32)
-        self.features = {name: np.full(shape, value, np.float32)
-                         for name, value in policy.features.items()}
+        self.features = {
+            name: np.full(shape, value, np.float32) for name, value in policy.features.items()
+        }
         self.state: dict[str, Any] = {}
         self.length = 0
         self.policy = policy
@@ -41,21 +48,14 @@ class Rows:
         """Set a feature of the newest row."""
         self.features[name][(*self._at, self.newest)] = value
 
-    def get(self, name: str, row: Any) -> Array:
-        """A feature of one row a head, [B, Hkv]."""
-        out: Array = self.features[name][(*self._at, row)]
-        return out
-
     def step(self, queries: Array, key: Array, value: Array, t: int) -> Array:
         """Attention [B, Hkv, G, D] of one token over the rows, itself included."""
         full = self.length == self.keys.shape[2]
-        before = self.newest
         if full:
             self.newest = self._victim(t)
         else:
             self.newest = np.full_like(self.newest, self.length)
             self.length += 1
-        self.previous = before
         where = (*self._at, self.newest)
         self.keys[where] = key
         self.values[where] = value
@@ -68,7 +68,7 @@ class Rows:
         weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
         out: Array = weights @ self.values[:, :, : self.length]
-        self.policy.observe(self, weights, logits, t)
+        self.policy.observe(self, weights, logits)
         return out
 
     def _victim(self, t: int) -> Any:

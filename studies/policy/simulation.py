@@ -10,6 +10,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+
 from studies.policy.model import Array, Model
 from studies.policy.rows import Rows
 
@@ -32,7 +33,7 @@ def simulate(model: Model, tokens: Integers, policy: Any, max_size: int) -> Outc
     """Run token ids [B, T] through caches of `max_size` rows under a policy."""
     batch, length = tokens.shape
     layers = [
-        Rows(batch, model.kv_heads, model.head_dim, min(max_size, length), policy, max_size, layer)
+        Rows(batch, model.kv_heads, model.head_dim, max_size, policy, layer)
         for layer in range(model.layers)
     ]
     losses = np.zeros((batch, length), np.float32)

@@ -33,7 +33,7 @@ extension H2OConfiguration: Codable {
             score: fields.decodeIfPresent(Score.self, forKey: .score) ?? .peak,
             decay: fields.decodeIfPresent(Float.self, forKey: .decay),
             novelty: fields.decodeIfPresent(Float.self, forKey: .novelty) ?? 2,
-            noveltyMargin: fields.decodeIfPresent(Float.self, forKey: .noveltyMargin) ?? 0.3,
+            noveltyMargin: fields.decodeIfPresent(Float.self, forKey: .noveltyMargin) ?? 0.25,
             pinned: (fields.decodeIfPresent([[Int]].self, forKey: .pinned) ?? []).map(Self.range),
             observationWindow: fields.decodeIfPresent(Int.self, forKey: .observationWindow) ?? 64)
     }

@@ -51,7 +51,7 @@ public struct H2OConfiguration: Hashable, Sendable {
     public init(
         maxSize: Int, sinkSize: Int = 4, heavyBudget: Int? = nil, recentBudget: Int? = nil,
         score: Score = .peak, decay: Float? = nil, novelty: Float = 2,
-        noveltyMargin: Float = 0.3, pinned: [Range<Int>] = [], observationWindow: Int = 64
+        noveltyMargin: Float = 0.25, pinned: [Range<Int>] = [], observationWindow: Int = 64
     ) throws {
         self.maxSize = maxSize
         self.sinkSize = sinkSize

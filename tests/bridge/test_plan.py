@@ -23,7 +23,7 @@ def test_what_is_not_given_is_the_default_of_the_cache(model):
         "score": "peak",
         "decay": 0.97,
         "novelty": 2.0,
-        "novelty_margin": 0.3,
+        "novelty_margin": 0.25,
         "pinned": [],
         "observation_window": 64,
     }

@@ -12,7 +12,7 @@ def test_defaults_split_the_rows_into_sinks_heavy_and_recent():
     config = H2OConfig(512)
     assert (config.sink_size, config.heavy_budget, config.recent_budget) == (4, 380, 128)
     assert (config.score, config.decay) == ("peak", 0.97)
-    assert (config.novelty, config.novelty_margin) == (2.0, 0.3)
+    assert (config.novelty, config.novelty_margin) == (2.0, 0.25)
     assert (config.pinned, config.observation_window) == ((), 64)
 
 

@@ -113,7 +113,9 @@ def test_a_key_is_novel_when_it_follows_the_mean_less_than_a_typical_one_and_the
     total = mx.cumsum(unit, axis=1)
     cosines = unit @ unit.swapaxes(1, 2)
     for t in range(12):
-        others = (mx.tril(cosines, -1)[:, : t + 1, : t + 1]).sum((1, 2)) / max(1, t * (t + 1) / 2)
+        others = (mx.tril(cosines, -1)[:, : t + 1, : t + 1]).sum((1, 2)) / max(
+            1, t * (t + 1) / 2
+        )
         along = (unit[:, t] * total[:, t]).sum(-1) / mx.linalg.norm(total[:, t], axis=-1)
         wanted = mx.maximum(0.0, mx.sqrt(mx.maximum(0.0, others)) - along - 0.125)
         assert largest_difference(whole.ledger.novelty[0, :, t], wanted) < 1e-5

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @click.option("--output", type=click.Path(path_type=Path), help="Folder. [default: NAME]")
 @click.option("--name", help="Name of the package. [default: from the model]")
 @click.option("--sink-size", type=int, help="First tokens that always stay. [default: 4]")
-@click.option("--heavy-budget", type=int, help="Tokens for heavy hitters. [default: half]")
-@click.option("--recent-budget", type=int, help="Newest tokens that stay. [default: the rest]")
+@click.option("--heavy-budget", type=int, help="Tokens for heavy hitters. [default: the rest]")
+@click.option("--recent-budget", type=int, help="Newest tokens that stay. [default: 1/4]")
 @click.option(
     "--score",
     type=click.Choice(["peak", "softmax", "abs_logit"]),
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option("--decay", type=float, help="Factor of a score per query. [default: by --score]")
 @click.option("--novelty", type=float, help="Weight of a key's novelty. [default: 2]")
-@click.option("--novelty-margin", type=float, help="What a novel key is off by. [default: 0.3]")
+@click.option("--novelty-margin", type=float, help="What a novel key is off by. [default: 0.25]")
 @click.option("--pin", type=PinnedRange(), multiple=True, help="Positions that always stay.")
 @click.option("--observation-window", type=int, help="Queries of a chunk that score.")
 def ios(

@@ -12,7 +12,7 @@ final class ConfigurationTests: XCTestCase {
         XCTAssertEqual(configuration.score, .peak)
         XCTAssertEqual(configuration.decay, 0.97)
         XCTAssertEqual(configuration.novelty, 2)
-        XCTAssertEqual(configuration.noveltyMargin, 0.3)
+        XCTAssertEqual(configuration.noveltyMargin, 0.25)
         XCTAssertEqual(configuration.pinned, [])
         XCTAssertEqual(configuration.observationWindow, 64)
     }
@@ -53,7 +53,7 @@ final class ConfigurationTests: XCTestCase {
 
         XCTAssertEqual(
             String(decoding: try encoder.encode(configuration), as: UTF8.self),
-            #"{"decay":0.97,"heavy_budget":32,"max_size":64,"novelty":2,"novelty_margin":0.3,"#
+            #"{"decay":0.97,"heavy_budget":32,"max_size":64,"novelty":2,"novelty_margin":0.25,"#
                 + #""observation_window":64,"pinned":[[10,12]],"recent_budget":28,"score":"peak","sink_size":4}"#)
     }
 
