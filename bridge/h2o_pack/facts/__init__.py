@@ -101,9 +101,14 @@ def tables(
 
 
 def fits(value: object, type_name: str) -> bool:
-    """Whether a TOML value is of a field's type; lists of strings are tuples there."""
+    """Whether a TOML value is of a field's type; lists of strings or numbers are tuples."""
     if isinstance(value, list):
-        return type_name == "tuple[str, ...]" and all(isinstance(x, str) for x in value)
+        return any(
+            type_name == f"tuple[{kind.__name__}, ...]" and all(type(x) is kind for x in value)
+            for kind in (str, int)
+        )
+    if type_name == "float" and type(value) is int:
+        return True
     return type(value).__name__ == type_name
 
 
