@@ -78,7 +78,7 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "model_id": plan.model.id,
         "config": plan.cache.to_dict(),
         "memory": plan.memory,
-        "num_layers": plan.model.config.layers,
+        "num_layers": len(plan.model.config.layers),
         "version": __version__,
     }
 
