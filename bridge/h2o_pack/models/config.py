@@ -92,16 +92,18 @@ def remarks_on_type(model_type: str) -> tuple[str, ...]:
     """Return what a user should know of models of a type."""
     known = architectures().get(model_type)
     if known is None:
-        return (
+        remark = (
             f"nothing is known of model_type {shown(model_type)}: all its layers were taken "
-            "for layers that attend to the whole context, as asked.",
+            "for layers that attend to the whole context, as asked."
         )
-    if not known.scores:
-        return (
+    elif not known.scores:
+        remark = (
             f"mlx-swift-lm's {known.swift}.swift attends outside of the cache, so no scores "
-            "arrive on the device: novelty and recency alone decide what stays.",
+            "arrive on the device: novelty and recency alone decide what stays."
         )
-    return ()
+    else:
+        return ()
+    return (remark,)
 
 
 def assemble(

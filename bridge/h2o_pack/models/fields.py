@@ -1,4 +1,8 @@
-"""Reads the fields of a dataclass from a JSON object, and notes all that do not fit."""
+"""Reads the fields of a dataclass from a JSON object, and notes all that do not fit.
+
+`count()` and the others declare fields: like dataclasses.field they return Any, so that
+`layers: int = count()` has the type that is written.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ Read = TypeVar("Read")
 Check = Callable[[object], "str | None"]
 
 
-def count(*, default: int | None = None, most: int = MAX_COUNT, least: int = 1) -> int:
+def count(*, default: int | None = None, most: int = MAX_COUNT, least: int = 1) -> Any:
     """Declare a whole number of `least` to `most`; required without a default.
 
     A default may lie outside of that, to mean "not given".
@@ -30,12 +34,12 @@ def count(*, default: int | None = None, most: int = MAX_COUNT, least: int = 1) 
     return _declare(check, default, 0)
 
 
-def layer_count() -> int:
+def layer_count() -> Any:
     """Declare the number of layers."""
     return count(most=MAX_LAYERS)
 
 
-def counts(*, required: bool = False, least: int = 0) -> tuple[int, ...] | None:
+def counts(*, required: bool = False, least: int = 0) -> Any:
     """Declare a list of whole numbers; None is "not given"."""
 
     def check(value: object) -> str | None:
@@ -48,7 +52,7 @@ def counts(*, required: bool = False, least: int = 0) -> tuple[int, ...] | None:
     return _declare(check, dataclasses.MISSING if required else None, ())
 
 
-def names(*, required: bool = False) -> tuple[str, ...] | None:
+def names(*, required: bool = False) -> Any:
     """Declare a list of texts; None is "not given"."""
 
     def check(value: object) -> str | None:
@@ -58,7 +62,7 @@ def names(*, required: bool = False) -> tuple[str, ...] | None:
     return _declare(check, dataclasses.MISSING if required else None, ())
 
 
-def letters(*, required: bool = False) -> tuple[str, ...] | None:
+def letters(*, required: bool = False) -> Any:
     """Declare a text, or a list of its parts, read as a tuple; None is "not given"."""
 
     def check(value: object) -> str | None:
@@ -69,7 +73,7 @@ def letters(*, required: bool = False) -> tuple[str, ...] | None:
     return _declare(check, dataclasses.MISSING if required else None, ())
 
 
-def number(*, default: float | None = None) -> float:
+def number(*, default: float | None = None) -> Any:
     """Declare a positive number of ordinary size."""
 
     def check(value: object) -> str | None:
@@ -78,7 +82,7 @@ def number(*, default: float | None = None) -> float:
     return _declare(check, default, 0.0)
 
 
-def numbers(*, required: bool = False) -> tuple[float, ...] | None:
+def numbers(*, required: bool = False) -> Any:
     """Declare a list of positive numbers of ordinary size; None is "not given"."""
 
     def check(value: object) -> str | None:
@@ -88,10 +92,10 @@ def numbers(*, required: bool = False) -> tuple[float, ...] | None:
     return _declare(check, dataclasses.MISSING if required else None, ())
 
 
-def flag(*, default: bool) -> bool:
+def flag(*, default: bool) -> Any:
     """Declare true or false."""
     return _declare(
-        lambda value: None if isinstance(value, bool) else "true or false", default, False
+        lambda value: None if isinstance(value, bool) else "true or false", default, empty=False
     )
 
 

@@ -22,7 +22,6 @@ from h2o_pack.models.safetensors import LENGTH, header_length, parse_header
 if TYPE_CHECKING:
     from h2o_pack.models.hub_client import Listed
     from h2o_pack.models.model import Model
-    from h2o_pack.models.safetensors import Tensor
 
 
 def from_hub(hub_id: str, revision: str = "", *, assume_full_attention: bool = False) -> Model:
@@ -106,11 +105,17 @@ def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
             names = {name for name in listed if files.holds_weights(name)}
             index.check_files(mapping, dict.fromkeys(names), problems)
     problems.refuse()
+    headers = {
+        file: header(repository, file, problems)
+        for file in listed.values()
+        if files.holds_weights(file.path)
+    }
     tensors = {}
-    for file in listed.values():
-        if files.holds_weights(file.path):
-            with problems.caught():
-                tensors[file.path] = header(repository, file, problems.where)
+    for file, data in headers.items():
+        if not data:  # its problem was noted
+            continue
+        with problems.caught():
+            tensors[file.path] = parse_header(data, file.size, file.path, problems.where)
     problems.refuse()
     return Contents(hub_id, commit, config, mapping, tensors, tuple(listed.values()))
 
@@ -140,11 +145,13 @@ def small(repository: Repository, file: ModelFile, most: int, problems: Problems
     return repository.read(file.path, 0, file.size) if file.size else b""
 
 
-def header(repository: Repository, file: ModelFile, where: str) -> tuple[Tensor, ...]:
-    """Read the header of a safetensors file by two ranges of it."""
+def header(repository: Repository, file: ModelFile, problems: Problems) -> bytes:
+    """Read the header of a safetensors file by two ranges of it, b"" if it has none."""
     first = repository.read(file.path, 0, LENGTH) if file.size >= LENGTH else b""
-    length = header_length(first, file.size, file.path, where)
-    return parse_header(repository.read(file.path, LENGTH, length), file.size, file.path, where)
+    length = 0
+    with problems.caught():
+        length = header_length(first, file.size, file.path, problems.where)
+    return repository.read(file.path, LENGTH, length) if length else b""
 
 
 def downloaded(contents: Contents) -> Path | None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from h2o_pack.models.hub_errors import explained, wrong_bytes
+from h2o_pack.models.hub_errors import WrongBytesError, explained, wrong_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,31 +48,12 @@ class Repository:
 
     def commit(self) -> str:
         """Return the commit id that the revision stands for, by one small request."""
-        from huggingface_hub import hf_hub_url
-        from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_backoff
+        from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
         with explained(self.id, self.revision):
             address = hf_hub_url(self.id, "config.json", revision=self.revision)
-            answer = http_backoff(
-                "HEAD",
-                address,
-                max_retries=RETRIES,
-                headers=build_hf_headers(),
-                timeout=TIMEOUT,
-                follow_redirects=False,
-            )
-            if answer.is_redirect and "X-Repo-Commit" not in answer.headers:
-                answer = http_backoff(
-                    "HEAD",
-                    address,
-                    max_retries=RETRIES,
-                    headers=build_hf_headers(),
-                    timeout=TIMEOUT,
-                    follow_redirects=True,
-                )
-            if not answer.is_redirect:
-                hf_raise_for_status(answer)
-            commit = str(answer.headers.get("X-Repo-Commit", ""))
+            found = patiently(lambda: get_hf_file_metadata(address, timeout=TIMEOUT))
+        commit = found.commit_hash or ""
         if not COMMIT.fullmatch(commit):
             raise wrong_bytes(self.id, "gives no commit id for config.json")
         return commit
@@ -118,7 +99,11 @@ class Repository:
     @contextmanager
     def _stream(self, path: str, start: int, length: int) -> Iterator[Any]:
         from huggingface_hub import hf_hub_url
-        from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+        from huggingface_hub.utils import (  # type: ignore[attr-defined]
+            build_hf_headers,
+            get_session,
+            hf_raise_for_status,
+        )
 
         asked = {"Range": f"bytes={start}-{start + length - 1}", "Accept-Encoding": "identity"}
         with get_session().stream(
@@ -128,7 +113,7 @@ class Repository:
             timeout=TIMEOUT,
             follow_redirects=True,
         ) as response:
-            if response.status_code in BUSY or response.is_error:
+            if response.is_error:
                 response.read()
                 hf_raise_for_status(response)
             yield response
@@ -136,18 +121,24 @@ class Repository:
 
 def patiently(ask: Callable[[], Answer]) -> Answer:
     """Ask again when the hub is busy or the connection breaks, a few times."""
-    from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled
-
-    for wait in (2**number for number in range(RETRIES)):
+    for attempt in range(RETRIES):
         try:
             return ask()
-        except HfHubHTTPError as error:
-            if error.response is None or error.response.status_code not in BUSY:
+        except Exception as error:  # noqa: PERF203 - what is final is raised again
+            wait = worth_waiting(error, attempt)
+            if wait is None:
                 raise
-            said = error.response.headers.get("Retry-After", "")
-            time.sleep(min(int(said), LONGEST_WAIT) if said.isdecimal() else wait)
-        except OfflineModeIsEnabled:
-            raise
-        except HTTPError:
             time.sleep(wait)
     return ask()
+
+
+def worth_waiting(error: Exception, attempt: int) -> float | None:
+    """Return the seconds after which to ask again, None where that would not help."""
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]
+
+    if isinstance(error, HfHubHTTPError) and error.response is not None:
+        if error.response.status_code not in BUSY:
+            return None
+        said = str(error.response.headers.get("Retry-After", ""))
+        return min(int(said), LONGEST_WAIT) if said.isdecimal() else 2**attempt
+    return 2**attempt if isinstance(error, (HTTPError, WrongBytesError)) else None

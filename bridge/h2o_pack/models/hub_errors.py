@@ -23,11 +23,15 @@ class UnreachableError(UserError):
     """The hub cannot be asked: offline, or nobody answers."""
 
 
+class WrongBytesError(UserError):
+    """An answer of the hub is not what was asked for."""
+
+
 @contextmanager
 def explained(hub_id: str, revision: str) -> Iterator[None]:
     """Turn what huggingface_hub raises into errors that say what to do."""
     from huggingface_hub import constants
-    from huggingface_hub.errors import (
+    from huggingface_hub.errors import (  # type: ignore[attr-defined]
         DisabledRepoError,
         EntryNotFoundError,
         GatedRepoError,
@@ -112,9 +116,11 @@ def network(hub_id: str, what: str, remedy: str) -> UserError:
     return UserError(f"{hub_id} {what}", remedy=remedy, code=ExitCode.NETWORK)
 
 
-def wrong_bytes(hub_id: str, what: str) -> UserError:
+def wrong_bytes(hub_id: str, what: str) -> WrongBytesError:
     """Make the error for answers that are not what was asked for."""
-    return network(hub_id, f"cannot be read: the hub {what}", AGAIN)
+    return WrongBytesError(
+        f"{hub_id} cannot be read: the hub {what}", remedy=AGAIN, code=ExitCode.NETWORK
+    )
 
 
 def unreachable(

@@ -69,16 +69,15 @@ def check_tensors(
 
 def check_apart(weights: Mapping[str, tuple[Tensor, ...]], problems: Problems) -> None:
     """Note tensors that two files have: which one is loaded would be chance."""
-    seen: dict[str, str] = {}
-    twice = []
+    files: dict[str, list[str]] = {}
     for file, tensors in sorted(weights.items()):
         for tensor in tensors:
-            if seen.setdefault(tensor.name, file) != file:
-                twice.append((tensor.name, seen[tensor.name], file))
+            files.setdefault(tensor.name, []).append(file)
+    twice = {name: found for name, found in files.items() if len(found) > 1}
     if twice:
-        first = sorted({each for _, *files in twice for each in files})
-        names = some([name for name, *_ in twice], "tensor", "tensors")
-        problems.add(f"{' and '.join(first[:2])} both have {names}")
+        first, second, *_ = next(iter(twice.values()))
+        names = some(list(twice), "tensor", "tensors")
+        problems.add(f"{first} and {second} both have {names}")
 
 
 def some(names: list[str], one: str, many: str) -> str:

@@ -6,24 +6,22 @@ import re
 from pathlib import Path
 
 LONGEST = 255
-DRIVE = re.compile(r"[A-Za-z]:")
+ABSOLUTE = re.compile(r"[/~]|[A-Za-z]:")
 
 
 def why_unsafe(name: object) -> str | None:
     """Say why a name in a listing or an index is no path inside a folder; None if it is."""
     if not isinstance(name, str) or not name:
         return "is no name"
-    if not name.isprintable():
-        return "has control or unprintable characters"
-    if "\\" in name:
-        return "has a backslash"
-    if name.startswith(("/", "~")) or DRIVE.match(name):
-        return "is not inside the model's folder"
-    if any(part in ("", ".", "..") for part in name.split("/")):
-        return "leads out of its folder"
-    if any(len(part.encode()) > LONGEST for part in name.split("/")):
-        return "is too long"
-    return None
+    parts = name.split("/")
+    reasons = {
+        "has control or unprintable characters": not name.isprintable(),
+        "has a backslash": "\\" in name,
+        "is not inside the model's folder": bool(ABSOLUTE.match(name)),
+        "leads out of its folder": any(part in ("", ".", "..") for part in parts),
+        "is too long": any(len(part.encode(errors="replace")) > LONGEST for part in parts),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def escapes(path: Path, folder: Path) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from h2o_pack.models.json_file import parse_object
@@ -92,7 +93,7 @@ def parse_header(header: bytes, size: int, name: str, where: str) -> tuple[Tenso
         spans.append((begin, end, tensor))
         tensors.append(Tensor(tensor, given["dtype"], end - begin))
     spans.sort()
-    for (_, end, first), (begin, other_end, second) in zip(spans, spans[1:], strict=False):
+    for (_, end, first), (begin, other_end, second) in pairwise(spans):
         if begin < end and begin < other_end:
             problems.add(
                 f"{name}: tensors {shown(first)} and {shown(second)} share bytes of the file"

@@ -73,6 +73,8 @@ class Gemma3(Gemma3Text):
         if not omitted:
             return ()
         return (
-            f"text_config of config.json lacks {' and '.join(omitted)}: add them, or the "
-            "package cannot load the weights.",
+            (
+                f"text_config of config.json lacks {' and '.join(omitted)}: add them, or the "
+                "package cannot load the weights."
+            ),
         )
