@@ -23,6 +23,7 @@ from h2o_pack.devices.facts import (
 from h2o_pack.errors import ExitCode, UserError, nearest
 from h2o_pack.facts import FOLDER, tables, toml
 from h2o_pack.memory.backends import backends
+from h2o_pack.models.catalogue import config_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -62,6 +63,11 @@ class Listed:
         """The name, with the storage where that matters."""
         return f"{self.name}, {self.storage}" if self.storage else self.name
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it is called, in small letters."""
+        return tuple(name.casefold() for name in (self.identifier, self.name, self.title))
+
     def document(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
@@ -97,7 +103,7 @@ class Catalogue:
 
     def describe(self, identifier: str, device: Device) -> Listed:
         """Put a device's numbers together: its own, its memory's, its chip's."""
-        found = []
+        found: list[Number] = []
         for what in WHATS:
             places = (identifier, device.chip if what == BANDWIDTH else device.memory)
             own = [self.numbers.get((place, what), ()) for place in places]
@@ -115,11 +121,7 @@ class Catalogue:
 
         """
         every, asked = self.listed(), name.casefold().strip()
-        exact = tuple(
-            each
-            for each in every
-            if asked in (each.identifier.casefold(), each.name.casefold(), each.title.casefold())
-        )
+        exact = tuple(each for each in every if asked in each.names)
         if exact:
             return exact
         partly = tuple(each for each in every if asked and asked in each.title.casefold())
@@ -177,26 +179,22 @@ def own_files(own: Path | None) -> list[Path]:
     return [usual] if usual.is_file() else []
 
 
-def config_folder() -> Path:
-    """Where a user's own settings are, after the XDG base directory specification."""
-    base = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "h2o-pack"
-
-
 def read_file(file: Path) -> dict[str, tuple[Any, ...]]:
     """Read one file's tables, strictly."""
     try:
         document = toml.loads(file.read_text("utf-8"))
-        unknown = sorted(set(document) - set(KEYS))
-        if unknown:
-            raise ValueError(f"{file}: [[{unknown[0]}]] is none of {', '.join(KEYS)}")
-        return {key: tables(document, key, kind, str(file)) for key, kind in KEYS.items()}
+        read = {key: tables(document, key, kind, str(file)) for key, kind in KEYS.items()}
     except OSError as error:
         what = f"the file of devices cannot be read: {error.strerror}"
         raise refused(what, str(file)) from error
-    except ValueError as error:
+    except (ValueError, RecursionError, AttributeError, TypeError) as error:
         what = str(error).removeprefix(f"{file}: ")
         raise refused(what, str(file)) from error
+    for key in document:
+        if key not in KEYS:
+            near = nearest(key, KEYS)
+            raise refused(f"[[{key}]] is none of {', '.join(KEYS)}", str(file), near)
+    return read
 
 
 def check(found: Catalogue, read: Mapping[str, tuple[Any, ...]], file: str) -> None:

@@ -24,13 +24,7 @@ def advice(model: Model, plan: MemoryPlan) -> tuple[str, ...]:
     said = []
     size = min(cache.max_size for cache in caches)
     if size * SPARSE < plan.context:
-        fitting = -(-plan.context // SPARSE)
-        said.append(
-            f"--max-kv {size} is under an eighth of {plan.context} tokens: single facts from "
-            "far back, long quotations and the output of tools are often lost. Plan for the "
-            f"conversations that you expect (--context {size * SPARSE} or less) or raise "
-            f"--max-kv to {fitting}."
-        )
+        said.append(sparse(size, plan.context, model.config.context))
     if min(cache.recent_budget for cache in caches) < SHORT_RECENT:
         said.append(
             f"fewer than {SHORT_RECENT} of the newest tokens are kept for certain: text may "
@@ -59,3 +53,17 @@ def advice(model: Model, plan: MemoryPlan) -> tuple[str, ...]:
             "transformer's. Measure the peak on a device."
         )
     return tuple(said)
+
+
+def sparse(size: int, context: int, longest: int) -> str:
+    """What is lost where a cache is far smaller than the text."""
+    lost = "single facts from far back, long quotations and what tools returned are often lost"
+    if context == longest:
+        return (
+            f"with --max-kv {size}, {lost} in conversations of more than about "
+            f"{size * SPARSE} tokens. Plan for those that you expect with --context."
+        )
+    return (
+        f"--max-kv {size} is under an eighth of {context} tokens: {lost}. Raise --max-kv to "
+        f"{-(-context // SPARSE)}, or plan for shorter conversations (--context)."
+    )

@@ -33,6 +33,11 @@ class Backend:
     source: str
     measured: bool
 
+    @property
+    def longest_window(self) -> int:
+        """Dispatches that are queued and not done where they alone close tasks."""
+        return self.tasks * (self.dispatches + 1)
+
     def window(self, graph: Graph) -> float:
         """Dispatches that are queued and not done, at most.
 
@@ -41,11 +46,11 @@ class Backend:
         closes a task is part of it: a task has by half of that operation's elements more
         than the limit, on average sum(e^2) / (2 sum(e)) (the mean excess of a renewal).
         """
-        each = float(self.dispatches + 1)
-        if self.mega_elements and graph.elements:
-            limit = (self.mega_elements + 1) * MEGA + graph.squared / (2 * graph.elements)
-            each = min(each, limit * graph.dispatches / graph.elements)
-        return self.tasks * each
+        longest = float(self.longest_window)
+        if not (self.mega_elements and graph.elements):
+            return longest
+        limit = (self.mega_elements + 1) * MEGA + graph.squared / (2 * graph.elements)
+        return min(longest, self.tasks * limit * graph.dispatches / graph.elements)
 
     def fuses(self, key_dim: int, value_dim: int) -> bool:
         """Whether attention of a chunk is computed without its matrix of logits."""

@@ -32,19 +32,35 @@ class Run:
     backend: Backend
     dtype_bytes: int
 
+    @property
+    def uniform(self) -> bool:
+        """Whether all layers are alike."""
+        return len(set(self.config.layers)) == len(set(self.caches)) == 1
 
-def graph_of(run: Run, tokens: int, logits: int) -> Graph:
-    """Queue `tokens` tokens through all layers, and the head for the last `logits`."""
+
+def peak_of(run: Run, tokens: int, logits: int) -> tuple[dict[str, int], bool]:
+    """Queue `tokens` tokens through the layers, and the head for the last `logits`.
+
+    Returns:
+        Bytes by term when most is held, and whether tasks were closed by their inputs'
+        elements rather than by their dispatches.
+
+    """
     config, backend = run.config, run.backend
     graph = Graph(page=backend.page)
     kind = Kit if backend.metal else CPUKit
     kit = kind(graph, tokens, run.dtype_bytes, config.bits, config.group_size)
     hidden = kit.new([], config.hidden_size, dispatches=2)
-    for layer, cache in zip(config.layers, run.caches, strict=True):
+    uniform = run.uniform
+    for done, (layer, cache) in enumerate(zip(config.layers, run.caches, strict=True), 1):
         hidden = decoder_layer(run, kit, layer, cache, hidden)
+        two_layers = 2 * graph.dispatches / done
+        if uniform and graph.dispatches > backend.longest_window + two_layers:
+            break  # the queue reaches back less far: more layers of the kind change nothing
+    window = backend.window(graph)
     hidden = kit.norm(hidden, config.hidden_size)
     queue_logits(run, kit, hidden, logits)
-    return graph
+    return graph.peak(window), window < backend.longest_window
 
 
 def decoder_layer(
