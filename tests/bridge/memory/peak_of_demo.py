@@ -1,9 +1,8 @@
-"""Prints MLX's peak memory for runs of the embedded model, one a line: kv,max_kv,step,tokens."""
+"""Prints MLX's peak memory for runs of the embedded model: kv,max_kv,step,tokens each."""
 
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 import warnings
 from pathlib import Path
@@ -38,7 +37,7 @@ def main() -> None:
     mx.eval(model.parameters())
     for run in sys.argv[1:]:
         kv, *numbers = run.split(",")
-        print(json.dumps(peak(model, kv, *map(int, numbers))))
+        sys.stdout.write(f"{peak(model, kv, *map(int, numbers))}\n")
 
 
 if __name__ == "__main__":

@@ -93,6 +93,9 @@ def test_more_bits_take_more(described, rows, backend):
 def test_the_terms_add_up(described, kv, backend):
     plan = request(described, kv=kv).plan(backend)
     assert plan.total == sum(term.bytes for term in plan.terms)
-    assert plan.total == plan.weights + plan.caches + plan.prefill + plan.buffer_cache + plan.of("app")
+    assert (
+        plan.total
+        == plan.weights + plan.caches + plan.prefill + plan.buffer_cache + plan.of("app")
+    )
     assert plan.prefill >= max(plan.prefill_peak, plan.decode_peak)
     assert all(term.bytes >= 0 for term in plan.terms)
