@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2o_pack import lock
-from h2o_pack.bundle import FOLDER as MODEL
-from h2o_pack.bundle import MANIFEST
+from h2o_pack.bundling import FOLDER as MODEL
+from h2o_pack.bundling import MANIFEST
 from h2o_pack.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
