@@ -12,6 +12,7 @@ MODULES = {
     for name in (
         "ios",
         "vendor",
+        "verify",
         "kernels",
         "parity",
         "bench",
