@@ -14,7 +14,6 @@ from h2o_pack.vendoring import FOLDER as VENDOR
 
 if TYPE_CHECKING:
     from h2o_pack.bundling.manifest import Manifest
-    from h2o_pack.models.resolve import ResolvedModel
     from h2o_pack.plan import Plan
     from h2o_pack.progress import Say
 
@@ -30,38 +29,12 @@ class Package:
     manifest: Manifest
 
 
-@dataclass(frozen=True)
-class LocalFile:
-    """A file of a resolved model; see h2o_pack.bundling.source.File."""
-
-    path: str
-    size: int
-    sha256: str = ""
-
-
-@dataclass(frozen=True)
-class LocalModel:
-    """A resolved model as bundling takes it; see h2o_pack.bundling.source.Source."""
-
-    id: str
-    files: tuple[LocalFile, ...]
-    folder: Path | None
-    commit: str = ""
-
-
-def as_source(model: ResolvedModel) -> LocalModel:
-    """Describe a model that lies in a folder."""
-    sizes = {name: (model.path / name).stat().st_size for name in model.files}
-    files = tuple(LocalFile(name, size) for name, size in sizes.items())
-    return LocalModel(model.id, files, model.path)
-
-
 def make_package(plan: Plan, output: Path, say: Say = silent) -> Package:
     """Write the package of `plan` to `output`, replacing an earlier one of ours."""
     with write.exclusive(output), write.replacing_package(output) as staging:
         files = render(plan, assets.root(), TEMPLATES, kept_vendor(output))
         write.write_files(staging, files)
-        manifest = bundle(as_source(plan.model), staging, say)
+        manifest = bundle(plan.model, staging, say)
     return Package(output.resolve(), tuple(files), manifest)
 
 

@@ -14,7 +14,7 @@ from h2o_pack.memory import plan_memory
 
 if TYPE_CHECKING:
     from h2o_pack.memory import MemoryPlan
-    from h2o_pack.models.resolve import ResolvedModel
+    from h2o_pack.models.model import Model
     from h2o_py.config import H2OConfig
 
 FLAGS = {
@@ -50,7 +50,7 @@ class CacheOptions:
 class Plan:
     """All that the generated package depends on."""
 
-    model: ResolvedModel
+    model: Model
     cache: H2OConfig
     memory: MemoryPlan
     package_name: str
@@ -58,7 +58,7 @@ class Plan:
     warnings: tuple[str, ...]
 
 
-def make_plan(model: ResolvedModel, options: CacheOptions, name: str | None = None) -> Plan:
+def make_plan(model: Model, options: CacheOptions, name: str | None = None) -> Plan:
     """Check the options against the model and the cache; UserError names the flag."""
     cache, remarks = cache_config(options)
     context = model.config.context
@@ -66,7 +66,7 @@ def make_plan(model: ResolvedModel, options: CacheOptions, name: str | None = No
         raise UserError(
             f"--max-kv {options.max_kv} is more than the {context} tokens that "
             f"{model.id} can attend to",
-            where=str(model.path / "config.json"),
+            where=f"{model.folder or model.id}/config.json",
             remedy=f"Lower --max-kv to {context} or less.",
             code=ExitCode.USAGE,
         )
@@ -77,7 +77,7 @@ def make_plan(model: ResolvedModel, options: CacheOptions, name: str | None = No
         memory=plan_memory(model, cache),
         package_name=package,
         module_name=naming.module_name(package),
-        warnings=remarks,
+        warnings=(*model.remarks, *remarks),
     )
 
 

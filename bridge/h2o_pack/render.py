@@ -78,7 +78,7 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "model_id": plan.model.id,
         "config": plan.cache.to_dict(),
         "memory": plan.memory,
-        "num_layers": plan.model.config.layers,
+        "num_layers": len(plan.model.config.layers),
         "version": __version__,
     }
 
@@ -103,6 +103,7 @@ def make_lock(plan: Plan, files: dict[str, str], vendor: lock.Vendored | None) -
     return lock.Lock(
         h2o_pack=__version__,
         model=plan.model.id,
+        commit=plan.model.commit,
         package=plan.package_name,
         module=plan.module_name,
         config=plan.cache.to_dict(),

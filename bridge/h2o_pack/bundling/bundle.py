@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from h2o_pack.bundling import FOLDER, MANIFEST
 from h2o_pack.bundling.digests import GIT_ID, git_id
+from h2o_pack.bundling.local_file import local_file
 from h2o_pack.bundling.manifest import SHA256, BundledFile, Manifest
 from h2o_pack.bundling.names import check_paths
 from h2o_pack.bundling.place import LINKED, place_all
-from h2o_pack.bundling.source import local_file
 from h2o_pack.bundling.space import Need, check_space, same_disk
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.progress import silent
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from h2o_pack.bundling.source import File, Source
+    from h2o_pack.models.model import Model, ModelFile
     from h2o_pack.progress import Say
 
 
-def bundle(model: Source, package: Path, say: Say = silent) -> Manifest:
+def bundle(model: Model, package: Path, say: Say = silent) -> Manifest:
     """Put `model.files` into `package`/Model, fetched first if need be; write the manifest.
 
     Weights become hard links where the disks allow it; nothing is moved to another
@@ -68,14 +68,14 @@ def bundle(model: Source, package: Path, say: Say = silent) -> Manifest:
     return manifest
 
 
-def copied_bytes(model: Source, folder: Path, package: Path) -> int:
+def copied_bytes(model: Model, folder: Path, package: Path) -> int:
     """Return the bytes that cannot be linked, so that the package needs room for them."""
     links = same_disk(folder, package)
     return sum(file.size for file in model.files if not (links and file.path.endswith(LINKED)))
 
 
 def compare(
-    model: Source,
+    model: Model,
     folder: Path,
     sources: Mapping[str, Path],
     placed: tuple[BundledFile, ...],
@@ -84,7 +84,7 @@ def compare(
     problems = Problems()
     for wanted, found in zip(model.files, placed, strict=True):
         with problems.caught():
-            blob = sources[wanted.path] if model.folder is None else None
+            blob = sources[wanted.path] if model.commit else None
             difference = differs(wanted, found, blob)
             if not difference:
                 continue
@@ -96,15 +96,15 @@ def compare(
     problems.refuse()
 
 
-def differs(wanted: File, found: BundledFile, blob: Path | None) -> str:
+def differs(wanted: ModelFile, found: BundledFile, blob: Path | None) -> str:
     """Say how a file is not what it should be, or nothing.
 
-    blob: the file in the hub's cache, which names it by its content: the sha256 of a file
-    in LFS, git's id of another.
+    blob: the file in the hub's cache. A repository's own blobs there are named by their
+    content: by the sha256 of a file in LFS, by git's id of another.
     """
     if found.size != wanted.size:
         return f"has {found.size} bytes instead of {wanted.size}"
-    name = blob.name if blob else ""
+    name = blob.name if blob and blob.parent.name == "blobs" else ""
     expected = wanted.sha256 or (name if SHA256.fullmatch(name) else "")
     if expected and found.sha256 != expected:
         return f"has the sha256 {found.sha256[:12]}… instead of {expected[:12]}…"
@@ -113,7 +113,7 @@ def differs(wanted: File, found: BundledFile, blob: Path | None) -> str:
     return ""
 
 
-def changed(model: Source, file: File, difference: str) -> UserError:
+def changed(model: Model, file: ModelFile, difference: str) -> UserError:
     """Make the error for a local file that changed since the model was resolved."""
     return UserError(
         f"{file.path} {difference}: it changed while it was bundled",
@@ -123,7 +123,7 @@ def changed(model: Source, file: File, difference: str) -> UserError:
     )
 
 
-def damaged(model: Source, file: File, difference: str) -> UserError:
+def damaged(model: Model, file: ModelFile, difference: str) -> UserError:
     """Make the error for a file of the hub's cache that is not as the hub lists it."""
     return UserError(
         f"{file.path} {difference}: the copy in the hub's cache is damaged",

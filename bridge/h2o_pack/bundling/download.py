@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from h2o_pack.bundling.hub_errors import changed_on_hub, hub_errors, other_bytes
+from h2o_pack.bundling.local_file import reason
 from h2o_pack.bundling.partial import SUFFIX, Partial
-from h2o_pack.bundling.source import reason
 from h2o_pack.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from h2o_pack.bundling.source import File, Source
+    from h2o_pack.models.model import Model, ModelFile
     from h2o_pack.progress import Say
 
 EXPIRED = (401, 403)
@@ -29,7 +29,7 @@ def hub_cache() -> Path:
     return Path(constants.HF_HUB_CACHE)
 
 
-def cached(model: Source, path: str) -> Path | None:
+def cached(model: Model, path: str) -> Path | None:
     """Return where a file at the model's commit lies in the cache, if it does."""
     from huggingface_hub import try_to_load_from_cache
 
@@ -37,12 +37,14 @@ def cached(model: Source, path: str) -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
-def missing(model: Source) -> tuple[File, ...]:
+def missing(model: Model) -> tuple[ModelFile, ...]:
     """Return the files that the cache lacks; nothing is asked of the hub."""
     return tuple(file for file in model.files if cached(model, file.path) is None)
 
 
-def download(model: Source, absent: Sequence[File], say: Say) -> tuple[Path, dict[str, str]]:
+def download(
+    model: Model, absent: Sequence[ModelFile], say: Say
+) -> tuple[Path, dict[str, str]]:
     """Fetch the absent files of a model at its commit.
 
     Returns: the folder of the cache that holds all files, and the sha256 of those
@@ -52,7 +54,7 @@ def download(model: Source, absent: Sequence[File], say: Say) -> tuple[Path, dic
     if absent:
         total = sum(file.size for file in absent)
         with (
-            hub_errors(model.id),
+            hub_errors(model),
             say.bar(f"downloading {model.id}", total) as advance,
         ):
             for file in absent:
@@ -66,26 +68,26 @@ def download(model: Source, absent: Sequence[File], say: Say) -> tuple[Path, dic
     return folder, known
 
 
-def snapshot(model: Source) -> Path:
+def snapshot(model: Model) -> Path:
     """Return the folder of the cache with the files of the model's commit."""
     return repository(model) / "snapshots" / model.commit
 
 
-def repository(model: Source) -> Path:
+def repository(model: Model) -> Path:
     """Return the folder of the cache for the model's repository."""
     from huggingface_hub.file_download import repo_folder_name
 
     return hub_cache() / repo_folder_name(repo_id=model.id, repo_type="model")
 
 
-def fetch_small(model: Source, file: File) -> None:
+def fetch_small(model: Model, file: ModelFile) -> None:
     """Let the client fetch a file that git keeps, and link it into the snapshot."""
     from huggingface_hub import hf_hub_download
 
     hf_hub_download(model.id, file.path, revision=model.commit)
 
 
-def fetch_large(model: Source, file: File, advance: Callable[[int], None]) -> None:
+def fetch_large(model: Model, file: ModelFile, advance: Callable[[int], None]) -> None:
     """Fetch a file in LFS, continuing where an earlier run stopped."""
     from filelock import FileLock
 
@@ -102,7 +104,7 @@ def fetch_large(model: Source, file: File, advance: Callable[[int], None]) -> No
     fetch_small(model, file)  # finds the blob and links it
 
 
-def receive(model: Source, file: File, blob: Path, advance: Callable[[int], None]) -> None:
+def receive(model: Model, file: ModelFile, blob: Path, advance: Callable[[int], None]) -> None:
     """Receive a blob. What was continued and turns out wrong is fetched once more, whole."""
     path = blob.with_name(f"{blob.name}{SUFFIX}")
     for _attempt in range(2):
@@ -120,7 +122,7 @@ def receive(model: Source, file: File, blob: Path, advance: Callable[[int], None
     raise other_bytes(model, file, found)
 
 
-def transfer(model: Source, file: File, partial: Partial) -> None:
+def transfer(model: Model, file: ModelFile, partial: Partial) -> None:
     """Receive what is missing of a file.
 
     The address that the hub gives for it is signed for about an hour: when that has
@@ -138,7 +140,7 @@ def transfer(model: Source, file: File, partial: Partial) -> None:
                 raise
 
 
-def located(model: Source, file: File) -> tuple[str, dict[str, str]]:
+def located(model: Model, file: ModelFile) -> tuple[str, dict[str, str]]:
     """Ask the hub where a file is, after checking that it is still the same; the headers."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
@@ -154,7 +156,7 @@ def located(model: Source, file: File) -> tuple[str, dict[str, str]]:
     return listed.location, headers
 
 
-def get(address: str, headers: dict[str, str], file: File, partial: Partial) -> None:
+def get(address: str, headers: dict[str, str], file: ModelFile, partial: Partial) -> None:
     """Let the client receive a file from where `partial` ends."""
     from huggingface_hub.file_download import http_get
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from h2o_pack.bundling import MANIFEST
 from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.models.paths import why_unsafe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LONGEST = 255  # bytes of a name: NAME_MAX of APFS (in UTF-8) and of Linux
 RESERVED = "resources"  # codesign takes such a folder for the bundle's own
 
 
@@ -40,18 +40,10 @@ def check_paths(paths: Iterable[str]) -> None:
 
 def check_path(path: str) -> None:
     """Refuse one path by itself."""
-    parts = path.split("/")
-    if not path or path.startswith("/"):
-        raise refused(path, "is not relative to the model's folder")
-    if any(unicodedata.category(each) in ("Cc", "Cs") for each in path):
-        raise refused(path, "has control characters")
-    if "\\" in path:
-        raise refused(path, "has a backslash")
-    if {"", ".", ".."} & set(parts):
-        raise refused(path, "leaves the model's folder or is not a plain path")
-    if any(len(part.encode()) > LONGEST for part in parts):
-        raise refused(path, f"has a name longer than {LONGEST} bytes")
-    if RESERVED in map(folded, parts[:-1]):
+    reason = why_unsafe(path)
+    if reason is not None:
+        raise refused(path, reason)
+    if RESERVED in map(folded, path.split("/")[:-1]):
         raise refused(path, "lies in a folder named Resources, which iOS cannot sign")
 
 

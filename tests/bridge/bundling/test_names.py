@@ -21,22 +21,23 @@ def refusal(*paths):
 @pytest.mark.parametrize(
     ("path", "what"),
     [
-        ("../x.json", "leaves the model's folder"),
-        ("a/../../x.json", "leaves the model's folder"),
-        ("a//b", "leaves the model's folder"),
-        ("./config.json", "leaves the model's folder"),
-        ("a/", "leaves the model's folder"),
-        ("/etc/passwd", "is not relative"),
-        ("", "is not relative"),
-        ("a\0b", "has control characters"),
-        ("a\nb.json", "has control characters"),
-        ("\ud800.json", "has control characters"),
+        ("../x.json", "leads out of its folder"),
+        ("a/../../x.json", "leads out of its folder"),
+        ("a//b", "leads out of its folder"),
+        ("./config.json", "leads out of its folder"),
+        ("a/", "leads out of its folder"),
+        ("/etc/passwd", "is not inside the model's folder"),
+        ("", "is no name"),
+        ("a\0b", "has control or unprintable characters"),
+        ("a\nb.json", "has control or unprintable characters"),
+        ("\ud800.json", "has control or unprintable characters"),
         ("..\\x.json", "has a backslash"),
         ("C:\\x.json", "has a backslash"),
+        ("~/x.json", "is not inside the model's folder"),
         ("Resources/config.json", "a folder named Resources"),
         ("a/rEsOuRcEs/config.json", "a folder named Resources"),
-        ("x" * 256, "a name longer than 255 bytes"),
-        ("ü" * 128, "a name longer than 255 bytes"),
+        ("x" * 256, "is too long"),
+        ("ü" * 128, "is too long"),
     ],
 )
 def test_a_path_that_may_not_be_written_is_refused(path, what):
@@ -69,7 +70,9 @@ def test_usual_names_pass():
             "Resources",
         ]
     )
-    check_paths(["sub/a.json", "sub/b.json", "sub/deep/a.json", "ünïcode 🦙.json", "a:b", "-x"])
+    check_paths(
+        ["sub/a.json", "sub/b.json", "sub/deep/a.json", "ünïcode 🦙.json", "ab:c", "-x"]
+    )
 
 
 def test_all_that_is_wrong_is_said_and_nothing_odd_reaches_the_terminal():

@@ -129,7 +129,7 @@ ONE_FILE = '{"format": 1, "model": "tiny", "files": [{"path": %s, "size": 1, "sh
         ('{"format": 9}', "cannot be used: manifest.json has another format than 1"),
         (
             ONE_FILE % '"../x"',
-            "cannot be used: the model's file '../x' leaves",
+            "cannot be used: the model's file '../x' leads",
         ),
         (
             ONE_FILE % '"x"',
@@ -137,7 +137,7 @@ ONE_FILE = '{"format": 1, "model": "tiny", "files": [{"path": %s, "size": 1, "sh
         ),
         (
             ONE_FILE % 3,
-            "is damaged",
+            "cannot be used: the model's file 3 is no name",
         ),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 
 from h2o_pack import lock
 from h2o_pack.errors import UserError
+from h2o_pack.models.local import from_folder
 from h2o_pack.package import make_package
 from h2o_pack.plan import CacheOptions, make_plan
 from h2o_pack.verify.check import verify
@@ -110,17 +111,15 @@ def test_a_first_run_that_is_stopped_leaves_no_folder_of_that_name(work):
 def test_a_disk_that_is_full_leaves_the_earlier_package_whole(work, capfd, model):
     place, first, _second = work
     before = earlier(place, first)
-    # Weights that must be copied and are larger than a file of this process may be.
-    weights = model.path / "tokenizer.json"
-    weights.write_bytes(b" " * 300_000)
+    # It is copied, and larger than a file of this process may be.
+    tokenizer = model.folder / "tokenizer.json"
+    tokenizer.write_bytes(b" " * 300_000)
+    larger = from_folder("tiny", model.folder)
+    full = make_plan(larger, CacheOptions(max_kv=600), "Later")
 
     def run():
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-        try:
-            make_package(make_plan(model, CacheOptions(max_kv=600), "Later"), place / "Demo")
-        except UserError as error:
-            os.write(1, str(error).encode())
-            raise SystemExit(int(error.code)) from error
+        refused(lambda: make_package(full, place / "Demo"))
 
     assert in_child(run) == 4
     assert capfd.readouterr().out == (
@@ -131,30 +130,33 @@ def test_a_disk_that_is_full_leaves_the_earlier_package_whole(work, capfd, model
     assert names(place) == ["Demo"]
 
 
+def refused(work):
+    """Print the UserError of some work and end with its code."""
+    try:
+        work()
+    except UserError as error:
+        os.write(1, str(error).encode())
+        raise SystemExit(int(error.code)) from error
+
+
 def test_a_folder_that_may_not_be_written_is_refused(work, capfd):
     place, first, second = work
     before = earlier(place, first)
-    place.chmod(0o555)
 
     def run():
-        if os.geteuid() == 0:
+        if os.geteuid() == 0:  # who may write everywhere
             os.setgid(65534)
             os.setuid(65534)
-        try:
-            make_package(second, place / "Demo")
-        except UserError as error:
-            os.write(1, str(error).encode())
-            raise SystemExit(int(error.code)) from error
+        refused(lambda: make_package(second, place / "Demo"))
 
+    above = [each for each in place.parents if each.name.startswith(("pytest", "test_"))]
+    for folder in above:
+        folder.chmod(folder.stat().st_mode | 0o055)
+    place.chmod(0o555)
     try:
-        for folder in (place, *place.parents):
-            if folder.stat().st_uid == os.geteuid() and folder.name.startswith(
-                ("pytest", "test")
-            ):
-                folder.chmod(folder.stat().st_mode | 0o055)
         assert in_child(run) == 4
-        assert "cannot be written: Permission denied" in capfd.readouterr().out
-        assert tree(place / "Demo") == before
-        assert names(place) == ["Demo"]
     finally:
         place.chmod(0o755)
+    assert "cannot be written: Permission denied" in capfd.readouterr().out
+    assert tree(place / "Demo") == before
+    assert names(place) == ["Demo"]
