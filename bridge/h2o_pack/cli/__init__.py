@@ -14,6 +14,7 @@ MODULES = {
         "plan",
         "devices",
         "vendor",
+        "verify",
         "kernels",
         "parity",
         "bench",
