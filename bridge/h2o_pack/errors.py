@@ -22,6 +22,7 @@ class ExitCode(IntEnum):
     TOOL = 5
     VERSION = 6
     NETWORK = 7
+    MEMORY = 8
     INTERNAL = 70
     INTERRUPTED = 130
 
@@ -35,6 +36,7 @@ MEANINGS = {
     ExitCode.TOOL: "a tool or source is missing or failed (Swift, C++ compiler, Vendor)",
     ExitCode.VERSION: "another version than the pinned one (mlx, upstream)",
     ExitCode.NETWORK: "sources could not be downloaded: offline, refused, or not there",
+    ExitCode.MEMORY: "the model does not fit into the memory of a device that was named",
     ExitCode.INTERNAL: "an error in h2o-pack itself",
     ExitCode.INTERRUPTED: "interrupted",
 }
