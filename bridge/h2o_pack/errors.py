@@ -122,7 +122,12 @@ class Problems:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return `Did you mean "x"? ` for the name closest to `name`, or nothing."""
+    """Return `Did you mean "x"? ` for the name closest to `name`, or nothing.
+
+    A name that begins as the one asked for comes before one that is spelt alike.
+    """
+    asked = name.lower()
     folded = {candidate.lower(): candidate for candidate in names}
-    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    longer = sorted((each for each in folded if asked and each.startswith(asked)), key=len)
+    close = longer or difflib.get_close_matches(asked, folded, n=1, cutoff=0.6)
     return f'Did you mean "{folded[close[0]]}"? ' if close else ""

@@ -103,7 +103,7 @@ def test_storage_and_budgets_reach_swift_and_the_lock(ios, tmp_path):
     source = (tmp_path / "Demo/Sources/DemoModel/BundledModel.swift").read_text()
     assert "storage: .keys8Values4, groupSize: 64,\n            budgets: budgets)" in source
     assert (
-        "        .init(heavyBudget: 100, recentBudget: 140),\n        nil,\n        nil,\n"
+        "        H2OBudgets.Layer(heavyBudget: 100, recentBudget: 140),\n        nil,\n        nil,\n"
         in source
     )
     record = lock.read(tmp_path / "Demo")

@@ -74,7 +74,7 @@ def plan(
 
     Reads the model's configuration and headers only, never its weights.
     """
-    from h2o_pack import planned, plan_tables
+    from h2o_pack import plan_tables, planned
     from h2o_pack.models.resolve import resolve
 
     problems = Problems()
