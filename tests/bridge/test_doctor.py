@@ -187,6 +187,15 @@ def test_a_tool_that_hangs_is_ended_with_what_it_started(machine):
         assert not Path(f"/proc/{child}").exists()
 
 
+@pytest.mark.parametrize(("selected", "runs"), [("echo /X", True), ("exit 2", False)])
+def test_apples_stand_ins_are_not_run_where_they_would_open_a_window(machine, selected, runs):
+    machine.has(git=f"echo git version 2.50; echo > {machine.home}/ran", xcode_select=selected)
+    found = tools.git(machine.seen(shims=machine.folder))
+    assert (machine.home / "ran").exists() == runs
+    assert found.status == ("ok" if runs else "warning")
+    assert ("no developer tools are installed" in found.what) == (not runs)
+
+
 def test_a_file_that_is_no_program_is_told(machine):
     path = machine.folder / "git"
     path.write_bytes(b"\x00\x01 not a program")

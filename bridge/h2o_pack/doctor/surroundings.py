@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from platform import machine as processor_here
 from typing import TYPE_CHECKING
@@ -21,13 +22,18 @@ if TYPE_CHECKING:
 VERSION = re.compile(r"\d+(?:\.\d+)+|\b\d+\b")
 
 
+SHIMS = {"git", "swift", "clang++", "xcrun", "xcodebuild"}
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """A machine as checks see it.
 
     platform: as of sys.platform; processor: as of platform.machine(). environment has
     PATH, HOME and the hub's variables. output: the folder that packages will be made in.
-    tool_seconds and hub_seconds: how long a tool and the hub may take.
+    tool_seconds and hub_seconds: how long a tool and the hub may take. shims: where macOS
+    has stand-ins for developer tools; without the tools they open a window that asks to
+    install them, so that they are then not run.
     """
 
     platform: str = sys.platform
@@ -38,6 +44,7 @@ class Surroundings:
     output: Path = field(default_factory=Path.cwd)
     tool_seconds: float = 20.0
     hub_seconds: float = 5.0
+    shims: Path = Path("/usr/bin")
 
     @property
     def is_mac(self) -> bool:
@@ -48,6 +55,12 @@ class Surroundings:
     def home(self) -> Path:
         """The user's folder."""
         return Path(self.environment.get("HOME") or Path.home())
+
+    @cached_property
+    def has_developer(self) -> bool:
+        """Whether a developer folder is selected, which Apple's stand-ins in /usr/bin need."""
+        selected = self.run("xcode-select", "-p") if self.is_mac else None
+        return not self.is_mac or (selected is not None and selected.code == 0)
 
     def folder(self, text: str) -> Path:
         """Return a path of the environment, `~` being the user's folder."""
@@ -62,6 +75,8 @@ class Surroundings:
         found = self.find(command[0])
         if found is None:
             return None
+        if command[0] in SHIMS and Path(found).parent == self.shims and not self.has_developer:
+            return Ran(1, "error: no developer tools are installed")
         try:
             return run_tool([found, *command[1:]], self.environment, self.tool_seconds)
         except OSError as error:
