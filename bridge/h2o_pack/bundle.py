@@ -9,10 +9,12 @@ import shutil
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from h2o_pack.errors import ExitCode, UserError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from h2o_pack.models.resolve import ResolvedModel
+    from h2o_pack.models.model import Model
 
 FOLDER = "Model"
 MANIFEST = "manifest.json"
@@ -46,15 +48,21 @@ class Manifest:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n"
 
 
-def bundle(model: ResolvedModel, package: Path) -> Manifest:
+def bundle(model: Model, package: Path) -> Manifest:
     """Fill `package`/Model with the files that inference needs."""
+    if model.folder is None:
+        raise UserError(
+            f"{model.id} has not been downloaded",
+            remedy=f"Run `hf download {model.id}` first.",
+            code=ExitCode.MODEL,
+        )
     folder = package / FOLDER
     folder.mkdir()
     files = []
-    for name in model.files:
-        source = (model.path / name).resolve(strict=True)
-        place(source, folder / name)
-        files.append(measure(folder / name))
+    for file in model.files:
+        source = (model.folder / file.path).resolve(strict=True)
+        place(source, folder / file.path)
+        files.append(measure(folder / file.path))
     manifest = Manifest(model.id, tuple(files))
     (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8", newline="\n")
     return manifest

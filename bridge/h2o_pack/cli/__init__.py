@@ -11,6 +11,8 @@ MODULES = {
     name: f"h2o_pack.cli.{name}"
     for name in (
         "ios",
+        "plan",
+        "devices",
         "vendor",
         "kernels",
         "parity",

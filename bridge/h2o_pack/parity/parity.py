@@ -66,7 +66,7 @@ def run_parity(
 
     root = package.resolve()
     work, model = root / hosts.WORK, root / MODEL
-    described = read_config(model / "config.json")
+    described = read_config(model / "config.json", assume_full_attention=True)
     with write.exclusive(package), warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)
         config = H2OConfig.from_dict(record.config)
