@@ -18,6 +18,9 @@ MODULES = {
         "kernels",
         "parity",
         "bench",
+        "profile",
+        "budgets",
+        "doctor",
         "completion",
     )
 }
