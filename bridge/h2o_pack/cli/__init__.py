@@ -14,9 +14,13 @@ MODULES = {
         "plan",
         "devices",
         "vendor",
+        "verify",
         "kernels",
         "parity",
         "bench",
+        "profile",
+        "budgets",
+        "doctor",
         "completion",
     )
 }

@@ -11,12 +11,11 @@ import click
 
 from h2o_pack.cache_options import PREFILL_STEP
 from h2o_pack.cli.frame import command
+from h2o_pack.cli.types import KV
 from h2o_pack.errors import Problems
 
 if TYPE_CHECKING:
     from h2o_pack.cli.terminal import Terminal
-
-KV = ("dense", "8", "k8v4", "4", "mixed", "r16h8", "r16h4", "r8h4")
 
 
 @command(example="h2o-pack plan --model Qwen3-4B-4bit --max-kv 512 --device 'iPhone 16 Pro'")

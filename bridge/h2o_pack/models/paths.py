@@ -32,11 +32,13 @@ def why_unsafe(name: object) -> str | None:
 def why_bad_link(path: Path, folder: Path) -> str | None:
     """Say why a link in a model folder is not followed; None if it may be.
 
-    A snapshot in the hub's cache links into the blobs beside it.
+    A snapshot in the hub's cache links into the blobs of its repository, or through them
+    into those that all repositories share, and may.
     """
     allowed = [folder.resolve()]
-    if folder.parent.name == "snapshots":
-        allowed.append(folder.parent.parent.resolve() / "blobs")
+    if allowed[0].parent.name == "snapshots":
+        repository = allowed[0].parent.parent
+        allowed += [repository / "blobs", repository.parent / "blobs"]
     try:
         real = path.resolve(strict=True)
     except (OSError, RuntimeError):  # RuntimeError: a loop, before Python 3.13
