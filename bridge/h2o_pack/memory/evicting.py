@@ -127,7 +127,7 @@ class EvictingAttention:
                 dispatches=dispatches,
                 term="attention",
             )
-        graph.dispatches += 40  # importance, two orders, ledger: a few numbers a row
+        graph.small(40)  # importance, two orders, ledger: a few numbers a row
         return out
 
 

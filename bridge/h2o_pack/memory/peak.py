@@ -9,7 +9,7 @@ from h2o_pack.memory.chunk import peak_of
 if TYPE_CHECKING:
     from h2o_pack.memory.chunk import Run
 
-RUNGS = 8  # lengths that are tried in each doubling
+RUNGS = 4  # lengths that are tried in each doubling
 
 
 def prefill_peak(run: Run, step: int) -> dict[str, int]:
@@ -17,8 +17,9 @@ def prefill_peak(run: Run, step: int) -> dict[str, int]:
 
     The last chunk of a prompt may have any length up to the step. A longer one takes more
     as long as tasks are closed by their dispatches. Where its inputs close tasks the queue
-    gets shorter with the chunk, and the worst length may be below the step: the lengths of
-    a ladder are tried then, of which the first is not below the step.
+    gets shorter with the chunk, and the worst length may be far below the step (many
+    layers' copies of a long cache): the lengths of a ladder are tried then, of which the
+    first is not below the step.
     """
     tokens = max(1, min(step, run.context))
     most = rung_above(tokens)
@@ -27,7 +28,7 @@ def prefill_peak(run: Run, step: int) -> dict[str, int]:
         return of_chunk(run, tokens)[0]
     worst, length = held, most
     while length > 1 and by_elements:
-        length = rung_below(length) if 2 * length > most else length // 2
+        length = rung_below(length)
         held, by_elements = of_chunk(run, length)
         worst = max(worst, held, key=lambda terms: sum(terms.values()))
     return worst
@@ -39,7 +40,7 @@ def of_chunk(run: Run, tokens: int) -> tuple[dict[str, int], bool]:
 
 
 def rung_above(tokens: int) -> int:
-    """The least length of the ladder that is not below: eight in each doubling."""
+    """The least length of the ladder that is not below: four in each doubling."""
     spacing = max(1, 1 << max(0, (tokens - 1).bit_length() - RUNGS.bit_length()))
     return -(-tokens // spacing) * spacing
 

@@ -98,12 +98,12 @@ def test_a_speed_falls_with_the_bytes_that_a_token_reads():
 
 
 def test_small_models_have_a_range_below_the_rule():
-    speed = from_bytes(335_450_584, 76_800_000_000)
+    speed = from_bytes(335_450_584, 0, 76_800_000_000)
     assert speed is not None
     rule = 0.8 * 76.8e9 / 335_450_584
     assert (speed.low, speed.high) == (pytest.approx(0.5 * rule), pytest.approx(0.7 * rule))
     assert str(speed) == f"~{speed.low:.0f}-{speed.high:.0f}"
-    assert from_bytes(1, None) is None
+    assert from_bytes(1, 1, None) is None
 
 
 def advised(wanted) -> str:
