@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from h2o_pack import assets
 from h2o_pack.cli import main
+from tests.bridge.golden import FOLDER
 from h2o_pack.errors import ExitCode
 from h2o_pack.naming import swift_string
 from h2o_pack.parity import request
