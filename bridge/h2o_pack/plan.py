@@ -79,11 +79,12 @@ def make_request(
     context = model.config.context
     problems = Problems()
     with problems.caught():
-        refuse_above(options.max_kv, context, "--max-kv", model)
+        refuse_outside(options.max_kv, context, "--max-kv", model)
     with problems.caught():
-        refuse_above(options.context or 1, context, "--context", model)
+        if options.context is not None:
+            refuse_outside(options.context, context, "--context", model)
     with problems.caught():
-        refuse_above(options.prefill_step, context, "--prefill-step", model)
+        refuse_outside(min(options.prefill_step, context), context, "--prefill-step", model)
     with problems.caught():
         storage_of(options.kv, model.config)
     with problems.caught():
@@ -98,7 +99,7 @@ def make_request(
     )
 
 
-def refuse_above(value: int, most: int, flag: str, model: Model) -> None:
+def refuse_outside(value: int, most: int, flag: str, model: Model) -> None:
     """Refuse what is more than a model can attend to, or less than a token."""
     if 1 <= value <= most:
         return

@@ -89,7 +89,13 @@ def row_values(row: Row, scale: float) -> dict[str, Any]:
     """Return one device's bar, marks and figures."""
     plan = row.plan
     share, left = row.entitled.share, row.entitled.headroom
-    headroom = "" if share is None else f"{gigabytes(left)} GB, {share:.0%} left"
+    headroom = ""
+    if share is not None and left is not None:
+        headroom = (
+            f"{gigabytes(left)} GB, {share:.0%} left"
+            if left >= 0
+            else f"{gigabytes(-left)} GB too much"
+        )
     marks = [
         {
             "kind": kind,

@@ -113,8 +113,9 @@ def print_rows(report: Report, console: Console) -> None:
     )
     console.print(room)
     console.print(
-        "lasting: tokens a second after ten minutes; max_kv, unbounded, model: the most rows a layer, the longest conversation with the "
-        "model's own cache and the largest known model that fit with both entitlements.",
+        "lasting: tokens a second after ten minutes; max_kv, unbounded, model: the most rows "
+        "a layer, the longest conversation with the model's own cache and the largest known "
+        "model that fit with both entitlements.",
         style="dim",
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from h2o_pack.memory.formulas import DENSE_BITS, FLOAT32, ledger_bytes, row_bytes
+from h2o_pack.memory.formulas import FLOAT32, ledger_bytes, row_bytes
 
 if TYPE_CHECKING:
     from h2o_pack.memory.backends import Backend
@@ -87,7 +87,7 @@ class EvictingAttention:
         wide_keys = rows * layer.kv_heads * layer.key_dim * FLOAT32
         wide_values = rows * layer.kv_heads * layer.value_dim * FLOAT32
         keys = values = written
-        quantised = self.storage.heavy != (DENSE_BITS, DENSE_BITS)
+        quantised = not self.storage.is_dense
         if quantised:
             keys = graph.op([written], wide_keys, dispatches=4, term="chunk rows")
             values = graph.op([written], wide_values, dispatches=4, term="chunk rows")
@@ -127,7 +127,7 @@ class EvictingAttention:
                 dispatches=dispatches,
                 term="attention",
             )
-        graph.dispatches += 40  # importance, two orders, ledger: a few numbers a row
+        graph.small(40)  # importance, two orders, ledger: a few numbers a row
         return out
 
 

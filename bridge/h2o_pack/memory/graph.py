@@ -72,6 +72,10 @@ class Graph:
         self._queue((buffer, *reads), dispatches, elements)
         return buffer
 
+    def small(self, dispatches: int) -> None:
+        """Queue operations whose arrays are too small to be counted."""
+        self._queue((), dispatches, 0)
+
     def _queue(self, reads: Iterable[Buffer], dispatches: int, elements: int) -> None:
         self.dispatches += dispatches
         self.elements += elements

@@ -15,7 +15,7 @@ from h2o_pack.memory.formulas import (
     unbounded_rows,
 )
 from h2o_pack.memory.peak import decode_peak, prefill_peak
-from h2o_pack.memory.storages import GROUP_SIZE, storage_of
+from h2o_pack.memory.storages import storage_of
 from h2o_pack.memory.terms import MemoryPlan, Term
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def plan_memory(
     *,
     step: int = PREFILL_STEP,
     backend: str = "iphone",
-    group_size: int = GROUP_SIZE,
+    group_size: int | None = None,
 ) -> MemoryPlan:
     """Plan the memory of a model.
 
@@ -58,7 +58,7 @@ def plan_memory(
         step: tokens of the prompt that are given to the model at once; the generated
             package and mlx-lm split the prompts of all families so.
         backend: a name in facts/backends.toml.
-        group_size: of quantised rows.
+        group_size: of quantised rows; None is 64, or 32 where 64 divides no head.
 
     Raises:
         UserError: the storage is unknown or does not fit the model's heads.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from h2o_pack.devices.facts import ENTITLED
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.memory.request import known_fitting
-from h2o_pack.memory.storages import STORAGES
+from h2o_pack.memory.storages import storage_of
 from h2o_pack.memory.verdict import verdicts
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ def remedies(
         if step < request.step and fits(dataclasses.replace(request, step=step)):
             yield f"--prefill-step {step}"
             break
-    if any(request.caches) and STORAGES[request.plan(backend).storage].heavy == (16, 16):
+    if any(request.caches) and request.kv == "dense" and can_quantise(request):
         for kv in COMPACT:
-            if divides(request) and fits(dataclasses.replace(request, kv=kv)):
+            if fits(dataclasses.replace(request, kv=kv)):
                 yield f"--kv {kv}"
                 break
     rows = request.largest_max_kv(limit, backend)
@@ -48,11 +48,13 @@ def remedies(
         yield f"--model {known.name}"
 
 
-def divides(request: Request) -> bool:
+def can_quantise(request: Request) -> bool:
     """Whether the heads can be quantised in groups."""
-    layers = [request.model.config.layers[i] for i in request.model.config.evicting]
-    sizes = (dim for layer in layers for dim in (layer.key_dim, layer.value_dim))
-    return all(dim % request.group_size == 0 for dim in sizes)
+    try:
+        storage_of(COMPACT[0], request.model.config, request.group_size)
+    except UserError:
+        return False
+    return True
 
 
 def require(request: Request, models: tuple[KnownModel, ...], device: Listed) -> None:

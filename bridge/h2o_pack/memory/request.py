@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from h2o_pack.memory.planning import PREFILL_STEP, plan_memory
-from h2o_pack.memory.storages import GROUP_SIZE
 from h2o_pack.memory.verdict import largest
 from h2o_pack.models.model import Layer, Model, ModelConfig, Weights
 
@@ -31,7 +30,7 @@ class Request:
     kv: str = "dense"
     context: int | None = None
     step: int = PREFILL_STEP
-    group_size: int = GROUP_SIZE
+    group_size: int | None = None
 
     def plan(self, backend: str) -> MemoryPlan:
         """The plan on a backend."""

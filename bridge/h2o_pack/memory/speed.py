@@ -70,16 +70,16 @@ def estimate(model: Model, plan: MemoryPlan, device: Listed) -> Speed | None:
     A step reads the weights of one token and the caches as far as they are filled: all
     rows here, so a short conversation is faster.
     """
-    return from_bytes(model.weights.bytes_per_token + plan.caches, device.amount(BANDWIDTH))
+    return from_bytes(model.weights.bytes_per_token, plan.caches, device.amount(BANDWIDTH))
 
 
-def from_bytes(bytes_per_token: int, bandwidth: int | None) -> Speed | None:
+def from_bytes(weights: int, caches: int, bandwidth: int | None) -> Speed | None:
     """The speed for so many bytes a step; small models have a range below the rule."""
     if bandwidth is None:
         return None
-    known = rules()
+    known, bytes_per_token = rules(), weights + caches
     rule = tokens_per_second(bandwidth, bytes_per_token, known["efficiency"])
-    small = bytes_per_token < known["small_bytes"]
+    small = weights < known["small_bytes"]
     low, high = (known["small_low"], known["small_high"]) if small else (1.0, 1.0)
     return Speed(rule * low, rule * high, rule * low * known["sustained"], bytes_per_token)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from h2o_pack.errors import ExitCode, UserError, nearest
 if TYPE_CHECKING:
     from h2o_pack.models.model import ModelConfig
 
-GROUP_SIZE = 64
+GROUP_SIZES = (64, 32)  # the first that divides the head dims
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,12 @@ class Storage:
     name: str
     heavy: tuple[int, int]
     recent: tuple[int, int] | None = None
-    group_size: int = GROUP_SIZE
+    group_size: int = GROUP_SIZES[0]
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether all rows are stored as they come."""
+        return self.heavy == (16, 16) and self.recent is None
 
 
 STORAGES = {
@@ -44,11 +50,16 @@ STORAGES = {
 SYNONYMS = {"mixed": "r16h8"}
 
 
-def storage_of(name: str, config: ModelConfig, group_size: int = GROUP_SIZE) -> Storage:
+def storage_of(name: str, config: ModelConfig, group_size: int | None = None) -> Storage:
     """Find a storage and check that the model's heads can be stored so.
 
+    Args:
+        name: of the storage, or a synonym.
+        config: of the model.
+        group_size: of quantised rows; None is 64 where that divides the head dims, or 32.
+
     Raises:
-        UserError: there is no such storage, or a head dim is no multiple of the group.
+        UserError: there is no such storage, or a head dim is no multiple of a group.
 
     """
     known = SYNONYMS.get(name, name)
@@ -60,16 +71,16 @@ def storage_of(name: str, config: ModelConfig, group_size: int = GROUP_SIZE) -> 
             code=ExitCode.USAGE,
         )
     found = STORAGES[known]
-    if found.heavy == (16, 16):
+    if found.is_dense:
         return found
-    for index in config.evicting:
-        layer = config.layers[index]
-        for dim in (layer.key_dim, layer.value_dim):
-            if dim % group_size:
-                raise UserError(
-                    f"--kv {name} quantises in groups of {group_size} elements, and layer "
-                    f"{index} has heads of {dim}",
-                    remedy="Use --kv dense.",
-                    code=ExitCode.USAGE,
-                )
-    return Storage(found.name, found.heavy, found.recent, group_size)
+    layers = [config.layers[index] for index in config.evicting]
+    dims = sorted({dim for each in layers for dim in (each.key_dim, each.value_dim)})
+    for group in (group_size,) if group_size else GROUP_SIZES:
+        if all(dim % group == 0 for dim in dims):
+            return dataclasses.replace(found, group_size=group)
+    raise UserError(
+        f"--kv {name} quantises in groups of {group_size or GROUP_SIZES[-1]} elements, and "
+        f"this model has heads of {', '.join(map(str, dims))}",
+        remedy="Use --kv dense.",
+        code=ExitCode.USAGE,
+    )
