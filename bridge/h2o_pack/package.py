@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2o_pack import assets, lock, write
+from h2o_pack.bundling.app_size import check_app_size
 from h2o_pack.bundling.bundle import bundle
 from h2o_pack.progress import silent
 from h2o_pack.render import render
@@ -31,6 +32,7 @@ class Package:
 
 def make_package(plan: Plan, output: Path, say: Say = silent) -> Package:
     """Write the package of `plan` to `output`, replacing an earlier one of ours."""
+    check_app_size(plan.model, asset_pack=plan.asset_pack)
     with write.exclusive(output), write.replacing_package(output) as staging:
         files = render(plan, assets.root(), TEMPLATES, kept_vendor(output))
         write.write_files(staging, files)

@@ -48,7 +48,10 @@ class CacheOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that the generated package depends on."""
+    """All that the generated package depends on.
+
+    asset_pack: the model comes to the device apart from the app.
+    """
 
     model: Model
     cache: H2OConfig
@@ -56,6 +59,7 @@ class Plan:
     package_name: str
     module_name: str
     warnings: tuple[str, ...]
+    asset_pack: bool = False
 
 
 def make_plan(model: Model, options: CacheOptions, name: str | None = None) -> Plan:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from h2o_pack import __version__, lock
+from h2o_pack import __version__, lock, naming
 from h2o_pack.facts import pins
 from h2o_pack.naming import swift_string
 
@@ -40,6 +40,7 @@ def render(
         "H2OKit": "Sources/H2OKit",
         "Model": f"Sources/{plan.module_name}Model",
         "Tests": "Tests",
+        **({"AssetPack": "AssetPack"} if plan.asset_pack else {}),
     }
     for folder, target in folders.items():
         for path, source in sources(assets / SWIFT_TEMPLATES / folder):
@@ -79,6 +80,9 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "config": plan.cache.to_dict(),
         "memory": plan.memory,
         "num_layers": len(plan.model.config.layers),
+        "asset_pack": naming.asset_pack_id(plan.package_name) if plan.asset_pack else "",
+        "app_id": naming.app_id(plan.package_name),
+        "model_gigabytes": f"{plan.model.size / 1e9:.2f}",
         "version": __version__,
     }
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,12 +35,18 @@ if TYPE_CHECKING:
 @click.option("--novelty", type=float, help="Weight of a key's novelty. [default: 2]")
 @click.option("--pin", type=PinnedRange(), multiple=True, help="Positions that always stay.")
 @click.option("--observation-window", type=int, help="Queries of a chunk that score.")
+@click.option(
+    "--asset-pack",
+    is_flag=True,
+    help="Keep the model out of the app: Apple hosts it and devices fetch it (iOS 26).",
+)
 def ios(
     *,
     model: str,
     output: Path | None,
     name: str | None,
     pin: tuple[tuple[int, int], ...],
+    asset_pack: bool,
     out: Terminal,
     **options: Any,
 ) -> None:
@@ -56,7 +63,7 @@ def ios(
     with problems.caught():
         found = resolve(model)
     problems.refuse()
-    plan = make_plan(found, chosen, name)
+    plan = replace(make_plan(found, chosen, name), asset_pack=asset_pack)
     with out.progress() as say:
         say(f"writing {plan.package_name}")
         package = make_package(plan, output or Path(plan.package_name), say)

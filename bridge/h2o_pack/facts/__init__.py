@@ -104,6 +104,17 @@ class Unsplit:
     measured: bool
 
 
+@dataclass(frozen=True)
+class Limit:
+    """A size in bytes that Apple's store does not take more than."""
+
+    name: str
+    bytes: int
+    what: str
+    source: str
+    measured: bool
+
+
 Fact = TypeVar("Fact")
 
 
@@ -183,3 +194,10 @@ def unsplit_prompts() -> Mapping[str, Unsplit]:
     """Model types whose prompt mlx-swift-lm does not split, by their name."""
     found = read_table(FOLDER / "prefill.toml", "unsplit", Unsplit)
     return MappingProxyType({each.model_type: each for each in found})
+
+
+@cache
+def store_limits() -> Mapping[str, Limit]:
+    """Apple's limits by name."""
+    found = read_table(FOLDER / "store.toml", "limit", Limit)
+    return MappingProxyType({each.name: each for each in found})
