@@ -53,8 +53,8 @@ def test_a_model_that_makes_the_app_too_large_is_refused_with_the_way_out():
     assert caught.value.code == ExitCode.USAGE
     assert str(caught.value) == (
         "someone/large has 4.61 GB, more than Apple's limit for an uncompressed app, 4 GB "
-        f"({store_limits()['app'].source}). Give --asset-pack, so that it comes to the device "
-        "apart from the app, or choose a smaller model or fewer bits."
+        f"({store_limits()['app'].source}). Give --asset-pack, so that it comes apart from the "
+        "app, or choose a smaller model or fewer bits."
     )
 
 
@@ -105,7 +105,7 @@ def test_the_app_declares_managed_packs_that_apple_hosts_and_no_other_keys(files
 
 
 def test_the_model_is_not_in_the_app(files):
-    project = openstep.parse(files[PROJECT])
+    project = openstep.read(files[PROJECT])
     paths = [each.get("path", "") for each in project["objects"].values()]
     assert "../Model" not in paths
     assert "Model in Resources" not in files[PROJECT]
@@ -127,10 +127,7 @@ def test_a_package_without_the_option_has_nothing_of_it(model):
     plain = make_plan(model, CacheOptions(max_kv=512))
     for path, text in render(plain, assets.root(), TEMPLATES).items():
         assert not path.startswith("AssetPack/")
-        if (
-            path != "Sources/H2OKit/ModelFolder+AssetPack.swift"
-            and path != "h2o-pack.lock.json"
-        ):
+        if path not in ("Sources/H2OKit/ModelFolder+AssetPack.swift", "h2o-pack.lock.json"):
             assert "AssetPack" not in text, path
             assert "BAHas" not in text, path
 
