@@ -7,7 +7,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.models.paths import escapes
+from h2o_pack.models.paths import why_bad_link
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +24,9 @@ def local_file(folder: Path, path: str) -> Path:
         regular = stat.S_ISREG(real.stat().st_mode)
     except (OSError, RuntimeError) as error:
         raise unusable(place, f"cannot be read: {reason(error)}") from error
-    if escapes(place, folder):
-        raise unusable(place, f"is a link to {real}, outside the model's folder")
+    bad = why_bad_link(place, folder)  # of the file, or of a folder on the way to it
+    if bad is not None:
+        raise unusable(place, bad)
     if not regular:
         raise unusable(place, "is not a regular file")
     if not os.access(real, os.R_OK):

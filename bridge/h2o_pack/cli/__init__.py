@@ -11,6 +11,7 @@ MODULES = {
     name: f"h2o_pack.cli.{name}"
     for name in (
         "ios",
+        "models",
         "vendor",
         "verify",
         "kernels",

@@ -159,8 +159,8 @@ def language_model(
         problems.fail(f"text_config is {shown(text)} but should be an object")
     if not known:
         return text, "text_config", WithHeadDim
-    inner = text.get("model_type", "")
-    if inner not in family.inner:
+    inner = "" if text.get("model_type") is None else text["model_type"]
+    if not isinstance(inner, str) or inner not in family.inner:
         named = ", ".join(each for each in family.inner if each)
         problems.fail(
             f"text_config.model_type is {shown(inner)} but should be {named}",

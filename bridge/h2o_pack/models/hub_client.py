@@ -24,6 +24,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 RETRIES = 3
 TIMEOUT = 10  # seconds without an answer, as huggingface_hub has it
 BUSY = (408, 429, 500, 502, 503, 504)
+NOBODY = ("ConnectError", "ConnectTimeout")  # httpx's: nobody is there to ask again
 LONGEST_WAIT = 8  # seconds
 PARTIAL = 206
 
@@ -141,4 +142,6 @@ def worth_waiting(error: Exception, attempt: int) -> float | None:
             return None
         said = str(error.response.headers.get("Retry-After", ""))
         return min(int(said), LONGEST_WAIT) if said.isdecimal() else 2**attempt
+    if type(error).__name__ in NOBODY:
+        return None
     return 2**attempt if isinstance(error, (HTTPError, WrongBytesError)) else None

@@ -56,6 +56,8 @@ def inspect(
         indices.check_files(contents.index, contents.tensors, problems)
         indices.check_tensors(contents.index, contents.tensors, problems)
     indices.check_apart(contents.tensors, problems)
+    if not total(contents.tensors):
+        problems.add("the files with weights have no tensors")
     weights = weigh(total(contents.tensors))
     with problems.caught():
         found = describe(

@@ -9,7 +9,7 @@ from h2o_pack.models.config import describe
 from h2o_pack.models.inspection import Contents, inspect
 from h2o_pack.models.json_file import INDEX_BYTES, read_object
 from h2o_pack.models.model import ModelFile
-from h2o_pack.models.paths import escapes, why_unsafe
+from h2o_pack.models.paths import why_bad_link, why_unsafe
 from h2o_pack.models.problems import Problems, shown
 from h2o_pack.models.safetensors import read_tensors
 
@@ -76,10 +76,11 @@ def list_files(folder: Path, problems: Problems) -> tuple[ModelFile, ...]:
         reason = why_unsafe(path.name)
         if reason is not None:
             problems.add(f"the file name {shown(path.name)} {reason}", "Rename the file.")
-        elif path.is_symlink() and escapes(path, folder):
+            continue
+        reason = why_bad_link(path, folder) if path.is_symlink() else None
+        if reason is not None:
             problems.add(
-                f"{path.name} is a link to {shown(str(path.resolve()))}, outside of the folder",
-                "Copy the file into the folder, or use a hard link.",
+                f"{path.name} {reason}", "Copy the file into the folder, or use a hard link."
             )
         elif path.is_file():
             found.append(ModelFile(path.name, path.stat().st_size))

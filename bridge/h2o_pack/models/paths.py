@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+from h2o_pack.models.problems import shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LONGEST = 255
 ABSOLUTE = re.compile(r"[/~]|[A-Za-z]:")
@@ -24,15 +29,20 @@ def why_unsafe(name: object) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def escapes(path: Path, folder: Path) -> bool:
-    """Whether a file of a model folder is a link to somewhere else.
+def why_bad_link(path: Path, folder: Path) -> str | None:
+    """Say why a link in a model folder is not followed; None if it may be.
 
     A snapshot in the hub's cache links into the blobs of its repository, or through them
-    into those that all repositories share, and may.
+    into those that all repositories share.
     """
     allowed = [folder.resolve()]
     if allowed[0].parent.name == "snapshots":
         repository = allowed[0].parent.parent
         allowed += [repository / "blobs", repository.parent / "blobs"]
-    real = path.resolve()
-    return not any(real.is_relative_to(each) for each in allowed)
+    try:
+        real = path.resolve(strict=True)
+    except (OSError, RuntimeError):  # RuntimeError: a loop, before Python 3.13
+        return "is a link that leads nowhere"
+    if any(real.is_relative_to(each) for each in allowed):
+        return None
+    return f"is a link to {shown(str(real))}, outside of the folder"

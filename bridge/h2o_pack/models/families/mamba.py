@@ -205,6 +205,21 @@ class Jamba(Chosen):
         known = ("mamba", "attention")
         check_kinds(self.layers_block_type, self.depth, known, problems, "layers_block_type")
 
+    @property
+    def experts(self) -> int:
+        """Experts of a layer; a single one is an ordinary feed-forward."""
+        return self.num_experts if self.num_experts > 1 else 0
+
+    @property
+    def experts_per_token(self) -> int:
+        """Experts that one token passes."""
+        return self.num_experts_per_tok if self.experts else 0
+
+    @property
+    def feed_forward(self) -> int:
+        """Width of what one token passes."""
+        return max(1, self.experts_per_token) * self.intermediate_size
+
     def layers(self, size: int) -> tuple[Layer, ...]:
         """Return the layers; a state is [inner, d_conv - 1] and [inner, d_state]."""
         inner = self.mamba_expand * self.hidden_size
