@@ -47,6 +47,11 @@ def asset_pack_id(package: str) -> str:
     return f"{package}.model"
 
 
+def one_line(value: str) -> str:
+    """Write any string as printable text on one line, for people to read."""
+    return "".join(each if each.isprintable() else REPLACEMENT for each in value)
+
+
 def swift_string(value: str) -> str:
     r"""Write any string as a Swift literal, quotes included.
 

@@ -110,6 +110,7 @@ def fill(template: Path, values: dict[str, Any]) -> str:
         autoescape=False,  # noqa: S701 - Swift and Markdown, not HTML
     )
     environment.filters["swift_string"] = swift_string
+    environment.filters["one_line"] = naming.one_line
     return environment.from_string(template.read_text("utf-8")).render(values)
 
 
