@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,15 +24,16 @@ from tests.bridge.models.checkpoints import (
 )
 from tests.hub import faults
 from tests.hub.contents import Content, large
+from tests.hub.server import HubServer
 
 ID = "someone/tiny"
 TOKEN = "hf_yes"  # noqa: S105
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
-    return tmp_path / "cache"
+@pytest.fixture
+def own_cache(hub: HubServer) -> Path:
+    """Return the folder where h2o-pack keeps what it fetched."""
+    return Path(os.environ[VARIABLE])
 
 
 @pytest.fixture(autouse=True)
