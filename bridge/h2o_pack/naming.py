@@ -37,6 +37,12 @@ def model_display_name(model_id: str) -> str:
     return model_id.rstrip("/").rpartition("/")[2]
 
 
+def one_line(value: str) -> str:
+    """Write any string as one line of readable text; what cannot be shown is U+FFFD."""
+    shown = (c if c.isprintable() or c.isspace() else REPLACEMENT for c in value)
+    return " ".join("".join(shown).split())
+
+
 def swift_string(value: str) -> str:
     r"""Write any string as a Swift literal, quotes included.
 

@@ -11,7 +11,7 @@ import click
 from docs.docgen.markdown import code, fence, plain, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 PROGRAM = "h2o-pack"
 EXAMPLE = re.compile(r"^Examples?:\s*", re.MULTILINE)
@@ -19,6 +19,12 @@ INTRODUCTION = """\
 # Command line
 
 Every command and option, from the program itself. `h2o-pack COMMAND --help` prints the same.
+"""
+COMMON = """\
+## Options of every command
+
+Results go to standard output, everything else to standard error. `NO_COLOR` is respected, and
+without a terminal there are no colours and no moving lines.
 """
 EXIT_CODES = """\
 ## Exit codes
@@ -39,9 +45,11 @@ def page() -> str:
         ["code", "meaning"],
         [(code(str(int(number))), plain(meaning)) for number, meaning in MEANINGS.items()],
     )
-    index = "\n".join(f"- [{name}](#{anchor(name)})" for name in names)
+    index = ", ".join(f"[{name}](#{anchor(name)})" for name in names) + "."
     sections = [section(context) for context in walk(root)]
-    return "\n\n".join([INTRODUCTION, index, *sections, EXIT_CODES, codes]) + "\n"
+    common = options_table(root, common_options().values())
+    parts = [INTRODUCTION, index, COMMON, common, *sections, EXIT_CODES, codes]
+    return "\n\n".join(parts) + "\n"
 
 
 def anchor(title: str) -> str:
@@ -63,16 +71,32 @@ def section(context: click.Context) -> str:
     """Describe one command."""
     command = context.command
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    parts = [f"## {context.command_path}", paragraphs(inspect.cleandoc(command.help or "")), fence(usage)]
-    parts += [f"For example:\n\n{fence(each, 'sh')}" for each in examples(command)]
-    rows = [
-        (code(record[0]), plain(record[1]))
-        for each in command.get_params(context)
-        if (record := each.get_help_record(context)) is not None and "--help" not in each.opts
+    parts = [
+        f"## {context.command_path}",
+        paragraphs(inspect.cleandoc(command.help or "")),
+        fence(usage),
     ]
-    if rows:
-        parts.append(table(["option", "meaning"], rows))
+    parts += [f"For example:\n\n{fence(each, 'sh')}" for each in examples(command)]
+    own = [each for each in command.get_params(context) if each.name not in common_options()]
+    if own:
+        parts.append(options_table(context, own))
     return "\n\n".join(part for part in parts if part)
+
+
+def common_options() -> dict[str, click.Parameter]:
+    """Return the options that every command has, which are told once."""
+    from h2o_pack.cli.frame import command  # noqa: PLC0415
+
+    probe = command(example="")(lambda: None)
+    found = [*probe.params, probe.get_help_option(click.Context(probe))]
+    return {each.name: each for each in found if each is not None and each.name}
+
+
+def options_table(context: click.Context, parameters: Iterable[click.Parameter]) -> str:
+    """Write what options and arguments mean."""
+    records = [each.get_help_record(context) for each in parameters]
+    rows = [(code(record[0]), plain(record[1])) for record in records if record is not None]
+    return table(["option", "meaning"], rows)
 
 
 def examples(command: click.Command) -> list[str]:

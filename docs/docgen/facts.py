@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from docs.docgen.markdown import plain, table, yes
+from docs.docgen.markdown import code, plain, table, yes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,9 +35,10 @@ def section(path: Path, document: Mapping[str, Any]) -> str:
     single = {key: value for key, value in document.items() if not is_rows(value)}
     if single:
         parts.append(table(["key", "value"], [(f"`{k}`", cell(v)) for k, v in single.items()]))
-    for key, rows in document.items():
-        if is_rows(rows):
-            parts += [f"### {path.stem}: {key}", rows_table(rows)]
+    tables = {key: rows for key, rows in document.items() if is_rows(rows)}
+    for key, rows in tables.items():
+        heading = [f"### {path.stem}: {key}"] if len(tables) > 1 else []
+        parts += [*heading, rows_table(rows)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -61,7 +62,18 @@ def rows_table(rows: list[Mapping[str, Any]]) -> str:
     columns = list(dict.fromkeys(key for row in rows for key in row))
     columns = [key for key in columns if key not in LAST] + [k for k in LAST if k in columns]
     heads = [key.replace("_", " ") for key in columns]
-    return table(heads, [[cell(row.get(key, "")) for key in columns] for row in rows])
+    return table(heads, [[named(row, columns[0]), *values(row, columns[1:])] for row in rows])
+
+
+def named(row: Mapping[str, Any], key: str) -> str:
+    """Write what a row is known by: as code, so that it stays in one piece."""
+    value = row.get(key, "")
+    return code(value) if isinstance(value, str) and value else cell(value)
+
+
+def values(row: Mapping[str, Any], columns: list[str]) -> list[str]:
+    """Write the other cells of a row."""
+    return [cell(row.get(key, "")) for key in columns]
 
 
 def cell(value: object) -> str:
