@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 INTRODUCTION = """\
 # JSON output
 
-What commands print with `--json`: one document, with `format` first. The number grows when
-something that was there changes its meaning or goes; new keys may come at any time.
+What commands print with `--json`: one document, whose `format` is the version of its form. A
+command that fails prints the document [error](#error). The project's tests check real output
+against these schemas.
 """
 NONE_YET = "No command has a schema in this version."
 

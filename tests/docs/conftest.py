@@ -22,7 +22,7 @@ SOURCES = {
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """Build the site; any warning of mkdocs is an error."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
     done = subprocess.run(
         [*command, "--site-dir", os.fspath(folder)],
         cwd=ROOT,
