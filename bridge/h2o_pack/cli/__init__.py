@@ -15,6 +15,9 @@ MODULES = {
         "kernels",
         "parity",
         "bench",
+        "profile",
+        "budgets",
+        "doctor",
         "completion",
     )
 }

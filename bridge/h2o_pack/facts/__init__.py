@@ -71,6 +71,16 @@ class Unsplit:
     measured: bool
 
 
+@dataclass(frozen=True)
+class Requirement:
+    """The oldest version of a tool that serves."""
+
+    name: str
+    version: str
+    source: str
+    measured: bool
+
+
 Fact = TypeVar("Fact")
 
 
@@ -143,3 +153,10 @@ def unsplit_prompts() -> Mapping[str, Unsplit]:
     """Model types whose prompt mlx-swift-lm does not split, by their name."""
     found = read_table(FOLDER / "prefill.toml", "unsplit", Unsplit)
     return MappingProxyType({each.model_type: each for each in found})
+
+
+@cache
+def requirements() -> Mapping[str, Requirement]:
+    """The oldest versions of tools that serve, by the tool's name."""
+    found = read_table(FOLDER / "requirements.toml", "requirement", Requirement)
+    return MappingProxyType({each.name: each for each in found})
