@@ -7,6 +7,7 @@ import re
 import pytest
 
 from h2o_pack import assets
+from h2o_pack.facts import requirements
 from h2o_pack.package import TEMPLATES
 from h2o_pack.plan import CacheOptions, make_plan
 from h2o_pack.render import render
@@ -51,3 +52,11 @@ def test_upstreams_macros_and_what_compiles_them_are_left_out():
     assert any("swift-syntax" in anchor for anchor in anchors)
     assert any("MLXHuggingFaceMacros" in anchor for anchor in anchors)
     assert any("CompilerPluginSupport" in anchor for anchor in anchors)
+
+
+def test_every_manifest_asks_for_the_swift_that_the_doctor_asks_for(files):
+    edits = read_edits(assets.root() / EDITS).for_host("apple").edits
+    [lowered] = [e.replacement for e in edits if "swift-tools-version" in e.replacement]
+    wanted = f"// swift-tools-version: {requirements()['swift'].version}"
+    assert files["Package.swift"].splitlines()[0] == wanted
+    assert lowered.strip() == wanted
