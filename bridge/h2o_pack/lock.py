@@ -40,7 +40,11 @@ class Vendored:
 
 @dataclass(frozen=True)
 class Lock:
-    """The content of the lock. files: sha256 of each generated file by path."""
+    """The content of the lock.
+
+    files: sha256 of each generated file by path. commit: the model's on the hub, "" for a
+    local one.
+    """
 
     h2o_pack: str
     model: str
@@ -50,6 +54,7 @@ class Lock:
     upstream: dict[str, dict[str, str]]
     files: dict[str, str]
     vendor: Vendored | None = None
+    commit: str = ""
 
     def to_json(self) -> str:
         """Write the lock as the text of its file."""

@@ -115,6 +115,7 @@ def make_lock(plan: Plan, files: dict[str, str], vendor: lock.Vendored | None) -
     return lock.Lock(
         h2o_pack=__version__,
         model=plan.model.id,
+        commit=plan.model.commit,
         package=plan.package_name,
         module=plan.module_name,
         config=plan.cache.to_dict(),

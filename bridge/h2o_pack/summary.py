@@ -41,7 +41,7 @@ def print_package(plan: Plan, package: Package, console: Console) -> None:
     table = Table(title=f"{package.folder}", title_justify="left", show_header=False)
     table.add_row(
         "model",
-        f"{plan.model.id} ({config.model_type}, {config.layers} layers, "
+        f"{plan.model.id} ({config.model_type}, {len(config.layers)} layers, "
         f"{config.kv_heads} KV heads of {config.head_dim})",
     )
     table.add_row(

@@ -15,7 +15,9 @@ import tempfile
 from pathlib import Path
 
 from h2o_pack import assets, lock, write
-from h2o_pack.models.resolve import ResolvedModel, from_folder, resolve
+from h2o_pack.models.local import from_folder
+from h2o_pack.models.model import Model
+from h2o_pack.models.resolve import resolve
 from h2o_pack.package import TEMPLATES
 from h2o_pack.plan import CacheOptions, make_plan
 from h2o_pack.render import SWIFT_TEMPLATES, marked, render
@@ -53,13 +55,15 @@ def copies(folder: Path) -> dict[str, Path]:
     return {marked(path.name, path.read_text("utf-8")): path for path in sources}
 
 
-def large_model(folder: Path) -> ResolvedModel:
-    """Describe a model by its committed config; its weights are a header without data."""
+def large_model(folder: Path) -> Model:
+    """Describe a model by its committed config; its weights take no room on the disk."""
     config = (FOLDER / "models" / LARGE / "config.json").read_text("utf-8")
     build_tree(folder, {"config.json": config, "tokenizer.json": "{}"})
     tensor = {"dtype": "U8", "shape": [WEIGHTS], "data_offsets": [0, WEIGHTS]}
     header = json.dumps({"weights": tensor}).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(file.tell() + WEIGHTS)
     return from_folder(LARGE, folder)
 
 

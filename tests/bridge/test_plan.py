@@ -83,7 +83,7 @@ def test_a_message_of_one_sentence_gets_a_remedy(model):
 def test_a_cache_longer_than_the_context_is_refused(model):
     assert refusal(model, max_kv=2048) == (
         "--max-kv 2048 is more than the 1024 tokens that tiny can attend to "
-        f"({model.path}/config.json). Lower --max-kv to 1024 or less."
+        f"({model.folder}/config.json). Lower --max-kv to 1024 or less."
     )
 
 

@@ -11,7 +11,10 @@ MODULES = {
     name: f"h2o_pack.cli.{name}"
     for name in (
         "ios",
+        "plan",
+        "devices",
         "vendor",
+        "verify",
         "kernels",
         "parity",
         "bench",

@@ -59,7 +59,7 @@ def ios(
     plan = make_plan(found, chosen, name)
     with out.progress() as say:
         say(f"writing {plan.package_name}")
-        package = make_package(plan, output or Path(plan.package_name))
+        package = make_package(plan, output or Path(plan.package_name), say)
     out.show(
         summary.package_document(plan, package),
         lambda console: summary.print_package(plan, package, console),

@@ -138,7 +138,7 @@ def record(model_folder: Path, config: H2OConfig, context: int, folder: Path) ->
     model, tokenizer = load(model_folder)
     tokens = prompt_tokens(tokenizer, prompt_length(config.max_size, context))
     folder.mkdir(parents=True, exist_ok=True)
-    head_dim = read_config(model_folder / "config.json").head_dim
+    head_dim = read_config(model_folder / "config.json", assume_full_attention=True).head_dim
     recorded = tuple(
         record_case(model, tokens, case, folder) for case in cases(config, head_dim)
     )

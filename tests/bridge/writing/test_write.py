@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from h2o_pack import bundle as bundling
 from h2o_pack import lock, package, write
+from h2o_pack.bundling import place
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.package import make_package
 from h2o_pack.plan import CacheOptions, make_plan
@@ -121,10 +121,10 @@ def test_an_interruption_leaves_everything_as_it_was(
 ):
     output = tmp_path / "build" / "Demo"
 
-    def stop(_path):
+    def stop(*_arguments):
         raise error
 
-    monkeypatch.setattr(bundling, "measure", stop)
+    monkeypatch.setattr(place, "place", stop)
     with pytest.raises(type(error)):
         make_package(plan, output)
     assert not output.parent.exists()
@@ -132,7 +132,7 @@ def test_an_interruption_leaves_everything_as_it_was(
 
     make_package(plan, output)
     before = tree(output)
-    monkeypatch.setattr(bundling, "measure", stop)
+    monkeypatch.setattr(place, "place", stop)
     with pytest.raises(type(error)):
         make_package(other_plan, output)
     assert tree(output) == before
