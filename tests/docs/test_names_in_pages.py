@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from importlib import import_module
+from typing import get_args
 
 import click
 import pytest
 
 from docs.docgen.command_line import walk
 from h2o_pack.cli import main
+from h2o_pack.memory import terms
 from tests.docs.conftest import ROOT, SOURCES
 
 WRITTEN_BY_PROGRAMS = ("performance.md", "results/")
@@ -105,3 +107,13 @@ def test_files_exist(page):
         for name in FILE.findall(code):
             places = [ROOT / name, ROOT / "bridge/h2o_pack" / name]
             assert any(place.exists() for place in places), f"{page}: {name}"
+
+
+def test_the_terms_of_the_memory_plan_are_those_of_the_code():
+    rows = re.findall(
+        r"^\| ([\w ]+) \| .* \| (\w+) \|$", SOURCES["memory-plan.md"], re.MULTILINE
+    )
+    named = [terms.WEIGHTS, terms.KV, terms.STATE, terms.LEDGER, *terms.WORKING]
+    named += [terms.ROUNDING, terms.CACHE, terms.APP]
+    assert [name for name, _ in rows] == named
+    assert {known for _, known in rows} == set(get_args(terms.Known))

@@ -19,7 +19,8 @@ CSS_ADDRESS = re.compile(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)")
 
 def test_every_page_of_the_sources_is_in_the_site(site):
     for path in SOURCES:
-        assert path.removesuffix(".md") + ".html" in site.pages
+        page = path.replace("README.md", "index.md").removesuffix(".md")
+        assert f"{page}.html" in site.pages
 
 
 def test_every_page_can_be_reached_from_the_navigation(site):

@@ -6,7 +6,7 @@ extension BundledModel {
     /// What the model takes, in bytes.
     public static let memory = MemoryPlan(
         weights: 2_263_022_529, caches: 77_415_552,
-        prefill: 118_048_256, bufferCache: 20_971_520)
+        prefill: 416_448_512, bufferCache: 20_971_520)
 
     /// Loads the model for a conversation.
     ///

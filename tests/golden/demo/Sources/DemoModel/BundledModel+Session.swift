@@ -6,7 +6,7 @@ extension BundledModel {
     /// What the model takes, in bytes.
     public static let memory = MemoryPlan(
         weights: 3_936_640, caches: 139_296,
-        prefill: 4_198_400, bufferCache: 20_971_520)
+        prefill: 21_182_488, bufferCache: 20_971_520)
 
     /// Loads the model for a conversation.
     ///
