@@ -62,9 +62,7 @@ def cache_config(options: CacheOptions) -> tuple[H2OConfig, tuple[str, ...]]:
 
     names = {field.name for field in dataclasses.fields(H2OConfig)}
     given = {
-        key: value
-        for key, value in vars(options).items()
-        if key in names and value is not None
+        key: value for key, value in vars(options).items() if key in names and value is not None
     }
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

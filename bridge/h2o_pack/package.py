@@ -32,10 +32,15 @@ class Package:
 def make_package(plan: Plan, output: Path, say: Say = silent) -> Package:
     """Write the package of `plan` to `output`, replacing an earlier one of ours."""
     with write.exclusive(output), write.replacing_package(output) as staging:
-        files = render(plan, assets.root(), TEMPLATES, kept_vendor(output))
+        files = rendered(plan, output)
         write.write_files(staging, files)
         manifest = bundle(plan.model, staging, say)
     return Package(output.resolve(), tuple(files), manifest)
+
+
+def rendered(plan: Plan, output: Path) -> dict[str, str]:
+    """Return the text of every generated file of the package that `output` becomes."""
+    return render(plan, assets.root(), TEMPLATES, kept_vendor(output))
 
 
 def kept_vendor(output: Path) -> lock.Vendored | None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from h2o_pack import __version__, lock
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from h2o_pack.plan import Plan
+    from h2o_py.budgets import Budgets
 
 SWIFT_TEMPLATES = "swift_templates"
 SWIFT_STORAGE = {
@@ -110,6 +112,13 @@ def fill(template: Path, values: dict[str, Any]) -> str:
     return environment.from_string(template.read_text("utf-8")).render(values)
 
 
+def layer_budgets(budgets: Budgets | None) -> list[dict[str, int] | None] | None:
+    """Return the rows of each layer as JSON has them."""
+    if budgets is None:
+        return None
+    return [None if layer is None else asdict(layer) for layer in budgets.layers]
+
+
 def make_lock(plan: Plan, files: dict[str, str], vendor: lock.Vendored | None) -> lock.Lock:
     """Make the lock of the files rendered so far."""
     return lock.Lock(
@@ -119,6 +128,9 @@ def make_lock(plan: Plan, files: dict[str, str], vendor: lock.Vendored | None) -
         package=plan.package_name,
         module=plan.module_name,
         config=plan.cache.to_dict(),
+        kv=plan.storage,
+        group_size=plan.group_size,
+        budgets=layer_budgets(plan.budgets),
         upstream={
             name: {"version": pin.version, "commit": pin.commit} for name, pin in pins().items()
         },

@@ -12,6 +12,7 @@ import re
 import shutil
 import struct
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from h2o_pack import assets, lock, write
@@ -27,15 +28,25 @@ FOLDER = Path(__file__).parent.parent / "golden"
 COPIED = "copied.txt"
 LARGE = "Qwen3-4B-4bit"
 WEIGHTS = 2_263_022_529  # as published
-BUDGETS = {"demo": 64, LARGE: 512}
+BUDGETS = {"format": 1, "layers": [{"heavy_budget": 20, "recent_budget": 40}, None, None, None]}
+PACKAGES = {
+    "demo": CacheOptions(max_kv=64),
+    "demo-k8v4": CacheOptions(max_kv=64, kv="k8v4", pinned=((0, 8), (20, 22))),
+    LARGE: CacheOptions(max_kv=512),
+}
 
 
 def golden_files(name: str) -> dict[str, str]:
     """Return {path: text} of what is committed for a package, COPIED among it."""
     root = assets.root()
     with tempfile.TemporaryDirectory() as scratch:
-        model = resolve("demo") if name == "demo" else large_model(Path(scratch))
-        plan = make_plan(model, CacheOptions(max_kv=BUDGETS[name]))
+        model = large_model(Path(scratch)) if name == LARGE else resolve("demo")
+        options = PACKAGES[name]
+        if options.kv != "dense":
+            budgets = Path(scratch) / "budgets.json"
+            budgets.write_text(json.dumps(BUDGETS), "utf-8")
+            options = replace(options, budgets=budgets)
+        plan = make_plan(model, options)
         files = render(plan, root, TEMPLATES)
     committed = {}
     copied = []
@@ -69,7 +80,7 @@ def large_model(folder: Path) -> Model:
 
 def update() -> None:
     """Write the committed text anew."""
-    for name in BUDGETS:
+    for name in PACKAGES:
         shutil.rmtree(FOLDER / name, ignore_errors=True)
         write.write_files(FOLDER / name, golden_files(name))
 

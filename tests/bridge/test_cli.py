@@ -149,7 +149,7 @@ def test_help_imports_nothing_heavy():
 
 def test_ios_makes_a_package_without_importing_mlx(tmp_path):
     options = ("ios", "--model", "demo", "--max-kv", "256", "--output", str(tmp_path / "D"))
-    assert HEAVY & imported_by(*options) == {"jinja2", "rich"}
+    assert HEAVY & imported_by(*options) <= {"jinja2", "rich", "numpy"}
     assert lock.read(tmp_path / "D").model == "demo"
 
 
@@ -158,7 +158,7 @@ def test_ios_says_what_it_made_and_what_comes_next(run, tmp_path):
     assert result.exit_code == 0, result.output
     assert "demo (qwen3, 4 layers, 2 KV heads of 64)" in result.output
     assert "256 tokens a layer: 4 first, 128 heavy, 124 recent" in result.output
-    assert f"next: h2o-pack parity {tmp_path}/Demo" in result.output
+    assert f"next: h2o-pack vendor {tmp_path}/Demo; h2o-pack parity" in result.output
     assert result.stderr == ""
 
 

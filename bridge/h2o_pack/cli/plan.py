@@ -11,12 +11,11 @@ import click
 
 from h2o_pack.cache_options import PREFILL_STEP
 from h2o_pack.cli.frame import command
+from h2o_pack.cli.types import KV
 from h2o_pack.errors import Problems
 
 if TYPE_CHECKING:
     from h2o_pack.cli.terminal import Terminal
-
-KV = ("dense", "8", "k8v4", "4", "mixed", "r16h8", "r16h4", "r8h4")
 
 
 @command(example="h2o-pack plan --model Qwen3-4B-4bit --max-kv 512 --device 'iPhone 16 Pro'")
@@ -47,10 +46,15 @@ KV = ("dense", "8", "k8v4", "4", "mixed", "r16h8", "r16h4", "r8h4")
     show_default=True,
     help="Tokens of a prompt that the model is given at once.",
 )
-@click.option("--device", "names", multiple=True, help="Identifier or name; several may be given.")
+@click.option(
+    "--device", "names", multiple=True, help="Identifier or name; several may be given."
+)
 @click.option("--all", "every", is_flag=True, help="All devices, not one of each kind.")
 @click.option(
-    "--devices", "own", type=click.Path(path_type=Path), help="TOML file with devices of your own."
+    "--devices",
+    "own",
+    type=click.Path(path_type=Path),
+    help="TOML file with devices of your own.",
 )
 @click.option("--html", type=click.Path(path_type=Path), help="File to write a page to.")
 def plan(
@@ -70,7 +74,7 @@ def plan(
 
     Reads the model's configuration and headers only, never its weights.
     """
-    from h2o_pack import planned, plan_tables
+    from h2o_pack import plan_tables, planned
     from h2o_pack.models.resolve import resolve
 
     problems = Problems()
@@ -78,9 +82,7 @@ def plan(
         known, chosen = planned.choose(names, own, every=every)
     with problems.caught(), out.progress() as say:
         say(f"reading the headers of {model}")
-        found = resolve(
-            model, revision=revision, assume_full_attention=assume_full_attention
-        )
+        found = resolve(model, revision=revision, assume_full_attention=assume_full_attention)
     problems.refuse()
     report = planned.report(found, max_kv, options, known, chosen)
     if html is not None:

@@ -90,9 +90,7 @@ def attention_block(
     k = kit.rope(k, layer.kv_heads, layer.key_dim)
     if cache is not None:
         before = min(cache.max_size, max(0, run.context - kit.tokens))
-        evicting = EvictingAttention(
-            layer, cache, run.storage, heads, before, run.dtype_bytes
-        )
+        evicting = EvictingAttention(layer, cache, run.storage, heads, before, run.dtype_bytes)
         out = evicting.queue(kit, run.backend, q, k, v)
     else:
         out = own_attention(run, kit, layer, (q, k, v))
@@ -126,9 +124,7 @@ def own_attention(
         term="chunk rows",
         elements=(rows + kit.tokens) * layer.row_elements,
     )
-    return attention(
-        kit, run.backend, (layer, run.config.heads), (q, written, mask), rows
-    )
+    return attention(kit, run.backend, (layer, run.config.heads), (q, written, mask), rows)
 
 
 def recurrence(kit: Kit, size: int, x: Buffer) -> Buffer:

@@ -104,9 +104,7 @@ def paged(size: int, page: int) -> int:
     return -(-size // page) * page if size > page else size
 
 
-def tokens_per_second(
-    bandwidth: float, bytes_per_token: float, efficiency: float
-) -> float:
+def tokens_per_second(bandwidth: float, bytes_per_token: float, efficiency: float) -> float:
     """Generation speed when memory is what limits it: tokens a second.
 
     bandwidth: bytes a second. bytes_per_token: of weights and of keys and values that one

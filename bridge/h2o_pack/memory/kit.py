@@ -27,9 +27,7 @@ class Kit:
     def new(self, reads: list[Buffer], size: int, dispatches: int = 1) -> Buffer:
         """An operation with a result of its own."""
         size *= self.tokens
-        return self.graph.op(
-            reads, size * self.element, dispatches=dispatches, elements=size
-        )
+        return self.graph.op(reads, size * self.element, dispatches=dispatches, elements=size)
 
     def linear(self, x: Buffer, n_in: int, n_out: int, *, again: bool = False) -> Buffer:
         """A matrix product with weights: [L, in] -> [L, out]; `again` if `x` was just read."""

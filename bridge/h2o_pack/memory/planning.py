@@ -83,9 +83,7 @@ def plan_memory(
     ]
     if chosen.metal:
         found += [
-            Term(
-                terms.CACHE, BUFFER_CACHE, "setting", "freed buffers that MLX keeps at most"
-            ),
+            Term(terms.CACHE, BUFFER_CACHE, "setting", "freed buffers that MLX keeps at most"),
             Term(terms.APP, APP, "estimated", "process, runtime, Metal library, tokenizer"),
         ]
     return MemoryPlan(

@@ -75,7 +75,7 @@ def require(request: Request, models: tuple[KnownModel, ...], device: Listed) ->
         where=device.identifier,
         remedy=(f"What would fit: {', or '.join(found)}." if found else "No setting fits.")
         + " `h2o-pack plan` shows what takes how much.",
-        code=ExitCode.MODEL,
+        code=ExitCode.MEMORY,
     )
 
 

@@ -138,6 +138,13 @@ def added_files(assets_root: Path, files: tuple[AddedFile, ...]) -> dict[str, Pa
     return found
 
 
+def current(vendored: lock.Vendored) -> bool:
+    """Tell whether Vendor/ was made of the pinned upstream with this release's edits."""
+    commits = {pin.name: pin.commit for pin in pins().values()}
+    pinned = all(commits.get(name) == commit for name, commit in vendored.commits.items())
+    return pinned and bool(vendored.commits) and vendored.edits == digest(assets.root())
+
+
 def digest(assets_root: Path) -> str:
     """Return one sha256 of the edits and of every file that they add."""
     edits = read_edits(assets_root / EDITS)
