@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 INTRODUCTION = """\
+---
+hide: [toc]
+---
+
 # Facts
 
 Numbers and names that change with the world: upstream's versions, models, devices. They are
@@ -26,7 +30,8 @@ def page() -> str:
 
     files = sorted(FOLDER.glob("*.toml"))
     sections = [section(path, toml.loads(path.read_text("utf-8"))) for path in files]
-    return "\n\n".join([INTRODUCTION, *sections]) + "\n"
+    index = ", ".join(f"[{path.stem}](#{path.stem})" for path in files) + "."
+    return "\n\n".join([INTRODUCTION, index, *sections]) + "\n"
 
 
 def section(path: Path, document: Mapping[str, Any]) -> str:

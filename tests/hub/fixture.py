@@ -41,6 +41,7 @@ class HubClient:
             "HF_ENDPOINT": self.server.url,
             "HF_HOME": str(self.home),
             "HF_HUB_CACHE": str(self.cache),
+            "H2O_PACK_CACHE": str(self.home / "h2o-pack"),
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "HF_HUB_DISABLE_UPDATE_CHECK": "1",

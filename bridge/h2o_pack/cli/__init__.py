@@ -13,6 +13,7 @@ MODULES = {
         "ios",
         "plan",
         "devices",
+        "models",
         "vendor",
         "verify",
         "kernels",

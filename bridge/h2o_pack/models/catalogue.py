@@ -31,9 +31,10 @@ def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
     return tuple(models.values())
 
 
-def find(name: str) -> KnownModel | None:
+def find(name: str, own: Path | None = None) -> KnownModel | None:
     """Return the model of a short name, in whatever case."""
-    return next((each for each in catalogue() if each.name.lower() == name.lower()), None)
+    listed = catalogue(own)
+    return next((each for each in listed if each.name.lower() == name.lower()), None)
 
 
 def users_file() -> Path | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from h2o_pack.errors import ExitCode, UserError, nearest
+from h2o_pack.facts import KnownModel
 from h2o_pack.models.catalogue import catalogue, find
 from h2o_pack.models.local import from_folder
 from h2o_pack.models.model import Model
@@ -15,7 +17,13 @@ REVISION = re.compile(r"[\w.+-]+(/[\w.+-]+)*", re.ASCII)
 HERE = Path(__file__).parent
 
 
-def resolve(name: str, *, revision: str = "", assume_full_attention: bool = False) -> Model:
+def resolve(
+    name: str,
+    *,
+    revision: str = "",
+    assume_full_attention: bool = False,
+    own: Path | None = None,
+) -> Model:
     """Find a model and describe it, by its metadata only.
 
     Args:
@@ -24,17 +32,18 @@ def resolve(name: str, *, revision: str = "", assume_full_attention: bool = Fals
         revision: branch, tag or commit on the hub.
         assume_full_attention: take an unknown architecture for one whose layers all
             attend to the whole context.
+        own: the user's own catalogue, see `catalogue`.
 
     Raises:
         UserError: the model is unknown, unreadable or unsupported; several at once where
             more than one thing is wrong.
 
     """
-    known = find(name)
+    known = find(name, own)
     folder = local_folder(name) if known is None else None
     if known is None and folder is None:
         name, revision = split_revision(name, revision)
-        known = find(name)
+        known = find(name, own)
     if known is not None and not known.hub:
         place = HERE / known.embedded if known.embedded else Path(known.folder)
         return from_folder(known.name, place, assume_full_attention=assume_full_attention)
@@ -54,13 +63,43 @@ def resolve(name: str, *, revision: str = "", assume_full_attention: bool = Fals
         )
     hub_id = known.hub if known is not None else name
     if not HUB_ID.fullmatch(hub_id) or ".." in hub_id or "--" in hub_id:
-        raise unknown(name)
+        raise unknown(name, own)
     from h2o_pack.models.hub import from_hub  # noqa: PLC0415  folders need no hub
 
     return from_hub(
         hub_id,
         revision or (known.revision if known is not None else ""),
         assume_full_attention=assume_full_attention,
+    )
+
+
+def listed(own: Path | None = None) -> tuple[KnownModel, ...]:
+    """Return the catalogue, with the shapes of the models in this package filled in."""
+    return tuple(
+        with_shapes(each, from_folder(each.name, HERE / each.embedded))
+        if each.embedded
+        else each
+        for each in catalogue(own)
+    )
+
+
+def with_shapes(known: KnownModel, model: Model) -> KnownModel:
+    """Return an entry of the catalogue with what the model says of itself."""
+    config = model.config
+    return replace(
+        known,
+        model_type=config.model_type,
+        layers=len(config.layers),
+        evicting_layers=len(config.evicting),
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        hidden_size=config.hidden_size,
+        feed_forward=config.intermediate_size,
+        vocabulary=config.vocabulary,
+        context=config.context,
+        tied_embeddings=model.weights.tied_embeddings,
+        weights_bytes=model.weights.bytes,
     )
 
 
@@ -83,9 +122,9 @@ def split_revision(name: str, revision: str) -> tuple[str, str]:
     return base, given
 
 
-def unknown(name: str) -> UserError:
+def unknown(name: str, own: Path | None) -> UserError:
     """Make the error for a name that leads nowhere."""
-    names = [each.name for each in catalogue()]
+    names = [each.name for each in catalogue(own)]
     return UserError(
         f"there is no model {name!r}",
         remedy=f"{nearest(name[:200], names)}Give an alias ({', '.join(names)}), a folder, "
