@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
 
@@ -14,13 +16,26 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages of committed measurements at the end of the navigation."""
+    """Put pages that the navigation does not name, such as committed results, at its end."""
     folder = Path(config.docs_dir)
-    pages = sorted((folder / "results").rglob("*.md"))
-    if pages and config.nav is not None:
-        found = [{title(page): page.relative_to(folder).as_posix()} for page in pages]
-        config.nav.append({"Results": found})
+    named = set(names(config.nav))
+    pages = {
+        page.relative_to(folder).as_posix(): title(page)
+        for page in sorted(folder.rglob("*.md"))
+    }
+    rest = [{title: path} for path, title in pages.items() if path not in named]
+    if rest and config.nav is not None:
+        config.nav.append({"Results and more": rest})
     return config
+
+
+def names(nav: object) -> Iterator[str]:
+    """Yield the pages that a navigation names."""
+    if isinstance(nav, str):
+        yield nav
+    elif isinstance(nav, dict | list):
+        for each in nav.values() if isinstance(nav, dict) else nav:
+            yield from names(each)
 
 
 def title(page: Path) -> str:

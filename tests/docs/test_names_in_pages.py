@@ -52,7 +52,8 @@ def wrong_part(call: str) -> str:
         if words[0] == "COMMAND" or all((*path, each) in known for each in alternatives):
             return ""
         return words[0]
-    options = {name for each in command.params for name in (*each.opts, "--help")}
+    options = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    options.add("--help")
     given = [word.partition("=")[0] for word in words if word.startswith("-") and word != "-"]
     return next((word for word in given if word not in options), "")
 
