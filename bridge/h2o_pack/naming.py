@@ -48,8 +48,9 @@ def asset_pack_id(package: str) -> str:
 
 
 def one_line(value: str) -> str:
-    """Write any string as printable text on one line, for people to read."""
-    return "".join(each if each.isprintable() else REPLACEMENT for each in value)
+    """Write any string as one line of readable text; what cannot be shown is U+FFFD."""
+    shown = (c if c.isprintable() or c.isspace() else REPLACEMENT for c in value)
+    return " ".join("".join(shown).split())
 
 
 def swift_string(value: str) -> str:

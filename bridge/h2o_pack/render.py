@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from h2o_pack import __version__, lock, naming
 from h2o_pack.facts import pins
-from h2o_pack.naming import swift_string
+from h2o_pack.naming import one_line, swift_string
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +112,7 @@ def fill(template: Path, values: dict[str, Any]) -> str:
         autoescape=False,  # noqa: S701 - Swift and Markdown, not HTML
     )
     environment.filters["swift_string"] = swift_string
-    environment.filters["one_line"] = naming.one_line
+    environment.filters["one_line"] = one_line
     return environment.from_string(template.read_text("utf-8")).render(values)
 
 
