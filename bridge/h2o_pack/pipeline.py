@@ -31,7 +31,7 @@ class Order:
     """A package as asked for.
 
     output: its folder, by default one of the package's name. upstream: where Vendor/ comes
-    from, None to leave it out.
+    from, None to leave it out. asset_pack: the model comes to the device apart from the app.
     """
 
     model: str
@@ -41,6 +41,7 @@ class Order:
     name: str | None = None
     output: Path | None = None
     upstream: Origin | None = None
+    asset_pack: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def prepare(order: Order, say: Say) -> Plan:
             assume_full_attention=order.assume_full_attention,
         )
     problems.refuse()
-    return make_plan(model, order.cache, order.name)
+    return make_plan(model, order.cache, order.name, asset_pack=order.asset_pack)
 
 
 def rehearse(plan: Plan, order: Order) -> Made:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from h2o_pack import naming
+from h2o_pack.bundling.app_size import check_app_size
 from h2o_pack.cache_options import CacheOptions, cache_config, layer_caches, read_budgets
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.memory.advice import advice
@@ -28,6 +29,7 @@ class Plan:
 
     cache: what the layers have in common. caches: one a layer, None where the layer keeps
     the model's own. memory: on the device that takes most of those asked for.
+    asset_pack: the model comes to the device apart from the app.
     """
 
     model: Model
@@ -40,9 +42,12 @@ class Plan:
     group_size: int = 64
     budgets: Budgets | None = None
     caches: tuple[H2OConfig | None, ...] = ()
+    asset_pack: bool = False
 
 
-def make_plan(model: Model, options: CacheOptions, name: str | None = None) -> Plan:
+def make_plan(
+    model: Model, options: CacheOptions, name: str | None = None, *, asset_pack: bool = False
+) -> Plan:
     """Check the options against the model, the cache and the devices.
 
     Raises:
@@ -53,7 +58,12 @@ def make_plan(model: Model, options: CacheOptions, name: str | None = None) -> P
     budgets = read_budgets(options)
     request = make_request(model, options, cache, budgets)
     devices = named_devices(options.devices)
-    refuse_unfit(request, devices)
+    problems = Problems()
+    with problems.caught():
+        check_app_size(model, asset_pack=asset_pack)
+    with problems.caught():
+        refuse_unfit(request, devices)
+    problems.refuse()
     backends = {device.backend for device in devices} or {"iphone"}
     memory = max((request.plan(each) for each in sorted(backends)), key=lambda plan: plan.total)
     package = naming.package_name(name or naming.model_display_name(model.id))
@@ -69,6 +79,7 @@ def make_plan(model: Model, options: CacheOptions, name: str | None = None) -> P
         group_size=memory.group_size,
         budgets=budgets,
         caches=request.caches,
+        asset_pack=asset_pack,
     )
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from h2o_pack import __version__, lock
+from h2o_pack import __version__, lock, naming
 from h2o_pack.facts import pins
-from h2o_pack.naming import swift_string
+from h2o_pack.naming import one_line, swift_string
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +51,7 @@ def render(
         "H2OKit": "Sources/H2OKit",
         "Model": f"Sources/{plan.module_name}Model",
         "Tests": "Tests",
+        **({"AssetPack": "AssetPack"} if plan.asset_pack else {}),
     }
     for folder, target in folders.items():
         for path, source in sources(assets / SWIFT_TEMPLATES / folder):
@@ -92,6 +93,9 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "group_size": plan.group_size,
         "budgets": plan.budgets,
         "memory": plan.memory,
+        "asset_pack": naming.asset_pack_id(plan.package_name) if plan.asset_pack else "",
+        "app_id": naming.app_id(plan.package_name),
+        "model_gigabytes": f"{plan.model.size / 1e9:.2f}",
         "version": __version__,
     }
 
@@ -108,6 +112,7 @@ def fill(template: Path, values: dict[str, Any]) -> str:
         autoescape=False,  # noqa: S701 - Swift and Markdown, not HTML
     )
     environment.filters["swift_string"] = swift_string
+    environment.filters["one_line"] = one_line
     return environment.from_string(template.read_text("utf-8")).render(values)
 
 

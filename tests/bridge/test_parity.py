@@ -22,6 +22,7 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.naming import swift_string
 from h2o_pack.parity import request
 from h2o_pack.parity.host import SYSTEM
+from tests.bridge.golden import FOLDER
 
 STORED = ["kv 8", "kv k8v4", "kv 4", "kv r16h8", "kv r16h4", "kv r8h4"]
 CASES = ["float32", "published policy", "not routed", *STORED, "float16", "bfloat16"]

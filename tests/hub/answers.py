@@ -183,7 +183,7 @@ class Handler(BaseHTTPRequestHandler):
         """Send the bytes; close the connection when they are not what was said."""
         hold = next((each for each in self.effects if isinstance(each, Hold)), None)
         self.wfile.flush()
-        if hold is not None:
+        if hold is not None and hold.after < sending.length:
             send(self.connection, sending.part(0, hold.after))
             self.hub.holding.set()
             self.hub.go_on.wait(120)

@@ -70,7 +70,7 @@ class Before:
 
 @dataclass(frozen=True)
 class Hold:
-    """Send `after` bytes of the body, then nothing until the server is told to go on."""
+    """Send `after` bytes of a longer body, then nothing until the server is told to go on."""
 
     after: int = 0
 

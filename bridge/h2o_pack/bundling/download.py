@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -14,7 +15,9 @@ from h2o_pack.bundling.partial import SUFFIX, Partial
 from h2o_pack.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from filelock import FileLock
 
     from h2o_pack.models.model import Model, ModelFile
     from h2o_pack.progress import Say
@@ -59,7 +62,7 @@ def download(
         ):
             for file in absent:
                 if file.sha256:
-                    fetch_large(model, file, advance)
+                    fetch_large(model, file, advance, say)
                     known[file.path] = file.sha256
                 else:
                     fetch_small(model, file)
@@ -87,7 +90,9 @@ def fetch_small(model: Model, file: ModelFile) -> None:
     hf_hub_download(model.id, file.path, revision=model.commit)
 
 
-def fetch_large(model: Model, file: ModelFile, advance: Callable[[int], None]) -> None:
+def fetch_large(
+    model: Model, file: ModelFile, advance: Callable[[int], None], say: Say
+) -> None:
     """Fetch a file in LFS, continuing where an earlier run stopped."""
     from filelock import FileLock
 
@@ -96,12 +101,28 @@ def fetch_large(model: Model, file: ModelFile, advance: Callable[[int], None]) -
     lock = hub_cache() / ".locks" / repository(model).name / f"{file.sha256}.lock"
     for folder in (blob.parent, lock.parent):
         make_folder(folder)
-    with FileLock(lock, mode=0o664):
+    with alone(FileLock(lock, mode=0o664), file, say):
         if blob.exists():
             advance(file.size)
         else:
             receive(model, file, blob, advance)
     fetch_small(model, file)  # finds the blob and links it
+
+
+@contextmanager
+def alone(lock: FileLock, file: ModelFile, say: Say) -> Iterator[None]:
+    """Hold a lock; tell when another download holds it."""
+    from filelock import Timeout
+
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        say(f"waiting for another download of {file.path}")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def receive(model: Model, file: ModelFile, blob: Path, advance: Callable[[int], None]) -> None:

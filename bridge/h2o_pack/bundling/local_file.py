@@ -24,9 +24,9 @@ def local_file(folder: Path, path: str) -> Path:
         regular = stat.S_ISREG(real.stat().st_mode)
     except (OSError, RuntimeError) as error:
         raise unusable(place, f"cannot be read: {reason(error)}") from error
-    outside = why_bad_link(place, folder)
-    if outside:
-        raise unusable(place, outside)
+    bad = why_bad_link(place, folder)  # of the file, or of a folder on the way to it
+    if bad is not None:
+        raise unusable(place, bad)
     if not regular:
         raise unusable(place, "is not a regular file")
     if not os.access(real, os.R_OK):

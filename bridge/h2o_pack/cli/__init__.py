@@ -19,6 +19,7 @@ MODULES = {
         "kernels",
         "parity",
         "bench",
+        "eval",
         "profile",
         "budgets",
         "doctor",

@@ -64,6 +64,11 @@ if TYPE_CHECKING:
 @click.option("--pin", type=PinnedRange(), multiple=True, help="Positions that always stay.")
 @click.option("--observation-window", type=int, help="Queries of a chunk that score.")
 @click.option(
+    "--asset-pack",
+    is_flag=True,
+    help="Keep the model out of the app: Apple hosts it and devices fetch it (iOS 26).",
+)
+@click.option(
     "--vendor/--no-vendor",
     default=True,
     envvar="H2O_PACK_VENDOR",
@@ -80,6 +85,7 @@ def ios(
     output: Path | None,
     name: str | None,
     pin: tuple[tuple[int, int], ...],
+    asset_pack: bool,
     vendor: bool,
     dry_run: bool,
     out: Terminal,
@@ -101,6 +107,7 @@ def ios(
         assume_full_attention=assume_full_attention,
         name=name,
         output=output,
+        asset_pack=asset_pack,
         upstream=usual_origin() if vendor else None,
     )
     with out.progress() as say:

@@ -61,7 +61,7 @@ def loadable(name: str) -> str:
     if known is not None:
         return "demo" if known.embedded else known.hub or known.folder
     if local_folder(name) is None and not HUB_ID.fullmatch(name):
-        raise unknown(name)
+        raise unknown(name, None)
     return name
 
 

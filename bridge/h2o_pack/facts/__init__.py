@@ -114,6 +114,17 @@ class Requirement:
     measured: bool
 
 
+@dataclass(frozen=True)
+class Limit:
+    """A size in bytes that Apple's store does not take more than."""
+
+    name: str
+    bytes: int
+    what: str
+    source: str
+    measured: bool
+
+
 Fact = TypeVar("Fact")
 
 
@@ -204,4 +215,11 @@ def unsplit_prompts() -> Mapping[str, Unsplit]:
 def requirements() -> Mapping[str, Requirement]:
     """The oldest versions of tools that serve, by the tool's name."""
     found = read_table(FOLDER / "requirements.toml", "requirement", Requirement)
+    return MappingProxyType({each.name: each for each in found})
+
+
+@cache
+def store_limits() -> Mapping[str, Limit]:
+    """Apple's limits by name."""
+    found = read_table(FOLDER / "store.toml", "limit", Limit)
     return MappingProxyType({each.name: each for each in found})

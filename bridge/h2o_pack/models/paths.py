@@ -33,7 +33,7 @@ def why_bad_link(path: Path, folder: Path) -> str | None:
     """Say why a link in a model folder is not followed; None if it may be.
 
     A snapshot in the hub's cache links into the blobs of its repository, or through them
-    into those that all repositories share, and may.
+    into those that all repositories share.
     """
     allowed = [folder.resolve()]
     if allowed[0].parent.name == "snapshots":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +44,14 @@ def remote(repository: Repository, *names: str) -> Model:
         if not names or path in names
     )
     return Model(repository.id, files, commit)
+
+
+def until(holds: Callable[[], object], seconds: float = 60) -> None:
+    """Wait until something holds that a process or a thread brings about."""
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError
 
 
 class Bars:

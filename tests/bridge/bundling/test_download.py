@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
-import sys
+import threading
 
 import pytest
 from huggingface_hub import constants
@@ -14,7 +13,7 @@ from h2o_pack.bundling.bundle import bundle
 from h2o_pack.bundling.manifest import read
 from h2o_pack.bundling.partial import SUFFIX
 from h2o_pack.errors import ExitCode, UserError
-from tests.bridge.bundling.sources import Bars, File, Model, remote
+from tests.bridge.bundling.sources import Bars, File, Model, remote, until
 from tests.bridge.trees import tree
 from tests.hub import faults
 from tests.hub.contents import large
@@ -356,6 +355,27 @@ def test_a_full_disk_is_explained_and_what_arrived_stays(
     assert [path.stat().st_size for path in partials(hub)] == [2000]
 
 
+def test_a_second_download_of_a_blob_waits_for_the_first(hub, repository, tmp_path):
+    hub.fail(CDN, faults.Hold(after=1000), numbers=range(1))
+    folders = [tmp_path / "one", tmp_path / "two"]
+    says = [Bars(), Bars()]
+    threads = []
+    for folder, say in zip(folders, says, strict=True):
+        folder.mkdir()
+        arguments = (remote(repository), folder, say)
+        threads.append(threading.Thread(target=bundle, args=arguments))
+    threads[0].start()
+    assert hub.holding.wait(60)
+    threads[1].start()
+    until(lambda: says[1].lines)
+    hub.go_on.set()
+    for thread in threads:
+        thread.join(60)
+    assert says[1].lines == ["waiting for another download of model.safetensors"]
+    assert all(map(whole, folders))
+    assert len([each for each in hub.requests if each.path.startswith("/cdn/")]) == 1
+
+
 def test_two_files_of_one_content_are_fetched_once(hub, package):
     files = {"model-1.safetensors": WEIGHTS, "model-2.safetensors": WEIGHTS}
     bundle(remote(hub.add(ID, files)), package)
@@ -369,49 +389,3 @@ def test_a_hostile_listing_is_refused_before_anything_is_fetched(hub, package, t
     refusal(model, package, ExitCode.MODEL)
     assert hub.requests == []
     assert not list(tmp_path.rglob("*evil*"))
-
-
-PROGRAM = """
-import sys
-from pathlib import Path
-from huggingface_hub import constants
-from h2o_pack.bundling.bundle import bundle
-from tests.bridge.bundling.sources import File, Model
-constants.DOWNLOAD_CHUNK_SIZE = 500
-model = Model({id!r}, (File("model.safetensors", {size}, {sha256!r}),), {commit!r})
-bundle(model, Path(sys.argv[1]))
-"""
-
-
-@pytest.mark.parametrize("signal", ["INT", "KILL"])
-def test_a_stopped_process_leaves_what_arrived_and_the_next_continues(
-    hub, repository, package, tmp_path, signal
-):
-    commit = repository.refs["main"]
-    program = PROGRAM.format(id=ID, size=len(WEIGHTS), sha256=HASH, commit=commit)
-    hub.fail(CDN, faults.Hold(after=3000), numbers=range(1))
-    command = [sys.executable, "-c", program, str(package)]
-    paths = os.pathsep.join(sys.path)
-    client = subprocess.Popen(
-        command, env=hub.client.environment(PYTHONPATH=paths), stderr=subprocess.DEVNULL
-    )
-    assert hub.holding.wait(60)
-    arrived(hub, 3000)
-    client.send_signal(2 if signal == "INT" else 9)
-    assert client.wait(30) != 0
-    hub.go_on.set()
-    (tmp_path / "again").mkdir()
-    bundle(remote(repository, "model.safetensors"), tmp_path / "again")
-    assert whole(tmp_path / "again")
-    assert hub.asked("GET", "model.safetensors")[-1].range == "bytes=3000-"
-
-
-def arrived(hub, size):
-    """Wait until the client has written so much."""
-    import time
-
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        if any(path.stat().st_size >= size for path in partials(hub)):
-            return
-    raise TimeoutError

@@ -14,8 +14,8 @@ extension BundledModel {
     ///   - system: what the model is told before the first turn; never evicted
     ///   - parameters: sampling and the longest reply
     ///   - verification: how thoroughly the model folder is checked
-    /// - Throws: `ModelFolderError`, `ModelBundleError`, `MemoryShortage`, or what
-    ///   mlx-swift-lm says of the model
+    /// - Throws: `ModelFolderError`, `ModelBundleError`, `MetalError`, `MemoryShortage`, or
+    ///   what mlx-swift-lm says of the model
     public static func makeSession(
         system: String? = nil,
         parameters: GenerateParameters = GenerateParameters(maxTokens: 512),
