@@ -65,8 +65,9 @@ def rules() -> Mapping[str, float]:
 
 
 def estimate(model: Model, plan: MemoryPlan, device: Listed) -> Speed | None:
-    """The speed on a device; None where that cannot be said: its bandwidth
-    is unknown, or the model is so small that fixed costs rule.
+    """The speed on a device; None where that cannot be said.
+
+    Its bandwidth may be unknown, or the model so small that fixed costs rule.
 
     A step reads the weights of one token and the caches as far as they are filled: all
     rows here, so a short conversation is faster.
