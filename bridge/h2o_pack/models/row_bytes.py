@@ -4,47 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from h2o_pack.models.model import Layer, ModelConfig
+from h2o_pack.errors import UserError
+from h2o_pack.memory.formulas import row_bytes
+from h2o_pack.memory.storages import STORAGES, storage_of
 
-# Bits of keys and values; 0: as they come (h2o_py.models.STORAGES). A mixed cache has its
-# recent tokens in one of these and all others in another.
-STORAGES = {"dense": (0, 0), "8": (8, 8), "k8v4": (8, 4), "4": (4, 4)}
-GROUPS = (64, 32, 128)
+if TYPE_CHECKING:
+    from h2o_pack.models.model import ModelConfig
 
 
 def token_bytes(config: ModelConfig) -> dict[str, int]:
     """Return the bytes of keys and values of one token, all evicting layers together.
 
-    Ledgers are not counted. A storage that the head dims do not allow is left out: a
-    group, 64 elements or 32, must divide them.
+    Ledgers are not counted. A storage that the head dims do not allow is left out, and so
+    are those whose recent tokens are stored in another way than the rest.
     """
-    layers = [layer for layer in config.layers if layer.kind == "full"]
     found = {}
-    for storage, bits in STORAGES.items():
-        if bits[0] == 0 or all(group_of(layer) for layer in layers):
-            found[storage] = sum(
-                layer.kv_heads
-                * (
-                    vector_bytes(layer.key_dim, bits[0], group_of(layer), config.element_bytes)
-                    + vector_bytes(
-                        layer.value_dim, bits[1], group_of(layer), config.element_bytes
-                    )
-                )
-                for layer in layers
-            )
+    for name in (each.name for each in STORAGES.values() if each.recent is None):
+        try:
+            storage = storage_of(name, config)
+        except UserError:
+            continue
+        found[name] = sum(
+            row_bytes(layer, storage.heavy, storage.group_size, config.element_bytes)
+            for layer in config.layers
+            if layer.kind == "full"
+        )
     return found
-
-
-def group_of(layer: Layer) -> int:
-    """Return the elements that share a scale and a bias, 0 if no group fits."""
-    dims = (layer.key_dim, layer.value_dim)
-    return next((group for group in GROUPS if not any(dim % group for dim in dims)), 0)
-
-
-def vector_bytes(dim: int, bits: int, group: int, size: int) -> int:
-    """Bytes of a key or a value: MLX's affine words, scales and biases, or the elements."""
-    return dim * bits // 8 + 2 * size * (dim // group) if bits else dim * size
 
 
 def fixed_bytes(config: ModelConfig) -> dict[str, int]:
