@@ -150,7 +150,7 @@ def print_devices(devices: tuple[Listed, ...], console: Console, *, sources: boo
 
     table = Table(title="devices", title_justify="left", box=SIMPLE_HEAD, **PLAIN)
     for name in ("identifier", "device", "chip"):
-        table.add_column(name, no_wrap=True)
+        table.add_column(name, no_wrap=name != "device")
     for name in ("GiB", "limit", "entitled", "GB/s"):
         table.add_column(name, justify="right", no_wrap=True)
     for device in devices:
