@@ -141,7 +141,7 @@ def test_a_device_that_cannot_hold_the_model_is_refused_with_what_fits():
     with pytest.raises(UserError) as caught:
         make_plan(described.model(), options)
     (error,) = caught.value.errors
-    assert error.code == ExitCode.MODEL
+    assert error.code == ExitCode.MEMORY
     assert error.where == "iPhone13,1"
     assert "Qwen3-4B-4bit needs 2.9" in error.what
     assert (

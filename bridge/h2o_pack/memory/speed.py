@@ -65,7 +65,9 @@ def rules() -> Mapping[str, float]:
 
 
 def estimate(model: Model, plan: MemoryPlan, device: Listed) -> Speed | None:
-    """The speed on a device; None where nobody knows its bandwidth.
+    """The speed on a device; None where that cannot be said.
+
+    Its bandwidth may be unknown, or the model so small that fixed costs rule.
 
     A step reads the weights of one token and the caches as far as they are filled: all
     rows here, so a short conversation is faster.
@@ -75,9 +77,9 @@ def estimate(model: Model, plan: MemoryPlan, device: Listed) -> Speed | None:
 
 def from_bytes(weights: int, caches: int, bandwidth: int | None) -> Speed | None:
     """The speed for so many bytes a step; small models have a range below the rule."""
-    if bandwidth is None:
-        return None
     known, bytes_per_token = rules(), weights + caches
+    if bandwidth is None or weights < known["least_bytes"]:
+        return None
     rule = tokens_per_second(bandwidth, bytes_per_token, known["efficiency"])
     small = weights < known["small_bytes"]
     low, high = (known["small_low"], known["small_high"]) if small else (1.0, 1.0)

@@ -103,7 +103,11 @@ def test_small_models_have_a_range_below_the_rule():
     rule = 0.8 * 76.8e9 / 335_450_584
     assert (speed.low, speed.high) == (pytest.approx(0.5 * rule), pytest.approx(0.7 * rule))
     assert str(speed) == f"~{speed.low:.0f}-{speed.high:.0f}"
-    assert from_bytes(1, 1, None) is None
+    assert from_bytes(335_450_584, 0, None) is None
+
+
+def test_nothing_is_said_of_the_speed_of_tiny_models():
+    assert from_bytes(99_000_000, 0, 76_800_000_000) is None
 
 
 def advised(wanted) -> str:
