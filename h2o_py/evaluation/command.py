@@ -115,7 +115,7 @@ def print_reports(found: Sequence[dict[str, Any]], console: Console) -> None:
     for report in found:
         for experiment in report["experiments"]:
             for group in experiment["groups"]:
-                header, rows = page.group_rows(group)
+                header, rows = page.compact_rows(group)
                 title = f"{experiment['title']}: {group['title'].lower()}"
                 print_section(Section(title, header, tuple(rows)), console)
         for title, header, rows in paper.beside(report):

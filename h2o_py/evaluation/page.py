@@ -95,6 +95,29 @@ def group_rows(group: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, 
     return tuple(header), rows
 
 
+def compact_rows(group: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """A group's table for a terminal: means, and all verdicts in one column."""
+    metrics = [name for name in _HEADERS if _measured(group, name)]
+    lengths = {cell["length"] for cell in group["cells"]}
+    first = ("cache", "tokens") if len(lengths) > 1 else ("cache",)
+    header = (*first, "rows", *(_HEADERS[name] for name in metrics), "against the baseline")
+    rows = []
+    for cell in group["cells"]:
+        said = [
+            f"{_HEADERS[name]} {cell['difference'][_source(name)]['verdict']}"
+            for name in metrics
+            if name != "kl" and _source(name) in cell["difference"]
+        ]
+        said = [each for each in said if not each.endswith("not distinguishable")]
+        verdict = ", ".join(said) or "not distinguishable"
+        if not cell["difference"]:
+            verdict = "baseline" if cell["contender"] == group["baseline"] else ""
+        start = (cell["title"], f"{cell['length']:,}") if len(lengths) > 1 else (cell["title"],)
+        figures = (_figure(cell, name).partition(" ")[0] for name in metrics)
+        rows.append((*start, f"{cell['rows']:,}", *figures, verdict))
+    return header, rows
+
+
 def _group(experiment: dict[str, Any], group: dict[str, Any]) -> list[str]:
     header, rows = group_rows(group)
     baseline = next(

@@ -54,7 +54,7 @@ def places(experiment: Experiment, stable: Stable) -> list[Place]:
     """All cells of an experiment's tables, the full cache first in each.
 
     Raises:
-        ValueError: a budget is too small for a contender.
+        ValueError: a budget is too small for the prefill or a contender.
 
     """
     found = []
@@ -63,6 +63,11 @@ def places(experiment: Experiment, stable: Stable) -> list[Place]:
             found.append(Place(group, length, "all", FULL))
             for budget in group.budgets:
                 rows = rows_of(budget, length)
+                if rows < lockstep.PREFILL:
+                    raise ValueError(
+                        f"budget = {budget!r} of {length} tokens is {rows} rows, fewer than "
+                        f"the {lockstep.PREFILL} tokens that are read at once. Give more."
+                    )
                 limit = stable.bytes(Entrant(_BYTES_OF, rows), length)
                 for name in group.contenders:
                     who = contender(name)

@@ -14,7 +14,18 @@ from h2o_pack.render import render
 from h2o_pack.vendoring.edits import EDITS, read_edits
 from h2o_pack.vendoring.floating import REMOTE
 
-APPLE = {"Foundation", "MachO", "Observation", "SwiftUI", "UIKit", "XCTest", "os", "CryptoKit"}
+APPLE = {
+    "BackgroundAssets",
+    "System",
+    "Foundation",
+    "MachO",
+    "Observation",
+    "SwiftUI",
+    "UIKit",
+    "XCTest",
+    "os",
+    "CryptoKit",
+}
 OURS = {"H2OKit", "TinyModel"}
 UPSTREAM = {"MLX", "MLXFast", "MLXLLM", "MLXLMCommon", "MLXNN", "Tokenizers", "Cmlx"}
 LINUX = {"FoundationNetworking", "Glibc"}
