@@ -42,6 +42,7 @@ def made_document(made: Made) -> dict[str, Any]:
         "config": plan.cache.to_dict(),
         "kv": plan.storage,
         "group_size": plan.group_size,
+        "asset_pack": plan.asset_pack,
         "memory": plan.memory.document(),
         "files": list(made.files),
         "model_files": [{"path": each.path, "size": each.size} for each in plan.model.files],
