@@ -178,7 +178,7 @@ def _questions(outcomes: Sequence[Any]) -> list[dict[str, Any]]:
     counts: dict[tuple[float, int], list[int]] = {}
     for outcome in outcomes:
         for turn, right in enumerate(outcome.get("recalled", [])):
-            count = counts.setdefault((round(outcome["depths"][turn], 1), turn), [0, 0])
+            count = counts.setdefault((outcome["depths"][turn], turn), [0, 0])
             count[0] += 1
             count[1] += right
     return [
