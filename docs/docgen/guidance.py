@@ -228,7 +228,7 @@ def verdict(cell: Mapping[str, Any] | None, metric: str) -> str:
     """Return what a cell's difference to its group's baseline says."""
     if cell is None or metric not in cell["difference"]:
         return "-"
-    return str(cell["difference"][metric]["verdict"])
+    return str(cell["difference"][metric]["verdict"] or "-")
 
 
 def text() -> str:
