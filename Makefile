@@ -7,10 +7,12 @@ SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists
 	metal/kernels/h2o_parameters.h \
 	h2o_py/_pins.py pyproject.toml requirements.lock
 
-.PHONY: demo test check lint types pytest metal-host golden lock clean
+.PHONY: demo test check lint types pytest metal-host golden docs results speed lock clean
+
+CODE := bridge h2o_py metal tests studies docs
 
 demo: $(INSTALLED)
-	$(BIN)/h2o-pack ios --model demo --max-kv 64 --output build/Demo
+	$(BIN)/h2o-pack ios --model demo --max-kv 64 --output build/Demo --no-vendor
 	$(BIN)/h2o-pack parity build/Demo
 
 # pytest comes last and builds and tests the generated Swift package too.
@@ -19,13 +21,14 @@ test: check pytest
 check: lint types
 
 lint: $(INSTALLED)
-	$(BIN)/ruff check bridge h2o_py metal tests
-	$(BIN)/ruff format --check bridge h2o_py metal tests
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/clang-format --dry-run --Werror $(shell find cexport metal swift_templates tests \
 		-name "*.cpp" -o -name "*.h" -o -name "*.hpp" -o -name "*.c")
 
 types: $(INSTALLED)
 	$(BIN)/mypy
+	$(BIN)/mypy --strict docs/docgen docs/hook.py
 
 pytest: $(INSTALLED) metal-host
 	$(BIN)/python -m pytest
@@ -38,9 +41,20 @@ metal-host: $(INSTALLED)
 golden: $(INSTALLED)
 	$(BIN)/python -m tests.bridge.golden
 
+# The documentation's site, in build/site; a warning is an error.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/site
+
+# Figures that documents show, measured anew on this machine. Minutes, and an idle machine.
+results: $(INSTALLED)
+	$(BIN)/h2o-pack eval --preset demo --output docs/results/eval
+	$(BIN)/h2o-pack profile --model demo --output docs/results/profile
+speed: $(INSTALLED)
+	$(BIN)/python -m tests.bridge.speed --write
+
 # The lock pins every package for every platform that the project supports.
 lock:
-	uv pip compile pyproject.toml --extra dev --extra build --extra plot --universal \
+	uv pip compile pyproject.toml --extra dev --extra build --extra plot --extra docs --universal \
 		--python-version 3.10 --no-header --output-file requirements.lock
 
 clean:

@@ -170,7 +170,9 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
             raise ValueError("attend comes after update_and_fetch, once for each write.")
         out = self._compute(queries, self._pending, self._ledger, options)
         if self.length > self.max_size:
-            self._shared = False  # a chunk was evicted from: these rows are new
+            # A chunk was evicted from: these rows are new, and the larger buffer goes.
+            self._shared = False
+            self._lent = None
         self.length = min(self.length, self.max_size)
         self._pending = None
         return out

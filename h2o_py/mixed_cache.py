@@ -150,6 +150,8 @@ class MixedH2OKVCache(H2OKVCache):
             mixed=self.mixed,
             **options,
         )
+        if self.offset - before.offset > 1:
+            self._lent = None  # a chunk leaves new buffers; the larger ones go
         return out
 
     def _views(self, *, share: bool = True) -> tuple[mx.array, mx.array]:

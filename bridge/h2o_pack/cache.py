@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 VARIABLE = "H2O_PACK_CACHE"
+MIRROR = "H2O_PACK_MIRROR"  # what takes the place of https://github.com
 
 
 def cache_folder() -> Path:

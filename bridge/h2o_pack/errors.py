@@ -22,6 +22,7 @@ class ExitCode(IntEnum):
     TOOL = 5
     VERSION = 6
     NETWORK = 7
+    MEMORY = 8
     INTERNAL = 70
     INTERRUPTED = 130
 
@@ -35,6 +36,7 @@ MEANINGS = {
     ExitCode.TOOL: "a tool or source is missing or failed (Swift, C++ compiler, Vendor)",
     ExitCode.VERSION: "another version than the pinned one (mlx, upstream)",
     ExitCode.NETWORK: "sources could not be downloaded: offline, refused, or not there",
+    ExitCode.MEMORY: "the model does not fit into the memory of a device that was named",
     ExitCode.INTERNAL: "an error in h2o-pack itself",
     ExitCode.INTERRUPTED: "interrupted",
 }
@@ -120,7 +122,12 @@ class Problems:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return `Did you mean "x"? ` for the name closest to `name`, or nothing."""
+    """Return `Did you mean "x"? ` for the name closest to `name`, or nothing.
+
+    A name that begins as the one asked for comes before one that is spelt alike.
+    """
+    asked = name.lower()
     folded = {candidate.lower(): candidate for candidate in names}
-    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    longer = sorted((each for each in folded if asked and each.startswith(asked)), key=len)
+    close = longer or difflib.get_close_matches(asked, folded, n=1, cutoff=0.6)
     return f'Did you mean "{folded[close[0]]}"? ' if close else ""

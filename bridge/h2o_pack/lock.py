@@ -40,7 +40,12 @@ class Vendored:
 
 @dataclass(frozen=True)
 class Lock:
-    """The content of the lock. files: sha256 of each generated file by path."""
+    """The content of the lock.
+
+    config, kv, group_size, budgets: the caches; budgets has the rows of each layer for heavy
+    hitters and newest tokens, or is None. files: sha256 of each generated file by path.
+    commit: the model's on the hub, "" for a local one.
+    """
 
     h2o_pack: str
     model: str
@@ -50,6 +55,10 @@ class Lock:
     upstream: dict[str, dict[str, str]]
     files: dict[str, str]
     vendor: Vendored | None = None
+    commit: str = ""
+    kv: str = "dense"
+    group_size: int = 64
+    budgets: list[dict[str, int] | None] | None = None
 
     def to_json(self) -> str:
         """Write the lock as the text of its file."""

@@ -37,6 +37,22 @@ def model_display_name(model_id: str) -> str:
     return model_id.rstrip("/").rpartition("/")[2]
 
 
+def app_id(package: str) -> str:
+    """Return the bundle identifier that the generated app begins with."""
+    return f"org.example.{package.replace('_', '-')}"
+
+
+def asset_pack_id(package: str) -> str:
+    """Return the name under which Apple hosts the model of a package."""
+    return f"{package}.model"
+
+
+def one_line(value: str) -> str:
+    """Write any string as one line of readable text; what cannot be shown is U+FFFD."""
+    shown = (c if c.isprintable() or c.isspace() else REPLACEMENT for c in value)
+    return " ".join("".join(shown).split())
+
+
 def swift_string(value: str) -> str:
     r"""Write any string as a Swift literal, quotes included.
 

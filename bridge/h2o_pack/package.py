@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2o_pack import assets, lock, write
-from h2o_pack.bundle import Manifest, bundle
+from h2o_pack.bundling.bundle import bundle
+from h2o_pack.progress import silent
 from h2o_pack.render import render
 from h2o_pack.vendoring import FOLDER as VENDOR
 
 if TYPE_CHECKING:
+    from h2o_pack.bundling.manifest import Manifest
     from h2o_pack.plan import Plan
+    from h2o_pack.progress import Say
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -26,13 +29,18 @@ class Package:
     manifest: Manifest
 
 
-def make_package(plan: Plan, output: Path) -> Package:
+def make_package(plan: Plan, output: Path, say: Say = silent) -> Package:
     """Write the package of `plan` to `output`, replacing an earlier one of ours."""
     with write.exclusive(output), write.replacing_package(output) as staging:
-        files = render(plan, assets.root(), TEMPLATES, kept_vendor(output))
+        files = rendered(plan, output)
         write.write_files(staging, files)
-        manifest = bundle(plan.model, staging)
+        manifest = bundle(plan.model, staging, say)
     return Package(output.resolve(), tuple(files), manifest)
+
+
+def rendered(plan: Plan, output: Path) -> dict[str, str]:
+    """Return the text of every generated file of the package that `output` becomes."""
+    return render(plan, assets.root(), TEMPLATES, kept_vendor(output))
 
 
 def kept_vendor(output: Path) -> lock.Vendored | None:

@@ -1,59 +1,38 @@
-"""Decides what goes into a package: the model, its cache's budgets, the names."""
-
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+"""Decides what goes into a package: the model, its caches, its memory, the names."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from h2o_pack import naming
-from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.memory import plan_memory
+from h2o_pack.bundling.app_size import check_app_size
+from h2o_pack.cache_options import CacheOptions, cache_config, layer_caches, read_budgets
+from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.memory.advice import advice
+from h2o_pack.memory.request import Request
+from h2o_pack.memory.storages import storage_of
 
 if TYPE_CHECKING:
+    from h2o_pack.devices.catalogue import Listed
     from h2o_pack.memory import MemoryPlan
-    from h2o_pack.models.resolve import ResolvedModel
+    from h2o_pack.models.model import Model
     from h2o_py.budgets import Budgets
     from h2o_py.config import H2OConfig
 
-FLAGS = {
-    "max_size": "--max-kv",
-    "sink_size": "--sink-size",
-    "heavy_budget": "--heavy-budget",
-    "recent_budget": "--recent-budget",
-    "novelty_margin": "--novelty-margin",
-    "observation_window": "--observation-window",
-    "pinned": "--pin",
-}
-
-
-@dataclass(frozen=True)
-class CacheOptions:
-    """The cache as asked for; None leaves a value to the cache's own default.
-
-    max_kv, budgets and observation_window are in tokens; pinned ranges are
-    half-open positions.
-    """
-
-    max_kv: int
-    sink_size: int | None = None
-    heavy_budget: int | None = None
-    recent_budget: int | None = None
-    score: str | None = None
-    decay: float | None = None
-    novelty: float | None = None
-    novelty_margin: float | None = None
-    pinned: tuple[tuple[int, int], ...] = ()
-    observation_window: int | None = None
+__all__ = ["CacheOptions", "Plan", "cache_config", "make_plan", "make_request"]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that the generated package depends on."""
+    """All that the generated package depends on.
 
-    model: ResolvedModel
+    cache: what the layers have in common. caches: one a layer, None where the layer keeps
+    the model's own. memory: on the device that takes most of those asked for.
+    asset_pack: the model comes to the device apart from the app.
+    """
+
+    model: Model
     cache: H2OConfig
     memory: MemoryPlan
     package_name: str
@@ -62,56 +41,118 @@ class Plan:
     storage: str = "dense"
     group_size: int = 64
     budgets: Budgets | None = None
+    caches: tuple[H2OConfig | None, ...] = ()
+    asset_pack: bool = False
 
 
-def make_plan(model: ResolvedModel, options: CacheOptions, name: str | None = None) -> Plan:
-    """Check the options against the model and the cache; UserError names the flag."""
+def make_plan(
+    model: Model, options: CacheOptions, name: str | None = None, *, asset_pack: bool = False
+) -> Plan:
+    """Check the options against the model, the cache and the devices.
+
+    Raises:
+        UserError: names the flag, the file or the device; all that is wrong together.
+
+    """
     cache, remarks = cache_config(options)
-    context = model.config.context
-    if options.max_kv > context:
-        raise UserError(
-            f"--max-kv {options.max_kv} is more than the {context} tokens that "
-            f"{model.id} can attend to",
-            where=str(model.path / "config.json"),
-            remedy=f"Lower --max-kv to {context} or less.",
-            code=ExitCode.USAGE,
-        )
+    budgets = read_budgets(options)
+    request = make_request(model, options, cache, budgets)
+    devices = named_devices(options.devices)
+    problems = Problems()
+    with problems.caught():
+        check_app_size(model, asset_pack=asset_pack)
+    with problems.caught():
+        refuse_unfit(request, devices)
+    problems.refuse()
+    backends = {device.backend for device in devices} or {"iphone"}
+    memory = max((request.plan(each) for each in sorted(backends)), key=lambda plan: plan.total)
     package = naming.package_name(name or naming.model_display_name(model.id))
+    known = [said for said in remarks if not said.startswith("--recent-budget")]
     return Plan(
         model=model,
         cache=cache,
-        memory=plan_memory(model, cache),
+        memory=memory,
         package_name=package,
         module_name=naming.module_name(package),
-        warnings=remarks,
+        warnings=(*model.remarks, *known, *advice(model, memory)),
+        storage=memory.storage,
+        group_size=memory.group_size,
+        budgets=budgets,
+        caches=request.caches,
+        asset_pack=asset_pack,
     )
 
 
-def cache_config(options: CacheOptions) -> tuple[H2OConfig, tuple[str, ...]]:
-    """Make the cache's configuration and collect what it warns about."""
-    from h2o_py.config import H2OConfig
+def make_request(
+    model: Model, options: CacheOptions, cache: H2OConfig, budgets: Budgets | None
+) -> Request:
+    """Check the options against the model, and say what memory is to be planned for."""
+    context = model.config.context
+    problems = Problems()
+    with problems.caught():
+        refuse_outside(options.max_kv, context, "--max-kv", model)
+    with problems.caught():
+        if options.context is not None:
+            refuse_outside(options.context, context, "--context", model)
+    with problems.caught():
+        refuse_outside(min(options.prefill_step, context), context, "--prefill-step", model)
+    with problems.caught():
+        storage_of(options.kv, model.config)
+    with problems.caught():
+        layer_caches(model.config, cache, budgets)
+    problems.refuse()
+    return Request(
+        model=model,
+        caches=layer_caches(model.config, cache, budgets),
+        kv=options.kv,
+        context=options.context,
+        step=options.prefill_step,
+    )
 
-    given = {
-        key: value
-        for key, value in vars(options).items()
-        if key not in ("max_kv", "pinned") and value is not None
-    }
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            config = H2OConfig(max_size=options.max_kv, pinned=options.pinned, **given)
-        except ValueError as error:
-            what, _, remedy = with_flags(str(error)).partition(". ")
-            raise UserError(
-                what.rstrip("."),
-                remedy=remedy or "See `h2o-pack ios --help`.",
-                code=ExitCode.USAGE,
-            ) from error
-    return config, tuple(with_flags(str(each.message)) for each in caught)
+
+def refuse_outside(value: int, most: int, flag: str, model: Model) -> None:
+    """Refuse what is more than a model can attend to, or less than a token."""
+    if 1 <= value <= most:
+        return
+    what = (
+        f"{flag} {value} is more than the {most} tokens that {model.id} can attend to"
+        if value > most
+        else f"{flag} {value} is no number of tokens"
+    )
+    raise UserError(
+        what,
+        where=f"{model.folder or model.id}/config.json",
+        remedy=f"Lower {flag} to {most} or less."
+        if value > most
+        else f"Choose {flag} from 1 to {most}.",
+        code=ExitCode.USAGE,
+    )
 
 
-def with_flags(text: str) -> str:
-    """Name the command line's flags where the cache names its parameters."""
-    for parameter, flag in FLAGS.items():
-        text = text.replace(parameter, flag)
-    return text
+def named_devices(names: tuple[str, ...]) -> tuple[Listed, ...]:
+    """Find the devices that were asked for; none if there are no names."""
+    if not names:
+        return ()
+    from h2o_pack.devices.catalogue import catalogue  # noqa: PLC0415  only where needed
+
+    known, problems = catalogue(), Problems()
+    found: list[Listed] = []
+    for name in names:
+        with problems.caught():
+            found += known.find(name)
+    problems.refuse()
+    return tuple(found)
+
+
+def refuse_unfit(request: Request, devices: tuple[Listed, ...]) -> None:
+    """Refuse a plan that one of the devices cannot hold; all of them are told."""
+    if not devices:
+        return
+    from h2o_pack.memory.remedies import require  # noqa: PLC0415  only where needed
+    from h2o_pack.models.catalogue import catalogue  # noqa: PLC0415
+
+    models, problems = catalogue(), Problems()
+    for device in devices:
+        with problems.caught():
+            require(request, models, device)
+    problems.refuse()

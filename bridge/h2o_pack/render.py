@@ -4,17 +4,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from h2o_pack import __version__, lock
+from h2o_pack import __version__, lock, naming
 from h2o_pack.facts import pins
-from h2o_pack.naming import swift_string
+from h2o_pack.naming import one_line, swift_string
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from h2o_pack.plan import Plan
+    from h2o_py.budgets import Budgets
 
 SWIFT_TEMPLATES = "swift_templates"
 SWIFT_STORAGE = {
@@ -49,6 +51,7 @@ def render(
         "H2OKit": "Sources/H2OKit",
         "Model": f"Sources/{plan.module_name}Model",
         "Tests": "Tests",
+        **({"AssetPack": "AssetPack"} if plan.asset_pack else {}),
     }
     for folder, target in folders.items():
         for path, source in sources(assets / SWIFT_TEMPLATES / folder):
@@ -90,6 +93,9 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "group_size": plan.group_size,
         "budgets": plan.budgets,
         "memory": plan.memory,
+        "asset_pack": naming.asset_pack_id(plan.package_name) if plan.asset_pack else "",
+        "app_id": naming.app_id(plan.package_name),
+        "model_gigabytes": f"{plan.model.size / 1e9:.2f}",
         "version": __version__,
     }
 
@@ -106,7 +112,15 @@ def fill(template: Path, values: dict[str, Any]) -> str:
         autoescape=False,  # noqa: S701 - Swift and Markdown, not HTML
     )
     environment.filters["swift_string"] = swift_string
+    environment.filters["one_line"] = one_line
     return environment.from_string(template.read_text("utf-8")).render(values)
+
+
+def layer_budgets(budgets: Budgets | None) -> list[dict[str, int] | None] | None:
+    """Return the rows of each layer as JSON has them."""
+    if budgets is None:
+        return None
+    return [None if layer is None else asdict(layer) for layer in budgets.layers]
 
 
 def make_lock(plan: Plan, files: dict[str, str], vendor: lock.Vendored | None) -> lock.Lock:
@@ -114,9 +128,13 @@ def make_lock(plan: Plan, files: dict[str, str], vendor: lock.Vendored | None) -
     return lock.Lock(
         h2o_pack=__version__,
         model=plan.model.id,
+        commit=plan.model.commit,
         package=plan.package_name,
         module=plan.module_name,
         config=plan.cache.to_dict(),
+        kv=plan.storage,
+        group_size=plan.group_size,
+        budgets=layer_budgets(plan.budgets),
         upstream={
             name: {"version": pin.version, "commit": pin.commit} for name, pin in pins().items()
         },

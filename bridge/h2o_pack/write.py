@@ -1,6 +1,6 @@
 """The only place that writes packages: whole or not at all, one run at a time.
 
-A package is written beside its place and then renamed. The two names used are
+A package is written beside its place and then renamed. The names used are
 fixed, so that what a killed run leaves is put right by the next one.
 """
 
@@ -14,12 +14,13 @@ import os
 import shutil
 import tempfile
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2o_pack import lock
-from h2o_pack.bundle import FOLDER as MODEL
-from h2o_pack.bundle import MANIFEST
+from h2o_pack.bundling import FOLDER as MODEL
+from h2o_pack.bundling import MANIFEST
 from h2o_pack.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
@@ -68,24 +69,84 @@ def replacing(
     """
     output = output.resolve()
     parents = [each for each in output.parents if not each.exists()]
-    staging = output.with_name(f".{output.name}.h2o-new")
-    previous = output.with_name(f".{output.name}.h2o-old")
+    exchange = Exchange(output, keep)
     try:
-        recover(output, staging, previous, keep)
-        staging.mkdir(parents=True)
-        yield staging
-        if output.exists():
-            output.rename(previous)
-        staging.rename(output)
-        recover(output, staging, previous, keep)
+        exchange.recover()
+        exchange.new.mkdir(parents=True)
+        yield exchange.new
+        exchange.finish()
     except BaseException as error:
         with suppress(OSError):
-            recover(output, staging, previous, keep)
+            exchange.recover()
             for parent in parents:
                 parent.rmdir()
         if isinstance(error, OSError):
             raise not_writable(output, error) from error
         raise
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One folder taking another's place, by names that a later run finds again.
+
+    At every moment the names say how far it has come: `new` is being written; then
+    `output` becomes `old` and `new` becomes `output`; what stays moves from `old` to
+    `output`; then `old` becomes `done`, which only has to be deleted.
+    """
+
+    output: Path
+    keep: Callable[[Path, Path], None]
+
+    @property
+    def new(self) -> Path:
+        """What is being written."""
+        return self.output.with_name(f".{self.output.name}.h2o-new")
+
+    @property
+    def old(self) -> Path:
+        """The earlier folder, with what stays of it."""
+        return self.output.with_name(f".{self.output.name}.h2o-old")
+
+    @property
+    def done(self) -> Path:
+        """The earlier folder without it."""
+        return self.output.with_name(f".{self.output.name}.h2o-done")
+
+    def finish(self) -> None:
+        """Put the new folder, whole, in place of the earlier one."""
+        to_disk(self.new)
+        if self.output.exists():
+            self.output.rename(self.old)
+        self.new.rename(self.output)
+        to_disk(self.output.parent)
+        self.recover()
+
+    def recover(self) -> None:
+        """Finish or undo the exchange, wherever it stopped."""
+        if self.old.exists():
+            if self.output.exists():
+                self.keep(self.old, self.output)
+                self.clear(self.done)
+                self.old.rename(self.done)
+            else:
+                self.old.rename(self.output)
+        self.clear(self.done)
+        self.clear(self.new)
+
+    def clear(self, folder: Path) -> None:
+        """Delete a folder of ours."""
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+def to_disk(folder: Path) -> None:
+    """Ask for a folder's names to be on the disk, where the system can be asked."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
@@ -112,20 +173,6 @@ def refuse_foreign(output: Path) -> None:
         remedy="Give another --output, or move it away.",
         code=ExitCode.OUTPUT,
     )
-
-
-def recover(
-    output: Path, staging: Path, previous: Path, keep: Callable[[Path, Path], None]
-) -> None:
-    """Finish or undo an exchange, wherever it stopped."""
-    if previous.exists():
-        if output.exists():
-            keep(previous, output)
-            shutil.rmtree(previous)
-        else:
-            previous.rename(output)
-    if staging.exists():
-        shutil.rmtree(staging)
 
 
 def move_kept(previous: Path, output: Path) -> None:

@@ -108,20 +108,10 @@ def documents(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def print_reports(found: Sequence[dict[str, Any]], console: Console) -> None:
     """Show every table."""
-    from h2o_py.bench.section import Section  # noqa: PLC0415
-    from h2o_py.bench.tables import print_section  # noqa: PLC0415
-    from h2o_py.evaluation import page, paper  # noqa: PLC0415
+    from h2o_py.evaluation.tables import print_report  # noqa: PLC0415
 
     for report in found:
-        for experiment in report["experiments"]:
-            for group in experiment["groups"]:
-                header, rows = page.group_rows(group)
-                title = f"{experiment['title']}: {group['title'].lower()}"
-                print_section(Section(title, header, tuple(rows)), console)
-        for title, header, rows in paper.beside(report):
-            note = "A cell is published / ours."
-            print_section(Section(title, header, tuple(rows), note), console)
-        console.print(page.origin(report), markup=False)
+        print_report(report, console)
 
 
 def print_comparison(earlier: Path | None, unlike: Sequence[str], console: Console) -> None:

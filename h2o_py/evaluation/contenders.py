@@ -49,6 +49,7 @@ class Policy:
     paper: bool = False
     by_layer: bool = False
     control: str | None = None
+    unprotected: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Contender:
         settings = dict(policy.settings)
         if policy.heavy is not None:
             settings["heavy_budget"] = int(rows * policy.heavy)
-        if policy.control == "oldest":  # its window takes what the sinks leave
+        if policy.unprotected:
             settings |= {"heavy_budget": 0, "recent_budget": 1}
         if self.pinned:
             settings["pinned"] = pinned

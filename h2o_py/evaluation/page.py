@@ -7,25 +7,29 @@ from pathlib import Path
 from typing import Any
 
 from h2o_py.evaluation import paper
+from h2o_py.evaluation.statistics import LEAST_SAMPLES
 
 _HEADERS = {
     "perplexity": "perplexity",
-    "kl": "KL to full, nats",
-    "agreement": "same top token",
+    "kl": "KL, nats",
+    "agreement": "top-1",
     "recall": "recall",
     "tokens_per_second": "tokens/s",
     "peak_bytes": "peak MB",
 }
+AGAINST = "against the baseline"
 _METHOD = """\
 Token by token through the real cache after a prefill of {prefill} tokens. Every contender
 reads the same samples side by side and is compared, position by position, with the full
-cache. Means over the samples with {percent:.0f}% bootstrap intervals in brackets. A verdict
-is about the difference to the baseline within each sample: better, worse, or not
-distinguishable where the interval of the mean difference has 0 in it. Facts are lines such
-as "the code of LANTERN is 4821." among the text and do not count in perplexity; recalled is
-what a greedy answer has in it. Bytes are of all layers for one sequence: keys, values,
-scores, positions, novelty. At equal bytes each storage has as many rows as the bytes of the
-default policy's 16-bit rows buy.
+cache: KL is the divergence of its prediction from the full cache's, top-1 how often both
+find the same token most likely. Means over the samples with {percent:.0f}% bootstrap
+intervals in brackets. A verdict is about the difference to the baseline within each sample:
+better, worse, or not distinguishable where the interval of the mean difference has 0 in it
+or there are fewer than {least} samples. Facts are lines such as "the code of LANTERN is
+4821." among the text and do not count in perplexity; recalled is what a greedy answer has in
+it. Bytes are of all layers for one sequence: keys, values, scores, positions, novelty. At
+equal bytes each storage has as many rows as the bytes of the default policy's 16-bit rows
+buy.
 """
 
 
@@ -39,7 +43,11 @@ def render(report: dict[str, Any], pictures: list[Path] | None = None) -> str:
         "",
         origin(report),
         "",
-        _METHOD.format(prefill=report["prefill"], percent=100 * report["confidence"]),
+        _METHOD.format(
+            prefill=report["prefill"],
+            percent=100 * report["confidence"],
+            least=LEAST_SAMPLES,
+        ),
     ]
     for picture in pictures or []:
         head += [f"![{picture.stem.replace('_', ' ')}]({picture.name})", ""]
@@ -93,6 +101,29 @@ def group_rows(group: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, 
                 row.append(_verdict(group, cell, name))
         rows.append(tuple(row))
     return tuple(header), rows
+
+
+def compact_rows(group: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """A group's table for a terminal: means, and all verdicts in one column."""
+    metrics = [name for name in _HEADERS if _measured(group, name)]
+    lengths = {cell["length"] for cell in group["cells"]}
+    first = ("cache", "tokens") if len(lengths) > 1 else ("cache",)
+    header = (*first, "rows", *(_HEADERS[name] for name in metrics), AGAINST)
+    rows = []
+    for cell in group["cells"]:
+        said = [
+            f"{_HEADERS[name]} {cell['difference'][_source(name)]['verdict']}"
+            for name in metrics
+            if name != "kl" and _source(name) in cell["difference"]
+        ]
+        said = [each for each in said if not each.endswith("not distinguishable")]
+        verdict = ", ".join(said) or "not distinguishable"
+        if not cell["difference"]:
+            verdict = "baseline" if cell["contender"] == group["baseline"] else ""
+        start = (cell["title"], f"{cell['length']:,}") if len(lengths) > 1 else (cell["title"],)
+        figures = (_figure(cell, name).partition(" ")[0] for name in metrics)
+        rows.append((*start, f"{cell['rows']:,}", *figures, verdict))
+    return header, rows
 
 
 def _group(experiment: dict[str, Any], group: dict[str, Any]) -> list[str]:

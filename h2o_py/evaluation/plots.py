@@ -110,7 +110,7 @@ def _line(panel: Any, cells: Cells, key: str, metric: str, number: int) -> None:
         [each["mean"] - each["low"] for each in figures],
         [each["high"] - each["mean"] for each in figures],
     ]
-    places = [cell[key] * (1 + 0.02 * number) for cell in cells]  # bars side by side
+    places = [cell[key] * (1 + 0.008 * number) for cell in cells]  # bars side by side
     if metric == "nll":  # samples differ more than contenders do: no bars of that here
         panel.plot(places, means, "o-", label=cells[0]["title"])
     else:

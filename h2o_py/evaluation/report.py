@@ -147,11 +147,15 @@ def _cell(
 
 
 def _baseline(place: Place, places: Sequence[Place]) -> Place | None:
-    """The cell that this one is compared with: the baseline's of length and budget."""
+    """The cell that this one is compared with: the baseline's of length and budget.
+
+    The full cache, which has no budget, is compared where there is but one.
+    """
     name = place.group.baseline
+    only = place.entrant == FULL and len(place.group.budgets) == 1
     for each in places:
         same = each.length == place.length and each.entrant.contender.name == name
-        if same and (each.budget == place.budget or each.entrant == FULL):
+        if same and (only or each.budget == place.budget or each.entrant == FULL):
             return each
     return None
 
@@ -174,7 +178,7 @@ def _questions(outcomes: Sequence[Any]) -> list[dict[str, Any]]:
     counts: dict[tuple[float, int], list[int]] = {}
     for outcome in outcomes:
         for turn, right in enumerate(outcome.get("recalled", [])):
-            count = counts.setdefault((round(outcome["depths"][turn], 1), turn), [0, 0])
+            count = counts.setdefault((outcome["depths"][turn], turn), [0, 0])
             count[0] += 1
             count[1] += right
     return [

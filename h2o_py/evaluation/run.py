@@ -12,7 +12,7 @@ from h2o_py.evaluation.contenders import UNBOUNDED, contender
 from h2o_py.evaluation.entrants import Entrant, Stable
 from h2o_py.evaluation.loaded import Loaded
 from h2o_py.evaluation.preset import Experiment, Group, Preset, rows_of
-from h2o_py.evaluation.samples import Question, Sample, make_sample
+from h2o_py.evaluation.samples import make_sample
 from h2o_py.evaluation.share import Share
 from h2o_py.routing import install_routing, remove_routing, routing_installed
 
@@ -54,7 +54,7 @@ def places(experiment: Experiment, stable: Stable) -> list[Place]:
     """All cells of an experiment's tables, the full cache first in each.
 
     Raises:
-        ValueError: a budget is too small for a contender.
+        ValueError: a budget is too small for the prefill or a contender.
 
     """
     found = []
@@ -63,6 +63,11 @@ def places(experiment: Experiment, stable: Stable) -> list[Place]:
             found.append(Place(group, length, "all", FULL))
             for budget in group.budgets:
                 rows = rows_of(budget, length)
+                if rows < lockstep.PREFILL:
+                    raise ValueError(
+                        f"budget = {budget!r} of {length} tokens is {rows} rows, fewer than "
+                        f"the {lockstep.PREFILL} tokens that are read at once. Give more."
+                    )
                 limit = stable.bytes(Entrant(_BYTES_OF, rows), length)
                 for name in group.contenders:
                     who = contender(name)
@@ -155,16 +160,11 @@ def _read(loaded: Loaded, experiment: Experiment, unit: Unit, advance: Any) -> A
     )
     return [
         [
-            {**asdict(outcome), "depths": [_depth(q, sample) for q in sample.questions]}
+            {**asdict(outcome), "depths": [q.fact.depth for q in sample.questions]}
             for outcome, sample in zip(row, samples, strict=True)
         ]
         for row in outcomes
     ]
-
-
-def _depth(question: Question, sample: Sample) -> float:
-    """Where a fact stands: 0 at the beginning of what was read before the question."""
-    return round(question.fact.position / len(sample.ids), 2)
 
 
 def _speed(loaded: Loaded, experiment: Experiment, unit: Unit) -> Any:

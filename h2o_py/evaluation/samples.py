@@ -28,6 +28,7 @@ class Fact:
     Args:
         key: in capitals.
         code: four digits.
+        depth: as the shape has it.
         position: of its statement's first token in the sample.
         length: tokens of the statement.
 
@@ -35,6 +36,7 @@ class Fact:
 
     key: str
     code: str
+    depth: float
     position: int
     length: int
 
@@ -135,7 +137,7 @@ def make_sample(
         ids += window[taken:until]
         scored += [True] * (until - taken)
         taken = until
-        facts[i] = Fact(*named[i], position=len(ids), length=len(stated[i]))
+        facts[i] = Fact(*named[i], shape.depths[i], position=len(ids), length=len(stated[i]))
         ids += stated[i]
         scored += [False] * len(stated[i])
     ids += window[taken:filler]

@@ -21,6 +21,9 @@ Verdict = Literal["better", "worse", "not distinguishable"]
 
 CONFIDENCE = 0.95
 DRAWS = 4000
+LEAST_SAMPLES = 6
+"""With fewer, all differences have one sign by chance in more than 5 of 100 runs (2^(1 - n)),
+and no interval made of them can be trusted to leave 0 out."""
 _SEED = 20260301
 _CHUNK = 1000
 
@@ -74,7 +77,8 @@ def compare(
 ) -> tuple[Estimate, Verdict]:
     """The difference to a baseline on the same samples, and what it says.
 
-    Not distinguishable when the interval of the mean difference has 0 in it.
+    Not distinguishable when the interval of the mean difference has 0 in it, or when there
+    are fewer than `LEAST_SAMPLES` samples.
 
     Raises:
         ValueError: the two are of different samples.
@@ -87,7 +91,7 @@ def compare(
         )
     pairs = zip(values, baseline, strict=True)
     difference = estimate([value - base for value, base in pairs])
-    if difference.low <= 0 <= difference.high:
+    if difference.low <= 0 <= difference.high or difference.samples < LEAST_SAMPLES:
         return difference, "not distinguishable"
     return difference, "better" if (difference.mean < 0) == lower_is_better else "worse"
 

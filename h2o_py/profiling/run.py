@@ -56,6 +56,7 @@ def profile_model(
     model: Any, pieces: list[list[int]], options: Options, progress: Progress
 ) -> tuple[Profile, tuple[AttentionMap, ...]]:
     """Profile a model that is loaded, on samples of token ids, `options.tokens` each."""
+    machine = describe()
     caches = make_prompt_cache(model)
     attending = recorder.attention_caches(caches)
     mapped = _spread(list(attending), _MAPPED_LAYERS)
@@ -86,7 +87,7 @@ def profile_model(
     )
     return (
         Profile(
-            machine=describe(),
+            machine=machine,
             model=Path(options.model).name,
             family=type(model).__module__.rpartition(".")[2],
             text="held-out text" if options.text is None else options.text.name,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 HELD_OUT = ("prose.txt.gz", "source.txt.gz")
+_BETWEEN_FILES = "<|endoftext|>"  # a token of that model, and text or worse to others
 
 
 def samples(tokenizer: Any, path: Path | None, tokens: int, count: int) -> list[list[int]]:
@@ -46,7 +47,8 @@ def samples(tokenizer: Any, path: Path | None, tokens: int, count: int) -> list[
 def held_out() -> list[str]:
     """Prose and source code that the embedded model was not trained on."""
     folder = resources.files("h2o_pack.models") / "demo" / "held_out"
-    return [gzip.decompress((folder / name).read_bytes()).decode("utf-8") for name in HELD_OUT]
+    texts = [gzip.decompress((folder / name).read_bytes()).decode() for name in HELD_OUT]
+    return [text.replace(_BETWEEN_FILES, "\n\n") for text in texts]
 
 
 @contextmanager

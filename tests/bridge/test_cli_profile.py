@@ -45,10 +45,11 @@ def test_people_get_tables(run, text):
     assert "How few tokens hold the accumulated attention" in result.output
 
 
-def test_aliases_are_what_mlx_lm_loads():
+def test_names_become_what_mlx_lm_loads(tmp_path):
     assert loadable("DEMO") == "demo"
     assert loadable("qwen3-4b-4bit") == "mlx-community/Qwen3-4B-4bit"
-    assert loadable("some/folder") == "some/folder"
+    assert loadable("some/model") == "some/model"
+    assert loadable(str(tmp_path)) == str(tmp_path)
 
 
 def test_the_help_of_budgets_says_what_was_published(run):
@@ -60,13 +61,14 @@ def test_the_help_of_budgets_says_what_was_published(run):
     ("arguments", "code", "message"),
     [
         (("profile", "--model", "demo", "--tokens", 3), ExitCode.USAGE, "tokens = 3 is below"),
-        (("profile", "--model", "no/such/model"), ExitCode.MODEL, "could not be loaded"),
+        (("profile", "--model", "{folder}"), ExitCode.MODEL, "could not be loaded"),
+        (("profile", "--model", "qwen3-4b"), ExitCode.MODEL, "there is no model 'qwen3-4b'"),
         (("budgets", "--max-kv", 64), ExitCode.USAGE, "Give --profile FILE or --model NAME"),
         (("budgets", "--profile", "x", "--max-kv", 64), ExitCode.USAGE, "does not exist"),
     ],
 )
-def test_what_cannot_be_done_is_an_error(run, arguments, code, message):
-    result = run(*arguments)
+def test_what_cannot_be_done_is_an_error(run, tmp_path, arguments, code, message):
+    result = run(*(str(each).format(folder=tmp_path) for each in arguments))
     assert result.exit_code == code, result.output
     assert message in " ".join(result.output.split())
 

@@ -143,6 +143,7 @@ def test_the_edits_that_ship_are_readable_and_their_files_exist():
         "mlx-swift-lm",
         "swift-collections",
         "swift-jinja",
+        "swift-numerics",
         "swift-tokenizers",
         "yyjson",
     }

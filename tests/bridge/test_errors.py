@@ -24,3 +24,9 @@ def test_no_name_is_offered_when_none_is_near():
 
 def test_every_exit_code_is_documented():
     assert set(MEANINGS) == set(ExitCode)
+
+
+def test_a_name_that_goes_on_is_nearer_than_one_spelt_alike():
+    names = ("Qwen3-8B-4bit", "Qwen3-4B-4bit", "Qwen3-4B-Instruct-4bit")
+    assert nearest("qwen3-4b", names) == 'Did you mean "Qwen3-4B-4bit"? '
+    assert nearest("", names) == ""

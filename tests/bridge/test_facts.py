@@ -30,12 +30,6 @@ def test_the_version_is_that_of_the_installed_package():
     assert h2o_pack.__version__ == metadata.version("h2o-pack")
 
 
-def test_every_alias_leads_to_one_place():
-    for alias in facts.aliases().values():
-        assert bool(alias.hub) != bool(alias.embedded)
-        assert alias.source
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [

@@ -6,11 +6,11 @@ import difflib
 
 import pytest
 
-from tests.bridge.golden import BUDGETS, COPIED, FOLDER, golden_files
+from tests.bridge.golden import COPIED, FOLDER, PACKAGES, golden_files
 from tests.bridge.trees import tree
 
 
-@pytest.mark.parametrize("name", BUDGETS)
+@pytest.mark.parametrize("name", PACKAGES)
 def test_a_package_is_as_committed(name):
     made, committed = golden_files(name), tree(FOLDER / name)
     assert sorted(made) == sorted(committed), "run `make golden` and look at the diff"

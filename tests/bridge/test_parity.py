@@ -22,6 +22,7 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.naming import swift_string
 from h2o_pack.parity import request
 from h2o_pack.parity.host import SYSTEM
+from tests.bridge.golden import FOLDER
 
 STORED = ["kv 8", "kv k8v4", "kv 4", "kv r16h8", "kv r16h4", "kv r8h4"]
 CASES = ["float32", "published policy", "not routed", *STORED, "float16", "bfloat16"]
@@ -217,6 +218,14 @@ class TestWithSwift:
 
     def test_the_apps_model_compiles_against_the_package(self, package):
         """SwiftUI is missing here, and the views import it; what they show does not."""
+        assert self.refusal(package, package / "App/Chat/Chat.swift") == ""
+
+    def test_a_model_with_storage_and_budgets_compiles_too(self, package):
+        folder = FOLDER / "demo-k8v4/Sources/DemoModel"
+        assert self.refusal(package, *sorted(folder.glob("*.swift"))) == ""
+
+    def refusal(self, package, *sources):
+        """What the compiler says of sources that import the package's modules."""
         parity(package, "--level", "trace")
         work = package / ".parity"
         headers = work / "package/Vendor/mlx-swift/Source/Cmlx/include"
@@ -224,10 +233,9 @@ class TestWithSwift:
             "swiftc", "-typecheck", "-swift-version", "6", "-warnings-as-errors",
             "-I", work / "build/debug/Modules", "-Xcc", f"-I{headers}",
             "-Xcc", f"-fmodule-map-file={headers / 'module.modulemap'}",
-            package / "App/Chat/Chat.swift",
+            *sources,
         ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
     def test_swift_reads_the_strings_that_the_generator_writes(self, tmp_path):
         texts = [

@@ -29,7 +29,7 @@ def asked(tmp_path_factory) -> Request:
     demo = resolve("demo")
     folder = tmp_path_factory.mktemp("tokens")
     storages = {"8": 64, "r8h4": 64}
-    return requests.ask(demo.path, H2OConfig(MAX_KV), demo.config.context, storages, folder)
+    return requests.ask(demo.folder, H2OConfig(MAX_KV), demo.config.context, storages, folder)
 
 
 class Answer:
@@ -90,7 +90,7 @@ def test_swift_reads_ids_texts_chunks_and_storages(asked):
 def test_a_storage_that_one_rounding_changes_is_left_out_and_named(tmp_path, monkeypatch):
     monkeypatch.setattr(requests, "LEFT_OUT", {"bfloat16": ("8",)})
     demo = resolve("demo")
-    request = requests.ask(demo.path, H2OConfig(16), 256, {"8": 64, "4": 64}, tmp_path)
+    request = requests.ask(demo.folder, H2OConfig(16), 256, {"8": 64, "4": 64}, tmp_path)
     assert request.left_out == ("8",)
     assert [case.kv for case in request.cases] == [None, "dense", "4"]
     assert tokens.describe(request, Host("upstream", tmp_path, tmp_path)) == (

@@ -27,7 +27,7 @@ from h2o_py.models import STORAGES
 def trace(tmp_path_factory) -> Trace:
     demo = resolve("demo")
     folder = tmp_path_factory.mktemp("trace")
-    return record(demo.path, H2OConfig(32), demo.config.context, folder)
+    return record(demo.folder, H2OConfig(32), demo.config.context, folder)
 
 
 @given(st.integers(5, 600), st.integers(64, 3000))

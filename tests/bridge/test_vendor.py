@@ -336,3 +336,27 @@ def test_a_package_of_somebody_else_is_refused_before_anything_is_fetched(
     build_tree(package, {"Vendor/mine": "mine"})
     refusal(package, Origin(tmp_path / "cache", server.url), ExitCode.OUTPUT)
     assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "dependency",
+    [
+        '.package(url: "https://github.com/x/y", exact: "1.2.3")',
+        '.package(\n    name: "y", url: "https://github.com/x/y", from: "1.0.0")',
+        '.package(id: "x.y", from: "1.0.0")',
+    ],
+)
+def test_a_dependency_that_would_be_fetched_later_is_refused(package, upstream, dependency):
+    (upstream / "mlx-swift/Package.swift").write_text(f"gpu\n{dependency}\n")
+    with pytest.raises(
+        UserError, match=r"mlx-swift/Package\.swift depends on .(https|x)"
+    ) as error:
+        vendor(package, upstream, "apple")
+    assert error.value.code == ExitCode.VERSION
+    assert not (package / "Vendor").exists()
+
+
+def test_a_dependency_on_a_folder_is_taken(package, upstream):
+    (upstream / "mlx-swift/Package.swift").write_text('gpu\n.package(path: "../y")\n')
+    vendor(package, upstream, "apple")
+    assert (package / "Vendor/mlx-swift/Package.swift").is_file()

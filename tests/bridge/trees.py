@@ -10,6 +10,8 @@ from typing import Any
 CONFIG: dict[str, Any] = {
     "model_type": "qwen3",
     "hidden_size": 32,
+    "intermediate_size": 64,
+    "head_dim": 8,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,

@@ -80,6 +80,11 @@ def test_a_small_difference_within_each_sample_is_found_in_large_spread_between_
     assert compare(base + 0.02, base, lower_is_better=False)[1] == "better"
 
 
+def test_five_samples_cannot_be_told_apart_and_six_can():
+    assert compare([2.0] * 5, [1.0] * 5, lower_is_better=True)[1] == "not distinguishable"
+    assert compare([2.0] * 6, [1.0] * 6, lower_is_better=True)[1] == "worse"
+
+
 def test_the_same_values_are_not_distinguishable():
     assert compare([1.0, 2.0], [1.0, 2.0], lower_is_better=True)[1] == "not distinguishable"
 

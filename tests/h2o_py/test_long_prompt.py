@@ -84,6 +84,19 @@ def test_a_model_reads_a_16000_token_prompt_in_flat_memory():
     assert peaks[16000] <= 1.03 * peaks[4000]
 
 
+@pytest.mark.parametrize("kv", STORAGES)
+def test_a_chunk_leaves_no_more_memory_in_use_than_the_cache_says(kv):
+    cache = STORAGES[kv](H2OConfig(512), 64)
+    for _ in range(3):
+        new = random_tokens(400, heads=2, kv_heads=1)
+        gc.collect()
+        held = mx.get_active_memory() - cache.nbytes
+        mx.eval(step(cache, *new), cache.state)
+        del new
+    gc.collect()
+    assert mx.get_active_memory() - cache.nbytes <= held
+
+
 def by_position(cache, values):
     """One KV head's values, in the order of positions."""
     order = mx.argsort(cache.positions[0, 0, : cache.length])

@@ -8,6 +8,7 @@ import json
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx_lm.models.cache import make_prompt_cache
 
 from h2o_py.profiling import accumulated, maps, recorder, rows, run, tally
 from tests.bridge import schemas
@@ -143,6 +144,23 @@ def test_attention_that_is_held_stays_within_the_stated_bound():
     assert 0.3 * bound < most <= bound
 
 
+def test_a_long_text_is_read_in_chunks_that_bound_what_is_held():
+    profile, _ = profiled(small_model("qwen3"), pieces(300))
+    assert profile.held_bytes == rows.working_bytes(4, 2, 100, 300)
+
+
+def test_attention_of_the_same_tokens_counts_once():
+    seen = []
+    cache = make_prompt_cache(small_model("qwen3"))[0]
+    recorder.record([cache], lambda layer, chunk: seen.append((layer, chunk.end)))
+    keys, values = cache.update_and_fetch(mx.ones((1, 2, 5, 8)), mx.ones((1, 2, 5, 8)))
+    assert cache.lends(keys, values)
+    assert not cache.lends(keys, mx.ones((1, 2, 5, 8)))
+    cache.attend(mx.ones((1, 4, 5, 8)), scale=1.0, mask="causal")
+    assert not cache.lends(keys, values)
+    assert seen == [(0, 5)]
+
+
 def test_hidden_rows_and_sinks_do_not_count_as_tokens():
     low = float(mx.finfo(mx.float32).min)
     logits = mx.array([[[1.0, 1.0, low], [-32752.0, 2.0, -1e9]]])
@@ -163,6 +181,12 @@ def test_a_power_law_is_found_with_its_exponent():
     total = (ranks**-0.8).sum()
     for share, top in zip((50, 100, 200), found.top, strict=True):
         assert top == pytest.approx((ranks[:share] ** -0.8).sum() / total)
+
+
+def test_the_newest_tokens_do_not_bend_the_line():
+    ranks = np.arange(1, 1001)
+    bent = np.where(ranks <= 500, ranks**-0.8, 1e-6)
+    assert accumulated.summarise(bent).exponent == pytest.approx(0.8, abs=1e-9)
 
 
 def test_what_is_no_power_law_fits_worse():

@@ -53,6 +53,7 @@ def test_texts_take_turns(monkeypatch):
 def test_the_held_out_text_is_packaged():
     prose, source = text.held_out()
     assert min(len(prose), len(source)) > 20_000
+    assert "<|endoftext|>" not in prose + source
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,11 @@ MODULES = {
     name: f"h2o_pack.cli.{name}"
     for name in (
         "ios",
+        "plan",
+        "devices",
+        "models",
         "vendor",
+        "verify",
         "kernels",
         "parity",
         "bench",

@@ -58,7 +58,7 @@ def budgets(
 
     Heavy hitters get clip(0.5 + (ratio - 1) * 2.5, 0.3, 0.7) of the rows beside the sinks,
     where ratio is the layer's measure over the mean of all; recent tokens get the rest, at
-    least 64 where they can. The file is what --budgets of other commands and H2OKit read.
+    least 64 where they can. `python -m h2o_py generate --h2o-budgets` and H2OKit read the file.
 
     The paper that has this rule (H2O on MLX, table 14; max_kv 256) found no gain:
     perplexity 7.803 against 7.807 with equal budgets on Qwen3-4B-4bit, and 6.324 against

@@ -4,27 +4,56 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from h2o_pack.cli.frame import command
-from h2o_pack.cli.types import PinnedRange
-from h2o_pack.errors import Problems
+from h2o_pack.cli.types import KV, PinnedRange
+from h2o_pack.errors import ExitCode
 
 if TYPE_CHECKING:
     from h2o_pack.cli.terminal import Terminal
 
 
-@command(example="h2o-pack ios --model demo --max-kv 64 --output build/Demo")
+@command(example="h2o-pack ios --model Qwen3-4B-4bit --max-kv 512 --device iPhone16,1")
 @click.option("--model", required=True, help="Alias, folder, or id on huggingface.co.")
+@click.option(
+    "--revision", default="", help="Branch, tag or commit on the hub. [default: main]"
+)
+@click.option(
+    "--assume-full-attention",
+    is_flag=True,
+    help="Take an unknown architecture for an ordinary one.",
+)
 @click.option("--max-kv", required=True, type=int, help="Tokens each layer's cache keeps.")
+@click.option(
+    "--kv", type=click.Choice(KV), default="dense", show_default=True, help="Precision of rows."
+)
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    help="Refuse what does not fit this one; several may be given.",
+)
+@click.option("--context", type=int, help="Longest conversation. [default: the model's]")
+@click.option(
+    "--prefill-step",
+    type=int,
+    default=512,
+    show_default=True,
+    help="Tokens of a prompt that the model is given at once.",
+)
 @click.option("--output", type=click.Path(path_type=Path), help="Folder. [default: NAME]")
 @click.option("--name", help="Name of the package. [default: from the model]")
 @click.option("--sink-size", type=int, help="First tokens that always stay. [default: 4]")
 @click.option("--heavy-budget", type=int, help="Tokens for heavy hitters. [default: the rest]")
 @click.option("--recent-budget", type=int, help="Newest tokens that stay. [default: 1/4]")
+@click.option(
+    "--budgets", type=click.Path(path_type=Path), help="JSON file of budgets a layer."
+)
 @click.option(
     "--score",
     type=click.Choice(["peak", "softmax", "abs_logit"]),
@@ -35,33 +64,61 @@ if TYPE_CHECKING:
 @click.option("--novelty-margin", type=float, help="What a novel key is off by. [default: 0.25]")
 @click.option("--pin", type=PinnedRange(), multiple=True, help="Positions that always stay.")
 @click.option("--observation-window", type=int, help="Queries of a chunk that score.")
+@click.option(
+    "--asset-pack",
+    is_flag=True,
+    help="Keep the model out of the app: Apple hosts it and devices fetch it (iOS 26).",
+)
+@click.option(
+    "--vendor/--no-vendor",
+    default=True,
+    envvar="H2O_PACK_VENDOR",
+    show_envvar=True,
+    show_default=True,
+    help="Fetch upstream's sources into Vendor.",
+)
+@click.option("--dry-run", is_flag=True, help="Plan and show; write nothing.")
 def ios(
     *,
     model: str,
+    revision: str,
+    assume_full_attention: bool,
     output: Path | None,
     name: str | None,
     pin: tuple[tuple[int, int], ...],
+    asset_pack: bool,
+    vendor: bool,
+    dry_run: bool,
     out: Terminal,
     **options: Any,
 ) -> None:
-    """Make a Swift package with a model and its H2O cache."""
-    from h2o_pack import summary
-    from h2o_pack.models.resolve import resolve
-    from h2o_pack.package import make_package
-    from h2o_pack.plan import CacheOptions, cache_config, make_plan
+    """Make a Swift package with a model and its H2O cache.
 
-    chosen = CacheOptions(pinned=pin, **options)
-    problems = Problems()
-    with problems.caught():
-        cache_config(chosen)
-    with problems.caught():
-        found = resolve(model)
-    problems.refuse()
-    plan = make_plan(found, chosen, name)
-    with out.progress() as say:
-        say(f"writing {plan.package_name}")
-        package = make_package(plan, output or Path(plan.package_name))
-    out.show(
-        summary.package_document(plan, package),
-        lambda console: summary.print_package(plan, package, console),
+    Only the model's files and upstream's sources are fetched, once. A run that was stopped
+    is finished by running the command again.
+    """
+    from h2o_pack import pipeline, summary
+    from h2o_pack.cache_options import CacheOptions
+    from h2o_pack.vendoring.fetch import usual_origin
+
+    order = pipeline.Order(
+        model=model,
+        cache=CacheOptions(pinned=pin, **options),
+        revision=revision,
+        assume_full_attention=assume_full_attention,
+        name=name,
+        output=output,
+        asset_pack=asset_pack,
+        upstream=usual_origin() if vendor else None,
     )
+    with out.progress() as say:
+        plan = pipeline.prepare(order, say)
+        made = (
+            pipeline.rehearse(plan, order) if dry_run else pipeline.carry_out(plan, order, say)
+        )
+    out.show(summary.made_document(made), lambda console: summary.print_made(made, console))
+    if made.not_vendored is not None:
+        click.echo(f"error: {made.not_vendored}", err=True)
+        sys.exit(made.not_vendored.code)
+    if made.verification is not None and made.verification.differences:
+        sys.exit(ExitCode.DIFFERENT)

@@ -48,13 +48,21 @@ def profile(
 
 
 def loadable(name: str) -> str:
-    """Return what mlx_lm loads for an alias; other names as they are."""
-    from h2o_pack.facts import aliases
+    """Return what mlx_lm loads for an alias, a folder or an id on the hub.
 
-    alias = {each.lower(): found for each, found in aliases().items()}.get(name.lower())
-    if alias is None:
-        return name
-    return "demo" if alias.embedded else alias.hub
+    Raises:
+        UserError: the name leads nowhere.
+
+    """
+    from h2o_pack.models.catalogue import find
+    from h2o_pack.models.resolve import HUB_ID, local_folder, unknown
+
+    known = find(name)
+    if known is not None:
+        return "demo" if known.embedded else known.hub or known.folder
+    if local_folder(name) is None and not HUB_ID.fullmatch(name):
+        raise unknown(name, None)
+    return name
 
 
 @contextmanager

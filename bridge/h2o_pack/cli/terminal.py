@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from h2o_pack.progress import Advance, Say, Unit
 
 LEAST_WIDTH = 20
+WIDTH = 120  # where the width is not known
 
 
 @dataclass(frozen=True)
@@ -117,10 +119,13 @@ def bars(screen: Console, unit: Unit) -> Any:
 
 
 def results() -> Console:
-    """Return where results for people go."""
+    """Return where results for people go: a file or pipe is as wide as most tables."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = WIDTH
+    return console
 
 
 def messages() -> Console:

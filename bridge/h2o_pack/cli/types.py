@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+KV = ("dense", "8", "k8v4", "4", "mixed", "r16h8", "r16h4", "r8h4")  # mixed is r16h8
+
 
 class PinnedRange(click.ParamType):  # type: ignore[type-arg]
     """A half-open range of positions, written A:B."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from h2o_pack.cache import cache_folder
+from h2o_pack.cache import MIRROR, cache_folder
 from h2o_pack.cli.frame import command
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "--mirror",
     metavar="URL",
     default="",
-    envvar="H2O_PACK_MIRROR",
+    envvar=MIRROR,
     show_envvar=True,
     help="Fetch from URL/OWNER/NAME instead of https://github.com/OWNER/NAME.",
 )

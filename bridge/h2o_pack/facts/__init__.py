@@ -43,23 +43,56 @@ class Pin:
 
 
 @dataclass(frozen=True)
-class Alias:
-    """A short model name: a hub id or a folder of h2o_pack/models."""
+class KnownModel:
+    """A model with a short name; it lies on the hub, in this package or in a folder.
+
+    Shapes are those of ModelConfig, 0 where they are not stated. weights_bytes: of the
+    language model's weights; measured: whether that is a published size.
+    """
 
     name: str
     source: str
     hub: str = ""
+    revision: str = ""
     embedded: str = ""
+    folder: str = ""
+    model_type: str = ""
+    layers: int = 0
+    evicting_layers: int = 0
+    heads: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+    hidden_size: int = 0
+    feed_forward: int = 0
+    vocabulary: int = 0
+    context: int = 0
+    tied_embeddings: bool = False
+    weights_bytes: int = 0
+    measured: bool = False
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A supported model type and the upstream code that implements it."""
+    """A supported model type and the upstream code that implements it.
+
+    scores: whether the Swift attention passes through the cache.
+    """
 
     model_type: str
     mlx_lm: str
     swift: str
+    scores: bool
     measured: bool
+    source: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Model types that are known and cannot be served."""
+
+    model_types: tuple[str, ...]
+    reason: str
+    source: str
 
 
 @dataclass(frozen=True)
@@ -68,6 +101,27 @@ class Unsplit:
 
     model_type: str
     swift: str
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """The oldest version of a tool that serves."""
+
+    name: str
+    version: str
+    source: str
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A size in bytes that Apple's store does not take more than."""
+
+    name: str
+    bytes: int
+    what: str
+    source: str
     measured: bool
 
 
@@ -101,9 +155,14 @@ def tables(
 
 
 def fits(value: object, type_name: str) -> bool:
-    """Whether a TOML value is of a field's type; lists of strings are tuples there."""
+    """Whether a TOML value is of a field's type; lists of strings or numbers are tuples."""
     if isinstance(value, list):
-        return type_name == "tuple[str, ...]" and all(isinstance(x, str) for x in value)
+        return any(
+            type_name == f"tuple[{kind.__name__}, ...]" and all(type(x) is kind for x in value)
+            for kind in (str, int)
+        )
+    if type_name == "float" and type(value) is int:
+        return True
     return type(value).__name__ == type_name
 
 
@@ -125,10 +184,10 @@ def with_submodules(names: Iterable[str]) -> tuple[Pin, ...]:
 
 
 @cache
-def aliases() -> Mapping[str, Alias]:
-    """Model aliases by name."""
-    found = read_table(FOLDER / "aliases.toml", "alias", Alias)
-    return MappingProxyType({alias.name: alias for alias in found})
+def known_models() -> Mapping[str, KnownModel]:
+    """The models that have a short name, by that name."""
+    found = read_table(FOLDER / "models.toml", "model", KnownModel)
+    return MappingProxyType({each.name: each for each in found})
 
 
 @cache
@@ -139,7 +198,28 @@ def architectures() -> Mapping[str, Architecture]:
 
 
 @cache
+def refused_architectures() -> Mapping[str, Refused]:
+    """Architectures that are known and cannot be served, by model type."""
+    found = read_table(FOLDER / "architectures.toml", "refused", Refused)
+    return MappingProxyType({name: each for each in found for name in each.model_types})
+
+
+@cache
 def unsplit_prompts() -> Mapping[str, Unsplit]:
     """Model types whose prompt mlx-swift-lm does not split, by their name."""
     found = read_table(FOLDER / "prefill.toml", "unsplit", Unsplit)
     return MappingProxyType({each.model_type: each for each in found})
+
+
+@cache
+def requirements() -> Mapping[str, Requirement]:
+    """The oldest versions of tools that serve, by the tool's name."""
+    found = read_table(FOLDER / "requirements.toml", "requirement", Requirement)
+    return MappingProxyType({each.name: each for each in found})
+
+
+@cache
+def store_limits() -> Mapping[str, Limit]:
+    """Apple's limits by name."""
+    found = read_table(FOLDER / "store.toml", "limit", Limit)
+    return MappingProxyType({each.name: each for each in found})

@@ -1,1 +1,4 @@
-"""Models: what they are called, where they lie, what their config says."""
+"""Finds models and says what they are: shapes, caches, weights, files.
+
+Nothing here reads a weight: configurations and safetensors headers tell all of it.
+"""

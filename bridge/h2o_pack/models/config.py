@@ -2,150 +2,185 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from h2o_pack.errors import ExitCode, UserError, nearest
-from h2o_pack.facts import architectures
+from h2o_pack.errors import nearest
+from h2o_pack.facts import architectures, refused_architectures
+from h2o_pack.models.families import FAMILIES, Wrapped
+from h2o_pack.models.families.decoder import Decoder, WithHeadDim
+from h2o_pack.models.fields import read
+from h2o_pack.models.json_file import read_object
+from h2o_pack.models.model import DTYPES, ModelConfig
+from h2o_pack.models.problems import Problems, shown
+from h2o_pack.models.quantization import Quantization, read_quantization
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-MAX_BYTES = 1 << 20
-MAX_COUNT = 1 << 24
-DTYPES = ("bfloat16", "float16", "float32")
+ASSUME = "--assume-full-attention"
+DEFAULT_DTYPE = "bfloat16"
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """Shapes of a model whose layers all attend to the whole context.
+class Described:
+    """A configuration; assumed: its architecture is unknown. remarks: for the user."""
 
-    heads are query heads, kv_heads those of keys and values; context is
-    max_position_embeddings; bits is 0 for weights that are not quantised.
+    config: ModelConfig
+    assumed: bool = False
+    remarks: tuple[str, ...] = ()
+
+
+def read_config(path: Path, *, assume_full_attention: bool = False) -> ModelConfig:
+    """Read and check config.json; UserError says all that is wrong with it."""
+    document = read_object(path)
+    return describe(document, str(path), assume_full_attention=assume_full_attention).config
+
+
+def describe(
+    document: Mapping[str, Any],
+    where: str,
+    *,
+    assume_full_attention: bool = False,
+    stored_dtype: str = "",
+) -> Described:
+    """Make a description of the content of config.json.
+
+    Args:
+        document: the content.
+        where: the file, for messages.
+        assume_full_attention: take an unknown architecture for one whose layers all
+            attend to the whole context.
+        stored_dtype: of activations, where the tensors tell it; it wins over the config,
+            as it does in mlx_lm, which computes in the dtype of what it loads.
+
+    Raises:
+        UserError: one or several: all that is wrong.
+
     """
-
-    model_type: str
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    hidden_size: int
-    vocabulary: int
-    context: int
-    dtype: str
-    bits: int = 0
-
-
-def read_config(path: Path) -> ModelConfig:
-    """Read and check config.json; UserError says what is wrong with it."""
-    document = read_json(path)
+    problems = Problems(where)
     model_type = document.get("model_type")
     if not isinstance(model_type, str):
-        raise unreadable(path, "config.json names no model_type")
-    refuse_unsupported(path, document, model_type)
-    heads = count(path, document, "num_attention_heads")
-    hidden_size = count(path, document, "hidden_size")
-    kv_heads = count(path, document, "num_key_value_heads", default=heads)
-    head_dim = count(path, document, "head_dim", default=hidden_size // heads)
-    if heads % kv_heads:
-        raise unreadable(path, f"{heads} query heads cannot share {kv_heads} KV heads evenly")
-    dtype = document.get("torch_dtype") or document.get("dtype") or "bfloat16"
-    if dtype not in DTYPES:
-        raise unreadable(path, f"dtype {dtype!r} is none of {', '.join(DTYPES)}")
-    quantization = document.get("quantization")
-    bits = quantization.get("bits", 0) if isinstance(quantization, dict) else 0
+        problems.fail("config.json names no model_type")
+    known = model_type in architectures()
+    if not known:
+        refuse_unknown(model_type, problems, assume_full_attention=assume_full_attention)
+    if document.get("model_file") is not None:
+        problems.add(
+            "config.json names a model_file, Python code that comes with the model",
+            "h2o-pack runs no code from models. Choose another one.",
+        )
+    text, inside, kind = language_model(document, model_type, problems, known=known)
+    quantization = read_quantization(document, text, problems)
+    dtype = stored_dtype or read_dtype(document, text, problems)
+    family = read(kind, text, problems, inside)
+    family.check(problems)
+    problems.refuse()
+    config = assemble(model_type, family, dtype, quantization)
+    if not config.evicting:
+        problems.fail(
+            f'no layer of this "{model_type}" model attends to the whole context, so there '
+            "is nothing for H2O to bound",
+            "Choose a model with full-attention layers.",
+        )
+    remarks = (*family.remarks(), *remarks_on_type(model_type))
+    return Described(config, assumed=not known, remarks=remarks)
+
+
+def remarks_on_type(model_type: str) -> tuple[str, ...]:
+    """Return what a user should know of models of a type."""
+    known = architectures().get(model_type)
+    if known is None:
+        remark = (
+            f"nothing is known of model_type {shown(model_type)}: all its layers were taken "
+            "for layers that attend to the whole context, as asked."
+        )
+    elif not known.scores:
+        remark = (
+            f"mlx-swift-lm's {known.swift}.swift attends outside of the cache, so no scores "
+            "arrive on the device: novelty and recency alone decide what stays."
+        )
+    else:
+        return ()
+    return (remark,)
+
+
+def assemble(
+    model_type: str, family: Decoder, dtype: str, quantization: Quantization
+) -> ModelConfig:
+    """Put the parts of a checked configuration together."""
     return ModelConfig(
         model_type=model_type,
-        layers=count(path, document, "num_hidden_layers"),
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        hidden_size=hidden_size,
-        vocabulary=count(path, document, "vocab_size"),
-        context=count(path, document, "max_position_embeddings"),
+        layers=family.layers(DTYPES[dtype]),
+        heads=family.heads,
+        hidden_size=family.hidden_size,
+        intermediate_size=family.feed_forward,
+        vocabulary=family.vocab_size,
+        context=family.max_position_embeddings,
         dtype=dtype,
-        bits=bits if isinstance(bits, int) else 0,
+        bits=quantization.bits,
+        group_size=quantization.group_size,
+        experts=family.experts,
+        experts_per_token=family.experts_per_token,
     )
 
 
-def read_json(path: Path) -> Mapping[str, Any]:
-    """Read a JSON object of at most 1 MiB."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise unreadable(path, f"{path.name} cannot be read: {error.strerror}") from error
-    if len(data) > MAX_BYTES:
-        raise unreadable(path, f"{path.name} is larger than 1 MiB")
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise unreadable(path, f"{path.name} is not valid JSON") from error
-    if not isinstance(document, dict):
-        raise unreadable(path, f"{path.name} is not a JSON object")
-    return document
-
-
-def count(
-    path: Path, document: Mapping[str, Any], key: str, *, default: int | None = None
-) -> int:
-    """Return a positive whole number of the config."""
-    value = document.get(key)
-    if value is None:
-        if default is None:
-            raise unreadable(path, f"config.json lacks {key}")
-        value = default
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_COUNT:
-        raise unreadable(path, f"{key} in config.json should be a positive whole number")
-    return value
-
-
-def refuse_unsupported(path: Path, document: Mapping[str, Any], model_type: str) -> None:
-    """Refuse architectures, layers and code that the H2O cache cannot serve."""
-    known = architectures()
-    supported = f"Supported: {', '.join(sorted(known))}."
-    if model_type not in known:
-        raise UserError(
-            f'model_type "{model_type}" is not supported',
-            where=str(path),
-            remedy=nearest(model_type, known) + supported,
-            code=ExitCode.MODEL,
+def refuse_unknown(model_type: str, problems: Problems, *, assume_full_attention: bool) -> None:
+    """Note why a model type cannot be packaged; an unknown one may be assumed."""
+    known, refused = architectures(), refused_architectures()
+    name = shown(model_type)
+    if model_type in refused:
+        reason = refused[model_type]
+        problems.add(
+            f"model_type {name} is not supported: {reason.reason}",
+            f"Choose a model of another family. Supported: {', '.join(sorted(known))}.",
         )
-    if "model_file" in document:
-        raise UserError(
-            "config.json names a model_file, Python code that comes with the model",
-            where=str(path),
-            remedy="h2o-pack runs no code from models. " + supported,
-            code=ExitCode.MODEL,
-        )
-    if slides(document):
-        raise UserError(
-            f'this "{model_type}" model has sliding-window layers, whose caches do not evict',
-            where=str(path),
-            remedy="Choose a model whose layers all attend to the whole context. " + supported,
-            code=ExitCode.MODEL,
+    elif not assume_full_attention:
+        problems.add(
+            f"model_type {name} is not supported",
+            f"{nearest(model_type[:100], known)}Supported: {', '.join(sorted(known))}. "
+            f"{ASSUME} takes an unknown one for a model whose layers all attend to the "
+            "whole context; its package works only if mlx-swift-lm has such a model.",
         )
 
 
-def slides(document: Mapping[str, Any]) -> bool:
-    """Tell whether any layer attends to a window shorter than the context."""
-    layer_types = document.get("layer_types")
-    if isinstance(layer_types, list):
-        return any(kind != "full_attention" for kind in layer_types)
-    window = document.get("sliding_window")
-    if not isinstance(window, int) or document.get("use_sliding_window") is False:
-        return False
-    context = document.get("max_position_embeddings")
-    return not isinstance(context, int) or window < context
+def language_model(
+    document: Mapping[str, Any], model_type: str, problems: Problems, *, known: bool
+) -> tuple[Mapping[str, Any], str, type[Decoder]]:
+    """Return the object that describes the language model, its key, and what reads it."""
+    family = FAMILIES[model_type] if known else Wrapped({}, WithHeadDim)
+    if not isinstance(family, Wrapped):
+        return document, "", family
+    text = document.get("text_config")
+    if text is None and family.without is not None:
+        return document, "", family.without
+    if not isinstance(text, dict):
+        problems.fail(f"text_config is {shown(text)} but should be an object")
+    if not known:
+        return text, "text_config", WithHeadDim
+    inner = "" if text.get("model_type") is None else text["model_type"]
+    if not isinstance(inner, str) or inner not in family.inner:
+        named = ", ".join(each for each in family.inner if each)
+        problems.fail(
+            f"text_config.model_type is {shown(inner)} but should be {named}",
+            "Choose another model.",
+        )
+    filled = {"vocab_size": document.get("vocab_size"), **text}
+    if model_type == "gemma3" and document.get("vocab_size") is None:
+        filled.setdefault("vocab_size", 262208)
+    return filled, "text_config", family.inner[inner]
 
 
-def unreadable(path: Path, what: str) -> UserError:
-    """Make the error for a model whose files are not as they should be."""
-    return UserError(
-        what,
-        where=str(path),
-        remedy="Download the model again, or choose another one.",
-        code=ExitCode.MODEL,
-    )
+def read_dtype(document: Mapping[str, Any], text: Mapping[str, Any], problems: Problems) -> str:
+    """Return the dtype that the configuration states."""
+    for each in (document, text):
+        for key in ("torch_dtype", "dtype"):
+            value = each.get(key)
+            if value is None:
+                continue
+            if isinstance(value, str) and value in DTYPES:
+                return value
+            problems.add(f"{key} is {shown(value)} but should be {', '.join(DTYPES)}")
+            return DEFAULT_DTYPE
+    return DEFAULT_DTYPE

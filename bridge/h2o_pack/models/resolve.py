@@ -1,72 +1,134 @@
 """Finds a model by alias, by folder or by its id on the Hugging Face hub."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
-import fnmatch
-import json
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from h2o_pack.errors import ExitCode, UserError, nearest
-from h2o_pack.facts import aliases
-from h2o_pack.models.config import ModelConfig, read_config, unreadable
+from h2o_pack.facts import KnownModel
+from h2o_pack.models.catalogue import catalogue, find
+from h2o_pack.models.local import from_folder
+from h2o_pack.models.model import Model
 
-INFERENCE_FILES = (
-    "config.json",
-    "generation_config.json",
-    "model*.safetensors",
-    "model.safetensors.index.json",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-)
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+REVISION = re.compile(r"[\w.+-]+(/[\w.+-]+)*", re.ASCII)
+HERE = Path(__file__).parent
 
 
-@dataclass(frozen=True)
-class ResolvedModel:
-    """A model on this machine; `files` are the names that inference needs.
+def resolve(
+    name: str,
+    *,
+    revision: str = "",
+    assume_full_attention: bool = False,
+    own: Path | None = None,
+) -> Model:
+    """Find a model and describe it, by its metadata only.
 
-    id is the hub id, the alias of an embedded model, or the folder's name.
+    Args:
+        name: an alias of the catalogue, a folder, or an id on the hub; `@REVISION` may
+            follow an alias or an id.
+        revision: branch, tag or commit on the hub.
+        assume_full_attention: take an unknown architecture for one whose layers all
+            attend to the whole context.
+        own: the user's own catalogue, see `catalogue`.
+
+    Raises:
+        UserError: the model is unknown, unreadable or unsupported; several at once where
+            more than one thing is wrong.
+
     """
-
-    id: str
-    path: Path
-    config: ModelConfig
-    files: tuple[str, ...]
-
-
-def resolve(name: str) -> ResolvedModel:
-    """Find a model; UserError when it is unknown, unreadable or unsupported."""
-    alias = {each.lower(): found for each, found in aliases().items()}.get(name.lower())
-    if alias is not None and alias.embedded:
-        return from_folder(alias.name, Path(__file__).parent / alias.embedded)
-    if alias is not None:
-        return from_folder(alias.hub, download(alias.hub))
-    folder = local_folder(name)
+    known = find(name, own)
+    folder = local_folder(name) if known is None else None
+    if known is None and folder is None:
+        name, revision = split_revision(name, revision)
+        known = find(name, own)
+    if known is not None and not known.hub:
+        place = HERE / known.embedded if known.embedded else Path(known.folder)
+        return from_folder(known.name, place, assume_full_attention=assume_full_attention)
     if folder is not None:
-        return from_folder(folder.name, folder)
+        if revision:
+            raise UserError(
+                f"{name!r} is a folder, which has no revisions",
+                remedy="Leave --revision out, or give an id on the hub.",
+                code=ExitCode.USAGE,
+            )
+        return from_folder(folder.name, folder, assume_full_attention=assume_full_attention)
     if name.startswith((".", "/", "~")):
         raise UserError(
             f"{name!r} is not a folder",
             remedy="Give the folder that holds config.json and the weights.",
             code=ExitCode.MODEL,
         )
-    if HUB_ID.fullmatch(name):
-        return from_folder(name, download(name))
-    raise UserError(
+    hub_id = known.hub if known is not None else name
+    if not HUB_ID.fullmatch(hub_id) or ".." in hub_id or "--" in hub_id:
+        raise unknown(name, own)
+    from h2o_pack.models.hub import from_hub  # noqa: PLC0415  folders need no hub
+
+    return from_hub(
+        hub_id,
+        revision or (known.revision if known is not None else ""),
+        assume_full_attention=assume_full_attention,
+    )
+
+
+def listed(own: Path | None = None) -> tuple[KnownModel, ...]:
+    """Return the catalogue, with the shapes of the models in this package filled in."""
+    return tuple(
+        with_shapes(each, from_folder(each.name, HERE / each.embedded))
+        if each.embedded
+        else each
+        for each in catalogue(own)
+    )
+
+
+def with_shapes(known: KnownModel, model: Model) -> KnownModel:
+    """Return an entry of the catalogue with what the model says of itself."""
+    config = model.config
+    return replace(
+        known,
+        model_type=config.model_type,
+        layers=len(config.layers),
+        evicting_layers=len(config.evicting),
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        hidden_size=config.hidden_size,
+        feed_forward=config.intermediate_size,
+        vocabulary=config.vocabulary,
+        context=config.context,
+        tied_embeddings=model.weights.tied_embeddings,
+        weights_bytes=model.weights.bytes,
+    )
+
+
+def split_revision(name: str, revision: str) -> tuple[str, str]:
+    """Split NAME@REVISION; an explicit revision must not contradict it."""
+    base, at, inside = name.partition("@")
+    given = inside if at else revision
+    if at and revision and revision != inside:
+        raise UserError(
+            f"the model is given as revision {inside!r} and --revision is {revision!r}",
+            remedy="Give one of them.",
+            code=ExitCode.USAGE,
+        )
+    if (at or revision) and (not REVISION.fullmatch(given) or ".." in given):
+        raise UserError(
+            f"{given!r} is no revision",
+            remedy="Give a branch, a tag or a commit id.",
+            code=ExitCode.USAGE,
+        )
+    return base, given
+
+
+def unknown(name: str, own: Path | None) -> UserError:
+    """Make the error for a name that leads nowhere."""
+    names = [each.name for each in catalogue(own)]
+    return UserError(
         f"there is no model {name!r}",
-        remedy=f"{nearest(name, aliases())}Give an alias ({', '.join(aliases())}), "
-        "a folder, or an id on huggingface.co such as mlx-community/Qwen3-4B-4bit.",
+        remedy=f"{nearest(name[:200], names)}Give an alias ({', '.join(names)}), a folder, "
+        "or an id on huggingface.co such as mlx-community/Qwen3-4B-4bit.",
         code=ExitCode.MODEL,
     )
 
@@ -78,82 +140,3 @@ def local_folder(name: str) -> Path | None:
         return path.resolve() if name and path.is_dir() else None
     except (OSError, RuntimeError, ValueError):  # a name too long, an unknown ~user, a NUL
         return None
-
-
-def from_folder(model_id: str, path: Path) -> ResolvedModel:
-    """Describe a model folder after checking that nothing needed is missing."""
-    config = read_config(path / "config.json")
-    names = sorted(entry.name for entry in path.iterdir() if entry.is_file())
-    files = tuple(name for name in names if inference_needs(name))
-    weights = [name for name in files if name.endswith(".safetensors")]
-    if not weights:
-        raise unreadable(path, "there is no model*.safetensors")
-    if "tokenizer.json" not in files:
-        raise unreadable(path, "there is no tokenizer.json")
-    if "model.safetensors.index.json" in files:
-        missing = sorted(shards(path / "model.safetensors.index.json") - set(weights))
-        if missing:
-            raise unreadable(path, f"the index names {missing[0]!r}, which is missing")
-    return ResolvedModel(id=model_id, path=path, config=config, files=files)
-
-
-def inference_needs(name: str) -> bool:
-    """Tell whether a file of a model repository is needed to run the model."""
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in INFERENCE_FILES)
-
-
-def shards(index: Path) -> set[str]:
-    """Return the weight files that a safetensors index names."""
-    try:
-        return set(json.loads(index.read_text("utf-8"))["weight_map"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise unreadable(index, "the index of the weights is not readable") from error
-
-
-def download(hub_id: str) -> Path:
-    """Fetch a model from the hub into its cache; the config first, then the rest.
-
-    An unsupported architecture is so refused before its weights are fetched.
-    """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-    )
-
-    try:
-        first = snapshot_download(hub_id, allow_patterns=["config.json"])
-        read_config(Path(first) / "config.json")
-        return Path(snapshot_download(hub_id, allow_patterns=list(INFERENCE_FILES)))
-    except GatedRepoError as error:
-        raise hub_error(
-            hub_id,
-            "asks for its licence to be accepted",
-            f"Accept it at https://huggingface.co/{hub_id}, then run `hf auth login`.",
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise hub_error(
-            hub_id,
-            "is not on the hub, or is private",
-            f"{nearest(hub_id, [each.hub for each in aliases().values() if each.hub])}"
-            "Check the spelling, or run `hf auth login` if it is private.",
-        ) from error
-    except LocalEntryNotFoundError as error:
-        raise hub_error(
-            hub_id,
-            "cannot be fetched: the hub cannot be reached and the model is not in its cache",
-            "Check the network, or give a local folder as --model.",
-        ) from error
-    except (HfHubHTTPError, OSError) as error:
-        raise hub_error(
-            hub_id,
-            f"cannot be fetched: {str(error).splitlines()[0] if str(error) else error!r}",
-            "Run the command again; what has arrived is kept.",
-        ) from error
-
-
-def hub_error(hub_id: str, what: str, remedy: str) -> UserError:
-    """Make the error for a model that the hub does not give."""
-    return UserError(f"{hub_id} {what}", remedy=remedy, code=ExitCode.MODEL)

@@ -9,7 +9,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 from h2o_pack import lock, write
-from h2o_pack.bundle import FOLDER as MODEL
+from h2o_pack.bundling import FOLDER as MODEL
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
 from h2o_pack.models.config import read_config
@@ -66,7 +66,7 @@ def run_parity(
 
     root = package.resolve()
     work, model = root / hosts.WORK, root / MODEL
-    described = read_config(model / "config.json")
+    described = read_config(model / "config.json", assume_full_attention=True)
     with write.exclusive(package), warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)
         config = H2OConfig.from_dict(record.config)

@@ -12,20 +12,26 @@ if TYPE_CHECKING:
     from h2o_py.config import H2OConfig
 
 
-def recording_caches(config: H2OConfig, layers: int, kv: str, group_size: int) -> list[Any]:
-    """Make one recording cache for each layer, on the compiled core.
+def recording_caches(
+    model: Any, config: H2OConfig, kv: str, group_size: int
+) -> tuple[list[Any], list[Any]]:
+    """Make a model's caches, and return with them those that evict, which record.
 
+    Layers with a sliding window or a recurrent state keep the model's own caches.
     kv: how rows are stored, a name in h2o_py.models.STORAGES.
     """
-    from h2o_py import fast
-    from h2o_py.models import STORAGES
+    from mlx_lm.models.cache import CacheList
 
-    caches: list[Any] = [STORAGES[kv](config, group_size) for _ in range(layers)]
-    kind = recording(type(caches[0]))
-    for cache in caches:
+    from h2o_py import H2OKVCache, fast, make_h2o_cache
+
+    caches = make_h2o_cache(model, config, kv=kv, group_size=group_size)
+    members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]
+    recorders: list[Any] = [each for each in members if isinstance(each, H2OKVCache)]
+    kind = recording(type(recorders[0]))
+    for cache in recorders:
         cache.__class__ = kind
         cache.backend, cache.scale, cache.step = fast, 0.0, {}
-    return caches
+    return caches, recorders
 
 
 def recording(kind: type[Any]) -> type[Any]:

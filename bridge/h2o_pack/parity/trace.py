@@ -138,7 +138,7 @@ def record(model_folder: Path, config: H2OConfig, context: int, folder: Path) ->
     model, tokenizer = load(model_folder)
     tokens = prompt_tokens(tokenizer, prompt_length(config.max_size, context))
     folder.mkdir(parents=True, exist_ok=True)
-    head_dim = read_config(model_folder / "config.json").head_dim
+    head_dim = read_config(model_folder / "config.json", assume_full_attention=True).head_dim
     recorded = tuple(
         record_case(model, tokens, case, folder) for case in cases(config, head_dim)
     )
@@ -182,7 +182,7 @@ def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Reco
     from h2o_py import install_routing, remove_routing
 
     model.set_dtype(getattr(mx, case.dtype))
-    caches = recording_caches(case.config, len(model.layers), case.kv, case.group_size)
+    caches, recorders = recording_caches(model, case.config, case.kv, case.group_size)
     arrays: dict[str, mx.array] = {}
     steps = []
     last = 0
@@ -191,7 +191,7 @@ def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Reco
         for step, new in enumerate(calls(tokens, case.config.max_size)):
             logits = model(mx.array([new or [last]]), cache=caches)
             steps.append(len(new) or 1)
-            for layer, cache in enumerate(caches):
+            for layer, cache in enumerate(recorders):
                 if not case.routed:
                     cache.settle()
                 arrays |= {f"{layer}.{step}.{what}": a for what, a in cache.taken().items()}
@@ -205,8 +205,8 @@ def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Reco
         name=case.name,
         file=file,
         dtype=case.dtype,
-        layers=len(caches),
-        scale=caches[0].scale,
+        layers=len(recorders),
+        scale=recorders[0].scale,
         routed=case.routed,
         kv=case.kv,
         group_size=case.group_size,

@@ -10,6 +10,7 @@ cache when it is complete, by a rename; a lock lets one run at a time in.
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from h2o_pack import facts
+from h2o_pack.cache import MIRROR, cache_folder
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.progress import silent
 from h2o_pack.vendoring import git
@@ -44,6 +46,11 @@ class Origin:
 
     cache: Path
     mirror: str = ""
+
+
+def usual_origin() -> Origin:
+    """Return what the environment says: $H2O_PACK_CACHE and $H2O_PACK_MIRROR."""
+    return Origin(cache_folder(), os.environ.get(MIRROR, ""))
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from h2o_pack.vendoring import FOLDER
 from h2o_pack.vendoring.checkouts import checked
 from h2o_pack.vendoring.edits import EDITS, apply_all, read_edits
 from h2o_pack.vendoring.fetch import checked_out
+from h2o_pack.vendoring.floating import refuse_floating
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,7 @@ def vendor(
     """Make `package`/Vendor from upstream's sources and record it in the lock.
 
     upstream is where they are fetched from, or a folder that has mlx-swift with its
-    submodules, mlx-swift-lm, and swift-numerics for the host linux.
+    submodules, mlx-swift-lm, and the others that edits.toml copies.
     """
     edits = read_edits(assets.root() / EDITS).for_host(host)
     names = sorted({copy.package for copy in edits.copies})
@@ -54,6 +55,7 @@ def vendor(
                 copy_sources(folder, staging, edits, wanted)
                 edited = edit_sources(staging, edits)
                 add_files(assets.root(), staging, edits.files)
+                refuse_floating(staging)
             vendored = lock.Vendored(host, digest(assets.root()), edited, commits)
             record = dataclasses.replace(record, vendor=vendored)
             write.replace_file(package / lock.NAME, record.to_json())
@@ -134,6 +136,13 @@ def added_files(assets_root: Path, files: tuple[AddedFile, ...]) -> dict[str, Pa
             name = source.name if file.destination.endswith("/") else ""
             found[f"{file.package}/{file.destination}{name}"] = source
     return found
+
+
+def current(vendored: lock.Vendored) -> bool:
+    """Tell whether Vendor/ was made of the pinned upstream with this release's edits."""
+    commits = {pin.name: pin.commit for pin in pins().values()}
+    pinned = all(commits.get(name) == commit for name, commit in vendored.commits.items())
+    return pinned and bool(vendored.commits) and vendored.edits == digest(assets.root())
 
 
 def digest(assets_root: Path) -> str:

@@ -4,8 +4,9 @@ import MLXLMCommon
 
 extension H2OSession {
     /// Loads a model from its folder, after checking that the folder is as it was bundled
-    /// and that the model fits into the memory that is free. It waits while the app is in
-    /// the background; the loading itself is one step, which is not interrupted.
+    /// that MLX can start, and that the model fits into the memory that is free. It waits
+    /// while the app is in the background; the loading itself is one step, which is not
+    /// interrupted.
     ///
     /// - Parameters:
     ///   - folder: weights, tokenizer, configuration and `manifest.json`
@@ -14,14 +15,15 @@ extension H2OSession {
     ///   - verification: how thoroughly the folder is checked
     ///   - platform: what is asked of the system
     ///   - loader: what makes the model; mlx-swift-lm if not said
-    /// - Throws: ``ModelBundleError``, ``MemoryShortage``, `CancellationError`, or an error
-    ///   of the loader
+    /// - Throws: ``ModelBundleError``, ``MetalError``, ``MemoryShortage``,
+    ///   `CancellationError`, or an error of the loader
     public static func load(
         from folder: URL, plan: MemoryPlan, options: H2OSessionOptions,
         verification: ModelVerification = .sizes, platform: H2OPlatform = H2OPlatform(),
         loader: any H2OModelLoader = LLMLoader()
     ) async throws -> H2OSession {
         try verification.check(folder)
+        try platform.metal.check()
         try platform.memory.check(plan)
         plan.apply()
         try await platform.background.begin()

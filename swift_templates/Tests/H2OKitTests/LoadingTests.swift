@@ -39,6 +39,20 @@ final class LoadingTests: XCTestCase {
         }
     }
 
+    func testLoadingSetsTheLimitsOfMLX() async throws {
+        _ = try await load(free: plan.total)
+
+        XCTAssertEqual(Memory.cacheLimit, plan.bufferCache)
+        XCTAssertEqual(Memory.memoryLimit, plan.total)
+    }
+
+    func testNothingIsLoadedWithoutTheKernelsOfMLX() async throws {
+        let metal = MetalCheck { [] }
+        await assertThrows(try await load(free: 0, loader: Unloadable(), metal: metal)) {
+            XCTAssertEqual($0 as? MetalError, .noLibrary([]))
+        }
+    }
+
     func testADamagedFolderIsNotLoaded() async throws {
         try FileManager.default.removeItem(at: folder.appending(path: ModelManifest.fileName))
         await assertThrows(try await load(free: plan.total, loader: Unloadable())) {
@@ -50,7 +64,8 @@ final class LoadingTests: XCTestCase {
         let background = BackgroundGuard {}
         background.close()
         let (folder, plan, options) = (folder, plan, try Self.options())
-        let platform = H2OPlatform(memory: MemoryGuard { nil }, background: background)
+        let platform = H2OPlatform(
+            memory: MemoryGuard { nil }, background: background, metal: MetalCheck { nil })
         let loading = Task.detached {
             let session = try await H2OSession.load(
                 from: folder, plan: plan, options: options, platform: platform,
@@ -66,11 +81,13 @@ final class LoadingTests: XCTestCase {
     }
 
     private func load(
-        free: Int, loader: any H2OModelLoader = EchoLoader()
+        free: Int, loader: any H2OModelLoader = EchoLoader(),
+        metal: MetalCheck = MetalCheck { nil }
     ) async throws -> H2OSession {
         try await H2OSession.load(
             from: folder, plan: plan, options: try Self.options(),
-            platform: H2OPlatform(memory: MemoryGuard { free }, background: BackgroundGuard {}),
+            platform: H2OPlatform(
+                memory: MemoryGuard { free }, background: BackgroundGuard {}, metal: metal),
             loader: loader)
     }
 

@@ -6,7 +6,7 @@ extension BundledModel {
     /// What the model takes, in bytes.
     public static let memory = MemoryPlan(
         weights: 2_263_022_529, caches: 77_415_552,
-        prefill: 118_048_256, bufferCache: 20_971_520)
+        prefill: 416_448_512, bufferCache: 20_971_520)
 
     /// Loads the model for a conversation.
     ///
@@ -14,8 +14,8 @@ extension BundledModel {
     ///   - system: what the model is told before the first turn; never evicted
     ///   - parameters: sampling and the longest reply
     ///   - verification: how thoroughly the model folder is checked
-    /// - Throws: `ModelFolderError`, `ModelBundleError`, `MemoryShortage`, or what
-    ///   mlx-swift-lm says of the model
+    /// - Throws: `ModelFolderError`, `ModelBundleError`, `MetalError`, `MemoryShortage`, or
+    ///   what mlx-swift-lm says of the model
     public static func makeSession(
         system: String? = nil,
         parameters: GenerateParameters = GenerateParameters(maxTokens: 512),

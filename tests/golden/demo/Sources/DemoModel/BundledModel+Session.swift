@@ -6,7 +6,7 @@ extension BundledModel {
     /// What the model takes, in bytes.
     public static let memory = MemoryPlan(
         weights: 3_936_640, caches: 139_296,
-        prefill: 4_198_400, bufferCache: 20_971_520)
+        prefill: 21_182_488, bufferCache: 20_971_520)
 
     /// Loads the model for a conversation.
     ///
@@ -14,8 +14,8 @@ extension BundledModel {
     ///   - system: what the model is told before the first turn; never evicted
     ///   - parameters: sampling and the longest reply
     ///   - verification: how thoroughly the model folder is checked
-    /// - Throws: `ModelFolderError`, `ModelBundleError`, `MemoryShortage`, or what
-    ///   mlx-swift-lm says of the model
+    /// - Throws: `ModelFolderError`, `ModelBundleError`, `MetalError`, `MemoryShortage`, or
+    ///   what mlx-swift-lm says of the model
     public static func makeSession(
         system: String? = nil,
         parameters: GenerateParameters = GenerateParameters(maxTokens: 512),

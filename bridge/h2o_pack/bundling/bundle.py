@@ -1,0 +1,133 @@
+"""Fills a package's Model/ and writes its manifest."""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from h2o_pack.bundling import FOLDER, MANIFEST
+from h2o_pack.bundling.digests import GIT_ID, git_id
+from h2o_pack.bundling.local_file import local_file
+from h2o_pack.bundling.manifest import SHA256, BundledFile, Manifest
+from h2o_pack.bundling.names import check_paths
+from h2o_pack.bundling.place import LINKED, place_all
+from h2o_pack.bundling.space import Need, check_space, same_disk
+from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.progress import silent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from h2o_pack.models.model import Model, ModelFile
+    from h2o_pack.progress import Say
+
+
+def bundle(model: Model, package: Path, say: Say = silent) -> Manifest:
+    """Put `model.files` into `package`/Model, fetched first if need be; write the manifest.
+
+    Weights become hard links where the disks allow it; nothing is moved to another
+    subfolder. Every byte is compared with what the hub lists, and read once.
+
+    Raises:
+        UserError: a path that may not be written, too little room, a file that is not as
+            the hub lists it (it is then removed from the hub's cache), or the hub.
+
+    """
+    check_paths(file.path for file in model.files)
+    known: Mapping[str, str] = {}
+    if model.folder is None:
+        from h2o_pack.bundling.download import download, hub_cache, missing
+
+        cache = hub_cache()
+        absent = missing(model)
+        check_space(
+            [
+                Need(cache, sum(each.size for each in absent), "the hub's cache"),
+                Need(package, copied_bytes(model, cache, package), "the package"),
+            ]
+        )
+        folder, known = download(model, absent, say)
+    else:
+        folder = model.folder
+        check_space([Need(package, copied_bytes(model, folder, package), "the package")])
+    sources = {file.path: local_file(folder, file.path) for file in model.files}
+    target = package / FOLDER
+    target.mkdir()
+    total = sum(file.size for file in model.files)
+    with say.bar(f"bundling {model.id}", total) as advance:
+        files = place_all(sources, target, known, advance)
+    compare(model, folder, sources, files)
+    manifest = Manifest(model.id, files, model.commit)
+    with (target / MANIFEST).open("x", encoding="utf-8", newline="\n") as file:
+        file.write(manifest.to_json())
+        file.flush()
+        os.fsync(file.fileno())
+    return manifest
+
+
+def copied_bytes(model: Model, folder: Path, package: Path) -> int:
+    """Return the bytes that cannot be linked, so that the package needs room for them."""
+    links = same_disk(folder, package)
+    return sum(file.size for file in model.files if not (links and file.path.endswith(LINKED)))
+
+
+def compare(
+    model: Model,
+    folder: Path,
+    sources: Mapping[str, Path],
+    placed: tuple[BundledFile, ...],
+) -> None:
+    """Refuse files that are not as `model` says; remove such a file from the hub's cache."""
+    problems = Problems()
+    for wanted, found in zip(model.files, placed, strict=True):
+        with problems.caught():
+            blob = sources[wanted.path] if model.commit else None
+            difference = differs(wanted, found, blob)
+            if not difference:
+                continue
+            if blob is None:
+                raise changed(model, wanted, difference)
+            blob.unlink(missing_ok=True)
+            (folder / wanted.path).unlink(missing_ok=True)
+            raise damaged(model, wanted, difference)
+    problems.refuse()
+
+
+def differs(wanted: ModelFile, found: BundledFile, blob: Path | None) -> str:
+    """Say how a file is not what it should be, or nothing.
+
+    blob: the file in the hub's cache. A repository's own blobs there are named by their
+    content: by the sha256 of a file in LFS, by git's id of another.
+    """
+    if found.size != wanted.size:
+        return f"has {found.size} bytes instead of {wanted.size}"
+    name = blob.name if blob and blob.parent.name == "blobs" else ""
+    expected = wanted.sha256 or (name if SHA256.fullmatch(name) else "")
+    if expected and found.sha256 != expected:
+        return f"has the sha256 {found.sha256[:12]}… instead of {expected[:12]}…"
+    if blob and GIT_ID.fullmatch(name) and (git := git_id(blob)) != name:
+        return f"has the git id {git[:12]}… instead of {name[:12]}…"
+    return ""
+
+
+def changed(model: Model, file: ModelFile, difference: str) -> UserError:
+    """Make the error for a local file that changed since the model was resolved."""
+    return UserError(
+        f"{file.path} {difference}: it changed while it was bundled",
+        where=str(model.folder),
+        remedy="Run the command again when nothing writes to the model's folder.",
+        code=ExitCode.MODEL,
+    )
+
+
+def damaged(model: Model, file: ModelFile, difference: str) -> UserError:
+    """Make the error for a file of the hub's cache that is not as the hub lists it."""
+    return UserError(
+        f"{file.path} {difference}: the copy in the hub's cache is damaged",
+        where=f"{model.id} at {model.commit[:12]}",
+        remedy="The damaged copy is removed; run the command again to fetch it anew.",
+        code=ExitCode.MODEL,
+    )

@@ -1,0 +1,103 @@
+"""Reads files once, in pieces: hashed, or copied and hashed, in constant memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+CHUNK = 4 << 20  # bytes; large enough that the system's calls do not count
+GIT_ID = re.compile(r"[0-9a-f]{40}")
+FICLONE = 0x40049409  # Linux: give a file another's blocks until one of them changes
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
+    """The work was asked to end early."""
+
+
+def sha256_of(path: Path, advance: Callable[[int], None], stop: threading.Event) -> str:
+    """Return a file's sha256 as hexadecimal digits.
+
+    advance: told the bytes of each piece. stop: ends the work with Stopped when set.
+    """
+    digest = hashlib.sha256()
+    for piece in pieces(path, advance, stop):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def git_id(path: Path) -> str:
+    """Return the id that git gives a file's content: a sha1 over its size and bytes."""
+    head = b"blob %d\0" % path.stat().st_size
+    digest = hashlib.sha1(head, usedforsecurity=False)
+    for piece in pieces(path, lambda _amount: None):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def copy(
+    source: Path, target: Path, advance: Callable[[int], None], stop: threading.Event
+) -> str:
+    """Copy a file to a new one, through to the disk; return its sha256.
+
+    Shares the blocks where the file system can (btrfs, XFS); otherwise each piece is
+    hashed while it is written, so that the slower of both decides the speed.
+    """
+    with target.open("xb", buffering=0) as written:
+        if shares_blocks(source, written.fileno()):
+            digest = sha256_of(source, advance, stop)
+        else:
+            digest = copied(source, written.write, advance, stop)
+        os.fsync(written.fileno())
+    return digest
+
+
+def copied(
+    source: Path,
+    write: Callable[[bytes], int | None],
+    advance: Callable[[int], None],
+    stop: threading.Event,
+) -> str:
+    """Write a file's pieces, each while it is being hashed."""
+    digest = hashlib.sha256()
+    pending: Future[None] | None = None
+    with ThreadPoolExecutor(1) as hasher:
+        for piece in pieces(source, advance, stop):
+            if pending is not None:
+                pending.result()
+            pending = hasher.submit(digest.update, piece)
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[write(rest) or 0 :]  # type: ignore[arg-type]
+    return digest.hexdigest()
+
+
+def pieces(
+    path: Path, advance: Callable[[int], None], stop: threading.Event | None = None
+) -> Iterator[bytes]:
+    """Yield a file's content piece by piece."""
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(CHUNK):
+            if stop is not None and stop.is_set():
+                raise Stopped
+            yield piece
+            advance(len(piece))
+
+
+def shares_blocks(source: Path, target: int) -> bool:
+    """Give the open file `target` the blocks of `source`, if the file system can."""
+    with suppress(ImportError, OSError):
+        from fcntl import ioctl  # noqa: PLC0415 - not on Windows
+
+        with source.open("rb") as file:
+            ioctl(target, FICLONE, file.fileno())
+            return True
+    return False

@@ -1,0 +1,69 @@
+"""manifest.json: every file of Model/ with its size and sha256; the app checks it too."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from h2o_pack.bundling import FOLDER, MANIFEST
+from h2o_pack.errors import UserError
+from h2o_pack.lock import damaged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORMAT = 1
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class BundledFile:
+    """A file of Model/: its path there, size in bytes and hexadecimal sha256."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What Model/ holds. commit: of the hub's repository, "" for a local folder."""
+
+    model: str
+    files: tuple[BundledFile, ...]
+    commit: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files together."""
+        return sum(file.size for file in self.files)
+
+    def to_json(self) -> str:
+        """Write the manifest as the text of its file."""
+        document = {"format": FORMAT, "model": self.model, "commit": self.commit}
+        return json.dumps({**document, "files": list(map(asdict, self.files))}, indent=2) + "\n"
+
+
+def read(package: Path) -> Manifest:
+    """Read a package's manifest; UserError when it is missing, damaged or hostile."""
+    from h2o_pack.bundling.names import check_paths  # noqa: PLC0415 - needs this module's
+
+    path = package / FOLDER / MANIFEST
+    try:
+        document = json.loads(path.read_text("utf-8"))
+        if document["format"] != FORMAT:
+            raise damaged(path, f"has another format than {FORMAT}")
+        files = tuple(BundledFile(**each) for each in document["files"])
+        manifest = Manifest(document["model"], files, document.get("commit", ""))
+        check_paths(file.path for file in files)
+    except UserError as error:
+        raise damaged(path, f"cannot be used: {error.what}") from error
+    except FileNotFoundError as error:
+        raise damaged(path, "is missing") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(path) from error
+    if not all(type(file.size) is int and SHA256.fullmatch(file.sha256) for file in files):
+        raise damaged(path)
+    return manifest

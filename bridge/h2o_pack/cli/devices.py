@@ -1,0 +1,45 @@
+"""The `devices` command."""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from h2o_pack.cli.frame import command
+
+if TYPE_CHECKING:
+    from h2o_pack.cli.terminal import Terminal
+
+
+@command(example='h2o-pack devices "iPhone 17 Pro"')
+@click.argument("name", required=False)
+@click.option(
+    "--devices",
+    "own",
+    type=click.Path(path_type=Path),
+    help="TOML file of your own, read over h2o-pack's. [default: $H2O_PACK_DEVICES, or "
+    "devices.toml in the user's configuration folder]",
+)
+def devices(*, name: str | None, own: Path | None, out: Terminal) -> None:
+    """List iPhones and iPads: memory, what an app may use of it, bandwidth.
+
+    NAME is an identifier, a name or a part of one; then every number is shown with its
+    source.
+    """
+    from h2o_pack.devices.catalogue import catalogue
+    from h2o_pack.plan_tables import print_devices
+
+    known = catalogue(own)
+    found = known.find(name) if name else known.listed()
+    out.show(
+        {
+            "format": 1,
+            "files": list(known.files),
+            "devices": [device.document() for device in found],
+        },
+        lambda console: print_devices(found, console, sources=bool(name)),
+    )

@@ -1,0 +1,68 @@
+"""The `models` command."""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from h2o_pack.cli.frame import command
+
+if TYPE_CHECKING:
+    from h2o_pack.cli.terminal import Terminal
+
+
+@command(example="h2o-pack models Qwen3-4B-4bit")
+@click.argument("name", required=False)
+@click.option(
+    "--revision", default="", help="Branch, tag or commit on the hub. [default: main]"
+)
+@click.option(
+    "--assume-full-attention",
+    is_flag=True,
+    help="Take an unknown architecture for one whose layers attend to the whole context.",
+)
+@click.option(
+    "--catalogue",
+    "own",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    envvar="H2O_PACK_MODELS",
+    show_envvar=True,
+    help="TOML with models of your own; its keys are those of h2o_pack/facts/models.toml.",
+)
+def models(
+    *,
+    name: str | None,
+    revision: str,
+    assume_full_attention: bool,
+    own: Path | None,
+    out: Terminal,
+) -> None:
+    """List the known models, or describe the model NAME.
+
+    NAME is one of the list, a folder, or an id on the hub, of which only the metadata is
+    read.
+    """
+    from h2o_pack.models import report
+    from h2o_pack.models.resolve import listed, resolve
+
+    if name is None:
+        known = listed(own)
+        out.show(
+            report.catalogue_document(known),
+            lambda console: report.print_catalogue(known, console),
+        )
+        return
+    with out.progress() as say:
+        say(f"reading what describes {name}")
+        model = resolve(
+            name,
+            revision=revision,
+            assume_full_attention=assume_full_attention,
+            own=own,
+        )
+    out.show(report.model_document(model), lambda console: report.print_model(model, console))

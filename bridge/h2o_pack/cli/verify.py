@@ -1,0 +1,32 @@
+"""The `verify` command."""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from h2o_pack.cli.frame import command
+from h2o_pack.errors import ExitCode
+
+if TYPE_CHECKING:
+    from h2o_pack.cli.terminal import Terminal
+
+
+@command(example="h2o-pack verify build/Demo")
+@click.argument("package", type=click.Path(path_type=Path))
+@click.option("--quick", is_flag=True, help="Compare sizes of the model's files only.")
+def verify(*, package: Path, quick: bool, out: Terminal) -> None:
+    """Check that every file of PACKAGE is as h2o-pack wrote it."""
+    from h2o_pack.verify.check import verify as check
+    from h2o_pack.verify.report import print_verification
+
+    with out.progress() as say:
+        found = check(package, quick=quick, say=say)
+    out.show(found.document(), lambda console: print_verification(found, console))
+    if found.differences:
+        sys.exit(ExitCode.DIFFERENT)

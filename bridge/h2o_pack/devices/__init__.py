@@ -1,0 +1,1 @@
+"""iPhones and iPads: what an app may use of their memory, and how fast they read it."""

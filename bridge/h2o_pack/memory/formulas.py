@@ -1,0 +1,114 @@
+"""The bytes of everything that is kept or passed on, each formula with its source.
+
+Every function takes and returns whole bytes, rows or tokens. Element sizes are 2 bytes for
+bfloat16 and float16 and 4 for float32; one sequence is counted (B = 1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from h2o_pack.memory.storages import Storage
+    from h2o_pack.models.model import Layer
+
+FLOAT32 = 4
+STEP = 256  # rows by which caches grow: cexport/h2o/config.cpp, mlx_lm KVCache.step
+DENSE_BITS = 16
+
+
+def vector_bytes(dim: int, bits: int, group_size: int, element: int) -> int:
+    """Bytes of one stored key or value of one head.
+
+    16 bits: as it comes. Else MLX's affine triple: `bits` an element, and for every group
+    a scale and a bias in the dtype of the keys (mx.quantize; cexport/h2o/row_layout.cpp).
+    """
+    if bits == DENSE_BITS:
+        return dim * element
+    return dim * bits // 8 + 2 * (dim // group_size) * element
+
+
+def row_bytes(layer: Layer, bits: tuple[int, int], group_size: int, element: int) -> int:
+    """Bytes of a token's key and value in all heads; bits of keys and of values."""
+    key = vector_bytes(layer.key_dim, bits[0], group_size, element)
+    value = vector_bytes(layer.value_dim, bits[1], group_size, element)
+    return layer.kv_heads * (key + value)
+
+
+def grown(rows: int) -> int:
+    """Rows allocated for so many tokens, in steps of 256."""
+    return -(-rows // STEP) * STEP
+
+
+def evicting_rows(max_size: int, context: int) -> int:
+    """Rows of an H2O cache after `context` tokens: grown in steps, never past C.
+
+    Source: grown_capacity in cexport/h2o/config.cpp.
+    """
+    return min(max_size, grown(context))
+
+
+def unbounded_rows(context: int) -> int:
+    """Rows of mlx_lm's KVCache (and Swift's KVCacheSimple), which grows with the text."""
+    return grown(context)
+
+
+def sliding_rows(window: int, context: int) -> int:
+    """Rows of mlx_lm's RotatingKVCache once tokens are generated: at most its window."""
+    return min(window, grown(context))
+
+
+def evicting_kv_bytes(
+    layer: Layer,
+    storage: Storage,
+    sizes: tuple[int, int],
+    context: int,
+    element: int,
+) -> int:
+    """Bytes of an H2O cache's rows after `context` tokens.
+
+    sizes: max_size and recent_budget. A mixed cache has a ring of recent_budget rows at
+    the recent precision and a pool of the others at the heavy one, each grown on its own
+    (design of cexport/h2o/mixed.h).
+    """
+    max_size, recent = sizes
+    group = storage.group_size
+    if storage.recent is None:
+        rows = evicting_rows(max_size, context)
+        return rows * row_bytes(layer, storage.heavy, group, element)
+    pooled = max(1, context - recent)
+    return evicting_rows(max_size - recent, pooled) * row_bytes(
+        layer, storage.heavy, group, element
+    ) + evicting_rows(recent, context) * row_bytes(layer, storage.recent, group, element)
+
+
+def plain_kv_bytes(layer: Layer, rows: int, element: int) -> int:
+    """Bytes of keys and values of a cache that stores them as they come."""
+    return rows * row_bytes(layer, (DENSE_BITS, DENSE_BITS), 1, element)
+
+
+def ledger_bytes(layer: Layer, max_size: int) -> int:
+    """Bytes of what an H2O cache knows of its rows, allocated at full size at once.
+
+    A row and head: score (float32), position (int32), novelty (float32). A head: the sum
+    of its keys (float32 [Dk]) and the next victim (int32). Source: h2o_py/ledger.py.
+    """
+    return layer.kv_heads * (3 * FLOAT32 * max_size + FLOAT32 * layer.key_dim + FLOAT32)
+
+
+def paged(size: int, page: int) -> int:
+    """What the allocator takes for a buffer: whole pages if it is larger than one.
+
+    Source: MetalAllocator::malloc in MLX 0.31.1, mlx/backend/metal/allocator.cpp.
+    """
+    return -(-size // page) * page if size > page else size
+
+
+def tokens_per_second(bandwidth: float, bytes_per_token: float, efficiency: float) -> float:
+    """Generation speed when memory is what limits it: tokens a second.
+
+    bandwidth: bytes a second. bytes_per_token: of weights and of keys and values that one
+    step reads. efficiency: the part of the bandwidth that such a step reaches; it is
+    calibrated by published speeds (facts/speed.toml).
+    """
+    return efficiency * bandwidth / bytes_per_token

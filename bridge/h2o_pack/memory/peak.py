@@ -1,0 +1,56 @@
+"""The most that prefill and generation hold beside weights and caches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from h2o_pack.memory.chunk import peak_of
+
+if TYPE_CHECKING:
+    from h2o_pack.memory.chunk import Run
+
+RUNGS = 4  # lengths that are tried in each doubling
+
+
+def prefill_peak(run: Run, step: int) -> dict[str, int]:
+    """Bytes by term at the worst moment of any prompt of up to `context` tokens.
+
+    The last chunk of a prompt may have any length up to the step. A longer one takes more
+    as long as tasks are closed by their dispatches. Where its inputs close tasks the queue
+    gets shorter with the chunk, and the worst length may be far below the step (many
+    layers' copies of a long cache): the lengths of a ladder are tried then, of which the
+    first is not below the step.
+    """
+    tokens = max(1, min(step, run.context))
+    most = rung_above(tokens)
+    held, by_elements = of_chunk(run, most)
+    if not by_elements:
+        return of_chunk(run, tokens)[0]
+    worst, length = held, most
+    while length > 1 and by_elements:
+        length = rung_below(length)
+        held, by_elements = of_chunk(run, length)
+        worst = max(worst, held, key=lambda terms: sum(terms.values()))
+    return worst
+
+
+def of_chunk(run: Run, tokens: int) -> tuple[dict[str, int], bool]:
+    """One chunk, the last one of its prompt; see `peak_of`."""
+    return peak_of(run, tokens, tokens if run.backend.logits == "all" else 0)
+
+
+def rung_above(tokens: int) -> int:
+    """The least length of the ladder that is not below: four in each doubling."""
+    spacing = max(1, 1 << max(0, (tokens - 1).bit_length() - RUNGS.bit_length()))
+    return -(-tokens // spacing) * spacing
+
+
+def rung_below(tokens: int) -> int:
+    """The next shorter length of the ladder."""
+    spacing = max(1, 1 << max(0, (tokens - 1).bit_length() - RUNGS.bit_length()))
+    return max(1, tokens - spacing)
+
+
+def decode_peak(run: Run) -> dict[str, int]:
+    """Bytes by term while one token is generated."""
+    return peak_of(run, 1, 1)[0]

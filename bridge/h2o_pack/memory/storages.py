@@ -1,0 +1,86 @@
+"""How keys and values are stored, by the names that h2o_py and the command line use."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from h2o_pack.errors import ExitCode, UserError, nearest
+
+if TYPE_CHECKING:
+    from h2o_pack.models.model import ModelConfig
+
+GROUP_SIZES = (64, 32)  # the first that divides the head dims
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Bits of keys and values; 16 stands for the dtype they come in.
+
+    heavy: of all rows, or of all but the newest where `recent` has bits of their own.
+    group_size: elements that share a scale and a bias where bits are 4 or 8.
+    """
+
+    name: str
+    heavy: tuple[int, int]
+    recent: tuple[int, int] | None = None
+    group_size: int = GROUP_SIZES[0]
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether all rows are stored as they come."""
+        return self.heavy == (16, 16) and self.recent is None
+
+
+STORAGES = {
+    each.name: each
+    for each in (
+        Storage("dense", (16, 16)),
+        Storage("8", (8, 8)),
+        Storage("k8v4", (8, 4)),
+        Storage("4", (4, 4)),
+        Storage("r16h8", (8, 8), (16, 16)),
+        Storage("r16h4", (4, 4), (16, 16)),
+        Storage("r8h4", (4, 4), (8, 8)),
+    )
+}
+"""As `h2o_py.models.STORAGES`, which needs mlx to be imported; a test compares them."""
+
+SYNONYMS = {"mixed": "r16h8"}
+
+
+def storage_of(name: str, config: ModelConfig, group_size: int | None = None) -> Storage:
+    """Find a storage and check that the model's heads can be stored so.
+
+    Args:
+        name: of the storage, or a synonym.
+        config: of the model.
+        group_size: of quantised rows; None is 64 where that divides the head dims, or 32.
+
+    Raises:
+        UserError: there is no such storage, or a head dim is no multiple of a group.
+
+    """
+    known = SYNONYMS.get(name, name)
+    if known not in STORAGES:
+        raise UserError(
+            f'--kv "{name}" is not a way to store keys and values',
+            remedy=f"{nearest(name, [*STORAGES, *SYNONYMS])}Choose one of "
+            f"{', '.join([*STORAGES, *SYNONYMS])}.",
+            code=ExitCode.USAGE,
+        )
+    found = STORAGES[known]
+    if found.is_dense:
+        return found
+    layers = [config.layers[index] for index in config.evicting]
+    dims = sorted({dim for each in layers for dim in (each.key_dim, each.value_dim)})
+    for group in (group_size,) if group_size else GROUP_SIZES:
+        if all(dim % group == 0 for dim in dims):
+            return dataclasses.replace(found, group_size=group)
+    raise UserError(
+        f"--kv {name} quantises in groups of {group_size or GROUP_SIZES[-1]} elements, and "
+        f"this model has heads of {', '.join(map(str, dims))}",
+        remedy="Use --kv dense.",
+        code=ExitCode.USAGE,
+    )

@@ -1,0 +1,121 @@
+"""The reference of the command line, from the commands themselves."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from docs.docgen.markdown import code, fence, plain, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+PROGRAM = "h2o-pack"
+EXAMPLE = re.compile(r"^Examples?:\s*", re.MULTILINE)
+INTRODUCTION = """\
+# Command line
+
+Every command and option, from the program itself. `h2o-pack COMMAND --help` prints the same.
+"""
+COMMON = """\
+## Options of every command
+
+Results go to standard output, everything else to standard error. `NO_COLOR` is respected, and
+without a terminal there are no colours and no moving lines.
+"""
+EXIT_CODES = """\
+## Exit codes
+
+A command that ends with anything but 0 has said on standard error what was wrong, where,
+and what to do. [Troubleshooting](../troubleshooting.md) tells more of each.
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    from h2o_pack.cli import main  # noqa: PLC0415 - the program is only needed here
+    from h2o_pack.errors import MEANINGS  # noqa: PLC0415
+
+    root = click.Context(main, info_name=PROGRAM)
+    names = [context.command_path for context in walk(root) if context is not root]
+    codes = table(
+        ["code", "meaning"],
+        [(code(str(int(number))), plain(meaning)) for number, meaning in MEANINGS.items()],
+    )
+    index = ", ".join(f"[{name}](#{anchor(name)})" for name in names) + "."
+    sections = [section(context) for context in walk(root)]
+    common = options_table(root, common_options().values())
+    parts = [INTRODUCTION, index, COMMON, common, *sections, EXIT_CODES, codes]
+    return "\n\n".join(parts) + "\n"
+
+
+def anchor(title: str) -> str:
+    """Return a heading's place in the page."""
+    return title.replace(" ", "-")
+
+
+def walk(context: click.Context) -> Iterator[click.Context]:
+    """Yield the context of a command and those of all its commands that are shown."""
+    yield context
+    if isinstance(context.command, click.Group):
+        for name in context.command.list_commands(context):
+            command = context.command.get_command(context, name)
+            if command is not None and not command.hidden:
+                yield from walk(click.Context(command, info_name=name, parent=context))
+
+
+def section(context: click.Context) -> str:
+    """Describe one command."""
+    command = context.command
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    parts = [
+        f"## {context.command_path}",
+        paragraphs(inspect.cleandoc(command.help or "")),
+        fence(usage),
+    ]
+    parts += [f"For example:\n\n{fence(each, 'sh')}" for each in examples(command)]
+    own = [each for each in command.get_params(context) if each.name not in common_options()]
+    if own:
+        parts.append(options_table(context, own))
+    return "\n\n".join(part for part in parts if part)
+
+
+def common_options() -> dict[str, click.Parameter]:
+    """Return the options that every command has, which are told once."""
+    from h2o_pack.cli.frame import command  # noqa: PLC0415
+
+    probe = command(example="")(lambda: None)
+    found = [*probe.params, probe.get_help_option(click.Context(probe))]
+    return {each.name: each for each in found if each is not None and each.name}
+
+
+def options_table(context: click.Context, parameters: Iterable[click.Parameter]) -> str:
+    """Write what options and arguments mean."""
+    records = [each.get_help_record(context) for each in parameters]
+    rows = [(code(record[0]), plain(record[1])) for record in records if record is not None]
+    return table(["option", "meaning"], rows)
+
+
+def examples(command: click.Command) -> list[str]:
+    """Return the examples that a command's epilog gives."""
+    epilog = (command.epilog or "").replace("\b\n", "")
+    match = EXAMPLE.search(epilog)
+    if not match:
+        return []
+    lines = [line.strip() for line in epilog[match.end() :].splitlines()]
+    given = [line for line in lines if line]
+    return ["\n".join(given)] if given else []
+
+
+def paragraphs(text: str) -> str:
+    """Write a help text: paragraphs, and blocks that click does not wrap as code."""
+    blocks = re.split(r"\n\s*\n", text.strip())
+    written = [
+        fence(block.partition("\n")[2]) if block.startswith("\b") else plain(block)
+        for block in blocks
+        if block.strip()
+    ]
+    return "\n\n".join(written)

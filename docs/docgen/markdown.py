@@ -1,0 +1,59 @@
+"""Text for Markdown pages: tables, fences, and plain text that stays as it is."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+MARK = re.compile(r"([*_>\[\]|])")
+CODE = re.compile(r"(`+[^`]+`+)")
+INDENT = "    "
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Write a table; cells are Markdown, in which `|` and line ends are made harmless."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell(each) for each in line) + " |" for line in lines)
+
+
+def cell(value: object) -> str:
+    """Write one cell of a table."""
+    text = " ".join(str(value).split())
+    return re.sub(r"(?<!\\)\|", r"\\|", text)
+
+
+def fence(text: str, language: str = "text") -> str:
+    """Write a block of code."""
+    marks = "```" if "```" not in text else "````"
+    return f"{marks}{language}\n{text.strip()}\n{marks}"
+
+
+def code(text: str) -> str:
+    """Write text as code in a line."""
+    return f"`{text}`" if "`" not in text else f"`` {text} ``"
+
+
+def plain(text: str) -> str:
+    """Escape what Markdown would take for emphasis, links or HTML, outside of code.
+
+    Indented lines are blocks of code already, and stay as they are.
+    """
+    lines = text.splitlines()
+    return "\n".join(line if line.startswith(INDENT) else plain_line(line) for line in lines)
+
+
+def plain_line(line: str) -> str:
+    """Escape one line."""
+    pieces = CODE.split(line)
+    return "".join(
+        piece if index % 2 else MARK.sub(r"\\\1", piece).replace("<", "&lt;")
+        for index, piece in enumerate(pieces)
+    )
+
+
+def yes(value: object) -> str:
+    """Write a truth value as a word."""
+    return "yes" if value else "no"

@@ -1,0 +1,102 @@
+"""The JSON that commands print, from the schemas that their output is tested against."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from docs.docgen.markdown import code, plain, table, yes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+INTRODUCTION = """\
+# JSON output
+
+What commands print with `--json`: one document, whose `format` is the version of its form. A
+command that fails prints the document [error](#error). The project's tests check real output
+against these schemas.
+"""
+NONE_YET = "No command has a schema in this version."
+
+
+def folder() -> Path:
+    """Return the folder with a schema for each command."""
+    import h2o_pack  # noqa: PLC0415 - the package is only needed here
+
+    return Path(h2o_pack.__file__).parent / "schemas"
+
+
+def pages() -> dict[str, str]:
+    """Return {path: text} of the page and of the schemas themselves."""
+    texts = {path.name: path.read_text("utf-8") for path in sorted(folder().glob("*.json"))}
+    sections = [section(name, json.loads(text)) for name, text in texts.items()]
+    page = "\n\n".join([INTRODUCTION, *(sections or [NONE_YET])]) + "\n"
+    return {"reference/json.md": page} | {
+        f"reference/schemas/{name}": text for name, text in texts.items()
+    }
+
+
+def section(name: str, schema: Mapping[str, Any]) -> str:
+    """Describe one document."""
+    stem = name.removesuffix(".json")
+    rows = [
+        (code(path), kind(each, schema), yes(needed), plain(each.get("description", "")))
+        for path, each, needed in members(schema, schema)
+    ]
+    parts = [
+        f"## {stem}",
+        plain(schema.get("description", schema.get("title", ""))),
+        f"The schema: [{name}](schemas/{name}).",
+        table(["key", "type", "always there", "meaning"], rows) if rows else "",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def members(
+    schema: Mapping[str, Any], root: Mapping[str, Any], path: str = ""
+) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
+    """Yield the path, the schema and whether it is required, of all keys below a schema."""
+    schema = resolved(schema, root)
+    required = schema.get("required", ())
+    for name, each in schema.get("properties", {}).items():
+        found = resolved(each, root)
+        place = f"{path}.{name}" if path else name
+        yield place, found, name in required
+        yield from members(found, root, place)
+    for key, mark in (("items", "[]"), ("additionalProperties", ".*")):
+        if isinstance(schema.get(key), dict):
+            yield from members(schema[key], root, path + mark)
+    for choice in (*schema.get("oneOf", ()), *schema.get("anyOf", ())):
+        yield from members(choice, root, path)
+
+
+def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Follow a reference inside the document; what stands beside it wins."""
+    reference = schema.get("$ref", "")
+    if not reference.startswith("#/"):
+        return schema
+    target: Any = root
+    for part in reference.removeprefix("#/").split("/"):
+        target = target[part]
+    return {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
+
+
+def kind(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
+    """Name the type of a value."""
+    if "const" in schema:
+        return code(json.dumps(schema["const"]))
+    if "enum" in schema:
+        return ", ".join(code(json.dumps(each)) for each in schema["enum"])
+    choices = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
+    if choices:
+        return " or ".join(dict.fromkeys(kind(resolved(e, root), root) for e in choices))
+    given = schema.get("type", "any")
+    names = given if isinstance(given, list) else [given]
+    words = []
+    for name in names:
+        if name == "array" and isinstance(schema.get("items"), dict):
+            name = f"array of {kind(resolved(schema['items'], root), root)}"  # noqa: PLW2901
+        words.append(name)
+    return " or ".join(words)

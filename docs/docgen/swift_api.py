@@ -1,0 +1,216 @@
+"""The reference of H2OKit, from the comments of its public declarations."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from docs.docgen.markdown import fence, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "swift_templates"
+INTRODUCTION = """\
+# Swift
+
+The public declarations of a generated package: the library `H2OKit`, the same in every
+package, and the module with the model's constants. Xcode shows the same text as quick help.
+"""
+STRING = re.compile(r'"(?:\\.|[^"\\])*"')
+TEMPLATE = re.compile(r"\{[{%].*?[%}]\}")
+TYPE = re.compile(r"\b(?:class|struct|enum|protocol|actor|extension)\s+([\w.]+)")
+PUBLIC = re.compile(r"^(?:@\w+(?:\([^)]*\))?\s+)*(?:public|open)\b")
+ATTRIBUTE = re.compile(r"(?:@\w+(?:\([^)]*\))?\s*)+")
+REFERENCE = re.compile(r"``([^`]+)``")
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A public declaration: its text up to the body, and its comment."""
+
+    text: str
+    comment: str
+
+
+@dataclass
+class TypeEntry:
+    """A type's own declaration and those of its members, in the order found."""
+
+    name: str
+    declared: Declaration | None = None
+    members: list[Declaration] = field(default_factory=list)
+
+
+@dataclass
+class Scope:
+    """What braces are open: the type, or None for a body that has no declarations."""
+
+    type_name: str | None
+    is_public: bool = False
+    is_enum: bool = False
+    is_protocol: bool = False
+
+
+def page() -> str:
+    """Return the page."""
+    kit = sorted((TEMPLATES / "H2OKit").rglob("*.swift"))
+    model = sorted((TEMPLATES / "Model").glob("*.swift.j2"))
+    parts = [INTRODUCTION, "## H2OKit", *sections(kit)]
+    parts += ["## The model's module", *sections(model)]
+    return "\n\n".join(parts) + "\n"
+
+
+def sections(paths: Iterable[Path]) -> Iterator[str]:
+    """Yield a section for each type that has something public."""
+    entries: dict[str, TypeEntry] = {}
+    for path in paths:
+        read(path, entries)
+    for name in sorted(entries, key=str.lower):
+        entry = entries[name]
+        if entry.declared or entry.members:
+            yield section(entry)
+
+
+def section(entry: TypeEntry) -> str:
+    """Describe a type."""
+    parts = [f"### {entry.name}"]
+    for each in ([entry.declared] if entry.declared else []) + entry.members:
+        parts += [fence(each.text, "swift"), each.comment]
+    return "\n\n".join(part for part in parts if part)
+
+
+def read(path: Path, entries: dict[str, TypeEntry]) -> None:
+    """Collect the public declarations of a file; ValueError where its braces do not match."""
+    scopes: list[Scope] = []
+    comment: list[str] = []
+    lines = iter(path.read_text("utf-8").splitlines())
+    for raw in lines:
+        line = raw.strip()
+        if line.startswith("///"):
+            comment.append(line.removeprefix("///").removeprefix(" "))
+            continue
+        if line.startswith(("//", "#", "import ", "{%")) or ATTRIBUTE.fullmatch(line):
+            continue
+        declares = not scopes or scopes[-1].type_name is not None
+        text = TEMPLATE.sub("…", raw)
+        if declares and line and not line.startswith("}"):
+            text = whole(text, lines)
+            declare(text, comment, scopes, entries)
+        if line:
+            comment = []
+        track(text, scopes)
+    if scopes:
+        raise ValueError(f"{path}: the braces do not match, or a line could not be read")
+
+
+def whole(text: str, lines: Iterator[str]) -> str:
+    """Add the lines that a declaration goes on in: while brackets are open."""
+    while sum(bare(text).count(c) for c in "([") > sum(bare(text).count(c) for c in ")]"):
+        text += "\n" + TEMPLATE.sub("…", next(lines))
+    return text
+
+
+def bare(text: str) -> str:
+    """Return a text without its strings and comments."""
+    return re.sub(r"//.*", "", STRING.sub('""', text))
+
+
+def declare(
+    text: str, comment: list[str], scopes: list[Scope], entries: dict[str, TypeEntry]
+) -> None:
+    """Note a declaration if it is public."""
+    head = shown(text)
+    outer = scopes[-1] if scopes else None
+    is_case = outer is not None and outer.is_enum and head.startswith("case ")
+    is_requirement = outer is not None and outer.is_protocol
+    if not (PUBLIC.match(head) or ((is_case or is_requirement) and outer and outer.is_public)):
+        return
+    found = TYPE.search(head.partition(":")[0])
+    declaration = Declaration(head, documentation(comment))
+    if found and "extension" not in head:
+        name = full_name(scopes, found[1])
+        entries.setdefault(name, TypeEntry(name)).declared = declaration
+    else:
+        name = full_name(scopes)
+        entries.setdefault(name, TypeEntry(name)).members.append(declaration)
+
+
+def full_name(scopes: list[Scope], name: str = "") -> str:
+    """Return the name of a type with those that it is nested in."""
+    names = [scope.type_name for scope in scopes if scope.type_name]
+    return ".".join([*names, name] if name else names) or "Functions"
+
+
+def shown(text: str) -> str:
+    """Return a declaration without its body, value and common indentation."""
+    head = text
+    opening = body_start(head)
+    if opening is not None:
+        head = head[:opening]
+    lines = head.rstrip().splitlines()
+    margin = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
+    head = "\n".join(line[margin:] if line[:margin].isspace() else line for line in lines)
+    return re.sub(r"\s*=\s*$", "", head).strip()
+
+
+def body_start(text: str) -> int | None:
+    """Return where a body's brace, or the value of a property, begins outside brackets."""
+    masked = STRING.sub(lambda match: "x" * len(match[0]), text)
+    depth = 0
+    for index, character in enumerate(masked):
+        depth += (character in "([") - (character in ")]")
+        if depth == 0 and character == "{":
+            return index
+        if depth == 0 and character == "=" and re.search(r"\b(?:let|var)\b", masked[:index]):
+            return index
+    return None
+
+
+def track(text: str, scopes: list[Scope]) -> None:
+    """Open and close scopes as the braces of a text do."""
+    code = bare(text)
+    found = TYPE.search(code.partition("{")[0].partition(":")[0])
+    is_type = found is not None and (not scopes or scopes[-1].type_name is not None)
+    for character in code:
+        if character == "{":
+            if is_type and found is not None:
+                head = code.strip()
+                scopes.append(
+                    Scope(
+                        found[1],
+                        is_public=bool(PUBLIC.match(head)),
+                        is_enum=" enum " in f" {head}",
+                        is_protocol=" protocol " in f" {head}",
+                    )
+                )
+                is_type = False
+            else:
+                scopes.append(Scope(None))
+        elif character == "}":
+            scopes.pop()
+
+
+def documentation(comment: list[str]) -> str:
+    """Turn a DocC comment into Markdown: links to symbols, and lists four spaces deep."""
+    lines: list[str] = []
+    for line in comment:
+        spaces = len(line) - len(line.lstrip(" "))
+        item = line.lstrip(" ").startswith("- ")
+        if item and lines and lines[-1].strip() and not is_list(lines):
+            lines.append("")
+        indented = " " * (spaces * 2) + line.lstrip(" ") if item else line
+        lines.append(REFERENCE.sub(lambda m: f"`{m[1].replace('/', '.')}`", indented))
+    return plain("\n".join(lines))
+
+
+def is_list(lines: list[str]) -> bool:
+    """Whether the last paragraph is a list."""
+    for line in reversed(lines):
+        if not line.strip():
+            return False
+        if line.lstrip(" ").startswith("- "):
+            return True
+    return False

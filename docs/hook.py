@@ -1,0 +1,57 @@
+"""What mkdocs calls: adds the generated pages, which are nowhere committed, and the results."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put pages that the navigation does not name, such as committed results, at its end."""
+    folder = Path(config.docs_dir)
+    named = set(names(config.nav))
+    pages = {
+        page.relative_to(folder).as_posix(): title(page)
+        for page in sorted(folder.rglob("*.md"))
+    }
+    rest = [{title: path} for path, title in pages.items() if path not in named]
+    if rest and config.nav is not None:
+        config.nav.append({"Results and more": rest})
+    return config
+
+
+def names(nav: object) -> Iterator[str]:
+    """Yield the pages that a navigation names."""
+    if isinstance(nav, str):
+        yield nav
+    elif isinstance(nav, dict | list):
+        for each in nav.values() if isinstance(nav, dict) else nav:
+            yield from names(each)
+
+
+def title(page: Path) -> str:
+    """Return a page's first heading, or its file's name."""
+    lines = page.read_text("utf-8").splitlines()
+    return next((line[2:] for line in lines if line.startswith("# ")), page.stem)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add each generated page as if it lay in docs/."""
+    from mkdocs.structure.files import File  # noqa: PLC0415 - only mkdocs has it
+
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    from docs.docgen.pages import generated  # noqa: PLC0415 - after its path is known
+
+    for path, text in generated().items():
+        files.append(File.generated(config, path, content=text))
+    return files

@@ -1,0 +1,67 @@
+import Foundation
+
+/// Looks whether MLX can start at all, before it is touched: without its compiled kernels,
+/// and in the iOS simulator, it ends the process instead of throwing.
+public struct MetalCheck: Sendable {
+    private let isSimulator: Bool
+    private let folders: @Sendable () -> [URL]?
+
+    /// - Parameters:
+    ///   - isSimulator: whether this is the iOS simulator
+    ///   - folders: where the kernels may lie, nil where MLX needs none
+    public init(isSimulator: Bool = false, folders: @escaping @Sendable () -> [URL]?) {
+        self.isSimulator = isSimulator
+        self.folders = folders
+    }
+
+    /// - Throws: ``MetalError``
+    public func check() throws {
+        guard !isSimulator else { throw MetalError.simulator }
+        guard let folders = folders() else { return }
+        guard Self.library(in: folders) != nil else {
+            throw MetalError.noLibrary(Set(folders).sorted { $0.path < $1.path })
+        }
+    }
+
+    /// Where MLX finds its kernels in a folder: beside a binary, in SwiftPM's bundle for
+    /// Cmlx as iOS and as macOS lay it out, or in a framework.
+    private static let places = [
+        "mlx.metallib", "Resources/mlx.metallib",
+        "mlx-swift_Cmlx.bundle/default.metallib",
+        "mlx-swift_Cmlx.bundle/Contents/Resources/default.metallib",
+        "default.metallib", "Resources/default.metallib",
+    ]
+
+    /// The first library with anything in it.
+    private static func library(in folders: [URL]) -> URL? {
+        folders.lazy.flatMap { folder in places.map { folder.appending(path: $0) } }
+            .first { size(of: $0) > 0 }
+    }
+
+    private static func size(of file: URL) -> Int {
+        let attributes = try? FileManager.default.attributesOfItem(atPath: file.path)
+        return (attributes?[.size] as? NSNumber)?.intValue ?? 0
+    }
+}
+
+/// Why MLX cannot start here.
+public enum MetalError: LocalizedError, Hashable, Sendable {
+    /// This is the iOS simulator.
+    case simulator
+    /// None of these folders holds MLX's compiled kernels.
+    case noLibrary([URL])
+
+    public var errorDescription: String? {
+        switch self {
+        case .simulator:
+            "MLX does not run in the iOS simulator. Choose a device, or My Mac (Designed for "
+                + "iPad), as the destination."
+        case .noLibrary(let folders):
+            "The app has no compiled Metal kernels: there is no default.metallib in "
+                + "mlx-swift_Cmlx.bundle, looked for in "
+                + folders.map(\.path).joined(separator: ", ")
+                + ". `swift build` makes none: build with Xcode or xcodebuild, and if Xcode "
+                + "lacks its Metal compiler, run `xcodebuild -downloadComponent MetalToolchain`."
+        }
+    }
+}

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+
+import pytest
+
+from h2o_pack.bundling.bundle import bundle
+from h2o_pack.errors import ExitCode, UserError
+from tests.bridge.bundling.sources import Bars, File, Model, local
+from tests.bridge.trees import build_tree, tree
+
+FILES = {"config.json": "{}", "tokenizer.json": "[]", "model.safetensors": "weights"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return build_tree(tmp_path / "tiny", FILES)
+
+
+@pytest.fixture
+def package(tmp_path):
+    (tmp_path / "package").mkdir()
+    return tmp_path / "package"
+
+
+def refusal(model, package, code=ExitCode.MODEL):
+    with pytest.raises(UserError) as caught:
+        bundle(model, package)
+    assert caught.value.code == code
+    return str(caught.value)
+
+
+def test_the_model_folder_holds_the_models_files_and_a_manifest(folder, package):
+    build_tree(folder, {"README.md": "not needed", "adapters/x.safetensors": "not wanted"})
+    manifest = bundle(local(folder, *FILES), package)
+    written = tree(package / "Model")
+    assert json.loads(written.pop("manifest.json")) == {
+        "format": 1,
+        "model": "tiny",
+        "commit": "",
+        "files": [
+            {
+                "path": path,
+                "size": len(text),
+                "sha256": hashlib.sha256(text.encode()).hexdigest(),
+            }
+            for path, text in FILES.items()
+        ],
+    }
+    assert written == FILES
+    assert manifest.size == 11
+
+
+def test_folders_inside_a_model_stay_as_they_are(folder, package):
+    build_tree(folder, {"sub/deep/vocab.txt": "v", "sub/model-2.safetensors": "w"})
+    bundle(local(folder), package)
+    assert tree(package / "Model")["sub/deep/vocab.txt"] == "v"
+    assert (package / "Model/sub/model-2.safetensors").samefile(
+        folder / "sub/model-2.safetensors"
+    )
+
+
+def test_weights_are_hard_links_and_configurations_are_copies(folder, package):
+    bundle(local(folder), package)
+    weights = package / "Model/model.safetensors"
+    assert weights.samefile(folder / "model.safetensors")
+    assert not (package / "Model/config.json").samefile(folder / "config.json")
+
+
+def test_weights_are_copied_where_links_are_not_possible(folder, package, monkeypatch):
+    def refuse(_source, _target):
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    bundle(local(folder), package)
+    copy = package / "Model/model.safetensors"
+    assert copy.read_text() == "weights"
+    assert not copy.samefile(folder / "model.safetensors")
+
+
+def test_the_links_of_the_hubs_cache_are_followed_to_its_blobs(tmp_path, package):
+    repository = tmp_path / "models--a--b"
+    build_tree(repository / "blobs", FILES)
+    snapshot = repository / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    for name in FILES:
+        (snapshot / name).symlink_to(f"../../blobs/{name}")
+    bundle(local(snapshot), package)
+    assert not any(path.is_symlink() for path in (package / "Model").iterdir())
+    assert (package / "Model/config.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_link_out_of_a_models_folder_is_refused(folder, package, tmp_path, name):
+    (tmp_path / "secret").write_text("secret!")
+    (folder / name).unlink()
+    (folder / name).symlink_to("../secret")
+    said = refusal(local(folder), package)
+    assert said.startswith(f"{name} is a link to ")
+    assert "outside of the folder" in said
+    assert not (package / "Model").exists()
+
+
+def test_a_linked_folder_out_of_a_models_folder_is_refused(folder, package, tmp_path):
+    build_tree(tmp_path / "elsewhere", {"x.json": "x"})
+    (folder / "sub").symlink_to(tmp_path / "elsewhere")
+    assert "outside of the folder" in refusal(local(folder, "sub/x.json"), package)
+
+
+def test_a_link_inside_a_models_folder_is_followed(folder, package):
+    (folder / "vocab.json").symlink_to("config.json")
+    bundle(local(folder), package)
+    assert (package / "Model/vocab.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("what", ["missing", "fifo", "folder", "loop"])
+def test_what_is_not_a_regular_file_is_refused_without_being_opened(folder, package, what):
+    path = folder / "extra.json"
+    makers = {
+        "missing": lambda: None,
+        "fifo": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+        "loop": lambda: path.symlink_to("extra.json"),
+    }
+    makers[what]()
+    said = refusal(Model("x", (File("extra.json", 1),), folder=folder), package)
+    assert said.startswith("extra.json ")
+
+
+def test_a_file_that_changed_since_it_was_listed_is_refused(folder, package):
+    model = local(folder)
+    (folder / "config.json").write_text("{ }")
+    assert "config.json has 3 bytes instead of 2: it changed" in refusal(model, package)
+
+
+def test_all_files_that_changed_are_named(folder, package):
+    files = (File("config.json", 2, "0" * 64), File("tokenizer.json", 5))
+    with pytest.raises(UserError) as caught:
+        bundle(Model("x", files, folder=folder), package)
+    assert [each.what[:14] for each in caught.value.errors] == [
+        "config.json ha",
+        "tokenizer.json",
+    ]
+
+
+def test_progress_tells_every_byte(folder, package):
+    say = Bars()
+    bundle(local(folder), package, say)
+    assert say.bars == {"bundling tiny": (11, 11)}
+
+
+def test_an_interruption_is_passed_on_and_stops_the_other_files(folder, package, monkeypatch):
+    class Interrupting(Bars):
+        def bar(self, *_arguments):
+            return Stop()
+
+    class Stop:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_error):
+            pass
+
+        def __call__(self, _amount):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bundle(local(folder), package, Interrupting())
+    assert not (package / "Model/manifest.json").exists()

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from h2o_pack.bundling import space
+from h2o_pack.bundling.bundle import bundle
+from h2o_pack.bundling.space import RESERVE, Need, check_space
+from h2o_pack.errors import ExitCode, UserError
+from tests.bridge.bundling.sources import local, remote
+from tests.bridge.trees import build_tree
+from tests.hub.contents import Content
+
+
+@pytest.fixture
+def disks(monkeypatch):
+    """Make folders lie on disks of other sizes: {part of the path: (disk, bytes free)}."""
+
+    def choose(places):
+        def find(folder):
+            return next(each for part, each in places.items() if part in str(folder))
+
+        monkeypatch.setattr(space, "device", lambda folder: find(folder)[0])
+        monkeypatch.setattr(
+            shutil, "disk_usage", lambda folder: SimpleNamespace(free=find(folder)[1])
+        )
+
+    return choose
+
+
+def test_needs_on_one_disk_are_added_up(disks, tmp_path):
+    disks({"": (1, RESERVE + 10**9)})
+    check_space([Need(tmp_path / "a", 5 * 10**8, "a"), Need(tmp_path / "b", 5 * 10**8, "b")])
+    with pytest.raises(UserError) as caught:
+        check_space([Need(tmp_path / "a", 7 * 10**8, "x"), Need(tmp_path / "b", 10**9, "y")])
+    assert caught.value.code == ExitCode.OUTPUT
+    assert str(caught.value) == (
+        "the disk has 1.07 GB free, and 0.70 GB for x and 1.00 GB for y are needed "
+        f"({tmp_path / 'a'}). Free 0.70 GB, or choose folders on another disk "
+        "(--output for the package, HF_HUB_CACHE for the hub's cache)."
+    )
+
+
+def test_each_disk_has_its_own_room(disks, tmp_path):
+    for name in ("hub", "out"):
+        (tmp_path / name).mkdir()
+    disks({"hub": (1, RESERVE + 100), "out": (2, RESERVE + 10)})
+    check_space([Need(tmp_path / "hub", 100, "x"), Need(tmp_path / "out", 10, "y")])
+    with pytest.raises(UserError) as caught:
+        check_space([Need(tmp_path / "hub", 101, "x"), Need(tmp_path / "out", 11, "y")])
+    assert len(caught.value.errors) == 2
+
+
+def test_nothing_is_fetched_when_there_is_no_room(disks, hub, tmp_path):
+    model = remote(hub.add("a/b", {"model.safetensors": b"x" * 1000, "config.json": "{}"}))
+    disks({"": (1, RESERVE + 1001)})
+    with pytest.raises(UserError, match=r"for the hub's cache and 0\.0 MB for the package"):
+        bundle(model, tmp_path / "package")
+    assert hub.requests == []
+
+
+def test_weights_take_no_room_where_they_are_linked(disks, tmp_path):
+    folder = build_tree(tmp_path / "model", {"model.safetensors": "x" * 1000, "a.json": "{}"})
+    (tmp_path / "package").mkdir()
+    disks({"": (1, RESERVE + 2)})
+    bundle(local(folder), tmp_path / "package")
+    disks({"model": (1, 0), "package": (2, RESERVE + 1001)})
+    (tmp_path / "package2").mkdir()
+    with pytest.raises(UserError, match=r"0\.0 MB for the package are needed"):
+        bundle(local(folder), tmp_path / "package2")
+
+
+def test_the_hubs_cache_needs_room_only_for_what_it_lacks(hub, tmp_path, monkeypatch):
+    repository = hub.add("a/b", {"config.json": "{}", "model.safetensors": b"x" * 100})
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    bundle(remote(repository), tmp_path / "one")
+    asked = []
+    monkeypatch.setattr("h2o_pack.bundling.bundle.check_space", asked.extend)
+    bundle(remote(repository), tmp_path / "two")
+    assert [each.size for each in asked] == [0, 2]
+
+
+def test_a_content_of_any_size_is_counted_before_it_is_asked_for(hub, tmp_path):
+    huge = Content(b"x", lfs=True, says_size=10**15)
+    model = remote(hub.add("a/b", {"model.safetensors": huge}))
+    (tmp_path / "package").mkdir()
+    with pytest.raises(UserError, match=r"1000000\.00 GB for the hub's cache"):
+        bundle(model, tmp_path / "package")
+    assert hub.requests == []

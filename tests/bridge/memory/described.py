@@ -1,0 +1,44 @@
+"""Models as the catalogue's numbers describe them, and plans of them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from h2o_pack.memory.request import Request
+from h2o_pack.models.model import Layer, Model, ModelConfig, Weights
+from h2o_py.config import H2OConfig
+
+
+def model(
+    name: str = "Qwen3-4B-4bit",
+    *,
+    layers: tuple[Layer, ...] = (Layer("full", 8, 128, 128),) * 36,
+    weights: int = 2_263_022_529,
+    **config: Any,
+) -> Model:
+    """Qwen3-4B in 4 bits, but for what is given."""
+    shapes = {
+        "model_type": "qwen3", "heads": 32, "hidden_size": 2560, "intermediate_size": 9728,
+        "vocabulary": 151936, "context": 40960, "dtype": "bfloat16", "bits": 4,
+        "group_size": 64,
+    }  # fmt: skip
+    made = ModelConfig(layers=layers, **{**shapes, **config})
+    return Model(name, "", made, Weights(weights, True, weights), (), None)
+
+
+def cache(size: int, **settings: Any) -> H2OConfig:
+    """A cache's configuration, without remarks on small ones."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return H2OConfig(size, **settings)
+
+
+def request(described: Model | None = None, max_kv: int = 512, **settings: Any) -> Request:
+    """The model with the same evicting cache in every full-attention layer."""
+    described = described or model()
+    caches = tuple(
+        cache(max_kv) if each.kind == "full" and max_kv else None
+        for each in described.config.layers
+    )
+    return Request(described, caches, **settings)

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import random
+import warnings
+
+import mlx.core as mx
+import pytest
+from mlx_lm.models.cache import CacheList
+
+import h2o_py
+from h2o_pack.memory.storages import STORAGES
+from h2o_pack.memory.terms import KV, LEDGER, STATE
+from h2o_pack.models.config import describe
+from h2o_pack.models.model import Model, Weights
+from h2o_py.budgets import Budgets, LayerBudget
+from h2o_py.models import STORAGES as REAL_STORAGES
+from h2o_py.models import make_h2o_cache
+from tests.bridge.memory.described import cache, request
+from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
+
+FAMILIES = (
+    "qwen3", "gemma3_text", "lfm2", "qwen3_moe", "gpt_oss", "falcon_h1", "qwen3_next", "llama",
+    "phi3", "granitemoehybrid", "mimo_v2_flash", "smollm3", "nemotron_h", "baichuan_m1",
+    "jamba", "gemma3", "olmo2", "mixtral", "afmoe", "glm4",
+)  # fmt: skip
+GROUP = 32
+
+
+@pytest.fixture(autouse=True)
+def _routed():
+    h2o_py.install_routing()
+    yield
+    h2o_py.remove_routing()
+
+
+def held(caches) -> int:
+    """Bytes of all arrays that the caches keep."""
+    total = 0
+    for each in caches:
+        if isinstance(each, CacheList):
+            total += held(each.caches)
+        elif isinstance(each, h2o_py.H2OKVCache):
+            total += each.nbytes
+        elif hasattr(each, "keys"):
+            total += each.keys.nbytes + each.values.nbytes
+        else:
+            total += sum(array.nbytes for array in each.state if array is not None)
+    return total
+
+
+def read(model, caches, tokens: int, chunk: int) -> None:
+    """A prompt in chunks, its last tokens one by one."""
+    ids = mx.random.randint(0, VOCABULARY, (1, tokens))
+    at = 0
+    while at < tokens:
+        size = chunk if at + chunk <= tokens - 3 else 1
+        mx.eval(model(ids[:, at : at + size], cache=caches))
+        at += size
+
+
+def planned(document, caches_of, kv: str, tokens: int) -> int:
+    described = Model(
+        "small", "", describe(document, "config.json").config, Weights(0, True, 0), (), None
+    )
+    wanted = request(described, kv=kv, context=tokens, group_size=GROUP)
+    caches = tuple(
+        caches_of(i) if layer.kind == "full" else None
+        for i, layer in enumerate(described.config.layers)
+    )
+    plan = type(wanted)(described, caches, kv, tokens, 512, GROUP).plan("cpu")
+    return plan.of(KV, STATE, LEDGER)
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_kept_bytes_are_those_that_real_caches_of_random_models_allocate(number):
+    rng = random.Random(number)  # noqa: S311  the same models each time
+    family, kv = FAMILIES[number], list(STORAGES)[number % len(STORAGES)]
+    changes = {}
+    if family in ("qwen3", "llama", "smollm3", "olmo2", "mixtral", "glm4"):
+        kv_heads = rng.choice([1, 2, 4])
+        changes = {
+            "num_key_value_heads": kv_heads,
+            "num_attention_heads": 4,
+            "num_hidden_layers": rng.randint(2, 5),
+        }
+        if family in ("qwen3", "mixtral"):
+            changes["head_dim"] = 32 if family == "mixtral" else rng.choice([32, 64, 96])
+        if family in ("olmo2", "glm4", "llama", "smollm3"):
+            changes["hidden_size"], changes["head_dim"] = 128, 32
+    document = small_config(family, torch_dtype="float32", **changes)
+    model = small_model(family, **changes)
+    if any(
+        dim % GROUP
+        for layer in describe(document, "").config.layers
+        if layer.kind == "full"
+        for dim in (layer.key_dim, layer.value_dim)
+    ):
+        kv = "dense"
+    size = rng.randint(40, 300)
+    tokens = rng.choice([size + 37, 2 * size + 5, 20 + size // 3])
+    config = cache(size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        caches = make_h2o_cache(model, config, kv=kv, group_size=GROUP)
+        read(model, caches, tokens, rng.choice([50, 64, 100]))
+    assert held(caches) == planned(document, lambda _: config, kv, tokens)
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+def test_every_storage_and_budgets_a_layer_count_the_same(kv):
+    document = small_config("qwen3", torch_dtype="float32", head_dim=64)
+    model = small_model("qwen3", head_dim=64)
+    common = cache(200)
+    budgets = Budgets((LayerBudget(40, 150), None, LayerBudget(150, 30), None))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        caches = make_h2o_cache(model, common, kv=kv, group_size=GROUP, budgets=budgets)
+        layers = [budgets.config_of(i, common) for i in range(4)]
+        read(model, caches, 300, 64)
+    assert held(caches) == planned(document, layers.__getitem__, kv, 300)
+
+
+def test_storages_are_those_of_the_caches():
+    assert list(STORAGES) == list(REAL_STORAGES)

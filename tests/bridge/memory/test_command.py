@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from h2o_pack.errors import ExitCode
+from tests.bridge.schemas import check
+
+PLAN = ("plan", "--model", "demo", "--max-kv", "256")
+HEAVY = ("mlx", "mlx.core", "mlx_lm", "numpy", "transformers", "huggingface_hub", "jinja2")
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("H2O_PACK_DEVICES", raising=False)
+
+
+def planned(run, *arguments):
+    result = run(*PLAN, *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return check(json.loads(result.stdout), "plan")
+
+
+def test_a_plan_as_json_has_every_term_and_device(run):
+    document = planned(run, "--context", 1000, "--kv", "mixed")
+    assert (document["max_kv"], document["kv"], document["context"]) == (256, "r16h8", 1000)
+    assert [plan["backend"] for plan in document["plans"]] == ["iphone", "ipad"]
+    for plan in document["plans"]:
+        assert sum(term["bytes"] for term in plan["terms"]) == plan["total"]
+    assert 20 < len(document["devices"]) < 40
+    assert {row["entitled"]["verdict"] for row in document["devices"]} == {"fits", "unknown"}
+
+
+def test_devices_are_chosen_by_name_or_all(run):
+    document = planned(run, "--device", "iPhone 16 Pro", "--device", "iPad16,3")
+    assert [row["identifier"] for row in document["devices"]] == [
+        "iPhone17,1", "iPad16,3", "iPad16,3",
+    ]  # fmt: skip
+    assert len(planned(run, "--all")["devices"]) > 85
+
+
+def test_without_max_kv_the_models_own_cache_is_planned(run):
+    result = run("plan", "--model", "demo", "--json")
+    document = check(json.loads(result.stdout), "plan")
+    assert document["max_kv"] is None
+    assert document["evicting_layers"] == 0
+    result = run("plan", "--model", "demo", "--kv", "8")
+    assert result.exit_code == ExitCode.USAGE
+    assert "--kv is for caches that evict. Give --max-kv too." in result.stderr
+
+
+def test_people_see_terms_devices_and_where_speeds_are_from(run):
+    result = run(*PLAN, "--device", "iPhone 16 Pro")
+    assert result.exit_code == 0, result.output
+    for said in ("keys and values", "chunk rows", "iPhone17,1", "fits", "total", "estimates"):
+        assert said in result.stdout
+    assert max(len(line) for line in result.stdout.splitlines() if "─" in line) <= 80
+
+
+def test_a_wrong_model_and_a_wrong_device_are_told_together(run):
+    result = run("plan", "--model", "no such", "--max-kv", 64, "--device", "Nokia")
+    assert result.exit_code != 0
+    assert 'no device is called "Nokia"' in result.stderr
+    assert "no such" in result.stderr
+
+
+def test_a_page_that_cannot_be_written_is_an_error_of_the_output(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    result = run(*PLAN, "--html", tmp_path / "file" / "page.html")
+    assert result.exit_code == ExitCode.OUTPUT
+    assert "the page cannot be written" in result.stderr
+
+
+def test_devices_as_json_and_for_people(run):
+    document = check(json.loads(run("devices", "--json").stdout), "devices")
+    assert len(document["devices"]) > 85
+    shown = run("devices", "iphone 15 pro").stdout
+    assert "iPhone16,1" in shown
+    assert "Harbeth issue 33" in " ".join(shown.replace("│", " ").split())
+    assert run("devices", "Nokia").exit_code == ExitCode.USAGE
+
+
+def test_planning_imports_no_arrays_no_hub_and_no_templates():
+    code = (
+        "import sys, click.testing as t; from h2o_pack.cli import main;"
+        f"r = t.CliRunner().invoke(main, {[*PLAN, '--json']!r});"
+        f"print(r.exit_code, [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "0 []"

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import pytest
+
+from h2o_pack.devices.catalogue import catalogue
+from h2o_pack.devices.facts import BANDWIDTH, DEFAULT, ENTITLED, RAM
+from h2o_pack.errors import UserError
+
+OWN = """
+[[memory]]
+name = "lab"
+what = "a device of our own"
+
+[[device]]
+identifiers = ["iPhone99,1"]
+name = "iPhone Next"
+chip = "A19 Pro"
+memory = "lab"
+
+[[number]]
+of = "lab"
+what = "entitled"
+value = 9
+unit = "GiB"
+kind = "measured"
+source = "our lab"
+os_version = "iOS 27.1"
+
+[[number]]
+of = "iPhone16,1"
+what = "entitled"
+value = 5000.0
+unit = "MB"
+kind = "measured"
+source = "our lab"
+"""
+BROKEN = {
+    'kind = "measured"': ('kind = "guessed"', 'kind = "guessed" is none of measured'),
+    "value = 9": ("value = 0", "value = 0 must be above 0"),
+    'unit = "GiB"': ('unit = "GB/s"', '"GB/s" is no unit of entitled'),
+    'of = "lab"': ('of = "lob"', 'Did you mean "lab"?'),
+    'chip = "A19 Pro"': ('chip = "A20"', '[[device]] iPhone Next: chip = "A20" is none of'),
+    'memory = "lab"': ("memory = 8", "[[device]] number 1: memory should be of type str"),
+    'name = "iPhone Next"': ('nam = "iPhone Next"', "unknown key 'nam'"),
+    "[[memory]]": ("[[memories]]", "[[memories]] is none of"),
+    'source = "our lab"\nos': ("os", "lacks 'source'"),
+    '["iPhone99,1"]': ('"iPhone99,1"', "identifiers should be of type tuple"),
+    "[[number]]\nof": ("[[number]\nof", "number"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("H2O_PACK_DEVICES", raising=False)
+
+
+def own_file(tmp_path, text: str = OWN):
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    return path
+
+
+def test_every_device_has_its_memory_and_every_limit_its_source():
+    listed = catalogue().listed()
+    assert len({(each.identifier, each.storage) for each in listed}) == len(listed) > 85
+    for device in listed:
+        memory = device.amount(RAM)
+        assert memory is not None
+        assert device.amount(BANDWIDTH) is not None
+        for what in (DEFAULT, ENTITLED):
+            amount = device.amount(what)
+            assert amount is None or 0.2 * memory < amount < memory
+        assert all(number.source and number.kind for number in device.numbers)
+        default, entitled = device.amount(DEFAULT), device.amount(ENTITLED)
+        assert default is None or entitled is None or default <= entitled
+
+
+def test_numbers_are_those_that_were_found():
+    (phone,) = catalogue().find("iPhone16,2")
+    assert phone.title == "iPhone 15 Pro Max"
+    assert phone.amount(DEFAULT) == 3_376_000_000
+    assert phone.amount(ENTITLED) == 6_442_450_944
+    assert phone.number(ENTITLED).kind == "measured"
+    (air,) = catalogue().find("iphone air")
+    assert (air.chip, air.amount(BANDWIDTH)) == ("A19 Pro", 68_300_000_000)
+
+
+def test_the_memory_of_an_ipad_pro_depends_on_its_storage():
+    memories = {each.storage: each.amount(RAM) for each in catalogue().find("iPad16,3")}
+    assert memories == {"256-512 GB": 8 << 30, "1-2 TB": 16 << 30}
+
+
+def test_a_limit_that_nobody_has_found_is_unknown():
+    (pro,) = [each for each in catalogue().find("iPad17,1") if each.storage != "1-2 TB"]
+    assert pro.number(DEFAULT) is None
+
+
+def test_a_part_of_a_name_finds_all_that_have_it():
+    found = catalogue().find("iphone 16")
+    assert [each.name for each in found] == ["iPhone 16"]
+    assert len(catalogue().find("iPad Pro 13-inch")) == 8
+
+
+def test_a_users_file_adds_devices_and_overrides_numbers(tmp_path):
+    known = catalogue(own_file(tmp_path))
+    (added,) = known.find("iPhone Next")
+    assert added.amount(ENTITLED) == 9 << 30
+    assert added.amount(BANDWIDTH) == 76_800_000_000
+    (changed,) = known.find("iPhone16,1")
+    assert changed.amount(ENTITLED) == 5_000_000_000
+    assert known.find("iPhone16,2")[0].amount(ENTITLED) == 6_442_450_944
+
+
+def test_the_file_is_found_by_the_environment_or_in_the_users_configuration(
+    tmp_path, monkeypatch
+):
+    folder = tmp_path / "config" / "h2o-pack"
+    folder.mkdir(parents=True)
+    (folder / "devices.toml").write_text(OWN)
+    assert catalogue().find("iPhone99,1")
+    other = OWN.replace("iPhone99,1", "iPhone98,1")
+    monkeypatch.setenv("H2O_PACK_DEVICES", str(own_file(tmp_path, other)))
+    assert catalogue().find("iPhone98,1")
+    with pytest.raises(UserError):
+        catalogue().find("iPhone99,1")
+
+
+@pytest.mark.parametrize("part", BROKEN)
+def test_a_wrong_entry_is_named_with_its_file(tmp_path, part):
+    wrong, said = BROKEN[part]
+    assert part in OWN
+    path = own_file(tmp_path, OWN.replace(part, wrong, 1))
+    with pytest.raises(UserError) as caught:
+        catalogue(path)
+    assert caught.value.where == str(path)
+    assert said in str(caught.value)
+
+
+def test_a_file_that_was_named_must_be_there(tmp_path):
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        catalogue(tmp_path / "none.toml")

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from h2o_pack.memory.storages import STORAGES
+from h2o_pack.memory.terms import KV
+from h2o_pack.models.model import Layer
+from tests.bridge.memory.described import model, request
+
+BACKENDS = ("iphone", "ipad", "mac", "cpu")
+BY_BITS = ("4", "k8v4", "8")
+FEW = settings(max_examples=25, deadline=None)
+
+
+@st.composite
+def models(draw):
+    """Transformers of all sizes; some have windows or recurrent layers between."""
+    kv_heads, groups = draw(st.sampled_from([1, 2, 8])), draw(st.sampled_from([1, 4]))
+    dim = draw(st.sampled_from([64, 128, 256]))
+    full = Layer("full", kv_heads, dim, dim)
+    other = draw(
+        st.sampled_from(
+            [
+                full,
+                Layer("sliding", kv_heads, dim, dim, window=512),
+                Layer("recurrent", state_bytes=12_000),
+            ]
+        )
+    )
+    return model(
+        layers=(full, other, other) * draw(st.integers(1, 8)),
+        heads=kv_heads * groups,
+        hidden_size=draw(st.sampled_from([256, 1024, 4096])),
+        intermediate_size=draw(st.sampled_from([512, 8192])),
+        vocabulary=draw(st.sampled_from([1000, 150_000])),
+        context=32768,
+        bits=draw(st.sampled_from([0, 4, 8])),
+        dtype=draw(st.sampled_from(["float32", "bfloat16"])),
+        weights=10**9,
+    )
+
+
+pairs = st.tuples(st.integers(20, 16000), st.integers(1, 4000))
+
+
+@FEW
+@given(models(), pairs, st.sampled_from(sorted(STORAGES)), st.sampled_from(BACKENDS))
+def test_more_rows_take_more(described, pair, kv, backend):
+    few, more = pair
+    totals = [
+        request(described, rows, kv=kv, step=256).plan(backend) for rows in (few, few + more)
+    ]
+    assert totals[0].of(KV) < totals[1].of(KV)
+    assert totals[0].total <= totals[1].total
+
+
+@FEW
+@given(models(), pairs, st.sampled_from(sorted(STORAGES)), st.sampled_from(BACKENDS))
+def test_longer_conversations_take_more(described, pair, kv, backend):
+    for max_kv in (0, 512):
+        totals = [
+            request(described, max_kv, kv=kv, context=tokens).plan(backend).total
+            for tokens in (pair[0], sum(pair))
+        ]
+        assert totals[0] <= totals[1]
+
+
+@FEW
+@given(models(), st.integers(1, 3000), st.integers(1, 1000), st.sampled_from(BACKENDS))
+def test_longer_chunks_take_more(described, step, more, backend):
+    for max_kv in (0, 512):
+        totals = [
+            request(described, max_kv, step=each).plan(backend).total
+            for each in (step, step + more)
+        ]
+        assert totals[0] <= totals[1]
+
+
+@FEW
+@given(models(), st.integers(64, 8000), st.sampled_from(BACKENDS))
+def test_more_bits_take_more(described, rows, backend):
+    plans = [request(described, rows, kv=kv).plan(backend) for kv in BY_BITS]
+    totals = [plan.total for plan in plans]
+    assert totals == sorted(totals)
+    dense = request(described, rows).plan(backend)
+    kept = [plan.of(KV) for plan in (*plans, dense)]
+    assert kept == sorted(kept)
+
+
+@FEW
+@given(models(), st.sampled_from(sorted(STORAGES)), st.sampled_from(BACKENDS))
+def test_the_terms_add_up(described, kv, backend):
+    plan = request(described, kv=kv).plan(backend)
+    assert plan.total == sum(term.bytes for term in plan.terms)
+    assert (
+        plan.total
+        == plan.weights + plan.caches + plan.prefill + plan.buffer_cache + plan.of("app")
+    )
+    assert plan.prefill >= max(plan.prefill_peak, plan.decode_peak)
+    assert all(term.bytes >= 0 for term in plan.terms)

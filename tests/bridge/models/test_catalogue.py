@@ -1,0 +1,215 @@
+"""The catalogue of known models and the command that shows it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.facts import architectures, known_models
+from h2o_pack.models.catalogue import catalogue, config_folder, find
+from h2o_pack.models.model import Layer, ModelConfig
+from h2o_pack.models.resolve import resolve
+from h2o_pack.models.row_bytes import fixed_bytes, token_bytes
+from h2o_py import H2OConfig, make_h2o_cache
+from tests.bridge import schemas
+from tests.bridge.models.checkpoints import ALL, folder_of, repository
+from tests.bridge.models.small_configs import small_model
+
+
+@pytest.fixture(autouse=True)
+def no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    monkeypatch.setenv("H2O_PACK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("H2O_PACK_MODELS", raising=False)
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_every_entry_leads_to_one_place_and_can_be_packaged():
+    for each in known_models().values():
+        assert bool(each.hub) != bool(each.embedded)
+        assert each.source
+        if each.hub:
+            assert each.model_type in architectures()
+            assert 0 < each.evicting_layers <= each.layers
+            assert each.weights_bytes > 0
+
+
+def test_the_catalogue_is_listed(run):
+    result = run("models")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["name", "type", "layers", "KiB/token", "context", "weights"]
+    (qwen,) = [line.split() for line in lines if line.startswith("Qwen3-4B-4bit")]
+    assert qwen == ["Qwen3-4B-4bit", "qwen3", "36", "144", "40,960", "2.26", "GB"]
+    (gemma,) = [line for line in lines if line.startswith("gemma-3-1b")]
+    assert "4 of 26" in gemma
+    assert "~0.56 GB" in gemma
+    assert max(map(len, lines[:-2])) <= 80
+
+
+def test_the_catalogue_as_json_has_the_embedded_models_own_shapes(run):
+    document = schemas.check(json.loads(run("models", "--json").stdout), "models")
+    entries = {each["name"]: each for each in document["models"]}
+    assert set(entries) == set(known_models())
+    config = resolve("demo").config
+    assert entries["demo"]["layers"] == len(config.layers)
+    assert entries["demo"]["kv_bytes_per_token"] == token_bytes(config)["dense"]
+    assert entries["Qwen3-4B-4bit"]["kv_bytes_per_token"] == 144 << 10
+
+
+def test_one_model_is_described(run, tmp_path):
+    folder = folder_of(tmp_path / "mine", quantization={"bits": 4, "group_size": 32})
+    shown = run("models", folder).stdout
+    assert "2 full, 2 KV heads of 8" in shown
+    assert "4 bits, groups of 32" in shown
+    assert f"{ALL:,} bytes" in shown
+    document = schemas.check(json.loads(run("models", folder, "--json").stdout), "models")
+    model = document["model"]
+    assert (model["id"], model["commit"], model["folder"]) == ("mine", "", str(folder))
+    assert model["kv_bytes_per_token"] == {"dense": 2 * 2 * 2 * 8 * 4}
+    assert model["weights"]["bytes"] == ALL
+
+
+def test_a_model_of_the_hub_is_described_without_its_weights(run, hub):
+    commit = hub.add("someone/tiny", repository()).refs["main"]
+    result = run("models", "someone/tiny", "--json", "--revision", commit)
+    model = schemas.check(json.loads(result.stdout), "models")["model"]
+    assert (model["commit"], model["folder"]) == (commit, None)
+    assert "not downloaded" in run("models", f"someone/tiny@{commit}").stdout
+
+
+def test_an_assumed_model_says_so(run, tmp_path):
+    folder = folder_of(tmp_path / "new", model_type="new")
+    assert run("models", folder).exit_code == ExitCode.MODEL
+    shown = run("models", folder, "--assume-full-attention").stdout
+    assert "new (assumed to be plain)" in shown
+    assert 'note: nothing is known of model_type "new"' in shown
+
+
+def test_all_problems_of_a_model_are_printed(run, tmp_path):
+    folder = folder_of(tmp_path / "bad", vocab_size=None, head_dim="8")
+    result = run("models", folder)
+    assert result.exit_code == ExitCode.MODEL
+    assert [line[:7] for line in result.stderr.splitlines()] == ["error: "] * 2
+    document = json.loads(run("models", folder, "--json").stdout)
+    assert len(schemas.check(document, "error")["errors"]) == 2
+
+
+OWN = """
+[[model]]
+name = "mine"
+folder = "models/mine"
+source = "my own"
+
+[[model]]
+name = "QWEN3-4B-4bit"
+hub = "someone/other"
+context = 4096
+source = "my own"
+"""
+
+
+def test_a_users_own_file_extends_and_overrides(run, tmp_path):
+    folder_of(tmp_path / "models/mine")
+    own = write(tmp_path / "own.toml", OWN)
+    found = {each.name: each for each in catalogue(own)}
+    assert found["mine"].folder == str(tmp_path / "models/mine")
+    assert find("qwen3-4b-4bit", own).hub == "someone/other"
+    assert "Qwen3-4B-4bit" not in found
+    assert len(found) == len(known_models()) + 1
+    shown = run("models", "--catalogue", own, "mine")
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.startswith("mine")
+
+
+def test_it_is_found_by_a_variable_or_in_the_settings(tmp_path, monkeypatch):
+    own = write(config_folder() / "models.toml", OWN)
+    assert find("mine") is not None
+    write(tmp_path / "other.toml", OWN.replace("mine", "yours"))
+    monkeypatch.setenv("H2O_PACK_MODELS", str(tmp_path / "other.toml"))
+    assert find("mine") is None
+    assert find("yours") is not None
+    assert own.is_relative_to(tmp_path)
+
+
+GOOD = '[[model]]\nname = "a"\nhub = "b/c"\nsource = "s"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "line"),
+    [
+        ('x = "', "the catalogue is not TOML", None),
+        ("\udcff", "the catalogue is not TOML", None),
+        ("[[models]]", "unknown key 'models': models are [[model]]", None),
+        ("model = 3", "models are tables that begin with [[model]]", None),
+        (GOOD + GOOD, '[[model]] "a" is given twice', 5),
+        (GOOD + '[[model]]\nname = "d"', "lacks 'source'", 5),
+        (GOOD + "layers = true", "layers should be of type int", 1),
+        (GOOD + "layers = -1", '"a": layers is below 0', 1),
+        (GOOD + "weight = 1", "has an unknown key 'weight'", 1),
+        (GOOD + 'folder = "x"', "should give either hub or folder", 1),
+        ('\n[[model]]\nname = "a"\nsource = "s"', "should give either hub or folder", 2),
+        (GOOD.replace("b/c", "") + 'embedded = "demo"', "should give either hub", 1),
+        (GOOD.replace('"a"', '"a@b"'), "has the name 'a@b'", 1),
+    ],
+)
+def test_an_entry_that_does_not_fit_is_named_with_its_line(tmp_path, text, what, line):
+    path = tmp_path / "own.toml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UserError) as caught:
+        catalogue(path)
+    assert caught.value.code == ExitCode.USAGE
+    assert what in caught.value.what
+    assert caught.value.where == (f"{path}:{line}" if line else str(path))
+
+
+def test_all_entries_that_do_not_fit_are_told_together(tmp_path):
+    bad = GOOD.replace('"a"', "1") + GOOD.replace("hub", "hob")
+    path = write(tmp_path / "own.toml", bad)
+    with pytest.raises(UserError) as caught:
+        catalogue(path)
+    assert [each.where for each in caught.value.errors] == [f"{path}:1", f"{path}:5"]
+
+
+def test_a_catalogue_that_is_not_there_is_named(run, tmp_path):
+    result = run("models", "--catalogue", tmp_path / "none.toml")
+    assert result.exit_code == ExitCode.USAGE
+    assert "the catalogue cannot be read: No such file" in result.stderr
+
+
+@pytest.mark.parametrize("storage", ["dense", "8", "k8v4", "4"])
+@pytest.mark.parametrize("model_type", ["llama", "gemma3_text", "qwen3_next", "falcon_h1"])
+def test_bytes_of_a_token_are_what_the_caches_allocate(model_type, storage):
+    import mlx.core as mx
+    from mlx_lm.models.cache import CacheList
+
+    from h2o_pack.models.config import describe
+    from h2o_py import H2OKVCache
+    from tests.bridge.models.small_configs import small_config
+
+    config = describe(small_config(model_type), "x", stored_dtype="float32").config
+    model = small_model(model_type)
+    caches = make_h2o_cache(model, H2OConfig(256), kv=storage, group_size=32)
+    mx.eval(model(mx.zeros((1, 3), mx.int32), cache=caches))
+    members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]
+    rows = [m.state[0] for m in members if isinstance(m, H2OKVCache)]  # [1, Hkv, 3, R]
+    assert token_bytes(config)[storage] == sum(each.nbytes for each in rows) // 3
+
+
+def test_windows_and_states_are_counted_apart():
+    layers = (
+        Layer("sliding", 2, 8, 4, window=10),
+        Layer("recurrent", state_bytes=100),
+        Layer("full", 2, 8, 8, state_bytes=7),
+    )
+    config = ModelConfig("x", layers, 4, 32, 64, 100, 256, "bfloat16")
+    assert fixed_bytes(config) == {"windows": 10 * 2 * 12 * 2, "states": 107}
+    assert token_bytes(config) == {"dense": 2 * 16 * 2}

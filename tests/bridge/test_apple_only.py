@@ -1,0 +1,55 @@
+"""Swift that only Apple's systems compile, type-checked here with what it asks of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from h2o_pack import assets
+
+# What dyld gives on Apple's systems, by its header's types.
+DYLD = """
+func _dyld_image_count() -> UInt32 { 0 }
+func _dyld_get_image_name(_ index: UInt32) -> UnsafePointer<CChar>! { nil }
+"""
+
+pytestmark = [
+    pytest.mark.swift,
+    pytest.mark.skipif(shutil.which("swiftc") is None, reason="there is no Swift toolchain"),
+]
+
+
+def typecheck(folder: Path, **texts: str) -> subprocess.CompletedProcess[str]:
+    paths = []
+    for name, text in texts.items():
+        paths.append(folder / f"{name}.swift")
+        paths[-1].write_text(text)
+    command = ["swiftc", "-typecheck", "-swift-version", "6", *map(os.fspath, paths)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("simulator", [True, False])
+def test_the_search_for_metal_kernels_type_checks(tmp_path, simulator):
+    guards = assets.root() / "swift_templates/H2OKit/Guards"
+    system = (guards / "MetalCheck+System.swift").read_text("utf-8")
+    for condition, holds in (
+        ("#if canImport(Metal)", True),
+        ("#elseif canImport(Metal)", True),
+        ("#if targetEnvironment(simulator)", simulator),
+    ):
+        assert condition in system
+        keyword = condition.split()[0]
+        system = system.replace(condition, f"{keyword} {str(holds).lower()}")
+    assert "import MachO\n" in system
+    done = typecheck(
+        tmp_path,
+        check=(guards / "MetalCheck.swift").read_text("utf-8"),
+        system=system.replace("import MachO\n", ""),
+        dyld=DYLD,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "warning:" not in done.stderr

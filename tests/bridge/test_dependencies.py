@@ -1,0 +1,73 @@
+"""What a generated package stands on: nothing that is chosen or compiled unasked."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from h2o_pack import assets
+from h2o_pack.facts import requirements
+from h2o_pack.package import TEMPLATES
+from h2o_pack.plan import CacheOptions, make_plan
+from h2o_pack.render import render
+from h2o_pack.vendoring.edits import EDITS, read_edits
+from h2o_pack.vendoring.floating import REMOTE
+
+APPLE = {
+    "BackgroundAssets",
+    "System",
+    "Foundation",
+    "MachO",
+    "Observation",
+    "SwiftUI",
+    "UIKit",
+    "XCTest",
+    "os",
+    "CryptoKit",
+}
+OURS = {"H2OKit", "TinyModel"}
+UPSTREAM = {"MLX", "MLXFast", "MLXLLM", "MLXLMCommon", "MLXNN", "Tokenizers", "Cmlx"}
+LINUX = {"FoundationNetworking", "Glibc"}
+
+
+@pytest.fixture
+def files(model):
+    plan = make_plan(model, CacheOptions(max_kv=512))
+    return render(plan, assets.root(), TEMPLATES)
+
+
+def test_a_package_depends_on_folders_only(files):
+    manifest = files["Package.swift"]
+    assert not REMOTE.search(manifest)
+    assert manifest.count(".package(") == manifest.count(".package(path: ") == 3
+
+
+def test_no_source_needs_a_macro_of_a_package(files):
+    sources = {name: text for name, text in files.items() if name.endswith(".swift")}
+    del sources["Package.swift"]
+    imported = {
+        module
+        for text in sources.values()
+        for module in re.findall(r"^\s*(?:@\w+\s+)?import (\w+)", text, re.MULTILINE)
+    }
+    assert {"MLX", "MLXLMCommon", "Tokenizers"} <= imported
+    assert imported <= APPLE | OURS | UPSTREAM | LINUX
+    for name, text in sources.items():
+        assert not re.search(r"#externalMacro|#huggingFace|\bmacro \w+\(", text), name
+
+
+def test_upstreams_macros_and_what_compiles_them_are_left_out():
+    edits = read_edits(assets.root() / EDITS).for_host("apple").edits
+    anchors = [edit.anchor for edit in edits if edit.package == "mlx-swift-lm"]
+    assert any("swift-syntax" in anchor for anchor in anchors)
+    assert any("MLXHuggingFaceMacros" in anchor for anchor in anchors)
+    assert any("CompilerPluginSupport" in anchor for anchor in anchors)
+
+
+def test_every_manifest_asks_for_the_swift_that_the_doctor_asks_for(files):
+    edits = read_edits(assets.root() / EDITS).for_host("apple").edits
+    [lowered] = [e.replacement for e in edits if "swift-tools-version" in e.replacement]
+    wanted = f"// swift-tools-version: {requirements()['swift'].version}"
+    assert files["Package.swift"].splitlines()[0] == wanted
+    assert lowered.strip() == wanted

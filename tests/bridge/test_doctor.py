@@ -1,0 +1,271 @@
+"""Each check finds what is there and what is wrong, with a folder of made-up tools."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from h2o_pack.doctor import apple, checkup, places, python, tools
+from h2o_pack.doctor.finding import Checkup, ok, problem
+from h2o_pack.doctor.surroundings import Surroundings, as_version, older, version_in
+from h2o_pack.doctor.tables import print_checkup
+from h2o_pack.errors import ExitCode
+from tests.bridge import schemas
+from tests.bridge.machines import BROKEN, GARBAGE, HANGS, Machine
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+@pytest.mark.parametrize("check", [apple.macos, apple.xcode, apple.metal, apple.ios_sdk])
+def test_apples_checks_need_a_mac(machine, check):
+    machine.has(sw_vers="exit 1", xcrun="exit 1", xcode_select="exit 1")
+    found = check(machine.seen("linux"))
+    assert (found.status, found.what, found.remedy) == ("not applicable", "needs a Mac", "")
+
+
+@pytest.mark.parametrize(
+    ("silicon", "what", "remedy"),
+    [
+        ("echo 1", "runs under Rosetta", "Python for arm64"),
+        ("exit 1", "Intel processor", "Apple silicon"),
+    ],
+)
+def test_an_intel_python_is_told_from_an_intel_mac(machine, silicon, what, remedy):
+    machine.has(sw_vers="echo 15.5", sysctl=silicon)
+    found = apple.macos(machine.seen(processor="x86_64"))
+    assert found.status == "problem"
+    assert what in found.what
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("check", "scripts", "remedy"),
+    [
+        (tools.swift, {}, "swift.org/install"),
+        (tools.swift, {"swift": "echo Swift version 5.10"}, "Update Swift: https://swift.org"),
+        (tools.git, {"git": BROKEN}, "apt install git"),
+        (tools.clang, {}, "apt install clang"),
+    ],
+)
+def test_elsewhere_the_remedy_is_another(machine, check, scripts, remedy):
+    found = check(machine.has(**scripts).seen("linux"))
+    assert found.status == "warning"
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "blocks"),
+    [((3, 9, 18), "problem", True), ((3, 10, 0), "ok", False), ((3, 14, 1), "ok", False)],
+)
+def test_an_old_python_blocks(machine, version, status, blocks):
+    found = python.python(machine.seen(python=version))
+    assert (found.status, found.blocks) == (status, blocks)
+
+
+@pytest.mark.parametrize("check", [python.mlx, python.mlx_lm])
+def test_mlx_is_compared_with_its_pin(machine, check, monkeypatch):
+    assert check(machine.seen()).status == "ok"
+    package = check(machine.seen()).name
+    monkeypatch.setattr(metadata, "version", lambda name: {package: "0.99.0"}[name])
+    found = check(machine.seen())
+    assert (found.status, found.blocks) == ("problem", True)
+    assert "0.99.0 is installed; h2o-pack is made for 0.31.1" in found.what
+    assert found.remedy == f"Run: pip install {package}==0.31.1"
+
+    def missing(_name):
+        raise metadata.PackageNotFoundError
+
+    monkeypatch.setattr(metadata, "version", missing)
+    assert "it is missing" in check(machine.seen()).what
+    assert check(machine.seen()).blocks
+
+
+def test_the_compiled_module_is_really_imported(machine):
+    found = python.compiled_module(Surroundings())
+    assert (found.status, found.name) == ("ok", "compiled module"), found
+    assert "instruction set" in found.what
+
+
+@pytest.mark.parametrize(
+    ("script", "what"),
+    [
+        ("echo Traceback; echo 'ImportError: no libmlx'; exit 1", "ImportError: no libmlx"),
+        ("kill -11 $$", "ended Python by signal 11"),
+        (HANGS, "did not end within"),
+        ("exit 3", "it said nothing"),
+    ],
+)
+def test_a_module_that_does_not_load_is_told(machine, script, what):
+    machine.has(python=script)
+    seen = machine.seen(
+        executable=str(machine.folder / "python"), tool_seconds=0.3 if script == HANGS else 20.0
+    )
+    found = python.compiled_module(seen)
+    assert (found.status, found.blocks) == ("problem", False)
+    assert what in found.what
+    assert "make" in found.remedy
+    gone = machine.seen(executable=str(machine.folder / "none"))
+    assert "is not there" in python.compiled_module(gone).what
+
+
+@pytest.mark.parametrize(
+    ("free", "status"), [(0.4, "problem"), (3, "warning"), (50, "ok")]
+)  # fmt: skip
+def test_room_is_measured_where_packages_and_models_go(machine, monkeypatch, free, status):
+    usage = type("Usage", (), {"free": int(free * 10**9)})
+    asked = []
+    monkeypatch.setattr(places.shutil, "disk_usage", lambda path: asked.append(path) or usage)
+    seen = machine.seen(output=machine.home / "new/folder")
+    package, models = places.output(seen), places.hub_cache(seen)
+    assert (package.status, models.status) == (status, status)
+    assert (package.blocks, models.blocks) == (status == "problem", False)
+    assert f"{free:.1f} GB are free in {machine.home}/new/folder" in package.what
+    assert f"{machine.home}/.cache/huggingface/hub" in models.what
+    assert "--output" in package.remedy or status == "ok"
+    assert asked == [machine.home, machine.home]
+
+
+def test_an_output_that_is_a_file_blocks(machine):
+    path = machine.home / "file"
+    path.write_text("")
+    found = places.output(machine.seen(output=path / "below"))
+    assert (found.status, found.blocks) == ("problem", True)
+    assert "is not a folder" in found.what
+
+
+def test_an_output_without_permission_blocks(machine, monkeypatch):
+    monkeypatch.setattr(places.os, "access", lambda path, mode: False)
+    found = places.output(machine.seen())
+    assert (found.status, found.blocks) == ("problem", True)
+    assert "cannot be written" in found.what
+
+
+@pytest.mark.parametrize(
+    ("environment", "folder"),
+    [
+        ({"HF_HUB_CACHE": "/a/b"}, "/a/b"),
+        ({"HF_HOME": "/a"}, "/a/hub"),
+        ({"XDG_CACHE_HOME": "/c"}, "/c/huggingface/hub"),
+        ({"HF_HOME": "~/x"}, "{home}/x/hub"),
+        ({}, "{home}/.cache/huggingface/hub"),
+    ],
+)
+def test_the_hubs_cache_is_where_its_client_has_it(machine, environment, folder):
+    found = places.cache_folder(machine.seen(environment=environment))
+    assert str(found) == folder.format(home=machine.home)
+
+
+def test_the_hubs_client_agrees_on_its_cache(machine):
+    code = "from huggingface_hub import constants; print(constants.HF_HUB_CACHE)"
+    for environment in ({}, {"HF_HOME": str(machine.home / "x")}):
+        seen = machine.seen(environment=environment)
+        ran = seen.run(sys.executable, "-c", code)
+        assert ran.said.strip() == str(places.cache_folder(seen))
+
+
+def test_a_tool_that_hangs_is_ended_with_what_it_started(machine):
+    machine.has(tool=f"/bin/sleep 600 & echo $! > {machine.home}/child; wait")
+    ran = machine.seen(tool_seconds=2).run("tool")
+    assert ran.code is None
+    child = int((machine.home / "child").read_text())
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
+        state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
+        if state == "Z":
+            break
+    else:
+        assert not Path(f"/proc/{child}").exists()
+
+
+@pytest.mark.parametrize(("selected", "runs"), [("echo /X", True), ("exit 2", False)])
+def test_apples_stand_ins_are_not_run_where_they_would_open_a_window(machine, selected, runs):
+    machine.has(git=f"echo git version 2.50; echo > {machine.home}/ran", xcode_select=selected)
+    found = tools.git(machine.seen(shims=machine.folder))
+    assert (machine.home / "ran").exists() == runs
+    assert found.status == ("ok" if runs else "warning")
+    assert ("no developer tools are installed" in found.what) == (not runs)
+
+
+def test_a_file_that_is_no_program_is_told(machine):
+    path = machine.folder / "git"
+    path.write_bytes(b"\x00\x01 not a program")
+    path.chmod(0o755)
+    found = tools.git(machine.seen())
+    assert found.status == "warning"
+    assert "cannot be run" in found.what
+
+
+def test_one_slow_or_broken_check_does_not_keep_the_others(machine):
+    release = threading.Event()
+
+    def slow(_machine):
+        release.wait(600)
+        return ok("slow", "too late")
+
+    def broken(_machine):
+        raise RuntimeError("oh")
+
+    checks = {"slow": slow, "broken": broken, "quick": lambda _machine: ok("quick", "fine")}
+    found = {each.name: each for each in checkup.check_up(machine.seen(), checks, 0.3).findings}
+    release.set()
+    assert list(found) == ["slow", "broken", "quick"]
+    assert found["slow"].status == found["broken"].status == "warning"
+    assert "no answer within 0.3 s" in found["slow"].what
+    assert "RuntimeError: oh" in found["broken"].what
+    assert found["quick"].status == "ok"
+
+
+def test_every_check_reports_under_its_own_name(machine):
+    machine.has(**{"clang++": GARBAGE}, swift=GARBAGE, git=GARBAGE)
+    environment = {"HF_HUB_OFFLINE": "1"}
+    for platform in ("darwin", "linux"):
+        report = checkup.check_up(machine.seen(platform, environment))
+        assert [each.name for each in report.findings] == list(checkup.CHECKS)
+        assert not report.blocked
+        schemas.check(report.document(), "doctor")
+
+
+def test_people_see_every_finding_with_its_remedy():
+    findings = (ok("git", "2.39"), problem("Python", "too [old]", "Install it.", blocks=True))
+    console = Console(record=True, width=100)
+    print_checkup(Checkup(findings), console)
+    shown = console.export_text()
+    assert "too [old]" in shown
+    assert "Install it." in shown
+    assert "1 ok, 1 problem. h2o-pack ios cannot work here until" in shown
+    assert "put right: Python." in shown
+
+
+def test_the_command_exits_with_5_only_where_ios_is_blocked(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    result = run("doctor", "--output", tmp_path, "--json")
+    assert result.exit_code == 0, result.output
+    document = schemas.check(json.loads(result.stdout), "doctor")
+    assert not document["blocked"]
+    assert {each["name"] for each in document["findings"]} == set(checkup.CHECKS)
+    (tmp_path / "file").write_text("")
+    result = run("doctor", "--output", tmp_path / "file/x")
+    assert result.exit_code == ExitCode.TOOL
+    assert "put right: disk for packages" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("Xcode 26.1", (26, 1)), ("26", (26,)), ("v1.2.3-beta", (1, 2, 3)), ("none", None)],
+)
+def test_versions_are_read_and_compared_as_numbers(text, version):
+    assert version_in(text) == version
+    assert as_version("16.10") > as_version("16.9")
+    assert not older((16,), "16.0")
+    assert older((16, 2, 9), "16.3")
+    assert as_version("9" * 5000)[0] == int("9" * 9)

@@ -1,0 +1,139 @@
+"""The checks of the hub ask a server on loopback, and never show a token."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from h2o_pack.doctor import network
+from h2o_pack.doctor.checkup import check_up
+from h2o_pack.doctor.surroundings import Surroundings
+
+SECRET = "hf_verysecretverysecret"  # noqa: S105
+
+
+@contextmanager
+def hub(status=200, body=b"[]", *, answers=True):
+    """A server that gives every request one answer, or none until the block ends."""
+    asked, done = [], threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append((self.path, dict(self.headers)))
+            if not answers:
+                done.wait(60)
+                return
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        done.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def seen(tmp_path, **environment):
+    return Surroundings(
+        environment={"HOME": str(tmp_path), "PATH": "", **environment}, hub_seconds=0.5
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+def test_a_hub_that_answers_is_fine_and_gets_no_token(tmp_path):
+    with hub(body=b'[{"id": "a/b"}]') as (address, asked):
+        found = network.hub(seen(tmp_path, HF_ENDPOINT=address + "/", HF_TOKEN=SECRET))
+    assert (found.status, found.what) == ("ok", f"{address} answers")
+    ((path, headers),) = asked
+    assert path == "/api/models?limit=1"
+    assert SECRET not in str(headers)
+
+
+@pytest.mark.parametrize("status", [401, 404, 429, 503])
+def test_a_hub_that_refuses_is_a_warning_with_its_status(tmp_path, status):
+    with hub(status) as (address, _):
+        found = network.hub(seen(tmp_path, HF_ENDPOINT=address))
+    assert found.status == "warning"
+    assert f"answers with status {status}" in found.what
+    assert "HF_ENDPOINT" in found.remedy
+
+
+@pytest.mark.parametrize("body", [b"<html>log in</html>", b"{}", b"\xff\x00", b"", b"[" * 9999])
+def test_a_login_page_is_not_taken_for_the_hub(tmp_path, body):
+    with hub(body=body) as (address, _):
+        found = network.hub(seen(tmp_path, HF_ENDPOINT=address))
+    assert found.status == "warning"
+    assert "not as the hub does" in found.what
+
+
+def test_a_hub_that_is_silent_or_away_is_a_warning(tmp_path):
+    with hub(answers=False) as (address, _):
+        found = network.hub(seen(tmp_path, HF_ENDPOINT=address))
+        assert (found.status, "cannot be reached: timed out" in found.what) == ("warning", True)
+    found = network.hub(seen(tmp_path, HF_ENDPOINT=address))
+    assert found.status == "warning"
+    assert "Connection refused" in found.what
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["huggingface.co", "file:///etc/passwd", "http://", "http://[x", "http://a:b"]
+)
+def test_an_endpoint_that_is_no_address_is_a_problem(tmp_path, endpoint):
+    found = network.hub(seen(tmp_path, HF_ENDPOINT=endpoint))
+    assert found.status == "problem"
+    assert "is not an address" in found.what
+
+
+def test_offline_mode_is_told_without_asking(tmp_path):
+    with hub() as (address, asked):
+        found = network.hub(seen(tmp_path, HF_ENDPOINT=address, HF_HUB_OFFLINE="1"))
+    assert found.status == "warning"
+    assert "HF_HUB_OFFLINE" in found.what
+    assert asked == []
+
+
+@pytest.mark.parametrize("variable", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"])
+def test_a_token_is_told_by_its_place_only(tmp_path, variable):
+    surroundings = seen(tmp_path, HF_HUB_OFFLINE="1", **{variable: SECRET})
+    found = network.token(surroundings)
+    assert (found.status, found.what) == ("ok", f"there is one in {variable}")
+    assert SECRET not in str(check_up(surroundings).document())
+
+
+def test_a_token_in_a_file_is_found_where_the_hubs_client_has_it(tmp_path):
+    assert "there is none" in network.token(seen(tmp_path)).what
+    for path, environment in (
+        (tmp_path / ".cache/huggingface/token", {}),
+        (tmp_path / "home/token", {"HF_HOME": str(tmp_path / "home")}),
+        (tmp_path / "mine", {"HF_TOKEN_PATH": "~/mine"}),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(SECRET)
+        found = network.token(seen(tmp_path, **environment))
+        assert found.what == f"there is one in {path}"
+        path.write_text("\n")
+        assert "there is none" in network.token(seen(tmp_path, **environment)).what
+
+
+def test_a_token_that_cannot_be_read_is_a_warning(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    found = network.token(seen(tmp_path, HF_TOKEN_PATH=str(folder)))
+    assert (found.status, found.remedy) == ("warning", "Run: hf auth login")

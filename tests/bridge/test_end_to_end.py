@@ -1,0 +1,116 @@
+"""The commands as a user types them, in a process of their own, against a loopback hub."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from h2o_pack import lock
+from h2o_pack.bundling import manifest
+from h2o_pack.bundling.partial import SUFFIX
+from tests.hub import faults, qwen3
+
+MEMORY = 400 << 20  # bytes
+
+
+@pytest.fixture
+def place(hub, tmp_path):
+    """Return a folder to work in; what is large is deleted afterwards."""
+    (tmp_path / "place").mkdir()
+    yield tmp_path / "place"
+    for folder in (tmp_path / "place", hub.client.home):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+PROGRAM = """
+import atexit, sys
+from pathlib import Path
+from h2o_pack.cli import main
+from tests.hub.peak import peak
+atexit.register(lambda: Path(sys.argv[1]).write_text(str(peak())))
+main(sys.argv[2:], prog_name="h2o-pack")
+"""
+
+
+def start(hub, place, command):
+    """Start a command line; it writes the peak of its memory beside `place`."""
+    # A cache of its own, so that no run knows what another has asked.
+    environment = hub.client.environment(H2O_PACK_CACHE=str(hub.client.home / "h2o-pack"))
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(place.parent / "peak"), *command.split()[1:]],
+        cwd=place,
+        env=environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(hub, place, command):
+    """Run a command line; return (exit code, stdout, stderr)."""
+    with start(hub, place, command) as started:
+        stdout, stderr = started.communicate()
+    return started.returncode, stdout, stderr
+
+
+def test_the_weights_are_as_large_as_the_real_ones(tmp_path):
+    size = qwen3.weights(tmp_path / "w").stat().st_size
+    assert abs(size - qwen3.PUBLISHED) < 1000
+    assert len(list(qwen3.shapes())) == 904
+
+
+@pytest.mark.slow
+def test_a_model_of_the_hub_becomes_a_package_by_the_command_of_the_readme(
+    hub, place, tmp_path
+):
+    repository = hub.add(qwen3.ID, qwen3.files(tmp_path, sha256=qwen3.SHA256))
+    code, out, err = run(hub, place, "h2o-pack ios --model Qwen3-4B-4bit --max-kv 512")
+    assert (code, err) == (0, "")
+    package = place / "Qwen3-4B-4bit"
+    commit = repository.refs["main"]
+    record, bundled = lock.read(package), manifest.read(package)
+    assert (record.model, record.commit, record.config["max_size"]) == (qwen3.ID, commit, 512)
+    assert (bundled.model, bundled.commit) == (qwen3.ID, commit)
+    assert [file.path for file in bundled.files] == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    weights = package / "Model/model.safetensors"
+    assert abs(weights.stat().st_size - qwen3.PUBLISHED) < 1000
+    assert next(f.sha256 for f in bundled.files if f.path == weights.name) == qwen3.SHA256
+    assert weights.stat().st_nlink == 2  # the hub's cache and the package share it
+    assert "36 layers" in out
+    assert int((tmp_path / "peak").read_text()) < MEMORY
+    code, out, _err = run(hub, place, "h2o-pack verify Qwen3-4B-4bit --quick --json")
+    assert (code, json.loads(out)["same"]) == (0, True)
+
+
+@pytest.mark.parametrize("signal", [2, 9])
+def test_a_stopped_command_is_finished_by_the_next(hub, place, tmp_path, signal):
+    hub.add(qwen3.ID, qwen3.files(tmp_path, layers=1, vocabulary=1024))
+    size = (tmp_path / "model.safetensors").stat().st_size
+    kept = 30 << 20
+    hub.fail("/cdn/*/model.safetensors", faults.Hold(kept), method="GET")
+    command = "h2o-pack ios --model Qwen3-4B-4bit --max-kv 512 --output Demo"
+    first = start(hub, place, command)
+    with first:
+        while not [e for e in hub.client.home.rglob(f"*{SUFFIX}") if e.stat().st_size >= kept]:
+            assert first.poll() is None, first.stderr.read()
+        code, _out, err = run(hub, place, command)
+        assert (code, "another h2o-pack is working on" in err) == (4, True)
+        first.send_signal(signal)
+        assert first.wait(60) == (130 if signal == 2 else -9)
+        hub.go_on.set()
+    assert not (place / "Demo").exists()
+    code, _out, err = run(hub, place, command)
+    assert (code, err) == (0, "")
+    assert hub.asked("GET", "model.safetensors")[-1].range == f"bytes={kept}-"
+    assert (place / "Demo/Model/model.safetensors").stat().st_size == size
+    assert [each.name for each in place.iterdir()] == ["Demo"]

@@ -1,0 +1,153 @@
+"""Names from elsewhere: they stay in their place and never become Swift of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+from pathlib import PurePosixPath
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from h2o_pack import assets
+from h2o_pack.errors import UserError
+from h2o_pack.models.resolve import local_folder, resolve
+from h2o_pack.package import TEMPLATES, make_package
+from h2o_pack.plan import CacheOptions, make_plan
+from h2o_pack.render import render
+from h2o_pack.verify.check import verify
+from tests.bridge.trees import names, write_model
+
+NAMES = (
+    "with space",
+    "quote \" ' `",
+    "back\\slash",
+    "\\(interpolated)",
+    '"); import Darwin; system("',
+    "line\nbreak\r\u2028",
+    "/* comment",
+    "*/",
+    "// comment",
+    "#if os(iOS)",
+    '"""',
+    "{{ model_id }}{% raw %}",
+    "class",
+    "self",
+    "Package",
+    "Swift",
+    "H2OKit",
+    "Bundled",
+    "0start",
+    "🦙",
+    "emoji 🦙 name",
+    "名前",
+    "e\u0301",
+    "\u202eright to left",
+    "../../escape",
+    "/absolute",
+    "..",
+    ".hidden",
+    "~root",
+    "$(touch x)",
+    "${HOME}",
+    "%s%n",
+    "-rf",
+    "a" * 300,
+    "",
+    "\x1b[2J",
+    "</string><key>",
+)
+
+
+def plan(model, name, *, asset_pack=False):
+    """Make the plan of a model that somebody gave this name, as id and as package."""
+    named = dataclasses.replace(model, id=name)
+    made = make_plan(named, CacheOptions(max_kv=512), name)
+    return dataclasses.replace(made, asset_pack=asset_pack)
+
+
+@pytest.mark.swift
+@pytest.mark.skipif(shutil.which("swiftc") is None, reason="there is no Swift toolchain")
+def test_no_name_breaks_the_generated_swift(model, tmp_path):
+    sources = []
+    for number, name in enumerate(NAMES):
+        for path, text in files(model, name).items():
+            if path.endswith(".swift"):
+                source = tmp_path / f"{number}-{path.replace('/', '-')}"
+                source.write_text(text, encoding="utf-8")
+                sources.append(source)
+    assert len(sources) >= 5 * len(NAMES)
+    (tmp_path / "sources").write_text("\n".join(f'"{each}"' for each in sources))
+    # The driver would start a process for each file.
+    command = ["swiftc", "-frontend", "-parse", "-swift-version", "6"]
+    command.append(f"@{tmp_path / 'sources'}")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def files(model, name):
+    """Render the files that depend on the name."""
+    made = render(plan(model, name, asset_pack=True), assets.root(), TEMPLATES)
+    return {path: text for path, text in made.items() if "H2OKit/" not in path}
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(name=st.sampled_from(NAMES) | st.text(max_size=40))
+def test_every_path_and_text_of_a_package_stays_plain(model, name):
+    made = files(model, name)
+    for path, text in made.items():
+        pure = PurePosixPath(path)
+        assert not pure.is_absolute()
+        assert ".." not in pure.parts
+        assert "Resources" not in pure.parts
+        assert all(re.fullmatch(r"[\w.+-]+", part, re.ASCII) for part in pure.parts), path
+        text.encode()
+        assert not set(text) & set("\x00\x1b\r\u2028\u202e"), path
+        if path.endswith((".swift", ".plist", ".entitlements", ".pbxproj", ".yml")):
+            assert text.isascii(), path
+    json.loads(made["h2o-pack.lock.json"])
+    assert "\n\n\n" not in made["README.md"]
+
+
+def test_a_package_with_any_name_lies_where_it_was_asked_for(run, tmp_path, monkeypatch):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for number, name in enumerate(NAMES[::4]):
+        model = write_model(tmp_path / "models" / str(number))
+        result = run("ios", "--model", model, "--max-kv", 256, f"--name={name}")
+        assert result.exit_code == 0, result.output
+        (made,) = names(folder)
+        assert not verify(folder / made).differences
+        shutil.rmtree(folder / made)
+    assert names(tmp_path) == ["models", "work"]
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES[::2] if n and "/" not in n and len(n) < 255])
+def test_a_model_folder_with_any_name_is_packaged(tmp_path, name):
+    if name in ("..", ".hidden"):
+        name = name + "x"
+    folder = write_model(tmp_path / "models" / name)
+    found = resolve(str(folder))
+    made = make_package(make_plan(found, CacheOptions(max_kv=512)), tmp_path / "out" / "Demo")
+    assert not verify(made.folder).differences
+    assert names(tmp_path / "out") == ["Demo"]
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(name=st.sampled_from(NAMES) | st.text(max_size=30))
+def test_a_model_name_that_leads_nowhere_is_an_error_with_a_remedy(hub, name):
+    if local_folder(name) is not None:  # such as ".."
+        return
+    with pytest.raises(UserError) as caught:
+        resolve(name)
+    assert caught.value.remedy
+    assert "\x1b" not in str(caught.value)

@@ -1,0 +1,194 @@
+"""The programs that make the reference pages, on small sources and on the real ones."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+import h2o_py
+from docs.docgen import command_line, facts, markdown, python_api, schemas, swift_api
+from h2o_pack.facts import FOLDER, toml
+from tests.docs.conftest import ROOT
+
+SWIFT = """
+import Foundation
+
+/// Keeps things.
+///
+/// It uses ``Other/keep(_:)``:
+/// - Parameters:
+///   - first: what is kept
+/// - Throws: nothing
+@available(iOS 17, *)
+public struct Keeper: Sendable {
+    /// How many.
+    public let count = 3
+    let hidden = "} public func no() {"
+
+    /// Keeps one.
+    @discardableResult
+    public func keep(
+        _ first: Int, then: () -> Void = { work() }
+    ) throws -> Bool {
+        struct Inside { public let no = 1 }
+        return true
+    }
+
+    public enum Kind {
+        /// The only one.
+        case plain(Int)
+    }
+}
+
+extension Keeper {
+    /// All of them.
+    public static var all: [Keeper] { [] }
+}
+
+/// What keeps.
+public protocol Keeping {
+    /// It does.
+    func does() -> Int
+}
+
+struct Private {
+    public var no: Int { 1 }
+}
+"""
+
+
+def swift_page(text: str, folder: Path) -> str:
+    path = folder / "Keeper.swift"
+    path.write_text(text)
+    return "\n".join(swift_api.sections([path]))
+
+
+def test_public_swift_declarations_are_told_with_their_comments(tmp_path):
+    page = swift_page(SWIFT, tmp_path)
+    assert page.index("### Keeper\n") < page.index("Keeps things.")
+    assert "public struct Keeper: Sendable\n" in page
+    assert "public let count\n" in page
+    assert "throws -> Bool\n```\n\nKeeps one." in page
+    assert "### Keeper.Kind" in page
+    assert "case plain(Int)\n```\n\nThe only one." in page
+    assert "public static var all: [Keeper]\n```\n\nAll of them." in page
+    assert "func does() -> Int\n```\n\nIt does." in page
+    assert "`Other.keep(_:)`" in page
+    assert "- Parameters:\n    - first: what is kept\n- Throws: nothing" in page
+
+
+def test_what_is_not_public_is_not_told(tmp_path):
+    page = swift_page(SWIFT, tmp_path)
+    assert "hidden" not in page
+    assert "Inside" not in page
+    assert "work()" in page  # a default argument is part of the declaration
+    assert "return true" not in page
+
+
+def test_braces_that_do_not_match_are_an_error(tmp_path):
+    with pytest.raises(ValueError, match="the braces do not match"):
+        swift_page("public struct A {\n", tmp_path)
+
+
+def test_every_public_line_of_h2okit_is_on_the_page():
+    page = swift_api.page()
+    told = len(re.findall(r"^(?:public|open) ", page, re.MULTILINE))
+    sources = [
+        *(swift_api.TEMPLATES / "H2OKit").rglob("*.swift"),
+        *(swift_api.TEMPLATES / "Model").glob("*.swift.j2"),
+    ]
+    texts = "\n".join(path.read_text("utf-8") for path in sources)
+    declared = len(re.findall(r"^\s*(?:public|open) ", texts, re.MULTILINE))
+    assert told == declared > 150
+
+
+def test_every_public_python_name_is_on_the_page():
+    page = python_api.page()
+    for name in h2o_py.__all__:
+        assert f"### h2o_py.{name}\n" in page
+    fast = importlib.import_module("h2o_py.fast")
+    for name, value in vars(fast).items():
+        if callable(value) and value.__module__ == fast.__name__ and not name.startswith("_"):
+            assert f"### h2o_py.fast.{name}\n" in page
+
+
+def test_sections_of_docstrings_become_lists():
+    text = python_api.section("Args", "keys: [B, H]\n    and more.\nvalues: the same.")
+    assert text == "Args:\n\n- `keys`: \\[B, H\\] and more.\n- `values`: the same."
+    assert python_api.section("Returns", "the\noutput.") == "Returns: the output."
+
+
+def test_every_entry_of_the_facts_is_on_the_page():
+    page = " ".join(facts.page().split())
+    for path in sorted(FOLDER.glob("*.toml")):
+        assert f"## {path.stem} " in page
+        for rows in toml.loads(path.read_text("utf-8")).values():
+            for row in rows if facts.is_rows(rows) else ():
+                for value in row.values():
+                    shown = (facts.cell(value).replace("|", "\\|"), f"`{value}`")
+                    assert any(each in page for each in shown), (path.name, value)
+
+
+def test_a_schema_is_told_key_by_key():
+    schema = {
+        "description": "A thing.",
+        "required": ["a"],
+        "properties": {
+            "a": {"const": 1, "description": "First."},
+            "b": {"type": "array", "items": {"$ref": "#/$defs/part"}},
+        },
+        "$defs": {"part": {"type": "object", "properties": {"c": {"enum": ["x", "y"]}}}},
+    }
+    text = schemas.section("thing.json", json.loads(json.dumps(schema)))
+    assert "| `a` | `1` | yes | First. |" in text
+    assert "| `b` | array of object | no |  |" in text
+    assert '| `b[].c` | `"x"`, `"y"` | no |  |' in text
+
+
+def test_every_schema_is_on_the_page():
+    made = schemas.pages()
+    names = sorted(path.stem for path in schemas.folder().glob("*.json"))
+    assert names
+    for name in names:
+        assert f"## {name}\n" in made["reference/json.md"]
+        json.loads(made[f"reference/schemas/{name}.json"])
+
+
+def test_a_command_is_told_with_usage_example_and_its_own_options():
+    @click.command(epilog="Example: tool do x")
+    @click.argument("thing")
+    @click.option("--many", default=3, show_default=True, help="How | many.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    def do() -> None:
+        """Do a thing.
+
+        \b
+        as it
+          stands
+        """
+
+    root = click.Context(click.Group("tool"), info_name="tool")
+    text = command_line.section(click.Context(do, info_name="do", parent=root))
+    assert text.startswith("## tool do\n\nDo a thing.\n\n```text\nas it\n  stands\n```")
+    assert "```text\ntool do [OPTIONS] THING\n```" in text
+    assert "```sh\ntool do x\n```" in text
+    assert "| `--many INTEGER` | How \\| many. \\[default: 3\\] |" in text
+    assert "--json" not in text
+
+
+def test_text_is_kept_from_becoming_markup():
+    assert markdown.plain("a*b*c [x] `d*e*` <f>") == "a\\*b\\*c \\[x\\] `d*e*` &lt;f\\>"
+    assert markdown.plain("    code * here") == "    code * here"
+    assert markdown.table(["a"], [["x|y\nz"]]) == "| a |\n| --- |\n| x\\|y z |"
+
+
+def test_generated_pages_are_not_committed_too():
+    from docs.docgen.pages import generated
+
+    for path in generated():
+        assert not (ROOT / "docs" / path).exists(), path

@@ -1,0 +1,108 @@
+"""The measured part of docs/choosing-max-kv.md, from made-up and committed evaluations."""
+
+from __future__ import annotations
+
+import pytest
+
+from docs.docgen import guidance
+from docs.docgen.guidance import Results, measured
+
+
+def cell(contender, budget, recall, nll, verdict="better", rows=256, title=None):
+    def value(mean):
+        return {"mean": mean, "low": mean - 0.01, "high": mean + 0.01, "samples": 12}
+
+    difference = {} if verdict is None else {"nll": {**value(0), "verdict": verdict}}
+    return {
+        "contender": contender,
+        "title": title or contender,
+        "budget": budget,
+        "rows": rows,
+        "metrics": {"recall": value(recall), "nll": value(nll)},
+        "difference": difference,
+    }
+
+
+def evaluation(fact_recalls, decoy_recalls) -> Results:
+    def policies(recalls):
+        cells = [cell("full", "all", 1.0, 1.8)]
+        for budget, recall in recalls.items():
+            cells += [
+                cell("sinks_recent", budget, 0.0, 2.0, verdict=None),
+                cell("paper_heavy", budget, 0.1, 2.1, "worse"),
+                cell("default", budget, recall, 1.9),
+            ]
+        return {"id": "policies", "cells": cells}
+
+    stored = [cell("default/8", "1/4", 1.0, 1.85, rows=481, title="8-bit | rows")]
+    return Results(
+        {
+            "preset": "demo",
+            "model": {"name": "demo"},
+            "text": "source code",
+            "confidence": 0.95,
+            "experiments": [
+                {
+                    "id": "fact",
+                    "groups": [policies(fact_recalls), {"id": "bytes", "cells": stored}],
+                },
+                {"id": "decoys", "groups": [policies(decoy_recalls)]},
+            ],
+        }
+    )
+
+
+def test_each_budget_has_a_row_the_largest_first():
+    text = measured(evaluation({"1/8": 0.5, "1/2": 1.0, "1/4": 1.0}, {"1/4": 0.8}))
+    rows = [line for line in text.splitlines() if line.startswith("| 1/")]
+    assert [row.split("|")[1].strip() for row in rows] == ["1/2", "1/4", "1/8"]
+    assert "1.00 (0.99 to 1.01) | 0.10 (0.09 to 0.11) | 0.80" in rows[1]
+    assert "+0.100 | +0.200 | better |" in rows[1]
+    assert rows[2].split("|")[4].strip() == "-"  # not measured with decoys
+
+
+def test_the_budget_down_to_which_recall_holds_is_named():
+    text = measured(evaluation({"1/2": 1.0, "1/4": 0.97, "1/8": 0.5}, {"1/4": 1.0}))
+    assert (
+        "Recall of one fact is that of the full cache down to 1/4 of the text. At 1/8" in text
+    )
+    assert (
+        "Recall of one of many alike is that of the full cache down to 1/4 of the text.\n"
+        in text
+    )
+
+
+def test_recall_that_comes_back_at_a_smaller_budget_is_not_believed():
+    text = measured(evaluation({"1/2": 1.0, "1/4": 0.5, "1/8": 1.0}, {}))
+    assert "down to 1/2 of the text. At 1/4 it is not." in text
+
+
+def test_recall_that_is_lost_everywhere_is_said():
+    text = measured(evaluation({"1/2": 0.6, "1/4": 0.5}, {"1/4": 0.0}))
+    assert "Recall of one fact is below that of the full cache at every budget" in text
+    assert "Recall of one of many alike is below" in text
+
+
+def test_the_published_rule_is_held_against_the_figures():
+    text = measured(evaluation({"1/4": 0.9}, {}))
+    assert "this policy recalls 0.90 (0.89 to 0.91) of the facts" in text
+    assert "the published one 0.10 (0.09 to 0.11)" in text
+
+
+def test_storage_is_told_with_its_rows_and_what_was_not_run_is_left_out():
+    text = measured(evaluation({"1/4": 1.0}, {}))
+    assert "| 8-bit \\| rows | 481 | 1.00 (0.99 to 1.01) | - | 1.850 | better |" in text
+    assert "bytes of 16-bit rows for 1/4 of the text" in text
+    assert "Pinning" not in text
+
+
+def test_a_page_without_its_marks_is_refused():
+    with pytest.raises(ValueError, match="lacks the marks"):
+        guidance.replaced("# Nothing\n", "text")
+
+
+def test_the_page_is_what_the_program_writes():
+    page = guidance.PAGE.read_text("utf-8")
+    assert guidance.replaced(page, guidance.text()) == page, (
+        "run python -m docs.docgen.guidance --write"
+    )

@@ -1,0 +1,285 @@
+"""How the hub answers one request."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from tests.hub.contents import Content
+from tests.hub.faults import Before, Effect, Hold, Status
+from tests.hub.repository import Repository
+from tests.hub.sending import Sending, prepare, send
+from tests.hub.server import HubServer, Listener, Request
+
+MISSING = (404, "RepoNotFound", "Repository not found")
+HIDDEN = (401, "RepoNotFound", "Invalid username or password.")
+GATED = "Access to model {id} is restricted. You must have access to it and be authenticated."
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a failure
+    """The request gets a status and no content."""
+
+    def __init__(
+        self,
+        code: int,
+        error: str = "",
+        message: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.code, self.error, self.message = code, error, message
+        self.headers = headers or {}
+        super().__init__(message)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers as huggingface.co does."""
+
+    protocol_version = "HTTP/1.1"
+    server: Listener
+    effects: list[Effect]
+
+    @property
+    def hub(self) -> HubServer:
+        return self.server.hub
+
+    def do_HEAD(self) -> None:
+        self.answer()
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    def do_POST(self) -> None:
+        self.answer(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+
+    def answer(self, body: bytes = b"") -> None:
+        """Note the request, let its faults happen, and route it."""
+        parts = urlsplit(self.path)
+        path = unquote(parts.path)
+        authorization = self.headers.get("Authorization", "")
+        asked = Request(self.command, path, self.headers.get("Range", ""), authorization)
+        self.effects = self.hub.arrived(asked)
+        for effect in self.effects:
+            if isinstance(effect, Before):
+                effect.action()
+        try:
+            for effect in self.effects:
+                if isinstance(effect, Status):
+                    self.refuse(Refused(effect.code, effect.error, headers=effect.headers))
+                    return
+            self.route(path, parse_qs(parts.query), parse_qs(body.decode()))
+        except Refused as refused:
+            self.refuse(refused)
+        except ConnectionError:
+            self.close_connection = True
+
+    def route(self, path: str, query: Mapping[str, Any], form: Mapping[str, Any]) -> None:
+        """Answer by the path."""
+        parts = path.strip("/").split("/")
+        if parts[:2] == ["api", "models"]:
+            repository = self.repository("/".join(parts[2:4]))
+            self.api(repository, parts[4:], query, form)
+        elif parts[0] == "cdn":
+            repository = self.hub.repositories["/".join(parts[1:3])]
+            content = repository.commits[parts[3]]["/".join(parts[4:])]
+            self.content(content, {"ETag": f'"{content.sha256}"'})
+        elif parts[2:3] == ["resolve"]:
+            repository = self.repository("/".join(parts[:2]))
+            self.resolve(repository, parts[3], "/".join(parts[4:]))
+        else:
+            raise Refused(404, "", "Not Found")
+
+    def repository(self, model_id: str) -> Repository:
+        """Return the repository that may be read with the request's token."""
+        found = self.hub.repositories.get(model_id)
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if found is not None and found.moved_to:
+            moved = self.path.replace(quote(model_id), quote(found.moved_to), 1)
+            raise Refused(307, headers={"Location": moved})
+        if found is None or (found.private and token != found.token):
+            raise Refused(*(MISSING if token else HIDDEN))
+        return found
+
+    def api(
+        self,
+        repository: Repository,
+        rest: list[str],
+        query: Mapping[str, Any],
+        form: Mapping[str, Any],
+    ) -> None:
+        """Answer a question about a repository."""
+        kind = rest[0] if rest else "revision"
+        commit = self.commit(repository, rest[1] if len(rest) > 1 else "main")
+        files = repository.commits[commit]
+        if kind == "revision":
+            self.reply_json(described(repository, commit, blobs="blobs" in query))
+        elif kind == "tree":
+            below = "/".join(rest[2:])
+            listed = {p: c for p, c in files.items() if not below or p.startswith(below + "/")}
+            recursive = query.get("recursive", ["false"])[0].lower() == "true"
+            self.pages(list(entries(listed, below, recursive=recursive)), query)
+        elif kind == "paths-info":
+            asked = form.get("paths", [])
+            self.reply_json([file_entry(p, files[p]) for p in asked if p in files])
+        else:
+            raise Refused(404, "", "Not Found")
+
+    def commit(self, repository: Repository, revision: str) -> str:
+        """Return the commit of a revision, or refuse as the hub does."""
+        found = repository.resolve(revision)
+        if not found:
+            raise Refused(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        return found
+
+    def pages(self, listed: list[Any], query: Mapping[str, Any]) -> None:
+        """Answer with one page of a listing, and where the next one is."""
+        start = int(query.get("cursor", ["0"])[0])
+        end = start + self.hub.page
+        headers = {}
+        if end < len(listed):
+            address = self.path.partition("?")[0]
+            more = f"recursive={query.get('recursive', ['false'])[0]}&cursor={end}"
+            headers["Link"] = f'<{self.hub.url}{address}?{more}>; rel="next"'
+        self.reply_json(listed[start:end], headers)
+
+    def resolve(self, repository: Repository, revision: str, path: str) -> None:
+        """Answer for a file's metadata or bytes."""
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if repository.gated and token != repository.token:
+            message = GATED.format(id=repository.id)
+            raise Refused(403 if token else 401, "GatedRepo", message)
+        commit = self.commit(repository, revision)
+        content = repository.commits[commit].get(path)
+        if content is None:
+            raise Refused(404, "EntryNotFound", "Entry not found")
+        headers = {"X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
+        if not content.lfs:
+            self.content(content, {**headers, "ETag": f'"{content.blob_id}"'})
+            return
+        address = quote(f"/{repository.id}/{commit}/{path}")
+        headers |= {
+            "Location": f"{self.hub.cdn}{address}",
+            "X-Linked-Etag": f'"{content.sha256}"',
+            "X-Linked-Size": str(content.size),
+        }
+        self.reply(302, b"Found. Redirecting", headers)
+
+    def content(self, content: Content, headers: Mapping[str, str]) -> None:
+        """Send a file, or the range that was asked for, as its faults want it."""
+        wanted = self.headers.get("Range", "") if self.command == "GET" else ""
+        sending = prepare(content, wanted, self.effects)
+        self.send_response(sending.status)
+        for name, value in {**headers, **sending.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.body(sending)
+
+    def body(self, sending: Sending) -> None:
+        """Send the bytes; close the connection when they are not what was said."""
+        hold = next((each for each in self.effects if isinstance(each, Hold)), None)
+        self.wfile.flush()
+        if hold is not None and hold.after < sending.length:
+            send(self.connection, sending.part(0, hold.after))
+            self.hub.holding.set()
+            self.hub.go_on.wait(120)
+            sending = sending.part(hold.after, sending.length)
+        send(self.connection, sending)
+        if sending.ends_connection:
+            self.close_connection = True
+            with suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+
+    def refuse(self, refused: Refused) -> None:
+        """Answer with an error."""
+        said = {
+            **({"X-Error-Code": refused.error} if refused.error else {}),
+            **({"X-Error-Message": refused.message} if refused.message else {}),
+            **refused.headers,
+        }
+        body = json.dumps({"error": refused.message or str(refused.code)}).encode()
+        self.reply(refused.code, body, {"Content-Type": "application/json", **said})
+
+    def reply_json(self, document: Any, headers: Mapping[str, str] | None = None) -> None:
+        """Answer with a JSON document; it can be dropped, cut or held like a file."""
+        body = Content(json.dumps(document).encode())
+        self.content(body, {"Content-Type": "application/json", **(headers or {})})
+
+    def reply(self, code: int, body: bytes, headers: Mapping[str, str]) -> None:
+        """Answer with a short body that nothing happens to."""
+        self.send_response(code)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Say nothing."""
+
+
+def described(repository: Repository, commit: str, *, blobs: bool) -> dict[str, Any]:
+    """Describe a repository at a commit, as /api/models does."""
+    siblings = []
+    for path, content in repository.commits[commit].items():
+        sibling: dict[str, Any] = {"rfilename": path}
+        if blobs:
+            sibling |= {"size": content.size, "blobId": content.blob_id}
+            if content.lfs:
+                sibling["lfs"] = {
+                    "sha256": content.sha256,
+                    "size": content.size,
+                    "pointerSize": len(content.pointer),
+                }
+        siblings.append(sibling)
+    return {
+        "_id": "0" * 24,
+        "id": repository.id,
+        "modelId": repository.id,
+        "sha": commit,
+        "private": repository.private,
+        "gated": "manual" if repository.gated else False,
+        "disabled": False,
+        "tags": [],
+        "downloads": 0,
+        "likes": 0,
+        "siblings": siblings,
+    }
+
+
+def entries(
+    files: Mapping[str, Content], below: str, *, recursive: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield what /tree lists: folders, and files with their sizes and hashes."""
+    depth = len(below.split("/")) if below else 0
+    folders = set()
+    for path, content in files.items():
+        parts = path.split("/")
+        for end in range(depth + 1, len(parts) if recursive else min(len(parts), depth + 2)):
+            folder = "/".join(parts[:end])
+            if folder not in folders:
+                folders.add(folder)
+                yield {"type": "directory", "oid": "0" * 40, "size": 0, "path": folder}
+        if recursive or len(parts) == depth + 1:
+            yield file_entry(path, content)
+
+
+def file_entry(path: str, content: Content) -> dict[str, Any]:
+    """Describe a file as /tree and /paths-info do."""
+    entry: dict[str, Any] = {
+        "type": "file",
+        "oid": content.blob_id,
+        "size": content.size,
+        "path": path,
+    }
+    if content.lfs:
+        entry["lfs"] = {
+            "oid": content.sha256,
+            "size": content.size,
+            "pointerSize": len(content.pointer),
+        }
+    return entry
