@@ -85,22 +85,31 @@ def test_a_pinned_instruction_is_kept_and_an_unpinned_one_is_not_by_a_window():
         assert any(sum(layer[:whole]) < whole - 1 for layer in without.kept)
 
 
-def test_questions_on_copies_leave_each_other_alone_and_turns_do_not(demo):
+@pytest.mark.parametrize("in_turns", [False, True])
+def test_questions_on_copies_start_from_the_text_and_turns_go_on(monkeypatch, in_turns):
+    seen = []
+    read = lockstep._Lane.read
+
+    def spy(lane, ids):
+        seen.append([cache.offset for cache in lane.caches])
+        read(lane, ids)
+
+    monkeypatch.setattr(lockstep._Lane, "read", spy)
+    made = samples(Shape(150, (0.2, 0.5), (0, 1), in_turns), 1)
+    run(made, [FULL, entrant("peak", 40)], in_turns)
+    text = len(made[0].ids)
+    asked = [offsets for offsets in seen if offsets[0] >= text]
+    words = max(offsets[0] for offsets in asked[: len(asked) // 2]) + 1 - text
+    starts = [offsets for offsets in asked if offsets == [text] * 2]
+    later = [offsets for offsets in asked if offsets == [text + words] * 2]
+    assert len(starts) == (2 if in_turns else 4)  # of each lane
+    assert len(later) == (2 if in_turns else 0)
+
+
+def test_facts_asked_in_turns_are_recalled_by_the_full_cache(demo):
     model, _ = demo
-    depths = (0.2, 0.5)
-    stable = Stable(model)
-
-    def recalled(order, in_turns):
-        made = samples(Shape(150, depths, order, in_turns), 1)
-        found = lockstep.run(
-            model, stable, tokens(), made, [FULL, entrant("peak", 40)], in_turns=in_turns
-        )
-        return [[o.recalled for o in row] for row in found]
-
-    forward = recalled((0, 1), in_turns=False)
-    backward = recalled((1, 0), in_turns=False)
-    assert forward[0] == recalled((0, 1), in_turns=True)[0] == [(True, True)]
-    assert [tuple(reversed(each)) for each in backward[1]] == forward[1]
+    made = samples(Shape(150, (0.2, 0.5), (0, 1), in_turns=True), 1)
+    assert run(made, [FULL], in_turns=True, model=model)[0][0].recalled == (True, True)
 
 
 def test_a_wrong_answer_is_not_recalled(demo):
