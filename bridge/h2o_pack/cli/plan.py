@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option(
     "--kv", type=click.Choice(KV), default="dense", show_default=True, help="Precision of rows."
 )
-@click.option("--recent-budget", type=int, help="Newest tokens that stay. [default: the rest]")
+@click.option("--recent-budget", type=int, help="Newest tokens that stay. [default: 1/4]")
 @click.option(
     "--budgets", type=click.Path(path_type=Path), help="JSON file of budgets a layer."
 )
