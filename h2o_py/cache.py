@@ -39,7 +39,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     """
 
-    FORMAT = "h2o.dense.2"
+    FORMAT = "h2o.dense.1"
     """What a saved cache of this class says of itself first."""
 
     backend: ModuleType | None = None

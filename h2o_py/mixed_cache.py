@@ -39,7 +39,7 @@ class MixedH2OKVCache(H2OKVCache):
 
     """
 
-    FORMAT = "h2o.mixed.2"
+    FORMAT = "h2o.mixed.1"
 
     def __init__(
         self,

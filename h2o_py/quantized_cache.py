@@ -38,7 +38,7 @@ class QuantizedH2OKVCache(H2OKVCache):
 
     """
 
-    FORMAT = "h2o.quantized.2"
+    FORMAT = "h2o.quantized.1"
 
     def __init__(
         self,

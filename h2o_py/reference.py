@@ -260,8 +260,10 @@ def _novelty(
 ) -> tuple[mx.array, mx.array]:
     """Novelty [B, Hkv, L] of new keys [B, Hkv, L, Dk], and the sum with them.
 
-    The squared length of a sum of n unit keys is n + n (n - 1) c^2 where c^2 is their mean
-    cosine, own pairs aside: c is how closely a typical key follows the mean of all.
+    Without a margin it is 1 - the cosine with the sum. With one, what the cosine is below a
+    typical key's and the margin: the squared length of a sum of n unit keys is
+    n + n (n - 1) c^2, where c^2 is their mean cosine, own pairs aside, and c how closely a
+    typical key follows the mean of all.
     """
     novelties = []
     for t in range(keys.shape[2]):
@@ -272,8 +274,9 @@ def _novelty(
         seen = offset + t + 1
         excess = mx.maximum(mx.square(key_sum).sum(axis=-1) - seen, 0.0)
         typical = mx.sqrt(excess / max(1.0, seen * (seen - 1.0)))
+        novelty = mx.maximum(typical - along - margin, 0.0) if margin > 0 else 1.0 - along
         finite = mx.isfinite(_norm(keys[:, :, t].astype(mx.float32)))[..., 0]
-        novelties.append(mx.where(finite, mx.maximum(typical - along - margin, 0.0), 0.0))
+        novelties.append(mx.where(finite, novelty, 0.0))
     return mx.stack(novelties, axis=2), key_sum
 
 

@@ -32,16 +32,18 @@ PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """The cache as asked for; None leaves a value to the cache's own default.
+    """The cache as asked for; None leaves a value to the policy's own default.
 
     max_kv, heavy and recent budgets, observation_window, context and prefill_step are in
-    tokens; pinned ranges are half-open positions. kv: how rows are stored. budgets: file of
-    budgets that differ from layer to layer. context: the longest conversation that memory
-    is planned for. prefill_step: tokens of a prompt given to the model at once. devices:
-    names of those that must hold the model.
+    tokens; policy names what the other settings begin as; pinned ranges are half-open
+    positions. kv: how rows are stored. budgets: file of budgets that differ from layer to
+    layer. context: the longest conversation that memory is planned for. prefill_step:
+    tokens of a prompt given to the model at once. devices: names of those that must hold
+    the model.
     """
 
     max_kv: int
+    policy: str = "standard"
     sink_size: int | None = None
     heavy_budget: int | None = None
     recent_budget: int | None = None
@@ -60,7 +62,7 @@ class CacheOptions:
 
 def cache_config(options: CacheOptions) -> tuple[H2OConfig, tuple[str, ...]]:
     """Make the cache's configuration and collect what it warns about."""
-    from h2o_py.config import H2OConfig
+    from h2o_py.config import POLICIES, H2OConfig
 
     names = {field.name for field in dataclasses.fields(H2OConfig)}
     given = {
@@ -69,7 +71,7 @@ def cache_config(options: CacheOptions) -> tuple[H2OConfig, tuple[str, ...]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            config = H2OConfig(max_size=options.max_kv, **given)
+            config = POLICIES[options.policy](options.max_kv, **given)
         except ValueError as error:
             raise refused(error) from error
     return config, tuple(with_flags(str(each.message)) for each in caught)

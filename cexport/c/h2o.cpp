@@ -47,10 +47,10 @@ h2o::CacheConfig config_of(const mlx_h2o_config& config) {
       score,
       config.decay,
       config.novelty,
-      config.novelty_margin,
       config.observation_window,
       {},
-      {config.key_bits, config.value_bits, config.group_size, dtype_of(config.dtype)}};
+      {config.key_bits, config.value_bits, config.group_size, dtype_of(config.dtype)},
+      config.novelty_margin};
   for (size_t i = 0; i < config.pinned_num; ++i) {
     result.pinned.emplace_back(config.pinned[2 * i], config.pinned[2 * i + 1]);
   }

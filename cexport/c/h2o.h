@@ -24,7 +24,8 @@ typedef enum mlx_h2o_score_ {
   MLX_H2O_SCORE_ABS_LOGIT = 2,
 } mlx_h2o_score;
 
-/* Which rows a cache keeps. Checked by every function that takes it. */
+/* Which rows a cache keeps; fields that are left out should be zero. Checked by every
+   function that takes it. */
 typedef struct mlx_h2o_config_ {
   int max_size;           /* C: the rows a KV head may keep */
   int sink_size;          /* positions below this are never evicted */
@@ -33,7 +34,6 @@ typedef struct mlx_h2o_config_ {
   mlx_h2o_score score;    /* peak: max(decay * score, m); others: an average */
   float decay;            /* per query that sees the row, in [0, 1) or 1 for peak */
   float novelty;          /* weight of a row's novelty, 0 for none */
-  float novelty_margin;   /* what a key must be off by before it is novel, a cosine */
   int observation_window; /* queries of a chunk that update scores */
   const int* pinned;      /* begin, end, begin, end, ...; may be NULL */
   size_t pinned_num;      /* ranges in `pinned` */
@@ -41,6 +41,7 @@ typedef struct mlx_h2o_config_ {
   int value_bits;         /* the same for values; 16 only together with keys */
   int group_size;         /* 32, 64 or 128 elements share a scale and a bias */
   mlx_dtype dtype;        /* of keys and values; asked only where they are quantised */
+  float novelty_margin;   /* 0; above it, what a key is off beyond a typical one counts */
 } mlx_h2o_config;
 
 /* What is known about each row of a cache. */

@@ -34,10 +34,10 @@ struct CacheConfig {
   Score score;
   float decay;
   float novelty;
-  float novelty_margin;
   int observation_window;
   std::vector<std::pair<int, int>> pinned; // half-open position ranges
   RowFormat format = {};
+  float novelty_margin = 0.0f; // 0: novelty counts from a cosine of 1
 
   /// Whether `tokens` written after `length` rows take the victim's place: one token into a
   /// full cache.

@@ -226,6 +226,16 @@ Entries picked(const Entries& entries, const mx::array& indices, mx::StreamOrDev
       pick_rows(entries.novelty, indices, s)};
 }
 
+/// `typical_cosine` for each of the new tokens, sum_square [B, Hkv, L].
+mx::array typical_cosines(const mx::array& sum_square, int offset, mx::StreamOrDevice s) {
+  const int tokens = sum_square.shape(2);
+  auto seen = mx::astype(mx::arange(offset + 1, offset + 1 + tokens, s), mx::float32, s);
+  auto pairs = mx::maximum(
+      mx::array(1.0f), mx::multiply(seen, mx::subtract(seen, mx::array(1.0f), s), s), s);
+  auto beyond = mx::maximum(mx::subtract(sum_square, seen, s), mx::array(0.0f), s);
+  return mx::sqrt(mx::divide(beyond, pairs, s), s);
+}
+
 std::pair<mx::array, mx::array> entered_keys(
     const mx::array& new_keys,
     const mx::array& key_sum,
@@ -239,19 +249,17 @@ std::pair<mx::array, mx::array> entered_keys(
   auto sum_norm = mx::sqrt(sum_square, s);
   auto along = mx::divide(mx::sum(mx::multiply(unit, sums, s), -1, false, s), sum_norm, s);
   along = mx::where(mx::greater(sum_norm, mx::array(0.0f), s), along, mx::array(0.0f), s);
-  auto seen =
-      mx::astype(mx::arange(offset + 1, offset + 1 + tokens, s), mx::float32, s);
-  auto pairs = mx::maximum(
-      mx::array(1.0f), mx::multiply(seen, mx::subtract(seen, mx::array(1.0f), s), s), s);
-  auto beyond = mx::maximum(mx::subtract(sum_square, seen, s), mx::array(0.0f), s);
-  auto typical = mx::sqrt(mx::divide(beyond, pairs, s), s);
-  auto excess =
-      mx::subtract(mx::subtract(typical, along, s), mx::array(margin), s);
+  auto novelty = mx::subtract(mx::array(1.0f), along, s);
+  if (margin > 0.0f) {
+    auto typical = typical_cosines(sum_square, offset, s);
+    novelty = mx::maximum(
+        mx::subtract(mx::subtract(typical, along, s), mx::array(margin), s),
+        mx::array(0.0f), s);
+  }
   auto key_norm =
       mx::sum(mx::square(mx::astype(new_keys, mx::float32, s), s), -1, false, s);
   auto new_novelty = mx::where(
-      mx::isfinite(key_norm, s), mx::maximum(excess, mx::array(0.0f), s), mx::array(0.0f),
-      s);
+      mx::isfinite(key_norm, s), novelty, mx::array(0.0f), s);
   return {new_novelty, mx::squeeze(take_rows(sums, 2, tokens - 1, tokens, s), 2, s)};
 }
 

@@ -77,8 +77,9 @@ void enter_token(
   float sum_square = dot(ledger.key_sum, ledger.key_sum, dim);
   float sum_norm = std::sqrt(sum_square);
   float along = sum_norm > 0.0f ? dot(unit, ledger.key_sum, dim) / sum_norm : 0.0f;
-  float typical = typical_cosine(sum_square, position + 1);
-  ledger.novelty[row] = std::max(0.0f, typical - along - margin);
+  ledger.novelty[row] = margin > 0.0f
+      ? std::max(0.0f, typical_cosine(sum_square, position + 1) - along - margin)
+      : 1.0f - along;
 }
 
 void observe(

@@ -22,8 +22,8 @@ struct HeadLedger {
 float typical_cosine(float sum_square, int count);
 
 /// Enters a token written to `row`: unobserved, with its position, and its novelty
-/// max(0, c - u.S/|S| - `margin`) against S, the sum of all unit keys so far, u =
-/// `key`/|key| included, c the typical cosine. A key without a finite direction adds
+/// 1 - u.S/|S| against S, the sum of all unit keys so far, u = `key`/|key| included; with a
+/// `margin` above 0, max(0, c - u.S/|S| - `margin`), c the typical cosine. A key without a finite direction adds
 /// nothing to S; if it is not finite its novelty is 0.
 void enter_token(
     HeadLedger& ledger,

@@ -61,8 +61,9 @@ void bind(nb::module_& m) {
           "__init__",
           [](h2o::CacheConfig* self, int max_size, int sink_size, int heavy_budget,
              int recent_budget, const std::string& score, float decay, float novelty,
-             float novelty_margin, int observation_window, const std::vector<std::pair<int, int>>& pinned,
-             int key_bits, int value_bits, int group_size, const mx::Dtype& dtype) {
+             float novelty_margin, int observation_window,
+             const std::vector<std::pair<int, int>>& pinned, int key_bits, int value_bits,
+             int group_size, const mx::Dtype& dtype) {
             h2o::CacheConfig config{
                 max_size,
                 sink_size,
@@ -71,10 +72,10 @@ void bind(nb::module_& m) {
                 h2o::score_from_name(score),
                 decay,
                 novelty,
-                novelty_margin,
                 observation_window,
                 pinned,
-                {key_bits, value_bits, group_size, dtype}};
+                {key_bits, value_bits, group_size, dtype},
+                novelty_margin};
             h2o::validate(config);
             new (self) h2o::CacheConfig(std::move(config));
           },

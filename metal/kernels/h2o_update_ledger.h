@@ -41,8 +41,8 @@ struct H2OEntries {
 };
 
 /// Adds the unit key of one token to the sum of all, now `count`, and returns the token's
-/// novelty, how much less than a typical key's c its cosine u.S / |S| is, beyond the
-/// margin; by one simdgroup. |S|^2 is count + count (count - 1) c^2.
+/// novelty, 1 - u.S / |S|; with a margin above 0, how much less than a typical key's c the
+/// cosine is, beyond the margin; by one simdgroup. |S|^2 is count + count (count - 1) c^2.
 template <typename T>
 inline float h2o_enter_key(
     H2OVector<T> key,
@@ -74,9 +74,13 @@ inline float h2o_enter_key(
   if (!h2o_is_finite(norm)) {
     return 0;
   }
+  const float cosine = sum_norm > 0 ? along / sum_norm : 0;
+  if (!(margin > 0)) {
+    return 1 - cosine;
+  }
   const float seen = count;
   const float typical = sqrt(max(0.0f, sum_square - seen) / max(1.0f, seen * (seen - 1)));
-  return max(0.0f, typical - (sum_norm > 0 ? along / sum_norm : 0) - margin);
+  return max(0.0f, typical - cosine - margin);
 }
 
 /// The logits of the queries of one KV head, a pair of query head and token after the other,

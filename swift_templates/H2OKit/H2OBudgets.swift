@@ -41,8 +41,8 @@ public struct H2OBudgets: Hashable, Sendable {
                 maxSize: common.maxSize, sinkSize: common.sinkSize,
                 heavyBudget: budget.heavyBudget, recentBudget: budget.recentBudget,
                 score: common.score, decay: common.decay, novelty: common.novelty,
-                noveltyMargin: common.noveltyMargin,
-                pinned: common.pinned, observationWindow: common.observationWindow)
+                pinned: common.pinned, observationWindow: common.observationWindow,
+                noveltyMargin: common.noveltyMargin)
         } catch {
             throw H2OBudgetsError.layer(layer, error.localizedDescription)
         }

@@ -10,9 +10,9 @@ extension H2OConfiguration: Codable {
         case score
         case decay
         case novelty
-        case noveltyMargin = "novelty_margin"
         case pinned
         case observationWindow = "observation_window"
+        case noveltyMargin = "novelty_margin"
     }
 
     /// Reads a configuration; fields other than `max_size` may be missing and have
@@ -33,9 +33,9 @@ extension H2OConfiguration: Codable {
             score: fields.decodeIfPresent(Score.self, forKey: .score) ?? .peak,
             decay: fields.decodeIfPresent(Float.self, forKey: .decay),
             novelty: fields.decodeIfPresent(Float.self, forKey: .novelty) ?? 2,
-            noveltyMargin: fields.decodeIfPresent(Float.self, forKey: .noveltyMargin) ?? 0.25,
             pinned: (fields.decodeIfPresent([[Int]].self, forKey: .pinned) ?? []).map(Self.range),
-            observationWindow: fields.decodeIfPresent(Int.self, forKey: .observationWindow) ?? 64)
+            observationWindow: fields.decodeIfPresent(Int.self, forKey: .observationWindow) ?? 64,
+            noveltyMargin: fields.decodeIfPresent(Float.self, forKey: .noveltyMargin) ?? 0)
     }
 
     public func encode(to encoder: any Encoder) throws {

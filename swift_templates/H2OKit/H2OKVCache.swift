@@ -7,7 +7,7 @@ import MLXLMCommon
 /// Its `state` is the rows `[B, Hkv, N, Dk + Dv]`, scores, positions and novelty
 /// `[B, Hkv, C]`, key sum `[B, Hkv, Dk]` and victim `[B, Hkv]`; empty while the cache is.
 public final class H2OKVCache: H2OCacheImplementation {
-    public static let format = "h2o.dense.2"
+    public static let format = "h2o.dense.1"
 
     static var blankRows: H2OSingleRows { H2OSingleRows(.dense) }
 

@@ -24,12 +24,12 @@ def test_what_is_not_given_is_the_default_of_the_cache(model):
     assert plan.cache.to_dict() == {
         "max_size": 512,
         "sink_size": 4,
-        "heavy_budget": 380,
-        "recent_budget": 128,
+        "heavy_budget": 256,
+        "recent_budget": 252,
         "score": "peak",
-        "decay": 0.97,
+        "decay": 0.999,
         "novelty": 2.0,
-        "novelty_margin": 0.25,
+        "novelty_margin": 0.0,
         "pinned": [],
         "observation_window": 64,
     }

@@ -64,15 +64,14 @@ static double largest_difference(mlx_array a, mlx_array b) {
 
 static mlx_h2o_config config_of(int bits) {
   static const int pinned[] = {5, 7};
-  mlx_h2o_config config;
+  mlx_h2o_config config = {0};
   config.max_size = size;
   config.sink_size = 2;
   config.heavy_budget = 10;
   config.recent_budget = recent;
   config.score = MLX_H2O_SCORE_PEAK;
-  config.decay = 0.97f;
+  config.decay = 0.999f;
   config.novelty = 2.0f;
-  config.novelty_margin = 0.1f;
   config.observation_window = 8;
   config.pinned = pinned;
   config.pinned_num = 1;

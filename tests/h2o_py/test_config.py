@@ -10,9 +10,8 @@ from h2o_py.config import H2OConfig, H2OConfigWarning
 
 def test_defaults_split_the_rows_into_sinks_heavy_and_recent():
     config = H2OConfig(512)
-    assert (config.sink_size, config.heavy_budget, config.recent_budget) == (4, 380, 128)
-    assert (config.score, config.decay) == ("peak", 0.97)
-    assert (config.novelty, config.novelty_margin) == (2.0, 0.25)
+    assert (config.sink_size, config.heavy_budget, config.recent_budget) == (4, 256, 252)
+    assert (config.score, config.decay, config.novelty) == ("peak", 0.999, 2.0)
     assert (config.pinned, config.observation_window) == ((), 64)
 
 
@@ -21,22 +20,8 @@ def test_averages_decay_faster(score):
     assert H2OConfig(512, score=score).decay == 0.95
 
 
-@pytest.mark.parametrize(
-    ("size", "recent"), [(10, 1), (128, 60), (140, 64), (256, 64), (260, 65), (1024, 256)]
-)
-def test_a_quarter_of_the_rows_is_for_recent_tokens_but_64_where_half_has_them(size, recent):
-    config = H2OConfig(size)
-    assert (config.heavy_budget, config.recent_budget) == (size - 4 - recent, recent)
-
-
-def test_a_budget_that_is_given_leaves_the_other_what_it_was():
-    assert H2OConfig(512, heavy_budget=100).recent_budget == 408
-    assert H2OConfig(512, recent_budget=100).heavy_budget == 256
-
-
 def test_the_published_policy_is_selectable():
     config = H2OConfig.paper(256)
-    assert (config.heavy_budget, config.recent_budget) == (128, 124)
     assert (config.score, config.decay, config.novelty) == ("abs_logit", 0.95, 0.0)
 
 
@@ -77,7 +62,6 @@ def test_few_recent_tokens_are_warned_about():
         ({"max_size": 64, "decay": float("nan")}, "decay = nan must be finite and in 0..1."),
         ({"max_size": 64, "novelty": -1}, "novelty = -1 must be finite and 0 or more."),
         ({"max_size": 64, "novelty": float("inf")}, "novelty = inf must be finite"),
-        ({"max_size": 64, "novelty_margin": -1}, "novelty_margin = -1 must be finite and 0"),
         ({"max_size": 64, "observation_window": 0}, "observation_window = 0 must lie in"),
         ({"max_size": 64, "pinned": [(5, 5)]}, "pinned = [(5, 5)] must be half-open"),
         ({"max_size": 64, "pinned": [(1, 2, 3)]}, "pinned = [(1, 2, 3)] must be half-open"),
@@ -123,7 +107,7 @@ def test_the_core_refuses_what_python_refuses():
 
     settings = {
         "max_size": 64, "sink_size": 4, "heavy_budget": 32, "recent_budget": 28,
-        "score": "peak", "decay": 0.97, "novelty": 2.0, "novelty_margin": 0.3,
+        "score": "peak", "decay": 0.999, "novelty": 2.0, "novelty_margin": 0.0,
         "observation_window": 64, "pinned": [],
         "key_bits": 16, "value_bits": 16, "group_size": 64, "dtype": mx.float32,
     }  # fmt: skip
@@ -133,7 +117,6 @@ def test_the_core_refuses_what_python_refuses():
         ({"recent_budget": 0}, "recent_budget is 0"),
         ({"decay": 2.0}, "decay is 2"),
         ({"novelty": float("nan")}, "novelty is nan"),
-        ({"novelty_margin": -0.5}, "novelty_margin is -0.5"),
         ({"pinned": [(3, 2)]}, "pinned has the range 3...2"),
         ({"pinned": [(4, 60)]}, "leaves none to evict"),
         ({"key_bits": 3}, "key_bits is 3; it must be 4, 8 or 16."),
@@ -144,3 +127,25 @@ def test_the_core_refuses_what_python_refuses():
         with pytest.raises(ValueError) as caught:
             ext.CacheConfig(**{**settings, **change})
         assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "recent"), [(10, 1), (128, 60), (140, 64), (256, 64), (260, 65), (1024, 256)]
+)
+def test_the_tuned_policy_has_a_quarter_for_recent_tokens_but_64_where_half_has_them(
+    size, recent
+):
+    config = H2OConfig.tuned(size)
+    assert (config.heavy_budget, config.recent_budget) == (size - 4 - recent, recent)
+    assert (config.decay, config.novelty, config.novelty_margin) == (0.97, 2.0, 0.25)
+
+
+def test_what_is_given_comes_before_the_tuned_policy():
+    config = H2OConfig.tuned(512, decay=0.5, heavy_budget=100, recent_budget=90)
+    assert (config.decay, config.heavy_budget, config.recent_budget) == (0.5, 100, 90)
+
+
+@pytest.mark.parametrize("margin", [-0.5, float("nan"), "0.1"])
+def test_a_margin_is_a_number_of_0_or_more(margin):
+    with pytest.raises(ValueError, match="novelty_margin = "):
+        H2OConfig(64, novelty_margin=margin)

@@ -35,11 +35,11 @@ def run_both(config, steps, backend, *, seed=0, **shape):
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("score", ["peak", "softmax", "abs_logit"])
-@pytest.mark.parametrize("novelty", [0.0, 2.0])
+@pytest.mark.parametrize(("novelty", "margin"), [(0.0, 0.0), (2.0, 0.0), (2.0, 0.01)])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
-def test_equals_the_reference_through_chunks_and_steps(name, score, novelty, dtype):
+def test_equals_the_reference_through_chunks_and_steps(name, score, novelty, margin, dtype):
     config = H2OConfig(
-        32, score=score, novelty=novelty, novelty_margin=0.01, observation_window=8,
+        32, score=score, novelty=novelty, novelty_margin=margin, observation_window=8,
         pinned=((6, 8),),
     )  # fmt: skip
     run_both(config, PROMPT_THEN_DECODE, BACKENDS[name], dtype=dtype, batch=2)
@@ -98,6 +98,21 @@ def test_scores_of_peak_fade_and_rise():
     assert cache.scores[0, 0, 0].item() == pytest.approx(0.5, abs=1e-6)
 
 
+def test_novelty_is_the_distance_from_the_sum_of_all_keys_and_ignores_chunking():
+    config = H2OConfig(40)
+    mx.random.seed(5)
+    q, k, v = random_tokens(12, dim=16)
+    whole, parts = H2OKVCache(config), H2OKVCache(config)
+    step(whole, q, k, v)
+    for begin, end in ((0, 1), (1, 6), (6, 12)):
+        step(parts, *(a[:, :, begin:end] for a in (q, k, v)))
+    assert largest_difference(whole.ledger.novelty, parts.ledger.novelty) < 1e-6
+    unit = k[0] / mx.linalg.norm(k[0], axis=-1, keepdims=True)
+    total = mx.cumsum(unit, axis=1)
+    wanted = 1 - (unit * total).sum(-1) / mx.linalg.norm(total, axis=-1)
+    assert largest_difference(whole.ledger.novelty[0, :, :12], wanted) < 1e-6
+
+
 def test_a_key_is_novel_when_it_follows_the_mean_less_than_a_typical_one_and_the_margin():
     config = H2OConfig(40, novelty_margin=0.125)
     mx.random.seed(5)
@@ -125,7 +140,7 @@ def test_a_key_is_novel_when_it_follows_the_mean_less_than_a_typical_one_and_the
 
 def test_keys_without_a_common_direction_are_not_novel():
     mx.random.seed(5)
-    cache = H2OKVCache(H2OConfig(128))
+    cache = H2OKVCache(H2OConfig(128, novelty_margin=0.25))
     step(cache, *random_tokens(100, dim=16))
     assert cache.ledger.novelty.max().item() < 0.3
 

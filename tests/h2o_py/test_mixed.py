@@ -20,9 +20,8 @@ from tests.h2o_py.cases import (
 
 BITS = [(16, 16), (8, 16), (4, 16), (16, 8), (8, 8), (4, 8), (8, 4), (4, 4)]
 SMALL = H2OConfig(
-    40, sink_size=2, heavy_budget=10, recent_budget=12, observation_window=8, pinned=((5, 7),),
-    novelty_margin=0.01,  # so that random keys are novel
-)  # fmt: skip
+    40, sink_size=2, heavy_budget=10, recent_budget=12, observation_window=8, pinned=((5, 7),)
+)
 STEPS = [5, 1, 1, 9, 30, 1, 1, 1, 1, 5, 60, *[1] * 60, 7, *[1] * 5]
 
 

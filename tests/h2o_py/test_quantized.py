@@ -22,7 +22,7 @@ from tests.h2o_py.cases import (
 
 BITS = [(8, 8), (4, 4), (8, 4), (4, 8)]
 DTYPES = [mx.float32, mx.float16, mx.bfloat16]
-SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12, novelty_margin=0.01)
+SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
 
 
 def quantised(k, v, bits, group_size):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from h2o_pack.cli.frame import command
-from h2o_pack.cli.types import KV, PinnedRange
+from h2o_pack.cli.types import KV, POLICIES, PinnedRange
 from h2o_pack.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -48,6 +48,13 @@ if TYPE_CHECKING:
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Folder. [default: NAME]")
 @click.option("--name", help="Name of the package. [default: from the model]")
+@click.option(
+    "--policy",
+    type=click.Choice(POLICIES),
+    default="standard",
+    show_default=True,
+    help="Which tokens stay: tuned did best on the embedded model, paper is as published.",
+)
 @click.option("--sink-size", type=int, help="First tokens that always stay. [default: 4]")
 @click.option("--heavy-budget", type=int, help="Tokens for heavy hitters. [default: the rest]")
 @click.option("--recent-budget", type=int, help="Newest tokens that stay. [default: 1/4]")
@@ -61,7 +68,7 @@ if TYPE_CHECKING:
 )
 @click.option("--decay", type=float, help="Factor of a score per query. [default: by --score]")
 @click.option("--novelty", type=float, help="Weight of a key's novelty. [default: 2]")
-@click.option("--novelty-margin", type=float, help="What a novel key is off by. [default: 0.25]")
+@click.option("--novelty-margin", type=float, help="What is not yet novel. [default: 0]")
 @click.option("--pin", type=PinnedRange(), multiple=True, help="Positions that always stay.")
 @click.option("--observation-window", type=int, help="Queries of a chunk that score.")
 @click.option(

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+POLICIES = ("standard", "tuned", "paper")
 KV = ("dense", "8", "k8v4", "4", "mixed", "r16h8", "r16h4", "r8h4")  # mixed is r16h8
 
 

@@ -37,7 +37,7 @@ extension H2OConfiguration {
         return try H2OConfiguration(
             maxSize: maxSize, sinkSize: sinkSize, heavyBudget: heavyBudget,
             recentBudget: recentBudget, score: score, decay: decay, novelty: novelty,
-            noveltyMargin: noveltyMargin, pinned: pinned + [range],
-            observationWindow: observationWindow)
+            pinned: pinned + [range], observationWindow: observationWindow,
+            noveltyMargin: noveltyMargin)
     }
 }

@@ -116,14 +116,14 @@ final class CacheFileTests: XCTestCase {
             arrays: ["0.0": Tokens(1, seed: 1).keys],
             metadata: [
                 "kind": "h2o-pack cache", "version": "1",
-                "layers": #"[["h2o.dense.3", "1", "1", "0", "{}"]]"#, "metadata": "{}",
+                "layers": #"[["h2o.dense.2", "1", "1", "0", "{}"]]"#, "metadata": "{}",
             ], url: file)
 
         XCTAssertThrowsError(try H2OCacheFile.load(from: file)) { error in
             XCTAssertEqual(
                 error.localizedDescription,
-                "\(file.path) has a cache \"h2o.dense.3\"; this release reads h2o.dense.2, "
-                    + "h2o.quantized.2, h2o.mixed.2.")
+                "\(file.path) has a cache \"h2o.dense.2\"; this release reads h2o.dense.1, "
+                    + "h2o.quantized.1, h2o.mixed.1.")
         }
     }
 

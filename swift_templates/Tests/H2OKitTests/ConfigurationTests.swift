@@ -3,32 +3,17 @@ import H2OKit
 import XCTest
 
 final class ConfigurationTests: XCTestCase {
-    func testAQuarterOfTheRowsIsForRecentTokensAndTheRestForHeavyHitters() throws {
+    func testHalfOfTheRowsAreForHeavyHitters() throws {
         let configuration = try H2OConfiguration(maxSize: 512)
 
         XCTAssertEqual(configuration.sinkSize, 4)
-        XCTAssertEqual(configuration.heavyBudget, 380)
-        XCTAssertEqual(configuration.recentBudget, 128)
+        XCTAssertEqual(configuration.heavyBudget, 256)
+        XCTAssertEqual(configuration.recentBudget, 252)
         XCTAssertEqual(configuration.score, .peak)
-        XCTAssertEqual(configuration.decay, 0.97)
+        XCTAssertEqual(configuration.decay, 0.999)
         XCTAssertEqual(configuration.novelty, 2)
-        XCTAssertEqual(configuration.noveltyMargin, 0.25)
         XCTAssertEqual(configuration.pinned, [])
         XCTAssertEqual(configuration.observationWindow, 64)
-    }
-
-    func testSmallCachesKeepAsManyRecentTokensAsAreSafe() throws {
-        for (size, recent) in [(10, 1), (128, 60), (140, 64), (256, 64), (260, 65), (1024, 256)] {
-            let configuration = try H2OConfiguration(maxSize: size)
-
-            XCTAssertEqual(configuration.recentBudget, recent)
-            XCTAssertEqual(configuration.heavyBudget, size - 4 - recent)
-        }
-    }
-
-    func testABudgetThatIsGivenLeavesTheOtherWhatItWas() throws {
-        XCTAssertEqual(try H2OConfiguration(maxSize: 512, heavyBudget: 100).recentBudget, 408)
-        XCTAssertEqual(try H2OConfiguration(maxSize: 512, recentBudget: 100).heavyBudget, 256)
     }
 
     func testAveragesDecayFasterThanPeaks() throws {
@@ -39,8 +24,6 @@ final class ConfigurationTests: XCTestCase {
     func testThePublishedPolicyHasNoNovelty() throws {
         let configuration = try H2OConfiguration.paper(maxSize: 64)
 
-        XCTAssertEqual(configuration.heavyBudget, 32)
-        XCTAssertEqual(configuration.recentBudget, 28)
         XCTAssertEqual(configuration.score, .absLogit)
         XCTAssertEqual(configuration.decay, 0.95)
         XCTAssertEqual(configuration.novelty, 0)
@@ -53,15 +36,26 @@ final class ConfigurationTests: XCTestCase {
 
         XCTAssertEqual(
             String(decoding: try encoder.encode(configuration), as: UTF8.self),
-            #"{"decay":0.97,"heavy_budget":32,"max_size":64,"novelty":2,"novelty_margin":0.25,"#
+            #"{"decay":0.999,"heavy_budget":32,"max_size":64,"novelty":2,"novelty_margin":0,"#
                 + #""observation_window":64,"pinned":[[10,12]],"recent_budget":28,"score":"peak","sink_size":4}"#)
+    }
+
+    func testTheTunedPolicyIsPythons() throws {
+        for (size, recent) in [(10, 1), (128, 60), (140, 64), (256, 64), (260, 65), (1024, 256)] {
+            let configuration = try H2OConfiguration.tuned(maxSize: size)
+
+            XCTAssertEqual(configuration.recentBudget, recent)
+            XCTAssertEqual(configuration.heavyBudget, size - 4 - recent)
+            XCTAssertEqual(configuration.decay, 0.97)
+            XCTAssertEqual(configuration.noveltyMargin, 0.25)
+        }
     }
 
     func testItIsReadAsItWasWritten() throws {
         let configuration = try H2OConfiguration(
             maxSize: 100, sinkSize: 2, heavyBudget: 30, recentBudget: 40, score: .softmax,
-            decay: 0.9, novelty: 0.5, noveltyMargin: 0.1, pinned: [5 ..< 8, 20 ..< 21],
-            observationWindow: 16)
+            decay: 0.9, novelty: 0.5, pinned: [5 ..< 8, 20 ..< 21], observationWindow: 16,
+            noveltyMargin: 0.1)
 
         let data = try JSONEncoder().encode(configuration)
 
@@ -122,10 +116,10 @@ final class ConfigurationTests: XCTestCase {
             { try H2OConfiguration(maxSize: 64, sinkSize: -1) },
             { try H2OConfiguration(maxSize: 64, novelty: -1) },
             { try H2OConfiguration(maxSize: 64, novelty: .infinity) },
-            { try H2OConfiguration(maxSize: 64, noveltyMargin: -0.1) },
             { try H2OConfiguration(maxSize: 64, decay: .nan) },
             { try H2OConfiguration(maxSize: 64, pinned: [8 ..< 8]) },
             { try H2OConfiguration(maxSize: 64, observationWindow: 0) },
+            { try H2OConfiguration(maxSize: 64, noveltyMargin: -0.1) },
         ] {
             XCTAssertThrowsError(try make())
         }

@@ -60,11 +60,11 @@ final class SavingTests: XCTestCase {
             XCTAssertThrowsError(try restore()) { error in
                 XCTAssertEqual(
                     error as? H2OStateError,
-                    .otherFormat(found: metaState[0], expected: "h2o.dense.2"))
+                    .otherFormat(found: metaState[0], expected: "h2o.dense.1"))
                 XCTAssertEqual(
                     error.localizedDescription,
                     "The saved cache's format is \"\(metaState[0])\"; this version reads "
-                        + "\"h2o.dense.2\" here. Make the cache again from its prompt.")
+                        + "\"h2o.dense.1\" here. Make the cache again from its prompt.")
             }
         }
     }

@@ -13,11 +13,10 @@ extension MLXFast.H2OPolicy {
                     max_size: Int32(maxSize), sink_size: Int32(sinkSize),
                     heavy_budget: Int32(heavyBudget), recent_budget: Int32(recentBudget),
                     score: score.cValue, decay: decay, novelty: novelty,
-                    novelty_margin: noveltyMargin,
                     observation_window: Int32(observationWindow), pinned: bounds.baseAddress,
                     pinned_num: pinned.count, key_bits: Int32(format.keyBits),
                     value_bits: Int32(format.valueBits), group_size: Int32(format.groupSize),
-                    dtype: format.dtype.cmlxDtype))
+                    dtype: format.dtype.cmlxDtype, novelty_margin: noveltyMargin))
         }
     }
 

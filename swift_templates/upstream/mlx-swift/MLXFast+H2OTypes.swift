@@ -27,17 +27,17 @@ extension MLXFast {
         public var decay: Float
         /// Weight of a row's novelty in its importance, 0 for none.
         public var novelty: Float
-        /// How much less than a typical key a novel one follows the mean of all, a cosine.
-        public var noveltyMargin: Float
         /// Half-open ranges of positions that are never evicted.
         public var pinned: [Range<Int>]
         /// The queries of a chunk that update scores.
         public var observationWindow: Int
+        /// 0; above it, what a key is off beyond a typical one counts, a cosine.
+        public var noveltyMargin: Float
 
         public init(
             maxSize: Int, sinkSize: Int, heavyBudget: Int, recentBudget: Int, score: Score,
-            decay: Float, novelty: Float, noveltyMargin: Float, pinned: [Range<Int>],
-            observationWindow: Int
+            decay: Float, novelty: Float, pinned: [Range<Int>], observationWindow: Int,
+            noveltyMargin: Float = 0
         ) {
             self.maxSize = maxSize
             self.sinkSize = sinkSize
@@ -46,9 +46,9 @@ extension MLXFast {
             self.score = score
             self.decay = decay
             self.novelty = novelty
-            self.noveltyMargin = noveltyMargin
             self.pinned = pinned
             self.observationWindow = observationWindow
+            self.noveltyMargin = noveltyMargin
         }
     }
 

@@ -15,9 +15,9 @@ public enum BundledModel {
     public static func configuration() throws -> H2OConfiguration {
         try H2OConfiguration(
             maxSize: 512, sinkSize: 4,
-            heavyBudget: 380, recentBudget: 128,
-            score: .peak, decay: 0.97, novelty: 2.0,
-            noveltyMargin: 0.25, pinned: [], observationWindow: 64)
+            heavyBudget: 256, recentBudget: 252,
+            score: .peak, decay: 0.999, novelty: 2.0,
+            pinned: [], observationWindow: 64)
     }
 
     /// What `GenerateParameters/useH2O(_:)` takes, so that ChatSession, generate and

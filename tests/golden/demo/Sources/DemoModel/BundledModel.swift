@@ -16,8 +16,8 @@ public enum BundledModel {
         try H2OConfiguration(
             maxSize: 64, sinkSize: 4,
             heavyBudget: 32, recentBudget: 28,
-            score: .peak, decay: 0.97, novelty: 2.0,
-            noveltyMargin: 0.25, pinned: [], observationWindow: 64)
+            score: .peak, decay: 0.999, novelty: 2.0,
+            pinned: [], observationWindow: 64)
     }
 
     /// What `GenerateParameters/useH2O(_:)` takes, so that ChatSession, generate and
