@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
-from h2o_py.config import H2OConfig, H2OConfigWarning
+from h2o_py.config import POLICIES, H2OConfig, H2OConfigWarning
 from h2o_py.evaluation.toml import loads
 
 SINKS = 4
@@ -46,7 +45,7 @@ class Policy:
     title: str
     settings: tuple[tuple[str, Any], ...] = ()
     heavy: float | None = None
-    paper: bool = False
+    base: str = "standard"
     by_layer: bool = False
     control: str | None = None
     unprotected: bool = False
@@ -96,7 +95,7 @@ class Contender:
             settings |= {"heavy_budget": 0, "recent_budget": 1}
         if self.pinned:
             settings["pinned"] = pinned
-        make: Callable[..., H2OConfig] = H2OConfig.paper if policy.paper else H2OConfig
+        make = POLICIES[policy.base]
         with warnings.catch_warnings():  # small windows are tried on purpose
             warnings.simplefilter("ignore", H2OConfigWarning)
             return make(rows, sink_size=SINKS, **settings)
