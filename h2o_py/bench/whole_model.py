@@ -24,6 +24,8 @@ _GROUP_SIZE = 64
 _CHUNK = 256
 _TEXT = "A cache keeps what attention looks at, and lets go of what nobody asks for. "
 
+EMBEDDED = ("demo", "demo-4bit")
+
 
 @dataclass(frozen=True)
 class WholeModel:
@@ -44,13 +46,13 @@ class WholeModel:
 
 
 def load(name: str) -> tuple[Any, Any]:
-    """A model and its tokenizer; "demo" is the embedded model.
+    """A model and its tokenizer; "demo" and "demo-4bit" are the embedded ones.
 
     Raises:
         ValueError: mlx_lm cannot load it.
 
     """
-    path = str(resources.files("h2o_pack.models") / "demo") if name == "demo" else name
+    path = str(resources.files("h2o_pack.models") / name) if name in EMBEDDED else name
     try:
         loaded: Any = mlx_lm.load(path)
     except (OSError, ValueError) as error:

@@ -59,7 +59,7 @@ def loadable(name: str) -> str:
 
     known = find(name)
     if known is not None:
-        return "demo" if known.embedded else known.hub or known.folder
+        return known.embedded or known.hub or known.folder
     if local_folder(name) is None and not HUB_ID.fullmatch(name):
         raise unknown(name, None)
     return name
