@@ -1,4 +1,4 @@
-"""`python -m h2o_py generate`: mlx_lm's command with H2O caches; `bench`: how fast they are."""
+"""`python -m h2o_py`: generate with H2O caches, measure them, profile a model."""
 
 from __future__ import annotations
 

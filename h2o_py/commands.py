@@ -13,27 +13,36 @@ from unittest import mock
 
 from h2o_py._pins import wrong_mlx
 
-USAGE = """usage: python -m h2o_py generate|bench [options]
+USAGE = """usage: python -m h2o_py generate|bench|profile|budgets [options]
 
 generate  mlx_lm generate with --h2o-max-size and more
           (python -m h2o_py generate --help lists all options)
-bench     measures H2O caches beside mlx_lm's (python -m h2o_py bench --help)"""
+bench     measures H2O caches beside mlx_lm's (python -m h2o_py bench --help)
+profile   shows what a model's attention looks like, and where a step's time goes
+budgets   makes budgets that differ from layer to layer, from a profile"""
+
+_MODULES = {
+    "bench": "h2o_py.bench.command",
+    "profile": "h2o_py.profiling.command",
+    "budgets": "h2o_py.profiling.budgets_command",
+}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command; returns the exit status (2: wrong usage, 6: another mlx)."""
-    if list(arguments[:1]) in (["generate"], ["bench"]):
+    name = arguments[0] if arguments else ""
+    if name == "generate" or name in _MODULES:
         complaint = wrong_mlx()
         if complaint is not None:
             print(f"error: {complaint}", file=sys.stderr)  # noqa: T201
             return 6
-    if list(arguments[:1]) == ["generate"]:
+    if name == "generate":
         return generate(arguments[1:])
-    if list(arguments[:1]) == ["bench"]:
-        from h2o_py.bench import command  # noqa: PLC0415  a command loads what it needs
-
-        return command.main(arguments[1:])
-    helped = list(arguments[:1]) in (["-h"], ["--help"])
+    if name in _MODULES:
+        command = importlib.import_module(_MODULES[name])
+        status: int = command.main(arguments[1:])
+        return status
+    helped = name in ("-h", "--help")
     print(USAGE, file=sys.stdout if helped else sys.stderr)
     return 0 if helped else 2
 

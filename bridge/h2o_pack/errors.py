@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 class ExitCode(IntEnum):
@@ -59,6 +60,63 @@ class UserError(Exception):
         self.code = code
         place = f" ({where})" if where else ""
         super().__init__(f"{what}{place}. {remedy}")
+
+    @property
+    def errors(self) -> tuple[UserError, ...]:
+        """The errors that this one stands for: itself, or several found together."""
+        return (self,)
+
+    def document(self) -> dict[str, str | int | None]:
+        """Return the error for JSON."""
+        return {
+            "code": int(self.code),
+            "what": self.what,
+            "where": self.where,
+            "remedy": self.remedy,
+        }
+
+
+class CombinedError(UserError):
+    """Several errors, printed one a line; the exit code is the first one's."""
+
+    def __init__(self, errors: Sequence[UserError]) -> None:
+        self._errors = tuple(each for error in errors for each in error.errors)
+        first = self._errors[0]
+        super().__init__(first.what, code=first.code, remedy=first.remedy, where=first.where)
+
+    @property
+    def errors(self) -> tuple[UserError, ...]:
+        """All of them, in the order in which they were found."""
+        return self._errors
+
+    def __str__(self) -> str:
+        """Return one line for each."""
+        return "\n".join(map(str, self._errors))
+
+
+class Problems:
+    """Collects errors, so that all of them are shown and not the first one only.
+
+    Blocks under `caught` may each raise one; `refuse` then raises what was collected.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[UserError] = []
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Keep the UserError of a block."""
+        try:
+            yield
+        except UserError as error:
+            self.found.append(error)
+
+    def refuse(self) -> None:
+        """Raise what was collected, if anything was."""
+        if len(self.found) == 1:
+            raise self.found[0]
+        if self.found:
+            raise CombinedError(self.found)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -15,6 +15,7 @@ from h2o_pack.memory import plan_memory
 if TYPE_CHECKING:
     from h2o_pack.memory import MemoryPlan
     from h2o_pack.models.resolve import ResolvedModel
+    from h2o_py.budgets import Budgets
     from h2o_py.config import H2OConfig
 
 FLAGS = {
@@ -56,6 +57,9 @@ class Plan:
     package_name: str
     module_name: str
     warnings: tuple[str, ...]
+    storage: str = "dense"
+    group_size: int = 64
+    budgets: Budgets | None = None
 
 
 def make_plan(model: ResolvedModel, options: CacheOptions, name: str | None = None) -> Plan:

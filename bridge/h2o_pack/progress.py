@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+Unit = Literal["bytes", "items"]
+
+
+class Advance(Protocol):
+    """Moves a bar on by `amount` of its unit."""
+
+    def __call__(self, amount: int) -> None:
+        """Move it."""
 
 
 class Say(Protocol):
@@ -11,6 +25,29 @@ class Say(Protocol):
     def __call__(self, text: str, *, done: bool = False) -> None:
         """Tell it."""
 
+    def bar(
+        self, text: str, total: int, unit: Unit = "bytes"
+    ) -> AbstractContextManager[Advance]:
+        """Show how far something long has come, until the block ends.
 
-def silent(text: str, *, done: bool = False) -> None:
-    """Tell nobody."""
+        Args:
+            text: what is being done.
+            total: how much there is to do, in `unit`.
+            unit: what is counted.
+
+        """
+
+
+class Silent:
+    """A `Say` that tells nobody."""
+
+    def __call__(self, text: str, *, done: bool = False) -> None:
+        """Tell nobody."""
+
+    @contextmanager
+    def bar(self, text: str, total: int, unit: Unit = "bytes") -> Iterator[Advance]:  # noqa: ARG002
+        """Show nothing."""
+        yield lambda _amount: None
+
+
+silent = Silent()

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from h2o_pack.plan import Plan
 
 SWIFT_TEMPLATES = "swift_templates"
+SWIFT_STORAGE = {
+    "dense": "dense",
+    "8": "eightBits",
+    "k8v4": "keys8Values4",
+    "4": "fourBits",
+    "r16h8": "recent16Heavy8",
+    "r16h4": "recent16Heavy4",
+    "r8h4": "recent8Heavy4",
+}
 
 
 def render(
@@ -77,8 +86,10 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "module_name": plan.module_name,
         "model_id": plan.model.id,
         "config": plan.cache.to_dict(),
+        "storage": SWIFT_STORAGE[plan.storage],
+        "group_size": plan.group_size,
+        "budgets": plan.budgets,
         "memory": plan.memory,
-        "num_layers": plan.model.config.layers,
         "version": __version__,
     }
 

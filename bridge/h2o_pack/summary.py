@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 
-def package_json(plan: Plan, package: Package) -> str:
-    """Write what was made as JSON."""
-    document: dict[str, Any] = {
+def package_document(plan: Plan, package: Package) -> dict[str, Any]:
+    """Return what was made, for JSON."""
+    return {
         "format": FORMAT,
         "package": str(package.folder),
         "name": plan.package_name,
@@ -32,7 +31,6 @@ def package_json(plan: Plan, package: Package) -> str:
         "model_bytes": package.manifest.size,
         "warnings": list(plan.warnings),
     }
-    return json.dumps(document, indent=2)
 
 
 def print_package(plan: Plan, package: Package, console: Console) -> None:
@@ -63,16 +61,15 @@ def print_package(plan: Plan, package: Package, console: Console) -> None:
     console.print(f"next: h2o-pack parity {package.folder}", markup=False)
 
 
-def vendored_json(package: Path, vendored: Vendored) -> str:
-    """Write what was vendored as JSON."""
-    document: dict[str, Any] = {
+def vendored_document(package: Path, vendored: Vendored) -> dict[str, Any]:
+    """Return what was vendored, for JSON."""
+    return {
         "format": FORMAT,
         "package": str(package),
         "host": vendored.host,
         "commits": vendored.commits,
         "edited": [vars(each) for each in vendored.files],
     }
-    return json.dumps(document, indent=2)
 
 
 def print_vendored(package: Path, vendored: Vendored, console: Console) -> None:

@@ -33,13 +33,9 @@ def describe() -> Machine:
     """Describe this machine."""
     from h2o_py._compiled import ext  # noqa: PLC0415  the compiled module, only where used
 
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS
-        cores = os.cpu_count() or 1
     return Machine(
         processor=_processor(),
-        cores=cores,
+        cores=usable_cores(),
         system=f"{platform.system()} {platform.machine()}",
         instruction_set=ext.instruction_set(),
         load=round(os.getloadavg()[0], 1),
@@ -48,6 +44,14 @@ def describe() -> Machine:
         mlx_lm=metadata.version("mlx-lm"),
         h2o_pack=metadata.version("h2o-pack"),
     )
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        return os.cpu_count() or 1
 
 
 def _processor() -> str:

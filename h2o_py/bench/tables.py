@@ -20,12 +20,13 @@ _STYLES = {"met": "green", "not met": "red"}
 def print_report(report: Report, console: Console) -> None:
     """Show every table of a report."""
     for section in sections(report):
-        _print(section, console)
+        print_section(section, console)
     console.print(machine_line(report), markup=False)
     console.print(summary(report), markup=False)
 
 
-def _print(section: Section, console: Console) -> None:
+def print_section(section: Section, console: Console) -> None:
+    """Show one table."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,16 +1,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import click
+import jsonschema
 import pytest
 
-from h2o_pack import cli, lock
+from h2o_pack import lock
+from h2o_pack.cli import MODULES, main
+from h2o_pack.cli.terminal import Terminal
 from h2o_pack.errors import ExitCode
+from h2o_pack.facts import pins
 from h2o_pack.parity import parity
+from tests.bridge import schemas
 from tests.bridge.trees import names, tree, write_model
 
 HEAVY = {"mlx", "mlx_lm", "numpy", "transformers", "huggingface_hub", "jinja2", "rich"}
@@ -32,21 +39,107 @@ def imported_by(*arguments: str) -> set[str]:
 
 def test_help_lists_the_commands_and_the_exit_codes(run):
     text = run("--help").output
-    for command in ("ios", "vendor", "parity", "bench"):
+    for command in MODULES:
         assert re.search(rf"^  {command} ", text, re.MULTILINE)
     for code in ExitCode:
         assert re.search(rf"^ +{code.value}  \w", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("command", ["ios", "vendor", "parity", "bench"])
-def test_every_command_shows_an_example(run, command):
-    result = run(command, "--help")
+@pytest.mark.parametrize("name", MODULES)
+def test_every_command_shows_an_example_and_takes_the_common_options(run, name):
+    for path, command in commands(name):
+        text = run(*path, "--help").output
+        assert re.search(rf"\n  Example: .*h2o-pack {' '.join(path)}", text), text
+        if not isinstance(command, click.Group) and name != "completion":
+            options = {option for each in command.params for option in each.opts}
+            assert {"--json", "--quiet", "-q", "--verbose", "-v", "--debug"} <= options
+
+
+def commands(name: str) -> list[tuple[list[str], click.Command]]:
+    """Return a command and its subcommands with the words that call them."""
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    inner = command.commands if isinstance(command, click.Group) else {}
+    return [([name], command), *(([name, each], inner[each]) for each in inner)]
+
+
+def test_the_version_is_printed_with_the_pinned_upstream(run):
+    lines = run("--version").output.splitlines()
+    assert lines[0] == "h2o-pack 0.1.0"
+    assert f"  mlx-swift {pins()['mlx-swift'].version} ({pins()['mlx-swift'].commit})" in lines
+    assert "  mlx-lm 0.31.1" in lines
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_of_the_shell(run, shell):
+    result = run("completion", shell)
     assert result.exit_code == 0
-    assert f"\n  Example: h2o-pack {command} " in result.output
+    assert "_H2O_PACK_COMPLETE" in result.output
 
 
-def test_the_version_is_printed(run):
-    assert run("--version").output == "h2o-pack, version 0.1.0\n"
+def test_completion_completes(tmp_path):
+    values = {
+        "_H2O_PACK_COMPLETE": "bash_complete",
+        "COMP_WORDS": "h2o-pack ven",
+        "COMP_CWORD": "1",
+    }
+    command = [
+        sys.executable,
+        "-c",
+        "from h2o_pack.cli import main; main(prog_name='h2o-pack')",
+    ]
+    done = subprocess.run(
+        command, env={**os.environ, **values}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "plain,vendor\n"
+
+
+def test_an_unknown_command_names_the_nearest(run):
+    result = run("pairty")
+    assert result.exit_code == ExitCode.USAGE
+    assert 'No such command "pairty". Did you mean "parity"?' in result.stderr
+
+
+def test_all_problems_are_shown_together(run):
+    result = run("ios", "--model", "dmo", "--max-kv", 3)
+    assert result.exit_code == ExitCode.USAGE
+    first, second = result.stderr.splitlines()
+    assert first.startswith("error: --max-kv = 3 leaves no room")
+    assert second.startswith("error: there is no model 'dmo'. Did you mean \"demo\"?")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "codes"),
+    [
+        (["--model", "dmo", "--max-kv", "64"], [3]),
+        (["--model", "dmo", "--max-kv", "3"], [2, 3]),
+        (["--model", "demo"], [2]),
+        (["--model", "demo", "--max-kv", "64", "--wrong"], [2]),
+    ],
+)
+def test_machines_get_errors_as_json(run, arguments, codes):
+    result = run("ios", "--json", *arguments)
+    assert result.exit_code == codes[0]
+    document = schemas.check(json.loads(result.stdout), "error")
+    assert [each["code"] for each in document["errors"]] == codes
+
+
+def test_every_schema_is_one(run):
+    for path in sorted(schemas.FOLDER.glob("*.json")):
+        schema = json.loads(path.read_text("utf-8"))
+        jsonschema.Draft202012Validator.check_schema(schema)
+        assert schema["properties"]["format"] == {
+            "const": 1,
+            "description": "The version of this document's form.",
+        }
+
+
+def test_quiet_prints_nothing_and_verbose_says_what_is_done(run, tmp_path):
+    arguments = ("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
+    quiet = run(*arguments, "--quiet")
+    assert (quiet.exit_code, quiet.output) == (0, "")
+    verbose = run(*arguments, "-v")
+    assert re.search(r"^ +\d+\.\d\d s  writing demo$", verbose.stderr, re.MULTILINE)
 
 
 def test_help_imports_nothing_heavy():
@@ -76,8 +169,7 @@ def test_ios_tells_machines_the_same(run, tmp_path):
         *("--score", "softmax", "--decay", 0.5, "--novelty", 0, "--observation-window", 16),
         *("--pin", "0:8", "--pin", "20:30"),
     )
-    document = json.loads(result.stdout)
-    assert document["format"] == 1
+    document = schemas.check(json.loads(result.stdout), "ios")
     assert (document["name"], document["module"]) == ("My-App", "My_AppModel")
     assert document["config"] == {
         "max_size": 300,
@@ -202,8 +294,16 @@ def test_an_error_of_our_own_ends_with_70(run, tmp_path, monkeypatch):
     monkeypatch.setattr("h2o_pack.package.bundle", bug)
     result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
     assert result.exit_code == ExitCode.INTERNAL
-    assert "TypeError: a bug" in result.stderr
-    assert "This is an error in h2o-pack itself; please report it." in result.stderr
+    assert result.stderr == (
+        "error: TypeError: a bug. This is an error in h2o-pack itself: run the command again "
+        "with --debug and report it.\n"
+    )
+
+
+def test_a_traceback_is_shown_only_when_asked_for(run, tmp_path):
+    arguments = ("ios", "--model", "demo", "--max-kv", 3, "--output", tmp_path / "Demo")
+    assert "Traceback" not in run(*arguments).stderr
+    assert "Traceback" in run(*arguments, "--debug").stderr
 
 
 def test_names_of_folders_never_reach_the_generated_swift_unescaped(run, tmp_path):
@@ -215,13 +315,26 @@ def test_names_of_folders_never_reach_the_generated_swift_unescaped(run, tmp_pat
 
 
 def test_progress_is_silent_where_nobody_looks(capsys):
-    with cli.progress() as say:
+    with Terminal().progress() as say, say.bar("copying", 3) as advance:
         say("working")
+        advance(3)
     assert capsys.readouterr().err == ""
+
+
+def test_progress_has_no_colour_where_none_is_wanted(monkeypatch, capsys):
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("FORCE_COLOR", "")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    with Terminal().progress() as say, say.bar("copying", 3) as advance:
+        say("copied", done=True)
+        advance(3)
+    shown = capsys.readouterr().err
+    assert "copied" in shown
+    assert not re.search(r"\x1b\[[0-9;]*m", shown)
 
 
 def test_the_module_runs_as_the_script_does(tmp_path):
     command = [sys.executable, "-m", "h2o_pack", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "h2o-pack, version 0.1.0\n"
+    assert done.stdout.startswith("h2o-pack 0.1.0\n")
     assert Path(sys.executable).with_name("h2o-pack").exists()

@@ -100,7 +100,7 @@ def test_the_table_fits_eighty_columns():
 
 
 def test_machines_get_every_value():
-    document = json.loads(REPORT.to_json())
+    document = json.loads(json.dumps(REPORT.document()))
     assert document["format"] == 1
     assert [level["verdict"] for level in document["levels"]] == ["equal", "differs"]
     assert document["levels"][1]["cases"][1]["first_difference"] == {

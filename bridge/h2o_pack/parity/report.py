@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,11 +91,10 @@ class Report:
         """Tell whether any level that ran found a difference."""
         return any(level.verdict == DIFFERENT for level in self.levels)
 
-    def to_json(self) -> str:
-        """Write the report for machines."""
+    def document(self) -> dict[str, Any]:
+        """Return the report for JSON."""
         levels = [{**asdict(level), "verdict": level.verdict} for level in self.levels]
-        document: dict[str, Any] = {"format": FORMAT, **asdict(self), "levels": levels}
-        return json.dumps(document, indent=2)
+        return {"format": FORMAT, **asdict(self), "levels": levels}
 
 
 def print_report(report: Report, console: Console) -> None:

@@ -39,15 +39,6 @@ final class RoutingTests: XCTestCase {
         }
     }
 
-    func testOneCacheIsMadeForEachLayer() throws {
-        let caches = try H2OConfiguration(maxSize: 16).makeCaches(layers: 3)
-
-        caches[0].attend(Tokens(5, seed: 1))
-
-        XCTAssertEqual(caches.map(\.offset), [5, 0, 0])
-        XCTAssertEqual(caches.map(\.maxSize), [16, 16, 16])
-    }
-
     func testScoredAttentionReturnsItsLogits() {
         let tokens = Tokens(3, seed: 1)
 

@@ -34,7 +34,7 @@ final class SessionTests: XCTestCase {
         let tokenizer = LetterTokenizer()
         let ids = try tokenizer.applyChatTemplate(
             messages: [["role": "user", "content": prompt]])
-        let caches = fixture.configuration.makeCaches(layers: 2)
+        let caches = (0 ..< 2).map { _ in H2OKVCache(configuration: fixture.configuration) }
         let expected = Array(
             try TokenIterator(
                 input: LMInput(tokens: tokenArray(ids)), model: EchoModel(), cache: caches,

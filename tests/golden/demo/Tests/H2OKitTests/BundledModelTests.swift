@@ -9,8 +9,10 @@ final class BundledModelTests: XCTestCase {
     private let maxSize = 64
 
     func testItsConfigurationIsValid() throws {
-        XCTAssertEqual(try BundledModel.configuration().maxSize, maxSize)
-        XCTAssertEqual(try BundledModel.makeCaches().count, BundledModel.layers)
+        let caches = try BundledModel.caches()
+        XCTAssertEqual(caches.configuration.maxSize, maxSize)
+        XCTAssertEqual(caches.storage, .dense)
+        XCTAssertEqual(caches.budgets?.layers.count, nil)
     }
 
     func testItsPlanCoversTheBundledWeights() throws {

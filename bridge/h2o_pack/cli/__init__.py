@@ -1,0 +1,54 @@
+"""The command line: each command parses, calls and shows; nothing is decided here."""
+
+from __future__ import annotations
+
+import click
+
+from h2o_pack import __version__
+from h2o_pack.cli.frame import EXIT_CODES, Commands
+
+MODULES = {
+    name: f"h2o_pack.cli.{name}"
+    for name in (
+        "ios",
+        "vendor",
+        "kernels",
+        "parity",
+        "bench",
+        "profile",
+        "budgets",
+        "doctor",
+        "completion",
+    )
+}
+
+
+def show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001
+    """Print the version and what it is made for."""
+    if not asked or ctx.resilient_parsing:
+        return
+    from h2o_pack.facts import pins  # noqa: PLC0415  facts are read when they are shown
+
+    click.echo(f"h2o-pack {__version__}")
+    for pin in pins().values():
+        commit = f" ({pin.commit})" if pin.commit else ""
+        click.echo(f"  {pin.name} {pin.version}{commit}")
+    ctx.exit()
+
+
+@click.group(
+    cls=Commands,
+    modules=MODULES,
+    epilog=EXIT_CODES,
+    context_settings={"max_content_width": 100},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Show the version and the pinned upstream versions.",
+)
+def main() -> None:
+    """Make Swift packages of language models whose KV cache stays within a budget."""

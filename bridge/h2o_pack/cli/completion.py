@@ -1,0 +1,22 @@
+"""The `completion` command."""
+
+from __future__ import annotations
+
+import click
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command(epilog='Example: eval "$(h2o-pack completion zsh)"')
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print what makes SHELL complete commands and options."""
+    from click.shell_completion import get_completion_class  # noqa: PLC0415  only here
+
+    made = get_completion_class(shell)
+    if made is None:
+        raise click.UsageError(f"click cannot complete for {shell}", ctx)
+    root = ctx.find_root()
+    script = made(root.command, {}, "h2o-pack", "_H2O_PACK_COMPLETE")
+    click.echo(script.source())

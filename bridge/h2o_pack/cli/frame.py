@@ -1,0 +1,147 @@
+"""What all commands share: how they are found, their common options, their errors.
+
+A command is one file of this folder, made with `command`. It parses, calls and shows:
+
+    @command(example="h2o-pack devices --json")
+    @click.argument("name", required=False)
+    def devices(name: str | None, *, out: Terminal) -> None:
+        ...
+        with out.progress() as say:
+            found = library_function(name, say)
+        out.show(found.document(), lambda console: print_devices(found, console))
+
+It is registered by its name and module in `h2o_pack.cli`, and imported when it is used.
+"""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from h2o_pack.cli.terminal import Terminal
+from h2o_pack.errors import MEANINGS, ExitCode, UserError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
+    f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items()
+)
+JSON, DEBUG = "h2o_pack.json", "h2o_pack.debug"
+BUG = "This is an error in h2o-pack itself: run the command again with --debug and report it."
+
+
+class Commands(click.Group):
+    """A group that imports its commands when they are used and maps errors to exit codes."""
+
+    def __init__(self, modules: Mapping[str, str], **options: Any) -> None:
+        """Take the module of each command: it has the command under its own name."""
+        super().__init__(**options)
+        self.modules = modules
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the names in the order in which they were given."""
+        return list(self.modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command."""
+        if cmd_name not in self.modules:
+            return None
+        found = getattr(import_module(self.modules[cmd_name]), cmd_name)
+        if not isinstance(found, click.Command):
+            raise TypeError(f"{self.modules[cmd_name]}.{cmd_name} is not a command")
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that was asked for, or name the nearest one."""
+        asked = click.utils.make_str(args[0])
+        if asked not in self.modules and not asked.startswith("-"):
+            near = nearest(asked, self.modules)
+            known = ", ".join(self.modules)
+            raise click.UsageError(f'No such command "{asked}". {near}Commands: {known}.', ctx)
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Remember how errors should be shown, as options of commands are read later."""
+        options = args[: args.index("--")] if "--" in args else args
+        ctx.meta[JSON] = "--json" in options
+        ctx.meta[DEBUG] = "--debug" in options
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; every error becomes one message and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            fail(ctx, error)
+        except click.UsageError as error:
+            if ctx.meta[JSON]:
+                helped = error.ctx.command_path if error.ctx else "h2o-pack"
+                remedy = f"See `{helped} --help`."
+                what = error.format_message().rstrip(".")
+                fail(ctx, UserError(what, remedy=remedy, code=ExitCode.USAGE))
+            raise
+        except KeyboardInterrupt:
+            click.echo("interrupted; run the command again to finish", err=True)
+            ctx.exit(ExitCode.INTERRUPTED)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise
+            what = f"{type(error).__name__}: {error}"
+            fail(ctx, UserError(what, remedy=BUG, code=ExitCode.INTERNAL))
+
+
+def fail(ctx: click.Context, error: UserError) -> None:
+    """Show an error, to machines on stdout too, and end with its exit code."""
+    if ctx.meta[DEBUG]:
+        import traceback
+
+        traceback.print_exc()
+    for each in error.errors:
+        click.echo(f"error: {each}", err=True)
+    if ctx.meta[JSON]:
+        found = [each.document() for each in error.errors]
+        click.echo(json.dumps({"format": 1, "errors": found}, indent=2))
+    ctx.exit(error.code)
+
+
+def command(
+    *, example: str, name: str | None = None
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command with the options that all have; it gets them as `out`."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        @functools.wraps(function)
+        def with_terminal(
+            *args: Any, as_json: bool, quiet: bool, verbose: bool, debug: bool, **options: Any
+        ) -> None:
+            del debug  # the group has read it
+            function(*args, out=Terminal(as_json, quiet, verbose), **options)
+
+        made = with_terminal
+        for option in reversed(COMMON):
+            made = option(made)
+        return click.command(name=name, epilog=f"Example: {example}")(made)
+
+    return decorate
+
+
+COMMON = (
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+    click.option(
+        "-q", "--quiet", is_flag=True, help="Print errors only, and what --json asks."
+    ),
+    click.option("-v", "--verbose", is_flag=True, help="Tell each thing that is done."),
+    click.option("--debug", is_flag=True, help="Show where in the code an error arose."),
+)

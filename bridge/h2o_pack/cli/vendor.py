@@ -1,0 +1,63 @@
+"""The `vendor` command."""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from h2o_pack.cache import cache_folder
+from h2o_pack.cli.frame import command
+
+if TYPE_CHECKING:
+    from h2o_pack.cli.terminal import Terminal
+
+
+@command(example="h2o-pack vendor build/Demo --host linux")
+@click.argument("package", type=click.Path(path_type=Path))
+@click.option(
+    "--upstream",
+    type=click.Path(path_type=Path),
+    help="Folder with clones of your own: nothing is fetched.",
+)
+@click.option(
+    "--mirror",
+    metavar="URL",
+    default="",
+    envvar="H2O_PACK_MIRROR",
+    show_envvar=True,
+    help="Fetch from URL/OWNER/NAME instead of https://github.com/OWNER/NAME.",
+)
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path),
+    default=cache_folder,
+    help="Folder that keeps what was fetched. [default: $H2O_PACK_CACHE, or the user's cache]",
+)
+@click.option(
+    "--host",
+    type=click.Choice(["apple", "linux"]),
+    default="apple",
+    show_default=True,
+    help="Where the package will be built.",
+)
+def vendor(
+    *, package: Path, upstream: Path | None, mirror: str, cache: Path, host: str, out: Terminal
+) -> None:
+    """Put upstream's sources, edited, into PACKAGE's Vendor folder.
+
+    They are fetched with git at the commits that h2o-pack is made for, once.
+    """
+    from h2o_pack import summary
+    from h2o_pack.vendoring.fetch import Origin
+    from h2o_pack.vendoring.vendor import vendor as fill
+
+    with out.progress(log=not out.json) as say:
+        vendored = fill(package, upstream or Origin(cache, mirror), host, say)
+    out.show(
+        summary.vendored_document(package, vendored),
+        lambda console: summary.print_vendored(package, vendored, console),
+    )

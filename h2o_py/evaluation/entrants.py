@@ -1,0 +1,192 @@
+"""Contenders of a certain size, ready to make caches for a model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
+
+from h2o_py.budgets import Budgets
+from h2o_py.config import H2OConfig
+from h2o_py.evaluation.contenders import ROTATING, SINKS, UNBOUNDED, Contender, policies
+from h2o_py.evaluation.controls import OldestCache, RandomCache, SabotagedCache
+from h2o_py.evaluation.sizes import Head
+from h2o_py.mixed_cache import MixedH2OKVCache
+from h2o_py.models import STORAGES, make_h2o_cache
+from h2o_py.row_format import DENSE, MixedFormat, RowFormat
+
+BudgetsFor = Callable[[int], Budgets]
+"""Budgets by layer for so many rows."""
+
+_FORMATS: dict[str, RowFormat | MixedFormat] = {
+    "dense": DENSE,
+    "8": RowFormat(8, 8),
+    "k8v4": RowFormat(8, 4),
+    "4": RowFormat(4, 4),
+    "r16h8": MixedFormat(8, 16),
+    "r16h4": MixedFormat(4, 16),
+    "r8h4": MixedFormat(4, 8),
+    "r8h16": MixedFormat(16, 8),
+    "r4h8": MixedFormat(8, 4),
+}
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A contender with `rows` rows a KV head; 0 for all that come."""
+
+    contender: Contender
+    rows: int
+
+
+class Stable:
+    """Makes the caches of entrants for one model.
+
+    Args:
+        model: of mlx_lm.
+        group_size: of quantised rows.
+        budgets: for contenders whose budgets differ from layer to layer.
+
+    """
+
+    def __init__(
+        self, model: Any, group_size: int = 64, budgets: BudgetsFor | None = None
+    ) -> None:
+        self._model = model
+        self._group_size = group_size
+        self._budgets = budgets
+        self.heads = _heads(model)
+        """Of all layers with full attention, one entry a KV head."""
+
+    def caches(
+        self, entrant: Entrant, seed: int = 0, pinned: tuple[tuple[int, int], ...] = ()
+    ) -> list[Any]:
+        """New caches, one a layer.
+
+        Args:
+            entrant: the contender and its rows.
+            seed: of what is random in it.
+            pinned: ranges that contenders with `+pinned` never evict.
+
+        Raises:
+            ValueError: the model or so few rows cannot serve it.
+
+        """
+        chosen, rows = entrant.contender, entrant.rows
+        if chosen.policy == UNBOUNDED:
+            return list(make_prompt_cache(self._model))
+        if chosen.policy == ROTATING:
+            return self._replaced(lambda _i: RotatingKVCache(rows, SINKS))
+        config = chosen.config(rows, pinned)
+        control = policies()[chosen.policy].control
+        if control == "oldest":
+            return self._replaced(lambda _i: OldestCache(config))
+        if control == "sabotaged":
+            return self._replaced(lambda _i: SabotagedCache(config))
+        if control == "random":
+            return self._replaced(lambda i: RandomCache(config, 1000 * seed + i))
+        if chosen.storage not in STORAGES:
+            form = self._format(chosen)
+            assert isinstance(form, MixedFormat)  # noqa: S101  all others are in STORAGES
+            return self._replaced(
+                lambda _i: MixedH2OKVCache(
+                    config, form.heavy_bits, form.recent_bits, form.group_size
+                )
+            )
+        return make_h2o_cache(
+            self._model,
+            config,
+            kv=chosen.storage,
+            group_size=self._group_size,
+            budgets=self._by_layer(chosen, rows),
+        )
+
+    def bytes(self, entrant: Entrant, length: int) -> int:
+        """Bytes of the caches of one sequence of `length` tokens, all layers together."""
+        chosen, rows = entrant.contender, entrant.rows
+        if chosen.policy == UNBOUNDED:
+            return sum(head.plain_row * length for head in self.heads)
+        if chosen.policy == ROTATING:
+            return sum(head.plain_row * rows for head in self.heads)
+        form, config = self._format(chosen), chosen.config(rows)
+        return sum(head.h2o_bytes(config, form) for head in self.heads)
+
+    def rows_for(self, chosen: Contender, limit: int, length: int) -> int:
+        """The most rows whose bytes are at most `limit`.
+
+        Raises:
+            ValueError: not even a few fit.
+
+        """
+        if not chosen.bounded:
+            return 0
+        fits, too_many = 0, 2
+        while self._takes(chosen, too_many, length) <= limit:
+            fits, too_many = too_many, 2 * too_many
+        while too_many - fits > 1:
+            middle = (fits + too_many) // 2
+            if self._takes(chosen, middle, length) <= limit:
+                fits = middle
+            else:
+                too_many = middle
+        return fits
+
+    def _takes(self, chosen: Contender, rows: int, length: int) -> int:
+        try:
+            return self.bytes(Entrant(chosen, rows), length)
+        except ValueError:  # too few rows for its budgets: more are needed anyway
+            return 0
+
+    def _format(self, chosen: Contender) -> RowFormat | MixedFormat:
+        form = _FORMATS[chosen.storage]
+        return dataclasses.replace(form, group_size=self._group_size)
+
+    def _by_layer(self, chosen: Contender, rows: int) -> Budgets | None:
+        if not policies()[chosen.policy].by_layer:
+            return None
+        if self._budgets is None:
+            raise ValueError(
+                f"{chosen.name} needs budgets that differ from layer to layer. Give a "
+                "profile (--profile FILE), or leave it out."
+            )
+        return self._budgets(rows)
+
+    def _replaced(self, make: Callable[[int], Any]) -> list[Any]:
+        own = make_prompt_cache(self._model)
+        if not any(type(cache) is KVCache for cache in own):
+            kinds = ", ".join(sorted({type(cache).__name__ for cache in own}))
+            raise ValueError(
+                f"the model has no layer with a plain KVCache (it uses {kinds}). There is "
+                "nothing to bound."
+            )
+        return [make(i) if type(cache) is KVCache else cache for i, cache in enumerate(own)]
+
+
+def _heads(model: Any) -> tuple[Head, ...]:
+    """What a token leaves in each layer with full attention."""
+    caches = make_prompt_cache(model)
+    mx.eval(model(mx.zeros((1, 1), mx.int32), cache=caches))
+    found: list[Head] = []
+    for cache in caches:
+        if type(cache) is KVCache and cache.keys is not None:
+            keys, values = cache.keys, cache.values
+            head = Head(keys.shape[3], values.shape[3], keys.itemsize)
+            found += [head] * keys.shape[1]
+    return tuple(found)
+
+
+def ledger_positions(caches: Sequence[Any]) -> list[mx.array]:
+    """Kept positions [B, Hkv, C] of each H2O cache; none of other caches."""
+    found = [getattr(cache, "positions", None) for cache in caches]
+    return [positions for positions in found if positions is not None]
+
+
+def config_of(entrant: Entrant) -> H2OConfig | None:
+    """The policy of an H2O entrant."""
+    if not entrant.contender.is_h2o:
+        return None
+    return entrant.contender.config(entrant.rows)

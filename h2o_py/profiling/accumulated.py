@@ -1,0 +1,71 @@
+"""How few tokens hold how much of the accumulated attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+SHARES = (0.05, 0.10, 0.20)
+_POINTS = 48
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Accumulated:
+    """Attention that tokens received over a whole sample, summed over its queries.
+
+    top: share held by the 5, 10 and 20% of tokens that hold most. exponent and r_squared:
+    of the line log(attention) = constant - exponent * log(rank), which is a power law.
+    curve: attention in multiples of the mean, at `ranks` of a sample of this length.
+    """
+
+    top: tuple[float, ...]
+    exponent: float
+    r_squared: float
+    curve: tuple[float, ...]
+
+
+def ranks(tokens: int) -> Array:
+    """Ranks 1..tokens, as many below as above on a log scale; 1 is the largest."""
+    return np.unique(np.geomspace(1, tokens, _POINTS).round().astype(int))
+
+
+def summarise(received: Array) -> Accumulated:
+    """Figures of what each token received, [T]; at least one got something.
+
+    The line is fitted by least squares at ranks that are even on a log scale, up to half
+    of the tokens: the rest are mostly the newest tokens, which few queries could see yet.
+    """
+    ordered = np.sort(received.astype(np.float64))[::-1]
+    tokens, total = len(ordered), ordered.sum()
+    top = tuple(float(ordered[: max(1, round(s * tokens))].sum() / total) for s in SHARES)
+    at = ranks(tokens)
+    curve = ordered[at - 1] * tokens / total
+    fitted = (at <= max(2, tokens // 2)) & (curve > 0)
+    exponent, r_squared = _line(np.log(at[fitted]), np.log(curve[fitted]))
+    return Accumulated(top, -exponent, r_squared, tuple(float(each) for each in curve))
+
+
+def mean(parts: list[Accumulated]) -> Accumulated:
+    """The mean of each figure; the curve's is geometric, as it is read on a log scale."""
+    curves = np.log(np.maximum([each.curve for each in parts], 1e-30))
+    return Accumulated(
+        tuple(float(share) for share in np.mean([each.top for each in parts], axis=0)),
+        float(np.mean([each.exponent for each in parts])),
+        float(np.mean([each.r_squared for each in parts])),
+        tuple(float(value) for value in np.exp(curves.mean(axis=0))),
+    )
+
+
+def _line(x: Array, y: Array) -> tuple[float, float]:
+    """Slope of the least-squares line, and the share of y's variance it explains."""
+    dx, dy = x - x.mean(), y - y.mean()
+    spread = float((dy**2).sum())
+    if len(x) < 2 or spread == 0:  # noqa: PLR2004  two points make a line
+        return 0.0, 1.0
+    slope = float((dx * dy).sum() / (dx**2).sum())
+    left = float(((dy - slope * dx) ** 2).sum())
+    return slope, 1 - left / spread

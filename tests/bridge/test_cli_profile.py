@@ -1,0 +1,80 @@
+"""The `profile` and `budgets` commands: what they print, write and refuse."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from h2o_pack.cli.profile import loadable
+from h2o_pack.errors import ExitCode
+from h2o_py.budgets import load_budgets
+from tests.bridge import schemas
+
+LITTLE = ("--tokens", 96, "--samples", 1, "--no-timing")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("import os, sys\nprint(os.getcwd())\n" * 40)
+    return path
+
+
+def test_a_profile_is_written_and_makes_budgets(run, tmp_path, text):
+    folder = tmp_path / "profile"
+    flags = ("--text", text, *LITTLE, "--output", folder)
+    result = run("profile", "--model", "demo", *flags, "--json")
+    assert result.exit_code == 0, result.output
+    document = schemas.check(json.loads(result.stdout), "profile")
+    assert json.loads((folder / "profile.json").read_text()) == document
+    made = tmp_path / "new/budgets.json"
+    flags = ("--profile", folder / "profile.json", "--max-kv", 200, "--output", made)
+    result = run("budgets", *flags, "--json")
+    assert result.exit_code == 0, result.output
+    budgets = schemas.check(json.loads(result.stdout), "budgets")
+    assert [vars(each) for each in load_budgets(made).layers] == [
+        {name: layer[name] for name in ("heavy_budget", "recent_budget")}
+        for layer in budgets["layers"]
+    ]
+
+
+def test_people_get_tables(run, text):
+    result = run("profile", "--model", "demo", "--text", text, *LITTLE)
+    assert result.exit_code == 0, result.output
+    assert "How few tokens hold the accumulated attention" in result.output
+
+
+def test_aliases_are_what_mlx_lm_loads():
+    assert loadable("DEMO") == "demo"
+    assert loadable("qwen3-4b-4bit") == "mlx-community/Qwen3-4B-4bit"
+    assert loadable("some/folder") == "some/folder"
+
+
+def test_the_help_of_budgets_says_what_was_published(run):
+    shown = " ".join(run("budgets", "--help").output.split())
+    assert "found no gain: perplexity 7.803 against 7.807" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("profile", "--model", "demo", "--tokens", 3), ExitCode.USAGE, "tokens = 3 is below"),
+        (("profile", "--model", "no/such/model"), ExitCode.MODEL, "could not be loaded"),
+        (("budgets", "--max-kv", 64), ExitCode.USAGE, "Give --profile FILE or --model NAME"),
+        (("budgets", "--profile", "x", "--max-kv", 64), ExitCode.USAGE, "does not exist"),
+    ],
+)
+def test_what_cannot_be_done_is_an_error(run, arguments, code, message):
+    result = run(*arguments)
+    assert result.exit_code == code, result.output
+    assert message in " ".join(result.output.split())
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(run, tmp_path, text):
+    (tmp_path / "file").write_text("")
+    output = tmp_path / "file/folder"
+    flags = ("--model", "demo", "--text", text, *LITTLE, "--output", output)
+    result = run("profile", *flags)
+    assert result.exit_code == ExitCode.OUTPUT, result.output
+    assert "cannot be written" in result.output
