@@ -41,6 +41,7 @@ def write_model(
     folder.mkdir(parents=True, exist_ok=True)
     rounded = {name: weight.detach().bfloat16() for name, weight in weights.items()}
     save_file(rounded, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)
     write_json(folder / "config.json", shape.config())
     tokenizer.save(str(folder / "tokenizer.json"))
     write_json(
