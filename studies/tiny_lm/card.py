@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from studies.tiny_lm.curve import draw_curve
 from studies.tiny_lm.files import sha256
 
 if TYPE_CHECKING:
@@ -89,38 +88,33 @@ def write_cards(model: Path, variant: Path, records: Path) -> None:
         ValueError: other weights were measured than those that lie there.
 
     """
+    from studies.tiny_lm.curve import draw_curve  # noqa: PLC0415 - needs matplotlib
+
     record = json.loads((records / "training.json").read_text(encoding="utf-8"))
     measured = json.loads((records / "measurements.json").read_text(encoding="utf-8"))
     draw_curve(record, records / CURVE)
-    for folder, weights, held_out in (
-        (model, "bfloat16", "held_out/"),
-        (variant, four_bits(record), "../demo/held_out/"),
-    ):
+    for folder in (model, variant):
         found = measured["models"][folder.name]
         if found["sha256"] != sha256(folder / "model.safetensors"):
             raise ValueError(f"{folder} is not what was measured: run --part measure")
-        text = card(folder.name, record, measured, {"weights": weights, "held_out": held_out})
+        text = card(folder.name, record, measured)
         (folder / "README.md").write_text(text, encoding="utf-8")
 
 
-def four_bits(record: dict[str, Any]) -> str:
-    """Say how the variant is packed."""
-    recipe = record["recipe"]
-    return f"{recipe['bits']} bits, groups of {recipe['group_size']} (mlx_lm.convert)"
-
-
-def card(
-    name: str, record: dict[str, Any], measured: dict[str, Any], words: dict[str, str]
-) -> str:
-    """Return one model's card."""
+def card(name: str, record: dict[str, Any], measured: dict[str, Any]) -> str:
+    """Return the card of the model ("demo") or of its variant."""
     found = measured["models"][name]
+    recipe = record["recipe"]
+    packed = f"{recipe['bits']} bits, groups of {recipe['group_size']} (mlx_lm.convert)"
+    original = name == "demo"
     facts = {
         **record["recipe"],
         **record["architecture"],
         **record["corpus"],
         **{key: value for key, value in record.items() if not isinstance(value, dict)},
-        **words,
         "name": name,
+        "weights": "bfloat16" if original else packed,
+        "held_out": "held_out/" if original else "../demo/held_out/",
         "minutes": record["curve"]["minutes"],
         "stages": stages(record["recipe"]["stages"]),
         "curve": CURVE,
