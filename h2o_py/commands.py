@@ -13,16 +13,18 @@ from unittest import mock
 
 from h2o_py._pins import wrong_mlx
 
-USAGE = """usage: python -m h2o_py generate|bench|profile|budgets [options]
+USAGE = """usage: python -m h2o_py generate|bench|eval|profile|budgets [options]
 
 generate  mlx_lm generate with --h2o-max-size and more
           (python -m h2o_py generate --help lists all options)
 bench     measures H2O caches beside mlx_lm's (python -m h2o_py bench --help)
+eval      measures what eviction costs: perplexity, recall and more, beside the full cache
 profile   shows what a model's attention looks like, and where a step's time goes
 budgets   makes budgets that differ from layer to layer, from a profile"""
 
 _MODULES = {
     "bench": "h2o_py.bench.command",
+    "eval": "h2o_py.evaluation.command",
     "profile": "h2o_py.profiling.command",
     "budgets": "h2o_py.profiling.budgets_command",
 }

@@ -13,7 +13,7 @@ from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 from h2o_py.budgets import Budgets
 from h2o_py.config import H2OConfig
 from h2o_py.evaluation.contenders import ROTATING, SINKS, UNBOUNDED, Contender, policies
-from h2o_py.evaluation.controls import OldestCache, RandomCache, SabotagedCache
+from h2o_py.evaluation.controls import ControlCache, OldestCache, RandomCache, SabotagedCache
 from h2o_py.evaluation.sizes import Head
 from h2o_py.mixed_cache import MixedH2OKVCache
 from h2o_py.models import STORAGES, make_h2o_cache
@@ -34,6 +34,12 @@ _FORMATS: dict[str, RowFormat | MixedFormat] = {
     "r4h8": MixedFormat(8, 4),
 }
 
+_CONTROLS: dict[str, Callable[[H2OConfig, int], ControlCache]] = {
+    "oldest": lambda config, _seed: OldestCache(config),
+    "random": RandomCache,
+    "sabotaged": lambda config, _seed: SabotagedCache(config),
+}
+
 
 @dataclass(frozen=True)
 class Entrant:
@@ -48,19 +54,16 @@ class Stable:
 
     Args:
         model: of mlx_lm.
-        group_size: of quantised rows.
         budgets: for contenders whose budgets differ from layer to layer.
 
     """
 
-    def __init__(
-        self, model: Any, group_size: int = 64, budgets: BudgetsFor | None = None
-    ) -> None:
+    def __init__(self, model: Any, budgets: BudgetsFor | None = None) -> None:
         self._model = model
-        self._group_size = group_size
         self._budgets = budgets
         self.heads = _heads(model)
         """Of all layers with full attention, one entry a KV head."""
+        self._group_size = _group_size(self.heads)
 
     def caches(
         self, entrant: Entrant, seed: int = 0, pinned: tuple[tuple[int, int], ...] = ()
@@ -83,20 +86,14 @@ class Stable:
             return self._replaced(lambda _i: RotatingKVCache(rows, SINKS))
         config = chosen.config(rows, pinned)
         control = policies()[chosen.policy].control
-        if control == "oldest":
-            return self._replaced(lambda _i: OldestCache(config))
-        if control == "sabotaged":
-            return self._replaced(lambda _i: SabotagedCache(config))
-        if control == "random":
-            return self._replaced(lambda i: RandomCache(config, 1000 * seed + i))
+        if control is not None:
+            make = _CONTROLS[control]
+            return self._replaced(lambda i: make(config, 1000 * seed + i))
         if chosen.storage not in STORAGES:
             form = self._format(chosen)
             assert isinstance(form, MixedFormat)  # noqa: S101  all others are in STORAGES
-            return self._replaced(
-                lambda _i: MixedH2OKVCache(
-                    config, form.heavy_bits, form.recent_bits, form.group_size
-                )
-            )
+            bits = (form.heavy_bits, form.recent_bits, form.group_size)
+            return self._replaced(lambda _i: MixedH2OKVCache(config, *bits))
         return make_h2o_cache(
             self._model,
             config,
@@ -166,14 +163,20 @@ class Stable:
         return [make(i) if type(cache) is KVCache else cache for i, cache in enumerate(own)]
 
 
+def _group_size(heads: Sequence[Head]) -> int:
+    """64 elements share a scale, or 32 where 64 do not divide the head dims."""
+    dims = {dim for head in heads for dim in (head.key_dim, head.value_dim)}
+    return 64 if all(dim % 64 == 0 for dim in dims) else 32
+
+
 def _heads(model: Any) -> tuple[Head, ...]:
     """What a token leaves in each layer with full attention."""
     caches = make_prompt_cache(model)
     mx.eval(model(mx.zeros((1, 1), mx.int32), cache=caches))
     found: list[Head] = []
     for cache in caches:
-        if type(cache) is KVCache and cache.keys is not None:
-            keys, values = cache.keys, cache.values
+        if type(cache) is KVCache:
+            keys, values = cache.state
             head = Head(keys.shape[3], values.shape[3], keys.itemsize)
             found += [head] * keys.shape[1]
     return tuple(found)
@@ -183,10 +186,3 @@ def ledger_positions(caches: Sequence[Any]) -> list[mx.array]:
     """Kept positions [B, Hkv, C] of each H2O cache; none of other caches."""
     found = [getattr(cache, "positions", None) for cache in caches]
     return [positions for positions in found if positions is not None]
-
-
-def config_of(entrant: Entrant) -> H2OConfig | None:
-    """The policy of an H2O entrant."""
-    if not entrant.contender.is_h2o:
-        return None
-    return entrant.contender.config(entrant.rows)

@@ -8,6 +8,7 @@ large model times a long text would not fit. The first entrant must be the full 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -133,8 +134,8 @@ class _Lane:
             found = self.log_probabilities()
             nll = -mx.take_along_axis(found, token, axis=-1)[:, 0]
             kl = (mx.exp(expected) * (expected - found)).sum(axis=-1)
-            same = (mx.argmax(expected, axis=-1) == mx.argmax(found, axis=-1)).astype(nll.dtype)
-            now = mx.where(counts, mx.stack([nll, kl, same]), 0.0)
+            same = mx.equal(mx.argmax(expected, axis=-1), mx.argmax(found, axis=-1))
+            now = mx.where(counts, mx.stack([nll, kl, same.astype(nll.dtype)]), 0.0)
             self._sums = self._sums + now
             self._count = self._count + counts
 
@@ -174,9 +175,9 @@ def _ask(
                 said[e].append(word)
                 lane.read(word)
         for e, words in enumerate(said):
-            spoken = mx.concatenate(words, axis=1).tolist()
+            spoken: Any = mx.concatenate(words, axis=1).tolist()
             for s, question in enumerate(questions):
-                answers[e][s].append(question.answer in tokens.decode(spoken[s]))  # type: ignore[index]
+                answers[e][s].append(question.answer in tokens.decode(spoken[s]))
         if not in_turns:
             for lane, caches in zip(lanes, saved, strict=True):
                 lane.caches = caches
@@ -188,19 +189,18 @@ def _kept(
     caches: Sequence[Any], length: int, batch: int
 ) -> list[tuple[tuple[float, ...], ...]]:
     """By sample and layer, the share of kept positions in each of `BINS` parts."""
-    layers = []
+    layers: list[Any] = []
     bins = min(BINS, length)
     edges = [length * i // bins for i in range(bins + 1)]
     for positions in ledger_positions(caches):
         heads = positions.shape[1]
         shares = []
-        for begin, end in zip(edges[:-1], edges[1:], strict=True):
+        for begin, end in itertools.pairwise(edges):
             inside = (positions >= begin) & (positions < end)
             shares.append(inside.sum(axis=(1, 2)) / (heads * (end - begin)))
         layers.append(mx.stack(shares, axis=1).tolist())
     return [
-        tuple(tuple(round(x, 4) for x in layer[s]) for layer in layers)  # type: ignore[index, arg-type]
-        for s in range(batch)
+        tuple(tuple(round(x, 4) for x in layer[s]) for layer in layers) for s in range(batch)
     ]
 
 
@@ -222,5 +222,7 @@ _POOL: list[Any] = []
 def _cpu_streams() -> list[Any]:
 
     if not _POOL:
-        _POOL.extend(mx.new_stream(mx.Device(mx.cpu)) for _ in range(min(_MOST_STREAMS, usable_cores())))
+        _POOL.extend(
+            mx.new_stream(mx.Device(mx.cpu)) for _ in range(min(_MOST_STREAMS, usable_cores()))
+        )
     return _POOL

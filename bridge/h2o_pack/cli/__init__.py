@@ -15,6 +15,7 @@ MODULES = {
         "kernels",
         "parity",
         "bench",
+        "eval",
         "profile",
         "budgets",
         "doctor",

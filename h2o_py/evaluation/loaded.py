@@ -1,0 +1,149 @@
+"""A model that is loaded, what it reads, and what says which model it was."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.utils as mlx_utils
+import numpy as np
+
+from h2o_py.bench.whole_model import load
+from h2o_py.budgets import Budgets, load_budgets
+from h2o_py.evaluation.contenders import SINKS
+from h2o_py.evaluation.entrants import BudgetsFor, Stable
+from h2o_py.evaluation.text import Tokens, held_out, read_text
+from h2o_py.profiling import budget_rule
+
+_PROFILED = 256
+
+
+@dataclass(frozen=True)
+class ByLayer:
+    """Where budgets by layer come from.
+
+    Args:
+        budgets: a file of budgets (`h2o_py.budgets`), for one number of rows.
+        profile: a profile.json, from which the published rule makes them for any; None
+            profiles the model when they are needed.
+
+    """
+
+    budgets: Path | None = None
+    profile: Path | None = None
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model with its caches' maker, text and words for names.
+
+    sha256: of the names, types, shapes and bytes of all parameters, in the names' order.
+    text: what the text is called in reports.
+    """
+
+    name: str
+    sha256: str
+    model: Any
+    stable: Stable
+    tokens: Tokens
+    words: tuple[str, ...]
+    text: str
+
+
+def load_for_evaluation(
+    name: str,
+    *,
+    text: str = "source",
+    file: Path | None = None,
+    by_layer: ByLayer = ByLayer(),
+) -> Loaded:
+    """Load a model and what it reads.
+
+    Args:
+        name: what mlx_lm loads; "demo" is the embedded model.
+        text: "source" or "prose" (held out from the embedded model's training), or "tulu",
+            which is downloaded.
+        file: a user's own text instead.
+        by_layer: where budgets by layer come from.
+
+    Raises:
+        ValueError: the model cannot be loaded, or the text not read.
+
+    """
+    model, tokenizer = load(name)
+    documents, called = _documents(text, file)
+    return wrap(model, tokenizer, name, documents, called, by_layer)
+
+
+def wrap(
+    model: Any,
+    tokenizer: Any,
+    name: str,
+    documents: tuple[str, ...],
+    called: str,
+    by_layer: ByLayer = ByLayer(),
+) -> Loaded:
+    """What is needed of a model that is loaded already."""
+    tokens = Tokens(tokenizer, documents)
+    stable = Stable(model, budgets=_budgets_for(model, tokens, by_layer))
+    return Loaded(
+        name=name if "/" not in name and "\\" not in name else Path(name).name,
+        sha256=digest(model),
+        model=model,
+        stable=stable,
+        tokens=tokens,
+        words=held_out().words,
+        text=called,
+    )
+
+
+def digest(model: Any) -> str:
+    """sha256 over all parameters."""
+    total = hashlib.sha256()
+    parameters: Any = mlx_utils.tree_flatten(model.parameters())
+    for name, array in sorted(parameters):
+        total.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        total.update(np.asarray(mx.contiguous(array).reshape(-1).view(mx.uint8)).tobytes())
+    return total.hexdigest()
+
+
+def _documents(text: str, file: Path | None) -> tuple[tuple[str, ...], str]:
+    if file is not None:
+        return read_text(file), file.name
+    if text == "tulu":
+        from h2o_py.evaluation.tulu import NAME, documents  # noqa: PLC0415  downloads
+
+        return documents(), NAME
+    if text not in ("source", "prose"):
+        raise ValueError(f"text = {text!r} is not source, prose or tulu. Give --text FILE.")
+    return held_out(text).documents, f"held-out {text} of the embedded model"  # type: ignore[arg-type]
+
+
+def _budgets_for(model: Any, tokens: Tokens, by_layer: ByLayer) -> BudgetsFor:
+    """A user's budgets, or the published rule on a profile."""
+    known: list[Any] = []
+
+    def budgets_for(rows: int) -> Budgets:
+        if by_layer.budgets is not None:
+            return load_budgets(by_layer.budgets)
+        if not known:
+            known.append(_measures(model, tokens, by_layer.profile))
+        shares = budget_rule.layer_shares(known[0].layers, "concentration", rows, SINKS)
+        return budget_rule.budgets(shares, len(known[0].layers))
+
+    return budgets_for
+
+
+def _measures(model: Any, tokens: Tokens, profile: Path | None) -> Any:
+    from h2o_py.profiling import read  # noqa: PLC0415  only where budgets differ by layer
+    from h2o_py.profiling.options import Options  # noqa: PLC0415
+    from h2o_py.profiling.run import profile_model  # noqa: PLC0415
+
+    if profile is not None:
+        return read.read_measures(profile)
+    options = Options(tokens=_PROFILED, samples=2, time_steps=False)
+    pieces = [tokens.window(i * _PROFILED, _PROFILED) for i in range(2)]
+    return read.measures(profile_model(model, pieces, options, lambda _text: None)[0])
