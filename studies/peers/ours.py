@@ -36,8 +36,8 @@ class GrowingCache:
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Append one token [B, Hkv, 1, D] and return all rows."""
-        self.keys = mx.concatenate((self.keys, keys), axis=2)
-        self.values = mx.concatenate((self.values, values), axis=2)
+        self.keys = mx.concatenate([self.keys, keys], axis=2)
+        self.values = mx.concatenate([self.values, values], axis=2)
         self.offset += keys.shape[2]
         return self.keys, self.values
 
@@ -56,7 +56,7 @@ class Ours:
     """The model in mlx-lm, float32 as its peer, with routed attention."""
 
     def __init__(self, folder: Path) -> None:
-        self.model, self.tokenizer = load(str(folder))
+        self.model, self.tokenizer = load(str(folder))[:2]
         self.model.set_dtype(mx.float32)
         install_routing()
         self.stable = Stable(self.model)

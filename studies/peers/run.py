@@ -91,10 +91,9 @@ def work(job: Job) -> list[float]:
     """Return a value for each sample of a batch: 1 or 0 for recall, or its nll."""
     batch = _worker["batches"][job.task][job.batch]
     side, name, rows = job.entry.side, job.entry.name, job.entry.rows
+    who, how = _worker["ours"], [name, rows, side]
     if side == KVPRESS:
-        who, how = _worker["peer"], ("" if name == FULL else name, rows)
-    else:
-        who, how = _worker["ours"], (name, rows, side)
+        who, how = _worker["peer"], ["" if name == FULL else name, rows]
     if not TASKS[job.task].asks:
         losses: list[float] = who.losses(batch, *how)
         return losses

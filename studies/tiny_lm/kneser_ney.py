@@ -67,7 +67,8 @@ class KneserNey:
             keys = windows(tokens, order.length, self.vocabulary)
             start = order.length - 1  # earlier tokens have too little before them
             probability[start:] = self.interpolate(order, keys, probability[start:])
-        return -np.log(probability)
+        losses: Floats = -np.log(probability)
+        return losses
 
     def distribution(self, context: NDArray[np.integer]) -> Floats:
         """Return P of every token after `context`, [vocabulary]."""
@@ -114,8 +115,8 @@ def make_order(length: int, keys: Keys, counts: Floats, vocabulary: int) -> Orde
         counts=counts,
         discounted=counts - taken,
         contexts=contexts,
-        totals=np.bincount(inverse, counts),
-        spared=np.bincount(inverse, taken),
+        totals=np.bincount(inverse, counts).astype(float),
+        spared=np.bincount(inverse, taken).astype(float),
     )
 
 

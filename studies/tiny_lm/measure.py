@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from h2o_py.evaluation.text import Tokens, held_out
+from h2o_py.evaluation.text import Part, Tokens, held_out
 from studies.tiny_lm.corpus import read_corpus
 from studies.tiny_lm.files import sha256, write_json
 from studies.tiny_lm.kneser_ney import KneserNey
@@ -28,7 +28,7 @@ SEED = 11
 ANSWER_TOKENS = 6  # a space and four digits are five
 WINDOW = 2048
 NGRAM = 5
-PARTS = ("source", "prose")
+PARTS: tuple[Part, ...] = ("source", "prose")
 
 _worker: dict[str, Any] = {}
 
@@ -103,7 +103,7 @@ def load(folder: Path) -> None:
     """Load the model into a worker process."""
     from mlx_lm import load as load_model  # noqa: PLC0415 - slow to import
 
-    _worker["model"], _worker["tokenizer"] = load_model(str(folder))
+    _worker["model"], _worker["tokenizer"] = load_model(str(folder))[:2]
 
 
 def answer(prompt: Sequence[int], window: int) -> str:
@@ -116,7 +116,9 @@ def answer(prompt: Sequence[int], window: int) -> str:
     cache = make_prompt_cache(model)
     if window:
         cache = [RotatingKVCache(max_size=window, keep=4) for _ in cache]
-    steps = generate_step(mx.array(prompt), model, max_tokens=ANSWER_TOKENS, prompt_cache=cache)
+    steps = generate_step(
+        mx.array(list(prompt)), model, max_tokens=ANSWER_TOKENS, prompt_cache=cache
+    )
     said: str = _worker["tokenizer"].decode([token for token, _ in steps])
     return said
 
@@ -125,7 +127,7 @@ def total_loss(window: Sequence[int]) -> float:
     """Return the nats of all tokens of a window but the first; in a worker."""
     import mlx.core as mx  # noqa: PLC0415
 
-    ids = mx.array(window)
+    ids = mx.array(list(window))
     logits = _worker["model"](ids[None, :-1])[0].astype(mx.float32)
     told = mx.take_along_axis(logits, ids[1:, None], axis=-1)[:, 0]
     return float((mx.logsumexp(logits, axis=-1) - told).sum().item())
