@@ -10,6 +10,8 @@ from studies.tiny_lm.recipe import Recipe
 if TYPE_CHECKING:
     from pathlib import Path
 
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+
 
 def convert(model: Path, variant: Path) -> None:
     """Quantise `model` by mlx_lm.convert, tied embedding included, into a new folder."""
@@ -24,5 +26,7 @@ def convert(model: Path, variant: Path) -> None:
         q_group_size=recipe.group_size,
         q_bits=recipe.bits,
     )
+    for name in TOKENIZER:  # transformers rewrites them in its own words
+        shutil.copyfile(model / name, variant / name)
     for leftover in (variant / "README.md", variant / ".gitattributes"):
         leftover.unlink(missing_ok=True)
