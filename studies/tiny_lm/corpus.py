@@ -35,10 +35,36 @@ OTHER_FILES = re.compile(
     r"config-|.*/config-|(.*/)?_sysconfigdata"
     r"|(.*/)?(stringprep|nturl2path|this|antigravity)\.py$|html/entities\.py$"
 )
-SPELLING_ALPHABET = (
-    "alpha bravo charlie delta echo foxtrot golf hotel india juliet kilo lima mike "
-    "november oscar papa quebec romeo sierra tango uniform victor whiskey xray yankee zulu"
-).split()
+SPELLING_ALPHABET = frozenset(
+    [
+        "alpha",
+        "bravo",
+        "charlie",
+        "delta",
+        "echo",
+        "foxtrot",
+        "golf",
+        "hotel",
+        "india",
+        "juliet",
+        "kilo",
+        "lima",
+        "mike",
+        "november",
+        "oscar",
+        "papa",
+        "quebec",
+        "romeo",
+        "sierra",
+        "tango",
+        "uniform",
+        "victor",
+        "whiskey",
+        "xray",
+        "yankee",
+        "zulu",
+    ]
+)
 WORD = re.compile(r"[A-Za-z]{4,9}")
 WORDS_CONSIDERED = 6000
 RAREST_WORD = 3

@@ -1,0 +1,43 @@
+"""`python -m studies.peers`: docs/results/peers.md and peers.json."""
+
+from __future__ import annotations
+
+import argparse
+from importlib.metadata import version
+from pathlib import Path
+
+from studies.peers.entries import PREFILL
+from studies.peers.page import document, render
+from studies.peers.run import difference_of_logits, run
+from studies.tiny_lm.files import sha256, write_json
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "bridge" / "h2o_pack" / "models" / "demo"
+RESULTS = ROOT / "docs" / "results"
+
+
+def main() -> None:
+    """Run both sides and write the table."""
+    parser = argparse.ArgumentParser(prog="python -m studies.peers", description=__doc__)
+    parser.add_argument("--model", type=Path, default=MODEL, help="with held_out/ in it")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    about = {
+        "sha256": sha256(options.model / "model.safetensors"),
+        "difference": difference_of_logits(options.model),
+        "kvpress": version("kvpress"),
+        "prefill": PREFILL,
+    }
+    results = run(options.model, options.processes, say)
+    write_json(options.results / "peers.json", document(results, about))
+    (options.results / "peers.md").write_text(render(results, about), encoding="utf-8")
+
+
+def say(line: str) -> None:
+    """Print a line of progress at once."""
+    print(line, flush=True)  # noqa: T201 - this is a program for a terminal
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The table of both sides, and who recalls more."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from h2o_py.evaluation.statistics import compare, estimate
+
+from studies.peers.entries import BY_TOKEN, FULL, KVPRESS, ONCE, Entry
+from studies.peers.tasks import BUDGETS, CONTEXT, DECOYS, SAMPLES, SEEDS, TASKS
+
+Results = dict[Entry, dict[str, list[float]]]
+
+QUARTER = CONTEXT // 4
+OURS = "default"
+TITLES = {
+    "default": "**ours, the default**",
+    "paper_heavy": "ours, the published H2O policy",
+    "sinks_recent": "ours, sinks + recent",
+    FULL: "full cache",
+}
+PROTOCOLS = {
+    KVPRESS: "kvpress, once",
+    BY_TOKEN: "h2o_py, token by token",
+    ONCE: "h2o_py, once",
+}
+PAGE = """\
+# The cache beside kvpress
+
+The embedded model (sha256 `{sha256}`) in mlx-lm and in transformers, both in float32: their \
+logits differ by at most {difference:.1e}. {samples} samples of {context:,} held-out tokens \
+(seeds {seeds}); one fact in the first 40% of the text, alone or among {decoys} others of the \
+same form, asked for at the end; recall is all four digits, greedy. Written by \
+`python -m studies.peers`; every sample's value is in [peers.json](peers.json).
+
+- *once*: the whole context with full attention, then one compression that knows no question; \
+after that nothing is evicted, so the question and what follows come on top of the kept rows. \
+That is how kvpress works, and it needs memory for the whole context. Ours does the same here: \
+one chunk, one eviction, rows that grow.
+- *token by token*: {prefill} tokens at once, then single tokens, evicting all along: never \
+more rows than are kept, while reading and while answering. It is how the cache is meant to be \
+used, and the harder task.
+
+kvpress {kvpress}, its presses with their defaults. ObservedAttention is its press in the \
+manner of H2O. Intervals are 95% bootstrap intervals.
+
+{tables}
+## Verdict
+
+{verdicts}
+"""
+
+
+def document(results: Results, about: dict[str, Any]) -> dict[str, Any]:
+    """Return peers.json."""
+    rows = [
+        {
+            **asdict(entry),
+            "tasks": {
+                task: {**asdict(estimate(values)), "values": values}
+                for task, values in by_task.items()
+            },
+        }
+        for entry, by_task in results.items()
+    ]
+    return {"format": 1, **about, "entries": rows, "verdicts": verdicts(results)}
+
+
+def render(results: Results, about: dict[str, Any]) -> str:
+    """Return peers.md."""
+    return PAGE.format(
+        **about,
+        samples=SAMPLES * len(SEEDS),
+        seeds=", ".join(map(str, SEEDS)),
+        context=CONTEXT,
+        decoys=DECOYS,
+        tables="\n".join(table(results, task) for task in TASKS),
+        verdicts="\n".join(f"- {line}" for line in verdicts(results)),
+    )
+
+
+def table(results: Results, task: Any) -> str:
+    """Return one task's table: a row a contender, a column a budget."""
+    heads = "".join(f" {rows} rows (1/{CONTEXT // rows}) |" for rows in BUDGETS)
+    lines = [f"## {task.title[0].upper()}{task.title[1:]}", "", f"| | Protocol |{heads}"]
+    lines.append("|---|---|" + "---|" * len(BUDGETS))
+    full = results[Entry(BY_TOKEN, FULL, 0)][task.name]
+    lines.append("| full cache | all rows |" + f" {cell(full, task)} |" * len(BUDGETS))
+    names = dict.fromkeys((entry.side, entry.name) for entry in results if entry.rows)
+    for side, name in names:
+        cells = [results[Entry(side, name, rows)][task.name] for rows in BUDGETS]
+        shown = "".join(f" {cell(values, task)} |" for values in cells)
+        lines.append(f"| {TITLES.get(name, name)} | {PROTOCOLS[side]} |{shown}")
+    return "\n".join(lines) + "\n"
+
+
+def cell(values: list[float], task: Any) -> str:
+    """Return a mean with its interval."""
+    found = estimate(values)
+    digits = 2 if task.asks else 3
+    return f"{found.mean:.{digits}f} ({found.low:.{digits}f}-{found.high:.{digits}f})"
+
+
+def verdicts(results: Results) -> list[str]:
+    """Say for each recall task and protocol whether ours beats the best press at 1/4."""
+    lines = []
+    for task in (each for each in TASKS if each.asks):
+        peers = {
+            entry.name: by_task[task.name]
+            for entry, by_task in results.items()
+            if entry.side == KVPRESS and entry.rows == QUARTER
+        }
+        best = max(peers, key=lambda name: sum(peers[name]))
+        for protocol in (BY_TOKEN, ONCE):
+            mine = results[Entry(protocol, OURS, QUARTER)][task.name]
+            _, verdict = compare(mine, peers[best], lower_is_better=False)
+            lines.append(
+                f"{task.title}, {QUARTER} rows, ours {protocol}: "
+                f"{mean(mine):.2f} against {mean(peers[best]):.2f} of its best press, {best}: "
+                f"**{verdict}**."
+            )
+    return lines
+
+
+def mean(values: list[float]) -> float:
+    """Return the mean."""
+    return sum(values) / len(values)

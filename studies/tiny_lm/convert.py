@@ -1,0 +1,32 @@
+"""The 4-bit variant, made as any user would make it."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from studies.tiny_lm.recipe import Recipe
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+
+
+def convert(model: Path, variant: Path) -> None:
+    """Quantise `model` by mlx_lm.convert, tied embedding included, into a new folder."""
+    from mlx_lm import convert as quantise  # noqa: PLC0415 - slow to import
+
+    shutil.rmtree(variant, ignore_errors=True)
+    recipe = Recipe()
+    quantise(
+        str(model),
+        str(variant),
+        quantize=True,
+        q_group_size=recipe.group_size,
+        q_bits=recipe.bits,
+    )
+    for name in TOKENIZER:  # transformers rewrites them in its own words
+        shutil.copyfile(model / name, variant / name)
+    for leftover in (variant / "README.md", variant / ".gitattributes"):
+        leftover.unlink(missing_ok=True)

@@ -1,0 +1,74 @@
+"""The model's folder: weights, configuration and tokenizer as mlx-lm reads them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from studies.tiny_lm.corpus import END_OF_TEXT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+    from tokenizers import Tokenizer
+
+    from studies.tiny_lm.recipe import Architecture
+
+PROGRAM = (  # the files that decide the weights
+    "corpus.py",
+    "vocabulary.py",
+    "recipe.py",
+    "samples.py",
+    "quantisation.py",
+    "model.py",
+    "muon.py",
+    "training.py",
+)
+
+
+def write_model(
+    folder: Path,
+    weights: Mapping[str, torch.Tensor],
+    shape: Architecture,
+    tokenizer: Tokenizer,
+) -> None:
+    """Write the folder; weights are rounded to bfloat16."""
+    from safetensors.torch import save_file  # noqa: PLC0415 - tests have no torch
+
+    folder.mkdir(parents=True, exist_ok=True)
+    rounded = {name: weight.detach().bfloat16() for name, weight in weights.items()}
+    save_file(rounded, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)
+    write_json(folder / "config.json", shape.config())
+    tokenizer.save(str(folder / "tokenizer.json"))
+    write_json(
+        folder / "tokenizer_config.json",
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "eos_token": END_OF_TEXT,
+            "model_max_length": shape.context,
+            "clean_up_tokenization_spaces": False,
+        },
+    )
+
+
+def write_json(path: Path, document: object) -> None:
+    """Write a document for people and programs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def sha256(path: Path) -> str:
+    """Hash a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def program_sha256() -> str:
+    """Hash the code that decides the weights: names and texts of its files."""
+    digest = hashlib.sha256()
+    for name in PROGRAM:
+        digest.update(name.encode() + b"\0" + Path(__file__).with_name(name).read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,165 @@
+"""Measures both models through mlx-lm on what training never saw."""
+
+from __future__ import annotations
+
+import json
+import math
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from h2o_py.evaluation.text import Part, Tokens, held_out
+from studies.tiny_lm.corpus import read_corpus
+from studies.tiny_lm.files import sha256, write_json
+from studies.tiny_lm.kneser_ney import KneserNey
+from studies.tiny_lm.trials import BEYOND, DEMANDED, EVICTING, Trial, prompts
+from studies.tiny_lm.vocabulary import SIZE, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+MEASUREMENTS = "measurements.json"
+FACTS = 100
+SEED = 11
+ANSWER_TOKENS = 6  # a space and four digits are five
+WINDOW = 2048
+NGRAM = 5
+PARTS: tuple[Part, ...] = ("source", "prose")
+
+_worker: dict[str, Any] = {}
+
+
+def measure(
+    model: Path, variant: Path, records: Path, threads: int, say: Callable[[str], None]
+) -> None:
+    """Write recall and losses of both models, and those of the n-gram model."""
+    document: dict[str, Any] = {
+        "format": 1,
+        "facts": FACTS,
+        "seed": SEED,
+        "order": NGRAM,
+        "window": WINDOW,
+        "models": {},
+    }
+    tokens = held_out_tokens(model)
+    document["ngram"] = ngram_losses(records, model, tokens)
+    say(f"{NGRAM}-gram: {document['ngram']}")
+    for folder in (model, variant):
+        with ProcessPoolExecutor(
+            threads, mp_context=get_context("spawn"), initializer=load, initargs=(folder,)
+        ) as pool:
+            losses = {part: loss(pool, tokens[part]) for part in PARTS}
+            say(f"{folder.name}: {losses}")
+            words = held_out("source", model / "held_out").words
+            recalls = []
+            for trial in (*DEMANDED, *BEYOND, *EVICTING):
+                recalls.append(recall(pool, trial, tokens["source"], words))
+                say(f"{folder.name}: {recalls[-1]}")
+        weights = folder / "model.safetensors"
+        document["models"][folder.name] = {
+            "sha256": sha256(weights),
+            "bytes": weights.stat().st_size,
+            "losses": losses,
+            "recall": recalls,
+        }
+    write_json(records / MEASUREMENTS, document)
+
+
+def held_out_tokens(model: Path) -> dict[str, Tokens]:
+    """Return source and prose that were held out, as token ids."""
+    from mlx_lm.utils import load_tokenizer  # noqa: PLC0415 - slow to import
+
+    tokenizer = load_tokenizer(model)
+    return {
+        part: Tokens(tokenizer, held_out(part, model / "held_out").documents) for part in PARTS
+    }
+
+
+def ngram_losses(records: Path, model: Path, tokens: dict[str, Tokens]) -> dict[str, Any]:
+    """Return the n-gram model's losses, trained on the same text with the same tokens.
+
+    Raises:
+        ValueError: this Python's text is not what the model was trained on.
+
+    """
+    corpus = read_corpus()
+    trained_on = json.loads((records / "training.json").read_text())["corpus_sha256"]
+    if corpus.sha256() != trained_on:
+        raise ValueError("the library of this Python is not the one that was trained on")
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    seen = encode(tokenizer, corpus.training_source + corpus.training_prose)
+    ngram = KneserNey(np.array(seen), NGRAM, SIZE)
+    return {
+        part: per_token_and_byte(ngram.losses(np.array(each.ids))[1:].sum(), each)
+        for part, each in tokens.items()
+    }
+
+
+def load(folder: Path) -> None:
+    """Load the model into a worker process."""
+    from mlx_lm import load as load_model  # noqa: PLC0415 - slow to import
+
+    _worker["model"], _worker["tokenizer"] = load_model(str(folder))[:2]
+
+
+def answer(prompt: Sequence[int], window: int) -> str:
+    """Generate greedily after a prompt; in a worker."""
+    import mlx.core as mx  # noqa: PLC0415 - only workers compute
+    from mlx_lm.generate import generate_step  # noqa: PLC0415
+    from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache  # noqa: PLC0415
+
+    model = _worker["model"]
+    cache = make_prompt_cache(model)
+    if window:
+        cache = [RotatingKVCache(max_size=window, keep=4) for _ in cache]
+    steps = generate_step(
+        mx.array(list(prompt)), model, max_tokens=ANSWER_TOKENS, prompt_cache=cache
+    )
+    said: str = _worker["tokenizer"].decode([token for token, _ in steps])
+    return said
+
+
+def total_loss(window: Sequence[int]) -> float:
+    """Return the nats of all tokens of a window but the first; in a worker."""
+    import mlx.core as mx  # noqa: PLC0415
+
+    ids = mx.array(list(window))
+    logits = _worker["model"](ids[None, :-1])[0].astype(mx.float32)
+    told = mx.take_along_axis(logits, ids[1:, None], axis=-1)[:, 0]
+    return float((mx.logsumexp(logits, axis=-1) - told).sum().item())
+
+
+def loss(pool: ProcessPoolExecutor, tokens: Tokens) -> dict[str, float]:
+    """Return nats a token and bits a byte over windows that do not overlap."""
+    ids = tokens.ids
+    windows = [ids[start : start + WINDOW + 1] for start in range(0, len(ids) - 1, WINDOW)]
+    nats = sum(pool.map(total_loss, windows))
+    return per_token_and_byte(nats, tokens)
+
+
+def per_token_and_byte(nats: float, tokens: Tokens) -> dict[str, float]:
+    """Return a sum of nats over all tokens but the first as two means."""
+    size = len(tokens.decode(tokens.ids).encode())
+    return {
+        "nats_a_token": round(float(nats) / (len(tokens.ids) - 1), 4),
+        "bits_a_byte": round(float(nats) / math.log(2) / size, 4),
+    }
+
+
+def recall(
+    pool: ProcessPoolExecutor, trial: Trial, tokens: Tokens, words: Sequence[str]
+) -> dict[str, int]:
+    """Return how many facts of a trial were answered right."""
+    asked = prompts(trial, tokens, words, SEED, FACTS)
+    said = pool.map(answer, [ids for ids, _ in asked], [trial.window] * FACTS)
+    right = sum(code in text for (_, code), text in zip(asked, said, strict=True))
+    return {
+        "distance": trial.distance,
+        "others": trial.others,
+        "window": trial.window,
+        "right": right,
+    }
