@@ -180,7 +180,7 @@ def test_shares_and_numbers_are_rows():
         (("batch", "bacth"), "'bacth' is no setting. Did you mean 'batch'"),
         (('"sabotaged"', '"sabotage"'), "'sabotage' is unknown. Did you mean 'sabotaged'"),
         (("seeds = [1, 2, 3]", "seeds = []"), "must each have an entry"),
-        (('"112"', '"many"'), "budget = 'many'"),
+        (('"160"', '"many"'), "budget = 'many'"),
         (('baseline = "default"', 'baseline = "peak"'), "does not take part"),
         (('ask = "one"', 'ask = "two"'), "ask = 'two'"),
     ],
