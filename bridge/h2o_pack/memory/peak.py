@@ -10,28 +10,36 @@ if TYPE_CHECKING:
     from h2o_pack.memory.chunk import Run
 
 RUNGS = 4  # lengths that are tried in each doubling
+FEW = 8  # tokens that caches write and attend to in another way than longer chunks
 
 
 def prefill_peak(run: Run, step: int) -> dict[str, int]:
     """Bytes by term at the worst moment of any prompt of up to `context` tokens.
 
     The last chunk of a prompt may have any length up to the step. A longer one takes more
-    as long as tasks are closed by their dispatches. Where its inputs close tasks the queue
+    as long as tasks are closed by their dispatches, but for the few tokens that have kernels
+    of their own. Where its inputs close tasks the queue
     gets shorter with the chunk, and the worst length may be far below the step (many
     layers' copies of a long cache): the lengths of a ladder are tried then, of which the
     first is not below the step.
     """
     tokens = max(1, min(step, run.context))
     most = rung_above(tokens)
+    short = [of_chunk(run, each)[0] for each in range(1, min(tokens, FEW) + 1)]
     held, by_elements = of_chunk(run, most)
     if not by_elements:
-        return of_chunk(run, tokens)[0]
-    worst, length = held, most
+        return max(of_chunk(run, tokens)[0], *short, key=total)
+    worst, length = max(held, *short, key=total), most
     while length > 1 and by_elements:
         length = rung_below(length)
         held, by_elements = of_chunk(run, length)
-        worst = max(worst, held, key=lambda terms: sum(terms.values()))
+        worst = max(worst, held, key=total)
     return worst
+
+
+def total(terms: dict[str, int]) -> int:
+    """All terms together."""
+    return sum(terms.values())
 
 
 def of_chunk(run: Run, tokens: int) -> tuple[dict[str, int], bool]:

@@ -53,7 +53,8 @@ def test_without_max_kv_the_models_own_cache_is_planned(run):
     assert "--kv is for caches that evict. Give --max-kv too." in result.stderr
 
 
-def test_people_see_terms_devices_and_where_speeds_are_from(run):
+def test_people_see_terms_devices_and_where_speeds_are_from(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     result = run(*PLAN, "--device", "iPhone 16 Pro")
     assert result.exit_code == 0, result.output
     for said in ("keys and values", "chunk rows", "iPhone17,1", "fits", "total", "estimates"):
