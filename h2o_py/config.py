@@ -98,11 +98,13 @@ class H2OConfig:
 
     @classmethod
     def tuned(cls, max_size: int, **changes: Any) -> H2OConfig:
-        """The policy that did best on the embedded model, and was measured on no other.
+        """A policy that keeps more facts among others like them, and costs text less.
+
+        Measured on the embedded model only: docs/results/eval and docs/results/policy.
 
         A quarter of the rows for recent tokens, but 64 where half of them holds as many;
         attention fades by 0.97 a query; only keys that are off by more than a typical one
-        count as novel. docs/results/policy has what was tried, and the figures.
+        count as novel.
         """
         sinks = changes.get("sink_size", 4)
         recent = min(max(max_size // 4, _SAFE_RECENT), max_size - sinks - max_size // 2)

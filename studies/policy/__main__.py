@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # processes share the work, not threads
 
@@ -36,20 +37,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in (BASELINE, *(each for each in names if each != BASELINE))
         for count in rows
     ]
-    results: dict[str, dict[int, object]] = {}
-    with get_context("spawn").Pool(options.processes) as pool:
-        for job, found in zip(jobs, pool.imap(run, jobs), strict=True):
-            results.setdefault(job.policy, {})[job.rows] = found
-            print(f"{job.policy}, {job.rows} rows", flush=True)  # noqa: T201  minutes pass
     settings = {
         "length": options.length,
         "rows": rows,
         "seeds": list(seeds),
         "samples": options.samples,
     }
-    document = {"format": 1, "settings": settings, "policies": figures(results)}
-    options.output.mkdir(parents=True, exist_ok=True)
     target = options.output / options.name
+    options.output.mkdir(parents=True, exist_ok=True)
+    results: dict[str, dict[int, Any]] = {}
+    with get_context("spawn").Pool(options.processes) as pool:
+        for job, found in zip(jobs, pool.imap(run, jobs), strict=True):
+            results.setdefault(job.policy, {})[job.rows] = found
+            if len(results[BASELINE]) == len(rows):  # what was found stays if a run is stopped
+                write(target, settings, results)
+            print(f"{job.policy}, {job.rows} rows", flush=True)  # noqa: T201  minutes pass
+
+
+def write(target: Path, settings: dict[str, Any], results: dict[str, dict[int, Any]]) -> None:
+    """Figures and page of what was found so far."""
+    document = {"format": 1, "settings": settings, "policies": figures(results)}
     target.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
     target.with_suffix(".md").write_text(page(document))
 

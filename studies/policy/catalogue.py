@@ -17,27 +17,16 @@ CONTROLS = {
     "sum of attention": Policy(score="sum", novelty=0),
     FORMER: Policy(),
 }
-SHARES = {
-    f"former, recent {part:g} C": Policy(recent=Share(part)) for part in (0.12, 0.25, 0.35, 0.7)
-}
-DECAYS = {
-    f"former, decay {decay:g}, quarter recent": Policy(decay=decay, recent=quarter)
-    for decay in (0.9, 0.97, 0.99)
-}
+SHARES = {f"former, recent {part:g} C": Policy(recent=Share(part)) for part in (0.25, 0.7)}
+DECAYS = {"former, decay .97, quarter recent": Policy(decay=0.97, recent=quarter)}
 TERMS = {
     "former, group's maximum": Policy(group="max"),
-    "former, ranks of scores": Policy(scale="rank"),
     "former, 1 novelty": Policy(novelty=1),
-    "former, 3 novelty": Policy(novelty=3),
-    "former, novelty at most .5": Policy(saturate=0.5),
     "former, novelty fades by .999": Policy(fading=0.999),
     "former, novelty to a mean decaying by .95": Policy(mean_decay=0.95),
     "former, novelty carried on by .8": Policy(carry=0.8),
     "former, half a value novelty": Policy(value_novelty=0.5),
-    "former, value norms": Policy(value_norm=0.3),
     "former, pooled over 1 neighbour": Policy(pooled=1),
-    "former, pooled over 2 neighbours": Policy(pooled=2),
-    "former, recency, .12 C recent": Policy(recency=1, recent=Share(0.12)),
     "peak .97, no novelty": Policy(decay=0.97, novelty=0, recent=quarter),
     "superseded keys go": Superseded(novelty=0, decay=0, recent=quarter),
 }
@@ -48,9 +37,7 @@ MARGINS = {
         for margin in (0.0, 0.2, 0.3, 0.4)
     },
     "chosen, 5 novelty": Policy(decay=0.97, margin=0.25, novelty=5, recent=quarter),
-    "chosen, decay .99": Policy(decay=0.99, margin=0.25, recent=quarter),
     "chosen, decay .999": Policy(margin=0.25, recent=quarter),
-    "chosen, .12 C recent": Policy(decay=0.97, margin=0.25, recent=Share(0.12)),
     "chosen, half recent": Policy(decay=0.97, margin=0.25),
     "chosen, beyond 0.4, carried on by .8": Policy(
         decay=0.97, margin=0.4, recent=quarter, carry=0.8

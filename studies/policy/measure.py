@@ -55,7 +55,7 @@ def run(job: Job) -> dict[str, dict[str, list[float]]]:
     for kind, batch in zip(KINDS, batches, strict=True):
         part = slice(begin, begin + len(batch.tokens))
         begin = part.stop
-        right = outcome.right[part, -batch.answered :].all(axis=1)
+        right: Any = outcome.right[part, -batch.answered :].all(axis=1)
         losses = outcome.losses[part]
         found[kind] = {
             "recall": [float(each) for each in right],

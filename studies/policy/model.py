@@ -31,7 +31,8 @@ class Model:
 
         config = json.loads((folder / "config.json").read_text())
         weights = {}
-        for name, array in mx.load(str(folder / "model.safetensors")).items():
+        loaded: Any = mx.load(str(folder / "model.safetensors"))
+        for name, array in loaded.items():
             wide = np.array(array.astype(mx.float32))
             weights[name] = np.ascontiguousarray(wide.T) if wide.ndim > 1 else wide
         return cls(
@@ -70,10 +71,9 @@ class Model:
         x = self._normed(hidden, self.weights[at + "post_attention_layernorm.weight"])
         gate = x @ self.weights[at + "mlp.gate_proj.weight"]
         up = x @ self.weights[at + "mlp.up_proj.weight"]
-        return (
-            hidden
-            + (gate / (1 + np.exp(-gate)) * up) @ self.weights[at + "mlp.down_proj.weight"]
-        )
+        inner = gate / (1 + np.exp(-gate)) * up
+        out: Array = hidden + inner @ self.weights[at + "mlp.down_proj.weight"]
+        return out
 
     def log_probabilities(self, hidden: Array) -> Array:
         """[B, vocabulary] of the next token."""
@@ -87,7 +87,8 @@ class Model:
 
     def _normed(self, x: Array, weight: Array) -> Array:
         scale = 1 / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + self.epsilon)
-        return x * scale * weight
+        out: Array = x * scale * weight
+        return out
 
     def _rotated(self, x: Array, position: int) -> Array:
         half = self.head_dim // 2

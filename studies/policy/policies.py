@@ -25,17 +25,13 @@ class Policy:
             nothing but chance.
         decay: of the score.
         group: how the query heads of a KV head are brought together.
-        scale: scores are divided by the largest, or replaced by their rank.
         novelty: weight of 1 - cos(key, mean of all keys).
         margin: novelty counts above the typical key's and this; None: all of it.
         mean_decay: of the sum of unit keys; 1 is the mean of all.
         carry: a token's novelty is at least this share of the one before it.
-        saturate: novelty above this counts as this; 0 for no bound.
         fading: what novelty is multiplied by at each step.
         value_novelty: weight of the same novelty of values.
-        value_norm: weight of the value's norm, in mean norms.
         pooled: neighbours on each side whose importance a row may take over.
-        recency: weight of exp(-age / half of the rows).
         sinks: first positions, which are kept.
         seed: of chance.
 
@@ -45,17 +41,13 @@ class Policy:
     score: Literal["peak", "softmax", "abs_logit", "sum", "chance"] = "peak"
     decay: float = 0.999
     group: Literal["mean", "max"] = "mean"
-    scale: Literal["max", "rank"] = "max"
     novelty: float = 2.0
     margin: float | None = None
     mean_decay: float = 1.0
     carry: float = 0.0
-    saturate: float = 0.0
     fading: float = 1.0
     value_novelty: float = 0.0
-    value_norm: float = 0.0
     pooled: int = 0
-    recency: float = 0.0
     sinks: int = 4
     seed: int = 0
 
@@ -74,11 +66,6 @@ class Policy:
             rows.state["novelty"] = novelty
         if self.value_novelty:
             rows.put("extra", self.value_novelty * _novelty(rows, "values", value, 1.0))
-        if self.value_norm:
-            size = np.linalg.norm(value, axis=-1)
-            mean = rows.state.setdefault("value_norm", np.zeros_like(size))
-            mean += (size - mean) / (t + 1)
-            rows.put("extra", self.value_norm * size / mean)
         rows.put("novelty", novelty)
 
     def observe(self, rows: Rows, weights: Array, logits: Array) -> None:
@@ -102,21 +89,13 @@ class Policy:
             )
             return draw
         scores = np.maximum(rows.at("score"), 0)
-        if self.novelty == 0 and self.scale == "max":
-            importance: Any = scores
-        elif self.scale == "max":
+        importance: Any = scores
+        if self.novelty != 0:
             importance = scores / np.maximum(scores.max(axis=2, keepdims=True), 1e-30)
-        else:
-            importance = _ranks(scores)
         novelty = rows.at("novelty")
-        if self.saturate:
-            novelty = np.minimum(novelty, self.saturate)
         if self.fading != 1:
             novelty = novelty * np.float32(self.fading) ** (t - rows.positions)
         importance = importance + np.float32(self.novelty) * novelty + rows.at("extra")
-        if self.recency:
-            age = (t - rows.positions) / np.float32(rows.max_size / 2)
-            importance = importance + np.float32(self.recency) * np.exp(-age)
         return self._pooled(rows, importance, t) if self.pooled else importance
 
     def _pooled(self, rows: Rows, importance: Array, t: int) -> Array:
@@ -168,17 +147,12 @@ class InHeads(Policy):
         return importance
 
 
-def _ranks(values: Array) -> Array:
-    order = values.argsort(axis=2).argsort(axis=2)
-    return (order / np.float32(values.shape[2])).astype(np.float32)
-
-
 def _novelty(rows: Rows, name: str, vector: Array, decay: float) -> Array:
     norm = np.sqrt(np.square(vector).sum(axis=-1, keepdims=True))
     unit = vector / np.maximum(norm, 1e-30)
     total = rows.state[name] = rows.state.get(name, 0) * np.float32(decay) + unit
     length = np.sqrt(np.square(total).sum(axis=-1))
-    out: Any = 1 - (unit * total).sum(axis=-1) / length
+    out: Array = 1 - (unit * total).sum(axis=-1) / length
     return out
 
 
@@ -186,5 +160,5 @@ def _typical(total: Array, t: int) -> Array:
     """The cosine that a typical one of t + 1 unit vectors of this sum has with their mean."""
     count = t + 1
     beyond = np.maximum(np.square(total).sum(axis=-1) - count, 0)
-    out: Any = np.sqrt(beyond / max(1, count * (count - 1)))
+    out: Array = np.sqrt(beyond / max(1, count * (count - 1)))
     return out

@@ -46,7 +46,10 @@ class Rows:
 
     def put(self, name: str, value: Array | float) -> None:
         """Set a feature of the newest row."""
-        self.features[name][(*self._at, self.newest)] = value
+        self.features[name][self._newest_rows()] = value
+
+    def _newest_rows(self) -> tuple[Any, ...]:
+        return (*self._at, self.newest)
 
     def step(self, queries: Array, key: Array, value: Array, t: int) -> Array:
         """Attention [B, Hkv, G, D] of one token over the rows, itself included."""
@@ -56,7 +59,7 @@ class Rows:
         else:
             self.newest = np.full_like(self.newest, self.length)
             self.length += 1
-        where = (*self._at, self.newest)
+        where = self._newest_rows()
         self.keys[where] = key
         self.values[where] = value
         self.positions[where] = t

@@ -46,9 +46,9 @@ def real():
 @pytest.mark.parametrize(
     ("policy", "config"),
     [
-        (CHOSEN, H2OConfig(ROWS)),
+        (CHOSEN, H2OConfig.tuned(ROWS)),
         ("published: |logit| .95", H2OConfig.paper(ROWS)),
-        ("peak .97, no novelty", H2OConfig(ROWS, novelty=0.0)),
+        ("peak .97, no novelty", H2OConfig.tuned(ROWS, novelty=0.0)),
     ],
 )
 def test_it_keeps_the_positions_that_the_reference_keeps(real, model, text, policy, config):
@@ -84,7 +84,7 @@ def test_every_policy_fills_its_rows_with_different_positions(model, text, name)
 
 def test_the_page_says_worse_only_outside_of_the_interval():
     def found(nll):
-        kind = {"recall": [1.0] * 4, "nll": nll}
+        kind = {"recall": [1.0] * 8, "nll": nll * 2}
         return {8: {"fact": kind, "decoys": kind}}
 
     results = {
@@ -92,7 +92,7 @@ def test_the_page_says_worse_only_outside_of_the_interval():
         "a": found([1.1, 2.1, 3.1, 4.1]),
         "b": found([1.4, 1.7, 3.2, 3.8]),
     }
-    settings = {"length": 16, "rows": [8], "seeds": [1], "samples": 4}
+    settings = {"length": 16, "rows": [8], "seeds": [1], "samples": 8}
     text = page({"settings": settings, "policies": figures(results)})
     assert "| a | 1.00 | 1.00 | 2.600 | +0.100 (+0.100 to +0.100), worse |" in text
     line = next(each for each in text.splitlines() if each.startswith("| b |"))

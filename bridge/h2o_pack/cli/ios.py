@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     type=click.Choice(POLICIES),
     default="standard",
     show_default=True,
-    help="Which tokens stay: tuned did best on the embedded model, paper is as published.",
+    help="Which tokens stay: tuned was chosen on the embedded model, paper is as published.",
 )
 @click.option("--sink-size", type=int, help="First tokens that always stay. [default: 4]")
 @click.option("--heavy-budget", type=int, help="Tokens for heavy hitters. [default: the rest]")
