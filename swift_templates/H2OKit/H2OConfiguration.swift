@@ -70,7 +70,7 @@ public struct H2OConfiguration: Hashable, Sendable {
         try H2OConfiguration(maxSize: maxSize, score: .absLogit, decay: 0.95, novelty: 0)
     }
 
-    /// The policy that did best on h2o-pack's small model, and was measured on no other: a
+    /// A policy chosen on h2o-pack's small model, and measured on no other: a
     /// quarter of the rows for recent tokens, but 64 where half of them holds as many.
     public static func tuned(maxSize: Int) throws -> H2OConfiguration {
         let recent = min(max(maxSize / 4, safeRecentBudget), maxSize - 4 - maxSize / 2)
