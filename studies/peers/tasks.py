@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from h2o_py.evaluation.text import Tokens
 
 SEEDS = (1, 2, 3)
-SAMPLES = 12  # a seed; a batch has the samples of one seed
+SAMPLES = 8  # a seed; a batch has the samples of one seed
 CONTEXT = 1024  # tokens before the question, or before the text that is predicted
 BUDGETS = (512, 256, 128)  # rows kept: 1/2, 1/4, 1/8
 CONTINUATION = 128  # tokens predicted after the context

@@ -55,8 +55,8 @@ are rounded in another order.
 
 ## What it can do
 
-Through mlx-lm, greedy, {facts} random facts each, in held-out source and with held-out words; \
-a fact is asked for after at least so many tokens.
+Through mlx-lm{precision}, greedy, {facts} random facts each, in held-out source and with \
+held-out words; a fact is asked for after at least so many tokens.
 
 {recall}
 
@@ -113,6 +113,7 @@ def card(name: str, record: dict[str, Any], measured: dict[str, Any]) -> str:
         **record["corpus"],
         **{key: value for key, value in record.items() if not isinstance(value, dict)},
         "name": name,
+        "precision": "" if original else " in float32 with the packed weights",
         "weights": "bfloat16" if original else packed,
         "held_out": "held_out/" if original else "../demo/held_out/",
         "minutes": record["curve"]["minutes"],
