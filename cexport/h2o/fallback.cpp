@@ -42,8 +42,8 @@ Attended cache_attend(
 
   auto new_keys = overwrote ? pick_rows(keys, mx::expand_dims(ledger.victim, 2, s), s)
                             : take_rows(keys, 2, length, count, s);
-  auto [new_novelty, key_sum] = entered_keys(
-      new_keys, ledger.key_sum, offset, config.novelty_margin, s);
+  auto [new_novelty, key_sum] =
+      entered_keys(new_keys, ledger.key_sum, offset, config.novelty_margin, s);
   auto new_positions =
       mx::broadcast_to(mx::arange(offset, offset + tokens, s), new_novelty.shape(), s);
   auto entered = [&](const mx::array& old, const mx::array& fresh) {

@@ -164,8 +164,8 @@ MixedAttended mixed_cache_attend(
 
   const int first = single ? offset % slots : old_ring;
   auto new_keys = take_rows(all_keys[1], 2, first, first + tokens, s);
-  auto [novelty, key_sum] = entered_keys(
-      new_keys, ledger.key_sum, offset, policy.novelty_margin, s);
+  auto [novelty, key_sum] =
+      entered_keys(new_keys, ledger.key_sum, offset, policy.novelty_margin, s);
   Working working{config, tokens, offset, pooled, s};
   auto entered = [&](const mx::array& old, const mx::array& fresh) {
     return working.entered(old, fresh, ledger.victim);

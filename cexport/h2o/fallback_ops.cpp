@@ -258,8 +258,7 @@ std::pair<mx::array, mx::array> entered_keys(
   }
   auto key_norm =
       mx::sum(mx::square(mx::astype(new_keys, mx::float32, s), s), -1, false, s);
-  auto new_novelty = mx::where(
-      mx::isfinite(key_norm, s), novelty, mx::array(0.0f), s);
+  auto new_novelty = mx::where(mx::isfinite(key_norm, s), novelty, mx::array(0.0f), s);
   return {new_novelty, mx::squeeze(take_rows(sums, 2, tokens - 1, tokens, s), 2, s)};
 }
 

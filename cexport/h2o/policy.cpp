@@ -77,9 +77,10 @@ void enter_token(
   float sum_square = dot(ledger.key_sum, ledger.key_sum, dim);
   float sum_norm = std::sqrt(sum_square);
   float along = sum_norm > 0.0f ? dot(unit, ledger.key_sum, dim) / sum_norm : 0.0f;
-  ledger.novelty[row] = margin > 0.0f
-      ? std::max(0.0f, typical_cosine(sum_square, position + 1) - along - margin)
-      : 1.0f - along;
+  ledger.novelty[row] =
+      margin > 0.0f
+          ? std::max(0.0f, typical_cosine(sum_square, position + 1) - along - margin)
+          : 1.0f - along;
 }
 
 void observe(

@@ -80,8 +80,8 @@ void bind(nb::module_& m) {
             new (self) h2o::CacheConfig(std::move(config));
           },
           nb::kw_only(), "max_size"_a, "sink_size"_a, "heavy_budget"_a, "recent_budget"_a,
-          "score"_a, "decay"_a, "novelty"_a, "novelty_margin"_a,
-          "observation_window"_a, "pinned"_a, "key_bits"_a, "value_bits"_a, "group_size"_a, "dtype"_a);
+          "score"_a, "decay"_a, "novelty"_a, "novelty_margin"_a, "observation_window"_a,
+          "pinned"_a, "key_bits"_a, "value_bits"_a, "group_size"_a, "dtype"_a);
 
   m.def(
       "scaled_dot_product_attention_with_scores",
