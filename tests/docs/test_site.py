@@ -103,4 +103,5 @@ def test_the_pages_have_a_title_and_no_heading_twice():
         titles = re.findall(r"^# .+$", body, re.MULTILINE)
         assert len(titles) == 1, path
         headings = re.findall(r"^#+ .+$", body, re.MULTILINE)
-        assert len(headings) == len(set(headings)), path
+        if not path.startswith("results/"):  # programs repeat theirs, experiment by experiment
+            assert len(headings) == len(set(headings)), path
