@@ -36,10 +36,10 @@ embeddings |
 
 The sources ({source_files} files) and help topics ({topics}) of Python {python}'s standard \
 library: {source_tokens:,} tokens of source and {prose_tokens:,} of prose are trained on. \
-{held_out_files} files and {held_out_topics} topics are held out whole, by the MD5 of their \
-names; they lie in `{held_out}`, with {held_out_names} words that were never a fact's name. \
-Facts such as "the code of LANTERN is 4821.", stated in the text and asked for again later, \
-are made while training.
+Whole documents are held out by the MD5 of their names ({held_out_files} and \
+{held_out_topics}); they lie in `{held_out}`, with {held_out_names} words that were never a \
+fact's name. Facts such as "the code of LANTERN is 4821.", stated in the text and asked for \
+again later, are made while training.
 
 ## Recipe
 

@@ -1,10 +1,14 @@
+import json
+from pathlib import Path
+
 import pytest
 
 from h2o_py.evaluation.samples import make_sample
 from studies.peers.entries import BY_TOKEN, FULL, KVPRESS, ONCE, Entry
-from studies.peers.page import document, render
+from studies.peers.page import document, render, results_of
 from studies.peers.tasks import BUDGETS, CONTEXT, TASKS, Batch, batch
 
+RESULTS = Path(__file__).parents[2] / "docs/results"
 ABOUT = {"sha256": "ab", "difference": 1e-5, "kvpress": "0.5.5", "prefill": 32}
 FACT, DECOYS, TEXT = TASKS
 
@@ -33,8 +37,17 @@ def test_the_verdict_compares_ours_with_the_best_press(
     ours: float, press: float, verdict: str
 ) -> None:
     made = document(results(ours, press), ABOUT)
-    assert len(made["verdicts"]) == 4  # two tasks, two protocols
-    assert all(f"Good: **{verdict}**" in line for line in made["verdicts"])
+    recall = [line for line in made["verdicts"] if line.startswith("recall")]
+    assert len(recall) == 4  # two tasks, two protocols
+    assert all("of Good," in line and f"**{verdict}**" in line for line in recall)
+
+
+def test_a_lower_nll_is_the_better_one() -> None:
+    found = results(1.0, 0.5)
+    for protocol in (BY_TOKEN, ONCE):
+        found[Entry(protocol, "default", 256)][TEXT.name] = [1.5] * 36
+    verdicts = document(found, ABOUT)["verdicts"]
+    assert sum(line.startswith("nll") and "**better**" in line for line in verdicts) == 2
 
 
 def test_the_page_has_a_row_for_every_contender_and_the_verdicts() -> None:
@@ -42,6 +55,7 @@ def test_the_page_has_a_row_for_every_contender_and_the_verdicts() -> None:
     assert page.count("| Good | kvpress, once | 0.50 (") == 2
     assert page.count("| **ours, the default** | h2o_py, token by token |") == len(TASKS)
     assert page.count("**better**") == 4
+    assert page.count("**not distinguishable**") == 2  # the text
     assert "256 rows (1/4)" in page
 
 
@@ -83,3 +97,18 @@ def test_text_goes_on_where_its_context_ends() -> None:
         assert len(context) == CONTEXT
         assert (after[0] - context[-1]) % 4000 == 1
     assert found.answers == []
+
+
+def test_the_committed_page_is_what_the_committed_values_say() -> None:
+    known = json.loads((RESULTS / "peers.json").read_text(encoding="utf-8"))
+    found = results_of(known)
+    about = {name: known[name] for name in ABOUT}
+    assert document(found, about) == known
+    assert (RESULTS / "peers.md").read_text(encoding="utf-8") == render(found, about)
+
+
+def test_the_committed_full_caches_agree_across_frameworks() -> None:
+    found = results_of(json.loads((RESULTS / "peers.json").read_text(encoding="utf-8")))
+    theirs, ours = found[Entry(KVPRESS, FULL, 0)], found[Entry(BY_TOKEN, FULL, 0)]
+    assert theirs[FACT.name] == ours[FACT.name]
+    assert theirs[TEXT.name] == pytest.approx(ours[TEXT.name], abs=1e-3)
