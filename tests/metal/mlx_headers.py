@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,8 @@ NEWEST = wheels.Wheel(
     measured=True,
 )
 
+ONE_AT_A_TIME = threading.Lock()  # tests compile in threads
+
 
 @cache
 def include_folder(version: str) -> Path:
@@ -36,6 +39,12 @@ def header(version: str) -> str:
 
 def downloaded(version: str) -> Path:
     folder = ROOT / "build" / f"mlx-headers-{edits_for(version)[0].version}"
+    with ONE_AT_A_TIME:
+        fill(folder)
+    return folder
+
+
+def fill(folder: Path) -> None:
     if not folder.exists():
         folder.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
@@ -46,4 +55,3 @@ def downloaded(version: str) -> Path:
                 names = [n for n in archive.namelist() if n.startswith("mlx/include/mlx/")]
                 archive.extractall(scratch, names)
             (Path(scratch) / "mlx/include").rename(folder)
-    return folder
