@@ -50,7 +50,7 @@ def test_every_command_shows_an_example_and_takes_the_common_options(run, name):
     for path, command in commands(name):
         text = run(*path, "--help").output
         assert re.search(rf"\n  Example: .*h2o-pack {' '.join(path)}", text), text
-        if not isinstance(command, click.Group) and name != "completion":
+        if not isinstance(command, click.Group):
             options = {option for each in command.params for option in each.opts}
             assert {"--json", "--quiet", "-q", "--verbose", "-v", "--debug"} <= options
 
@@ -75,6 +75,11 @@ def test_completion_is_a_script_of_the_shell(run, shell):
     result = run("completion", shell)
     assert result.exit_code == 0
     assert "_H2O_PACK_COMPLETE" in result.output
+
+
+def test_completion_tells_machines_the_same_script(run):
+    told = schemas.check(json.loads(run("completion", "fish", "--json").stdout), "completion")
+    assert told["script"] + "\n" == run("completion", "fish").stdout
 
 
 def test_completion_completes(tmp_path):
@@ -122,6 +127,25 @@ def test_machines_get_errors_as_json(run, arguments, codes):
     assert result.exit_code == codes[0]
     document = schemas.check(json.loads(result.stdout), "error")
     assert [each["code"] for each in document["errors"]] == codes
+
+
+def test_what_ios_tells_of_vendor_is_what_vendor_tells():
+    ios, vendor = (
+        json.loads((schemas.FOLDER / f"{name}.json").read_text("utf-8"))
+        for name in ("ios", "vendor")
+    )
+    inner = ios["properties"]["vendor"]["anyOf"][0]
+    assert inner == {key: vendor[key] for key in inner}
+
+
+def test_every_command_has_a_schema_and_every_schema_a_command():
+    found = {
+        "-".join(path)
+        for name in MODULES
+        for path, command in commands(name)
+        if not isinstance(command, click.Group)
+    }
+    assert found | {"error"} == {path.stem for path in schemas.FOLDER.glob("*.json")}
 
 
 def test_every_schema_is_one(run):

@@ -13,6 +13,7 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.kernels import checks, sources
 from h2o_pack.kernels import report as reports
 from h2o_pack.kernels.checks import Report, Result
+from tests.bridge import schemas
 
 
 @pytest.mark.parametrize("command", ["build", "check", "report", "patch"])
@@ -39,7 +40,7 @@ def test_check_ends_with_1_and_the_findings_when_one_fails(run, monkeypatch):
     assert "limits: a.h:3: too [much]" in result.output
     result = run("kernels", "check", "--json")
     assert result.exit_code == ExitCode.DIFFERENT
-    document = json.loads(result.stdout)
+    document = schemas.check(json.loads(result.stdout), "kernels-check")
     assert document["passed"] is False
     assert document["checks"][0]["findings"] == ["a.h:3: too [much]"]
 
@@ -71,12 +72,14 @@ def test_build_names_the_libraries(run, monkeypatch, tmp_path):
     assert run("kernels", "build", *options).output == (
         f"iphoneos: {tmp_path}/iphoneos/18.0.metallib\n"
     )
-    document = json.loads(run("kernels", "build", *options, "--json").output)
+    told = json.loads(run("kernels", "build", *options, "--json").output)
+    document = schemas.check(told, "kernels-build")
     assert document["libraries"] == {"iphoneos": f"{tmp_path}/iphoneos/18.0.metallib"}
 
 
 def test_report_tells_the_same_to_people_and_machines(run):
-    document = json.loads(run("kernels", "report", "--json").output)
+    told = json.loads(run("kernels", "report", "--json").output)
+    document = schemas.check(told, "kernels-report")
     text = run("kernels", "report").output
     assert {"sdpa_vector", "h2o_update_ledger"} <= {k["name"] for k in document["kernels"]}
     for kernel in document["kernels"]:
@@ -88,6 +91,7 @@ def test_report_tells_the_same_to_people_and_machines(run):
 def test_report_without_clang_says_what_is_unknown(run, monkeypatch):
     for module in ("report", "tables"):
         monkeypatch.setattr(f"h2o_pack.kernels.{module}.find_clang", lambda: None)
+    schemas.check(json.loads(run("kernels", "report", "--json").output), "kernels-report")
     result = run("kernels", "report")
     assert "instances ?, threadgroup memory ? bytes" in result.output
     assert "function constants: ?" in result.output
@@ -114,6 +118,8 @@ def test_patch_checks_patches_and_leaves_alone(run, tmp_path):
     result = run("kernels", "patch", "--check", header)
     assert result.exit_code == 0
     assert "is patched already" in result.output
+    told = json.loads(run("kernels", "patch", "--check", header, "--json").output)
+    assert schemas.check(told, "kernels-patch")["before"] == "patched"
 
 
 def test_patch_of_what_is_no_header_says_what_to_give(run, tmp_path):

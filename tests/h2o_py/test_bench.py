@@ -24,6 +24,7 @@ from h2o_py.bench.tables import print_report
 from h2o_py.bench.timing import Timing, interleave
 from h2o_py.bench.whole_model import WholeModel, load, measure_model
 from h2o_py.routing import routing_installed
+from tests.bridge import schemas
 
 TINY = Options(heads=4, kv_heads=2, head_dim=64, capacity=128, tokens=4, quick=True)
 FOUND = {contender.name: contender for contender in available()[0]}
@@ -175,7 +176,7 @@ def test_verdicts_at_the_goal(direction, value, verdict):
 
 
 def test_the_json_has_the_documented_keys():
-    document = json.loads(made_up().to_json())
+    document = schemas.check(json.loads(made_up().to_json()), "bench")
     documented = sys.modules["h2o_py.bench.report"].__doc__
     assert list(document) == re.findall(r"^    (\w+) ", documented, re.MULTILINE)
     timing = {"median", "first_quartile", "third_quartile", "samples"}

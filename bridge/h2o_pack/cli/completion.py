@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+
+from h2o_pack.cli.frame import command
+
+if TYPE_CHECKING:
+    from h2o_pack.cli.terminal import Terminal
 
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command(epilog='Example: eval "$(h2o-pack completion zsh)"')
+@command(example='eval "$(h2o-pack completion zsh)"')
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
+def completion(ctx: click.Context, *, shell: str, out: Terminal) -> None:
     """Print what makes SHELL complete commands and options."""
     from click.shell_completion import get_completion_class  # noqa: PLC0415  only here
 
@@ -18,5 +25,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     if made is None:
         raise click.UsageError(f"click cannot complete for {shell}", ctx)
     root = ctx.find_root()
-    script = made(root.command, {}, "h2o-pack", "_H2O_PACK_COMPLETE")
-    click.echo(script.source())
+    script = made(root.command, {}, "h2o-pack", "_H2O_PACK_COMPLETE").source()
+    out.show(
+        {"format": 1, "shell": shell, "script": script}, lambda _console: click.echo(script)
+    )
