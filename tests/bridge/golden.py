@@ -1,8 +1,9 @@
 """The packages whose text is committed in tests/golden.
 
 `make golden` writes it anew; what it changed is then seen in the diff. A file that the
-packager copies unchanged from swift_templates is listed with its source and not committed
-twice, and the lock's checksums, which follow from the files, are left out.
+packager copies unchanged from swift_templates, or that is as in the demo's package, is
+listed with its source and not committed twice. The lock's checksums, which follow from the
+files, are left out.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from tests.bridge.trees import build_tree
 
 FOLDER = Path(__file__).parent.parent / "golden"
 COPIED = "copied.txt"
-LARGE = "Qwen3-4B-4bit"
+DEMO, LARGE = "demo", "Qwen3-4B-4bit"
 WEIGHTS = 2_263_022_529  # as published
 BUDGETS = {"format": 1, "layers": [{"heavy_budget": 20, "recent_budget": 40}, None, None, None]}
 PACKAGES = {
-    "demo": CacheOptions(max_kv=64),
+    DEMO: CacheOptions(max_kv=64),
     "demo-k8v4": CacheOptions(max_kv=64, kv="k8v4", pinned=((0, 8), (20, 22))),
     LARGE: CacheOptions(max_kv=512),
 }
@@ -40,7 +41,7 @@ def golden_files(name: str) -> dict[str, str]:
     """Return {path: text} of what is committed for a package, COPIED among it."""
     root = assets.root()
     with tempfile.TemporaryDirectory() as scratch:
-        model = large_model(Path(scratch)) if name == LARGE else resolve("demo")
+        model = large_model(Path(scratch)) if name == LARGE else resolve(DEMO)
         options = PACKAGES[name]
         if options.kv != "dense":
             budgets = Path(scratch) / "budgets.json"
@@ -48,12 +49,15 @@ def golden_files(name: str) -> dict[str, str]:
             options = replace(options, budgets=budgets)
         plan = make_plan(model, options)
         files = render(plan, root, TEMPLATES)
+    demo = {} if name == DEMO else golden_files(DEMO)
     committed = {}
     copied = []
     originals = copies(root / SWIFT_TEMPLATES)
     for path, text in files.items():
         if text in originals:
             copied.append(f"{path} <- {originals[text].relative_to(root).as_posix()}")
+        elif demo.get(path) == text:
+            copied.append(f"{path} <- tests/golden/{DEMO}/{path}")
         else:
             committed[path] = text
     committed[lock.NAME] = re.sub(r'"[0-9a-f]{64}"', '"(sha256)"', committed[lock.NAME])
