@@ -99,11 +99,11 @@ def make_request(
     with problems.caught():
         storage_of(options.kv, model.config)
     with problems.caught():
-        layer_caches(model.config, cache, budgets)
+        caches = layer_caches(model.config, cache, budgets)
     problems.refuse()
     return Request(
         model=model,
-        caches=layer_caches(model.config, cache, budgets),
+        caches=caches,
         kv=options.kv,
         context=options.context,
         step=options.prefill_step,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from h2o_pack import __version__
 from h2o_pack.devices.facts import DEFAULT, ENTITLED, WHATS
 from h2o_pack.memory.speed import rules
-from h2o_pack.plan_tables import capacity, gigabytes, limit, megabytes
+from h2o_pack.plan_tables import capacity, limit
+from h2o_pack.sizes import gigabytes, megabytes
 
 if TYPE_CHECKING:
     from h2o_pack.memory.report import Report, Row

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from h2o_pack.devices.facts import BANDWIDTH, DEFAULT, ENTITLED, RAM
+from h2o_pack.sizes import gigabytes, megabytes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,16 +20,6 @@ STYLES = {"fits": "green", "tight": "yellow", "does not fit": "red", "unknown": 
 PLAIN: dict[str, Any] = {"show_edge": False, "collapse_padding": True, "pad_edge": False}
 SHORT = {"fits": "fits", "tight": "tight", "does not fit": "no", "unknown": "?"}
 KNOWN = {"measured": "", "reported": "", "estimated": "~"}
-
-
-def megabytes(size: float) -> str:
-    """Bytes in MB, with a comma at thousands."""
-    return f"{size / 1e6:,.1f}"
-
-
-def gigabytes(size: float | None) -> str:
-    """Bytes in GB, a dash where they are not known."""
-    return "-" if size is None else f"{size / 1e9:.2f}"
 
 
 def print_report(report: Report, console: Console) -> None:

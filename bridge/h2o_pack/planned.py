@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from h2o_pack.models.model import Model
 
-WITHOUT_EVICTION = ("recent_budget", "budgets")
+OF_EVICTION = ("kv", "policy", "recent_budget", "budgets")
 
 
 def choose(
@@ -57,9 +57,8 @@ def report(
 
 def refuse_cache_options(options: dict[str, Any]) -> None:
     """Refuse what needs a cache that evicts."""
-    given = [name for name in WITHOUT_EVICTION if options.get(name) is not None]
-    if options.get("kv") != "dense":
-        given.append("kv")
+    usual = CacheOptions(max_kv=0)
+    given = [name for name in OF_EVICTION if options[name] != getattr(usual, name)]
     if given:
         flags = " and ".join("--" + name.replace("_", "-") for name in given)
         raise UserError(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from h2o_pack import __version__, lock, naming
 from h2o_pack.facts import pins
 from h2o_pack.naming import one_line, swift_string
+from h2o_pack.sizes import gigabytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +96,7 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "memory": plan.memory,
         "asset_pack": naming.asset_pack_id(plan.package_name) if plan.asset_pack else "",
         "app_id": naming.app_id(plan.package_name),
-        "model_gigabytes": f"{plan.model.size / 1e9:.2f}",
+        "model_gigabytes": gigabytes(plan.model.size),
         "version": __version__,
     }
 

@@ -17,12 +17,16 @@ def read(path: Path) -> dict[str, Any]:
     """Read a report.
 
     Raises:
-        ValueError: the file is none.
-        OSError: it cannot be read.
+        ValueError: the file is none, or cannot be read.
 
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(
+            f"{path} cannot be read ({error.strerror or error}). Give the results.json of "
+            "`h2o-pack eval`."
+        ) from None
     except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path} is not JSON ({error}). Give the results.json of `h2o-pack eval`."

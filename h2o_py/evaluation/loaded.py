@@ -15,8 +15,8 @@ from h2o_py.bench.whole_model import load
 from h2o_py.budgets import Budgets, load_budgets
 from h2o_py.evaluation.contenders import SINKS
 from h2o_py.evaluation.entrants import BudgetsFor, Stable
-from h2o_py.evaluation.text import Tokens, held_out, read_text
 from h2o_py.profiling import budget_rule
+from h2o_py.text import Tokens, held_out, read_text
 
 _PROFILED = 256
 

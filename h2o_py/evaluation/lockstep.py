@@ -18,7 +18,7 @@ import mlx.core as mx
 from h2o_py.bench.machine import usable_cores
 from h2o_py.evaluation.entrants import Entrant, Stable, ledger_positions
 from h2o_py.evaluation.samples import Sample
-from h2o_py.evaluation.text import Tokens
+from h2o_py.text import Tokens
 
 PREFILL = 32
 """Tokens that are read at once, as in the paper; each one after that by itself."""

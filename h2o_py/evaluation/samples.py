@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from h2o_py.evaluation.text import Tokens
+from h2o_py.text import Tokens
 
 STATEMENT = "\nthe code of {key} is {code}.\n"
 QUESTION = "\nthe code of {key} is"

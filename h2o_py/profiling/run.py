@@ -15,8 +15,9 @@ from mlx_lm.models.cache import make_prompt_cache
 from h2o_py.bench.machine import describe
 from h2o_py.bench.whole_model import load
 from h2o_py.families import why_unfit, why_without_scores
-from h2o_py.profiling import recorder, step_time, text
+from h2o_py.profiling import recorder, step_time
 from h2o_py.profiling.options import Options
+from h2o_py.profiling.pieces import samples
 from h2o_py.profiling.report import LayerProfile, Profile, SkippedLayer, StepTime
 from h2o_py.profiling.rows import working_bytes
 from h2o_py.profiling.tally import LayerTally
@@ -48,7 +49,7 @@ def run(options: Options, progress: Progress) -> tuple[Profile, tuple[AttentionM
     """
     progress(f"loading {options.model}")
     model, tokenizer = load(options.model)
-    pieces = text.samples(tokenizer, options.text, options.tokens, options.samples)
+    pieces = samples(tokenizer, options.text, options.tokens, options.samples)
     return profile_model(model, pieces, options, progress)
 
 

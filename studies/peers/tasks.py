@@ -10,7 +10,7 @@ from h2o_py.evaluation.samples import Sample, Shape, make_sample
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from h2o_py.evaluation.text import Tokens
+    from h2o_py.text import Tokens
 
 SEEDS = (1, 2, 3)
 SAMPLES = 8  # a seed; a batch has the samples of one seed

@@ -11,7 +11,7 @@ from h2o_py.evaluation.samples import ASKED_IN, Question, Shape, make_sample
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from h2o_py.evaluation.text import Tokens
+    from h2o_py.text import Tokens
 
 LONGEST_STATEMENT = 24
 

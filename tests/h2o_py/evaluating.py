@@ -11,7 +11,7 @@ from mlx_lm.models.qwen3 import Model, ModelArgs
 from mlx_lm.utils import load_tokenizer
 
 from h2o_py.evaluation.loaded import ByLayer, wrap
-from h2o_py.evaluation.text import Tokens, held_out
+from h2o_py.text import Tokens, held_out
 
 DEMO = Path(__file__).parents[2] / "bridge/h2o_pack/models/demo"
 

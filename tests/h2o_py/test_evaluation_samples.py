@@ -9,7 +9,7 @@ import pytest
 
 from h2o_py.evaluation.preset import load_preset, names
 from h2o_py.evaluation.samples import ASKED_IN, Shape, make_sample
-from h2o_py.evaluation.text import Tokens, held_out, read_text
+from h2o_py.text import Tokens, held_out, read_text
 from tests.h2o_py.evaluating import tokenizer, tokens, words
 
 SHAPE = Shape(256, (0.5, 0.1, 1.0), (0, 1, 2))

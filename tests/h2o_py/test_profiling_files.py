@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from h2o_py import commands
-from h2o_py.profiling import page, plot, sections, text
+from h2o_py.profiling import page, pieces, plot, sections
 from h2o_py.profiling.command import print_profile
 from h2o_py.profiling.options import Options
 from tests.bridge import schemas
@@ -35,23 +35,23 @@ def found():
 def test_samples_are_spread_evenly_and_begin_as_the_tokenizer_does(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("".join(chr(100 + i) for i in range(100)))
-    pieces = text.samples(Letters(), path, 11, 4)
-    assert [piece[0] for piece in pieces] == [1] * 4
-    assert [len(piece) for piece in pieces] == [11] * 4
-    assert [piece[1] for piece in pieces] == [100, 130, 160, 190]
-    assert text.samples(Letters(), path, 11, 1)[0][1] == 145
+    found = pieces.samples(Letters(), path, 11, 4)
+    assert [piece[0] for piece in found] == [1] * 4
+    assert [len(piece) for piece in found] == [11] * 4
+    assert [piece[1] for piece in found] == [100, 130, 160, 190]
+    assert pieces.samples(Letters(), path, 11, 1)[0][1] == 145
     plain = SimpleNamespace(bos_token_id=None, encode=lambda t: [ord(x) for x in t])
-    assert text.samples(plain, path, 10, 1)[0][0] == 145
+    assert pieces.samples(plain, path, 10, 1)[0][0] == 145
 
 
 def test_texts_take_turns(monkeypatch):
-    monkeypatch.setattr(text, "held_out", lambda: ["a" * 50 + "b" * 50, "c" * 50 + "d" * 50])
-    pieces = text.samples(Letters(), None, 11, 4)
-    assert [chr(piece[1]) for piece in pieces] == ["a", "c", "b", "d"]
+    monkeypatch.setattr(pieces, "held_out", lambda: ["a" * 50 + "b" * 50, "c" * 50 + "d" * 50])
+    found = pieces.samples(Letters(), None, 11, 4)
+    assert [chr(piece[1]) for piece in found] == ["a", "c", "b", "d"]
 
 
 def test_the_held_out_text_is_packaged():
-    prose, source = text.held_out()
+    prose, source = pieces.held_out()
     assert min(len(prose), len(source)) > 20_000
     assert "<|endoftext|>" not in prose + source
 
@@ -64,9 +64,9 @@ def test_a_text_that_does_not_serve_is_refused(tmp_path, content, message):
     path = tmp_path / "text.txt"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        text.samples(Letters(), path, 11, 1)
+        pieces.samples(Letters(), path, 11, 1)
     with pytest.raises(ValueError, match="cannot be read"):
-        text.samples(Letters(), tmp_path / "none.txt", 11, 1)
+        pieces.samples(Letters(), tmp_path / "none.txt", 11, 1)
 
 
 @pytest.mark.parametrize(

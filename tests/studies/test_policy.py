@@ -7,7 +7,7 @@ from mlx.utils import tree_map
 from mlx_lm import load
 
 from h2o_py import H2OConfig, install_routing, make_h2o_cache, reference, remove_routing
-from h2o_py.evaluation.text import Tokens, held_out
+from h2o_py.text import Tokens, held_out
 from studies.policy.catalogue import ALL, BASELINE, CHOSEN
 from studies.policy.measure import MODEL
 from studies.policy.model import Model

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from h2o_pack.cli.frame import command
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.cli.profile import loadable, told
 
 if TYPE_CHECKING:
     from h2o_pack.cli.terminal import Terminal
@@ -28,25 +28,27 @@ if TYPE_CHECKING:
     show_default=True,
     help="One or more, with commas.",
 )
-@click.option("--model", default="demo", show_default=True, help="What mlx_lm loads, or demo.")
+@click.option("--model", default="demo", show_default=True, help="Alias, folder or hub id.")
 @click.option("--tokens", type=int, default=256, show_default=True, help="To generate.")
 @click.option("--quick", is_flag=True, help="A run of less than a minute.")
 @click.option("--plot", type=click.Path(path_type=Path), help="PNG to draw the report in.")
 @click.option("--write", type=click.Path(path_type=Path), help="Page to write the report to.")
 def bench(
-    *, dtype: str, plot: Path | None, write: Path | None, out: Terminal, **options: Any
+    *,
+    dtype: str,
+    model: str,
+    plot: Path | None,
+    write: Path | None,
+    out: Terminal,
+    **options: Any,
 ) -> None:
     """Measure H2O caches beside mlx-lm's on this machine."""
     from h2o_py.bench.command import measure
     from h2o_py.bench.options import Options
     from h2o_py.bench.tables import print_report
 
-    try:
-        chosen = Options(dtypes=tuple(dtype.split(",")), **options)
+    with told("bench", write or plot):
+        chosen = Options(dtypes=tuple(dtype.split(",")), model=loadable(model), **options)
         with out.progress() as say:
             report = measure(chosen, plot=plot, write=write, progress=say)
-    except ValueError as error:
-        what, _, remedy = str(error).partition(". ")
-        remedy = remedy or "See `h2o-pack bench --help`."
-        raise UserError(what.rstrip("."), remedy=remedy, code=ExitCode.USAGE) from error
     out.show(json.loads(report.to_json()), lambda console: print_report(report, console))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from h2o_pack.cli.terminal import Terminal
 
 FILE = click.Path(path_type=Path)
+GIVEN = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 @command(example="h2o-pack eval --preset demo --output docs/results/eval")
@@ -32,8 +33,8 @@ FILE = click.Path(path_type=Path)
 @click.option("--samples", type=int, help="For each seed. [preset's]")
 @click.option("--batch", type=int, help="Samples read at once. [preset's]")
 @click.option("--generate", type=int, help="Tokens, where speed is measured. [preset's]")
-@click.option("--profile", type=FILE, help="profile.json, for budgets by layer.")
-@click.option("--layer-budgets", type=FILE, help="JSON of budgets by layer.")
+@click.option("--profile", type=GIVEN, help="profile.json, for budgets by layer.")
+@click.option("--layer-budgets", type=GIVEN, help="JSON of budgets by layer.")
 @click.option("--output", type=FILE, help="Folder for results.json, a page and pictures.")
 @click.option("--no-pictures", is_flag=True, help="Draw nothing: matplotlib is not needed.")
 @click.option("--compare", type=FILE, help="results.json that this run must reproduce.")

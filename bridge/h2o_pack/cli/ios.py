@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from h2o_pack.cli.frame import command
-from h2o_pack.cli.types import KV, POLICIES, PinnedRange
+from h2o_pack.cli.options import cache_options, model_options
+from h2o_pack.cli.types import PinnedRange
 from h2o_pack.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -19,56 +20,37 @@ if TYPE_CHECKING:
 
 
 @command(example="h2o-pack ios --model Qwen3-4B-4bit --max-kv 512 --device iPhone16,1")
-@click.option("--model", required=True, help="Alias, folder, or id on huggingface.co.")
-@click.option(
-    "--revision", default="", help="Branch, tag or commit on the hub. [default: main]"
-)
-@click.option(
-    "--assume-full-attention",
-    is_flag=True,
-    help="Take an unknown architecture for an ordinary one.",
-)
+@model_options
 @click.option("--max-kv", required=True, type=int, help="Tokens each layer's cache keeps.")
-@click.option(
-    "--kv", type=click.Choice(KV), default="dense", show_default=True, help="Precision of rows."
-)
+@cache_options
 @click.option(
     "--device",
     "devices",
     multiple=True,
     help="Refuse what does not fit this one; several may be given.",
 )
-@click.option("--context", type=int, help="Longest conversation. [default: the model's]")
-@click.option(
-    "--prefill-step",
-    type=int,
-    default=512,
-    show_default=True,
-    help="Tokens of a prompt that the model is given at once.",
-)
 @click.option("--output", type=click.Path(path_type=Path), help="Folder. [default: NAME]")
 @click.option("--name", help="Name of the package. [default: from the model]")
 @click.option(
-    "--policy",
-    type=click.Choice(POLICIES),
-    default="standard",
-    show_default=True,
-    help="Which tokens stay: tuned was chosen on the embedded model, paper is as published.",
+    "--sink-size", type=int, help="First tokens that always stay. [default: the policy's]"
 )
-@click.option("--sink-size", type=int, help="First tokens that always stay. [default: 4]")
-@click.option("--heavy-budget", type=int, help="Tokens for heavy hitters. [default: the rest]")
-@click.option("--recent-budget", type=int, help="Newest tokens that stay. [default: 1/4]")
 @click.option(
-    "--budgets", type=click.Path(path_type=Path), help="JSON file of budgets a layer."
+    "--heavy-budget", type=int, help="Tokens for heavy hitters. [default: the policy's]"
 )
 @click.option(
     "--score",
     type=click.Choice(["peak", "softmax", "abs_logit"]),
-    help="What of the attention is scored. [default: peak]",
+    help="What of the attention is scored. [default: the policy's]",
 )
-@click.option("--decay", type=float, help="Factor of a score per query. [default: by --score]")
-@click.option("--novelty", type=float, help="Weight of a key's novelty. [default: 2]")
-@click.option("--novelty-margin", type=float, help="What is not yet novel. [default: 0]")
+@click.option(
+    "--decay", type=float, help="Factor of a score per query. [default: the policy's]"
+)
+@click.option(
+    "--novelty", type=float, help="Weight of a key's novelty. [default: the policy's]"
+)
+@click.option(
+    "--novelty-margin", type=float, help="What is not yet novel. [default: the policy's]"
+)
 @click.option("--pin", type=PinnedRange(), multiple=True, help="Positions that always stay.")
 @click.option("--observation-window", type=int, help="Queries of a chunk that score.")
 @click.option(

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from h2o_pack.cache_options import PREFILL_STEP
 from h2o_pack.cli.frame import command
-from h2o_pack.cli.types import KV
+from h2o_pack.cli.options import cache_options, model_options
 from h2o_pack.errors import Problems
 
 if TYPE_CHECKING:
@@ -19,33 +18,13 @@ if TYPE_CHECKING:
 
 
 @command(example="h2o-pack plan --model Qwen3-4B-4bit --max-kv 512 --device 'iPhone 16 Pro'")
-@click.option("--model", required=True, help="Alias, folder, or id on huggingface.co.")
-@click.option("--revision", default="", help="Branch, tag or commit on the hub.")
-@click.option(
-    "--assume-full-attention",
-    is_flag=True,
-    help="Take an unknown architecture for an ordinary one.",
-)
+@model_options
 @click.option(
     "--max-kv",
     type=int,
     help="Tokens each layer's cache keeps. [default: the model's own cache, which grows]",
 )
-@click.option(
-    "--kv", type=click.Choice(KV), default="dense", show_default=True, help="Precision of rows."
-)
-@click.option("--recent-budget", type=int, help="Newest tokens that stay. [default: 1/4]")
-@click.option(
-    "--budgets", type=click.Path(path_type=Path), help="JSON file of budgets a layer."
-)
-@click.option("--context", type=int, help="Longest conversation. [default: the model's]")
-@click.option(
-    "--prefill-step",
-    type=int,
-    default=PREFILL_STEP,
-    show_default=True,
-    help="Tokens of a prompt that the model is given at once.",
-)
+@cache_options
 @click.option(
     "--device", "names", multiple=True, help="Identifier or name; several may be given."
 )

@@ -76,8 +76,22 @@ def told(command_name: str, output: Path | None) -> Iterator[None]:
         remedy = remedy or f"See `h2o-pack {command_name} --help`."
         raise UserError(what.rstrip("."), remedy=remedy, code=code) from error
     except OSError as error:
-        raise UserError(
-            f"{error.filename or output} cannot be written: {error.strerror or error}",
+        if error.filename is None:
+            raise
+        raise unusable(Path(error.filename), output, error) from error
+
+
+def unusable(file: Path, output: Path | None, error: OSError) -> UserError:
+    """Make the error for a file that cannot be written, or else read."""
+    why = error.strerror or str(error)
+    if output is not None and (file == output or output in file.parents):
+        return UserError(
+            f"{file} cannot be written: {why}",
             remedy="Give another --output.",
             code=ExitCode.OUTPUT,
-        ) from error
+        )
+    return UserError(
+        f"{file} cannot be read: {why}",
+        remedy="Give a file that you may read.",
+        code=ExitCode.USAGE,
+    )

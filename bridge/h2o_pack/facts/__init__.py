@@ -166,11 +166,16 @@ def fits(value: object, type_name: str) -> bool:
     return type(value).__name__ == type_name
 
 
+def by_name(file: str, key: str, kind: type[Fact], name: str = "name") -> Mapping[str, Fact]:
+    """Read the `[[key]]` tables of a file of this folder, by the field `name`."""
+    found = read_table(FOLDER / file, key, kind)
+    return MappingProxyType({getattr(each, name): each for each in found})
+
+
 @cache
 def pins() -> Mapping[str, Pin]:
     """Upstream pins by name."""
-    found = read_table(FOLDER / "upstream.toml", "pin", Pin)
-    return MappingProxyType({pin.name: pin for pin in found})
+    return by_name("upstream.toml", "pin", Pin)
 
 
 def submodules(name: str) -> tuple[Pin, ...]:
@@ -186,15 +191,13 @@ def with_submodules(names: Iterable[str]) -> tuple[Pin, ...]:
 @cache
 def known_models() -> Mapping[str, KnownModel]:
     """The models that have a short name, by that name."""
-    found = read_table(FOLDER / "models.toml", "model", KnownModel)
-    return MappingProxyType({each.name: each for each in found})
+    return by_name("models.toml", "model", KnownModel)
 
 
 @cache
 def architectures() -> Mapping[str, Architecture]:
     """Supported architectures by model type."""
-    found = read_table(FOLDER / "architectures.toml", "architecture", Architecture)
-    return MappingProxyType({each.model_type: each for each in found})
+    return by_name("architectures.toml", "architecture", Architecture, "model_type")
 
 
 @cache
@@ -207,19 +210,16 @@ def refused_architectures() -> Mapping[str, Refused]:
 @cache
 def unsplit_prompts() -> Mapping[str, Unsplit]:
     """Model types whose prompt mlx-swift-lm does not split, by their name."""
-    found = read_table(FOLDER / "prefill.toml", "unsplit", Unsplit)
-    return MappingProxyType({each.model_type: each for each in found})
+    return by_name("prefill.toml", "unsplit", Unsplit, "model_type")
 
 
 @cache
 def requirements() -> Mapping[str, Requirement]:
     """The oldest versions of tools that serve, by the tool's name."""
-    found = read_table(FOLDER / "requirements.toml", "requirement", Requirement)
-    return MappingProxyType({each.name: each for each in found})
+    return by_name("requirements.toml", "requirement", Requirement)
 
 
 @cache
 def store_limits() -> Mapping[str, Limit]:
     """Apple's limits by name."""
-    found = read_table(FOLDER / "store.toml", "limit", Limit)
-    return MappingProxyType({each.name: each for each in found})
+    return by_name("store.toml", "limit", Limit)

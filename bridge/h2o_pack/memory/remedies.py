@@ -10,6 +10,7 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.memory.request import known_fitting
 from h2o_pack.memory.storages import storage_of
 from h2o_pack.memory.verdict import verdicts
+from h2o_pack.sizes import gigabytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,15 +73,10 @@ def require(request: Request, models: tuple[KnownModel, ...], device: Listed) ->
     number = device.number(ENTITLED)
     kind = "" if number is None else f", {number.kind}"
     raise UserError(
-        f"{request.model.id} needs {gigabytes(plan.total)} and an app on {device.title} may "
-        f"use {gigabytes(verdict.limit)} with both memory entitlements{kind}",
+        f"{request.model.id} needs {gigabytes(plan.total)} GB and an app on {device.title} may "
+        f"use {gigabytes(verdict.limit)} GB with both memory entitlements{kind}",
         where=device.identifier,
         remedy=(f"What would fit: {', or '.join(found)}." if found else "No setting fits.")
         + " `h2o-pack plan` shows what takes how much.",
         code=ExitCode.MEMORY,
     )
-
-
-def gigabytes(size: float) -> str:
-    """Bytes for people."""
-    return f"{size / 1e9:.2f} GB"

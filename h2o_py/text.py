@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 Part = Literal["source", "prose"]
 
-_BETWEEN_DOCUMENTS = "<|endoftext|>"
+BETWEEN_DOCUMENTS = "<|endoftext|>"
 _WORDS = "words.txt"
 
 
@@ -44,10 +44,15 @@ def held_out(part: Part = "source", folder: Any = None) -> HeldOut:
 
     """
     folder = packaged() if folder is None else folder
-    text = gzip.decompress((folder / f"{part}.txt.gz").read_bytes()).decode("utf-8")
-    documents = tuple(each for each in text.split(_BETWEEN_DOCUMENTS) if each.strip())
+    text = held_out_text(part, folder)
+    documents = tuple(each for each in text.split(BETWEEN_DOCUMENTS) if each.strip())
     words = (folder / _WORDS).read_text(encoding="utf-8").split()
     return HeldOut(documents, tuple(words))
+
+
+def held_out_text(part: Part, folder: Any) -> str:
+    """All documents of a part in one string, `BETWEEN_DOCUMENTS` between them."""
+    return gzip.decompress((folder / f"{part}.txt.gz").read_bytes()).decode("utf-8")
 
 
 def packaged() -> Any:
@@ -84,12 +89,12 @@ class Tokens:
         end = getattr(tokenizer, "eos_token_id", None)
         between = [] if end is None else [int(end)]
         ids: list[int] = []
-        with _longer_than_a_context():
+        with longer_than_a_context():
             for document in documents:
                 ids += [*between, *self.encode(document)]
         self.ids = ids
         """All of them, the embedded model's in the form it was trained on."""
-        self.first = self._beginning()
+        self.first = beginning(tokenizer, list(tokenizer.encode("a")))
         """What the tokenizer puts before any text (BOS), or nothing."""
 
     def encode(self, text: str) -> list[int]:
@@ -117,14 +122,15 @@ class Tokens:
         piece = self.ids[start : start + length]
         return piece + self.ids[: length - len(piece)]
 
-    def _beginning(self) -> list[int]:
-        first = getattr(self._tokenizer, "bos_token_id", None)
-        whole = list(self._tokenizer.encode("a"))
-        return [int(first)] if first is not None and whole[:1] == [first] else []
+
+def beginning(tokenizer: Any, ids: Sequence[int]) -> list[int]:
+    """What the tokenizer put before a text (BOS), of the ids that it gave; or nothing."""
+    first = getattr(tokenizer, "bos_token_id", None)
+    return [int(first)] if first is not None and list(ids[:1]) == [first] else []
 
 
 @contextmanager
-def _longer_than_a_context() -> Iterator[None]:
+def longer_than_a_context() -> Iterator[None]:
     """Keep transformers from warning of a text that is not read as one."""
     log = logging.getLogger("transformers.tokenization_utils_base")
     level = log.level
