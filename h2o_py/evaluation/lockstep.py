@@ -26,6 +26,7 @@ BINS = 64
 """Equal parts of the text over which kept positions are counted."""
 
 Advance = Callable[[int], None]
+Prediction = tuple[mx.array, mx.array, mx.array]
 
 
 @dataclass(frozen=True)
@@ -84,13 +85,16 @@ def run(
         lane.read(ids[:, :PREFILL])
         mx.eval(lane.logits)
     advance(min(PREFILL, ids.shape[1]))
+    expected = lanes[0].prediction()
     for position in range(PREFILL, ids.shape[1]):
-        expected = lanes[0].log_probabilities()
         mx.eval(expected)
         token, counts = ids[:, position : position + 1], scored[:, position]
         for lane in lanes:
             lane.compare(expected, token, counts)
             lane.read(token)
+        expected = lanes[0].prediction()
+        mx.async_eval(expected)  # first, as all others wait for it
+        _start(lanes)
         advance(1)
     totals = [lane.totals() for lane in lanes]
     length = ids.shape[1]
@@ -117,10 +121,14 @@ class _Lane:
         self._count = mx.zeros((1,))
 
     def read(self, ids: mx.array) -> None:
-        """Feed tokens [B, L]; returns before they are computed."""
+        """Feed tokens [B, L], lazily."""
         with mx.stream(self._stream):
             self.logits = self._model(ids, cache=self.caches)[:, -1]
-            mx.async_eval(self.logits, self._sums)
+
+    @property
+    def pending(self) -> tuple[mx.array, mx.array]:
+        """What is to be computed before the next token."""
+        return self.logits, self._sums
 
     def log_probabilities(self) -> mx.array:
         """Of the next token, float32 [B, V]."""
@@ -128,13 +136,20 @@ class _Lane:
             wide = self.logits.astype(mx.float32)
             return wide - mx.logsumexp(wide, axis=-1, keepdims=True)
 
-    def compare(self, expected: mx.array, token: mx.array, counts: mx.array) -> None:
+    def prediction(self) -> Prediction:
+        """Of the next token: ln p and p, float32 [B, V], and the most likely one [B]."""
+        with mx.stream(self._stream):
+            found = self.log_probabilities()
+            return found, mx.exp(found), mx.argmax(found, axis=-1)
+
+    def compare(self, expected: Prediction, token: mx.array, counts: mx.array) -> None:
         """Add up how this lane predicts `token` [B, 1] where `counts` [B] says so."""
+        full, probabilities, most_likely = expected
         with mx.stream(self._stream):
             found = self.log_probabilities()
             nll = -mx.take_along_axis(found, token, axis=-1)[:, 0]
-            kl = (mx.exp(expected) * (expected - found)).sum(axis=-1)
-            same = mx.equal(mx.argmax(expected, axis=-1), mx.argmax(found, axis=-1))
+            kl = (probabilities * (full - found)).sum(axis=-1)
+            same = mx.equal(most_likely, mx.argmax(found, axis=-1))
             now = mx.where(counts, mx.stack([nll, kl, same.astype(nll.dtype)]), 0.0)
             self._sums = self._sums + now
             self._count = self._count + counts
@@ -144,6 +159,17 @@ class _Lane:
         means = self._sums / mx.maximum(self._count, 1)
         nll, kl, same = means.tolist()  # type: ignore[misc]
         return list(zip(nll, kl, same, strict=True))  # type: ignore[arg-type]
+
+
+def _start(lanes: Sequence[_Lane]) -> None:
+    """Begin to compute; returns before it is done.
+
+    Lanes on different streams are given to MLX together: it takes up only a few tasks
+    ahead, and those of one lane alone would leave the other streams without work.
+    """
+    width = len(_POOL) or 1
+    for i in range(0, len(lanes), width):
+        mx.async_eval(*(each for lane in lanes[i : i + width] for each in lane.pending))
 
 
 def _ask(
@@ -168,12 +194,14 @@ def _ask(
         for column in range(fed.shape[1]):
             for lane in lanes:
                 lane.read(fed[:, column : column + 1])
+            _start(lanes)
         said: list[list[mx.array]] = [[] for _ in lanes]
         for _ in range(longest + 1):
             for e, lane in enumerate(lanes):
                 word = mx.argmax(lane.logits, axis=-1, keepdims=True)
                 said[e].append(word)
                 lane.read(word)
+            _start(lanes)
         for e, words in enumerate(said):
             spoken: Any = mx.concatenate(words, axis=1).tolist()
             for s, question in enumerate(questions):
