@@ -4,6 +4,7 @@
       "format": 1,
       "layers": [
         {"heavy_budget": 300, "recent_budget": 208},
+        {"heavy_budget": 150, "recent_budget": 102, "max_size": 256},
         null,
         ...
       ]
@@ -11,7 +12,8 @@
 
 One entry for each cache of the model, in its order: rows for heavy hitters and newest
 tokens that are never evicted, or null where the layer keeps the settings common to all
-(and where it keeps the model's own cache). `max_size` and the rest are common.
+(and where it keeps the model's own cache). A layer may have a `max_size` of its own; all
+other settings are common.
 """
 
 from __future__ import annotations
@@ -24,14 +26,23 @@ from typing import Any
 from h2o_py.config import H2OConfig
 
 FORMAT = 1
+_LEAST = {"heavy_budget": 0, "recent_budget": 1, "max_size": 1}
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerBudget:
-    """Rows of one layer for heavy hitters and for the newest tokens."""
+    """Rows of one layer for heavy hitters, for the newest tokens, and all of its rows.
+
+    max_size: None is the common one.
+    """
 
     heavy_budget: int
     recent_budget: int
+    max_size: int | None = None
+
+    def to_dict(self) -> dict[str, int]:
+        """Plain values for JSON, without a `max_size` that is the common one."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +56,15 @@ class Budgets:
         """The common configuration with this layer's budgets.
 
         Raises:
-            ValueError: they do not fit into the common `max_size`.
+            ValueError: they do not fit into the layer's rows.
 
         """
         budget = self.layers[layer]
         if budget is None:
             return common
+        changes: dict[str, Any] = {**budget.to_dict()}
         try:
-            return dataclasses.replace(common, **vars(budget))
+            return dataclasses.replace(common, **changes)
         except ValueError as error:
             raise ValueError(f"{self.source}: layers[{layer}]: {error}") from None
 
@@ -110,11 +122,14 @@ def load_budgets(path: str | Path) -> Budgets:
 def _layer_budget(entry: Any, where: str) -> LayerBudget | None:
     if entry is None:
         return None
-    names = [field.name for field in dataclasses.fields(LayerBudget)]
-    if not isinstance(entry, dict) or set(entry) != set(names):
-        raise ValueError(f"{where} must be null or have just {' and '.join(names)}.")
-    for name, least in zip(names, (0, 1), strict=True):
-        value = entry[name]
+    needed = set(_LEAST) - {"max_size"}
+    if not isinstance(entry, dict) or not needed <= set(entry) <= set(_LEAST):
+        raise ValueError(
+            f"{where} must be null or have just heavy_budget and recent_budget, and max_size "
+            "where the layer has a number of rows of its own."
+        )
+    for name, value in entry.items():
+        least = _LEAST[name]
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"{where}.{name} = {value!r} must be an integer >= {least}.")
     return LayerBudget(**entry)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from h2o_pack import __version__, lock, naming
@@ -93,6 +92,7 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "storage": SWIFT_STORAGE[plan.storage],
         "group_size": plan.group_size,
         "budgets": plan.budgets,
+        "layer_rows": layer_rows(plan),
         "memory": plan.memory,
         "asset_pack": naming.asset_pack_id(plan.package_name) if plan.asset_pack else "",
         "app_id": naming.app_id(plan.package_name),
@@ -117,11 +117,17 @@ def fill(template: Path, values: dict[str, Any]) -> str:
     return environment.from_string(template.read_text("utf-8")).render(values)
 
 
+def layer_rows(plan: Plan) -> dict[str, int | float]:
+    """Rows of the layers that evict: the most of any, and how many they have on average."""
+    sizes = [cache.max_size for cache in plan.caches if cache] or [plan.cache.max_size]
+    return {"most": max(sizes), "average": sum(sizes) / len(sizes)}
+
+
 def layer_budgets(budgets: Budgets | None) -> list[dict[str, int] | None] | None:
     """Return the rows of each layer as JSON has them."""
     if budgets is None:
         return None
-    return [None if layer is None else asdict(layer) for layer in budgets.layers]
+    return [None if layer is None else layer.to_dict() for layer in budgets.layers]
 
 
 def make_lock(plan: Plan, files: dict[str, str], vendor: lock.Vendored | None) -> lock.Lock:

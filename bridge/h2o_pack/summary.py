@@ -73,9 +73,11 @@ def print_made(made: Made, console: Console) -> None:
             f"{config.kv_heads} KV heads of {config.head_dim})"
         ),
     )
+    sizes = {each.max_size for each in plan.caches if each} or {cache.max_size}
+    own = f", {min(sizes)} to {max(sizes)} by layer" if len(sizes) > 1 else ""
     table.add_row(
         "cache",
-        f"{cache.max_size} tokens a layer: {cache.sink_size} first, "
+        f"{cache.max_size} tokens a layer{own}: {cache.sink_size} first, "
         f"{cache.heavy_budget} heavy, {cache.recent_budget} recent; {STORED[plan.storage]}",
     )
     table.add_row(

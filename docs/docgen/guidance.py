@@ -23,6 +23,7 @@ RESULTS = DOCS / "results" / "eval" / "results.json"
 BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
 
 FULL, DEFAULT, WINDOW, PUBLISHED = "full", "default", "sinks_recent", "paper_heavy"
+BY_LAYER, WINDOW_BY_LAYER = "tuned_by_layer", "sinks_recent_by_layer"
 PAPER_RULE = Fraction(1, 4)  # max_kv of the context, half of it for heavy hitters
 NEAR_FULL = 0.95  # of the full cache's recall: what counts as nothing lost
 NOT_YET = "No evaluation is committed yet: `h2o-pack eval` measures your own model.\n"
@@ -69,6 +70,7 @@ def measured(results: Results) -> str:
     parts = [
         origin,
         rows_section(results),
+        by_layer_section(results),
         storage_section(results),
         pinning_section(results),
     ]
@@ -104,6 +106,42 @@ def rows_section(results: Results) -> str:
         "text predicted, against the window",
     )
     return "\n\n".join(["### How many rows", table(head, rows), *conclusions(results, budgets)])
+
+
+def by_layer_section(results: Results) -> str:
+    """What rows that differ from layer to layer are worth, in the same bytes."""
+    budgets = shares(
+        each for each in results.cells("fact", "policies") if each["contender"] == BY_LAYER
+    )
+    if not budgets:
+        return ""
+    rows = [
+        (
+            budget,
+            recall(results.cell("fact", "policies", BY_LAYER, budget)),
+            recall(results.cell("decoys", "policies", BY_LAYER, budget)),
+            *(
+                extra_nats(results, contender, budget)
+                for contender in (BY_LAYER, WINDOW_BY_LAYER, WINDOW)
+            ),
+            verdict(results.cell("fact", "policies", BY_LAYER, budget), "nll"),
+        )
+        for budget in budgets
+    ]
+    head = (
+        "rows kept, on average",
+        "one fact recalled",
+        "one of many facts recalled",
+        "nats a token more than the full cache",
+        "the same, windows by layer",
+        "the same, a window",
+        "text predicted, against the window",
+    )
+    said = (
+        "The tuned policy with budgets of `h2o-pack budgets --measure reach --policy tuned`: "
+        "layers that look far back have more rows, others fewer, all together the same bytes."
+    )
+    return "\n\n".join(["### Rows by layer", said, table(head, rows)])
 
 
 def conclusions(results: Results, budgets: Sequence[str]) -> list[str]:
@@ -158,10 +196,9 @@ def after(budgets: Sequence[str], budget: str) -> str:
 def storage_section(results: Results) -> str:
     """Which storage: all with the bytes of 16-bit rows at a budget."""
     tables = []
-    for group in ("bytes", "tight_bytes"):
-        cells = [c for c in results.cells("fact", group) if c["contender"] != FULL]
-        if not cells:
-            continue
+    for budget in shares(results.cells("fact", "bytes")):
+        group = "bytes"
+        cells = [c for c in results.cells("fact", group) if c["budget"] == budget]
         tables.append(
             table(
                 ("stored as", "rows", "one fact", "one of many", "nats a token", "than 16-bit"),
@@ -180,9 +217,7 @@ def storage_section(results: Results) -> str:
                 ],
             )
         )
-        tables.append(
-            f"All with the bytes of 16-bit rows for {cells[0]['budget']} of the text."
-        )
+        tables.append(f"All with the bytes of 16-bit rows for {budget} of the text.")
     return "\n\n".join(["### Which storage, in the same bytes", *tables]) if tables else ""
 
 

@@ -15,7 +15,7 @@ import warnings
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 from h2o_py.config import POLICIES, H2OConfig, H2OConfigWarning
 from h2o_py.evaluation.toml import loads
@@ -46,7 +46,7 @@ class Policy:
     settings: tuple[tuple[str, Any], ...] = ()
     heavy: float | None = None
     base: str = "standard"
-    by_layer: bool = False
+    by_layer: Literal["concentration", "reach"] | None = None
     control: str | None = None
     unprotected: bool = False
 

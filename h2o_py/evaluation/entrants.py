@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 
 from h2o_py.budgets import Budgets
-from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig, H2OConfigWarning
 from h2o_py.evaluation.contenders import ROTATING, SINKS, UNBOUNDED, Contender, policies
 from h2o_py.evaluation.controls import ControlCache, OldestCache, RandomCache, SabotagedCache
 from h2o_py.evaluation.sizes import Head
@@ -19,8 +20,8 @@ from h2o_py.mixed_cache import MixedH2OKVCache
 from h2o_py.models import STORAGES, make_h2o_cache
 from h2o_py.row_format import DENSE, MixedFormat, RowFormat
 
-BudgetsFor = Callable[[int], Budgets]
-"""Budgets by layer for so many rows."""
+BudgetsFor = Callable[[Contender, int], Budgets]
+"""Budgets by layer for a contender of so many rows, on average."""
 
 _FORMATS: dict[str, RowFormat | MixedFormat] = {
     "dense": DENSE,
@@ -61,7 +62,8 @@ class Stable:
     def __init__(self, model: Any, budgets: BudgetsFor | None = None) -> None:
         self._model = model
         self._budgets = budgets
-        self.heads = _heads(model)
+        self._layers = _layers(model)
+        self.heads = tuple(head for heads in self._layers.values() for head in heads)
         """Of all layers with full attention, one entry a KV head."""
         self._group_size = _group_size(self.heads)
 
@@ -85,22 +87,29 @@ class Stable:
         if chosen.policy == ROTATING:
             return self._replaced(lambda _i: RotatingKVCache(rows, SINKS))
         config = chosen.config(rows, pinned)
+        budgets = self._by_layer(chosen, rows)
+
+        def of_layer(index: int) -> H2OConfig:
+            return _config_of(index, config, budgets)
+
         control = policies()[chosen.policy].control
         if control is not None:
             make = _CONTROLS[control]
-            return self._replaced(lambda i: make(config, 1000 * seed + i))
+            return self._replaced(lambda i: make(of_layer(i), 1000 * seed + i))
         if chosen.storage not in STORAGES:
             form = self._format(chosen)
             assert isinstance(form, MixedFormat)  # noqa: S101  all others are in STORAGES
             bits = (form.heavy_bits, form.recent_bits, form.group_size)
-            return self._replaced(lambda _i: MixedH2OKVCache(config, *bits))
-        return make_h2o_cache(
-            self._model,
-            config,
-            kv=chosen.storage,
-            group_size=self._group_size,
-            budgets=self._by_layer(chosen, rows),
-        )
+            return self._replaced(lambda i: MixedH2OKVCache(of_layer(i), *bits))
+        with warnings.catch_warnings():  # small windows are tried on purpose
+            warnings.simplefilter("ignore", H2OConfigWarning)
+            return make_h2o_cache(
+                self._model,
+                config,
+                kv=chosen.storage,
+                group_size=self._group_size,
+                budgets=budgets,
+            )
 
     def bytes(self, entrant: Entrant, length: int) -> int:
         """Bytes of the caches of one sequence of `length` tokens, all layers together."""
@@ -110,7 +119,12 @@ class Stable:
         if chosen.policy == ROTATING:
             return sum(head.plain_row * rows for head in self.heads)
         form, config = self._format(chosen), chosen.config(rows)
-        return sum(head.h2o_bytes(config, form) for head in self.heads)
+        budgets = self._by_layer(chosen, rows)
+        return sum(
+            head.h2o_bytes(_config_of(i, config, budgets), form)
+            for i, heads in self._layers.items()
+            for head in heads
+        )
 
     def rows_for(self, chosen: Contender, limit: int, length: int) -> int:
         """The most rows whose bytes are at most `limit`.
@@ -143,14 +157,14 @@ class Stable:
         return dataclasses.replace(form, group_size=self._group_size)
 
     def _by_layer(self, chosen: Contender, rows: int) -> Budgets | None:
-        if not policies()[chosen.policy].by_layer:
+        if policies()[chosen.policy].by_layer is None:
             return None
         if self._budgets is None:
             raise ValueError(
                 f"{chosen.name} needs budgets that differ from layer to layer. Give a "
                 "profile (--profile FILE), or leave it out."
             )
-        return self._budgets(rows)
+        return self._budgets(chosen, rows)
 
     def _replaced(self, make: Callable[[int], Any]) -> list[Any]:
         own = make_prompt_cache(self._model)
@@ -163,23 +177,31 @@ class Stable:
         return [make(i) if type(cache) is KVCache else cache for i, cache in enumerate(own)]
 
 
+def _config_of(layer: int, common: H2OConfig, budgets: Budgets | None) -> H2OConfig:
+    if budgets is None:
+        return common
+    with warnings.catch_warnings():  # small windows are tried on purpose
+        warnings.simplefilter("ignore", H2OConfigWarning)
+        return budgets.config_of(layer, common)
+
+
 def _group_size(heads: Sequence[Head]) -> int:
     """64 elements share a scale, or 32 where 64 do not divide the head dims."""
     dims = {dim for head in heads for dim in (head.key_dim, head.value_dim)}
     return 64 if all(dim % 64 == 0 for dim in dims) else 32
 
 
-def _heads(model: Any) -> tuple[Head, ...]:
-    """What a token leaves in each layer with full attention."""
+def _layers(model: Any) -> dict[int, tuple[Head, ...]]:
+    """What a token leaves in each layer with full attention, by the layer's cache."""
     caches = make_prompt_cache(model)
     mx.eval(model(mx.zeros((1, 1), mx.int32), cache=caches))
-    found: list[Head] = []
-    for cache in caches:
+    found: dict[int, tuple[Head, ...]] = {}
+    for index, cache in enumerate(caches):
         if type(cache) is KVCache:
             keys, values = cache.state
             head = Head(keys.shape[3], values.shape[3], keys.itemsize)
-            found += [head] * keys.shape[1]
-    return tuple(found)
+            found[index] = (head,) * keys.shape[1]
+    return found
 
 
 def ledger_positions(caches: Sequence[Any]) -> list[mx.array]:

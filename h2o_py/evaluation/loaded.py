@@ -12,13 +12,15 @@ import mlx.utils as mlx_utils
 import numpy as np
 
 from h2o_py.bench.whole_model import load
-from h2o_py.budgets import Budgets, load_budgets
-from h2o_py.evaluation.contenders import SINKS
+from h2o_py.budgets import Budgets, LayerBudget, load_budgets
+from h2o_py.evaluation.contenders import SINKS, Contender, policies
 from h2o_py.evaluation.entrants import BudgetsFor, Stable
-from h2o_py.profiling import budget_rule
+from h2o_py.profiling import budget_rule, row_rule
+from h2o_py.profiling.read import Measures
 from h2o_py.text import Tokens, held_out, read_text
 
-_PROFILED = 256
+_PROFILED, _PIECES = 1024, 4
+"""Tokens of a piece of the text that is profiled, and how many, if nobody gives a profile."""
 
 
 @dataclass(frozen=True)
@@ -123,27 +125,41 @@ def _documents(text: str, file: Path | None) -> tuple[tuple[str, ...], str]:
 
 
 def _budgets_for(model: Any, tokens: Tokens, by_layer: ByLayer) -> BudgetsFor:
-    """A user's budgets, or the published rule on a profile."""
-    known: list[Any] = []
+    """A user's budgets, or those of a contender's rule on a profile."""
+    known: list[Measures] = []
 
-    def budgets_for(rows: int) -> Budgets:
+    def budgets_for(chosen: Contender, rows: int) -> Budgets:
         if by_layer.budgets is not None:
             return load_budgets(by_layer.budgets)
         if not known:
             known.append(_measures(model, tokens, by_layer.profile))
-        shares = budget_rule.layer_shares(known[0].layers, "concentration", rows, SINKS)
-        return budget_rule.budgets(shares, len(known[0].layers))
+        found = known[0]
+        if policies()[chosen.policy].by_layer == "reach":
+            return _rows_by_layer(found, chosen, rows)
+        shares = budget_rule.layer_shares(found.layers, "concentration", rows, SINKS)
+        return budget_rule.budgets(shares, len(found.layers))
 
     return budgets_for
 
 
-def _measures(model: Any, tokens: Tokens, profile: Path | None) -> Any:
+def _rows_by_layer(found: Measures, chosen: Contender, rows: int) -> Budgets:
+    """The contender's own split in each layer of the rows that the layer gets."""
+    layers: list[LayerBudget | None] = [None] * len(found.layers)
+    for index, count in row_rule.deal(row_rule.told(found.reaches), rows).items():
+        config = chosen.config(count)
+        layers[index] = LayerBudget(config.heavy_budget, config.recent_budget, count)
+    return Budgets(tuple(layers))
+
+
+def _measures(model: Any, tokens: Tokens, profile: Path | None) -> Measures:
     from h2o_py.profiling import read  # noqa: PLC0415  only where budgets differ by layer
     from h2o_py.profiling.options import Options  # noqa: PLC0415
     from h2o_py.profiling.run import profile_model  # noqa: PLC0415
 
     if profile is not None:
         return read.read_measures(profile)
-    options = Options(tokens=_PROFILED, samples=2, time_steps=False)
-    pieces = [tokens.window(i * _PROFILED, _PROFILED) for i in range(2)]
+    length = min(_PROFILED, len(tokens.ids))
+    options = Options(tokens=length, samples=_PIECES, time_steps=False)
+    spread = max(1, len(tokens.ids) // _PIECES)
+    pieces = [tokens.window(i * spread, length) for i in range(_PIECES)]
     return read.measures(profile_model(model, pieces, options, lambda _text: None)[0])

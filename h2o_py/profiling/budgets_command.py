@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from h2o_py.config import POLICIES
+from h2o_py.profiling import row_rule
 from h2o_py.profiling.budget_rule import (
     PUBLISHED,
     LayerShare,
@@ -20,13 +22,20 @@ from h2o_py.profiling.budget_rule import (
 )
 from h2o_py.profiling.command import say
 from h2o_py.profiling.options import Options
+from h2o_py.profiling.row_rule import LayerRows
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from h2o_py.budgets import Budgets
+    from h2o_py.profiling.read import Measures
 
-MEASURES = ("concentration", "entropy")
+REACH = "reach"
+MEASURES = ("concentration", "entropy", REACH)
+OF_REACH = (
+    "Rows go to the layers that look far back. lost: the share of attention that is older "
+    "than a window of the layer's rows; what H2O keeps of it is not counted."
+)
 
 
 @dataclass(frozen=True)
@@ -34,10 +43,10 @@ class Made:
     """Budgets that were made, and from what."""
 
     model: str
-    measure: Measure
+    measure: str
     max_kv: int
     sink_size: int
-    shares: tuple[LayerShare, ...]
+    shares: tuple[LayerShare, ...] | tuple[LayerRows, ...]
     budgets: Budgets
     written: Path | None
 
@@ -51,14 +60,23 @@ class Made:
             "max_kv": self.max_kv,
             "sink_size": self.sink_size,
             "output": None if self.written is None else str(self.written),
-            "note": PUBLISHED,
+            "note": self.note,
             "layers": [
-                None
-                if budget is None
-                else {"ratio": by_index[i].ratio, "share": by_index[i].share, **vars(budget)}
+                None if budget is None else {**_why(by_index[i]), **budget.to_dict()}
                 for i, budget in enumerate(self.budgets.layers)
             ],
         }
+
+    @property
+    def note(self) -> str:
+        """What is known of such budgets."""
+        return OF_REACH if self.measure == REACH else PUBLISHED
+
+
+def _why(found: LayerShare | LayerRows) -> dict[str, float]:
+    if isinstance(found, LayerShare):
+        return {"ratio": found.ratio, "share": found.share}
+    return {"lost": found.lost}
 
 
 def make(
@@ -67,7 +85,8 @@ def make(
     options: Options,
     max_kv: int,
     sink_size: int,
-    measure: Measure,
+    measure: str,
+    policy: str,
     output: Path | None,
     progress: Callable[[str], None],
 ) -> Made:
@@ -90,12 +109,22 @@ def make(
         raise ValueError(
             f"{found.model} cannot use H2O caches: {found.unfit}. Choose another model."
         )
-    shares = layer_shares(found.layers, measure, max_kv, sink_size)
-    made = budgets(shares, len(found.layers))
+    shares, made = _by_rule(found, measure, max_kv, sink_size, policy)
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(to_json(made), encoding="utf-8")
     return Made(found.model, measure, max_kv, sink_size, shares, made, output)
+
+
+def _by_rule(
+    found: Measures, measure: str, max_kv: int, sink_size: int, policy: str
+) -> tuple[tuple[LayerShare, ...] | tuple[LayerRows, ...], Budgets]:
+    caches = len(found.layers)
+    if measure != REACH:
+        shares = layer_shares(found.layers, cast("Measure", measure), max_kv, sink_size)
+        return shares, budgets(shares, caches)
+    rows = row_rule.layer_rows(found.reaches, max_kv, sink_size, policy)
+    return rows, row_rule.budgets(rows, caches)
 
 
 def print_budgets(made: Made, console: Console) -> None:
@@ -104,23 +133,24 @@ def print_budgets(made: Made, console: Console) -> None:
     from h2o_py.bench.tables import print_section  # noqa: PLC0415
 
     document = made.document()
+    reach = made.measure == REACH
     rows = []
     for i, layer in enumerate(document["layers"]):
         if layer is None:
             rows.append((str(i), "", "", "the model's own cache", ""))
             continue
-        rows.append(
-            (
-                str(i),
-                f"{layer['ratio']:.3f}",
-                f"{layer['share']:.2f}",
-                str(layer["heavy_budget"]),
-                str(layer["recent_budget"]),
-            )
+        why = (
+            (str(layer["max_size"]), f"{layer['lost']:.2%}")
+            if reach
+            else (f"{layer['ratio']:.3f}", f"{layer['share']:.2f}")
         )
-    title = f"{made.model}: {made.max_kv} rows, {made.sink_size} of them sinks"
-    header = ("layer", f"{made.measure} / mean", "share", "heavy", "recent")
-    print_section(Section(title, header, tuple(rows), PUBLISHED), console)
+        budget = (str(layer["heavy_budget"]), str(layer["recent_budget"]))
+        rows.append((str(i), *why, *budget))
+    average = " a layer on average" if reach else ""
+    title = f"{made.model}: {made.max_kv} rows{average}, {made.sink_size} of them sinks"
+    why = ("rows", "lost") if reach else (f"{made.measure} / mean", "share")
+    header = ("layer", *why, "heavy", "recent")
+    print_section(Section(title, header, tuple(rows), made.note), console)
     if made.written is not None:
         console.print(f"written to {made.written}", markup=False)
 
@@ -139,8 +169,8 @@ def main(arguments: Sequence[str]) -> int:
         )
         made = make(
             profile=given.profile, options=options, max_kv=given.max_kv,
-            sink_size=given.sink_size, measure=given.measure, output=given.output,
-            progress=say,
+            sink_size=given.sink_size, measure=given.measure, policy=given.policy,
+            output=given.output, progress=say,
         )  # fmt: skip
     except (ValueError, OSError) as error:
         parser.error(str(error))
@@ -156,7 +186,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m h2o_py budgets",
-        description=f"Heavy and recent budgets for each layer, from a profile. {PUBLISHED}",
+        description="Budgets for each layer, from a profile.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     source = parser.add_mutually_exclusive_group(required=True)
@@ -165,6 +195,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-kv", type=int, required=True, help="Rows of each cache.")
     parser.add_argument("--sink-size", type=int, default=4, help="First tokens that stay.")
     parser.add_argument("--measure", choices=MEASURES, default=MEASURES[0], help="See docs.")
+    parser.add_argument("--policy", choices=tuple(POLICIES), default="standard", help="Split.")
     parser.add_argument("--output", type=Path, default=Path("budgets.json"), help="To write.")
     parser.add_argument("--text", type=Path, help="With --model: UTF-8 file to read.")
     parser.add_argument("--tokens", type=int, default=1024, help="With --model: of a sample.")

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from h2o_py.profiling.accumulated import ranks
-from h2o_py.profiling.report import PARTS, Profile
+from h2o_py.profiling.reach import windows
+from h2o_py.profiling.report import PARTS, LayerProfile, Profile
 from h2o_py.profiling.run import AttentionMap
 from h2o_py.profiling.sections import headline
 
-PICTURES = ("layers.png", "accumulated.png", "maps.png", "step.png")
+PICTURES = ("layers.png", "reach.png", "accumulated.png", "maps.png", "step.png")
 _DPI = 120
 _FAINTEST = 1e-4
+_NAMED = 8
 _COLOURS = {
     "write": "tab:blue",
     "attention": "tab:orange",
@@ -33,7 +37,11 @@ def save(profile: Profile, maps: Sequence[AttentionMap], folder: Path) -> list[P
     """Write the pictures that there are figures for into a folder; returns their paths."""
     made = []
     if profile.layers:
-        made += [_layers(profile, folder), _accumulated(profile, folder)]
+        made += [
+            _layers(profile, folder),
+            _reach(profile, folder),
+            _accumulated(profile, folder),
+        ]
     if maps:
         made.append(_maps(profile, maps, folder))
     if profile.step is not None:
@@ -65,16 +73,40 @@ def _layers(profile: Profile, folder: Path) -> Path:
     return _save(figure, folder / "layers.png")
 
 
+def _reach(profile: Profile, folder: Path) -> Path:
+    """What a window would lose, a line a layer, on log scales."""
+    figure = _figure((8.5, 5))
+    axes = figure.subplots()
+    at = windows(profile.tokens)
+    for layer, colour, named in _coloured(profile):
+        lost = np.maximum(layer.beyond, _FAINTEST)
+        style = "-" if layer.kind == "full" else ":"
+        axes.plot(at, lost, style, color=colour, label=named)
+    axes.set(yscale="log", xlabel="window, tokens")
+    axes.set_xscale("log", base=2)
+    axes.set_ylabel("attention older than the window")
+    axes.set_ylim(_FAINTEST, 1)
+    axes.legend(fontsize=8)
+    axes.grid(alpha=0.3, which="both")
+    figure.suptitle(headline(profile))
+    return _save(figure, folder / "reach.png")
+
+
+def _coloured(profile: Profile) -> Iterator[tuple[LayerProfile, Any, str | None]]:
+    """Each layer with its colour, and its name where there is room in a legend."""
+    colours = importlib.import_module("matplotlib").colormaps["viridis"]
+    count = len(profile.layers)
+    for i, layer in enumerate(profile.layers):
+        named = f"layer {layer.index}" if count <= _NAMED or i in (0, count - 1) else None
+        yield layer, colours(i / max(1, count - 1) * 0.92), named
+
+
 def _accumulated(profile: Profile, folder: Path) -> Path:
     """Attention over rank on log scales, and the top shares beside even attention's."""
     figure = _figure((13, 5.2))
     curves, shares = figure.subplots(1, 2, width_ratios=(1.2, 1))
     at = ranks(profile.tokens)
-    colours = importlib.import_module("matplotlib").colormaps["viridis"]
-    count = len(profile.layers)
-    for i, layer in enumerate(profile.layers):
-        named = f"layer {layer.index}" if count <= 8 or i in (0, count - 1) else None  # noqa: PLR2004
-        colour = colours(i / max(1, count - 1) * 0.92)
+    for layer, colour, named in _coloured(profile):
         curves.plot(at, layer.accumulated.curve, color=colour, label=named)
     even = profile.layers[-1].accumulated_evenly
     curves.plot(at, even.curve, "k--", linewidth=1, label="even attention")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -11,20 +12,24 @@ from typing import Any
 
 from h2o_py.profiling.budget_rule import LayerMeasure
 from h2o_py.profiling.report import FORMAT, Profile
+from h2o_py.profiling.row_rule import Reach
 
 _KINDS = ("full", "sliding", "other")
+_ROUNDING = 1e-4
 
 
 @dataclass(frozen=True)
 class Measures:
     """A profile's layers, one entry for each cache of the model.
 
-    model: its name. unfit: why H2O caches cannot serve it, or None.
+    model: its name. unfit: why H2O caches cannot serve it, or None. reaches: how far back
+    the layers with full attention look; none where the profile does not tell.
     """
 
     model: str
     unfit: str | None
     layers: tuple[LayerMeasure, ...]
+    reaches: tuple[Reach, ...] = ()
 
 
 def measures(profile: Profile) -> Measures:
@@ -74,8 +79,48 @@ def _measures(document: Any, source: str) -> Measures:
         )
     unfit = document.get("unfit")
     return Measures(
-        str(document.get("model")), None if unfit is None else str(unfit), tuple(layers)
+        str(document.get("model")),
+        None if unfit is None else str(unfit),
+        tuple(layers),
+        _reaches(document, profiled, source),
     )
+
+
+def _reaches(
+    document: dict[str, Any], profiled: Sequence[Any], source: str
+) -> tuple[Reach, ...]:
+    """How far each layer with full attention looks; nothing in a profile without it."""
+    sizes = document.get("windows")
+    if sizes is None:
+        return ()
+    if not _increasing(sizes):
+        raise ValueError(
+            f"{source}: windows must be increasing numbers of tokens. Profile the model again."
+        )
+    found = []
+    for i, entry in enumerate(profiled):
+        if entry["kind"] != "full":
+            continue
+        where, beyond = f"{source}: layers[{i}].beyond", entry.get("beyond")
+        if not isinstance(beyond, list) or len(beyond) != len(sizes):
+            raise ValueError(
+                f"{where} must have a share for each of windows. Profile the model again."
+            )
+        shares = [_share(each, f"{where}[{k}]") for k, each in enumerate(beyond)]
+        found.append(Reach(_index(entry, where), tuple(sizes), tuple(shares)))
+    return tuple(sorted(found, key=lambda each: each.index))
+
+
+def _increasing(sizes: Any) -> bool:
+    whole = isinstance(sizes, list) and all(type(each) is int for each in sizes)
+    return whole and all(a < b for a, b in itertools.pairwise([0, *sizes])) and bool(sizes)
+
+
+def _share(value: Any, where: str) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not -_ROUNDING <= value <= 1 + _ROUNDING:
+        raise ValueError(f"{where} = {value!r} must be a share. Profile the model again.")
+    return min(max(float(value), 0.0), 1.0)
 
 
 def _entries(found: Any, where: str) -> Sequence[Any]:

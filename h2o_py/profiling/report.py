@@ -9,6 +9,7 @@ from typing import Any
 from h2o_py.bench.machine import Machine
 from h2o_py.bench.timing import Timing
 from h2o_py.profiling.accumulated import SHARES, Accumulated, ranks
+from h2o_py.profiling.reach import windows
 
 FORMAT = 1
 PARTS = ("write", "attention", "ledger", "rest")
@@ -48,8 +49,8 @@ class LayerProfile:
     whose queries see `window` tokens at most and whose figures are of that window; or
     "other". deviations: between samples (standard deviation). accumulated_evenly: what
     accumulates if every query looks at all it sees alike; early tokens are seen by more
-    queries, so that is not an even share either. kv_heads: accumulated attention by KV
-    head.
+    queries, so that is not an even share either. beyond: the share of attention older than
+    each of `reach.windows`, first tokens aside. kv_heads: accumulated attention by KV head.
     """
 
     index: int
@@ -60,6 +61,7 @@ class LayerProfile:
     deviations: Figures
     accumulated: Accumulated
     accumulated_evenly: Accumulated
+    beyond: tuple[float, ...]
     heads: tuple[HeadProfile, ...]
     kv_heads: tuple[Accumulated, ...]
 
@@ -127,6 +129,7 @@ class Profile:
             "unfit": self.unfit,
             "top_shares_of": list(SHARES),
             "ranks": ranks(self.tokens).tolist(),
+            "windows": windows(self.tokens).tolist(),
             "layers": [asdict(layer) for layer in self.layers],
             "skipped": [asdict(layer) for layer in self.skipped],
             "step": None if self.step is None else _step(self.step),

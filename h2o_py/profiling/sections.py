@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from h2o_py.bench.section import Section, figures
 from h2o_py.profiling.accumulated import SHARES
+from h2o_py.profiling.reach import AN_OCTAVE, SINKS, windows
 from h2o_py.profiling.report import PARTS, LayerProfile, Profile, StepTime
 
 _MIB = 1 << 20
+_MOST_SHOWN = 7
 
 
 def sections(profile: Profile) -> list[Section]:
     """All tables of a profile."""
-    found = [_attention(profile), _accumulated(profile)]
+    found = [_attention(profile), _reach(profile), _accumulated(profile)]
     if profile.skipped:
         found.append(_skipped(profile))
     if profile.step is not None:
@@ -68,6 +70,22 @@ def _attention(profile: Profile) -> Section:
     if any(layer.kind == "sliding" for layer in profile.layers):
         note += " A sliding layer's figures are of its window."
     return Section("Attention by layer", header, tuple(rows), note)
+
+
+def _reach(profile: Profile) -> Section:
+    sizes = windows(profile.tokens)
+    shown = range(len(sizes) - 1, -1, -AN_OCTAVE)[_MOST_SHOWN::-1]
+    rows = [
+        (layer_name(layer), *(f"{layer.beyond[i]:.1%}" for i in shown))
+        for layer in profile.layers
+    ]
+    note = (
+        f"The share of attention on tokens that are older than a window of so many, the first "
+        f"{SINKS} aside: what a cache of recent tokens alone would lose. `h2o-pack budgets "
+        "--measure reach` gives rows to the layers where it is large."
+    )
+    header = ("layer", *(f"older than {sizes[i]:,}" for i in shown))
+    return Section("How far back attention looks", header, tuple(rows), note)
 
 
 def _accumulated(profile: Profile) -> Section:

@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from h2o_py.profiling import accumulated, rows
+from h2o_py.profiling import accumulated, reach, rows
 from h2o_py.profiling.maps import MapBuilder
 from h2o_py.profiling.recorder import Seen
 from h2o_py.profiling.report import Figures, HeadProfile, LayerProfile
@@ -33,6 +33,9 @@ class LayerTally:
         self._received: list[list[accumulated.Accumulated]] = []
         self._expected: list[accumulated.Accumulated] = []
         self._sums: Array | None = None
+        self._windows = reach.windows(tokens)
+        self._beyond: list[Array] = []
+        self._outside: Array = np.zeros(len(self._windows))
         self._kv_heads = 0
         self.heads = 0
 
@@ -61,6 +64,7 @@ class LayerTally:
         entropy, normalised, top, variance, faint, visible = self._sums[:, 1:].T
         means = np.stack([entropy, normalised, top, variance], axis=1) / count
         sparsity = faint / visible
+        self._beyond.append(self._outside / count.sum())
         self._samples.append(np.concatenate([means, sparsity[:, None]], axis=1))
         self._received.append([accumulated.summarise(each) for each in self._got])
         self._expected.append(accumulated.summarise(self._even))
@@ -85,6 +89,7 @@ class LayerTally:
             deviations=Figures(*over_heads.std(axis=0).tolist()),
             accumulated=accumulated.mean(by_kv_head),
             accumulated_evenly=accumulated.mean(self._expected),
+            beyond=tuple(np.mean(self._beyond, axis=0).tolist()),
             heads=tuple(
                 HeadProfile(i, i // group, Figures(*each))
                 for i, each in enumerate(by_sample.mean(axis=0).tolist())
@@ -97,6 +102,7 @@ class LayerTally:
         self._sums = np.zeros((heads, 7))
         self._got = np.zeros((kv_heads, self._tokens))
         self._even = np.zeros(self._tokens)
+        self._outside = np.zeros(len(self._windows))
         if self._mapped:
             self._builder = MapBuilder(heads, self._tokens)
 
@@ -109,6 +115,8 @@ class LayerTally:
         sums = np.array(counted.sum(axis=-1)).T.astype(np.float64)
         self._sums[mine, 0] += max(0, visible.shape[1] - skipped)
         self._sums[mine, 1:] += sums
+        outside = reach.beyond(found.probabilities, end, self._windows)[:, skipped:]
+        self._outside += np.array(outside.sum(axis=(0, 1))).astype(np.float64)
         tokens = slice(end - len(found.received), end)
         kv_head = mine.start // (mine.stop - mine.start)
         self._got[kv_head, tokens] += np.array(found.received)

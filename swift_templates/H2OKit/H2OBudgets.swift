@@ -2,19 +2,25 @@ import Foundation
 
 /// Budgets that differ from layer to layer; the same JSON as Python's:
 ///
-///     {"format": 1, "layers": [{"heavy_budget": 300, "recent_budget": 208}, null]}
+///     {"format": 1, "layers": [
+///       {"heavy_budget": 300, "recent_budget": 208},
+///       {"heavy_budget": 150, "recent_budget": 102, "max_size": 256}, null]}
 ///
 /// One entry for each of the model's caches, in its order, or null where the layer keeps
-/// the budgets common to all (and where it keeps the model's own cache).
+/// the budgets common to all (and where it keeps the model's own cache). A layer may have a
+/// `max_size` of its own; all other settings are common.
 public struct H2OBudgets: Hashable, Sendable {
-    /// Rows of one layer for heavy hitters and for the newest tokens.
+    /// Rows of one layer for heavy hitters, for the newest tokens, and all of its rows.
     public struct Layer: Hashable, Sendable {
         public let heavyBudget: Int
         public let recentBudget: Int
+        /// C of the layer; nil for the common one.
+        public let maxSize: Int?
 
-        public init(heavyBudget: Int, recentBudget: Int) {
+        public init(heavyBudget: Int, recentBudget: Int, maxSize: Int? = nil) {
             self.heavyBudget = heavyBudget
             self.recentBudget = recentBudget
+            self.maxSize = maxSize
         }
     }
 
@@ -33,16 +39,18 @@ public struct H2OBudgets: Hashable, Sendable {
 
     /// The common configuration with a layer's budgets.
     ///
-    /// - Throws: ``H2OBudgetsError`` when they do not fit into the common `maxSize`
+    /// - Throws: ``H2OBudgetsError`` when they do not fit into the layer's rows
     func configuration(of layer: Int, common: H2OConfiguration) throws -> H2OConfiguration {
         guard let budget = layers[layer] else { return common }
         do {
             return try H2OConfiguration(
-                maxSize: common.maxSize, sinkSize: common.sinkSize,
+                maxSize: budget.maxSize ?? common.maxSize, sinkSize: common.sinkSize,
                 heavyBudget: budget.heavyBudget, recentBudget: budget.recentBudget,
                 score: common.score, decay: common.decay, novelty: common.novelty,
                 pinned: common.pinned, observationWindow: common.observationWindow,
                 noveltyMargin: common.noveltyMargin)
+        } catch H2OConfigurationError.nothingToEvict(let held, let maxSize) {
+            throw H2OBudgetsError.nothingToEvict(layer: layer, held: held, maxSize: maxSize)
         } catch {
             throw H2OBudgetsError.layer(layer, error.localizedDescription)
         }
@@ -73,6 +81,8 @@ public enum H2OBudgetsError: LocalizedError, Hashable, Sendable {
     case otherModel(layers: Int, model: String, caches: Int)
     /// An entry cannot be used.
     case layer(Int, String)
+    /// Sinks, pinned and recent positions hold all rows of a layer.
+    case nothingToEvict(layer: Int, held: Int, maxSize: Int)
 
     public var errorDescription: String? {
         switch self {
@@ -83,6 +93,10 @@ public enum H2OBudgetsError: LocalizedError, Hashable, Sendable {
                 + "entry for each, null for the common budgets."
         case .layer(let layer, let what):
             "layers[\(layer)] of the H2O budgets: \(what)"
+        case .nothingToEvict(let layer, let held, let maxSize):
+            "layers[\(layer)] of the H2O budgets: "
+                + H2OConfigurationError.nothingToEvict(held: held, maxSize: maxSize)
+                .localizedDescription
         }
     }
 }
@@ -117,6 +131,7 @@ extension H2OBudgets.Layer: Codable {
     private enum Field: String, CodingKey, CaseIterable {
         case heavyBudget = "heavy_budget"
         case recentBudget = "recent_budget"
+        case maxSize = "max_size"
     }
 
     public init(from decoder: any Decoder) throws {
@@ -126,11 +141,13 @@ extension H2OBudgets.Layer: Codable {
         let fields = try decoder.container(keyedBy: Field.self)
         heavyBudget = try fields.decode(Int.self, forKey: .heavyBudget)
         recentBudget = try fields.decode(Int.self, forKey: .recentBudget)
+        maxSize = try fields.decodeIfPresent(Int.self, forKey: .maxSize)
     }
 
     public func encode(to encoder: any Encoder) throws {
         var fields = encoder.container(keyedBy: Field.self)
         try fields.encode(heavyBudget, forKey: .heavyBudget)
         try fields.encode(recentBudget, forKey: .recentBudget)
+        try fields.encodeIfPresent(maxSize, forKey: .maxSize)
     }
 }

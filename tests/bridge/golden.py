@@ -29,7 +29,15 @@ FOLDER = Path(__file__).parent.parent / "golden"
 COPIED = "copied.txt"
 DEMO, LARGE = "demo", "Qwen3-4B-4bit"
 WEIGHTS = 2_263_022_529  # as published
-BUDGETS = {"format": 1, "layers": [{"heavy_budget": 20, "recent_budget": 40}, None, None, None]}
+BUDGETS = {
+    "format": 1,
+    "layers": [
+        {"heavy_budget": 20, "recent_budget": 40},
+        None,
+        {"heavy_budget": 16, "recent_budget": 24, "max_size": 48},
+        {"heavy_budget": 32, "recent_budget": 40, "max_size": 80},
+    ],
+}
 PACKAGES = {
     DEMO: CacheOptions(max_kv=64),
     "demo-k8v4": CacheOptions(max_kv=64, kv="k8v4", pinned=((0, 8), (20, 22))),

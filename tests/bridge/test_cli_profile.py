@@ -33,7 +33,7 @@ def test_a_profile_is_written_and_makes_budgets(run, tmp_path, text):
     result = run("budgets", *flags, "--json")
     assert result.exit_code == 0, result.output
     budgets = schemas.check(json.loads(result.stdout), "budgets")
-    assert [vars(each) for each in load_budgets(made).layers] == [
+    assert [each.to_dict() for each in load_budgets(made).layers] == [
         {name: layer[name] for name in ("heavy_budget", "recent_budget")}
         for layer in budgets["layers"]
     ]

@@ -101,7 +101,9 @@ def test_every_split_is_a_policy_that_caches_accept(share, available, sink_size)
     max_kv = available + sink_size
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)
-        config = H2OConfig(max_kv, sink_size=sink_size, **vars(split(share, max_kv, sink_size)))
+        config = H2OConfig(
+            max_kv, sink_size=sink_size, **split(share, max_kv, sink_size).to_dict()
+        )
     assert config.heavy_budget >= 1
 
 

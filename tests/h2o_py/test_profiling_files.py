@@ -84,7 +84,13 @@ def test_options_out_of_range_are_refused(given, message):
 
 def test_tables_say_what_the_profile_has(found):
     profile, _ = found
-    attention, shares, step = sections.sections(profile)
+    attention, reach, shares, step = sections.sections(profile)
+    assert reach.header[0] == "layer"
+    assert reach.header[-1] == f"older than {profile.tokens}"
+    assert reach.rows[1][-1] == "0.0%"
+    assert (
+        reach.rows[1][1] == f"{profile.layers[1].beyond[-1 - 4 * (len(reach.header) - 2)]:.1%}"
+    )
     assert [row[0] for row in attention.rows] == ["0 (sliding 24)", "1", "2 (sliding 24)", "3"]
     figures = profile.layers[1].figures
     assert attention.rows[1][1].startswith(f"{figures.entropy:.2f} ±")

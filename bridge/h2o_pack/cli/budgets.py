@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.profile import loadable, told
+from h2o_pack.cli.types import POLICIES
 from h2o_pack.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
@@ -28,10 +29,18 @@ if TYPE_CHECKING:
 @click.option("--sink-size", type=int, default=4, show_default=True, help="First tokens.")
 @click.option(
     "--measure",
-    type=click.Choice(["concentration", "entropy"]),
+    type=click.Choice(["concentration", "entropy", "reach"]),
     default="concentration",
     show_default=True,
-    help="What a layer is compared by: more of it, more rows for heavy hitters.",
+    help="What a layer is compared by: for the part of its rows that heavy hitters get, as "
+    "published; or how far back it looks, for its number of rows.",
+)
+@click.option(
+    "--policy",
+    type=click.Choice(POLICIES),
+    default="standard",
+    show_default=True,
+    help="With reach: how a layer's rows are split; give the same to `ios`.",
 )
 @click.option(
     "--output",
@@ -49,20 +58,26 @@ def budgets(
     model: str | None,
     max_kv: int,
     sink_size: int,
-    measure: Literal["concentration", "entropy"],
+    measure: str,
+    policy: str,
     output: Path,
     out: Terminal,
     **options: Any,
 ) -> None:
     """Write budgets that differ from layer to layer, from a profile.
 
-    Heavy hitters get clip(0.5 + (ratio - 1) * 2.5, 0.3, 0.7) of the rows beside the sinks,
-    where ratio is the layer's measure over the mean of all; recent tokens get the rest, at
-    least 64 where they can. `python -m h2o_py generate --h2o-budgets` and H2OKit read the file.
+    By concentration or entropy all layers have --max-kv rows, and heavy hitters get
+    clip(0.5 + (ratio - 1) * 2.5, 0.3, 0.7) of those beside the sinks, where ratio is the
+    layer's measure over the mean of all. The paper that has this rule (H2O on MLX, table 14;
+    max_kv 256) found no gain: perplexity 7.803 against 7.807 with equal budgets on
+    Qwen3-4B-4bit, and 6.324 against 6.320 on Qwen3-8B-4bit.
 
-    The paper that has this rule (H2O on MLX, table 14; max_kv 256) found no gain:
-    perplexity 7.803 against 7.807 with equal budgets on Qwen3-4B-4bit, and 6.324 against
-    6.320 on Qwen3-8B-4bit. Measure with `h2o-pack eval` before using them.
+    By reach, layers that look far back get more rows and others fewer, --max-kv on average:
+    the same memory. Each keeps at least half of --max-kv. On the embedded model this is worth
+    more than any policy (docs/choosing-max-kv.md).
+
+    `ios --budgets`, `plan --budgets`, `python -m h2o_py generate --h2o-budgets` and H2OKit
+    read the file. Measure with `h2o-pack eval --layer-budgets` before using it.
     """
     from h2o_py.profiling.budgets_command import make, print_budgets
     from h2o_py.profiling.options import Options
@@ -82,6 +97,7 @@ def budgets(
                 max_kv=max_kv,
                 sink_size=sink_size,
                 measure=measure,
+                policy=policy,
                 output=output,
                 progress=say,
             )

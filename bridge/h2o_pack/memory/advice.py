@@ -22,13 +22,15 @@ def advice(model: Model, plan: MemoryPlan) -> tuple[str, ...]:
     if not caches:
         return ()
     said = []
-    size = min(cache.max_size for cache in caches)
+    size = round(sum(cache.max_size for cache in caches) / len(caches))
     if size * SPARSE < plan.context:
         said.append(sparse(size, plan.context, model.config.context))
-    if min(cache.recent_budget for cache in caches) < SHORT_RECENT:
+    short = sum(cache.recent_budget < SHORT_RECENT for cache in caches)
+    if short:
+        where = "" if short == len(caches) else f"in {short} of {len(caches)} layers "
         said.append(
-            f"fewer than {SHORT_RECENT} of the newest tokens are kept for certain: text may "
-            "lose its thread. Raise --max-kv or --recent-budget."
+            f"{where}fewer than {SHORT_RECENT} of the newest tokens are kept for certain: text "
+            "may lose its thread. Raise --max-kv or --recent-budget."
         )
     if plan.storage in FOUR_BIT_KEYS:
         said.append(

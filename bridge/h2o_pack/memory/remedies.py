@@ -41,8 +41,7 @@ def remedies(
                 yield f"--kv {kv}"
                 break
     rows = request.largest_max_kv(limit, backend)
-    size = next((cache.max_size for cache in request.caches if cache), 0)
-    if rows and (rows < size or not size):
+    if rows and (rows < request.max_kv or not request.max_kv):
         yield f"--max-kv {rows}"
     known = known_fitting(request, models, limit, backend)
     if known is not None and known.name != request.model.id:

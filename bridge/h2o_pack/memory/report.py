@@ -77,14 +77,13 @@ class Report:
     def settings(self) -> dict[str, Any]:
         """What was planned for."""
         model, plan = self.request.model, self.plans[0]
-        cache = next((each for each in self.request.caches if each is not None), None)
         return {
             "model": model.id,
             "commit": model.commit,
             "model_type": model.config.model_type,
             "layers": len(model.config.layers),
             "evicting_layers": sum(each is not None for each in self.request.caches),
-            "max_kv": None if cache is None else cache.max_size,
+            "max_kv": self.request.max_kv or None,
             "kv": plan.storage,
             "context": plan.context,
             "prefill_step": plan.step,

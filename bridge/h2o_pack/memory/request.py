@@ -32,6 +32,12 @@ class Request:
     step: int = PREFILL_STEP
     group_size: int | None = None
 
+    @property
+    def max_kv(self) -> int:
+        """Rows of a layer that evicts, on average; 0 if none does."""
+        sizes = [cache.max_size for cache in self.caches if cache]
+        return round(sum(sizes) / len(sizes)) if sizes else 0
+
     def plan(self, backend: str) -> MemoryPlan:
         """The plan on a backend."""
         return planned(self, backend)
@@ -71,9 +77,8 @@ class Request:
 
     def of_model(self, known: KnownModel) -> Request:
         """The same settings for a model of the catalogue, by its stated shapes."""
-        size = next((cache.max_size for cache in self.caches if cache), 0)
         other = dataclasses.replace(self, model=as_model(known), caches=())
-        return other.with_max_kv(size)
+        return other.with_max_kv(self.max_kv)
 
 
 @lru_cache(maxsize=4096)

@@ -14,7 +14,9 @@ enum SessionCaches {
             var caches = caches
             caches.configuration = try caches.configuration.pinning(pinned)
             return try caches.make(for: model)
-        } catch H2OConfigurationError.nothingToEvict(let held, let maxSize) {
+        } catch H2OConfigurationError.nothingToEvict(let held, let maxSize),
+            H2OBudgetsError.nothingToEvict(_, let held, let maxSize)
+        {
             throw H2OSessionError.systemPromptTooLong(
                 tokens: pinned.count, atMost: pinned.count - (held - maxSize + 1))
         }

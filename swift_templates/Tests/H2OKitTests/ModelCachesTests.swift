@@ -98,6 +98,25 @@ final class ModelCachesTests: XCTestCase {
         XCTAssertEqual((caches[2] as? H2OKVCache)?.configuration, try configuration())
     }
 
+    func testRowsMayDifferFromLayerToLayer() throws {
+        let model = TinyModel { [KVCacheSimple(), KVCacheSimple()] }
+        let budgets = H2OBudgets(layers: [
+            .init(heavyBudget: 4, recentBudget: 4, maxSize: 12),
+            .init(heavyBudget: 8, recentBudget: 8, maxSize: 20),
+        ])
+
+        let caches = try H2OCaches.make(
+            for: model, configuration: configuration(), storage: .eightBits, groupSize: 32,
+            budgets: budgets)
+
+        XCTAssertEqual(caches.map(\.maxSize), [12, 20])
+        for (cache, rows) in zip(caches, [12, 20]) {
+            let tracking = try XCTUnwrap(cache as? any H2OScoreTracking)
+            tracking.attendOneByOne(40, seed: 1)
+            XCTAssertEqual(tracking.keptPositions.map(\.count), [rows, rows])
+        }
+    }
+
     func testBudgetsOfAnotherModelAreRefused() throws {
         let model = TinyModel { [KVCacheSimple(), RotatingKVCache(maxSize: 8)] }
         let layer = H2OBudgets.Layer(heavyBudget: 2, recentBudget: 10)

@@ -15,6 +15,20 @@ final class SettingsFileTests: XCTestCase {
         XCTAssertEqual(try JSONDecoder().decode(H2OBudgets.self, from: again), budgets)
     }
 
+    func testALayerMayHaveRowsOfItsOwn() throws {
+        let text =
+            #"{"format":1,"layers":[{"heavy_budget":30,"max_size":64,"recent_budget":20}]}"#
+        let budgets = H2OBudgets(layers: [
+            .init(heavyBudget: 30, recentBudget: 20, maxSize: 64)
+        ])
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = .sortedKeys
+
+        XCTAssertEqual(
+            try JSONDecoder().decode(H2OBudgets.self, from: Data(text.utf8)), budgets)
+        XCTAssertEqual(String(decoding: try encoder.encode(budgets), as: UTF8.self), text)
+    }
+
     func testOtherBudgetsAreRefused() {
         for (text, said) in [
             (#"{"format": 2, "layers": []}"#, "but format is 2."),

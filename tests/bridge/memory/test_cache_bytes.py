@@ -111,7 +111,8 @@ def test_every_storage_and_budgets_a_layer_count_the_same(kv):
     document = small_config("qwen3", torch_dtype="float32", head_dim=64)
     model = small_model("qwen3", head_dim=64)
     common = cache(200)
-    budgets = Budgets((LayerBudget(40, 150), None, LayerBudget(150, 30), None))
+    layers = (LayerBudget(40, 150), None, LayerBudget(150, 30), LayerBudget(60, 40, 120))
+    budgets = Budgets(layers)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         caches = make_h2o_cache(model, common, kv=kv, group_size=GROUP, budgets=budgets)

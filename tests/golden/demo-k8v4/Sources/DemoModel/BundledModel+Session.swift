@@ -6,7 +6,7 @@ extension BundledModel {
     /// What the model takes, in bytes.
     public static let memory = MemoryPlan(
         weights: 3_936_640, caches: 61_472,
-        prefill: 19_809_296, bufferCache: 20_971_520)
+        prefill: 19_903_888, bufferCache: 20_971_520)
 
     /// Loads the model for a conversation.
     ///

@@ -28,13 +28,14 @@ public enum BundledModel {
             budgets: budgets)
     }
 
-    /// Rows of each layer for heavy hitters and for the newest tokens; nil where the common
-    /// ones hold, or where the layer keeps the model's own cache.
+    /// Rows of each layer for heavy hitters and for the newest tokens, and all of its rows
+    /// where they are its own; nil where the common ones hold, or where the layer keeps the
+    /// model's own cache.
     public static let budgets = H2OBudgets(layers: [
         H2OBudgets.Layer(heavyBudget: 20, recentBudget: 40),
         nil,
-        nil,
-        nil,
+        H2OBudgets.Layer(heavyBudget: 16, recentBudget: 24, maxSize: 48),
+        H2OBudgets.Layer(heavyBudget: 32, recentBudget: 40, maxSize: 80),
     ])
 
     /// One empty cache for each layer, for `generate(input:cache:parameters:context:)`.
