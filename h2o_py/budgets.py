@@ -52,6 +52,11 @@ class Budgets:
     layers: tuple[LayerBudget | None, ...]
     source: str = "budgets"
 
+    def to_dict(self) -> dict[str, Any]:
+        """The document that files have."""
+        layers = [None if each is None else each.to_dict() for each in self.layers]
+        return {"format": FORMAT, "layers": layers}
+
     def config_of(self, layer: int, common: H2OConfig) -> H2OConfig:
         """The common configuration with this layer's budgets.
 
@@ -67,6 +72,10 @@ class Budgets:
             return dataclasses.replace(common, **changes)
         except ValueError as error:
             raise ValueError(f"{self.source}: layers[{layer}]: {error}") from None
+
+    def sizes(self, common: int) -> set[int]:
+        """All numbers of rows that layers have, where `common` is the common one."""
+        return {each.max_size or common if each else common for each in self.layers}
 
     def check_layers(self, evicting: list[bool], family: str) -> None:
         """Refuse budgets of another model.
@@ -107,6 +116,20 @@ def load_budgets(path: str | Path) -> Budgets:
         document = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{source} is not JSON: {error}.") from None
+    return read_budgets(document, source)
+
+
+def read_budgets(document: Any, source: str) -> Budgets:
+    """Read the document of such a file.
+
+    Args:
+        document: what JSON was parsed to.
+        source: what errors call it.
+
+    Raises:
+        ValueError: it is none.
+
+    """
     if not isinstance(document, dict) or set(document) != {"format", "layers"}:
         raise ValueError(f'{source} must be {{"format": {FORMAT}, "layers": [...]}}.')
     if document["format"] != FORMAT:

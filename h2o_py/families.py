@@ -55,6 +55,21 @@ UNFIT = {
 """Attention that would be wrong with rows missing."""
 
 
+ONE_MASK = frozenset(
+    {
+        "deepseek_v3", "gemma2", "glm4_moe_lite", "kimi_linear", "longcat_flash",
+        "longcat_flash_ngram", "phi3small",
+    }
+)  # fmt: skip
+"""Files that make an array of the first cache's mask and give it to all layers: a chunk then
+needs the same rows in each."""
+
+
+def shares_one_mask(model: Any) -> bool:
+    """Whether all layers must have the same number of rows."""
+    return any(name.partition(".")[0] in ONE_MASK for name, _ in _named_modules(model))
+
+
 def why_unfit(model: Any) -> str | None:
     """Why H2O caches cannot serve the model; None if they can."""
     for name, module in _named_modules(model):

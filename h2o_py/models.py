@@ -13,7 +13,7 @@ from h2o_py.budgets import Budgets
 from h2o_py.cache import H2OKVCache
 from h2o_py.cache_list import H2OCacheList
 from h2o_py.config import H2OConfig
-from h2o_py.families import why_unfit, why_without_scores
+from h2o_py.families import shares_one_mask, why_unfit, why_without_scores
 from h2o_py.missing_scores import H2OScoresMissingWarning
 from h2o_py.mixed_cache import MixedH2OKVCache
 from h2o_py.quantized_cache import QuantizedH2OKVCache
@@ -78,6 +78,11 @@ def make_h2o_cache(
     make = _storage(kv)
     if budgets is not None:
         budgets.check_layers(evicting, family)
+        if shares_one_mask(model) and budgets.sizes(config.max_size) != {config.max_size}:
+            raise ValueError(
+                f"{budgets.source}: layers have other numbers of rows, but {family} makes one "
+                "mask for all of them. Give budgets without max_size."
+            )
     without_scores = why_without_scores(model)
     if without_scores is not None:
         warnings.warn(

@@ -90,7 +90,7 @@ def wrap(
 ) -> Loaded:
     """What is needed of a model that is loaded already."""
     tokens = Tokens(tokenizer, documents)
-    stable = Stable(model, budgets=_budgets_for(model, tokens, by_layer))
+    stable = Stable(model, budgets=budgets_for(model, tokens, by_layer))
     return Loaded(
         name=name if "/" not in name and "\\" not in name else Path(name).name,
         sha256=digest(model),
@@ -124,11 +124,11 @@ def _documents(text: str, file: Path | None) -> tuple[tuple[str, ...], str]:
     return held_out(text).documents, f"held-out {text} of the embedded model"  # type: ignore[arg-type]
 
 
-def _budgets_for(model: Any, tokens: Tokens, by_layer: ByLayer) -> BudgetsFor:
+def budgets_for(model: Any, tokens: Tokens, by_layer: ByLayer) -> BudgetsFor:
     """A user's budgets, or those of a contender's rule on a profile."""
     known: list[Measures] = []
 
-    def budgets_for(chosen: Contender, rows: int) -> Budgets:
+    def found_for(chosen: Contender, rows: int) -> Budgets:
         if by_layer.budgets is not None:
             return load_budgets(by_layer.budgets)
         if not known:
@@ -139,7 +139,7 @@ def _budgets_for(model: Any, tokens: Tokens, by_layer: ByLayer) -> BudgetsFor:
         shares = budget_rule.layer_shares(found.layers, "concentration", rows, SINKS)
         return budget_rule.budgets(shares, len(found.layers))
 
-    return budgets_for
+    return found_for
 
 
 def _rows_by_layer(found: Measures, chosen: Contender, rows: int) -> Budgets:

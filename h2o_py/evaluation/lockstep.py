@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,9 +75,10 @@ def run(
     seed = samples[0].seed * 1_000_003 + samples[0].number
     first = [sample.questions[-1].fact for sample in samples if sample.questions]
     pinned = ((0, max(fact.position + fact.length for fact in first)),) if first else ()
+    order = _alike_together(entrants)
     lanes = [
-        _Lane(model, stable.caches(entrant, seed, pinned), stream)
-        for entrant, stream in zip(entrants, _streams(len(entrants)), strict=True)
+        _Lane(model, stable.caches(entrants[e], seed, pinned), stream)
+        for e, stream in zip(order, _streams(len(entrants)), strict=True)
     ]
     ids = mx.array([sample.ids for sample in samples])
     scored = mx.array([sample.scored for sample in samples])
@@ -89,12 +90,14 @@ def run(
     for position in range(PREFILL, ids.shape[1]):
         mx.eval(expected)
         token, counts = ids[:, position : position + 1], scored[:, position]
-        for lane in lanes:
-            lane.compare(expected, token, counts)
-            lane.read(token)
-        expected = lanes[0].prediction()
-        mx.async_eval(expected)  # first, as all others wait for it
-        _start(lanes)
+        now, then = expected, None
+        for some in _together(lanes):
+            for lane in some:
+                lane.compare(now, token, counts)
+                lane.read(token)
+            then = then or lanes[0].prediction()  # with the first lane, as all wait for it
+            _start(some, then)
+        expected = then or now
         advance(1)
     totals = [lane.totals() for lane in lanes]
     length = ids.shape[1]
@@ -102,11 +105,19 @@ def run(
     recalled = _ask(lanes, tokens, samples, in_turns=in_turns, advance=advance)
     return [
         [
-            Outcome(*totals[e][s], recalled=tuple(recalled[e][s]), kept=kept[e][s])
+            Outcome(*totals[lane][s], recalled=tuple(recalled[lane][s]), kept=kept[lane][s])
             for s in range(len(samples))
         ]
-        for e in range(len(entrants))
+        for lane in map(order.index, range(len(entrants)))
     ]
+
+
+def _alike_together(entrants: Sequence[Entrant]) -> list[int]:
+    """The entrants' numbers: the full cache, then those of many rows before those of few.
+
+    Lanes that are computed side by side then take about the same time.
+    """
+    return [0, *sorted(range(1, len(entrants)), key=lambda e: -entrants[e].rows)]
 
 
 class _Lane:
@@ -161,15 +172,29 @@ class _Lane:
         return list(zip(nll, kl, same, strict=True))  # type: ignore[arg-type]
 
 
-def _start(lanes: Sequence[_Lane]) -> None:
-    """Begin to compute; returns before it is done.
+def _together(lanes: Sequence[_Lane]) -> Iterator[Sequence[_Lane]]:
+    """Lanes to be given to MLX at once, one of each stream.
 
-    Lanes on different streams are given to MLX together: it takes up only a few tasks
-    ahead, and those of one lane alone would leave the other streams without work.
+    It takes up only a few tasks ahead: those of one lane alone would leave the other streams
+    without work, and while all lanes are being described none would have any.
     """
     width = len(_POOL) or 1
     for i in range(0, len(lanes), width):
-        mx.async_eval(*(each for lane in lanes[i : i + width] for each in lane.pending))
+        yield lanes[i : i + width]
+
+
+def _start(lanes: Sequence[_Lane], first: Sequence[mx.array] = ()) -> None:
+    """Begin to compute; returns before it is done. What was begun before is no work."""
+    mx.async_eval(*first, *(each for lane in lanes for each in lane.pending))
+
+
+def _read(lanes: Sequence[_Lane], words: Sequence[mx.array]) -> None:
+    """Feed each lane its tokens [B, 1]; returns before they are computed."""
+    waiting = iter(words)
+    for some in _together(lanes):
+        for lane in some:
+            lane.read(next(waiting))
+        _start(some)
 
 
 def _ask(
@@ -192,16 +217,13 @@ def _ask(
             if not in_turns and number < asked - 1:
                 lane.caches = copy.deepcopy(lane.caches)
         for column in range(fed.shape[1]):
-            for lane in lanes:
-                lane.read(fed[:, column : column + 1])
-            _start(lanes)
+            _read(lanes, [fed[:, column : column + 1]] * len(lanes))
         said: list[list[mx.array]] = [[] for _ in lanes]
         for _ in range(longest + 1):
-            for e, lane in enumerate(lanes):
-                word = mx.argmax(lane.logits, axis=-1, keepdims=True)
-                said[e].append(word)
-                lane.read(word)
-            _start(lanes)
+            words = [mx.argmax(lane.logits, axis=-1, keepdims=True) for lane in lanes]
+            for mine, word in zip(said, words, strict=True):
+                mine.append(word)
+            _read(lanes, words)
         for e, words in enumerate(said):
             spoken: Any = mx.concatenate(words, axis=1).tolist()
             for s, question in enumerate(questions):

@@ -10,6 +10,7 @@ from typing import Any
 _DPI = 110
 _DARK = 0.5
 _SHOWN_KEPT = 4
+_ALL_NAMED = 8
 _LEAST_SHARE = 0.01
 
 Cells = list[dict[str, Any]]
@@ -122,7 +123,8 @@ def _needle_map(report: dict[str, Any]) -> Any:
     chosen: tuple[int, Any, Any] = (0, None, None)
     for experiment, group in _groups(report):
         cells = [cell for cell in group["cells"] if cell["questions"]]
-        size = len({(c["length"], c["budget"]) for c in cells}) if cells else 0
+        depths = {question["depth"] for cell in cells for question in cell["questions"]}
+        size = len({(c["length"], c["budget"]) for c in cells}) * len(depths)
         if experiment["ask"] == "one" and size > chosen[0]:
             chosen = (size, experiment, group)
     if chosen[1] is None:
@@ -168,7 +170,7 @@ def _kept_positions(report: dict[str, Any]) -> Any:
         return None
     rows = sorted({cell["budget_rows"] for cell in cells})
     middle = rows[len(rows) // 2]
-    wanted = (group["baseline"], "random", "paper_heavy", "peak", "default")
+    wanted = (group["baseline"], "random", "paper_heavy", "peak", "default", "tuned_by_layer")
     shown = [c for c in cells if c["budget_rows"] == middle and c["contender"] in wanted]
     shown = shown[: _SHOWN_KEPT + 1] or cells[:_SHOWN_KEPT]
     colors = importlib.import_module("matplotlib.colors")
@@ -188,6 +190,8 @@ def _kept_positions(report: dict[str, Any]) -> Any:
         )
         panel.set_title(f"{cell['title']}, {cell['rows']} rows", fontsize=9)
         panel.set_ylabel("layer")
+        if layers <= _ALL_NAMED:
+            panel.set_yticks(range(layers))
     panels[-1].set_xlabel("position in the text")
     figure.colorbar(image, ax=list(panels), label="share of rows still there (log)")
     figure.suptitle(experiment["title"])

@@ -8,8 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from studies.peers.entries import PREFILL
+from studies.peers.entries import KVPRESS, PREFILL, Entry
 from studies.peers.page import Results, document, render, results_of
+from studies.peers.run import difference_of_logits, ours, run, theirs
 from studies.tiny_lm.files import sha256, write_json
 
 ROOT = Path(__file__).parents[2]
@@ -25,12 +26,20 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--page", action="store_true", help="only the page, from peers.json")
+    parser.add_argument(
+        "--missing", action="store_true", help="only contenders of ours that peers.json lacks"
+    )
     options = parser.parse_args()
-    if options.page:
+    if options.page or options.missing:
         known = json.loads((options.results / "peers.json").read_text(encoding="utf-8"))
-        write(options.results, results_of(known), {name: known[name] for name in ABOUT})
+        results, about = results_of(known), {name: known[name] for name in ABOUT}
+        if options.missing:
+            refuse_other(options.model, about)
+            wanted = [entry for entry in ours() if entry not in results]
+            results |= run(options.model, wanted, options.processes, say)
+            results = {entry: results[entry] for entry in (*of_the_peer(results), *ours())}
+        write(options.results, results, about)
         return
-    from studies.peers.run import difference_of_logits, run  # noqa: PLC0415 - needs kvpress
 
     about = {
         "sha256": sha256(options.model / "model.safetensors"),
@@ -38,8 +47,20 @@ def main() -> None:
         "kvpress": version("kvpress"),
         "prefill": PREFILL,
     }
-    results = run(options.model, options.processes, say)
+    results = run(options.model, theirs() + ours(), options.processes, say)
     write(options.results, results, about)
+
+
+def of_the_peer(results: Results) -> list[Entry]:
+    """Return the peer's contenders of earlier results."""
+    return [entry for entry in results if entry.side == KVPRESS]
+
+
+def refuse_other(model: Path, about: dict[str, Any]) -> None:
+    """Refuse to set another model's figures beside those of the peer."""
+    found = sha256(model / "model.safetensors")
+    if found != about["sha256"]:
+        raise SystemExit(f"{model} has sha256 {found}, not {about['sha256']}: run both sides")
 
 
 def write(folder: Path, results: Results, about: dict[str, Any]) -> None:

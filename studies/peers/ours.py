@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -11,12 +12,14 @@ from mlx_lm.models.cache import KVCache
 from h2o_py import install_routing
 from h2o_py.evaluation.contenders import contender
 from h2o_py.evaluation.entrants import Entrant, Stable
+from h2o_py.evaluation.loaded import ByLayer, budgets_for
+from h2o_py.text import Tokens
 from studies.peers.entries import ANSWER_TOKENS, FULL, ONCE, PREFILL
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from studies.peers.tasks import Batch
+
+PROFILE = Path(__file__).parents[2] / "docs" / "results" / "profile" / "profile.json"
 
 
 class GrowingCache:
@@ -59,7 +62,9 @@ class Ours:
         self.model, self.tokenizer = load(str(folder))[:2]
         self.model.set_dtype(mx.float32)
         install_routing()
-        self.stable = Stable(self.model)
+        tokens = Tokens(self.tokenizer, ())
+        profiled = budgets_for(self.model, tokens, ByLayer(profile=PROFILE))
+        self.stable = Stable(self.model, budgets=profiled)
 
     def logits(self, ids: list[list[int]]) -> mx.array:
         """Return logits [B, T, V] without a cache."""

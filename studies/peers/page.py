@@ -12,9 +12,12 @@ from studies.peers.tasks import BUDGETS, CONTEXT, DECOYS, SAMPLES, SEEDS, TASKS
 Results = dict[Entry, dict[str, list[float]]]
 
 QUARTER = CONTEXT // 4
-OURS = "default"
+OURS = {"default": "the default", "tuned_by_layer": "tuned, rows by layer"}
+"""Whose verdicts are told, where they were run."""
 TITLES = {
     "default": "**ours, the default**",
+    "tuned": "ours, tuned",
+    "tuned_by_layer": "**ours, tuned, rows by layer**",
     "paper_heavy": "ours, the published H2O policy",
     "sinks_recent": "ours, sinks + recent",
     FULL: "full cache",
@@ -40,6 +43,8 @@ one chunk, one eviction, rows that grow.
 - *token by token*: {prefill} tokens at once, then single tokens, evicting all along: never \
 more rows than are kept, while reading and while answering. It is how the cache is meant to be \
 used, and the harder task.
+- *rows by layer*: so many rows on average, dealt by a profile of other text \
+(docs/profiling-and-budgets.md).
 
 kvpress {kvpress}, its presses with their defaults. ObservedAttention is its press in the \
 manner of H2O. Intervals are 95% bootstrap intervals.
@@ -108,13 +113,17 @@ def verdicts(results: Results) -> list[str]:
     for task in TASKS:
         peer = results[Entry(KVPRESS, best, QUARTER)][task.name]
         digits = 2 if task.asks else 3
-        for protocol in (BY_TOKEN, ONCE):
-            mine = results[Entry(protocol, OURS, QUARTER)][task.name]
+        asked = [(name, protocol) for name in OURS for protocol in (BY_TOKEN, ONCE)]
+        for name, protocol in asked:
+            entry = Entry(protocol, name, QUARTER)
+            if entry not in results:
+                continue
+            mine = results[entry][task.name]
             _, verdict = compare(mine, peer, lower_is_better=not task.asks)
             lines.append(
-                f"{task.title}, {QUARTER} rows, ours {protocol}: {mean(mine):.{digits}f} "
-                f"against {mean(peer):.{digits}f} of {best}, the press that recalls most: "
-                f"**{verdict}**."
+                f"{task.title}, {QUARTER} rows, {OURS[name]}, {protocol}: "
+                f"{mean(mine):.{digits}f} against {mean(peer):.{digits}f} of {best}, the press "
+                f"that recalls most: **{verdict}**."
             )
     return lines
 

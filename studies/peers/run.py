@@ -14,15 +14,14 @@ from h2o_py.text import Tokens, held_out
 from studies.peers.entries import BY_TOKEN, FULL, KVPRESS, ONCE, Entry
 from studies.peers.ours import Ours
 from studies.peers.tasks import BUDGETS, TASKS, batches
-from studies.peers.theirs import PRESSES, Peer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 OUR_POLICIES = {  # sinks + recent reads no more at once than it keeps: see StreamingLLM
-    BY_TOKEN: ("default", "paper_heavy", "sinks_recent"),
-    ONCE: ("default", "paper_heavy"),
+    BY_TOKEN: ("default", "tuned", "tuned_by_layer", "paper_heavy", "sinks_recent"),
+    ONCE: ("default", "tuned", "tuned_by_layer", "paper_heavy"),
 }
 CLOSE = 1e-2
 COMPARED_TOKENS = 256
@@ -39,33 +38,42 @@ class Job:
     batch: int
 
 
-def entries() -> list[Entry]:
-    """Return all contenders, the full caches first."""
-    found = [Entry(KVPRESS, FULL, 0), Entry(BY_TOKEN, FULL, 0)]
-    for rows in BUDGETS:
-        found += [Entry(KVPRESS, press, rows) for press in PRESSES]
-        found += [
-            Entry(protocol, policy, rows)
-            for protocol, policies in OUR_POLICIES.items()
-            for policy in policies
-        ]
-    return found
+def ours() -> list[Entry]:
+    """Return all contenders of this project, the full cache first."""
+    return [Entry(BY_TOKEN, FULL, 0)] + [
+        Entry(protocol, policy, rows)
+        for rows in BUDGETS
+        for protocol, policies in OUR_POLICIES.items()
+        for policy in policies
+    ]
+
+
+def theirs() -> list[Entry]:
+    """Return the peer's contenders, the full cache first."""
+    from studies.peers.theirs import PRESSES  # noqa: PLC0415 - needs kvpress
+
+    return [Entry(KVPRESS, FULL, 0)] + [
+        Entry(KVPRESS, press, rows) for rows in BUDGETS for press in PRESSES
+    ]
 
 
 def run(
-    model: Path, processes: int, say: Callable[[str], None]
+    model: Path, wanted: Sequence[Entry], processes: int, say: Callable[[str], None]
 ) -> dict[Entry, dict[str, list[float]]]:
-    """Return each contender's value for every sample, by task."""
+    """Return each wanted contender's value for every sample, by task."""
     count = len(batches_of(model)[0])
     jobs = [
         Job(entry, task, batch)
         for task in range(len(TASKS))
-        for entry in entries()
+        for entry in wanted
         for batch in range(count)
     ]
     results: dict[Entry, dict[str, list[float]]] = {}
     with ProcessPoolExecutor(
-        processes, mp_context=get_context("spawn"), initializer=load, initargs=(model,)
+        processes,
+        mp_context=get_context("spawn"),
+        initializer=load,
+        initargs=(model, any(entry.side == KVPRESS for entry in wanted)),
     ) as pool:
         for number, (job, values) in enumerate(zip(jobs, pool.map(work, jobs), strict=True), 1):
             by_task = results.setdefault(job.entry, {})
@@ -84,9 +92,13 @@ def batches_of(model: Path) -> list[list[Any]]:
     return [batches(task, tokens, text.words) for task in TASKS]
 
 
-def load(model: Path) -> None:
-    """Load both models and the samples into a worker process."""
-    _worker["peer"], _worker["ours"] = Peer(model, 1), Ours(model)
+def load(model: Path, peer: bool) -> None:  # noqa: FBT001 - called by the pool
+    """Load the models and the samples into a worker process."""
+    if peer:
+        from studies.peers.theirs import Peer  # noqa: PLC0415 - needs kvpress
+
+        _worker["peer"] = Peer(model, 1)
+    _worker["ours"] = Ours(model)
     _worker["batches"] = batches_of(model)
 
 
@@ -94,9 +106,10 @@ def work(job: Job) -> list[float]:
     """Return a value for each sample of a batch: 1 or 0 for recall, or its nll."""
     batch = _worker["batches"][job.task][job.batch]
     side, name, rows = job.entry.side, job.entry.name, job.entry.rows
-    who, how = _worker["ours"], [name, rows, side]
     if side == KVPRESS:
         who, how = _worker["peer"], ["" if name == FULL else name, rows]
+    else:
+        who, how = _worker["ours"], [name, rows, side]
     if not TASKS[job.task].asks:
         losses: list[float] = who.losses(batch, *how)
         return losses
@@ -114,6 +127,8 @@ def difference_of_logits(model: Path) -> float:
         ValueError: by more than can be rounding: then nothing can be compared.
 
     """
+    from studies.peers.theirs import Peer  # noqa: PLC0415 - needs kvpress
+
     ids = [batches_of(model)[0][0].context[0][:COMPARED_TOKENS]]
     theirs = Peer(model, 1).logits(ids).numpy()
     mine = np.array(Ours(model).logits(ids).astype(mx.float32))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from studies.policy.policies import InHeads, Policy, Superseded
+from studies.policy.policies import ByLayer, InHeads, Policy, Superseded
 from studies.policy.recent import Share, everything, quarter
 
 BASELINE = "sinks + recent"
@@ -49,11 +49,17 @@ MARGINS = {
         decay=0.97, margin=0.25, recent=Share(0.01), inner=quarter, heads=_RETRIEVING
     ),
 }
-ALL = {**CONTROLS, **SHARES, **DECAYS, **TERMS, **MARGINS}
+BY_LAYER = {
+    "sinks + recent, rows by layer": ByLayer(recent=everything),
+    "former, rows by layer": ByLayer(),
+    "chosen, rows by layer": ByLayer(decay=0.97, margin=0.25, recent=quarter),
+}
+ALL = {**CONTROLS, **SHARES, **DECAYS, **TERMS, **MARGINS, **BY_LAYER}
 FINALISTS = (
     BASELINE,
     FORMER,
     CHOSEN,
     "chosen, beyond 0.2",
     "chosen, beyond 0.4, carried on by .8",
+    *BY_LAYER,
 )

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from h2o_py.profiling.read import read_measures
+from h2o_py.profiling.row_rule import deal
 from studies.policy.model import Array
 from studies.policy.recent import half
 from studies.policy.rows import Rows
 
 LAST = np.float32(1e9)
+PROFILE = Path(__file__).parents[2] / "docs" / "results" / "profile" / "profile.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +59,10 @@ class Policy:
     def features(self) -> dict[str, float]:
         """What is known of each row, and of a new one."""
         return {"score": -1.0, "novelty": 0.0, "extra": 0.0}
+
+    def sizes(self, max_size: int, layers: int) -> tuple[int, ...]:
+        """Rows of each layer."""
+        return (max_size,) * layers
 
     def enter(self, rows: Rows, key: Array, value: Array, t: int) -> None:
         """Novelty of the new row, [B, Hkv]."""
@@ -145,6 +153,16 @@ class InHeads(Policy):
             if (rows.layer, head) not in self.heads:
                 importance[:, head] = rows.positions[:, head]
         return importance
+
+
+@dataclasses.dataclass(frozen=True)
+class ByLayer(Policy):
+    """The policy with rows by the layers' reach, as the committed profile has it."""
+
+    def sizes(self, max_size: int, layers: int) -> tuple[int, ...]:
+        """Rows of each layer, `max_size` on average."""
+        dealt = deal(read_measures(PROFILE).reaches, max_size)
+        return tuple(dealt[layer] for layer in range(layers))
 
 
 def _novelty(rows: Rows, name: str, vector: Array, decay: float) -> Array:

@@ -30,11 +30,11 @@ class Outcome:
 
 
 def simulate(model: Model, tokens: Integers, policy: Any, max_size: int) -> Outcome:
-    """Run token ids [B, T] through caches of `max_size` rows under a policy."""
+    """Run token ids [B, T] through caches of `max_size` rows, on average, under a policy."""
     batch, length = tokens.shape
     layers = [
-        Rows(batch, model.kv_heads, model.head_dim, max_size, policy, layer)
-        for layer in range(model.layers)
+        Rows(batch, model.kv_heads, model.head_dim, size, policy, layer)
+        for layer, size in enumerate(policy.sizes(max_size, model.layers))
     ]
     losses = np.zeros((batch, length), np.float32)
     right = np.zeros((batch, length), bool)

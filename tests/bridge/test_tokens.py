@@ -12,16 +12,22 @@ import mlx.core as mx
 import pytest
 
 from h2o_pack.errors import UserError
+from h2o_pack.lock import Lock
 from h2o_pack.models.resolve import resolve
+from h2o_pack.parity import parity, tokens
 from h2o_pack.parity import request as requests
-from h2o_pack.parity import tokens
 from h2o_pack.parity.host import Host
 from h2o_pack.parity.request import Request
 from h2o_pack.parity.toolchain import Toolchain
-from h2o_py import H2OConfig, routing_installed
+from h2o_py import Budgets, H2OConfig, LayerBudget, routing_installed
 
 MAX_KV = 32
-CASES = ["full cache", "kv dense", "kv 8", "kv r8h4"]
+CASES = ["full cache", "kv dense", "kv 8", "kv r8h4", "kv 8, by layer"]
+BY_LAYER = requests.ByLayer(
+    Budgets((LayerBudget(8, 8, 20), LayerBudget(20, 20, 44), None, LayerBudget(10, 16))),
+    kv="8",
+    group_size=64,
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +35,8 @@ def asked(tmp_path_factory) -> Request:
     demo = resolve("demo")
     folder = tmp_path_factory.mktemp("tokens")
     storages = {"8": 64, "r8h4": 64}
-    return requests.ask(demo.folder, H2OConfig(MAX_KV), demo.config.context, storages, folder)
+    config, context = H2OConfig(MAX_KV), demo.config.context
+    return requests.ask(demo.folder, config, context, storages, folder, BY_LAYER)
 
 
 class Answer:
@@ -74,7 +81,7 @@ def test_the_prompt_is_several_times_the_budget_and_then_tokens_are_decoded(aske
 
 
 def test_the_control_has_the_models_own_caches(asked):
-    assert [set(case.evicting) for case in asked.cases] == [{False}, {True}, {True}, {True}]
+    assert [set(case.evicting) for case in asked.cases] == [{False}, *[{True}] * 4]
 
 
 def test_swift_reads_ids_texts_chunks_and_storages(asked):
@@ -82,7 +89,7 @@ def test_swift_reads_ids_texts_chunks_and_storages(asked):
     assert set(document) == {
         "format", "dtype", "prompt", "prefill", "texts", "cases", "left_out",
     }  # fmt: skip
-    assert [case["kv"] for case in document["cases"]] == [None, "dense", "8", "r8h4"]
+    assert [case["kv"] for case in document["cases"]] == [None, "dense", "8", "r8h4", "8"]
     assert document["cases"][1]["config"]["max_size"] == MAX_KV
     assert document["prompt"] == list(asked.prompt)
 
@@ -276,3 +283,14 @@ def test_an_old_answer_is_not_taken_for_a_new_one(asked, answer, tmp_path, monke
     host = Host("h", tmp_path, tmp_path)
     with pytest.raises(UserError, match="swift test failed"):
         tokens.answer(asked, Path("Model"), host, Toolchain("swift"), tmp_path, print)
+
+
+def test_budgets_by_layer_are_the_packages_own(asked):
+    case = next(each for each in asked.cases if each.name == "kv 8, by layer")
+    assert case.budgets == BY_LAYER.budgets.to_dict()
+    kept = mx.load(str(asked.folder / requests.EXPECTED))
+    rows = [kept[f"{case.name}.kept.{layer}"].shape[2] for layer in range(4)]
+    assert rows == [20, 44, MAX_KV, MAX_KV]
+    record = Lock("", "", "", "", {}, {}, {}, kv="8", budgets=case.budgets["layers"])
+    assert parity.own_budgets(record).budgets.layers == BY_LAYER.budgets.layers
+    assert parity.own_budgets(replace(record, budgets=None)) is None

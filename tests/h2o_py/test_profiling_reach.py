@@ -17,7 +17,6 @@ from h2o_py.config import POLICIES, H2OConfig, H2OConfigWarning
 from h2o_py.models import make_h2o_cache
 from h2o_py.profiling import reach, read, row_rule
 from h2o_py.profiling.row_rule import Reach, deal, layer_rows
-from h2o_py.routing import install_routing, remove_routing, routing_installed
 from tests.bridge import schemas
 from tests.h2o_py.profiles import pieces, profiled
 from tests.h2o_py.small_models import small_model
@@ -166,34 +165,6 @@ def test_the_command_writes_what_caches_read(tmp_path, capsys):
         caches = make_h2o_cache(model, H2OConfig.tuned(200), budgets=budgets)
     made = [each.max_size for each, told in zip(caches, budgets.layers, strict=True) if told]
     assert made == sizes
-
-
-def test_a_model_reads_and_writes_with_rows_that_differ():
-    model = small_model("qwen3")
-    reaches = [looking(i, *(FAR if i == 1 else NEAR)) for i in range(4)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", H2OConfigWarning)
-        budgets = row_rule.budgets(layer_rows(reaches, 24, 4), 4)
-        caches = make_h2o_cache(model, H2OConfig(24), budgets=budgets)
-    assert [each.max_size for each in caches] == [16, 48, 16, 16]
-    installed = routing_installed()
-    install_routing()
-    try:
-        for tokens in (
-            10,
-            30,
-            1,
-            1,
-            15,
-            1,
-        ):  # a chunk beyond one layer's rows, within the other's
-            out = model(mx.arange(tokens)[None] % 50, cache=caches)
-            mx.eval(out)
-            assert mx.isfinite(out).all().item()
-    finally:
-        if not installed:
-            remove_routing()
-    assert [each.size() for each in caches] == [16, 48, 16, 16]
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,14 @@ from mlx.utils import tree_map
 from mlx_lm import load
 
 from h2o_py import H2OConfig, install_routing, make_h2o_cache, reference, remove_routing
+from h2o_py.profiling import row_rule
+from h2o_py.profiling.read import read_measures
+from h2o_py.profiling.row_rule import layer_rows
 from h2o_py.text import Tokens, held_out
 from studies.policy.catalogue import ALL, BASELINE, CHOSEN
 from studies.policy.measure import MODEL
 from studies.policy.model import Model
-from studies.policy.policies import Policy
+from studies.policy.policies import PROFILE, ByLayer, Policy
 from studies.policy.report import figures, page
 from studies.policy.simulation import simulate
 
@@ -47,13 +50,18 @@ def real():
     ("policy", "config"),
     [
         (CHOSEN, H2OConfig.tuned(ROWS)),
+        ("chosen, rows by layer", H2OConfig.tuned(ROWS)),
         ("published: |logit| .95", H2OConfig.paper(ROWS)),
         ("peak .97, no novelty", H2OConfig.tuned(ROWS, novelty=0.0)),
     ],
 )
 def test_it_keeps_the_positions_that_the_reference_keeps(real, model, text, policy, config):
     simulated = simulate(model, text, ALL[policy], ROWS)
-    caches = make_h2o_cache(real, config)
+    budgets = None
+    if isinstance(ALL[policy], ByLayer):
+        found = layer_rows(read_measures(PROFILE).reaches, ROWS, 4, "tuned")
+        budgets = row_rule.budgets(found, len(found))
+    caches = make_h2o_cache(real, config, budgets=budgets)
     for cache in caches:
         cache.backend = reference
     real(mx.array(text[:, :32]), cache=caches)
@@ -75,9 +83,9 @@ def test_its_losses_are_those_of_the_model_where_nothing_is_evicted(real, model,
 @pytest.mark.parametrize("name", ALL)
 def test_every_policy_fills_its_rows_with_different_positions(model, text, name):
     positions = simulate(model, text[:1, :60], ALL[name], 24).positions
-    for layer in positions:
+    for layer, rows in zip(positions, ALL[name].sizes(24, len(positions)), strict=True):
         for kept in layer[0]:
-            assert len(set(kept)) == 24
+            assert len(set(kept) - {-1}) == min(rows, 60)
             assert set(range(4)) < set(kept)
             assert kept[-1] == 59
 

@@ -89,7 +89,9 @@ def run_parity(
         if "tokens" in levels and host is not None and swift is not None:
             progress("running the model in mlx-lm")
             storages = traces.quantised(described.head_dim)
-            request = requests.ask(model, config, described.context, storages, work / "tokens")
+            request = requests.ask(
+                model, config, described.context, storages, work / "tokens", own_budgets(record)
+            )
             seen = seen or len(request.prompt) + requests.DECODED
             tokens.answer(request, model, host, swift, work, progress)
             compared = tokens.describe(request, host)
@@ -105,6 +107,16 @@ def run_parity(
         host=host.name if host else "",
         levels=tuple(done),
     )
+
+
+def own_budgets(record: lock.Lock) -> requests.ByLayer | None:
+    """Return the package's budgets and storage, if its layers differ."""
+    from h2o_py.budgets import FORMAT, read_budgets
+
+    if record.budgets is None:
+        return None
+    budgets = read_budgets({"format": FORMAT, "layers": record.budgets}, lock.NAME)
+    return requests.ByLayer(budgets, record.kv, record.group_size)
 
 
 def check_vendored(package: Path, swift: toolchain.Toolchain | None) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import mlx.core as mx
 
+    from h2o_py.budgets import Budgets
     from h2o_py.config import H2OConfig
 
 FORMAT = 1
@@ -50,7 +51,8 @@ class TokenCase:
     """One run. kv: a name in h2o_py.models.STORAGES, or None for the model's own caches.
 
     tokens: what mlx-lm chose after the prompt and after each of these; evicting: which of
-    the model's caches are H2O caches.
+    the model's caches are H2O caches; budgets: the document of those that differ from layer
+    to layer, if they do.
     """
 
     name: str
@@ -59,6 +61,16 @@ class TokenCase:
     config: dict[str, Any]
     tokens: tuple[int, ...]
     evicting: tuple[bool, ...]
+    budgets: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class ByLayer:
+    """A package's own budgets, and how it stores rows."""
+
+    budgets: Budgets
+    kv: str
+    group_size: int
 
 
 @dataclass(frozen=True)
@@ -83,10 +95,12 @@ def ask(
     context: int,
     storages: Mapping[str, int],
     folder: Path,
+    by_layer: ByLayer | None = None,
 ) -> Request:
     """Run mlx-lm and write the request to `folder`.
 
-    context: tokens that the model may see; storages: {kv: group size} beside dense rows.
+    context: tokens that the model may see; storages: {kv: group size} beside dense rows;
+    by_layer: a further case, if the package has budgets that differ from layer to layer.
     """
     import mlx.core as mx
 
@@ -97,11 +111,18 @@ def ask(
     cases: list[TokenCase] = []
     expected: dict[str, mx.array] = {}
     dtype = ""
-    for kv, group_size in ((None, 64), ("dense", 64), *storages.items()):
+    runs: list[tuple[str | None, int, Budgets | None]]
+    runs = [(None, 64, None), ("dense", 64, None)]
+    runs += [(kv, group_size, None) for kv, group_size in storages.items()]
+    if by_layer is not None:
+        runs.append((by_layer.kv, by_layer.group_size, by_layer.budgets))
+    for kv, group_size, budgets in runs:
         if kv in LEFT_OUT.get(dtype, ()):
             continue
         name = FULL if kv is None else f"kv {kv}"
-        caches = make_caches(model, config, kv, group_size)
+        if budgets is not None:
+            name += ", by layer"
+        caches = make_caches(model, config, kv, group_size, budgets)
         tokens, logits = generate(model, caches, prompt, prefill)
         expected |= {f"{name}.{step}": each for step, each in enumerate(logits)}
         dtype = str(logits[0].dtype).removeprefix("mlx.core.")
@@ -111,7 +132,10 @@ def ask(
             for layer, cache in enumerate(caches)
             if evicting[layer]
         }
-        cases.append(TokenCase(name, kv, group_size, config.to_dict(), tuple(tokens), evicting))
+        told = None if budgets is None else budgets.to_dict()
+        cases.append(
+            TokenCase(name, kv, group_size, config.to_dict(), tuple(tokens), evicting, told)
+        )
     texts = probe(tokenizer, tokenizer.decode(prompt))
     left_out = tuple(kv for kv in storages if kv in LEFT_OUT.get(dtype, ()))
     request = Request(folder, dtype, tuple(prompt), prefill, texts, tuple(cases), left_out)
@@ -123,7 +147,9 @@ def ask(
     return request
 
 
-def make_caches(model: Any, config: H2OConfig, kv: str | None, group_size: int) -> list[Any]:
+def make_caches(
+    model: Any, config: H2OConfig, kv: str | None, group_size: int, budgets: Budgets | None
+) -> list[Any]:
     """Make the model's own caches, or H2O caches that store rows as `kv` says."""
     from mlx_lm.models.cache import make_prompt_cache
 
@@ -133,7 +159,7 @@ def make_caches(model: Any, config: H2OConfig, kv: str | None, group_size: int) 
         return list(make_prompt_cache(model))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OScoresMissingWarning)
-        return make_h2o_cache(model, config, kv=kv, group_size=group_size)
+        return make_h2o_cache(model, config, kv=kv, group_size=group_size, budgets=budgets)
 
 
 def generate(

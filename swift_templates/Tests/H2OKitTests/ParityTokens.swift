@@ -34,18 +34,20 @@ struct ParityTokensRequest: Decodable {
         /// How rows are stored; the model makes its own caches if it is not said.
         let kv: H2OStorage?
         let groupSize: Int
+        let budgets: H2OBudgets?
         /// What Python chose after the prompt and after each of these tokens.
         let tokens: [Int32]
 
         private enum CodingKeys: String, CodingKey {
-            case name, config, kv, tokens
+            case name, config, kv, budgets, tokens
             case groupSize = "group_size"
         }
 
         func makeCaches(for model: any LanguageModel) throws -> [any KVCache] {
             guard let kv else { return model.newCache(parameters: nil) }
             return try H2OCaches.make(
-                for: model, configuration: config, storage: kv, groupSize: groupSize)
+                for: model, configuration: config, storage: kv, groupSize: groupSize,
+                budgets: budgets)
         }
     }
 
