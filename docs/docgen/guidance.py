@@ -1,12 +1,13 @@
-"""The measured part of docs/choosing-max-kv.md, from the committed evaluation.
+"""The measured parts of pages, from the committed evaluation.
 
-`python -m docs.docgen.guidance --write` writes it; a test compares the page with it.
+`python -m docs.docgen.guidance --write` writes them; a test compares the pages with them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -15,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 from docs.docgen.markdown import table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 DOCS = Path(__file__).resolve().parents[1]
-PAGE = DOCS / "choosing-max-kv.md"
 RESULTS = DOCS / "results" / "eval" / "results.json"
 BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
 
@@ -26,6 +26,13 @@ FULL, DEFAULT, WINDOW, PUBLISHED = "full", "default", "sinks_recent", "paper_hea
 BY_LAYER, WINDOW_BY_LAYER = "tuned_by_layer", "sinks_recent_by_layer"
 PAPER_RULE = Fraction(1, 4)  # max_kv of the context, half of it for heavy hitters
 NEAR_FULL = 0.95  # of the full cache's recall: what counts as nothing lost
+COLUMNS = {
+    WINDOW: "window",
+    PUBLISHED: "published",
+    DEFAULT: "`standard`",
+    "tuned": "`tuned`",
+    BY_LAYER: "`tuned`, rows by layer",
+}
 NOT_YET = "No evaluation is committed yet: `h2o-pack eval` measures your own model.\n"
 
 
@@ -75,6 +82,50 @@ def measured(results: Results) -> str:
         pinning_section(results),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def summary(results: Results) -> str:
+    """Return a table of what is recalled and predicted, by policy."""
+    document = results.document
+    length = int(results.cells("fact", "policies")[0]["length"])
+    many = next(e["decoys"] for e in document["experiments"] if e["id"] == "decoys") + 1
+    short = results.cells("instruction", "pinned")[0]["length"]
+    asked = [
+        *((f"one fact, {b} of the rows", "fact", b, "") for b in ("1/2", "1/4", "1/8")),
+        *((f"one of {many} facts alike, {b}", "decoys", b, "") for b in ("1/4", "1/8")),
+        (f"an instruction at the start of {short} tokens, 1/4", "instruction", "1/4", ""),
+        ("the same, pinned", "instruction", "1/4", "+pinned"),
+    ]
+    rows = [
+        (what, *(mean_recall(results, experiment, name + pin, budget) for name in COLUMNS))
+        for what, experiment, budget, pin in asked
+    ]
+    rows += [
+        (
+            f"perplexity, {budget} of the rows",
+            *(perplexity(results.cell("fact", "policies", name, budget)) for name in COLUMNS),
+        )
+        for budget in ("1/2", "1/4", "1/8")
+    ]
+    full = results.cell("fact", "policies", FULL)
+    origin = (
+        f"Recall and perplexity through the real cache, on a model of 2 M parameters with "
+        f"{length:,} tokens, where the full cache recalls {mean(full or {}, 'recall'):.2f} of "
+        f"the facts and has perplexity {perplexity(full)}:"
+    )
+    return f"{origin}\n\n{table(('', *COLUMNS.values()), rows)}\n"
+
+
+def mean_recall(results: Results, experiment: str, contender: str, budget: str) -> str:
+    """Write the mean of recall alone."""
+    group = "pinned" if experiment == "instruction" else "policies"
+    cell = results.cell(experiment, group, contender, budget)
+    return "-" if cell is None else f"{mean(cell, 'recall'):.2f}"
+
+
+def perplexity(cell: Mapping[str, Any] | None) -> str:
+    """Write perplexity."""
+    return "-" if cell is None else f"{math.exp(mean(cell, 'nll')):.2f}"
 
 
 def rows_section(results: Results) -> str:
@@ -266,31 +317,46 @@ def verdict(cell: Mapping[str, Any] | None, metric: str) -> str:
     return str(cell["difference"][metric]["verdict"] or "-")
 
 
-def text() -> str:
-    """Return what should stand between the marks now."""
+PAGES: Mapping[Path, Callable[[Results], str]] = {
+    DOCS / "choosing-max-kv.md": measured,
+    DOCS / "what-h2o-does.md": summary,
+    DOCS.parent / "README.md": summary,
+}
+"""What stands between the marks of each page."""
+
+
+def text(page: Path) -> str:
+    """Return what should stand between the marks of a page now."""
     if not RESULTS.is_file():
         return NOT_YET
-    return measured(Results(json.loads(RESULTS.read_text("utf-8"))))
+    return PAGES[page](Results(json.loads(RESULTS.read_text("utf-8"))))
 
 
 def replaced(page: str, between: str) -> str:
-    """Return a page with another text between its marks."""
+    """Return a page with another text between its marks.
+
+    Raises:
+        ValueError: it lacks them.
+
+    """
     before, begin, rest = page.partition(BEGIN)
     _, end, after_it = rest.partition(END)
     if not (begin and end):
-        raise ValueError(f"{PAGE.name} lacks the marks {BEGIN.strip()} and {END.strip()}")
+        raise ValueError(f"the page lacks the marks {BEGIN.strip()} and {END.strip()}")
     return f"{before}{begin}\n{between}\n{end}{after_it}"
 
 
 def main() -> None:
-    """Write or print the measured part."""
+    """Write or print the measured parts."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help=f"change {PAGE.name}")
-    page = replaced(PAGE.read_text("utf-8"), text())
-    if parser.parse_args().write:
-        PAGE.write_text(page, encoding="utf-8", newline="\n")
-    else:
-        print(text())  # noqa: T201 - what it is for
+    parser.add_argument("--write", action="store_true", help="change the pages")
+    write = parser.parse_args().write
+    for page in PAGES:
+        changed = replaced(page.read_text("utf-8"), text(page))
+        if write:
+            page.write_text(changed, encoding="utf-8", newline="\n")
+        else:
+            print(text(page))  # noqa: T201 - what it is for
 
 
 if __name__ == "__main__":

@@ -123,8 +123,8 @@ def _needle_map(report: dict[str, Any]) -> Any:
     chosen: tuple[int, Any, Any] = (0, None, None)
     for experiment, group in _groups(report):
         cells = [cell for cell in group["cells"] if cell["questions"]]
-        depths = {question["depth"] for cell in cells for question in cell["questions"]}
-        size = len({(c["length"], c["budget"]) for c in cells}) * len(depths)
+        asked = {question["depth"] for cell in cells for question in cell["questions"]}
+        size = len({(c["length"], c["budget"]) for c in cells}) * len(asked)
         if experiment["ask"] == "one" and size > chosen[0]:
             chosen = (size, experiment, group)
     if chosen[1] is None:

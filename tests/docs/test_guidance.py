@@ -101,8 +101,16 @@ def test_a_page_without_its_marks_is_refused():
         guidance.replaced("# Nothing\n", "text")
 
 
-def test_the_page_is_what_the_program_writes():
-    page = guidance.PAGE.read_text("utf-8")
-    assert guidance.replaced(page, guidance.text()) == page, (
+@pytest.mark.parametrize("page", guidance.PAGES, ids=lambda path: path.name)
+def test_a_page_is_what_the_program_writes(page):
+    text = page.read_text("utf-8")
+    assert guidance.replaced(text, guidance.text(page)) == text, (
         "run python -m docs.docgen.guidance --write"
     )
+
+
+def test_the_summary_has_a_column_a_policy_and_says_what_is_lost():
+    text = guidance.text(guidance.DOCS.parent / "README.md")
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("|")]
+    assert {len(row) for row in rows} == {1 + len(guidance.COLUMNS)}
+    assert "| an instruction at the start of 512 tokens, 1/4 | 0.00 |" in text
