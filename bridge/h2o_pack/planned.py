@@ -62,7 +62,7 @@ def refuse_cache_options(options: dict[str, Any]) -> None:
     if given:
         flags = " and ".join("--" + name.replace("_", "-") for name in given)
         raise UserError(
-            f"{flags} is for caches that evict",
+            f"{flags} {'is' if len(given) == 1 else 'are'} for caches that evict",
             remedy="Give --max-kv too.",
             code=ExitCode.USAGE,
         )

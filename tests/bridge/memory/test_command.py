@@ -51,6 +51,27 @@ def test_without_max_kv_the_models_own_cache_is_planned(run):
     result = run("plan", "--model", "demo", "--kv", "8")
     assert result.exit_code == ExitCode.USAGE
     assert "--kv is for caches that evict. Give --max-kv too." in result.stderr
+    result = run("plan", "--model", "demo", "--policy", "tuned", "--recent-budget", "9")
+    assert "--policy and --recent-budget are for caches that evict" in result.stderr
+
+
+def test_rows_by_layer_and_policies_are_planned(run, tmp_path):
+    layers = [
+        {"heavy_budget": 64, "recent_budget": 60, "max_size": 128},
+        {"heavy_budget": 64, "recent_budget": 60, "max_size": 128},
+        {"heavy_budget": 128, "recent_budget": 124},
+        {"heavy_budget": 256, "recent_budget": 252, "max_size": 512},
+    ]
+    path = tmp_path / "budgets.json"
+    path.write_text(json.dumps({"format": 1, "layers": layers}))
+    alike = planned(run, "--kv", "dense", "--policy", "tuned")
+    by_layer = planned(run, "--kv", "dense", "--policy", "tuned", "--budgets", path)
+    assert (alike["max_kv"], by_layer["max_kv"]) == (256, 256)
+    kept = [
+        {term["name"]: term["bytes"] for term in document["plans"][0]["terms"]}
+        for document in (alike, by_layer)
+    ]
+    assert kept[0]["keys and values"] == kept[1]["keys and values"]
 
 
 def test_people_see_terms_devices_and_where_speeds_are_from(run, monkeypatch):
