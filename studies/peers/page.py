@@ -43,7 +43,7 @@ one chunk, one eviction, rows that grow.
 - *token by token*: {prefill} tokens at once, then single tokens, evicting all along: never \
 more rows than are kept, while reading and while answering. It is how the cache is meant to be \
 used, and the harder task.
-- *rows by layer*: so many rows on average, dealt by a profile of other text \
+- *rows by layer*: so many rows on average, dealt by the committed profile \
 (docs/profiling-and-budgets.md).
 
 kvpress {kvpress}, its presses with their defaults. ObservedAttention is its press in the \
