@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2o_pack import lock
-from h2o_pack.cache_options import CacheOptions, cache_config, read_budgets
 from h2o_pack.errors import ExitCode, Problems, UserError
-from h2o_pack.plan import Plan, make_plan, named_devices
+from h2o_pack.plan import Plan, choose, make_plan
 
 if TYPE_CHECKING:
+    from h2o_pack.cache_options import CacheOptions
     from h2o_pack.lock import Vendored
     from h2o_pack.progress import Say
     from h2o_pack.vendoring.fetch import Origin
@@ -71,11 +71,7 @@ def prepare(order: Order, say: Say) -> Plan:
 
     problems = Problems()
     with problems.caught():
-        cache_config(order.cache)
-    with problems.caught():
-        read_budgets(order.cache)
-    with problems.caught():
-        named_devices(order.cache.devices)
+        chosen = choose(order.cache)
     with problems.caught():
         say(f"reading the headers of {order.model}")
         model = resolve(
@@ -84,7 +80,7 @@ def prepare(order: Order, say: Say) -> Plan:
             assume_full_attention=order.assume_full_attention,
         )
     problems.refuse()
-    return make_plan(model, order.cache, order.name, asset_pack=order.asset_pack)
+    return make_plan(model, order.cache, order.name, asset_pack=order.asset_pack, chosen=chosen)
 
 
 def rehearse(plan: Plan, order: Order) -> Made:

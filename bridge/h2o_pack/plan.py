@@ -45,19 +45,53 @@ class Plan:
     asset_pack: bool = False
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """What options say without a model: the caches, what they warn about, the devices."""
+
+    cache: H2OConfig
+    remarks: tuple[str, ...]
+    budgets: Budgets | None
+    devices: tuple[Listed, ...]
+
+
+def choose(options: CacheOptions) -> Chosen:
+    """Read what the options name.
+
+    Raises:
+        UserError: all that is wrong with them, together.
+
+    """
+    problems = Problems()
+    with problems.caught():
+        cache, remarks = cache_config(options)
+    with problems.caught():
+        budgets = read_budgets(options)
+    with problems.caught():
+        devices = named_devices(options.devices)
+    problems.refuse()
+    return Chosen(cache, remarks, budgets, devices)
+
+
 def make_plan(
-    model: Model, options: CacheOptions, name: str | None = None, *, asset_pack: bool = False
+    model: Model,
+    options: CacheOptions,
+    name: str | None = None,
+    *,
+    asset_pack: bool = False,
+    chosen: Chosen | None = None,
 ) -> Plan:
     """Check the options against the model, the cache and the devices.
+
+    chosen: what the options say, if it was read already.
 
     Raises:
         UserError: names the flag, the file or the device; all that is wrong together.
 
     """
-    cache, remarks = cache_config(options)
-    budgets = read_budgets(options)
+    chosen = chosen or choose(options)
+    cache, budgets, devices = chosen.cache, chosen.budgets, chosen.devices
     request = make_request(model, options, cache, budgets)
-    devices = named_devices(options.devices)
     problems = Problems()
     with problems.caught():
         check_app_size(model, asset_pack=asset_pack)
@@ -67,7 +101,7 @@ def make_plan(
     backends = {device.backend for device in devices} or {"iphone"}
     memory = max((request.plan(each) for each in sorted(backends)), key=lambda plan: plan.total)
     package = naming.package_name(name or naming.model_display_name(model.id))
-    known = [said for said in remarks if not said.startswith("--recent-budget")]
+    known = [said for said in chosen.remarks if not said.startswith("--recent-budget")]
     return Plan(
         model=model,
         cache=cache,

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     given["dtypes"] = tuple(given.pop("dtype").split(","))
     try:
         options = Options(**given)
-        report = measure(options, plot=plot, write=write, progress=_say)
+        report = measure(options, plot=plot, write=write, progress=say)
     except ValueError as error:
         parser.error(str(error))
     if as_json:
@@ -64,7 +64,8 @@ def measure(
     return report
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Tell what is being done, if somebody looks at it."""
     if sys.stderr.isatty():
         sys.stderr.write(f"{text} ...\n")
 

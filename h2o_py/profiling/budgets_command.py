@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from h2o_py.bench.command import say
 from h2o_py.config import POLICIES
 from h2o_py.profiling import row_rule
 from h2o_py.profiling.budget_rule import (
@@ -20,7 +21,6 @@ from h2o_py.profiling.budget_rule import (
     layer_shares,
     to_json,
 )
-from h2o_py.profiling.command import say
 from h2o_py.profiling.options import Options
 from h2o_py.profiling.row_rule import LayerRows
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from h2o_py.bench.command import say
 from h2o_py.profiling.options import Options
 
 if TYPE_CHECKING:
@@ -72,12 +73,6 @@ def print_profile(profile: Profile, console: Console) -> None:
         console.print(f"no step was timed: {profile.step_missing}", markup=False)
     console.print(headline(profile), markup=False)
     console.print(machine_line(profile), markup=False)
-
-
-def say(text: str) -> None:
-    """Tell what is being done, if somebody looks at it."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"{text} ...\n")
 
 
 def _parser() -> argparse.ArgumentParser:

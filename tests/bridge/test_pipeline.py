@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -138,3 +140,16 @@ def test_paths_in_the_document_are_those_on_disk(ios, tmp_path):
     assert set(document["files"]) < written
     assert {f"Model/{each['path']}" for each in document["model_files"]} < written
     assert Path(document["package"]) == tmp_path / "Demo"
+
+
+def test_budgets_may_come_from_a_pipe_which_can_be_read_once(ios, tmp_path):
+    pipe = tmp_path / "budgets.json"
+    os.mkfifo(pipe)
+    layer = {"heavy_budget": 16, "recent_budget": 24, "max_size": 48}
+    text = json.dumps({"format": 1, "layers": [layer, None, None, None]})
+    writer = Thread(target=pipe.write_text, args=(text,), daemon=True)
+    writer.start()
+    result = ios("--budgets", pipe, "--dry-run", max_kv=64)
+    writer.join(10)
+    assert result.exit_code == 0, result.output
+    assert "48 to 64 by layer" in result.output
