@@ -79,7 +79,8 @@ def origin(report: dict[str, Any]) -> str:
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
     """A Markdown table; the first column is text."""
     rule = tuple(":--" if i == 0 else "--:" for i in range(len(header)))
-    return [f"| {' | '.join(row)} |" for row in (header, rule, *rows)]
+    lines = [[cell.replace("|", "\\|") for cell in row] for row in (header, rule, *rows)]
+    return [f"| {' | '.join(line)} |" for line in lines]
 
 
 def group_rows(group: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

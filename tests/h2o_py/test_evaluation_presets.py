@@ -173,6 +173,11 @@ def test_shares_and_numbers_are_rows():
             rows_of(wrong, 1024)
 
 
+def test_a_title_with_bars_stays_in_its_cell():
+    lines = page.table(("cache", "rows"), [("|logit| average", "256")])
+    assert lines[2] == r"| \|logit\| average | 256 |"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
