@@ -7,14 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from h2o_pack import lock
 from h2o_pack.bundling import manifest
 from h2o_pack.bundling.partial import SUFFIX
+from tests.bridge.trees import sizes
 from tests.hub import faults, qwen3
 
 MEMORY = 400 << 20  # bytes
@@ -60,17 +59,6 @@ def run(hub, place, command):
     return started.returncode, stdout, stderr
 
 
-def largest_partial(folder):
-    """Return the bytes of the largest unfinished file below a folder that others change."""
-    sizes = [0]
-    for parent, _folders, names in os.walk(folder):  # passes over what is gone by then
-        for name in names:
-            if name.endswith(SUFFIX):
-                with suppress(FileNotFoundError):
-                    sizes.append((Path(parent) / name).stat().st_size)
-    return max(sizes)
-
-
 def test_the_weights_are_as_large_as_the_real_ones(tmp_path):
     size = qwen3.weights(tmp_path / "w").stat().st_size
     assert abs(size - qwen3.PUBLISHED) < 1000
@@ -114,7 +102,7 @@ def test_a_stopped_command_is_finished_by_the_next(hub, place, tmp_path, signal)
     command = "h2o-pack ios --model Qwen3-4B-4bit --max-kv 512 --output Demo"
     first = start(hub, place, command)
     with first:
-        while largest_partial(hub.client.home) < kept:
+        while max(sizes(hub.client.home, SUFFIX), default=0) < kept:
             assert first.poll() is None, first.stderr.read()
         code, _out, err = run(hub, place, command)
         assert (code, "another h2o-pack is working on" in err) == (4, True)

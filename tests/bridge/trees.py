@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,17 @@ def tree(folder: Path) -> dict[str, str]:
 def names(folder: Path) -> list[str]:
     """Return what lies in a folder, hidden entries included."""
     return sorted(path.name for path in folder.iterdir())
+
+
+def sizes(folder: Path, suffix: str) -> list[int]:
+    """Return the bytes of all files of a suffix; others may change the folder meanwhile."""
+    found = []
+    for parent, _folders, files in os.walk(folder):  # passes over what is gone by then
+        for name in files:
+            with suppress(FileNotFoundError):
+                if name.endswith(suffix):
+                    found.append((Path(parent) / name).stat().st_size)
+    return found
 
 
 def build_tree(folder: Path, files: dict[str, str]) -> Path:

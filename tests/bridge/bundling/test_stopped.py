@@ -10,8 +10,10 @@ import pytest
 from huggingface_hub import constants
 
 from h2o_pack.bundling.bundle import bundle
+from h2o_pack.bundling.partial import SUFFIX
 from tests.bridge.bundling.sources import remote, until
-from tests.bridge.bundling.test_download import CDN, FILES, HASH, ID, WEIGHTS, partials, whole
+from tests.bridge.bundling.test_download import CDN, FILES, HASH, ID, WEIGHTS, whole
+from tests.bridge.trees import sizes
 from tests.hub import faults
 
 
@@ -47,7 +49,7 @@ def test_a_stopped_process_leaves_what_arrived_and_the_next_continues(
         command, env=hub.client.environment(PYTHONPATH=paths), stderr=subprocess.DEVNULL
     )
     assert hub.holding.wait(60)
-    until(lambda: [path.stat().st_size for path in partials(hub)] == [3000])
+    until(lambda: sizes(hub.client.cache, SUFFIX) == [3000])
     client.send_signal(2 if signal == "INT" else 9)
     assert client.wait(30) != 0
     hub.go_on.set()
