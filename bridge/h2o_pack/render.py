@@ -125,9 +125,7 @@ def layer_rows(plan: Plan) -> dict[str, int | float]:
 
 def layer_budgets(budgets: Budgets | None) -> list[dict[str, int] | None] | None:
     """Return the rows of each layer as JSON has them."""
-    if budgets is None:
-        return None
-    return [None if layer is None else layer.to_dict() for layer in budgets.layers]
+    return None if budgets is None else budgets.to_dict()["layers"]
 
 
 def make_lock(plan: Plan, files: dict[str, str], vendor: lock.Vendored | None) -> lock.Lock:

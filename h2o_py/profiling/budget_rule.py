@@ -123,6 +123,5 @@ def budgets(shares: Sequence[LayerShare], caches: int) -> Budgets:
 
 def to_json(made: Budgets) -> str:
     """The file that `h2o_py.budgets.load_budgets` and H2OKit's H2OBudgets read."""
-    layers = [None if each is None else each.to_dict() for each in made.layers]
-    lines = ",\n".join(f"    {json.dumps(layer)}" for layer in layers)
+    lines = ",\n".join(f"    {json.dumps(layer)}" for layer in made.to_dict()["layers"])
     return f'{{\n  "format": {FORMAT},\n  "layers": [\n{lines}\n  ]\n}}\n'
