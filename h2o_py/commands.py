@@ -23,10 +23,10 @@ profile   shows what a model's attention looks like, and where a step's time goe
 budgets   makes budgets that differ from layer to layer, from a profile"""
 
 _MODULES = {
-    "bench": "h2o_py.bench.command",
-    "eval": "h2o_py.evaluation.command",
-    "profile": "h2o_py.profiling.command",
-    "budgets": "h2o_py.profiling.budgets_command",
+    "bench": "h2o_pack.measure.bench.command",
+    "eval": "h2o_pack.measure.evaluation.command",
+    "profile": "h2o_pack.measure.profiling.command",
+    "budgets": "h2o_pack.measure.profiling.budgets_command",
 }
 
 

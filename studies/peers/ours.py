@@ -9,11 +9,11 @@ import mlx.core as mx
 from mlx_lm import load
 from mlx_lm.models.cache import KVCache
 
+from h2o_pack.measure.evaluation.contenders import contender
+from h2o_pack.measure.evaluation.entrants import Entrant, Stable
+from h2o_pack.measure.evaluation.loaded import ByLayer, budgets_for
+from h2o_pack.measure.text import Tokens
 from h2o_py import install_routing
-from h2o_py.evaluation.contenders import contender
-from h2o_py.evaluation.entrants import Entrant, Stable
-from h2o_py.evaluation.loaded import ByLayer, budgets_for
-from h2o_py.text import Tokens
 from studies.peers.entries import ANSWER_TOKENS, FULL, ONCE, PREFILL
 
 if TYPE_CHECKING:

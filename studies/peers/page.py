@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from h2o_py.evaluation.statistics import compare, estimate
+from h2o_pack.measure.evaluation.statistics import compare, estimate
 from studies.peers.entries import BY_TOKEN, FULL, KVPRESS, ONCE, Entry
 from studies.peers.tasks import BUDGETS, CONTEXT, DECOYS, SAMPLES, SEEDS, TASKS
 

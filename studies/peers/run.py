@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 import numpy as np
 
-from h2o_py.text import Tokens, held_out
+from h2o_pack.measure.text import Tokens, held_out
 from studies.peers.entries import BY_TOKEN, FULL, KVPRESS, ONCE, Entry
 from studies.peers.ours import Ours
 from studies.peers.tasks import BUDGETS, TASKS, batches

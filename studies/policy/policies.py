@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from h2o_py.profiling.read import read_measures
-from h2o_py.profiling.row_rule import deal
+from h2o_pack.measure.profiling.read import read_measures
+from h2o_pack.measure.profiling.row_rule import deal
 from studies.policy.model import Array
 from studies.policy.recent import half
 from studies.policy.rows import Rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from h2o_py.evaluation.statistics import compare, estimate
+from h2o_pack.measure.evaluation.statistics import compare, estimate
 from studies.policy.catalogue import BASELINE
 from studies.policy.measure import KINDS
 

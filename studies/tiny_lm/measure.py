@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from h2o_py.text import Part, Tokens, held_out
+from h2o_pack.measure.text import Part, Tokens, held_out
 from studies.tiny_lm.corpus import read_corpus
 from studies.tiny_lm.files import sha256, write_json
 from studies.tiny_lm.kneser_ney import KneserNey

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from h2o_py.evaluation.samples import ASKED_IN, Question, Shape, make_sample
+from h2o_pack.measure.evaluation.samples import ASKED_IN, Question, Shape, make_sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from h2o_py.text import Tokens
+    from h2o_pack.measure.text import Tokens
 
 LONGEST_STATEMENT = 24
 

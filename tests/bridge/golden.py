@@ -16,13 +16,14 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from h2o_pack import assets, lock, write
+from h2o_pack import assets
+from h2o_pack.architectures.model import Model
+from h2o_pack.files import lock, write
+from h2o_pack.hub.resolve import resolve
 from h2o_pack.models.local import from_folder
-from h2o_pack.models.model import Model
-from h2o_pack.models.resolve import resolve
-from h2o_pack.package import TEMPLATES
-from h2o_pack.plan import CacheOptions, make_plan
-from h2o_pack.render import SWIFT_TEMPLATES, marked, render
+from h2o_pack.package.contents import TEMPLATES
+from h2o_pack.package.render import SWIFT_TEMPLATES, marked, render
+from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from tests.bridge.trees import build_tree
 
 FOLDER = Path(__file__).parent.parent / "golden"

@@ -14,9 +14,9 @@ from h2o_pack import assets
 from h2o_pack.bundling.app_size import check_app_size
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import store_limits
-from h2o_pack.package import TEMPLATES, make_package
-from h2o_pack.plan import CacheOptions, make_plan
-from h2o_pack.render import render
+from h2o_pack.package.contents import TEMPLATES, make_package
+from h2o_pack.package.render import render
+from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from tests.bridge import openstep
 from tests.bridge.bundling.sources import File, Model
 from tests.bridge.trees import tree

@@ -11,11 +11,11 @@ import click
 import jsonschema
 import pytest
 
-from h2o_pack import lock
 from h2o_pack.cli import MODULES, main
 from h2o_pack.cli.terminal import Terminal
 from h2o_pack.errors import ExitCode
 from h2o_pack.facts import pins
+from h2o_pack.files import lock
 from h2o_pack.parity import parity
 from tests.bridge import schemas
 from tests.bridge.trees import names, tree, write_model
@@ -304,7 +304,7 @@ def test_an_interruption_ends_with_130(run, tmp_path, monkeypatch):
     def stop(*_arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("h2o_pack.package.bundle", stop)
+    monkeypatch.setattr("h2o_pack.package.contents.bundle", stop)
     result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
     assert result.exit_code == ExitCode.INTERRUPTED
     assert result.stderr == "interrupted; run the command again to finish\n"
@@ -315,7 +315,7 @@ def test_an_error_of_our_own_ends_with_70(run, tmp_path, monkeypatch):
     def bug(*_arguments):
         raise TypeError("a bug")
 
-    monkeypatch.setattr("h2o_pack.package.bundle", bug)
+    monkeypatch.setattr("h2o_pack.package.contents.bundle", bug)
     result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
     assert result.exit_code == ExitCode.INTERNAL
     assert result.stderr == (

@@ -8,8 +8,8 @@ import shutil
 
 import pytest
 
-from h2o_pack import cache
 from h2o_pack.errors import ExitCode
+from h2o_pack.files import download_folder as cache
 from h2o_pack.kernels import checks, sources
 from h2o_pack.kernels import report as reports
 from h2o_pack.kernels.checks import Report, Result

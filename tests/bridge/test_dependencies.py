@@ -8,9 +8,9 @@ import pytest
 
 from h2o_pack import assets
 from h2o_pack.facts import requirements
-from h2o_pack.package import TEMPLATES
-from h2o_pack.plan import CacheOptions, make_plan
-from h2o_pack.render import render
+from h2o_pack.package.contents import TEMPLATES
+from h2o_pack.package.render import render
+from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.vendoring.edits import EDITS, read_edits
 from h2o_pack.vendoring.floating import REMOTE
 

@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from h2o_pack import lock
 from h2o_pack.bundling import manifest
-from h2o_pack.bundling.partial import SUFFIX
+from h2o_pack.files import lock
+from h2o_pack.hub.partial import SUFFIX
 from tests.bridge.trees import sizes
 from tests.hub import faults, qwen3
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from h2o_pack import cache as caches
 from h2o_pack import facts
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.package import make_package
-from h2o_pack.plan import CacheOptions, make_plan
+from h2o_pack.files import download_folder as caches
+from h2o_pack.package.contents import make_package
+from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.vendoring import fetch
 from h2o_pack.vendoring import git as commands
 from h2o_pack.vendoring import vendor as vendoring

@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from h2o_pack import lock
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.package import make_package
+from h2o_pack.files import lock
+from h2o_pack.package.contents import make_package
 from h2o_pack.parity import host as hosts
-from h2o_pack.plan import CacheOptions, make_plan
+from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.vendoring.vendor import digest
 from tests.bridge.trees import build_tree, tree
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from h2o_pack import assets
 from h2o_pack.errors import UserError
-from h2o_pack.models.resolve import local_folder, resolve
-from h2o_pack.package import TEMPLATES, make_package
-from h2o_pack.plan import CacheOptions, make_plan
-from h2o_pack.render import render
+from h2o_pack.hub.resolve import local_folder, resolve
+from h2o_pack.package.contents import TEMPLATES, make_package
+from h2o_pack.package.render import render
+from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.verify.check import verify
 from tests.bridge.trees import names, write_model
 

@@ -12,11 +12,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2o_pack import assets, lock, write
-from h2o_pack.models.resolve import resolve
-from h2o_pack.package import TEMPLATES
-from h2o_pack.plan import CacheOptions, make_plan
-from h2o_pack.render import render
+from h2o_pack import assets
+from h2o_pack.files import lock, write
+from h2o_pack.hub.resolve import resolve
+from h2o_pack.package.contents import TEMPLATES
+from h2o_pack.package.render import render
+from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from tests.bridge import openstep
 
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", '"': '"', "'": "'", "\\": "\\"}

@@ -12,8 +12,8 @@ import mlx.core as mx
 import pytest
 
 from h2o_pack.errors import UserError
-from h2o_pack.lock import Lock
-from h2o_pack.models.resolve import resolve
+from h2o_pack.files.lock import Lock
+from h2o_pack.hub.resolve import resolve
 from h2o_pack.parity import parity, tokens
 from h2o_pack.parity import request as requests
 from h2o_pack.parity.host import Host

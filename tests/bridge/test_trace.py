@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2o_pack.models.resolve import resolve
+from h2o_pack.hub.resolve import resolve
 from h2o_pack.parity import op
 from h2o_pack.parity.trace import (
     DECODED,

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from h2o_pack import assets, lock
+from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.package import make_package
-from h2o_pack.plan import CacheOptions, make_plan
+from h2o_pack.files import lock
+from h2o_pack.package.contents import make_package
+from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.vendoring import vendor as vendoring
 from h2o_pack.vendoring.fetch import Origin
 from h2o_pack.vendoring.vendor import vendor

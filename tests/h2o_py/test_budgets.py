@@ -15,8 +15,8 @@ from h2o_py.budgets import Budgets, LayerBudget, load_budgets
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES, attach_h2o_cache, detach_h2o_cache, make_h2o_cache
+from tests.conftest import DEMO
 from tests.h2o_py.cases import kept
-from tests.h2o_py.conftest import DEMO
 from tests.h2o_py.small_models import VOCABULARY, small_model
 
 generate_step = importlib.import_module("mlx_lm.generate").generate_step

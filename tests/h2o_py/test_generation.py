@@ -14,8 +14,8 @@ from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
 from h2o_py.store import load_cache, save_cache
+from tests.conftest import DEMO
 from tests.h2o_py.cases import assert_same_state
-from tests.h2o_py.conftest import DEMO
 
 FACT = "\nthe code of bravo is 7291.\n"
 QUESTION = "\nthe code of bravo is"

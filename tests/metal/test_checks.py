@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from h2o_pack import assets, cache
+from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.files import download_folder as cache
 from h2o_pack.kernels import checks, sources, translation
 from tests.metal.checking import HEAD, ROOT, kernel, macos
 

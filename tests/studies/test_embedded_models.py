@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from h2o_py.text import held_out
+from h2o_pack.measure.text import held_out
 from studies.tiny_lm.card import card
 from studies.tiny_lm.files import sha256
 from studies.tiny_lm.measure import answer, held_out_tokens, load

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from h2o_py.evaluation.samples import make_sample
+from h2o_pack.measure.evaluation.samples import make_sample
 from studies.peers.entries import BY_TOKEN, FULL, KVPRESS, ONCE, Entry
 from studies.peers.page import document, render, results_of
 from studies.peers.tasks import BUDGETS, CONTEXT, TASKS, Batch, batch

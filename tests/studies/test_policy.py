@@ -6,11 +6,11 @@ import pytest
 from mlx.utils import tree_map
 from mlx_lm import load
 
+from h2o_pack.measure.profiling import row_rule
+from h2o_pack.measure.profiling.read import read_measures
+from h2o_pack.measure.profiling.row_rule import layer_rows
+from h2o_pack.measure.text import Tokens, held_out
 from h2o_py import H2OConfig, install_routing, make_h2o_cache, reference, remove_routing
-from h2o_py.profiling import row_rule
-from h2o_py.profiling.read import read_measures
-from h2o_py.profiling.row_rule import layer_rows
-from h2o_py.text import Tokens, held_out
 from studies.policy.catalogue import ALL, BASELINE, CHOSEN
 from studies.policy.measure import MODEL
 from studies.policy.model import Model

@@ -9,7 +9,7 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import store_limits
 
 if TYPE_CHECKING:
-    from h2o_pack.models.model import Model
+    from h2o_pack.architectures.model import Model
 
 
 def check_app_size(model: Model, *, asset_pack: bool) -> None:

@@ -7,21 +7,21 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from h2o_pack.bundling import FOLDER, MANIFEST
-from h2o_pack.bundling.digests import GIT_ID, git_id
-from h2o_pack.bundling.local_file import local_file
 from h2o_pack.bundling.manifest import SHA256, BundledFile, Manifest
 from h2o_pack.bundling.names import check_paths
 from h2o_pack.bundling.place import LINKED, place_all
 from h2o_pack.bundling.space import Need, check_space, same_disk
 from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.files.digests import GIT_ID, git_id
+from h2o_pack.files.layout import MODEL_FOLDER, MODEL_MANIFEST
+from h2o_pack.files.local_file import local_file
 from h2o_pack.progress import silent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from h2o_pack.models.model import Model, ModelFile
+    from h2o_pack.architectures.model import Model, ModelFile
     from h2o_pack.progress import Say
 
 
@@ -39,7 +39,7 @@ def bundle(model: Model, package: Path, say: Say = silent) -> Manifest:
     check_paths(file.path for file in model.files)
     known: Mapping[str, str] = {}
     if model.folder is None:
-        from h2o_pack.bundling.download import download, hub_cache, missing
+        from h2o_pack.hub.download import download, hub_cache, missing
 
         cache = hub_cache()
         absent = missing(model)
@@ -54,14 +54,14 @@ def bundle(model: Model, package: Path, say: Say = silent) -> Manifest:
         folder = model.folder
         check_space([Need(package, copied_bytes(model, folder, package), "the package")])
     sources = {file.path: local_file(folder, file.path) for file in model.files}
-    target = package / FOLDER
+    target = package / MODEL_FOLDER
     target.mkdir()
     total = sum(file.size for file in model.files)
     with say.bar(f"bundling {model.id}", total) as advance:
         files = place_all(sources, target, known, advance)
     compare(model, folder, sources, files)
     manifest = Manifest(model.id, files, model.commit)
-    with (target / MANIFEST).open("x", encoding="utf-8", newline="\n") as file:
+    with (target / MODEL_MANIFEST).open("x", encoding="utf-8", newline="\n") as file:
         file.write(manifest.to_json())
         file.flush()
         os.fsync(file.fileno())

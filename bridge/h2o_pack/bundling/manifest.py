@@ -7,9 +7,9 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from h2o_pack.bundling import FOLDER, MANIFEST
 from h2o_pack.errors import UserError
-from h2o_pack.lock import damaged
+from h2o_pack.files.layout import MODEL_FOLDER, MODEL_MANIFEST
+from h2o_pack.files.lock import damaged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def read(package: Path) -> Manifest:
     """Read a package's manifest; UserError when it is missing, damaged or hostile."""
     from h2o_pack.bundling.names import check_paths  # noqa: PLC0415 - needs this module's
 
-    path = package / FOLDER / MANIFEST
+    path = package / MODEL_FOLDER / MODEL_MANIFEST
     try:
         document = json.loads(path.read_text("utf-8"))
         if document["format"] != FORMAT:

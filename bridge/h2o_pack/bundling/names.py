@@ -5,9 +5,9 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
-from h2o_pack.bundling import MANIFEST
 from h2o_pack.errors import ExitCode, Problems, UserError
-from h2o_pack.models.paths import why_unsafe
+from h2o_pack.files.layout import MODEL_MANIFEST
+from h2o_pack.files.paths import why_unsafe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ def check_paths(paths: Iterable[str]) -> None:
     without regard to how accents are composed, so two names that differ only so are one.
     """
     problems = Problems()
-    taken: dict[tuple[str, ...], str] = {(folded(MANIFEST),): MANIFEST}
+    taken: dict[tuple[str, ...], str] = {(folded(MODEL_MANIFEST),): MODEL_MANIFEST}
     folders: dict[tuple[str, ...], str] = {}
     for path in paths:
         with problems.caught():

@@ -7,8 +7,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from h2o_pack.bundling.digests import copy, sha256_of
 from h2o_pack.bundling.manifest import BundledFile
+from h2o_pack.files.digests import copy, sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

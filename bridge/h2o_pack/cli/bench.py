@@ -43,9 +43,9 @@ def bench(
     **options: Any,
 ) -> None:
     """Measure H2O caches beside mlx-lm's on this machine."""
-    from h2o_py.bench.command import measure
-    from h2o_py.bench.options import Options
-    from h2o_py.bench.tables import print_report
+    from h2o_pack.measure.bench.command import measure
+    from h2o_pack.measure.bench.options import Options
+    from h2o_pack.measure.bench.tables import print_report
 
     with told("bench", write or plot):
         chosen = Options(dtypes=tuple(dtype.split(",")), model=loadable(model), **options)

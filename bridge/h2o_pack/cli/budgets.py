@@ -79,8 +79,8 @@ def budgets(
     `ios --budgets`, `plan --budgets`, `python -m h2o_py generate --h2o-budgets` and H2OKit
     read the file. Measure with `h2o-pack eval --layer-budgets` before using it.
     """
-    from h2o_py.profiling.budgets_command import make, print_budgets
-    from h2o_py.profiling.options import Options
+    from h2o_pack.measure.profiling.budgets_command import make, print_budgets
+    from h2o_pack.measure.profiling.options import Options
 
     if (profile is None) == (model is None):
         raise UserError(

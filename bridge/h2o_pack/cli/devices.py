@@ -31,7 +31,7 @@ def devices(*, name: str | None, own: Path | None, out: Terminal) -> None:
     source.
     """
     from h2o_pack.devices.catalogue import catalogue
-    from h2o_pack.plan_tables import print_devices
+    from h2o_pack.plan.tables import print_devices
 
     known = catalogue(own)
     found = known.find(name) if name else known.listed()

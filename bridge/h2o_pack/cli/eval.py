@@ -52,8 +52,8 @@ def eval(  # noqa: A001  the command's name
     one. Under mlx.launch the samples are split over the processes:
     mlx.launch -n 2 python -m h2o_py eval.
     """
-    from h2o_py.evaluation import command as library
-    from h2o_py.evaluation.share import join
+    from h2o_pack.measure.evaluation import command as library
+    from h2o_pack.measure.evaluation.share import join
 
     share = join()
     with told("eval", output):

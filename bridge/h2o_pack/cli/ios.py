@@ -86,8 +86,9 @@ def ios(
     Only the model's files and upstream's sources are fetched, once. A run that was stopped
     is finished by running the command again.
     """
-    from h2o_pack import pipeline, summary
-    from h2o_pack.cache_options import CacheOptions
+    from h2o_pack.package import build as pipeline
+    from h2o_pack.package import summary
+    from h2o_pack.plan.options import CacheOptions
     from h2o_pack.vendoring.fetch import usual_origin
 
     order = pipeline.Order(

@@ -47,8 +47,8 @@ def models(
     NAME is one of the list, a folder, or an id on the hub, of which only the metadata is
     read.
     """
-    from h2o_pack.models import report
-    from h2o_pack.models.resolve import listed, resolve
+    from h2o_pack.hub.resolve import listed, resolve
+    from h2o_pack.plan import model_tables as report
 
     if name is None:
         known = listed(own)

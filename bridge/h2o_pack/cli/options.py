@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from h2o_pack.cache_options import PREFILL_STEP
 from h2o_pack.cli.types import KV, POLICIES
+from h2o_pack.plan.options import PREFILL_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -53,8 +53,9 @@ def plan(
 
     Reads the model's configuration and headers only, never its weights.
     """
-    from h2o_pack import plan_tables, planned
-    from h2o_pack.models.resolve import resolve
+    from h2o_pack.hub.resolve import resolve
+    from h2o_pack.plan import command as planned
+    from h2o_pack.plan import tables as plan_tables
 
     problems = Problems()
     with problems.caught():

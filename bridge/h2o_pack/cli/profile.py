@@ -37,8 +37,8 @@ def profile(
     A text is read through the model with its own caches. --output writes profile.json,
     tables (profile.md) and pictures; `h2o-pack budgets` reads the JSON.
     """
-    from h2o_py.profiling.command import measure, print_profile
-    from h2o_py.profiling.options import Options
+    from h2o_pack.measure.profiling.command import measure, print_profile
+    from h2o_pack.measure.profiling.options import Options
 
     with told("profile", output):
         chosen = Options(model=loadable(model), time_steps=not no_timing, **options)
@@ -54,8 +54,8 @@ def loadable(name: str) -> str:
         UserError: the name leads nowhere.
 
     """
+    from h2o_pack.hub.resolve import HUB_ID, local_folder, unknown
     from h2o_pack.models.catalogue import find
-    from h2o_pack.models.resolve import HUB_ID, local_folder, unknown
 
     known = find(name)
     if known is not None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from h2o_pack.cache import MIRROR, cache_folder
 from h2o_pack.cli.frame import command
+from h2o_pack.files.download_folder import MIRROR, cache_folder
 
 if TYPE_CHECKING:
     from h2o_pack.cli.terminal import Terminal
@@ -51,7 +51,7 @@ def vendor(
 
     They are fetched with git at the commits that h2o-pack is made for, once.
     """
-    from h2o_pack import summary
+    from h2o_pack.package import summary
     from h2o_pack.vendoring.fetch import Origin
     from h2o_pack.vendoring.vendor import vendor as fill
 

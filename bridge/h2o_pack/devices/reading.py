@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from h2o_pack.devices.catalogue import Catalogue
+    from h2o_pack.devices.listed import Catalogue
 
 KEYS: Mapping[str, type[Any]] = {
     "chip": Chip,

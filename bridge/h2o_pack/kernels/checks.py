@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from h2o_pack.cache import cache_folder
 from h2o_pack.errors import UserError
+from h2o_pack.files.download_folder import cache_folder
 from h2o_pack.kernels import host_types, metallib, sources, symbols, wheels
 from h2o_pack.kernels.address_spaces import check_address_spaces
 from h2o_pack.kernels.language import check_fast_math, check_language

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
+from h2o_pack.files.write import replace_file, replacing
 from h2o_pack.vendoring.edits import Edit, apply, apply_all, read_edits
-from h2o_pack.write import replace_file, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

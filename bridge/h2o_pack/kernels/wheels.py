@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import FOLDER, read_table
-from h2o_pack.write import replacing
+from h2o_pack.files.write import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from h2o_pack.memory.planning import plan_memory
+from h2o_pack.memory.estimate import plan_memory
 from h2o_pack.memory.terms import MemoryPlan, Term
 
 __all__ = ["MemoryPlan", "Term", "plan_memory"]

@@ -11,9 +11,9 @@ from h2o_pack.memory.graph import Buffer, Graph
 from h2o_pack.memory.kit import CPUKit, Kit
 
 if TYPE_CHECKING:
+    from h2o_pack.architectures.model import Layer, ModelConfig
     from h2o_pack.memory.backends import Backend
     from h2o_pack.memory.storages import Storage
-    from h2o_pack.models.model import Layer, ModelConfig
     from h2o_py.config import H2OConfig
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from h2o_pack.architectures.model import Layer
     from h2o_pack.memory.storages import Storage
-    from h2o_pack.models.model import Layer
 
 FLOAT32 = 4
 STEP = 256  # rows by which caches grow: cexport/h2o/config.cpp, mlx_lm KVCache.step

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from h2o_pack.errors import ExitCode, UserError, nearest
 
 if TYPE_CHECKING:
-    from h2o_pack.models.model import ModelConfig
+    from h2o_pack.architectures.model import ModelConfig
 
 GROUP_SIZES = (64, 32)  # the first that divides the head dims
 

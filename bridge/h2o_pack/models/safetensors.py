@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from h2o_pack.models.json_file import parse_object
-from h2o_pack.models.problems import Problems, shown
+from h2o_pack.problems import Problems, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

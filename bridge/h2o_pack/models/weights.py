@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from h2o_pack.models.model import Weights
+from h2o_pack.architectures.model import Weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

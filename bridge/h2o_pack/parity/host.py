@@ -6,10 +6,11 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from h2o_pack import assets, lock
+from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
-from h2o_pack.vendoring import FOLDER as VENDOR
+from h2o_pack.files import lock
+from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.vendoring.edits import EDITS, read_edits
 from h2o_pack.vendoring.vendor import added_files, digest
 
@@ -34,7 +35,7 @@ class Host:
 
 def prepare(package: Path) -> Host:
     """Return the host for `package`, made up to date."""
-    if (package / VENDOR).is_dir():
+    if (package / VENDOR_FOLDER).is_dir():
         return vendored(package)
     root = package / WORK / "package"
     sync(standin_files(package), root)
@@ -48,15 +49,15 @@ def vendored(package: Path) -> Host:
     again = f"Run `h2o-pack vendor {package} --host {SYSTEM}` again"
     if record is None or record.edits != digest(assets.root()):
         raise UserError(
-            f"{VENDOR}/ was not made by this version of h2o-pack",
-            where=str(package / VENDOR),
+            f"{VENDOR_FOLDER}/ was not made by this version of h2o-pack",
+            where=str(package / VENDOR_FOLDER),
             remedy=f"{again}, or move the folder away.",
             code=ExitCode.VERSION,
         )
     if record.host != SYSTEM:
         raise UserError(
-            f"{VENDOR}/ was made for the host {record.host}, and this is {SYSTEM}",
-            where=str(package / VENDOR),
+            f"{VENDOR_FOLDER}/ was made for the host {record.host}, and this is {SYSTEM}",
+            where=str(package / VENDOR_FOLDER),
             remedy=f"{again}.",
             code=ExitCode.VERSION,
         )
@@ -70,9 +71,9 @@ def standin_files(package: Path) -> dict[str, Path]:
     for folder in GENERATED:
         files |= tree(package / folder, folder)
     root = assets.root()
-    files |= tree(root / STANDIN, VENDOR)
+    files |= tree(root / STANDIN, VENDOR_FOLDER)
     ours = added_files(root, read_edits(root / EDITS).for_host(SYSTEM).files)
-    return files | {f"{VENDOR}/{path}": source for path, source in ours.items()}
+    return files | {f"{VENDOR_FOLDER}/{path}": source for path, source in ours.items()}
 
 
 def tree(folder: Path, name: str) -> dict[str, Path]:

@@ -8,17 +8,16 @@ import warnings
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
-from h2o_pack import lock, write
-from h2o_pack.bundling import FOLDER as MODEL
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
+from h2o_pack.files import lock, write
+from h2o_pack.files.layout import MODEL_FOLDER, VENDOR_FOLDER
 from h2o_pack.models.config import read_config
 from h2o_pack.parity import host as hosts
 from h2o_pack.parity import op, replay, tokens, toolchain
 from h2o_pack.parity import request as requests
 from h2o_pack.parity import trace as traces
 from h2o_pack.parity.report import Level, Report
-from h2o_pack.vendoring import FOLDER as VENDOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -65,7 +64,7 @@ def run_parity(
     from h2o_py.config import H2OConfig, H2OConfigWarning
 
     root = package.resolve()
-    work, model = root / hosts.WORK, root / MODEL
+    work, model = root / hosts.WORK, root / MODEL_FOLDER
     described = read_config(model / "config.json", assume_full_attention=True)
     with write.exclusive(package), warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)
@@ -121,7 +120,7 @@ def own_budgets(record: lock.Lock) -> requests.ByLayer | None:
 
 def check_vendored(package: Path, swift: toolchain.Toolchain | None) -> None:
     """Refuse level 3 without upstream's sources: the stand-in has no models."""
-    folder = package / VENDOR
+    folder = package / VENDOR_FOLDER
     if folder.is_dir():
         return
     too = "" if swift is not None else f" It also needs Swift 6, see {toolchain.GET_SWIFT}."

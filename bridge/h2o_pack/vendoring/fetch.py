@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from h2o_pack import facts
-from h2o_pack.cache import MIRROR, cache_folder
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.files.download_folder import MIRROR, cache_folder
 from h2o_pack.progress import silent
 from h2o_pack.vendoring import git
 

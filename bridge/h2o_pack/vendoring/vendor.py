@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from h2o_pack import assets, lock, write
+from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
+from h2o_pack.files import lock, write
+from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.progress import silent
-from h2o_pack.vendoring import FOLDER
 from h2o_pack.vendoring.checkouts import checked
 from h2o_pack.vendoring.edits import EDITS, apply_all, read_edits
 from h2o_pack.vendoring.fetch import checked_out
@@ -42,7 +43,7 @@ def vendor(
     wanted = ", ".join(f"{name} {pins()[name].version}" for name in names)
     with write.exclusive(package):
         record = lock.read(package)
-        target = package.resolve() / FOLDER
+        target = package.resolve() / VENDOR_FOLDER
         if target.exists() and record.vendor is None:
             raise UserError(
                 f"{target} exists and was not made by h2o-pack",

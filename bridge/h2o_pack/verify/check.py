@@ -5,12 +5,11 @@ from __future__ import annotations
 import stat
 from typing import TYPE_CHECKING
 
-from h2o_pack import lock
-from h2o_pack.bundling import FOLDER as MODEL
-from h2o_pack.bundling import MANIFEST, manifest
+from h2o_pack.bundling import manifest
 from h2o_pack.errors import UserError
+from h2o_pack.files import lock
+from h2o_pack.files.layout import MODEL_FOLDER, MODEL_MANIFEST, VENDOR_FOLDER
 from h2o_pack.progress import silent
-from h2o_pack.vendoring import FOLDER as VENDOR
 from h2o_pack.verify.differences import Difference, Verification
 from h2o_pack.verify.files import content_of_model, listed, path_problem, regular, text_digest
 
@@ -43,14 +42,14 @@ def verify(package: Path, *, quick: bool = False, say: Say = silent) -> Verifica
     try:
         bundled = manifest.read(package)
     except UserError as error:
-        path = f"{MODEL}/{MANIFEST}"
+        path = f"{MODEL_FOLDER}/{MODEL_MANIFEST}"
         found.append(
-            Difference("records", path, "other", error.what.removeprefix(MANIFEST + " "))
+            Difference("records", path, "other", error.what.removeprefix(MODEL_MANIFEST + " "))
         )
         commit = ""
     else:
         found += records(record, bundled)
-        found += content_of_model(package / MODEL, bundled, quick=quick, say=say)
+        found += content_of_model(package / MODEL_FOLDER, bundled, quick=quick, say=say)
         found += strays(package, bundled)
         commit, size, count = bundled.commit, bundled.size, count + len(bundled.files)
     state, differences = vendored(package, record)
@@ -107,7 +106,7 @@ def added(package: Path, record: lock.Lock) -> Iterator[Difference]:
 
 def records(record: lock.Lock, bundled: Manifest) -> Iterator[Difference]:
     """Yield what the manifest says otherwise than the lock."""
-    path = f"{MODEL}/{MANIFEST}"
+    path = f"{MODEL_FOLDER}/{MODEL_MANIFEST}"
     if bundled.model != record.model:
         what = f"is of the model {bundled.model!r}, the lock of {record.model!r}"
         yield Difference("records", path, "other", what)
@@ -118,8 +117,10 @@ def records(record: lock.Lock, bundled: Manifest) -> Iterator[Difference]:
 
 def strays(package: Path, bundled: Manifest) -> Iterator[Difference]:
     """Yield files in Model/ that are not of the model."""
-    known = {f"{MODEL}/{file.path}" for file in bundled.files} | {f"{MODEL}/{MANIFEST}"}
-    for path in listed(package, MODEL):
+    known = {f"{MODEL_FOLDER}/{file.path}" for file in bundled.files} | {
+        f"{MODEL_FOLDER}/{MODEL_MANIFEST}"
+    }
+    for path in listed(package, MODEL_FOLDER):
         if path not in known:
             loaded = ", and mlx-swift-lm would load it" if path.endswith(".safetensors") else ""
             yield Difference("model", path, "added", f"is not in the manifest{loaded}")
@@ -127,18 +128,18 @@ def strays(package: Path, bundled: Manifest) -> Iterator[Difference]:
 
 def vendored(package: Path, record: lock.Lock) -> tuple[str, list[Difference]]:
     """Return whether Vendor/ is there, and how its edited files differ."""
-    folder = package / VENDOR
+    folder = package / VENDOR_FOLDER
     if record.vendor is None:
         if not folder.exists():
             return "not made", []
         what = "is there, but the lock does not say how it was made"
-        return "not made", [Difference("vendor", VENDOR, "added", what)]
+        return "not made", [Difference("vendor", VENDOR_FOLDER, "added", what)]
     if not folder.is_dir():
         what = f"is missing: make it again with `h2o-pack vendor {package}`"
-        return "missing", [Difference("vendor", VENDOR, "missing", what)]
+        return "missing", [Difference("vendor", VENDOR_FOLDER, "missing", what)]
     found = []
     for file in record.vendor.files:
-        path = f"{VENDOR}/{file.path}"
+        path = f"{VENDOR_FOLDER}/{file.path}"
         problem = path_problem(path)
         if problem:
             what = f"is named in the lock, but {problem}"

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from h2o_pack.bundling import FOLDER as MODEL
-from h2o_pack.bundling.digests import sha256_of
 from h2o_pack.bundling.names import check_path
 from h2o_pack.bundling.place import WORKERS
 from h2o_pack.errors import UserError
+from h2o_pack.files.digests import sha256_of
+from h2o_pack.files.layout import MODEL_FOLDER
 from h2o_pack.verify.differences import Difference
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def compare(
     stop: threading.Event,
 ) -> Difference | None:
     """Compare one file of the model; its bytes only when `advance` is told of them."""
-    place, path = folder / file.path, f"{MODEL}/{file.path}"
+    place, path = folder / file.path, f"{MODEL_FOLDER}/{file.path}"
     try:
         status = place.lstat()
         if not stat.S_ISREG(status.st_mode):

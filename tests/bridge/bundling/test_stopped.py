@@ -10,9 +10,9 @@ import pytest
 from huggingface_hub import constants
 
 from h2o_pack.bundling.bundle import bundle
-from h2o_pack.bundling.partial import SUFFIX
+from h2o_pack.hub.partial import SUFFIX
 from tests.bridge.bundling.sources import remote, until
-from tests.bridge.bundling.test_download import CDN, FILES, HASH, ID, WEIGHTS, whole
+from tests.bridge.hub.test_download import CDN, FILES, HASH, ID, WEIGHTS, whole
 from tests.bridge.trees import sizes
 from tests.hub import faults
 

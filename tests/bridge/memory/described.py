@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from h2o_pack.memory.request import Request
-from h2o_pack.models.model import Layer, Model, ModelConfig, Weights
+from h2o_pack.architectures.model import Layer, Model, ModelConfig, Weights
+from h2o_pack.plan.request import Request
 from h2o_py.config import H2OConfig
 
 

@@ -8,10 +8,10 @@ import pytest
 from mlx_lm.models.cache import CacheList
 
 import h2o_py
+from h2o_pack.architectures.model import Model, Weights
 from h2o_pack.memory.storages import STORAGES
 from h2o_pack.memory.terms import KV, LEDGER, STATE
 from h2o_pack.models.config import describe
-from h2o_pack.models.model import Model, Weights
 from h2o_py.budgets import Budgets, LayerBudget
 from h2o_py.models import STORAGES as REAL_STORAGES
 from h2o_py.models import make_h2o_cache

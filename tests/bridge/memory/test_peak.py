@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from h2o_pack.architectures.model import Layer
+from h2o_pack.hub.resolve import resolve
 from h2o_pack.memory.storages import STORAGES
-from h2o_pack.models.model import Layer
-from h2o_pack.models.resolve import resolve
 from tests.bridge.memory.described import model, request
 
 RUNS = (

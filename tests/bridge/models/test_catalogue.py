@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from h2o_pack.architectures.model import Layer, ModelConfig
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import architectures, known_models
+from h2o_pack.hub.resolve import resolve
+from h2o_pack.memory.token_bytes import fixed_bytes, token_bytes
 from h2o_pack.models.catalogue import catalogue, config_folder, find
-from h2o_pack.models.model import Layer, ModelConfig
-from h2o_pack.models.resolve import resolve
-from h2o_pack.models.row_bytes import fixed_bytes, token_bytes
 from h2o_py import H2OConfig, make_h2o_cache
 from tests.bridge import schemas
 from tests.bridge.models.checkpoints import ALL, folder_of, repository

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from h2o_pack.architectures.model import Layer, ModelConfig
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import architectures, refused_architectures
 from h2o_pack.models.config import Described, describe, read_config
-from h2o_pack.models.model import Layer, ModelConfig
 from tests.bridge.models.small_configs import small_config
 from tests.bridge.trees import CONFIG, write_model
 

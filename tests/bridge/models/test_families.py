@@ -10,11 +10,11 @@ import mlx_lm.utils
 import pytest
 from mlx_lm.models.cache import ArraysCache, CacheList, make_prompt_cache
 
+from h2o_pack.architectures import FAMILIES
+from h2o_pack.architectures.model import Layer, ModelConfig
 from h2o_pack.errors import UserError
 from h2o_pack.facts import architectures, refused_architectures
 from h2o_pack.models.config import describe
-from h2o_pack.models.families import FAMILIES
-from h2o_pack.models.model import Layer, ModelConfig
 from h2o_py import H2OConfig, H2OKVCache, install_routing, make_h2o_cache, remove_routing
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
 

@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
-from h2o_pack import lock
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.package import make_package
-from h2o_pack.plan import CacheOptions, make_plan
+from h2o_pack.files import lock
+from h2o_pack.package.contents import make_package
+from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.verify.check import verify
 from tests.bridge import schemas
 from tests.bridge.bundling.sources import Bars

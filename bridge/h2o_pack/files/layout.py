@@ -1,0 +1,7 @@
+"""Names of the folders and files in a package that other parts of the tool look for."""
+
+from __future__ import annotations
+
+MODEL_FOLDER = "Model"
+MODEL_MANIFEST = "manifest.json"
+VENDOR_FOLDER = "Vendor"

@@ -1,0 +1,231 @@
+"""The only place that writes packages: whole or not at all, one run at a time.
+
+A package is written beside its place and then renamed. The names used are
+fixed, so that what a killed run leaves is put right by the next one.
+"""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.files import lock
+from h2o_pack.files.layout import MODEL_FOLDER, MODEL_MANIFEST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+
+@contextmanager
+def exclusive(output: Path) -> Iterator[None]:
+    """Hold the only run that may change `output`; a second run is refused."""
+    from filelock import FileLock, Timeout
+
+    folder = Path(tempfile.gettempdir()) / f"h2o-pack-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    name = hashlib.sha256(str(output.resolve()).encode()).hexdigest()[:32]
+    try:
+        with FileLock(folder / f"{name}.lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise UserError(
+            f"another h2o-pack is working on {output}",
+            remedy="Wait until it ends, or choose another folder.",
+            code=ExitCode.OUTPUT,
+        ) from error
+
+
+@contextmanager
+def replacing_package(output: Path) -> Iterator[Path]:
+    """Yield an empty folder that becomes the package `output`.
+
+    An `output` that exists must be empty or ours. What h2o-pack did not write
+    there (Vendor/, build folders, files of the user) moves over.
+    """
+    refuse_foreign(output)
+    with replacing(output, keep=move_kept) as staging:
+        yield staging
+
+
+@contextmanager
+def replacing(
+    output: Path, keep: Callable[[Path, Path], None] = lambda _previous, _output: None
+) -> Iterator[Path]:
+    """Yield an empty folder that takes the place of `output` when the block ends well.
+
+    `keep` moves what should stay from the earlier folder to the new one. When
+    the block fails or is interrupted, everything is as it was before.
+    """
+    output = output.resolve()
+    parents = [each for each in output.parents if not each.exists()]
+    exchange = Exchange(output, keep)
+    try:
+        exchange.recover()
+        exchange.new.mkdir(parents=True)
+        yield exchange.new
+        exchange.finish()
+    except BaseException as error:
+        with suppress(OSError):
+            exchange.recover()
+            for parent in parents:
+                parent.rmdir()
+        if isinstance(error, OSError):
+            raise not_writable(output, error) from error
+        raise
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One folder taking another's place, by names that a later run finds again.
+
+    At every moment the names say how far it has come: `new` is being written; then
+    `output` becomes `old` and `new` becomes `output`; what stays moves from `old` to
+    `output`; then `old` becomes `done`, which only has to be deleted.
+    """
+
+    output: Path
+    keep: Callable[[Path, Path], None]
+
+    @property
+    def new(self) -> Path:
+        """What is being written."""
+        return self.output.with_name(f".{self.output.name}.h2o-new")
+
+    @property
+    def old(self) -> Path:
+        """The earlier folder, with what stays of it."""
+        return self.output.with_name(f".{self.output.name}.h2o-old")
+
+    @property
+    def done(self) -> Path:
+        """The earlier folder without it."""
+        return self.output.with_name(f".{self.output.name}.h2o-done")
+
+    def finish(self) -> None:
+        """Put the new folder, whole, in place of the earlier one."""
+        to_disk(self.new)
+        if self.output.exists():
+            self.output.rename(self.old)
+        self.new.rename(self.output)
+        to_disk(self.output.parent)
+        self.recover()
+
+    def recover(self) -> None:
+        """Finish or undo the exchange, wherever it stopped."""
+        if self.old.exists():
+            if self.output.exists():
+                self.keep(self.old, self.output)
+                self.clear(self.done)
+                self.old.rename(self.done)
+            else:
+                self.old.rename(self.output)
+        self.clear(self.done)
+        self.clear(self.new)
+
+    def clear(self, folder: Path) -> None:
+        """Delete a folder of ours."""
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+def to_disk(folder: Path) -> None:
+    """Ask for a folder's names to be on the disk, where the system can be asked."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write {relative path: text} into a folder."""
+    for relative, text in files.items():
+        path = folder / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def refuse_foreign(output: Path) -> None:
+    """Refuse to replace anything but an empty folder or a package of ours."""
+    if not output.exists():
+        return
+    names = [each.name for each in output.iterdir()] if output.is_dir() else []
+    if lock.NAME in names:
+        written_paths(output)
+        return
+    if output.is_dir() and not names:
+        return
+    what = "has files that h2o-pack did not write" if names else "is not a folder"
+    raise UserError(
+        f"{output} exists and {what}",
+        remedy="Give another --output, or move it away.",
+        code=ExitCode.OUTPUT,
+    )
+
+
+def move_kept(previous: Path, output: Path) -> None:
+    """Move what the earlier run did not write into the new package."""
+    written = written_paths(previous)
+    folders = {path.partition("/")[0] for path in written}
+    for entry in sorted(previous.iterdir()):
+        kept = [entry]
+        if entry.name in folders and entry.is_dir():
+            kept = [
+                path
+                for path in sorted(entry.rglob("*"))
+                if not path.is_dir() and path.relative_to(previous).as_posix() not in written
+            ]
+        elif entry.name in written:
+            kept = []
+        for path in kept:
+            target = output / path.relative_to(previous)
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(target)
+
+
+def written_paths(package: Path) -> set[str]:
+    """Return the files that a package's lock and manifest name."""
+    if not (package / lock.NAME).exists():
+        return set()
+    written = {lock.NAME, f"{MODEL_FOLDER}/{MODEL_MANIFEST}", *lock.read(package).files}
+    manifest = package / MODEL_FOLDER / MODEL_MANIFEST
+    if manifest.exists():
+        try:
+            files = json.loads(manifest.read_text("utf-8"))["files"]
+            written.update(f"{MODEL_FOLDER}/{each['path']}" for each in files)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise lock.damaged(manifest) from error
+    return written
+
+
+def not_writable(output: Path, error: OSError) -> UserError:
+    """Make the error for a disk that refuses."""
+    return UserError(
+        f"{output} cannot be written: {error.strerror or error}",
+        where=str(error.filename) if error.filename else None,
+        remedy="Free space or give another --output; nothing was changed.",
+        code=ExitCode.OUTPUT,
+    )
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file by another text, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.h2o-new")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise not_writable(path, error) from error

@@ -1,0 +1,1 @@
+"""The Hugging Face Hub: finding, describing and downloading a model."""

@@ -1,0 +1,223 @@
+"""Fetches a model's files into the hub's own cache with the hub's own client."""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.files.local_file import reason
+from h2o_pack.hub.download_errors import changed_on_hub, hub_errors, other_bytes
+from h2o_pack.hub.partial import SUFFIX, Partial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from filelock import FileLock
+
+    from h2o_pack.architectures.model import Model, ModelFile
+    from h2o_pack.progress import Say
+
+EXPIRED = (401, 403)
+
+
+def hub_cache() -> Path:
+    """Return the folder of the hub's cache, which need not exist."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def cached(model: Model, path: str) -> Path | None:
+    """Return where a file at the model's commit lies in the cache, if it does."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(model.id, path, revision=model.commit)
+    return Path(found) if isinstance(found, str) else None
+
+
+def missing(model: Model) -> tuple[ModelFile, ...]:
+    """Return the files that the cache lacks; nothing is asked of the hub."""
+    return tuple(file for file in model.files if cached(model, file.path) is None)
+
+
+def download(
+    model: Model, absent: Sequence[ModelFile], say: Say
+) -> tuple[Path, dict[str, str]]:
+    """Fetch the absent files of a model at its commit.
+
+    Returns: the folder of the cache that holds all files, and the sha256 of those
+    that were hashed on their way.
+    """
+    known: dict[str, str] = {}
+    if absent:
+        total = sum(file.size for file in absent)
+        with (
+            hub_errors(model),
+            say.bar(f"downloading {model.id}", total) as advance,
+        ):
+            for file in absent:
+                if file.sha256:
+                    fetch_large(model, file, advance, say)
+                    known[file.path] = file.sha256
+                else:
+                    fetch_small(model, file)
+                    advance(file.size)
+    folder = snapshot(model)
+    return folder, known
+
+
+def snapshot(model: Model) -> Path:
+    """Return the folder of the cache with the files of the model's commit."""
+    return repository(model) / "snapshots" / model.commit
+
+
+def repository(model: Model) -> Path:
+    """Return the folder of the cache for the model's repository."""
+    from huggingface_hub.file_download import repo_folder_name
+
+    return hub_cache() / repo_folder_name(repo_id=model.id, repo_type="model")
+
+
+def fetch_small(model: Model, file: ModelFile) -> None:
+    """Let the client fetch a file that git keeps, and link it into the snapshot."""
+    from huggingface_hub import hf_hub_download
+
+    hf_hub_download(model.id, file.path, revision=model.commit)
+
+
+def fetch_large(
+    model: Model, file: ModelFile, advance: Callable[[int], None], say: Say
+) -> None:
+    """Fetch a file in LFS, continuing where an earlier run stopped."""
+    from filelock import FileLock
+
+    blob = repository(model) / "blobs" / file.sha256
+    # The lock of the client itself, so that two downloads of one blob wait for each other.
+    lock = hub_cache() / ".locks" / repository(model).name / f"{file.sha256}.lock"
+    for folder in (blob.parent, lock.parent):
+        make_folder(folder)
+    with alone(FileLock(lock, mode=0o664), file, say):
+        if blob.exists():
+            advance(file.size)
+        else:
+            receive(model, file, blob, advance)
+    fetch_small(model, file)  # finds the blob and links it
+
+
+@contextmanager
+def alone(lock: FileLock, file: ModelFile, say: Say) -> Iterator[None]:
+    """Hold a lock; tell when another download holds it."""
+    from filelock import Timeout
+
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        say(f"waiting for another download of {file.path}")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def receive(model: Model, file: ModelFile, blob: Path, advance: Callable[[int], None]) -> None:
+    """Receive a blob. What was continued and turns out wrong is fetched once more, whole."""
+    path = blob.with_name(f"{blob.name}{SUFFIX}")
+    for _attempt in range(2):
+        with Partial(path, file.size, advance) as partial:
+            continued = partial.size > 0
+            transfer(model, file, partial)
+            if partial.size == file.size and partial.sha256 == file.sha256:
+                partial.finish(blob)
+                return
+            found = partial.sha256
+            advance(-partial.size)
+        path.unlink()
+        if not continued:
+            break
+    raise other_bytes(model, file, found)
+
+
+def transfer(model: Model, file: ModelFile, partial: Partial) -> None:
+    """Receive what is missing of a file.
+
+    The address that the hub gives for it is signed for about an hour: when that has
+    passed, a new one is asked for, as long as bytes arrive.
+    """
+    from huggingface_hub.errors import HfHubHTTPError
+
+    while partial.size != file.size:
+        before = partial.size
+        address, headers = located(model, file)
+        try:
+            get(address, headers, file, partial)
+        except HfHubHTTPError as error:
+            if error.response.status_code not in EXPIRED or partial.size == before:
+                raise
+
+
+def located(model: Model, file: ModelFile) -> tuple[str, dict[str, str]]:
+    """Ask the hub where a file is, after checking that it is still the same; the headers."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+    url = hf_hub_url(model.id, file.path, revision=model.commit)
+    listed = get_hf_file_metadata(url, retry_on_errors=True)
+    same = (listed.commit_hash, listed.etag) == (model.commit, file.sha256)
+    if not same or listed.size not in (None, file.size):
+        raise changed_on_hub(model, file)
+    headers = dict(build_hf_headers())
+    if urlsplit(listed.location)[:2] != urlsplit(url)[:2]:
+        headers.pop("authorization", None)  # a CDN's address is signed; no token goes there
+    return listed.location, headers
+
+
+def get(address: str, headers: dict[str, str], file: ModelFile, partial: Partial) -> None:
+    """Let the client receive a file from where `partial` ends."""
+    from huggingface_hub.file_download import http_get
+
+    target: Any = partial
+    no_bar: Any = NoBar
+    http_get(
+        address,
+        target,
+        resume_size=partial.size,
+        headers=headers,
+        expected_size=file.size,
+        displayed_filename=file.path,
+        tqdm_class=no_bar,
+    )
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder of the cache, or say that it cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"the hub's cache cannot be written: {reason(error)}",
+            where=str(folder),
+            remedy="Set HF_HUB_CACHE to a folder of yours.",
+            code=ExitCode.OUTPUT,
+        ) from error
+
+
+class NoBar:
+    """Stands in for the client's own progress bar; ours counts the bytes written."""
+
+    def __init__(self, *_arguments: Any, **_options: Any) -> None:
+        """Take what a bar takes."""
+
+    def __enter__(self) -> NoBar:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Show nothing."""
+
+    def update(self, _amount: float | None = 1) -> None:
+        """Show nothing."""

@@ -1,0 +1,1 @@
+"""Measuring: speed (bench), what eviction costs (evaluation), what attention does."""

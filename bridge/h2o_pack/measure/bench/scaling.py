@@ -1,0 +1,105 @@
+"""How the step grows with the rows kept, and that it does not with the tokens seen."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from h2o_pack.measure.bench.contenders import BY_NAME
+from h2o_pack.measure.bench.layer import steady
+from h2o_pack.measure.bench.options import Options
+from h2o_pack.measure.bench.timing import Timing, interleave, timed
+
+CAPACITIES = (128, 256, 512, 1024, 2048, 4096)
+TIMES_SEEN = (1, 4, 16)
+
+
+@dataclass(frozen=True)
+class Line:
+    """time = start + slope * C, by least squares on relative errors."""
+
+    start: float
+    slope: float
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Microseconds of our dense step: by rows C, and by tokens seen at one C."""
+
+    dtype: str
+    by_capacity: dict[int, Timing]
+    by_tokens_seen: dict[int, Timing]
+
+    @property
+    def line(self) -> Line:
+        """Through all capacities."""
+        return self._line(list(self.by_capacity))
+
+    @property
+    def lower_line(self) -> Line:
+        """Through the smaller half of the capacities."""
+        sizes = list(self.by_capacity)
+        return self._line(sizes[: len(sizes) // 2 + 1])
+
+    @property
+    def upper_line(self) -> Line:
+        """Through the larger half of the capacities."""
+        sizes = list(self.by_capacity)
+        return self._line(sizes[len(sizes) // 2 :])
+
+    @property
+    def slope_deviation(self) -> float:
+        """By what share the slope of either half differs from that of the whole."""
+        whole = self.line.slope
+        halves = (self.lower_line.slope, self.upper_line.slope)
+        return max(abs(half / whole - 1) for half in halves)
+
+    @property
+    def tokens_seen_deviation(self) -> float:
+        """The slowest over the fastest number of tokens seen."""
+        timings = list(self.by_tokens_seen.values())
+        return max(one.over(other) for one in timings for other in timings)
+
+    def _line(self, sizes: list[int]) -> Line:
+        return fit(sizes, [self.by_capacity[size].median for size in sizes])
+
+
+def measure_scaling(options: Options, dtype: str) -> Scaling:
+    """Measure the dense step for several C, and at one C after several lengths."""
+    dense, kind = BY_NAME["dense"], getattr(mx, dtype)
+    sized = {
+        str(size): steady(dense, dataclasses.replace(options, capacity=size), kind)
+        for size in CAPACITIES
+    }
+    seen = {
+        str(times): steady(dense, options, kind, tokens=times * options.capacity)
+        for times in TIMES_SEEN
+    }
+    by_capacity, by_tokens_seen = (
+        interleave(
+            {name: timed(layer.run) for name, layer in layers.items()}, options.repetitions
+        )
+        for layers in (sized, seen)
+    )
+    return Scaling(
+        dtype,
+        {int(name): timing for name, timing in by_capacity.items()},
+        {int(name): timing for name, timing in by_tokens_seen.items()},
+    )
+
+
+def fit(sizes: list[int], times: list[float]) -> Line:
+    """The line whose relative errors have the least sum of squares."""
+    weights = [1 / time**2 for time in times]
+    total = sum(weights)
+    mean_size = sum(w * x for w, x in zip(weights, sizes, strict=True)) / total
+    mean_time = sum(w * y for w, y in zip(weights, times, strict=True)) / total
+    both = sum(
+        w * (x - mean_size) * (y - mean_time)
+        for w, x, y in zip(weights, sizes, times, strict=True)
+    )
+    spread = sum(w * (x - mean_size) ** 2 for w, x in zip(weights, sizes, strict=True))
+    slope = both / spread
+    return Line(mean_time - slope * mean_size, slope)

@@ -1,0 +1,64 @@
+"""The decode step of one layer with every contender."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from h2o_pack.measure.bench.contenders import Contender
+from h2o_pack.measure.bench.layer import steady
+from h2o_pack.measure.bench.one_core import on_one_core
+from h2o_pack.measure.bench.options import Options
+from h2o_pack.measure.bench.timing import Timing, interleave, timed
+
+_PAUSE_NS = 200_000
+_CONFINED = "dense on one core"
+
+
+def measure_evaluation(options: Options) -> Timing:
+    """Measure mx.eval of one addition of one element: what MLX takes for any step.
+
+    MLX's thread sleeps between steps and has to be woken, so the main thread is busy for
+    as long as a step takes before each evaluation.
+    """
+    one = mx.ones((1,))
+    mx.eval(one)
+
+    def burst(steps: int) -> float:
+        spent = 0
+        for _ in range(steps):
+            asleep_until = time.perf_counter_ns() + _PAUSE_NS
+            while time.perf_counter_ns() < asleep_until:
+                pass
+            start = time.perf_counter_ns()
+            mx.eval(one + 1)
+            spent += time.perf_counter_ns() - start
+        return spent / 1e3 / steps
+
+    return interleave({"evaluation": burst}, options.repetitions)["evaluation"]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Microseconds of a decode step (write, attention, ledger) by contender's name.
+
+    dense_on_one_core: the dense step with all threads of the process on one core.
+    """
+
+    dtype: str
+    timings: dict[str, Timing]
+    dense_on_one_core: Timing
+
+
+def measure_steps(contenders: tuple[Contender, ...], options: Options, dtype: str) -> Steps:
+    """Measure each contender's step with C rows, each step evicting where the cache does."""
+    bursts = {}
+    for contender in contenders:
+        layer = steady(contender, options, getattr(mx, dtype))
+        bursts[contender.name] = timed(layer.run)
+        if contender.name == "dense":
+            bursts[_CONFINED] = on_one_core(timed(layer.run))
+    timings = interleave(bursts, options.repetitions)
+    return Steps(dtype, timings, timings.pop(_CONFINED))

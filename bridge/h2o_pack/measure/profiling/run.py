@@ -1,0 +1,175 @@
+"""Reads text through a model and gathers its profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx_lm.models.cache import make_prompt_cache
+
+from h2o_pack.measure.bench.machine import describe
+from h2o_pack.measure.bench.whole_model import load
+from h2o_pack.measure.profiling import recorder, step_time
+from h2o_pack.measure.profiling.options import Options
+from h2o_pack.measure.profiling.pieces import samples
+from h2o_pack.measure.profiling.report import LayerProfile, Profile, SkippedLayer, StepTime
+from h2o_pack.measure.profiling.rows import working_bytes
+from h2o_pack.measure.profiling.tally import LayerTally
+from h2o_py.families import why_unfit, why_without_scores
+from h2o_py.routing import install_routing, remove_routing, routing_installed
+
+CHUNK = 128
+"""Tokens read at once: it bounds the attention that is held."""
+_MAPPED_LAYERS = 4
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """A head's attention over the first sample, [queries, tokens], largest of each cell."""
+
+    layer: int
+    head: int
+    entropy: float
+    cells: np.ndarray[Any, np.dtype[Any]]
+
+
+def run(options: Options, progress: Progress) -> tuple[Profile, tuple[AttentionMap, ...]]:
+    """Profile a model.
+
+    Raises:
+        ValueError: the model cannot be loaded or the text is too short.
+
+    """
+    progress(f"loading {options.model}")
+    model, tokenizer = load(options.model)
+    pieces = samples(tokenizer, options.text, options.tokens, options.samples)
+    return profile_model(model, pieces, options, progress)
+
+
+def profile_model(
+    model: Any, pieces: list[list[int]], options: Options, progress: Progress
+) -> tuple[Profile, tuple[AttentionMap, ...]]:
+    """Profile a model that is loaded, on samples of token ids, `options.tokens` each."""
+    machine = describe()
+    caches = make_prompt_cache(model)
+    attending = recorder.attention_caches(caches)
+    mapped = _spread(list(attending), _MAPPED_LAYERS)
+    tallies = {
+        index: LayerTally(options.tokens, options.first_row, mapped=index in mapped)
+        for index in attending
+    }
+    held = 0
+
+    def watch(layer: int, seen: recorder.Seen) -> None:
+        nonlocal held
+        heads, queries, _ = seen.logits.shape
+        held = max(held, working_bytes(heads, seen.kv_heads, queries, options.tokens))
+        tallies[layer].add(seen)
+
+    with routed():
+        for i, piece in enumerate(pieces):
+            progress(f"reading sample {i + 1} of {len(pieces)}")
+            _read(model, piece, watch)
+            for tally in tallies.values():
+                tally.end_sample()
+        heads = {i: tally.heads for i, tally in tallies.items() if not tally.empty}
+        step, missing = _timed(model, pieces[0], heads, options, progress)
+    layers = tuple(
+        tallies[index].profile(index, type(cache).__name__, *recorder.kind_of(cache))
+        for index, cache in attending.items()
+        if not tallies[index].empty
+    )
+    return (
+        Profile(
+            machine=machine,
+            model=Path(options.model).name,
+            family=type(model).__module__.rpartition(".")[2],
+            text="held-out text" if options.text is None else options.text.name,
+            tokens=options.tokens,
+            samples=len(pieces),
+            first_row=options.first_row,
+            held_bytes=held,
+            unfit=why_unfit(model),
+            layers=layers,
+            skipped=_skipped(model, caches, {layer.index for layer in layers}),
+            step=step,
+            step_missing=missing,
+        ),
+        tuple(_maps(layers, tallies)),
+    )
+
+
+@contextmanager
+def routed() -> Iterator[None]:
+    """Attention is routed, and left as it was."""
+    was_installed = routing_installed()
+    install_routing()
+    try:
+        yield
+    finally:
+        if not was_installed:
+            remove_routing()
+
+
+def _read(model: Any, piece: list[int], watch: recorder.Watch) -> None:
+    """Read a sample in even chunks of more than one token: a ring keeps those in order."""
+    caches = make_prompt_cache(model)
+    recorder.record(caches, watch)
+    count = -(-len(piece) // CHUNK)
+    for i in range(count):
+        chunk = piece[len(piece) * i // count : len(piece) * (i + 1) // count]
+        mx.eval(model(mx.array([chunk]), cache=caches))
+
+
+def _timed(
+    model: Any, piece: list[int], heads: dict[int, int], options: Options, progress: Progress
+) -> tuple[StepTime | None, str | None]:
+    if not options.time_steps:
+        return None, "not asked for"
+    progress("timing the parts of a step")
+    try:
+        repetitions = options.repetitions
+        return step_time.measure(model, piece, heads, options.rows, repetitions), None
+    except ValueError as error:
+        return None, str(error)
+
+
+def _skipped(model: Any, caches: list[Any], known: set[int]) -> tuple[SkippedLayer, ...]:
+    without = why_without_scores(model)
+    reasons = []
+    for index, cache in enumerate(caches):
+        if index in known:
+            continue
+        if index not in recorder.attention_caches(caches):
+            reason = "no attention over keys: its state is recurrent"
+        else:
+            reason = without or "its attention does not pass through mlx_lm's function"
+        reasons.append(SkippedLayer(index, type(cache).__name__, reason))
+    return tuple(reasons)
+
+
+def _maps(
+    layers: tuple[LayerProfile, ...], tallies: dict[int, LayerTally]
+) -> Iterator[AttentionMap]:
+    """Of each mapped layer, the heads of least and of most entropy."""
+    for layer in layers:
+        maps = tallies[layer.index].maps
+        if maps is None:
+            continue
+        ordered = sorted(layer.heads, key=lambda head: head.figures.entropy)
+        for head in dict.fromkeys((ordered[0], ordered[-1])):
+            yield AttentionMap(layer.index, head.head, head.figures.entropy, maps[head.head])
+
+
+def _spread(indices: list[int], count: int) -> set[int]:
+    """`count` of the indices, the first and the last among them."""
+    if len(indices) <= count:
+        return set(indices)
+    return {indices[round(i * (len(indices) - 1) / (count - 1))] for i in range(count)}

@@ -1,0 +1,138 @@
+"""A profile's tables, as text."""
+
+from __future__ import annotations
+
+from h2o_pack.measure.bench.section import Section, figures
+from h2o_pack.measure.profiling.accumulated import SHARES
+from h2o_pack.measure.profiling.reach import AN_OCTAVE, SINKS, windows
+from h2o_pack.measure.profiling.report import PARTS, LayerProfile, Profile, StepTime
+
+_MIB = 1 << 20
+_MOST_SHOWN = 7
+
+
+def sections(profile: Profile) -> list[Section]:
+    """All tables of a profile."""
+    found = [_attention(profile), _reach(profile), _accumulated(profile)]
+    if profile.skipped:
+        found.append(_skipped(profile))
+    if profile.step is not None:
+        found.append(_step(profile.step))
+    return found
+
+
+def headline(profile: Profile) -> str:
+    """What was read, in one sentence."""
+    pieces = f"{profile.samples} samples" if profile.samples > 1 else "1 sample"
+    return (
+        f"{profile.model} ({profile.family}), {pieces} of {profile.tokens} tokens of "
+        f"{profile.text}"
+    )
+
+
+def machine_line(profile: Profile) -> str:
+    """The machine in one sentence."""
+    m = profile.machine
+    return (
+        f"{m.processor}, {m.cores} cores, {m.system}, load {m.load:g} at the start; "
+        f"python {m.python}, mlx {m.mlx}, mlx-lm {m.mlx_lm}, h2o-pack {m.h2o_pack}"
+    )
+
+
+def layer_name(layer: LayerProfile) -> str:
+    """The layer's number, and its window where it has one."""
+    if layer.kind == "full":
+        return str(layer.index)
+    return f"{layer.index} ({layer.kind}{f' {layer.window}' if layer.window else ''})"
+
+
+def _attention(profile: Profile) -> Section:
+    rows = []
+    for layer in profile.layers:
+        f, d = layer.figures, layer.deviations
+        rows.append(
+            (
+                layer_name(layer),
+                f"{f.entropy:.2f} ± {d.entropy:.2f}",
+                f"{f.normalised_entropy:.2f}",
+                f"{f.concentration:.2f} ± {d.concentration:.2f}",
+                f"{f.score_variance:.2f}",
+                f"{f.sparsity:.0%}",
+            )
+        )
+    header = ("layer", "entropy, nats", "of most", "top 32 hold", "score variance", "sparse")
+    note = (
+        f"Means over heads, samples (± standard deviation between them) and the queries from "
+        f"position {profile.first_row} on. Of most: entropy divided by ln of the tokens seen. "
+        "Sparse: entries under 1% of their row's largest. At most "
+        f"{profile.held_bytes / _MIB:.0f} MiB of attention was held at once."
+    )
+    if any(layer.kind == "sliding" for layer in profile.layers):
+        note += " A sliding layer's figures are of its window."
+    return Section("Attention by layer", header, tuple(rows), note)
+
+
+def _reach(profile: Profile) -> Section:
+    sizes = windows(profile.tokens)
+    shown = range(len(sizes) - 1, -1, -AN_OCTAVE)[_MOST_SHOWN::-1]
+    rows = [
+        (layer_name(layer), *(f"{layer.beyond[i]:.1%}" for i in shown))
+        for layer in profile.layers
+    ]
+    note = (
+        f"The share of attention on tokens that are older than a window of so many, the first "
+        f"{SINKS} aside: what a cache of recent tokens alone would lose. `h2o-pack budgets "
+        "--measure reach` gives rows to the layers where it is large."
+    )
+    header = ("layer", *(f"older than {sizes[i]:,}" for i in shown))
+    return Section("How far back attention looks", header, tuple(rows), note)
+
+
+def _accumulated(profile: Profile) -> Section:
+    rows = []
+    for layer in profile.layers:
+        got, even = layer.accumulated, layer.accumulated_evenly
+        shares = zip(got.top, even.top, strict=True)
+        rows.append(
+            (
+                layer_name(layer),
+                *(f"{share:.0%} ({alike:.0%})" for share, alike in shares),
+                f"{got.exponent:.2f}",
+                f"{got.r_squared:.3f}",
+            )
+        )
+    tops = (f"top {share:.0%} hold" for share in SHARES)
+    note = (
+        "Attention that a token received, summed over a sample's queries, by KV head. In "
+        "brackets: what the same share of tokens would hold if every query looked at all "
+        "tokens alike, since early tokens are seen by more queries. Exponent and R²: the "
+        "line of log attention over log rank, up to half of the tokens; a power law is a "
+        "straight one (R² near 1)."
+    )
+    header = ("layer", *tops, "exponent", "R²")
+    return Section("How few tokens hold the accumulated attention", header, tuple(rows), note)
+
+
+def _skipped(profile: Profile) -> Section:
+    rows = tuple((str(each.index), each.cache, each.reason) for each in profile.skipped)
+    return Section("Layers without a profile", ("layer", "cache", "why"), rows)
+
+
+def _step(step: StepTime) -> Section:
+    rows = [("whole step", *figures(step.step), "100.0%")]
+    names = dict(zip(PARTS, ("write", "attention", "ledger", "rest of the model"), strict=True))
+    rows += [
+        (names[part], *figures(step.parts[part]), f"{step.share(part):.1%}") for part in PARTS
+    ]
+    rows.append(("rest, by itself", *figures(step.apart), f"{step.apart.over(step.step):.1%}"))
+    own = f", {step.own} layers keep the model's cache (in the rest)" if step.own else ""
+    note = (
+        f"One token, {step.evicting} layers with {step.rows} full rows each, every one "
+        f"evicting{own}. Parts are differences between runs with parts left out, taken in "
+        "turns in one process; shares are medians of each turn's ratio. The rest contains "
+        "one evaluation's fixed cost and, where weights and rows do not fit into the "
+        "processor's caches together, fetching rows again; by itself it runs with caches that "
+        "do nothing."
+    )
+    header = ("part", "microseconds", "quartiles", "share")
+    return Section("Where a step's time goes", header, tuple(rows), note)

@@ -1,0 +1,193 @@
+"""Where a decode step's time goes: write, attention, ledger, the rest of the model.
+
+A step is one evaluation, in which nothing can be clocked apart. So the same calls are
+made on the same rows with parts left out, in one process and in turns, and a part is a
+difference between two of these within a repetition:
+
+    W    every layer's write                                 write     = W - E
+    WA   and attention that reports its logits               attention = WA - W
+    WAL  and the ledger: the cache's two calls               ledger    = WAL - WA
+    M    one token of the whole model                        rest      = M - (WAL - E)
+    E    mx.eval of next to nothing, which each one contains
+
+What the caches' Python classes do, and rows that left the processor's caches while the
+other layers ran, are so in the rest. As a check the rest is measured by itself too, as a
+model whose caches do nothing; where that is far below M's rest, reading cold rows is what
+is between them. Rows are kept as they come (dense): then `cache_attend` is just that
+attention and the ledger.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
+
+from h2o_pack.measure.bench.timing import interleave, timed
+from h2o_pack.measure.profiling.report import StepTime
+from h2o_py import fast
+from h2o_py.cache import H2OKVCache
+from h2o_py.config import H2OConfig, H2OConfigWarning
+from h2o_py.missing_scores import H2OScoresMissingWarning
+from h2o_py.models import make_h2o_cache
+
+_CHUNK = 128
+
+
+def measure(
+    model: Any, piece: list[int], heads: Mapping[int, int], rows: int, repetitions: int
+) -> StepTime:
+    """Time a step whose caches are full, each token evicting one. Routing is installed.
+
+    Args:
+        model: of mlx_lm.
+        piece: token ids, more than `rows`.
+        heads: query heads by layer, of those whose attention gives scores.
+        rows: C of each H2O cache, with the default policy.
+        repetitions: bursts of each part.
+
+    Raises:
+        ValueError: H2O caches cannot serve the model, or give its attention no scores.
+
+    """
+    if rows >= len(piece):
+        raise ValueError(f"max_kv = {rows} is not below the sample's {len(piece)} tokens")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", H2OConfigWarning)  # nobody reads what is generated
+        warnings.simplefilter("ignore", H2OScoresMissingWarning)  # refused below
+        caches = make_h2o_cache(model, H2OConfig(rows))
+    evicting = {i: found for i, cache in enumerate(caches) if (found := _evicting(cache))}
+    if not evicting.keys() <= heads.keys():
+        raise ValueError("the model's attention gives the caches no scores")
+    _filled(model, caches, piece)
+    layers = [_Layer(cache, heads[i]) for i, cache in evicting.items()]
+    stubs = _stubbed(_filled(model, make_prompt_cache(model), piece))
+    bursts = {
+        "E": timed(_evaluation()),
+        "W": timed(lambda: mx.eval([layer.write() for layer in layers])),
+        "WA": timed(lambda: mx.eval([layer.write_attend() for layer in layers])),
+        "WAL": timed(lambda: mx.eval([layer.step() for layer in layers])),
+        "M": timed(_steps(model, caches, piece)),
+        "R": timed(_steps(model, stubs, piece)),
+    }
+    t = interleave(bursts, repetitions)
+    core = t["WAL"].without(t["E"])
+    return StepTime(
+        rows=rows,
+        evicting=len(evicting),
+        own=len(caches) - len(evicting),
+        step=t["M"],
+        parts={
+            "write": t["W"].without(t["E"]),
+            "attention": t["WA"].without(t["W"]),
+            "ledger": t["WAL"].without(t["WA"]),
+            "rest": t["M"].without(core),
+        },
+        apart=t["R"],
+    )
+
+
+class _Layer:
+    """A full cache's arrays, and one token's calls on copies of them."""
+
+    def __init__(self, cache: H2OKVCache, heads: int) -> None:
+        self._config, self._offset = cache.config, cache.offset
+        rows, *_ = cache.state
+        ledger = cache.ledger
+        assert ledger is not None  # noqa: S101  it was filled
+        self._ledger = ledger
+        self._rows = [rows + 0 for _ in range(3)]  # written in place: a buffer for each
+        keys, values = cache.keys, cache.values
+        assert keys is not None  # noqa: S101
+        assert values is not None  # noqa: S101
+        self._key_dim = keys.shape[3]
+        self._token = (keys[:, :, -1:] * 0.9, values[:, :, -1:])
+        self._queries = mx.random.normal((1, heads, 1, self._key_dim))
+        self._queries = self._queries.astype(keys.dtype)
+        self._stepping = ledger
+        mx.eval(self._rows, self._token, self._queries, ledger)
+
+    def write(self) -> mx.array:
+        """The write alone."""
+        return self._written(0, self._ledger)
+
+    def write_attend(self) -> tuple[mx.array, mx.array]:
+        """Write, then attention and its logits, without a ledger."""
+        rows = self._written(1, self._ledger)
+        keys, values = fast.fetch(rows, self._config.max_size, self._key_dim, self._config)
+        return fast.scaled_dot_product_attention_with_scores(
+            self._queries, keys, values, scale=self._key_dim**-0.5
+        )
+
+    def step(self) -> list[mx.array | None]:
+        """Write, attention and ledger; the next step goes on from it."""
+        rows = self._written(2, self._stepping)
+        attended = fast.cache_attend(
+            self._queries,
+            rows,
+            self._stepping,
+            tokens=1,
+            offset=self._offset,
+            length=self._config.max_size,
+            config=self._config,
+            scale=self._key_dim**-0.5,
+        )
+        self._offset += 1
+        self._stepping = attended.ledger
+        return [attended.out, *attended.ledger]
+
+    def _written(self, which: int, ledger: Any) -> mx.array:
+        self._rows[which] = fast.cache_write(
+            self._rows[which], *self._token, ledger.victim, self._config.max_size, self._config
+        )
+        return self._rows[which]
+
+
+class _Nothing:
+    """A cache that keeps nothing: attention sees the new token only."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        self.offset += keys.shape[2]
+        return keys, values
+
+    def make_mask(self, *_args: Any, **_options: Any) -> None:
+        return None
+
+
+def _stubbed(caches: list[Any]) -> list[Any]:
+    """The model's own caches, those with attention over all tokens replaced by nothing."""
+
+    def stub(cache: Any) -> Any:
+        if isinstance(cache, CacheList):
+            return CacheList(*(stub(member) for member in cache.caches))
+        return _Nothing(cache.offset) if type(cache) is KVCache else cache
+
+    return [stub(cache) for cache in caches]
+
+
+def _filled(model: Any, caches: list[Any], piece: list[int]) -> list[Any]:
+    for start in range(0, len(piece), _CHUNK):
+        mx.eval(model(mx.array([piece[start : start + _CHUNK]]), cache=caches))
+    return caches
+
+
+def _steps(model: Any, caches: list[Any], piece: list[int]) -> Callable[[], None]:
+    tokens = itertools.cycle([mx.array([[token]]) for token in piece[:16]])
+    return lambda: mx.eval(model(next(tokens), cache=caches))
+
+
+def _evaluation() -> Callable[[], None]:
+    one = mx.ones((1,))
+    return lambda: mx.eval(one + 1)
+
+
+def _evicting(cache: Any) -> H2OKVCache | None:
+    members = cache.caches if isinstance(cache, CacheList) else [cache]
+    return next((each for each in members if isinstance(each, H2OKVCache)), None)

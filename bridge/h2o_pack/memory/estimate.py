@@ -1,0 +1,145 @@
+"""Adds up what a model with such caches takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from h2o_pack.memory import terms
+from h2o_pack.memory.backends import backends
+from h2o_pack.memory.chunk import Run
+from h2o_pack.memory.formulas import (
+    evicting_kv_bytes,
+    ledger_bytes,
+    plain_kv_bytes,
+    sliding_rows,
+    unbounded_rows,
+)
+from h2o_pack.memory.peak import decode_peak, prefill_peak
+from h2o_pack.memory.storages import storage_of
+from h2o_pack.memory.terms import MemoryPlan, Term
+
+if TYPE_CHECKING:
+    from h2o_pack.architectures.model import Layer, Model
+    from h2o_pack.memory.backends import Backend
+    from h2o_pack.memory.storages import Storage
+    from h2o_py.config import H2OConfig
+
+PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
+BUFFER_CACHE = 20 << 20  # what mlx-swift-examples give a phone, and our Swift sets
+APP = 120 << 20  # a SwiftUI app with its process, runtime, Metal library and tokenizer
+TENSORS = 7  # projections of a layer
+
+SAYS = {
+    "activations": "hidden states, queries, keys, values and feed-forward of what is queued",
+    "attention": "logits of attention where they are made, and of the scored queries",
+    "chunk rows": "rows of a chunk behind those kept, and what is copied of them",
+    "ledger copies": "ledgers that replace others",
+    "logits": "of the output head",
+}
+
+
+def plan_memory(
+    model: Model,
+    caches: tuple[H2OConfig | None, ...],
+    storage: str = "dense",
+    context: int | None = None,
+    *,
+    step: int = PREFILL_STEP,
+    backend: str = "iphone",
+    group_size: int | None = None,
+) -> MemoryPlan:
+    """Plan the memory of a model.
+
+    Args:
+        model: what is known of it.
+        caches: one a layer, None where the layer keeps the model's own cache.
+        storage: of H2O caches, a name in `STORAGES`.
+        context: tokens of the longest conversation; None is what the model can attend to.
+        step: tokens of the prompt that are given to the model at once; the generated
+            package and mlx-lm split the prompts of all families so.
+        backend: a name in facts/backends.toml.
+        group_size: of quantised rows; None is 64, or 32 where 64 divides no head.
+
+    Raises:
+        UserError: the storage is unknown or does not fit the model's heads.
+
+    """
+    config, chosen = model.config, backends()[backend]
+    kind = storage_of(storage, config, group_size)
+    tokens = config.context if context is None else context
+    run = Run(config, caches, kind, tokens, chosen, config.element_bytes)
+    prefill, decode = prefill_peak(run, step), decode_peak(run)
+    worst = max(prefill, decode, key=lambda held: sum(held.values()))
+    found = [
+        Term(terms.WEIGHTS, model.weights.bytes, "exact", "all tensors that inference loads"),
+        *kept(run, kind),
+        *(Term(name, worst.get(name, 0), "modelled", SAYS[name]) for name in terms.WORKING),
+        Term(
+            terms.ROUNDING,
+            rounding(model, chosen),
+            "estimated",
+            f"buffers are whole pages of {chosen.page} bytes",
+        ),
+    ]
+    if chosen.metal:
+        found += [
+            Term(terms.CACHE, BUFFER_CACHE, "setting", "freed buffers that MLX keeps at most"),
+            Term(terms.APP, APP, "estimated", "process, runtime, Metal library, tokenizer"),
+        ]
+    return MemoryPlan(
+        terms=tuple(found),
+        backend=backend,
+        storage=kind.name,
+        group_size=kind.group_size,
+        caches_of_layers=caches,
+        context=tokens,
+        step=step,
+        prefill_peak=sum(prefill.values()),
+        decode_peak=sum(decode.values()),
+    )
+
+
+def kept(run: Run, storage: Storage) -> tuple[Term, ...]:
+    """What caches keep from token to token, after `context` tokens."""
+    pairs = list(zip(run.config.layers, run.caches, strict=True))
+    return (
+        Term(
+            terms.KV,
+            sum(kv_bytes(layer, cache, run, storage) for layer, cache in pairs),
+            "exact",
+            "rows of all layers, as their caches allocate them",
+        ),
+        Term(
+            terms.STATE,
+            sum(layer.state_bytes for layer, _ in pairs),
+            "exact",
+            "convolutions and recurrences",
+        ),
+        Term(
+            terms.LEDGER,
+            sum(ledger_bytes(layer, cache.max_size) for layer, cache in pairs if cache),
+            "exact",
+            "score, position and novelty of each row, key sums, victims",
+        ),
+    )
+
+
+def kv_bytes(layer: Layer, cache: H2OConfig | None, run: Run, storage: Storage) -> int:
+    """Bytes of one layer's keys and values."""
+    element = run.dtype_bytes
+    if cache is not None:
+        sizes = (cache.max_size, cache.recent_budget)
+        return evicting_kv_bytes(layer, storage, sizes, run.context, element)
+    if layer.kind == "sliding":
+        return plain_kv_bytes(layer, sliding_rows(layer.window, run.context), element)
+    if layer.kind == "full":
+        return plain_kv_bytes(layer, unbounded_rows(run.context), element)
+    return 0
+
+
+def rounding(model: Model, backend: Backend) -> int:
+    """Half a page for each tensor of the layers: words, scales and biases if quantised."""
+    if backend.page == 1:
+        return 0
+    arrays = 3 if model.config.bits else 1
+    return len(model.config.layers) * TENSORS * arrays * backend.page // 2

@@ -1,0 +1,1 @@
+"""The Swift package: rendering its files and building it from start to finish."""

@@ -1,0 +1,49 @@
+"""Makes a package from a plan: render, write and bundle in one exchange."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from h2o_pack import assets
+from h2o_pack.bundling.bundle import bundle
+from h2o_pack.files import lock, write
+from h2o_pack.files.layout import VENDOR_FOLDER
+from h2o_pack.package.render import render
+from h2o_pack.progress import silent
+
+if TYPE_CHECKING:
+    from h2o_pack.bundling.manifest import Manifest
+    from h2o_pack.plan.package_plan import Plan
+    from h2o_pack.progress import Say
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package as written: its folder, generated files and bundled model."""
+
+    folder: Path
+    files: tuple[str, ...]
+    manifest: Manifest
+
+
+def make_package(plan: Plan, output: Path, say: Say = silent) -> Package:
+    """Write the package of `plan` to `output`, replacing an earlier one of ours."""
+    with write.exclusive(output), write.replacing_package(output) as staging:
+        files = rendered(plan, output)
+        write.write_files(staging, files)
+        manifest = bundle(plan.model, staging, say)
+    return Package(output.resolve(), tuple(files), manifest)
+
+
+def rendered(plan: Plan, output: Path) -> dict[str, str]:
+    """Return the text of every generated file of the package that `output` becomes."""
+    return render(plan, assets.root(), TEMPLATES, kept_vendor(output))
+
+
+def kept_vendor(output: Path) -> lock.Vendored | None:
+    """Return how the Vendor/ folder that stays was made, if there is one."""
+    return lock.read(output).vendor if (output / VENDOR_FOLDER).is_dir() else None

@@ -1,0 +1,1 @@
+"""The memory plan: options, fit per device, refusals, and how it is shown."""

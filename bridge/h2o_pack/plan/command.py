@@ -1,0 +1,86 @@
+"""What `plan` does: choose devices, plan, write a page."""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from h2o_pack.devices.catalogue import catalogue
+from h2o_pack.devices.listed import Catalogue, Listed
+from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.models.catalogue import catalogue as model_catalogue
+from h2o_pack.plan.options import CacheOptions, cache_config, read_budgets
+from h2o_pack.plan.package_plan import make_request
+from h2o_pack.plan.report import Report, make_report, some_of_each
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from h2o_pack.architectures.model import Model
+
+OF_EVICTION = ("kv", "policy", "recent_budget", "budgets")
+
+
+def choose(
+    names: tuple[str, ...], own: Path | None, *, every: bool
+) -> tuple[Catalogue, tuple[Listed, ...]]:
+    """Find the devices that were asked for: named ones, all, or one of each kind."""
+    known = catalogue(own)
+    if not names:
+        return known, known.listed() if every else some_of_each(known.listed())
+    problems = Problems()
+    found: list[Listed] = []
+    for name in names:
+        with problems.caught():
+            found += known.find(name)
+    problems.refuse()
+    return known, tuple(dict.fromkeys(found))
+
+
+def report(
+    model: Model,
+    max_kv: int | None,
+    options: dict[str, Any],
+    known: Catalogue,
+    devices: tuple[Listed, ...],
+) -> Report:
+    """Plan a model; without max_kv its own caches, which grow with the text."""
+    if max_kv is None:
+        refuse_cache_options(options)
+    chosen = CacheOptions(max_kv=max_kv or model.config.context, **options)
+    config, _ = cache_config(chosen)
+    request = make_request(model, chosen, config, read_budgets(chosen))
+    if max_kv is None:
+        request = request.with_max_kv(0)
+    return make_report(request, devices, known, model_catalogue())
+
+
+def refuse_cache_options(options: dict[str, Any]) -> None:
+    """Refuse what needs a cache that evicts."""
+    usual = CacheOptions(max_kv=0)
+    given = [name for name in OF_EVICTION if options[name] != getattr(usual, name)]
+    if given:
+        flags = " and ".join("--" + name.replace("_", "-") for name in given)
+        raise UserError(
+            f"{flags} {'is' if len(given) == 1 else 'are'} for caches that evict",
+            remedy="Give --max-kv too.",
+            code=ExitCode.USAGE,
+        )
+
+
+def write_page(made: Report, path: Path) -> None:
+    """Write a plan as an HTML page."""
+    from h2o_pack.plan.page import page
+
+    text = page(made)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise UserError(
+            f"the page cannot be written: {error.strerror}",
+            where=str(path),
+            remedy="Give --html a file in a folder that you may write to.",
+            code=ExitCode.OUTPUT,
+        ) from error

@@ -1,0 +1,168 @@
+"""What `models` shows, for machines and for people."""
+
+# ruff: noqa: PLC0415 - rich is imported where something is shown
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from h2o_pack.memory.token_bytes import fixed_bytes, token_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rich.console import Console
+
+    from h2o_pack.architectures.model import Layer, Model
+    from h2o_pack.facts import KnownModel
+
+FORMAT = 1
+KIB, GB = 1 << 10, 10**9
+WIDE = 130  # columns
+
+
+def catalogue_document(models: Iterable[KnownModel]) -> dict[str, Any]:
+    """Return the catalogue for JSON; 0 and "" are not stated."""
+    listed = [{**vars(each), "kv_bytes_per_token": stated_token_bytes(each)} for each in models]
+    return {"format": FORMAT, "models": listed}
+
+
+def stated_token_bytes(model: KnownModel) -> int:
+    """Bytes of keys and values of a token in 16 bits, in the layers that evict."""
+    return 4 * model.evicting_layers * model.kv_heads * model.head_dim
+
+
+def print_catalogue(models: Iterable[KnownModel], console: Console) -> None:
+    """Show the catalogue; where it is and the heads only on a wide screen."""
+    from rich.table import Table
+
+    wide = console.width >= WIDE
+    table = Table(box=None, pad_edge=False, padding=(0, 1 + wide, 0, 0))
+    for name in ("name", "type"):
+        table.add_column(name, no_wrap=True)
+    numbers = ("layers", "KiB/token", "context", "weights")
+    for name in (*numbers, "KV heads", "head dim") if wide else numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    if wide:
+        table.add_column("where it is", no_wrap=True)
+    for each in models:
+        row = (*short_row(each), *(more_of(each) if wide else ()))
+        table.add_row(*row)
+    console.print(table)
+    console.print(
+        "layers: those that evict, of all. KiB/token: keys and values in 16 bits in these. "
+        "~: computed at 4.5 bits a weight.",
+        markup=False,
+    )
+    console.print("next: h2o-pack models NAME asks the model itself", markup=False)
+
+
+def short_row(model: KnownModel) -> tuple[str, ...]:
+    """Return what is shown of a model on any screen; what is not stated is left open."""
+    evicting, layers = model.evicting_layers, model.layers
+    kept = f"{stated_token_bytes(model) / KIB:g}" if evicting else ""
+    size = f"{model.weights_bytes / GB:.2f} GB" if model.weights_bytes else ""
+    return (
+        model.name,
+        model.model_type,
+        f"{evicting} of {layers}" if evicting != layers else f"{layers or ''}",
+        kept,
+        f"{model.context:,}" if model.context else "",
+        size if model.measured or not size else f"~{size}",
+    )
+
+
+def more_of(model: KnownModel) -> tuple[str, ...]:
+    """Return what is shown of a model on a wide screen besides."""
+    return (
+        f"{model.kv_heads or ''}",
+        f"{model.head_dim or ''}",
+        model.hub or model.folder or "in h2o-pack",
+    )
+
+
+def model_document(model: Model) -> dict[str, Any]:
+    """Return one model for JSON."""
+    config = {**asdict(model.config), "layers": [vars(each) for each in model.config.layers]}
+    return {
+        "format": FORMAT,
+        "model": {
+            "id": model.id,
+            "commit": model.commit,
+            "folder": str(model.folder) if model.folder else None,
+            "assumed": model.assumed,
+            "remarks": list(model.remarks),
+            "config": config,
+            "kv_bytes_per_token": token_bytes(model.config),
+            "fixed_bytes": fixed_bytes(model.config),
+            "weights": vars(model.weights),
+            "files": [vars(each) for each in model.files],
+        },
+    }
+
+
+def print_model(model: Model, console: Console) -> None:
+    """Show one model."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(model.id), title_justify="left", show_header=False)
+    for name, value in rows(model).items():
+        table.add_row(name, escape(value))
+    console.print(table)
+    for remark in model.remarks:
+        console.print(f"note: {remark}", markup=False)
+
+
+def rows(model: Model) -> Mapping[str, str]:
+    """Return the lines of the table of one model."""
+    config, weights = model.config, model.weights
+    quantised = f"{config.bits} bits, groups of {config.group_size}" if config.bits else "no"
+    mixture = f", {config.experts_per_token} of {config.experts} experts"
+    found = {
+        "type": config.model_type + (" (assumed to be plain)" if model.assumed else ""),
+        "commit": model.commit or "-",
+        "folder": str(model.folder or "not downloaded"),
+        "layers": "\n".join(layer_lines(config.layers)),
+        "query heads": f"{config.heads}",
+        "hidden size": f"{config.hidden_size:,}, feed-forward {config.intermediate_size:,}"
+        + (mixture if config.experts else ""),
+        "vocabulary": f"{config.vocabulary:,}",
+        "context": f"{config.context:,} tokens",
+        "activations": config.dtype,
+        "quantised": quantised,
+        "weights": f"{weights.bytes:,} bytes, {weights.bytes_per_token:,} read a token",
+        "embedding": "is the output head too" if weights.tied_embeddings else "apart from head",
+        "KV a token": "\n".join(
+            f"{name}: {size:,} bytes" for name, size in token_bytes(config).items()
+        ),
+    }
+    if any(fixed_bytes(config).values()):
+        found["other caches"] = ", ".join(
+            f"{name} {size:,} bytes" for name, size in fixed_bytes(config).items() if size
+        )
+    found["files"] = f"{len(model.files)}, {model.size / GB:.3f} GB"
+    return found
+
+
+def layer_lines(layers: tuple[Layer, ...]) -> list[str]:
+    """Describe layers, like ones together."""
+    lines = []
+    ordered = sorted(layers, key=lambda layer: (layer.kind, str(layer)))
+    for layer, alike in groupby(ordered):
+        parts = [f"{len(list(alike))} {layer.kind}"]
+        if layer.kv_heads:
+            dims = (
+                f"{layer.key_dim}"
+                if layer.key_dim == layer.value_dim
+                else f"{layer.key_dim} (values {layer.value_dim})"
+            )
+            parts.append(f"{layer.kv_heads} KV heads of {dims}")
+        if layer.window:
+            parts.append(f"window {layer.window:,}")
+        if layer.state_bytes:
+            parts.append(f"state {layer.state_bytes:,} bytes")
+        lines.append(", ".join(parts))
+    return lines

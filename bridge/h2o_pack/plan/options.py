@@ -1,0 +1,138 @@
+"""The cache as a user asks for it, and what it becomes for each layer."""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from h2o_pack.errors import ExitCode, UserError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from h2o_pack.architectures.model import ModelConfig
+    from h2o_py.budgets import Budgets
+    from h2o_py.config import H2OConfig
+
+FLAGS = {
+    "max_size": "--max-kv",
+    "sink_size": "--sink-size",
+    "heavy_budget": "--heavy-budget",
+    "recent_budget": "--recent-budget",
+    "novelty_margin": "--novelty-margin",
+    "observation_window": "--observation-window",
+    "pinned": "--pin",
+}
+PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
+
+
+@dataclass(frozen=True)
+class CacheOptions:
+    """The cache as asked for; None leaves a value to the policy's own default.
+
+    max_kv, heavy and recent budgets, observation_window, context and prefill_step are in
+    tokens; policy names what the other settings begin as; pinned ranges are half-open
+    positions. kv: how rows are stored. budgets: file of budgets that differ from layer to
+    layer. context: the longest conversation that memory is planned for. prefill_step:
+    tokens of a prompt given to the model at once. devices: names of those that must hold
+    the model.
+    """
+
+    max_kv: int
+    policy: str = "standard"
+    sink_size: int | None = None
+    heavy_budget: int | None = None
+    recent_budget: int | None = None
+    score: str | None = None
+    decay: float | None = None
+    novelty: float | None = None
+    novelty_margin: float | None = None
+    pinned: tuple[tuple[int, int], ...] = ()
+    observation_window: int | None = None
+    kv: str = "dense"
+    budgets: Path | None = None
+    context: int | None = None
+    prefill_step: int = PREFILL_STEP
+    devices: tuple[str, ...] = ()
+
+
+def cache_config(options: CacheOptions) -> tuple[H2OConfig, tuple[str, ...]]:
+    """Make the cache's configuration and collect what it warns about."""
+    from h2o_py.config import POLICIES, H2OConfig
+
+    names = {field.name for field in dataclasses.fields(H2OConfig)}
+    given = {
+        key: value for key, value in vars(options).items() if key in names and value is not None
+    }
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            config = POLICIES[options.policy](options.max_kv, **given)
+        except ValueError as error:
+            raise refused(error) from error
+    return config, tuple(with_flags(str(each.message)) for each in caught)
+
+
+def read_budgets(options: CacheOptions) -> Budgets | None:
+    """Read the file of budgets, if one was given."""
+    from h2o_py.budgets import load_budgets
+
+    if options.budgets is None:
+        return None
+    try:
+        return load_budgets(options.budgets)
+    except OSError as error:
+        raise UserError(
+            f"the budgets cannot be read: {error.strerror}",
+            where=str(options.budgets),
+            remedy="Give the file that `h2o-pack budgets` wrote.",
+            code=ExitCode.USAGE,
+        ) from error
+    except ValueError as error:
+        raise refused(error) from error
+
+
+def layer_caches(
+    config: ModelConfig, common: H2OConfig, budgets: Budgets | None
+) -> tuple[H2OConfig | None, ...]:
+    """The cache of each layer, None where the layer keeps the model's own.
+
+    Raises:
+        UserError: the budgets are another model's, or do not fit into max_kv.
+
+    """
+    evicting = [layer.kind == "full" for layer in config.layers]
+    try:
+        if budgets is not None:
+            budgets.check_layers(evicting, config.model_type)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # `cache_config` and the plan's advice tell them
+            return tuple(
+                (common if budgets is None else budgets.config_of(index, common))
+                if evicts
+                else None
+                for index, evicts in enumerate(evicting)
+            )
+    except ValueError as error:
+        raise refused(error) from error
+
+
+def refused(error: ValueError) -> UserError:
+    """Make the error for settings that the cache refuses."""
+    what, _, remedy = with_flags(str(error)).partition(". ")
+    return UserError(
+        what.rstrip("."),
+        remedy=remedy or "See `h2o-pack ios --help`.",
+        code=ExitCode.USAGE,
+    )
+
+
+def with_flags(text: str) -> str:
+    """Name the command line's flags where the cache names its parameters."""
+    for parameter, flag in FLAGS.items():
+        text = text.replace(parameter, flag)
+    return text

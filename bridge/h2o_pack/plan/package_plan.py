@@ -1,0 +1,192 @@
+"""Decides what goes into a package: the model, its caches, its memory, the names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from h2o_pack import naming
+from h2o_pack.bundling.app_size import check_app_size
+from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.memory.storages import storage_of
+from h2o_pack.plan.advice import advice
+from h2o_pack.plan.options import CacheOptions, cache_config, layer_caches, read_budgets
+from h2o_pack.plan.request import Request
+
+if TYPE_CHECKING:
+    from h2o_pack.architectures.model import Model
+    from h2o_pack.devices.listed import Listed
+    from h2o_pack.memory import MemoryPlan
+    from h2o_py.budgets import Budgets
+    from h2o_py.config import H2OConfig
+
+__all__ = ["CacheOptions", "Plan", "cache_config", "make_plan", "make_request"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that the generated package depends on.
+
+    cache: what the layers have in common. caches: one a layer, None where the layer keeps
+    the model's own. memory: on the device that takes most of those asked for.
+    asset_pack: the model comes to the device apart from the app.
+    """
+
+    model: Model
+    cache: H2OConfig
+    memory: MemoryPlan
+    package_name: str
+    module_name: str
+    warnings: tuple[str, ...]
+    storage: str = "dense"
+    group_size: int = 64
+    budgets: Budgets | None = None
+    caches: tuple[H2OConfig | None, ...] = ()
+    asset_pack: bool = False
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What options say without a model: the caches, what they warn about, the devices."""
+
+    cache: H2OConfig
+    remarks: tuple[str, ...]
+    budgets: Budgets | None
+    devices: tuple[Listed, ...]
+
+
+def choose(options: CacheOptions) -> Chosen:
+    """Read what the options name.
+
+    Raises:
+        UserError: all that is wrong with them, together.
+
+    """
+    problems = Problems()
+    with problems.caught():
+        cache, remarks = cache_config(options)
+    with problems.caught():
+        budgets = read_budgets(options)
+    with problems.caught():
+        devices = named_devices(options.devices)
+    problems.refuse()
+    return Chosen(cache, remarks, budgets, devices)
+
+
+def make_plan(
+    model: Model,
+    options: CacheOptions,
+    name: str | None = None,
+    *,
+    asset_pack: bool = False,
+    chosen: Chosen | None = None,
+) -> Plan:
+    """Check the options against the model, the cache and the devices.
+
+    chosen: what the options say, if it was read already.
+
+    Raises:
+        UserError: names the flag, the file or the device; all that is wrong together.
+
+    """
+    chosen = chosen or choose(options)
+    cache, budgets, devices = chosen.cache, chosen.budgets, chosen.devices
+    request = make_request(model, options, cache, budgets)
+    problems = Problems()
+    with problems.caught():
+        check_app_size(model, asset_pack=asset_pack)
+    with problems.caught():
+        refuse_unfit(request, devices)
+    problems.refuse()
+    backends = {device.backend for device in devices} or {"iphone"}
+    memory = max((request.plan(each) for each in sorted(backends)), key=lambda plan: plan.total)
+    package = naming.package_name(name or naming.model_display_name(model.id))
+    known = [said for said in chosen.remarks if not said.startswith("--recent-budget")]
+    return Plan(
+        model=model,
+        cache=cache,
+        memory=memory,
+        package_name=package,
+        module_name=naming.module_name(package),
+        warnings=(*model.remarks, *known, *advice(model, memory)),
+        storage=memory.storage,
+        group_size=memory.group_size,
+        budgets=budgets,
+        caches=request.caches,
+        asset_pack=asset_pack,
+    )
+
+
+def make_request(
+    model: Model, options: CacheOptions, cache: H2OConfig, budgets: Budgets | None
+) -> Request:
+    """Check the options against the model, and say what memory is to be planned for."""
+    context = model.config.context
+    problems = Problems()
+    with problems.caught():
+        refuse_outside(options.max_kv, context, "--max-kv", model)
+    with problems.caught():
+        if options.context is not None:
+            refuse_outside(options.context, context, "--context", model)
+    with problems.caught():
+        refuse_outside(min(options.prefill_step, context), context, "--prefill-step", model)
+    with problems.caught():
+        storage_of(options.kv, model.config)
+    with problems.caught():
+        caches = layer_caches(model.config, cache, budgets)
+    problems.refuse()
+    return Request(
+        model=model,
+        caches=caches,
+        kv=options.kv,
+        context=options.context,
+        step=options.prefill_step,
+    )
+
+
+def refuse_outside(value: int, most: int, flag: str, model: Model) -> None:
+    """Refuse what is more than a model can attend to, or less than a token."""
+    if 1 <= value <= most:
+        return
+    what = (
+        f"{flag} {value} is more than the {most} tokens that {model.id} can attend to"
+        if value > most
+        else f"{flag} {value} is no number of tokens"
+    )
+    raise UserError(
+        what,
+        where=f"{model.folder or model.id}/config.json",
+        remedy=f"Lower {flag} to {most} or less."
+        if value > most
+        else f"Choose {flag} from 1 to {most}.",
+        code=ExitCode.USAGE,
+    )
+
+
+def named_devices(names: tuple[str, ...]) -> tuple[Listed, ...]:
+    """Find the devices that were asked for; none if there are no names."""
+    if not names:
+        return ()
+    from h2o_pack.devices.catalogue import catalogue  # noqa: PLC0415  only where needed
+
+    known, problems = catalogue(), Problems()
+    found: list[Listed] = []
+    for name in names:
+        with problems.caught():
+            found += known.find(name)
+    problems.refuse()
+    return tuple(found)
+
+
+def refuse_unfit(request: Request, devices: tuple[Listed, ...]) -> None:
+    """Refuse a plan that one of the devices cannot hold; all of them are told."""
+    if not devices:
+        return
+    from h2o_pack.models.catalogue import catalogue  # noqa: PLC0415
+    from h2o_pack.plan.remedies import require  # noqa: PLC0415  only where needed
+
+    models, problems = catalogue(), Problems()
+    for device in devices:
+        with problems.caught():
+            require(request, models, device)
+    problems.refuse()

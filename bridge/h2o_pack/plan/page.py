@@ -1,0 +1,149 @@
+"""A plan as one HTML page that needs nothing else: no scripts, no other files."""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from h2o_pack import __version__
+from h2o_pack.devices.facts import DEFAULT, ENTITLED, WHATS
+from h2o_pack.plan.speed import rules
+from h2o_pack.plan.tables import capacity, limit
+from h2o_pack.sizes import gigabytes, megabytes
+
+if TYPE_CHECKING:
+    from h2o_pack.plan.report import Report, Row
+
+TEMPLATE = Path(__file__).with_name("plan.html.j2")
+STYLES = {"fits": "fits", "tight": "tight", "does not fit": "over", "unknown": "unknown"}
+
+
+def page(report: Report) -> str:
+    """Return the page."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=True
+    )
+    return environment.from_string(TEMPLATE.read_text("utf-8")).render(values(report))
+
+
+def values(report: Report) -> dict[str, Any]:
+    """Return what the template shows."""
+    terms = [
+        {
+            "name": term.name,
+            "known": term.known,
+            "what": term.what,
+            "color": position,
+            "sizes": [megabytes(plan.terms[position].bytes) for plan in report.plans],
+        }
+        for position, term in enumerate(report.plans[0].terms)
+        if any(plan.terms[position].bytes for plan in report.plans)
+    ]
+    scale = scale_of(report)
+    known = rules()
+    return {
+        "version": __version__,
+        "settings": report.settings,
+        "legend": terms,
+        "terms": terms,
+        "plans": [
+            {"backend": plan.backend, "total": megabytes(plan.total)} for plan in report.plans
+        ],
+        "rows": [row_values(row, scale) for row in report.rows],
+        "scale_text": f"{gigabytes(scale)} GB",
+        "advice": report.advice,
+        "sources": sources(report),
+        "rule": known,
+        "small": f"{gigabytes(known['small_bytes'])} GB",
+        "sustained": f"{known['sustained']:.0%}",
+        "points": [
+            {
+                "model": each.point.model,
+                "device": each.point.identifier,
+                "published": f"{each.point.tokens_per_second:.1f}",
+                "predicted": f"{each.predicted:.1f}",
+                "error": f"{each.error:+.1%}",
+            }
+            for each in report.calibration
+        ],
+    }
+
+
+def scale_of(report: Report) -> float:
+    """The bytes that the whole width of a track stands for."""
+    amounts = [plan.total for plan in report.plans]
+    for row in report.rows:
+        amounts += [each.limit for each in (row.default, row.entitled) if each.limit]
+    return 1.03 * max(amounts)
+
+
+def percent(part: float, whole: float) -> str:
+    """A width or a place, with digits enough that widths add up."""
+    return f"{100 * part / whole:.4f}"
+
+
+def row_values(row: Row, scale: float) -> dict[str, Any]:
+    """Return one device's bar, marks and figures."""
+    plan = row.plan
+    share, left = row.entitled.share, row.entitled.headroom
+    headroom = ""
+    if share is not None and left is not None:
+        headroom = (
+            f"{gigabytes(left)} GB, {share:.0%} left"
+            if left >= 0
+            else f"{gigabytes(-left)} GB too much"
+        )
+    marks = [
+        {
+            "kind": kind,
+            "left": percent(verdict.limit, scale),
+            "title": f"{kind}: {gigabytes(verdict.limit)} GB",
+        }
+        for kind, verdict in ((DEFAULT, row.default), (ENTITLED, row.entitled))
+        if verdict.limit
+    ]
+    speed = "speed unknown" if row.speed is None else f"{row.speed} tokens/s"
+    return {
+        "name": row.device.title,
+        "chip": row.device.chip,
+        "speed": speed,
+        "needed": f"{gigabytes(plan.total)} GB",
+        "width": percent(plan.total, scale),
+        "parts": [
+            {
+                "width": percent(term.bytes, plan.total),
+                "color": position,
+                "title": f"{term.name}: {megabytes(term.bytes)} MB",
+            }
+            for position, term in enumerate(plan.terms)
+            if term.bytes
+        ],
+        "marks": marks,
+        "verdict": row.entitled.fit,
+        "style": STYLES[row.entitled.fit],
+        "left": headroom,
+        "cells": [
+            gigabytes(plan.total),
+            limit(row.device, DEFAULT),
+            row.default.fit,
+            limit(row.device, ENTITLED),
+            row.entitled.fit,
+            "-" if share is None else f"{share:.0%}",
+            *capacity(row),
+        ],
+    }
+
+
+def sources(report: Report) -> list[str]:
+    """Name every source of the numbers that were used, once."""
+    said = []
+    for row in report.rows:
+        for what in WHATS:
+            number = row.device.number(what)
+            if number is not None:
+                said.append(f"{number.source} ({number.kind})")
+    return list(dict.fromkeys(said))

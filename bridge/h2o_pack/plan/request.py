@@ -1,0 +1,140 @@
+"""A model with settings, planned for any device and for other settings beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from h2o_pack.architectures.model import Layer, Model, ModelConfig, Weights
+from h2o_pack.memory.estimate import PREFILL_STEP, plan_memory
+from h2o_pack.plan.verdict import largest
+
+if TYPE_CHECKING:
+    from h2o_pack.facts import KnownModel
+    from h2o_pack.memory.terms import MemoryPlan
+    from h2o_py.config import H2OConfig
+
+ROWS = 64  # what largest budgets are rounded down to
+TOKENS = 256  # and largest contexts: caches grow by it
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be planned; caches: one a layer, None for the model's own."""
+
+    model: Model
+    caches: tuple[H2OConfig | None, ...]
+    kv: str = "dense"
+    context: int | None = None
+    step: int = PREFILL_STEP
+    group_size: int | None = None
+
+    @property
+    def max_kv(self) -> int:
+        """Rows of a layer that evicts, on average; 0 if none does."""
+        sizes = [cache.max_size for cache in self.caches if cache]
+        return round(sum(sizes) / len(sizes)) if sizes else 0
+
+    def plan(self, backend: str) -> MemoryPlan:
+        """The plan on a backend."""
+        return planned(self, backend)
+
+    def with_max_kv(self, rows: int) -> Request:
+        """The same with caches of so many rows, with the default budgets; 0 for no bound."""
+        caches = tuple(
+            bounded(rows) if layer.kind == "full" and rows else None
+            for layer in self.model.config.layers
+        )
+        return dataclasses.replace(self, caches=caches)
+
+    def with_context(self, tokens: int) -> Request:
+        """The same for conversations of so many tokens."""
+        return dataclasses.replace(self, context=tokens)
+
+    def largest_max_kv(self, limit: int, backend: str) -> int:
+        """The most rows a layer that fit into the limit, in steps of 64; 0 if none do.
+
+        Conversations are taken to be longer than that, so that rows are evicted.
+        """
+        most = self.model.config.context
+        endless = self.with_context(2 * most)
+        return largest(
+            limit, most, lambda rows: endless.with_max_kv(rows).plan(backend).total, ROWS
+        )
+
+    def largest_context(self, limit: int, backend: str) -> int:
+        """The longest conversation that fits with caches that have no bound; 0 if none."""
+        free = self.with_max_kv(0)
+        return largest(
+            limit,
+            self.model.config.context,
+            lambda tokens: free.with_context(tokens).plan(backend).total,
+            TOKENS,
+        )
+
+    def of_model(self, known: KnownModel) -> Request:
+        """The same settings for a model of the catalogue, by its stated shapes."""
+        other = dataclasses.replace(self, model=as_model(known), caches=())
+        return other.with_max_kv(self.max_kv)
+
+
+@lru_cache(maxsize=4096)
+def planned(request: Request, backend: str) -> MemoryPlan:
+    """Plan once for each request and backend."""
+    return plan_memory(
+        request.model,
+        request.caches,
+        request.kv,
+        request.context,
+        step=request.step,
+        backend=backend,
+        group_size=request.group_size,
+    )
+
+
+@lru_cache(maxsize=1024)
+def bounded(rows: int) -> H2OConfig:
+    """A cache of so many rows with the default budgets."""
+    from h2o_py.config import H2OConfig  # noqa: PLC0415  only where caches are made
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return H2OConfig(max_size=rows)
+
+
+@lru_cache(maxsize=256)
+def as_model(known: KnownModel) -> Model:
+    """A model as the catalogue states it, without asking anybody.
+
+    Layers that do not evict are left out of it: their windows and states are not stated.
+    """
+    full = Layer("full", known.kv_heads, known.head_dim, known.head_dim)
+    rest = known.layers - known.evicting_layers
+    config = ModelConfig(
+        model_type=known.model_type,
+        layers=(full,) * known.evicting_layers + (Layer("none"),) * rest,
+        heads=known.heads,
+        hidden_size=known.hidden_size,
+        intermediate_size=known.feed_forward,
+        vocabulary=known.vocabulary,
+        context=known.context,
+        dtype="bfloat16",
+        bits=4,
+        group_size=64,
+    )
+    size = known.weights_bytes
+    return Model(known.name, "", config, Weights(size, known.tied_embeddings, size), (), None)
+
+
+def known_fitting(
+    request: Request, models: tuple[KnownModel, ...], limit: int, backend: str
+) -> KnownModel | None:
+    """The largest model of the catalogue that fits with the same settings."""
+    stated = [known for known in models if known.weights_bytes and known.evicting_layers]
+    for known in sorted(stated, key=lambda each: each.weights_bytes, reverse=True):
+        if request.of_model(known).plan(backend).total <= limit:
+            return known
+    return None

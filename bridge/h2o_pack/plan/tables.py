@@ -1,0 +1,185 @@
+"""Plans and devices as tables for people."""
+
+# ruff: noqa: PLC0415 - rich is imported where something is shown
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from h2o_pack.devices.facts import BANDWIDTH, DEFAULT, ENTITLED, RAM
+from h2o_pack.sizes import gigabytes, megabytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from h2o_pack.devices.listed import Listed
+    from h2o_pack.plan.report import Report, Row
+    from h2o_pack.plan.verdict import Verdict
+
+STYLES = {"fits": "green", "tight": "yellow", "does not fit": "red", "unknown": "dim"}
+PLAIN: dict[str, Any] = {"show_edge": False, "collapse_padding": True, "pad_edge": False}
+SHORT = {"fits": "fits", "tight": "tight", "does not fit": "no", "unknown": "?"}
+KNOWN = {"measured": "", "reported": "", "estimated": "~"}
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Show terms, devices, remarks and what the speeds stand on."""
+    print_terms(report, console)
+    if report.rows:
+        print_rows(report, console)
+    for said in report.advice:
+        console.print(f"note: {said}", markup=False)
+    for row in report.rows:
+        if row.remedies:
+            fitting = ", or ".join(row.remedies)
+            console.print(f"{row.device.title}: would fit with {fitting}", markup=False)
+    worst = max(abs(each.error) for each in report.calibration)
+    console.print(
+        "Speeds are estimates: 0.8 of the memory's bandwidth over the bytes that a token "
+        f"reads, within {worst:.0%} of {len(report.calibration)} published speeds on "
+        f"{report.calibration[0].point.identifier}.",
+        markup=False,
+    )
+
+
+def print_terms(report: Report, console: Console) -> None:
+    """Show what takes how much, a column a backend."""
+    from rich.table import Table
+
+    settings = report.settings
+    bound = f"max_kv {settings['max_kv']}" if settings["max_kv"] else "no bound"
+    table = Table(
+        title=f"{settings['model']}: {bound}, kv {settings['kv']}, context "
+        f"{settings['context']}, prefill step {settings['prefill_step']}",
+        title_justify="left",
+    )
+    table.add_column("term", no_wrap=True)
+    for plan in report.plans:
+        table.add_column(f"{plan.backend}, MB", justify="right")
+    table.add_column("known as")
+    table.add_column("what")
+    for position, term in enumerate(report.plans[0].terms):
+        sizes = [plan.terms[position].bytes for plan in report.plans]
+        if any(sizes):
+            table.add_row(term.name, *map(megabytes, sizes), term.known, term.what)
+    table.add_section()
+    totals = [megabytes(plan.total) for plan in report.plans]
+    table.add_row("total", *totals, "", "of the app at its worst moment", style="bold")
+    peaks = [megabytes(plan.mlx) for plan in report.plans]
+    table.add_row("of it MLX", *peaks, "", "what MLX's own counter calls peak memory")
+    console.print(table)
+
+
+def print_rows(report: Report, console: Console) -> None:
+    """Show whether each device holds it, then how fast it is and what else it holds."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    fits = Table(title="devices, GB", title_justify="left", box=SIMPLE_HEAD, **PLAIN)
+    fits.add_column("device", no_wrap=True)
+    for name in ("needs", "limit", "", "entitled", "", "left"):
+        fits.add_column(name, justify="right", no_wrap=True)
+    room = Table(title="at most", title_justify="left", box=SIMPLE_HEAD, **PLAIN)
+    room.add_column("device", no_wrap=True)
+    for name in ("tokens/s", "lasting", "max_kv", "unbounded"):
+        room.add_column(name, justify="right", no_wrap=True)
+    room.add_column("model", no_wrap=True)
+    for row in report.rows:
+        left = "-" if row.entitled.share is None else f"{row.entitled.share:.0%}"
+        fits.add_row(
+            row.device.title,
+            gigabytes(row.plan.total),
+            limit(row.device, DEFAULT),
+            styled(row.default),
+            limit(row.device, ENTITLED),
+            styled(row.entitled),
+            left,
+        )
+        room.add_row(row.device.identifier, *capacity(row))
+    console.print(fits)
+    console.print(
+        "limit: of an app; entitled: with both memory entitlements, which generated apps "
+        "have; left: of that. ~ estimated.",
+        style="dim",
+    )
+    console.print(room)
+    console.print(
+        "lasting: tokens a second after ten minutes; max_kv, unbounded, model: the most rows "
+        "a layer, the longest conversation with the model's own cache and the largest known "
+        "model that fit with both entitlements.",
+        style="dim",
+    )
+
+
+def capacity(row: Row) -> list[str]:
+    """How fast a device is, and what else it holds."""
+    speed, unknown = row.speed, row.entitled.limit is None
+    return [
+        "-" if speed is None else str(speed),
+        "-" if speed is None else f"~{speed.sustained:.0f}",
+        "-" if unknown else str(row.room.max_kv),
+        "-" if unknown else str(row.room.context),
+        row.room.model or "-",
+    ]
+
+
+def styled(verdict: Verdict) -> str:
+    """A verdict in its colour, short enough for a table."""
+    return f"[{STYLES[verdict.fit]}]{SHORT[verdict.fit]}[/]"
+
+
+def limit(device: Listed, what: str) -> str:
+    """A limit in GB, with a sign before estimates."""
+    number = device.number(what)
+    return "-" if number is None else KNOWN[number.kind] + gigabytes(number.amount)
+
+
+def print_devices(devices: tuple[Listed, ...], console: Console, *, sources: bool) -> None:
+    """Show devices and, for few of them, who says so."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title="devices", title_justify="left", box=SIMPLE_HEAD, **PLAIN)
+    for name in ("identifier", "device", "chip"):
+        table.add_column(name, no_wrap=name != "device")
+    for name in ("GiB", "limit", "entitled", "GB/s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for device in devices:
+        memory, bandwidth = device.amount(RAM), device.amount(BANDWIDTH)
+        table.add_row(
+            device.identifier,
+            device.title,
+            device.chip,
+            "-" if memory is None else f"{memory / 2**30:g}",
+            limit(device, DEFAULT),
+            limit(device, ENTITLED),
+            "-" if bandwidth is None else f"{bandwidth / 1e9:g}",
+        )
+    console.print(table)
+    console.print(
+        "GiB of RAM; limit: what an app may use, in GB; entitled: with increased-memory-limit "
+        "and extended-virtual-addressing. ~ estimated; `h2o-pack devices NAME` shows sources.",
+        style="dim",
+    )
+    if sources:
+        print_sources(devices, console)
+
+
+def print_sources(devices: tuple[Listed, ...], console: Console) -> None:
+    """Show every number of some devices, those that plans do not use too."""
+    from rich.table import Table
+
+    for device in devices:
+        table = Table(title=f"{device.identifier} {device.title}", title_justify="left")
+        for name in ("what", "value", "known as", "system", "source", "note"):
+            table.add_column(name)
+        for number in device.numbers:
+            table.add_row(
+                number.what,
+                f"{number.value:,.10g} {number.unit}",
+                number.kind,
+                number.os_version,
+                number.source,
+                number.note,
+            )
+        console.print(table)

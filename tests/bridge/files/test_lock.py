@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.files import lock
+
+WITHOUT_VENDOR = lock.Lock(
+    "0.1.0", "demo", "demo", "Demo", {"max_size": 64}, {}, {"a": "0" * 64}
+)
+
+
+@pytest.mark.parametrize(
+    "vendor",
+    [None, lock.Vendored("linux", "1" * 64, (lock.EditedFile("x/y", "2" * 64, "3" * 64),))],
+)
+def test_a_lock_reads_back_as_it_was_written(tmp_path, vendor):
+    written = lock.Lock(**{**vars(WITHOUT_VENDOR), "vendor": vendor})
+    (tmp_path / lock.NAME).write_text(written.to_json())
+    assert lock.read(tmp_path) == written
+
+
+def refusal(folder) -> str:
+    with pytest.raises(UserError) as caught:
+        lock.read(folder)
+    assert caught.value.code == ExitCode.OUTPUT
+    return str(caught.value)
+
+
+def test_a_folder_without_a_lock_is_not_ours(tmp_path):
+    assert refusal(tmp_path) == (
+        f"{tmp_path} is not a package made by h2o-pack: it has no h2o-pack.lock.json. "
+        "Give a folder that `h2o-pack ios --output` made."
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"format": 1}',
+        '{"format": 1, "vendor": null, "surprise": 1}',
+        '{"format": 1, "vendor": {"host": "linux"}}',
+    ],
+)
+def test_a_damaged_lock_is_named(tmp_path, text):
+    (tmp_path / lock.NAME).write_text(text)
+    assert refusal(tmp_path) == (
+        f"h2o-pack.lock.json is damaged ({tmp_path}/h2o-pack.lock.json). "
+        "Delete the folder and make the package again."
+    )
+
+
+def test_a_lock_of_another_format_is_named(tmp_path):
+    document = json.loads(WITHOUT_VENDOR.to_json())
+    (tmp_path / lock.NAME).write_text(json.dumps({**document, "format": 2}))
+    assert "h2o-pack.lock.json has another format than 1" in refusal(tmp_path)

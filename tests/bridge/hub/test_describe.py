@@ -1,0 +1,336 @@
+"""Models of the hub, described by the real client without their weights."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from h2o_pack.architectures.model import ModelFile
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.files.download_folder import VARIABLE
+from h2o_pack.hub import client as hub_client
+from h2o_pack.hub.resolve import resolve
+from tests.bridge.models.checkpoints import (
+    ALL,
+    TENSORS,
+    checkpoint,
+    index,
+    repository,
+    sparse_checkpoint,
+)
+from tests.hub import faults
+from tests.hub.contents import Content, large
+from tests.hub.server import HubServer
+
+ID = "someone/tiny"
+TOKEN = "hf_yes"  # noqa: S105
+
+
+@pytest.fixture
+def own_cache(hub: HubServer) -> Path:
+    """Return the folder where h2o-pack keeps what it fetched."""
+    return Path(os.environ[VARIABLE])
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return what would have been waited, in seconds; nobody waits."""
+    waited: list[float] = []
+    monkeypatch.setattr(hub_client.time, "sleep", waited.append)
+    return waited
+
+
+def refusal(name: str, code: ExitCode, **options: object) -> str:
+    with pytest.raises(UserError) as caught:
+        resolve(name, **options)
+    assert caught.value.code == code
+    return str(caught.value)
+
+
+def bytes_sent(hub) -> list[str]:
+    """Return the ranges of weights that were asked for, where they are sent from."""
+    return [each.range for each in hub.requests if each.path.startswith("/cdn/")]
+
+
+def test_a_model_is_described_by_its_config_its_listing_and_two_ranges(hub):
+    commit = hub.add(ID, repository()).refs["main"]
+    model = resolve(ID)
+    assert (model.id, model.commit, model.folder) == (ID, commit, None)
+    assert [file.path for file in model.files] == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
+    data = large(checkpoint())
+    assert model.files[1] == ModelFile("model.safetensors", data.size, data.sha256)
+    assert model.files[0].sha256 == ""
+    assert (model.weights.bytes, model.weights.tied_embeddings) == (ALL, True)
+    header = int.from_bytes(checkpoint()[:8], "little")
+    assert bytes_sent(hub) == ["bytes=0-7", f"bytes=8-{7 + header}"]
+    assert not any("README" in each.path for each in hub.requests)
+
+
+def test_a_second_look_costs_one_small_request_and_a_pinned_one_none(hub):
+    commit = hub.add(ID, repository()).refs["main"]
+    first = resolve(ID)
+    hub.requests.clear()
+    assert resolve(ID) == first
+    assert [(each.method, each.path) for each in hub.requests] == [
+        ("HEAD", f"/{ID}/resolve/main/config.json")
+    ]
+    hub.requests.clear()
+    assert resolve(f"{ID}@{commit}") == resolve(ID, revision=commit) == first
+    assert hub.requests == []
+
+
+def test_a_branch_that_moved_is_described_anew(hub):
+    made = hub.add(ID, repository())
+    assert len(resolve(ID).config.layers) == 2
+    made.commit(repository(num_hidden_layers=3))
+    model = resolve(ID)
+    assert (len(model.config.layers), model.commit) == (3, made.refs["main"])
+
+
+def test_branches_tags_and_commits_can_be_asked_for(hub):
+    made = hub.add(ID, repository(num_hidden_layers=1))
+    first = made.refs["main"]
+    made.refs["v1.0"] = first
+    made.commit(repository(num_hidden_layers=4), "dev")
+    depths = [len(resolve(f"{ID}@{r}").config.layers) for r in ("v1.0", "dev", first)]
+    assert depths == [1, 4, 1]
+    assert "has no revision 'v2'. Give a branch" in refusal(f"{ID}@v2", ExitCode.MODEL)
+
+
+@pytest.mark.parametrize("damage", ["", "{}", "x", "half"])
+def test_a_damaged_entry_of_the_cache_is_fetched_again(hub, own_cache, damage):
+    hub.add(ID, repository())
+    first = resolve(ID)
+    (entry,) = own_cache.glob("metadata/*/*.json")
+    whole = entry.read_bytes()
+    entry.write_bytes(whole[: len(whole) // 2] if damage == "half" else damage.encode())
+    hub.requests.clear()
+    assert resolve(ID) == first
+    assert bytes_sent(hub) != []
+    assert entry.read_bytes() == whole
+
+
+def test_an_entry_of_another_model_or_an_altered_one_is_not_believed(hub, own_cache):
+    hub.add(ID, repository())
+    first = resolve(ID)
+    (entry,) = own_cache.glob("metadata/*/*.json")
+    text = entry.read_text().replace('"num_hidden_layers":2', '"num_hidden_layers":3')
+    assert text != entry.read_text()
+    entry.write_text(text)
+    assert resolve(ID) == first
+
+
+def test_nothing_but_whole_entries_is_left_in_the_cache(hub, own_cache):
+    hub.add(ID, repository())
+    resolve(ID)
+    files = [path for path in own_cache.rglob("*") if path.is_file()]
+    assert sorted(path.name[-5:] for path in files) == [".json", "main"[-5:]]
+
+
+def test_a_cache_that_cannot_be_written_is_no_obstacle(hub, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "file"))
+    hub.add(ID, repository())
+    assert resolve(ID).weights.bytes == ALL
+
+
+def offline(monkeypatch):
+    from huggingface_hub import constants
+    from huggingface_hub.utils import close_session
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    close_session()
+
+
+def test_offline_what_was_described_before_is_known(hub, monkeypatch):
+    hub.add(ID, repository())
+    first = resolve(ID)
+    hub.requests.clear()
+    offline(monkeypatch)
+    assert resolve(ID) == first
+    assert hub.requests == []
+
+
+def test_offline_a_model_in_the_hubs_own_cache_is_read_from_there(hub, monkeypatch):
+    from huggingface_hub import snapshot_download
+
+    commit = hub.add(ID, repository()).refs["main"]
+    folder = Path(snapshot_download(ID))
+    offline(monkeypatch)
+    model = resolve(ID)
+    assert (model.id, model.commit, model.folder) == (ID, commit, folder)
+    assert model.weights.bytes == ALL
+
+
+def test_offline_an_unknown_model_is_refused_with_what_to_do(hub, monkeypatch):
+    offline(monkeypatch)
+    assert refusal(ID, ExitCode.NETWORK) == (
+        f"{ID} cannot be fetched: HF_HUB_OFFLINE is set and the model is not in its cache. "
+        "Unset it, or give a local folder as --model."
+    )
+
+
+def test_a_downloaded_model_lies_in_its_folder_if_no_file_is_cut_short(hub):
+    from huggingface_hub import snapshot_download
+
+    hub.add(ID, repository())
+    folder = Path(snapshot_download(ID))
+    assert resolve(ID).folder == folder
+    weights = (folder / "model.safetensors").resolve()
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert resolve(ID).folder is None
+
+
+@pytest.mark.parametrize("code", [429, 503])
+def test_a_busy_hub_is_asked_again_and_then_named(hub, waits, code):
+    hub.add(ID, repository())
+    busy = faults.Status(code, {"Retry-After": "5"})
+    hub.fail("*/config.json", busy, numbers=range(2))
+    hub.fail("/api/*", busy, numbers=range(1))
+    hub.fail("/cdn/*", busy, numbers=range(1))
+    assert resolve(ID).weights.bytes == ALL
+    assert waits == [5, 5, 5, 5]
+    hub.fail("*", busy)
+    said = refusal(f"{ID}@other", ExitCode.NETWORK)
+    assert str(code) in said
+    assert "Wait a little, then run the command again" in said
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [faults.Drop(after=4), faults.Truncate(to=4), faults.SayLength(10_000)],
+)
+def test_a_connection_that_breaks_is_tried_again(hub, fault):
+    hub.add(ID, repository())
+    hub.fail("/cdn/*", fault, numbers=range(1))
+    hub.fail("/api/*", faults.Drop(after=20), numbers=range(1))
+    assert resolve(ID).weights.bytes == ALL
+
+
+def test_a_connection_that_always_breaks_is_an_error_of_the_network(hub):
+    hub.add(ID, repository())
+    hub.fail("/cdn/*", faults.Drop(after=4))
+    assert f"{ID} cannot be fetched" in refusal(ID, ExitCode.NETWORK)
+
+
+def test_a_hub_that_ignores_ranges_is_cut_off_before_the_weights(hub, tmp_path):
+    """Hours would be needed to read them all."""
+    tensors = {**TENSORS, "model.big": ("U8", [1 << 43])}
+    weights = replace(sparse_checkpoint(tmp_path / "weights", tensors), known_sha256="0" * 64)
+    hub.add(ID, {**repository(), "model.safetensors": weights})
+    hub.fail("/cdn/*", faults.IgnoreRange())
+    assert resolve(ID).weights.bytes == ALL + (1 << 43)
+
+
+def test_other_bytes_than_those_asked_for_are_refused(hub):
+    hub.add(ID, repository())
+    hub.fail("/cdn/*", faults.ShiftRange(by=1))
+    assert "sent other bytes of model.safetensors" in refusal(ID, ExitCode.NETWORK)
+
+
+def test_what_may_not_be_read_says_how_to_be_allowed(hub, monkeypatch):
+    hub.add("someone/gated", repository(), gated=True, token=TOKEN)
+    hub.add("someone/private", repository(), private=True, token=TOKEN)
+    assert "asks for its licence to be accepted. Accept it at" in refusal(
+        "someone/gated", ExitCode.MODEL
+    )
+    said = refusal("someone/private", ExitCode.MODEL)
+    assert "someone/private is not on the hub, or is private. Check the spelling" in said
+    hub.fail("/someone/gated/*", faults.Status(403), numbers=range(1))
+    assert "may not be read: the hub answers 403" in refusal("someone/gated", ExitCode.MODEL)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    for name in ("someone/gated", "someone/private"):
+        assert resolve(name).weights.bytes == ALL
+    given = {each.authorization for each in hub.requests if each.path.startswith("/cdn/")}
+    assert given == {""}
+
+
+def test_an_id_that_is_nowhere_is_answered_with_the_nearest(hub):
+    said = refusal("mlx-community/Qwen3-4B-4bits", ExitCode.MODEL)
+    assert 'Did you mean "mlx-community/Qwen3-4B-4bit"?' in said
+
+
+def test_an_unsupported_architecture_is_refused_before_headers_are_read(hub):
+    hub.add(ID, repository(model_type="gemma2"))
+    said = refusal(ID, ExitCode.MODEL)
+    assert 'model_type "gemma2" is not supported: mlx-swift-lm makes its mask' in said
+    assert bytes_sent(hub) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../model.safetensors", "/etc/passwd", "a\\b", "a\0b", "a/../../b", "C:/x"]
+)
+def test_a_listing_with_a_path_that_leads_elsewhere_is_refused(hub, name):
+    hub.add(ID, {**repository(), name: b"x"})
+    said = refusal(ID, ExitCode.MODEL)
+    assert "the hub lists a file" in said
+    assert "nothing of this one was downloaded" in said
+
+
+def test_several_missing_files_are_told_together(hub):
+    hub.add(ID, {"config.json": "{}"})
+    said = refusal(ID, ExitCode.MODEL)
+    assert "there is no model*.safetensors" in said
+    assert "there is no tokenizer.json" in said
+
+
+def test_a_large_config_is_not_fetched(hub):
+    hub.add(ID, {**repository(), "config.json": Content(b"{" + b" " * (10 << 20) + b"}")})
+    assert "config.json is larger than 1 MiB" in refusal(ID, ExitCode.MODEL)
+    assert hub.asked("GET", "config.json") == []
+
+
+def test_a_stale_index_names_what_is_not_there(hub):
+    first = {"model.a": ("F32", [2])}
+    second = {"model.b": ("F32", [2])}
+    files = repository(first)
+    del files["model.safetensors"]
+    files |= {
+        "model-1.safetensors": checkpoint(first),
+        "model-2.safetensors": checkpoint(second),
+        "model.safetensors.index.json": index(
+            model_1={**first, "model.gone": ("F32", [1])}, model_2={}, model_3=second
+        ),
+    }
+    hub.add(ID, files)
+    said = refusal(ID, ExitCode.MODEL)
+    assert 'model.safetensors.index.json names "model-3.safetensors", which is missing' in said
+    files["model.safetensors.index.json"] = index(model_1={**first, "model.gone": ("", [])})
+    hub.repositories[ID].commit(files)
+    said = refusal(ID, ExitCode.MODEL)
+    assert 'it names tensor "model.gone", which no file has' in said
+    assert 'it does not name tensor "model.b", which the files have' in said
+    files["model.safetensors.index.json"] = index(model_1=first, model_2=second)
+    hub.repositories[ID].commit(files)
+    assert resolve(ID).weights.bytes == 16
+
+
+def test_a_moved_model_is_found_at_its_new_name(hub):
+    hub.add("someone/old", repository(), moved_to=ID)
+    hub.add(ID, repository())
+    assert resolve("someone/old").weights.bytes == ALL
+
+
+def test_a_branch_that_moves_meanwhile_does_not_mix_two_states(hub):
+    made = hub.add(ID, repository())
+    before = made.refs["main"]
+    other = repository({**TENSORS, "model.more": ("F32", [8])}, num_hidden_layers=7)
+    hub.fail("/api/*", faults.Before(lambda: made.commit(other)), numbers=range(1))
+    model = resolve(ID)
+    assert (model.commit, model.weights.bytes, len(model.config.layers)) == (before, ALL, 2)
+
+
+def test_the_settings_of_the_hubs_client_hold(hub, monkeypatch):
+    """HF_ENDPOINT and the cache are those of the fixture; no other host is asked."""
+    hub.add(ID, {**repository(), "config.json": json.dumps({"model_type": "nothing"})})
+    said = refusal(ID, ExitCode.MODEL)
+    assert 'model_type "nothing" is not supported' in said
+    assert {each.path.split("/")[1] for each in hub.requests} == {"api", "someone"}

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.facts import known_models
+from h2o_pack.hub.resolve import resolve
+from h2o_pack.models.files import inference_needs
+from tests.bridge.models.checkpoints import repository
+from tests.bridge.trees import write_model
+
+
+def refusal(name: str, code: ExitCode = ExitCode.MODEL, **options: object) -> str:
+    with pytest.raises(UserError) as caught:
+        resolve(name, **options)
+    assert caught.value.code == code
+    return str(caught.value)
+
+
+def test_the_alias_demo_is_the_embedded_model():
+    model = resolve("Demo")
+    assert (model.id, model.commit, model.assumed) == ("demo", "", False)
+    assert [file.path for file in model.files] == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    config = model.config
+    assert (len(config.layers), config.kv_heads, config.head_dim) == (4, 2, 64)
+
+
+def test_the_model_card_names_the_weights_that_are_there():
+    model = resolve("demo")
+    card = (model.folder / "README.md").read_text("utf-8")
+    weights = (model.folder / "model.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() in card
+
+
+def test_an_alias_wins_over_a_folder_of_that_name(tmp_path, monkeypatch):
+    write_model(tmp_path / "demo")
+    monkeypatch.chdir(tmp_path)
+    assert len(resolve("demo").config.layers) == 4
+    assert len(resolve("./demo").config.layers) == 2
+
+
+def test_an_alias_leads_to_the_hub(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("H2O_PACK_CACHE", str(tmp_path / "cache"))
+    hub.add("mlx-community/Qwen3-4B-4bit", repository())
+    assert resolve("qwen3-4b-4BIT").id == "mlx-community/Qwen3-4B-4bit"
+    assert "has no revision 'x'" in refusal("Qwen3-4B-4bit@x")
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_alias():
+    assert refusal("Qwen3-4B-4bits") == (
+        "there is no model 'Qwen3-4B-4bits'. Did you mean \"Qwen3-4B-4bit\"? Give an alias "
+        f"({', '.join(known_models())}), a folder, "
+        "or an id on huggingface.co such as mlx-community/Qwen3-4B-4bit."
+    )
+
+
+@pytest.mark.parametrize("name", ["./missing", "/nowhere/model", "~nobody-here/model"])
+def test_a_path_that_is_no_folder_is_named(name):
+    assert refusal(name) == (
+        f"{name!r} is not a folder. Give the folder that holds config.json and the weights."
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "a/b/c",
+        "a b/c",
+        "../b c",
+        "-x/y",
+        "a/\n",
+        "x" * 5000,
+        "\0",
+        "a/b..c",
+        "a/b--c",
+        "é/b",
+    ],
+)
+def test_what_cannot_be_a_hub_id_never_reaches_the_network(hub, name):
+    assert "there is no model" in refusal(name) or "is not a folder" in refusal(name)
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("revision", ["../../x", "a b", "", "a\n", "x@y"])
+def test_what_cannot_be_a_revision_never_reaches_the_network(hub, revision):
+    said = refusal(f"someone/tiny@{revision}", ExitCode.USAGE)
+    assert "is no revision. Give a branch, a tag or a commit id." in said
+    assert hub.requests == []
+
+
+def test_two_revisions_or_one_of_a_folder_are_refused(tmp_path):
+    said = refusal("a/b@v1", ExitCode.USAGE, revision="v2")
+    assert "the model is given as revision 'v1' and --revision is 'v2'" in said
+    folder = write_model(tmp_path / "mine")
+    said = refusal(str(folder), ExitCode.USAGE, revision="v2")
+    assert "is a folder, which has no revisions" in said
+
+
+def test_a_folder_may_have_an_at_sign_in_its_name(tmp_path):
+    assert resolve(str(write_model(tmp_path / "mine@home"))).id == "mine@home"
+
+
+def test_an_unknown_architecture_is_taken_only_if_asked(tmp_path):
+    folder = str(write_model(tmp_path / "new", model_type="new"))
+    assert '"new" is not supported' in refusal(folder)
+    model = resolve(folder, assume_full_attention=True)
+    assert (model.assumed, model.config.kinds()) == (True, {"full": 2})
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        ("model-00001-of-00002.safetensors", True),
+        ("chat_template.jinja", True),
+        ("adapters.safetensors", False),
+        ("original/model.safetensors", False),
+        ("pytorch_model.bin", False),
+        ("modeling_evil.py", False),
+    ],
+)
+def test_only_what_inference_needs_is_taken(name, needed):
+    assert inference_needs(name) == needed
+
+
+def test_without_a_network_the_message_says_what_to_do(tmp_path: Path):
+    options = ["ios", "--model", "Qwen3-4B-4bit", "--max-kv", "512"]
+    done = subprocess.run(
+        [sys.executable, "-m", "h2o_pack", *options],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "HF_ENDPOINT": "http://127.0.0.1:9",
+            "HF_HOME": str(tmp_path / "hub"),
+            "H2O_PACK_CACHE": str(tmp_path / "cache"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == ExitCode.NETWORK
+    assert re.sub(r"\s+", " ", done.stderr).strip() == (
+        "error: mlx-community/Qwen3-4B-4bit cannot be fetched: the hub cannot be reached and "
+        "the model is not in its cache. Check the network, or give a local folder as --model."
+    )
+    assert not (tmp_path / "Qwen3-4B-4bit").exists()

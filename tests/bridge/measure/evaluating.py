@@ -1,0 +1,74 @@
+"""What the tests of the evaluation share: a small random model that reads demo text."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import mlx.core as mx
+from mlx_lm.models.qwen3 import Model, ModelArgs
+from mlx_lm.utils import load_tokenizer
+
+from h2o_pack.measure.evaluation.loaded import ByLayer, wrap
+from h2o_pack.measure.text import Tokens, held_out
+
+DEMO = Path(__file__).parents[3] / "bridge/h2o_pack/models/demo"
+
+
+class Quiet:
+    """A progress that tells nobody, and counts."""
+
+    def __init__(self):
+        self.total = self.done = 0
+
+    def __call__(self, text):
+        pass
+
+    @contextmanager
+    def bar(self, _text, total, _unit="bytes"):
+        self.total += total
+
+        def advance(amount):
+            self.done += amount
+
+        yield advance
+
+
+@cache
+def tokenizer():
+    return load_tokenizer(DEMO)
+
+
+@cache
+def tokens():
+    return Tokens(tokenizer(), held_out().documents)
+
+
+def words():
+    return held_out().words
+
+
+@cache
+def random_model(layers=2):
+    """Two layers with two KV heads of 64, and demo's vocabulary."""
+    mx.random.seed(5)
+    model = Model(
+        ModelArgs(
+            model_type="qwen3", hidden_size=64, num_hidden_layers=layers,
+            intermediate_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=64,
+            vocab_size=1024, rms_norm_eps=1e-6, rope_theta=1000.0,
+            max_position_embeddings=4096, tie_word_embeddings=True,
+        )
+    )  # fmt: skip
+    model.set_dtype(mx.bfloat16)
+    mx.eval(model.parameters())
+    return model
+
+
+def loaded(name="random", model=None, by_layer=None):
+    """What a run takes, of the random model."""
+    documents = held_out().documents[:8]
+    model = random_model() if model is None else model
+    by_layer = by_layer or ByLayer()
+    return wrap(model, tokenizer(), name, documents, "held-out text", by_layer)

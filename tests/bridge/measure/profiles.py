@@ -1,0 +1,91 @@
+"""Attention of a whole model computed the long way, and profiles of small models."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+from mlx_lm.models import base
+
+from h2o_pack.measure.profiling.options import Options
+from h2o_pack.measure.profiling.run import profile_model
+from h2o_py import routing
+from tests.h2o_py.small_models import VOCABULARY
+
+TOKENS = 150
+
+
+def pieces(tokens=TOKENS, count=1):
+    random = np.random.default_rng(3)
+    return [random.integers(0, VOCABULARY, tokens).tolist() for _ in range(count)]
+
+
+def quiet(_text):
+    pass
+
+
+def profiled(model, read=None, **options):
+    """Profile a model on random tokens; no timing unless asked for."""
+    read = read or pieces()
+    chosen = Options(
+        tokens=len(read[0]), samples=len(read), text=Path("random.txt"),
+        **{"time_steps": False, "quick": True, "max_kv": 32, **options},
+    )  # fmt: skip
+    return profile_model(model, read, chosen, quiet)
+
+
+def attention_of(model, piece, monkeypatch):
+    """Probabilities [Hq, T, T] and logits of every layer, from one pass without caches."""
+    calls = []
+
+    def watched(queries, keys, values, cache, scale, mask, sinks=None):
+        calls.append((queries[0], keys[0], scale, mask, sinks))
+        return upstream(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks)
+
+    name = "scaled_dot_product_attention"
+    upstream = getattr(base, name)
+    with monkeypatch.context() as patched:
+        routing._replace(base, name, upstream, watched)
+        try:
+            mx.eval(model(mx.array([piece])))
+        finally:
+            routing._replace(base, name, watched, upstream)
+        del patched
+    return [by_hand(*call) for call in calls]
+
+
+def by_hand(queries, keys, scale, mask, sinks):
+    q, k = (np.array(each.astype(mx.float32), np.float64) for each in (queries, keys))
+    logits = scale * q @ np.repeat(k, len(q) // len(k), axis=0).swapaxes(1, 2)
+    tokens = logits.shape[1]
+    seen = np.tril(np.ones((tokens, tokens), bool))
+    if isinstance(mask, mx.array):
+        seen = np.array(mask).reshape(tokens, tokens)
+    weights = np.where(seen, np.exp(logits - logits.max()), 0)
+    total = weights.sum(-1, keepdims=True)
+    taken = weights / total
+    if sinks is not None:
+        extra = np.exp(np.array(sinks.astype(mx.float32), np.float64) - logits.max())
+        taken = weights / (total + extra[:, None, None])
+    return weights / total, np.where(seen, logits, np.nan), seen, taken
+
+
+def figures_by_hand(probabilities, logits, seen, first_row):
+    """The five figures [Hq, 5] from whole matrices, a query at a time."""
+    found = []
+    for head in range(len(probabilities)):
+        entropy, normalised, top, variance, faint, visible = [], [], [], [], 0, 0
+        for row in range(first_row, len(seen)):
+            p = probabilities[head, row, seen[row]]
+            h = -sum(x * math.log(x) for x in p if x > 0)
+            entropy.append(h)
+            normalised.append(h / math.log(len(p)))
+            top.append(sum(sorted(p)[-32:]))
+            variance.append(np.var(logits[head, row, seen[row]]))
+            faint += int((p < 0.01 * p.max()).sum())
+            visible += len(p)
+        means = [float(np.mean(each)) for each in (entropy, normalised, top, variance)]
+        found.append([*means, faint / visible])
+    return np.array(found)

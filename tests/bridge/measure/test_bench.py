@@ -1,0 +1,305 @@
+"""The benchmark measures the real thing, and computes with its figures what it says."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from h2o_pack.measure.bench import command, markdown, plot
+from h2o_pack.measure.bench.claims import Claim, multiply_adds
+from h2o_pack.measure.bench.contenders import BY_NAME, available
+from h2o_pack.measure.bench.eviction import Eviction, measure_eviction
+from h2o_pack.measure.bench.machine import Machine, describe
+from h2o_pack.measure.bench.options import Options
+from h2o_pack.measure.bench.pipelining import Pipelining, UpstreamWrite, measure_pipelining
+from h2o_pack.measure.bench.report import Report
+from h2o_pack.measure.bench.scaling import Scaling, fit
+from h2o_pack.measure.bench.section import summary
+from h2o_pack.measure.bench.steps import Steps, measure_steps
+from h2o_pack.measure.bench.tables import print_report
+from h2o_pack.measure.bench.timing import Timing, interleave
+from h2o_pack.measure.bench.whole_model import WholeModel, load, measure_model
+from h2o_py import commands
+from h2o_py.routing import routing_installed
+from tests.bridge import schemas
+
+TINY = Options(heads=4, kv_heads=2, head_dim=64, capacity=128, tokens=4, quick=True)
+FOUND = {contender.name: contender for contender in available()[0]}
+
+
+def test_contenders_take_turns_in_changing_orders_and_each_gets_its_burst():
+    calls = []
+    bursts = {
+        name: lambda steps, name=name: calls.append((name, steps)) or 1.0 for name in "abc"
+    }
+    timings = interleave(bursts, 12, steps=5)
+    orders = ["".join(name for name, _ in calls[i : i + 3]) for i in range(0, 36, 3)]
+    assert [sorted(order) for order in orders] == [list("abc")] * 12
+    assert len(set(orders)) > 2
+    assert {steps for _, steps in calls} == {5}
+    assert [len(timings[name].samples) for name in "abc"] == [12, 12, 12]
+
+
+def test_a_burst_has_as_many_steps_as_fit_into_its_time():
+    lengths = {"slow": [], "middle": [], "quick": []}
+    times = {"slow": 1e6, "middle": 1000.0, "quick": 0.5}
+    bursts = {n: lambda steps, n=n: lengths[n].append(steps) or times[n] for n in lengths}
+    interleave(bursts, 2, burst_us=8000.0)
+    assert {n: taken[-1] for n, taken in lengths.items()} == {
+        "slow": 1,
+        "middle": 8,
+        "quick": 64,
+    }
+
+
+def test_figures_of_a_timing():
+    timing = Timing((30.0, 10.0, 20.0, 50.0, 40.0))
+    assert timing.median == 30.0
+    assert timing.quartiles == (20.0, 40.0)
+    assert Timing((7.0,)).quartiles == (7.0, 7.0)
+
+
+def test_a_ratio_is_the_median_of_the_repetitions_ratios():
+    slow, fast = Timing((20.0, 90.0, 40.0)), Timing((10.0, 30.0, 10.0))
+    assert slow.over(fast) == 3.0
+    assert slow.median / fast.median == 4.0
+    assert slow.without(fast).samples == (10.0, 60.0, 30.0)
+
+
+def test_the_fitted_line_is_exact_on_a_line_and_its_halves_tell_a_bend():
+    line = fit([128, 256, 1024], [20 + 0.5 * n for n in (128, 256, 1024)])
+    assert line.start == pytest.approx(20)
+    assert line.slope == pytest.approx(0.5)
+    sizes = (128, 256, 512, 1024, 2048, 4096)
+    straight = {n: Timing((20 + 0.5 * n,)) for n in sizes}
+    assert scaled(straight).slope_deviation == pytest.approx(0)
+    bent = {n: Timing((20 + 0.5 * n + 0.5 * max(0, n - 1024),)) for n in sizes}
+    assert scaled(bent).slope_deviation > 0.2
+
+
+def test_tokens_seen_are_compared_slowest_over_fastest():
+    seen = {1: Timing((10.0,)), 4: Timing((12.0,)), 16: Timing((9.0,))}
+    assert Scaling("float16", {}, seen).tokens_seen_deviation == pytest.approx(12 / 9)
+
+
+def scaled(by_capacity):
+    return Scaling("float16", by_capacity, {1: Timing((10.0,)), 4: Timing((11.0,))})
+
+
+def flat(value):
+    return Timing((float(value),) * 3)
+
+
+def made_up():
+    """A report of round figures."""
+    names = ("kv", "rotating", "kv-8bit", "paper", "dense", "8bit", "k8v4", "4bit")
+    figures = (800, 1000, 4000, 2000, 100, 125, 130, 140)
+    timings = {name: flat(us) for name, us in zip(names, figures, strict=True)}
+    peak = multiply_adds(Options()) / 100e-6 * 2
+    return Report(
+        machine=Machine("a processor", 2, "Linux x", "avx2", 0.5, "3", "1", "2", "0"),
+        options=Options(dtypes=("float16", "bfloat16")),
+        peak=peak,
+        evaluation=flat(50),
+        contenders={name: BY_NAME[name].title for name in names},
+        not_run={"mixed": "not there"},
+        steps=(
+            Steps("float16", timings, flat(50)),
+            Steps("bfloat16", timings, flat(50)),
+        ),
+        evictions=(Eviction("float16", flat(104), flat(100), flat(2000), flat(1990)),),
+        pipelining=(Pipelining("dense", "float16", flat(100), flat(120), 1000, 50, 0),),
+        upstream_write=UpstreamWrite("float16", flat(40), flat(2400)),
+        scaling=scaled({n: flat(20 + n) for n in (128, 256, 512, 1024, 2048, 4096)}),
+        model=WholeModel("demo", "bfloat16", 4, 512, 640, 64, timings, {"mixed": "why"}),
+    )
+
+
+def test_each_goal_stands_beside_its_ratio_and_verdict():
+    claims = [(c.name, c.dtype, round(c.value, 3), c.goal, c.verdict) for c in made_up().claims]
+    assert claims == [
+        ("RotatingKVCache and SDPA / dense step", "float16", 10, 10, "met"),
+        (
+            "dense step's share of the core's multiply-adds, on one core",
+            *("float16", 1.0, 0.25, "met"),
+        ),
+        (
+            "dense step's share when its thread wakes on another core",
+            *("float16", 0.5, None, "comparison"),
+        ),
+        ("8-bit / dense step", "float16", 1.25, 1.5, "met"),
+        ("QuantizedKVCache / 8-bit step", "float16", 32, None, "comparison"),
+        ("RotatingKVCache and SDPA / dense step", "bfloat16", 10, 8, "met"),
+        (
+            "dense step's share of the core's multiply-adds, on one core",
+            *("bfloat16", 1.0, 0.25, "met"),
+        ),
+        (
+            "dense step's share when its thread wakes on another core",
+            *("bfloat16", 0.5, None, "comparison"),
+        ),
+        ("8-bit / dense step", "bfloat16", 1.25, 1.5, "met"),
+        ("QuantizedKVCache / 8-bit step", "bfloat16", 32, 20, "met"),
+        ("dense step evicting / not", "float16", 1.04, 1.05, "met"),
+        ("extra cost of evicting, ours / the paper's way", "float16", 0.4, 1 / 3, "not met"),
+        ("evicting step, the paper's way / dense", "float16", 19.231, None, "comparison"),
+        ("dense step queued one ahead / alone", "float16", 1.2, 1.1, "not met"),
+        ("dense step's share when queued one ahead", "float16", 0.417, None, "comparison"),
+        ("dense: memory taken in 1,000 steps / the cache's size", "float16", 0.05, 1, "met"),
+        (
+            "KVCache's write at 5,000 rows, queued one ahead / alone",
+            *("float16", 60, None, "comparison"),
+        ),
+        ("change of the slope in C, 128 to 4096 rows", "float16", 0, 0.2, "met"),
+        ("step after 1 to 4 x C tokens, slowest / fastest", "float16", 1.1, 1.05, "not met"),
+    ]
+    assert summary(made_up()) == "10 of 13 goals are met; not run: mixed (not there)"
+
+
+@pytest.mark.parametrize(
+    ("direction", "value", "verdict"),
+    [
+        ("at least", 2.0, "met"),
+        ("at least", 1.9, "not met"),
+        ("at most", 2.0, "met"),
+        ("at most", 2.1, "not met"),
+        ("below", 1.9, "met"),
+        ("below", 2.0, "not met"),
+        ("at most", float("nan"), "not met"),
+    ],
+)
+def test_verdicts_at_the_goal(direction, value, verdict):
+    assert Claim("", "", value, direction, 2.0).verdict == verdict
+
+
+def test_the_json_has_the_documented_keys():
+    document = schemas.check(json.loads(made_up().to_json()), "bench")
+    documented = sys.modules["h2o_pack.measure.bench.report"].__doc__
+    assert list(document) == re.findall(r"^    (\w+) ", documented, re.MULTILINE)
+    timing = {"median", "first_quartile", "third_quartile", "samples"}
+    assert set(document["steps"][0]["timings"]["dense"]) == timing
+    assert set(document["model"]["timings"]["dense"]) == timing | {"tokens_per_second"}
+    assert document["model"]["timings"]["dense"]["tokens_per_second"] == 10_000
+    assert set(document["evictions"][0]) == {
+        *("dtype", "ours_evicting", "ours_not_evicting", "paper_evicting"),
+        "paper_not_evicting",
+    }
+    assert set(document["claims"][0]) == {
+        *("name", "dtype", "value", "direction", "goal", "verdict"),
+    }
+    assert document["scaling"]["by_capacity"]["512"]["median"] == 532
+
+
+def test_the_tables_show_every_contender_and_verdict():
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    with console.file:
+        print_report(made_up(), console)
+        text = console.export_text()
+    for words in ("H2O keys 8, values 4", "not met", "comparison", "not run: mixed", "1,000.0"):
+        assert words in text
+    assert "…" not in text
+
+
+def test_the_page_says_what_made_it_and_holds_every_table():
+    page = markdown.render(made_up())
+    assert re.match(r"<!-- generated by h2o-pack 0 .*do not edit -->\n# Performance\n", page)
+    assert page.count("\n## ") == 7
+    for line in page.splitlines():
+        if line.startswith("|"):
+            assert line.count("|") >= 5
+    assert "| H2O dense | 100.0 | 100.0 .. 100.0 | 1.00 |" in page
+
+
+def test_the_picture_is_a_png(tmp_path):
+    pytest.importorskip("matplotlib")
+    plot.save(made_up(), tmp_path / "bench.png")
+    assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_without_matplotlib_is_refused_before_the_run(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(SystemExit):
+        command.main(["--plot", "bench.png"])
+    assert "pip install 'h2o-pack[plot]'" in capsys.readouterr().err
+
+
+def test_every_part_measures_on_a_tiny_layer():
+    steps = measure_steps(tuple(FOUND.values()), TINY, "float32")
+    assert list(steps.timings) == list(FOUND)
+    assert all(min(each.samples) > 0 for each in steps.timings.values())
+    assert len(measure_eviction(TINY, "float32").paper_evicting.samples) == TINY.repetitions
+
+
+def test_the_allocators_counters_see_that_steps_copy_no_cache():
+    options = Options(heads=4, kv_heads=2, head_dim=64, capacity=512, quick=True)
+    measured = measure_pipelining(options, "float32", "dense")
+    rows = 512 * 2 * 128 * 4
+    assert measured.cache_bytes > rows
+    assert 0 < measured.allocated_bytes < rows
+    assert measured.kept_bytes == 0
+
+
+def test_a_model_generates_with_every_contender_and_routing_is_left_as_it_was(demo):
+    measured = measure_model(tuple(FOUND.values()), TINY, *demo)
+    assert list(measured.timings) == list(FOUND)
+    assert measured.not_run == {}
+    assert (measured.name, measured.layers, measured.dtype) == ("demo", 4, "float32")
+    assert measured.prompt_tokens == 160
+    assert not routing_installed()
+
+
+def test_a_model_that_is_not_there_is_refused_by_name(tmp_path):
+    with pytest.raises(ValueError, match=r"model = '.*nothing' could not be loaded"):
+        load(str(tmp_path / "nothing"))
+
+
+def test_the_machine_is_described_without_its_name():
+    machine = describe()
+    assert machine.cores >= 1
+    assert machine.instruction_set
+    import socket
+
+    assert socket.gethostname() not in repr(machine)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"heads": 10, "kv_heads": 4}, "kv_heads = 4 does not divide heads = 10"),
+        ({"head_dim": 80}, "head_dim = 80 is not one of 64, 96, 128, 256"),
+        ({"capacity": 12}, "capacity = 12 is below 128"),
+        ({"dtypes": ("float61",)}, "Did you mean 'float16'"),
+        ({"dtypes": ()}, "dtype is missing"),
+        ({"tokens": 0}, "tokens = 0 must be 1 or more"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(options, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        Options(**options)
+
+
+def test_both_commands_take_the_same_options_and_load_nothing_for_help(capsys):
+    with pytest.raises(SystemExit):
+        commands.main(["bench", "--help"])
+    ours = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    code = (
+        "import sys; from h2o_pack.cli import main\n"
+        "try: main(['bench', '--help'])\n"
+        "finally: print([m for m in ('mlx', 'mlx_lm', 'rich', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("[]\n")
+    common = {"--quiet", "--verbose", "--debug"}  # of every command of h2o-pack
+    assert set(re.findall(r"--[a-z-]+", done.stdout)) - common == ours
+
+
+def test_a_wrong_option_ends_with_status_2(capsys):
+    with pytest.raises(SystemExit) as ended:
+        commands.main(["bench", "--head-dim", "7"])
+    assert ended.value.code == 2
+    assert "head_dim = 7 is not one of" in capsys.readouterr().err

@@ -1,0 +1,236 @@
+"""A profile's figures are those of the model's attention, whatever way it is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx_lm.models.cache import make_prompt_cache
+
+from h2o_pack.measure.profiling import accumulated, maps, recorder, rows, run, tally
+from tests.bridge import schemas
+from tests.bridge.measure.profiles import (
+    TOKENS,
+    attention_of,
+    figures_by_hand,
+    pieces,
+    profiled,
+)
+from tests.h2o_py.small_models import SLIDING, small_model
+
+MIXED_KINDS = ["qwen3", "llama sliding", "gemma3_text", "gpt_oss", "lfm2", "falcon_h1"]
+
+
+def values(figures):
+    return list(dataclasses.astuple(figures))
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama sliding", "gemma3_text", "gpt_oss"])
+def test_figures_are_those_of_the_attention_computed_by_hand(family, monkeypatch):
+    model, (piece,) = small_model(family), pieces()
+    profile, _ = profiled(model, [piece])
+    whole = attention_of(model, piece, monkeypatch)
+    assert [layer.index for layer in profile.layers] == list(range(len(whole)))
+    for layer, (probabilities, logits, seen, taken) in zip(profile.layers, whole, strict=True):
+        expected = figures_by_hand(probabilities, logits, seen, profile.first_row)
+        found = np.array([values(head.figures) for head in layer.heads])
+        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-4)
+        np.testing.assert_allclose(values(layer.figures), expected.mean(0), rtol=2e-3)
+        group = len(taken) // len(layer.kv_heads)
+        for i, kv_head in enumerate(layer.kv_heads):
+            received = taken[i * group : (i + 1) * group].mean(0).sum(0)
+            by_hand = accumulated.summarise(received)
+            np.testing.assert_allclose(kv_head.top, by_hand.top, rtol=1e-3)
+            np.testing.assert_allclose(kv_head.curve, by_hand.curve, rtol=2e-3)
+            assert kv_head.exponent == pytest.approx(by_hand.exponent, abs=2e-3)
+            assert [head.kv_head for head in layer.heads].count(i) == group
+        even = accumulated.summarise((seen / seen.sum(1, keepdims=True)).sum(0))
+        np.testing.assert_allclose(layer.accumulated_evenly.top, even.top, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", MIXED_KINDS)
+def test_reading_in_small_chunks_changes_nothing(family, monkeypatch):
+    model = small_model(family)
+    whole, _ = profiled(model)
+    monkeypatch.setattr(run, "CHUNK", 37)
+    chunked, _ = profiled(model)
+    assert len(whole.layers) == len(chunked.layers) > 0
+    for one, other in zip(whole.layers, chunked.layers, strict=True):
+        for a, b in zip(one.heads, other.heads, strict=True):
+            np.testing.assert_allclose(values(a.figures), values(b.figures), rtol=3e-3)
+        np.testing.assert_allclose(one.accumulated.curve, other.accumulated.curve, rtol=3e-3)
+    assert chunked.held_bytes < whole.held_bytes
+
+
+def test_sliding_layers_are_marked_and_read_within_their_window():
+    profile, attention_maps = profiled(small_model("llama sliding"))
+    kinds = [(layer.kind, layer.window) for layer in profile.layers]
+    assert kinds == [("sliding", SLIDING), ("full", None)] * 2
+    for layer in profile.layers:
+        most = np.log(layer.window or TOKENS)
+        assert 0 < layer.figures.entropy <= most
+        assert (layer.figures.concentration > 0.999) == (layer.kind == "sliding")
+    distance = np.subtract.outer(np.arange(TOKENS), np.arange(TOKENS))
+    for found in attention_maps:
+        seen = found.cells > 0
+        window = profile.layers[found.layer].window or TOKENS
+        assert (seen == ((distance >= 0) & (distance < window))).all()
+
+
+def test_layers_without_attention_are_skipped_by_name():
+    profile, _ = profiled(small_model("lfm2"))
+    assert [layer.index for layer in profile.layers] == [1, 3]
+    assert [(each.index, each.cache) for each in profile.skipped] == [
+        (0, "ArraysCache"),
+        (2, "ArraysCache"),
+    ]
+    assert all("recurrent" in each.reason for each in profile.skipped)
+
+
+def test_attention_that_shows_no_logits_is_named_and_a_step_is_not_timed():
+    profile, attention_maps = profiled(small_model("gemma2"), time_steps=True)
+    assert not profile.layers
+    assert not attention_maps
+    assert [each.index for each in profile.skipped] == [0, 1, 2, 3]
+    assert {each.reason for each in profile.skipped} == {
+        "computes attention itself, to cap the logits"
+    }
+    assert profile.step is None
+    assert "no scores" in profile.step_missing
+
+
+def test_a_model_without_any_attention_has_an_empty_profile():
+    profile, _ = profiled(small_model("mamba2"), time_steps=True)
+    assert profile.layers == ()
+    assert len(profile.skipped) == 4
+    assert "no layer with a plain KVCache" in profile.step_missing
+    schemas.check(json.loads(profile.to_json()), "profile")
+
+
+def test_samples_are_averaged_and_their_spread_is_told(monkeypatch):
+    model, both = small_model("qwen3"), pieces(count=2)
+    together, _ = profiled(model, both)
+    apart = [profiled(model, [piece])[0] for piece in both]
+    for i, layer in enumerate(together.layers):
+        found = np.array([values(each.layers[i].figures) for each in apart])
+        np.testing.assert_allclose(values(layer.figures), found.mean(0), rtol=1e-5)
+        np.testing.assert_allclose(values(layer.deviations), found.std(0), atol=1e-5)
+        shares = np.mean([each.layers[i].accumulated.top for each in apart], axis=0)
+        np.testing.assert_allclose(layer.accumulated.top, shares, rtol=1e-5)
+
+
+def test_the_model_keeps_its_own_attention_afterwards():
+    from h2o_py.routing import routing_installed
+
+    profiled(small_model("qwen3"))
+    assert not routing_installed()
+
+
+def test_attention_that_is_held_stays_within_the_stated_bound():
+    heads, kv_heads, chunk, tokens = 8, 4, 128, 2048
+    logits = mx.random.normal((heads, chunk, tokens)) * 4
+    hidden = mx.arange(tokens) > mx.arange(tokens - chunk, tokens)[:, None]
+    logits = mx.where(hidden, mx.finfo(mx.float32).min, logits)
+    mx.eval(logits)
+    held = tally.LayerTally(tokens, 64, mapped=False)
+    before = mx.get_active_memory() - logits.nbytes
+    mx.reset_peak_memory()
+    held.add(recorder.Seen(logits, kv_heads, tokens, None))
+    most = mx.get_peak_memory() - before
+    bound = rows.working_bytes(heads, kv_heads, chunk, tokens)
+    assert 0.3 * bound < most <= bound
+
+
+def test_a_long_text_is_read_in_chunks_that_bound_what_is_held():
+    profile, _ = profiled(small_model("qwen3"), pieces(300))
+    assert profile.held_bytes == rows.working_bytes(4, 2, 100, 300)
+
+
+def test_attention_of_the_same_tokens_counts_once():
+    seen = []
+    cache = make_prompt_cache(small_model("qwen3"))[0]
+    recorder.record([cache], lambda layer, chunk: seen.append((layer, chunk.end)))
+    keys, values = cache.update_and_fetch(mx.ones((1, 2, 5, 8)), mx.ones((1, 2, 5, 8)))
+    assert cache.lends(keys, values)
+    assert not cache.lends(keys, mx.ones((1, 2, 5, 8)))
+    cache.attend(mx.ones((1, 4, 5, 8)), scale=1.0, mask="causal")
+    assert not cache.lends(keys, values)
+    assert seen == [(0, 5)]
+
+
+def test_hidden_rows_and_sinks_do_not_count_as_tokens():
+    low = float(mx.finfo(mx.float32).min)
+    logits = mx.array([[[1.0, 1.0, low], [-32752.0, 2.0, -1e9]]])
+    found = rows.figures(logits, mx.array([1.0]))
+    assert found.visible.tolist() == [[2, 1]]
+    np.testing.assert_allclose(np.array(found.entropy), [[np.log(2), 0]], atol=1e-6)
+    np.testing.assert_allclose(np.array(found.top), [[1, 1]], rtol=1e-6)
+    kept = np.e / (1 + np.e)  # what a sink of 1 leaves a logit of 2
+    np.testing.assert_allclose(np.array(found.received), [1 / 3, 1 / 3 + kept, 0], rtol=1e-5)
+    np.testing.assert_allclose(np.array(found.expected), [0.5, 1.5, 0])
+
+
+def test_a_power_law_is_found_with_its_exponent():
+    ranks = np.arange(1, 1001)
+    found = accumulated.summarise(np.random.default_rng(0).permutation(ranks**-0.8))
+    assert found.exponent == pytest.approx(0.8, abs=1e-9)
+    assert found.r_squared == pytest.approx(1, abs=1e-9)
+    total = (ranks**-0.8).sum()
+    for share, top in zip((50, 100, 200), found.top, strict=True):
+        assert top == pytest.approx((ranks[:share] ** -0.8).sum() / total)
+
+
+def test_the_newest_tokens_do_not_bend_the_line():
+    ranks = np.arange(1, 1001)
+    bent = np.where(ranks <= 500, ranks**-0.8, 1e-6)
+    assert accumulated.summarise(bent).exponent == pytest.approx(0.8, abs=1e-9)
+
+
+def test_what_is_no_power_law_fits_worse():
+    exponential = accumulated.summarise(np.exp(-np.arange(1000) / 20))
+    assert exponential.r_squared < 0.8
+    flat = accumulated.summarise(np.ones(1000))
+    assert (flat.exponent, flat.r_squared) == (0, 1)
+    assert flat.top == pytest.approx((0.05, 0.1, 0.2))
+
+
+@pytest.mark.parametrize(("tokens", "cells"), [(100, 100), (401, 160)])
+def test_a_maps_cell_is_its_largest_probability(tokens, cells):
+    whole = np.random.default_rng(1).random((4, tokens, tokens)).astype(np.float32)
+    builder = maps.MapBuilder(4, tokens)
+    for first in (0, 2):
+        for begin, end in ((0, 70), (70, tokens)):
+            seen = max(0, end - 333)
+            builder.add(first, whole[first : first + 2, begin:end, seen:end], end)
+    mask = np.zeros((tokens, tokens), bool)
+    mask[:70, :70] = mask[70:, max(0, tokens - 333) :] = True
+    cell = np.arange(tokens) * cells // tokens
+    expected = np.zeros((4, cells, cells), np.float32)
+    for i, j in zip(*np.nonzero(mask), strict=True):
+        held = expected[:, cell[i], cell[j]]
+        expected[:, cell[i], cell[j]] = np.maximum(held, whole[:, i, j])
+    assert (builder.maps == expected).all()
+
+
+def test_the_maps_are_of_the_heads_of_least_and_most_entropy():
+    profile, attention_maps = profiled(small_model("qwen3"))
+    for layer in profile.layers:
+        ordered = sorted(layer.heads, key=lambda head: head.figures.entropy)
+        shown = [each for each in attention_maps if each.layer == layer.index]
+        assert [each.head for each in shown] == [ordered[0].head, ordered[-1].head]
+        assert [each.entropy for each in shown] == [
+            ordered[0].figures.entropy,
+            ordered[-1].figures.entropy,
+        ]
+
+
+def test_the_document_is_as_its_schema_says():
+    profile, _ = profiled(small_model("gemma3_text"), time_steps=True)
+    document = schemas.check(json.loads(profile.to_json()), "profile")
+    assert document["step"]["evicting"] == document["step"]["own"] == 2
+    assert len(document["layers"][0]["heads"]) == 4
+    assert len(document["layers"][0]["kv_heads"]) == 2
+    assert len(document["ranks"]) == len(document["layers"][0]["accumulated"]["curve"])

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from h2o_pack.errors import ExitCode
+from h2o_pack.files import lock
+from h2o_pack.vendoring import vendor as vendoring
+from tests.bridge import schemas
+from tests.bridge.golden import large_model
+from tests.bridge.trees import names, tree
+
+EDITS = """
+[[copy]]
+package = "mlx-swift"
+path = "Source"
+
+[[copy]]
+package = "mlx-swift-lm"
+path = "Package.swift"
+"""
+
+
+@pytest.fixture
+def ios(run, tmp_path):
+    def command(*options, max_kv=256):
+        output = ("--output", tmp_path / "Demo")
+        return run("ios", "--model", "demo", "--max-kv", max_kv, *output, *options)
+
+    return command
+
+
+@pytest.fixture
+def upstream(copied_assets, repositories, cache, monkeypatch):
+    """Small repositories in the place of upstream's, which `ios` fetches."""
+    (copied_assets / vendoring.EDITS).write_text(EDITS)
+    monkeypatch.setenv("H2O_PACK_VENDOR", "1")
+    monkeypatch.setenv("H2O_PACK_CACHE", str(cache))
+    monkeypatch.setenv("H2O_PACK_MIRROR", repositories.url)
+    return repositories
+
+
+def test_ios_vendors_and_verifies_too(ios, upstream, tmp_path):
+    result = ios("--json")
+    assert result.exit_code == 0, result.stderr
+    document = schemas.check(json.loads(result.stdout), "ios")
+    assert document["vendor"]["commits"] == upstream.commits
+    assert document["written"]
+    assert (tmp_path / "Demo/Vendor/mlx-swift/Source/all.h").exists()
+    assert lock.read(tmp_path / "Demo").vendor is not None
+
+
+def test_the_same_vendor_folder_is_not_made_again(ios, upstream, tmp_path, monkeypatch):
+    ios()
+    own = tmp_path / "Demo/Vendor/mlx-swift/Source/mine.h"
+    own.write_text("mine")
+    monkeypatch.setenv("H2O_PACK_MIRROR", "http://127.0.0.1:9")
+    result = ios("-v", max_kv=200)
+    assert result.exit_code == 0, result.stderr
+    assert "Vendor is as it should be" in result.stderr
+    assert own.exists()
+    assert lock.read(tmp_path / "Demo").config["max_size"] == 200
+
+
+def test_another_release_makes_it_again(ios, upstream, tmp_path, copied_assets):
+    ios()
+    (copied_assets / vendoring.EDITS).write_text(EDITS.replace("Source", "Package.swift", 1))
+    result = ios()
+    assert result.exit_code == 0, result.stderr
+    assert names(tmp_path / "Demo/Vendor/mlx-swift") == ["Package.swift"]
+
+
+def test_offline_the_package_is_whole_but_for_vendor(ios, upstream, tmp_path, monkeypatch):
+    monkeypatch.setenv("H2O_PACK_MIRROR", "http://127.0.0.1:9")
+    result = ios("--json")
+    assert result.exit_code == ExitCode.NETWORK
+    document = schemas.check(json.loads(result.stdout), "ios")
+    assert document["vendor"] is None
+    assert [each["code"] for each in document["errors"]] == [ExitCode.NETWORK]
+    assert result.stderr.startswith("error: mlx-swift 1.0, commit ")
+    assert "Vendor" not in names(tmp_path / "Demo")
+    assert (tmp_path / "Demo/Model/manifest.json").exists()
+
+
+def test_a_dry_run_tells_the_same_and_writes_nothing(ios, tmp_path):
+    told = schemas.check(json.loads(ios("--dry-run", "--json").stdout), "ios")
+    assert names(tmp_path) == []
+    done = json.loads(ios("--json").stdout)
+    assert not told.pop("written")
+    assert done.pop("written")
+    assert told == done
+    assert "nothing was written" in ios("--dry-run").stdout
+
+
+def test_storage_and_budgets_reach_swift_and_the_lock(ios, tmp_path):
+    file = tmp_path / "budgets.json"
+    layers = [{"heavy_budget": 100, "recent_budget": 140}, None, None, None]
+    file.write_text(json.dumps({"format": 1, "layers": layers}))
+    result = ios("--kv", "k8v4", "--budgets", file)
+    assert result.exit_code == 0, result.stderr
+    source = (tmp_path / "Demo/Sources/DemoModel/BundledModel.swift").read_text()
+    assert "storage: .keys8Values4, groupSize: 64,\n            budgets: budgets)" in source
+    layers_in_swift = "H2OBudgets.Layer(heavyBudget: 100, recentBudget: 140),\n        nil,"
+    assert layers_in_swift in source
+    record = lock.read(tmp_path / "Demo")
+    assert (record.kv, record.group_size, record.budgets) == ("k8v4", 64, layers)
+
+
+def test_mixed_is_recent_16_and_others_8(ios):
+    assert json.loads(ios("--kv", "mixed", "--dry-run", "--json").stdout)["kv"] == "r16h8"
+
+
+def test_all_that_is_wrong_is_told_at_once(ios, tmp_path):
+    result = ios(
+        *("--model", "dmo", "--device", "iPhnoe16,1", "--budgets", tmp_path / "none.json"),
+        max_kv=3,
+    )
+    told = result.stderr.splitlines()
+    assert [line.partition(" ")[0] for line in told] == ["error:"] * 4
+    assert result.exit_code == ExitCode.USAGE
+    assert names(tmp_path) == []
+
+
+def test_a_device_that_is_too_small_is_refused_before_anything_is_written(run, tmp_path):
+    model = large_model(tmp_path / "Qwen3-4B-4bit")
+    arguments = ("--model", model.folder, "--max-kv", 512, "--output", tmp_path / "Out")
+    result = run("ios", *arguments, "--device", "iPhone13,1")
+    assert result.exit_code == ExitCode.MEMORY == 8
+    assert "iPhone 12 mini" in result.stderr
+    assert not (tmp_path / "Out").exists()
+
+
+def test_paths_in_the_document_are_those_on_disk(ios, tmp_path):
+    document = json.loads(ios("--json").stdout)
+    written = set(tree(tmp_path / "Demo"))
+    assert set(document["files"]) < written
+    assert {f"Model/{each['path']}" for each in document["model_files"]} < written
+    assert Path(document["package"]) == tmp_path / "Demo"
+
+
+def test_budgets_may_come_from_a_pipe_which_can_be_read_once(ios, tmp_path):
+    pipe = tmp_path / "budgets.json"
+    os.mkfifo(pipe)
+    layer = {"heavy_budget": 16, "recent_budget": 24, "max_size": 48}
+    text = json.dumps({"format": 1, "layers": [layer, None, None, None]})
+    writer = Thread(target=pipe.write_text, args=(text,), daemon=True)
+    writer.start()
+    result = ios("--budgets", pipe, "--dry-run", max_kv=64)
+    writer.join(10)
+    assert result.exit_code == 0, result.output
+    assert "48 to 64 by layer" in result.output

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import pytest
+
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.hub.resolve import resolve
+from h2o_pack.plan.package_plan import CacheOptions, make_plan
+from tests.bridge.memory import described
+
+
+def refusal(model, **options: object) -> str:
+    with pytest.raises(UserError) as caught:
+        make_plan(model, CacheOptions(**options))
+    assert caught.value.code == ExitCode.USAGE
+    return str(caught.value)
+
+
+def test_what_is_not_given_is_the_default_of_the_cache(model):
+    plan = make_plan(model, CacheOptions(max_kv=512))
+    assert plan.cache.to_dict() == {
+        "max_size": 512,
+        "sink_size": 4,
+        "heavy_budget": 256,
+        "recent_budget": 252,
+        "score": "peak",
+        "decay": 0.999,
+        "novelty": 2.0,
+        "novelty_margin": 0.0,
+        "pinned": [],
+        "observation_window": 64,
+    }
+    assert plan.warnings == ()
+
+
+def test_what_is_given_is_kept(model):
+    options = CacheOptions(
+        max_kv=300,
+        sink_size=0,
+        heavy_budget=100,
+        recent_budget=90,
+        score="softmax",
+        decay=0.5,
+        novelty=0.0,
+        novelty_margin=0.1,
+        pinned=((0, 10), (20, 30)),
+        observation_window=8,
+    )
+    assert make_plan(model, options).cache.to_dict() == {
+        "max_size": 300,
+        "sink_size": 0,
+        "heavy_budget": 100,
+        "recent_budget": 90,
+        "score": "softmax",
+        "decay": 0.5,
+        "novelty": 0.0,
+        "novelty_margin": 0.1,
+        "pinned": [[0, 10], [20, 30]],
+        "observation_window": 8,
+    }
+
+
+def test_the_package_is_named_after_the_model_or_as_asked(model):
+    options = CacheOptions(max_kv=256)
+    assert make_plan(model, options).package_name == "tiny"
+    plan = make_plan(model, options, "My App")
+    assert (plan.package_name, plan.module_name) == ("My-App", "My_App")
+
+
+def test_a_cache_without_room_names_the_flags(model):
+    said = refusal(model, max_kv=3)
+    assert said.startswith("--max-kv = 3 leaves no room")
+    assert "--sink-size" in said
+    assert "max_size" not in said
+
+
+def test_pinned_tokens_count(model):
+    said = refusal(model, max_kv=128, pinned=((0, 100),))
+    assert "--max-kv = 128" in said
+    assert "--recent-budget" in said
+
+
+def test_a_message_of_one_sentence_gets_a_remedy(model):
+    assert refusal(model, max_kv=256, decay=7.0) == (
+        "decay = 7.0 must be finite and in 0..1. See `h2o-pack ios --help`."
+    )
+
+
+def test_a_cache_longer_than_the_context_is_refused(model):
+    assert refusal(model, max_kv=2048) == (
+        "--max-kv 2048 is more than the 1024 tokens that tiny can attend to "
+        f"({model.folder}/config.json). Lower --max-kv to 1024 or less."
+    )
+
+
+def test_a_short_recent_window_is_remarked_upon_once(model):
+    plan = make_plan(model, CacheOptions(max_kv=64))
+    (said,) = [each for each in plan.warnings if "newest" in each or "recent" in each]
+    assert said.startswith("fewer than 64 of the newest tokens")
+
+
+def test_storage_and_context_reach_the_memory_plan():
+    plans = [
+        make_plan(
+            resolve("demo"), CacheOptions(max_kv=256, kv=kv, context=512, prefill_step=64)
+        )
+        for kv in ("dense", "mixed")
+    ]
+    assert [plan.storage for plan in plans] == ["dense", "r16h8"]
+    assert all((plan.memory.context, plan.memory.step) == (512, 64) for plan in plans)
+    assert plans[1].memory.caches < plans[0].memory.caches
+
+
+def test_each_layer_gets_its_own_budgets_from_a_file(model, tmp_path):
+    path = tmp_path / "budgets.json"
+    own = {"heavy_budget": 100, "recent_budget": 140}
+    path.write_text(json.dumps({"format": 1, "layers": [own, None]}))
+    plan = make_plan(model, CacheOptions(max_kv=256, budgets=path))
+    assert [cache.heavy_budget for cache in plan.caches] == [100, 128]
+    assert plan.budgets is not None
+
+
+def test_budgets_of_another_model_are_refused(model, tmp_path):
+    path = tmp_path / "budgets.json"
+    path.write_text(json.dumps({"format": 1, "layers": [None] * 3}))
+    said = refusal(model, max_kv=256, budgets=path)
+    assert "layers has 3 entries; qwen3 has 2 caches" in said
+    assert "cannot be read" in refusal(model, max_kv=256, budgets=tmp_path / "none.json")
+
+
+def test_all_that_is_wrong_is_told_together(model):
+    with pytest.raises(UserError) as caught:
+        make_plan(model, CacheOptions(max_kv=2000, context=0, prefill_step=0, kv="r16h9"))
+    said = [str(each) for each in caught.value.errors]
+    assert len(said) == 4
+    assert 'Did you mean "r16h8"?' in said[3]
+
+
+def test_a_device_that_cannot_hold_the_model_is_refused_with_what_fits():
+    options = CacheOptions(max_kv=512, devices=("iPhone 12 mini", "iPhone 15 Pro"))
+    with pytest.raises(UserError) as caught:
+        make_plan(described.model(), options)
+    (error,) = caught.value.errors
+    assert error.code == ExitCode.MEMORY
+    assert error.where == "iPhone13,1"
+    assert "Qwen3-4B-4bit needs 2.9" in error.what
+    assert (
+        "iPhone 12 mini may use 2.40 GB with both memory entitlements, measured" in error.what
+    )
+    assert "--model Llama-3.2-3B-Instruct-4bit" in error.remedy
+
+
+def test_the_nearest_setting_that_fits_is_said_and_does_fit():
+    options = CacheOptions(max_kv=12000, devices=("iPhone 13 Pro",))
+    with pytest.raises(UserError) as caught:
+        make_plan(described.model(), options)
+    found = re.search(r"--max-kv (\d+)", caught.value.remedy)
+    assert found is not None
+    rows = int(found[1])
+    assert 4000 < rows < 12000
+    fitting = dataclasses.replace(options, max_kv=rows)
+    assert make_plan(described.model(), fitting).memory.total <= 4.2e9
+
+
+def test_an_unknown_device_names_the_nearest(model):
+    said = refusal(model, max_kv=256, devices=("iPhone 15 Prp",))
+    assert 'no device is called "iPhone 15 Prp"' in said
+    assert 'Did you mean "iPhone 15 Pro"?' in said

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import subprocess
+import zlib
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+
+from h2o_pack.plan import command as planned
+from h2o_pack.plan.page import page
+from tests.bridge.memory.described import model
+
+VOID = {"meta", "br", "link", "img"}
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
+OPTIONS = {
+    "kv": "dense",
+    "recent_budget": None,
+    "budgets": None,
+    "context": None,
+    "prefill_step": 512,
+}
+
+
+class Page(HTMLParser):
+    """Checks that tags match, and collects styles, addresses and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, dict[str, str]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes.append((tag, {key: value or "" for key, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def report():
+    known, devices = planned.choose((), None, every=False)
+    return planned.report(model('Qwen3 <4B> & "more"'), 512, OPTIONS, known, devices)
+
+
+@pytest.fixture(scope="module")
+def text(report) -> str:
+    return page(report)
+
+
+def width(attributes: dict[str, str], name: str = "width") -> float:
+    return float(re.search(rf"{name}:([\d.]+)%", attributes["style"])[1])
+
+
+def test_it_needs_nothing_else_and_runs_nothing(text):
+    made = Page(text)
+    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in made.attributes}
+    assert not any({"src", "href"} & set(attributes) for _, attributes in made.attributes)
+    assert "http" not in text
+    assert "url(" not in text
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_names_are_text_and_not_markup(text):
+    assert 'Qwen3 <4B> & "more"' in "".join(Page(text).words)
+
+
+def test_each_bar_is_as_long_as_its_terms_and_to_one_scale(text, report):
+    made = Page(text).attributes
+    bars = [i for i, (_, attributes) in enumerate(made) if attributes.get("class") == "bar"]
+    assert len(bars) == len(report.rows)
+    scales = set()
+    for at, row in zip(bars, report.rows, strict=True):
+        parts = []
+        for tag, attributes in made[at + 1 :]:
+            if tag != "span":
+                break
+            parts.append(width(attributes))
+        assert len(parts) == sum(term.bytes > 0 for term in row.plan.terms)
+        assert sum(parts) == pytest.approx(100, abs=0.01)
+        scales.add(round(row.plan.total / width(made[at][1]) / 1e6))
+    assert len(scales) <= 2
+
+
+def test_limits_are_marked_where_they_are(text, report):
+    made = Page(text).attributes
+    marks = [
+        attributes for _, attributes in made if "mark" in attributes.get("class", "").split()
+    ]
+    limits = [
+        verdict.limit
+        for row in report.rows
+        for verdict in (row.default, row.entitled)
+        if verdict.limit
+    ]
+    assert len(marks) == len(limits)
+    ratios = {
+        round(limit / width(mark, "left") / 1e6)
+        for limit, mark in zip(limits, marks, strict=True)
+    }
+    assert len(ratios) <= 3
+
+
+def pixels(path) -> tuple[int, int, list[bytes]]:
+    """Width, height and rows of an 8-bit RGB or RGBA PNG, unfiltered."""
+    data, at, packed = path.read_bytes(), 8, b""
+    wide = high = channels = 0
+    while at < len(data):
+        size, kind = struct.unpack(">I4s", data[at : at + 8])
+        body = data[at + 8 : at + 8 + size]
+        if kind == b"IHDR":
+            wide, high, depth, color = struct.unpack(">IIBB", body[:10])
+            assert depth == 8
+            channels = {2: 3, 6: 4}[color]
+        packed += body if kind == b"IDAT" else b""
+        at += 12 + size
+    raw, stride = zlib.decompress(packed), wide * channels
+    rows, before = [], bytearray(stride)
+    for y in range(high):
+        kind = raw[y * (stride + 1)]
+        line = bytearray(raw[y * (stride + 1) + 1 : (y + 1) * (stride + 1)])
+        for x in range(stride):
+            left = line[x - channels] if x >= channels else 0
+            above = before[x]
+            corner = before[x - channels] if x >= channels else 0
+            line[x] = (line[x] + predicted(kind, left, above, corner)) & 255
+        rows.append(bytes(line))
+        before = line
+    return wide, channels, rows
+
+
+def predicted(kind: int, left: int, above: int, corner: int) -> int:
+    if kind < 4:
+        return (0, left, above, (left + above) // 2)[kind]
+    guess = left + above - corner
+    return min((left, above, corner), key=lambda each: abs(guess - each))
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
+def test_a_browser_draws_every_bar(tmp_path):
+    known, devices = planned.choose(
+        ("iPhone 15 Pro", "iPad16,3", "iPhone 12"), None, every=False
+    )
+    report = planned.report(model(), 512, OPTIONS, known, devices)
+    source, picture = tmp_path / "plan.html", tmp_path / "plan.png"
+    planned.write_page(report, source)
+    subprocess.run(
+        [
+            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=800,500",
+            f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={picture}",
+            source.as_uri(),
+        ],
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )  # fmt: skip
+    _, channels, rows = pixels(picture)
+    blue = bytes.fromhex("3b6fb6")  # of the weights, the first part of each bar
+    drawn = [
+        sum(row[x : x + 3] == blue for x in range(0, len(row), channels)) > 40 for row in rows
+    ]
+    bars = sum(now and not before for before, now in pairwise(drawn))
+    assert bars == len(report.rows) == 4

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from h2o_pack.architectures.model import Layer
+from h2o_pack.devices.catalogue import catalogue
+from h2o_pack.models.catalogue import catalogue as model_catalogue
+from h2o_pack.plan.advice import advice
+from h2o_pack.plan.remedies import remedies
+from h2o_pack.plan.request import as_model, known_fitting
+from h2o_pack.plan.speed import calibration, estimate, from_bytes
+from h2o_pack.plan.verdict import Verdict, largest
+from tests.bridge.memory.described import cache, model, request
+
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    ("needed", "limit", "fit"),
+    [
+        (GB, 2 * GB, "fits"),
+        (9 * GB, 10 * GB, "fits"),
+        (9 * GB + 1, 10 * GB, "tight"),
+        (10 * GB, 10 * GB, "tight"),
+        (10 * GB + 1, 10 * GB, "does not fit"),
+        (GB, None, "unknown"),
+    ],
+)
+def test_a_verdict_is_one_of_four(needed, limit, fit):
+    verdict = Verdict(needed, limit)
+    assert verdict.fit == fit
+    assert verdict.headroom == (None if limit is None else limit - needed)
+
+
+def test_the_largest_value_is_found_to_the_step():
+    for best in (0, 1, 7, 640, 1000):
+        assert largest(10 * best, 1000, lambda x: 10 * x) == best
+        assert largest(10 * best, 1000, lambda x: 10 * x, 64) == best // 64 * 64
+
+
+def test_the_largest_settings_fit_and_the_next_do_not():
+    limit, wanted = 4_200_000_000, request()
+    rows = wanted.largest_max_kv(limit, "iphone")
+    endless = wanted.with_context(2 * wanted.model.config.context)
+    totals = [endless.with_max_kv(each).plan("iphone").total for each in (rows, rows + 64)]
+    assert totals[0] <= limit < totals[1]
+    tokens = wanted.largest_context(limit, "iphone")
+    free = wanted.with_max_kv(0)
+    totals = [free.with_context(each).plan("iphone").total for each in (tokens, tokens + 256)]
+    assert totals[0] <= limit < totals[1]
+
+
+def test_the_largest_known_model_fits_and_larger_ones_do_not():
+    wanted, models = request(), model_catalogue()
+    found = known_fitting(wanted, models, 2_400_000_000, "iphone")
+    assert found is not None
+    assert as_model(found).weights.bytes == found.weights_bytes
+    for known in models:
+        if known.weights_bytes > found.weights_bytes and known.evicting_layers:
+            assert wanted.of_model(known).plan("iphone").total > 2_400_000_000
+
+
+def test_remedies_begin_with_what_costs_least_and_each_fits():
+    wanted = request(max_kv=4096, step=1024)
+    limit = wanted.plan("iphone").total - 10**8
+    found = list(remedies(wanted, model_catalogue(), limit, "iphone"))
+    assert [each.split()[0] for each in found] == [
+        "--prefill-step",
+        "--kv",
+        "--max-kv",
+        "--model",
+    ]
+    step = int(found[0].split()[1])
+    assert dataclasses.replace(wanted, step=step).plan("iphone").total <= limit
+    kv = found[1].split()[1]
+    assert dataclasses.replace(wanted, kv=kv).plan("iphone").total <= limit
+
+
+def test_the_speed_rule_meets_its_calibration_points_within_a_twentieth():
+    compared = calibration(catalogue())
+    assert len(compared) == 5
+    assert all(abs(each.error) < 0.05 for each in compared)
+    assert {each.point.model for each in compared} >= {"Qwen3-4B-4bit", "Qwen3-1.7B-4bit"}
+
+
+def test_a_speed_falls_with_the_bytes_that_a_token_reads():
+    (phone,) = catalogue().find("iPhone18,1")
+    few, many = (
+        estimate(model(), request(max_kv=rows).plan("iphone"), phone) for rows in (512, 8192)
+    )
+    assert few is not None
+    assert many is not None
+    assert few.high > many.high
+    assert few.high == pytest.approx(0.8 * 76.8e9 / few.bytes_per_token)
+    assert few.sustained == pytest.approx(0.38 * few.high)
+
+
+def test_small_models_have_a_range_below_the_rule():
+    speed = from_bytes(335_450_584, 0, 76_800_000_000)
+    assert speed is not None
+    rule = 0.8 * 76.8e9 / 335_450_584
+    assert (speed.low, speed.high) == (pytest.approx(0.5 * rule), pytest.approx(0.7 * rule))
+    assert str(speed) == f"~{speed.low:.0f}-{speed.high:.0f}"
+    assert from_bytes(335_450_584, 0, None) is None
+
+
+def test_nothing_is_said_of_the_speed_of_tiny_models():
+    assert from_bytes(99_000_000, 0, 76_800_000_000) is None
+
+
+def advised(wanted) -> str:
+    return " / ".join(advice(wanted.model, wanted.plan("iphone")))
+
+
+def test_advice_names_what_hurts_and_is_silent_otherwise():
+    assert "more than about 4096 tokens" in advised(request(max_kv=512))
+    assert "under an eighth of 8000 tokens" in advised(request(max_kv=512, context=8000))
+    assert "--max-kv to 1000" in advised(request(max_kv=512, context=8000))
+    assert advised(request(max_kv=512, context=4096)) == ""
+    assert "fewer than 64 of the newest" in advised(request(max_kv=100, context=800))
+    assert "keys in 4 bits" in advised(request(max_kv=512, context=2000, kv="4"))
+    assert advised(request(max_kv=0)) == ""
+
+
+def test_advice_knows_windows_whole_prompts_and_guesses():
+    layers = (Layer("sliding", 1, 256, 256, window=512),) * 5 + (Layer("full", 1, 256, 256),)
+    gemma = model("g", layers=layers, model_type="gemma3_text", heads=4)
+    said = advised(request(gemma, context=2000))
+    assert "5 of 6 layers attend to a window" in said
+    assert "the whole prompt" in said
+    guessed = dataclasses.replace(model(), assumed=True)
+    assert "nothing is known of this architecture" in advised(request(guessed, context=2000))
+
+
+def test_budgets_a_layer_are_looked_at_one_by_one():
+    wanted = request(context=2000)
+    caches = (cache(512, heavy_budget=480, recent_budget=20), *wanted.caches[1:])
+    assert "fewer than 64" in advised(dataclasses.replace(wanted, caches=caches))
