@@ -7,7 +7,7 @@ SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists
 	metal/kernels/h2o_parameters.h \
 	h2o_py/_pins.py pyproject.toml requirements.lock
 
-.PHONY: demo test check lint types pytest metal-host golden docs results speed lock clean
+.PHONY: demo test check lint types pytest fuzz metal-host golden docs results speed lock clean
 
 CODE := bridge h2o_py metal tests studies docs
 
@@ -32,6 +32,11 @@ types: $(INSTALLED)
 
 pytest: $(INSTALLED) metal-host
 	$(BIN)/python -m pytest
+
+# Property tests with random examples for a number of seconds; SEED=... repeats a search.
+SECONDS ?= 600
+fuzz: $(INSTALLED)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 # The module that runs the Metal kernels on the CPU, for tests. Needs clang++.
 metal-host: $(INSTALLED)

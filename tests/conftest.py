@@ -6,11 +6,24 @@ from pathlib import Path
 
 import mlx.core as mx
 import pytest
+from hypothesis import HealthCheck, settings
 
 from h2o_py import routing
 from tests.hub.fixture import hub
 
 __all__ = ["hub"]
+
+# Property tests try the same examples in every run; `make fuzz` tries random ones. Neither
+# keeps found examples in a database, nor fails because the machine is slow.
+settings.register_profile(
+    "fixed",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("random", settings.get_profile("fixed"), derandomize=False)
+settings.load_profile("fixed")
 
 DEMO = Path(__file__).parents[1] / "bridge/h2o_pack/models/demo"
 

@@ -95,9 +95,7 @@ def files(model, name):
     return {path: text for path, text in made.items() if "H2OKit/" not in path}
 
 
-@settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from(NAMES) | st.text(max_size=40))
 def test_every_path_and_text_of_a_package_stays_plain(model, name):
     made = files(model, name)
@@ -140,9 +138,7 @@ def test_a_model_folder_with_any_name_is_packaged(tmp_path, name):
     assert names(tmp_path / "out") == ["Demo"]
 
 
-@settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from(NAMES) | st.text(max_size=30))
 def test_a_model_name_that_leads_nowhere_is_an_error_with_a_remedy(hub, name):
     if local_folder(name) is not None:  # such as ".."

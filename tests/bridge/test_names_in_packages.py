@@ -63,7 +63,7 @@ def as_text(text: str) -> str:
     return "".join("\ufffd" if 0xD800 <= ord(each) < 0xE000 else each for each in text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(model_id=NAMES, name=NAMES)
 def test_swift_reads_back_the_name_that_was_given(model_id, name):
     files = rendered(model_id, name)
@@ -80,7 +80,7 @@ def test_swift_reads_back_the_name_that_was_given(model_id, name):
     assert f"Sources/{recorded['module']}Model/BundledModel.swift" in files
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(model_id=NAMES, name=NAMES)
 def test_what_is_not_swift_can_be_read_and_written(model_id, name, tmp_path_factory):
     files = rendered(model_id, name)

@@ -76,7 +76,7 @@ def assert_invariants(cache):
 
 @pytest.mark.parametrize("storage", STORAGES)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_core_equals_its_reference_whatever_the_policy_shape_and_chunking(storage, data):
     make, oracle_module = STORAGES[storage]
     config = data.draw(configs(), "config")

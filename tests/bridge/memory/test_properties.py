@@ -10,7 +10,7 @@ from tests.bridge.memory.described import model, request
 
 BACKENDS = ("iphone", "ipad", "mac", "cpu")
 BY_BITS = ("4", "k8v4", "8")
-FEW = settings(max_examples=25, deadline=None)
+FEW = settings(max_examples=25)
 
 
 @st.composite

@@ -125,7 +125,7 @@ ROWS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.dictionaries(st.text(max_size=4), VALUES | ROWS, max_size=4))
 def test_any_header_is_read_within_the_file_or_refused(document):
     header = json.dumps(document).encode()

@@ -1,0 +1,84 @@
+"""Search for failures of the property tests with random examples: `make fuzz SECONDS=3600`.
+
+Runs every property test again and again, each round with another seed, until the time is
+over. A test that fails is left out of later rounds; its example is printed as a decorator
+to add to the test, which then tries it in every run. `make fuzz SEED=...` repeats a search.
+
+pytest loads this module as a plugin too (`-p tests.fuzz`), to print the examples.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FOUND = "Found by make fuzz. Add this decorator above the test:"
+FAILED = "FAILED "
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Add the failing examples of a property test to its report, as decorators."""
+    report = yield
+    # hypothesis's own pytest plugin reads the examples from this attribute as well.
+    for call in getattr(item, "_hypothesis_failing_examples", []) if report.failed else []:
+        _name, parenthesis, arguments = call.partition("(")
+        report.sections.append((FOUND, f"@example{parenthesis}{arguments}"))
+    return report
+
+
+def property_tests() -> list[str]:
+    """Return the files with property tests, so that a round imports no others."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    return [str(each) for each in files if "from hypothesis import" in each.read_text("utf-8")]
+
+
+def search(seed: int, seconds: float) -> int:
+    """Run rounds for about a number of seconds; return how many tests failed."""
+    start, number, failed = time.monotonic(), 0, list[str]()
+    while number == 0 or time.monotonic() - start < seconds:
+        command = [sys.executable, "-m", "pytest", "-p", "tests.fuzz", "-m", "hypothesis", "-q"]
+        command += ["-p", "no:cacheprovider", "--hypothesis-profile", "random"]
+        command += [f"--hypothesis-seed={seed + number}", "-rf", "--color=no"]
+        command += [f"--deselect={each}" for each in failed]
+        done = subprocess.run(
+            [*command, *property_tests()], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        lines = done.stdout.splitlines()
+        number += 1
+        elapsed = time.monotonic() - start
+        print(f"round {number}, seed {seed + number - 1}: {lines[-1]}, {elapsed:.0f} s in all")
+        if done.returncode == pytest.ExitCode.TESTS_FAILED:
+            print(done.stdout)
+            print(f"Repeat this round: make fuzz SECONDS=0 SEED={seed + number - 1}")
+            found = [line.removeprefix(FAILED) for line in lines if line.startswith(FAILED)]
+            failed += [line.partition(" - ")[0] for line in found]
+        elif done.returncode != pytest.ExitCode.OK:
+            print(done.stdout, done.stderr)
+            raise SystemExit(done.returncode)
+    return len(failed)
+
+
+def main() -> None:
+    """Read the command line, search, and exit with 1 if a test failed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=random.randrange(2**31))
+    options = parser.parse_args()
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    print(f"seed {options.seed}, {options.seconds:.0f} s")
+    failed = search(options.seed, options.seconds)
+    print(f"seed {options.seed}: {failed} property tests failed")
+    raise SystemExit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""What property tests try: the same in every run, anything in `make fuzz`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from hypothesis import settings
+
+from tests import fuzz
+
+FAILING = """
+from hypothesis import given, settings, strategies
+@settings(database=None)
+@given(number=strategies.integers(), word=strategies.just("a(b"))
+def test_small(number, word):
+    assert number < 1000
+"""
+
+
+def test_a_test_run_tries_the_same_examples_each_time():
+    assert settings().derandomize
+    assert settings().database is None
+    assert settings().deadline is None
+
+
+def test_the_random_search_finds_an_example_and_prints_it_as_a_decorator(tmp_path):
+    (tmp_path / "test_failing.py").write_text(FAILING)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.fuzz", "-p", "no:cacheprovider"]
+    options = ["--rootdir", tmp_path, "-c", "/dev/null", tmp_path / "test_failing.py"]
+    done = subprocess.run(
+        [*command, *options], cwd=fuzz.ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    shown = done.stdout.partition(fuzz.FOUND)[2].replace("\n", "").replace(" ", "")
+    assert '@example(number=1000,word="a(b",)' in shown.replace("'", '"')
+
+
+def test_the_files_with_property_tests_are_found():
+    assert any(
+        each.endswith("tests/h2o_py/test_properties.py") for each in fuzz.property_tests()
+    )
