@@ -15,9 +15,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from h2o_py.budgets import Budgets, LayerBudget, load_budgets
     from h2o_py.cache import H2OKVCache
-    from h2o_py.config import H2OConfig, H2OConfigWarning
+    from h2o_py.config import H2OConfig
+    from h2o_py.errors import (
+        H2OBudgetsError,
+        H2OConfigError,
+        H2OConfigWarning,
+        H2OError,
+        H2OFileError,
+        H2OModelError,
+        H2OScoresMissingWarning,
+    )
     from h2o_py.generation import generate, stream_generate
-    from h2o_py.missing_scores import H2OScoresMissingWarning
     from h2o_py.mixed_cache import MixedH2OKVCache
     from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
     from h2o_py.quantized_cache import QuantizedH2OKVCache
@@ -27,9 +35,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "Budgets": "budgets",
     "H2OConfig": "config",
-    "H2OConfigWarning": "config",
+    "H2OBudgetsError": "errors",
+    "H2OConfigError": "errors",
+    "H2OConfigWarning": "errors",
+    "H2OError": "errors",
+    "H2OFileError": "errors",
+    "H2OModelError": "errors",
     "H2OKVCache": "cache",
-    "H2OScoresMissingWarning": "missing_scores",
+    "H2OScoresMissingWarning": "errors",
     "LayerBudget": "budgets",
     "MixedH2OKVCache": "mixed_cache",
     "QuantizedH2OKVCache": "quantized_cache",
@@ -48,9 +61,14 @@ _HOMES = {
 
 __all__ = [
     "Budgets",
+    "H2OBudgetsError",
     "H2OConfig",
+    "H2OConfigError",
     "H2OConfigWarning",
+    "H2OError",
+    "H2OFileError",
     "H2OKVCache",
+    "H2OModelError",
     "H2OScoresMissingWarning",
     "LayerBudget",
     "MixedH2OKVCache",

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from h2o_py.config import H2OConfig
+from h2o_py.errors import H2OBudgetsError, H2OConfigError
 
 FORMAT = 1
 _LEAST = {"heavy_budget": 0, "recent_budget": 1, "max_size": 1}
@@ -61,7 +62,7 @@ class Budgets:
         """The common configuration with this layer's budgets.
 
         Raises:
-            ValueError: they do not fit into the layer's rows.
+            H2OConfigError: they do not fit into the layer's rows; `where` names the entry.
 
         """
         budget = self.layers[layer]
@@ -70,8 +71,9 @@ class Budgets:
         changes: dict[str, Any] = {**budget.to_dict()}
         try:
             return dataclasses.replace(common, **changes)
-        except ValueError as error:
-            raise ValueError(f"{self.source}: layers[{layer}]: {error}") from None
+        except H2OConfigError as error:
+            error.where = f"{self.source}: layers[{layer}]"
+            raise
 
     def sizes(self, common: int) -> set[int]:
         """All numbers of rows that layers have, where `common` is the common one."""
@@ -85,28 +87,28 @@ class Budgets:
             family: what the error calls the model.
 
         Raises:
-            ValueError: the number of layers differs, or a budget has no H2O cache.
+            H2OBudgetsError: the number of layers differs, or a budget has no H2O cache.
 
         """
         if len(self.layers) != len(evicting):
-            raise ValueError(
-                f"{self.source}: layers has {len(self.layers)} entries; {family} has "
-                f"{len(evicting)} caches. Write one entry for each, null for the common "
-                "budgets."
+            raise H2OBudgetsError(
+                "wrong_layer_count",
+                where=self.source,
+                layers=len(self.layers),
+                caches=len(evicting),
+                family=family,
             )
         for i, (budget, evicts) in enumerate(zip(self.layers, evicting, strict=True)):
             if budget is not None and not evicts:
-                raise ValueError(
-                    f"{self.source}: layers[{i}] has budgets, but {family} has no full "
-                    "attention there, and the layer keeps its own cache. Write null."
-                )
+                where = f"{self.source}: layers[{i}]"
+                raise H2OBudgetsError("layer_keeps_own_cache", where=where, family=family)
 
 
 def load_budgets(path: str | Path) -> Budgets:
     """Read a file of budgets.
 
     Raises:
-        ValueError: the file is not such JSON; names the file, the entry and what it needs.
+        H2OBudgetsError: the file is not such JSON; `where` names the file and the entry.
         OSError: the file cannot be read.
 
     """
@@ -115,7 +117,7 @@ def load_budgets(path: str | Path) -> Budgets:
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{source} is not JSON: {error}.") from None
+        raise H2OBudgetsError("not_json", where=source, reason=error) from None
     return read_budgets(document, source)
 
 
@@ -127,17 +129,17 @@ def read_budgets(document: Any, source: str) -> Budgets:
         source: what errors call it.
 
     Raises:
-        ValueError: it is none.
+        H2OBudgetsError: it is none.
 
     """
     if not isinstance(document, dict) or set(document) != {"format", "layers"}:
-        raise ValueError(f'{source} must be {{"format": {FORMAT}, "layers": [...]}}.')
+        raise H2OBudgetsError("not_budgets", where=source, format=FORMAT)
     if document["format"] != FORMAT:
         found = document["format"]
-        raise ValueError(f"{source}: format = {found!r}; this release reads {FORMAT}.")
+        raise H2OBudgetsError("other_format", where=source, found=found, format=FORMAT)
     entries = document["layers"] if isinstance(document["layers"], list) else None
     if entries is None:
-        raise ValueError(f"{source}: layers must be a list, one entry for each cache.")
+        raise H2OBudgetsError("not_a_list", where=source)
     layers = [_layer_budget(entry, f"{source}: layers[{i}]") for i, entry in enumerate(entries)]
     return Budgets(tuple(layers), source)
 
@@ -147,12 +149,15 @@ def _layer_budget(entry: Any, where: str) -> LayerBudget | None:
         return None
     needed = set(_LEAST) - {"max_size"}
     if not isinstance(entry, dict) or not needed <= set(entry) <= set(_LEAST):
-        raise ValueError(
-            f"{where} must be null or have just heavy_budget and recent_budget, and max_size "
-            "where the layer has a number of rows of its own."
-        )
+        raise H2OBudgetsError("not_a_budget", where=where)
     for name, value in entry.items():
         least = _LEAST[name]
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{where}.{name} = {value!r} must be an integer >= {least}.")
+            raise H2OBudgetsError(
+                "out_of_range",
+                where=where,
+                field=name,
+                value=value,
+                allowed=f"an integer of at least {least}",
+            )
     return LayerBudget(**entry)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, get_args
+
+from h2o_py.errors import H2OConfigError, nearest
+from h2o_py.errors import H2OConfigWarning as H2OConfigWarning  # noqa: PLC0414
 
 Score = Literal["peak", "softmax", "abs_logit"]
 
 _LARGEST = 2**31 - 1
 _DEFAULT_DECAY = {"peak": 0.999, "softmax": 0.95, "abs_logit": 0.95}
 _SAFE_RECENT = 64
-
-
-class H2OConfigWarning(UserWarning):
-    """A setting that works but is known to serve text badly."""
+_RANGES = "half-open position ranges (begin, end) with 0 <= begin < end"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +47,7 @@ class H2OConfig:
             has no novel ones and keeps what is recent or looked at.
 
     Raises:
-        ValueError: a value is out of range or the budgets leave nothing to evict.
+        H2OConfigError: a value is out of range or the budgets leave nothing to evict.
 
     """
 
@@ -68,10 +67,7 @@ class H2OConfig:
         self._check_integer("sink_size", self.sink_size, 0)
         self._check_integer("observation_window", self.observation_window, 1)
         if self.score not in get_args(Score):
-            near = difflib.get_close_matches(str(self.score), get_args(Score), 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            names = ", ".join(get_args(Score))
-            raise ValueError(f"score = {self.score!r} is not one of {names}.{hint}")
+            raise unknown_choice("score", self.score, get_args(Score))
         object.__setattr__(self, "pinned", _checked_ranges(self.pinned))
         half = self.heavy_budget is None
         if half:
@@ -118,17 +114,16 @@ class H2OConfig:
         """The configuration that `to_dict` gave, or one with defaults where keys lack.
 
         Raises:
-            ValueError: a key is unknown, `max_size` is missing or a value is refused.
+            H2OConfigError: a key is unknown, `max_size` is missing or a value is refused.
 
         """
         names = [field.name for field in dataclasses.fields(cls)]
         for key in values:
             if key not in names:
-                near = difflib.get_close_matches(str(key), names, 1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                raise ValueError(f"{key!r} is not a setting of the cache.{hint}")
+                near = nearest(key, names)
+                raise H2OConfigError("unknown_field", field=key, near=near)
         if "max_size" not in values:
-            raise ValueError("max_size is missing: how many rows may a KV head keep?")
+            raise H2OConfigError("missing_field", field="max_size")
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,11 +136,12 @@ class H2OConfig:
         """Give recent tokens what is left; `smallest` is the least max_size that leaves any."""
         left = self.max_size - self.sink_size - self.heavy_budget
         if left < 1:
-            raise ValueError(
-                f"max_size = {self.max_size} leaves no room for recent tokens: "
-                f"{self.sink_size} sink tokens and heavy_budget = {self.heavy_budget} take it "
-                f"all. Raise max_size to at least {smallest}, or lower sink_size or "
-                "heavy_budget."
+            raise H2OConfigError(
+                "no_recent_rows",
+                max_size=self.max_size,
+                sink_size=self.sink_size,
+                heavy_budget=self.heavy_budget,
+                smallest=smallest,
             )
         object.__setattr__(self, "recent_budget", left)
 
@@ -153,40 +149,43 @@ class H2OConfig:
         heavy, recent = self.heavy_budget, self.recent_budget
         total = self.sink_size + heavy + recent
         if total > self.max_size:
-            raise ValueError(
-                f"sink_size + heavy_budget + recent_budget = {self.sink_size} + {heavy} + "
-                f"{recent} = {total} is more than max_size = {self.max_size}. Lower a "
-                "budget or raise max_size."
+            raise H2OConfigError(
+                "budgets_exceed_max_size",
+                sink_size=self.sink_size,
+                heavy_budget=heavy,
+                recent_budget=recent,
+                total=total,
+                max_size=self.max_size,
             )
         held = _covered((*self.pinned, (0, self.sink_size))) + recent
         if held >= self.max_size:
-            raise ValueError(
-                f"max_size = {self.max_size} leaves no row to evict: sink, pinned and "
-                f"recent tokens hold {held}. Raise max_size to at least {held + 1}, lower "
-                "recent_budget or pin less."
+            raise H2OConfigError(
+                "nothing_to_evict", max_size=self.max_size, held=held, needed=held + 1
             )
         if recent < _SAFE_RECENT:
             warnings.warn(
-                f"recent_budget = {recent} is below {_SAFE_RECENT}: reproductions of H2O "
-                "lost coherence with so few recent tokens. Raise max_size or recent_budget.",
-                H2OConfigWarning,
+                H2OConfigWarning(
+                    "short_recent_window", recent_budget=recent, safe_recent=_SAFE_RECENT
+                ),
                 stacklevel=4,
             )
 
     @staticmethod
     def _check_integer(name: str, value: object, least: int) -> None:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError(f"{name} = {value!r} must be an integer.")  # noqa: TRY004
+            raise out_of_range(name, value, "an integer")
         if not least <= value <= _LARGEST:
-            raise ValueError(f"{name} = {value} must lie in {least}..{_LARGEST}.")
+            raise out_of_range(name, value, f"between {least} and {_LARGEST}")
 
     @staticmethod
     def _check_number(name: str, value: object, most: float) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{name} = {value!r} must be a number.")  # noqa: TRY004
+            raise out_of_range(name, value, "a number")
         if not (math.isfinite(value) and 0 <= value <= most):
-            allowed = "0 or more" if most == math.inf else f"in 0..{most:g}"
-            raise ValueError(f"{name} = {value} must be finite and {allowed}.")
+            finite = "a finite number of 0 or more"
+            raise out_of_range(
+                name, value, finite if most == math.inf else f"between 0 and {most:g}"
+            )
 
 
 def _checked_ranges(ranges: Any) -> tuple[tuple[int, int], ...]:
@@ -197,11 +196,25 @@ def _checked_ranges(ranges: Any) -> tuple[tuple[int, int], ...]:
     for pair in pairs:
         whole = all(isinstance(x, int) and not isinstance(x, bool) for x in pair)
         if len(pair) != 2 or not whole or not 0 <= pair[0] < pair[1] <= _LARGEST:  # noqa: PLR2004
-            raise ValueError(
-                f"pinned = {ranges!r} must be half-open position ranges (begin, end) with "
-                "0 <= begin < end."
-            )
+            raise out_of_range("pinned", ranges, _RANGES)
     return tuple(pairs)
+
+
+def out_of_range(field: str, value: object, allowed: str) -> H2OConfigError:
+    """The error for a value that its setting does not allow."""
+    return H2OConfigError("out_of_range", field=field, value=value, allowed=allowed)
+
+
+def unknown_choice(field: str, value: object, known: Iterable[str]) -> H2OConfigError:
+    """The error for a name that is not among the known ones."""
+    names = tuple(known)
+    return H2OConfigError(
+        "unknown_choice",
+        field=field,
+        value=value,
+        known=", ".join(names),
+        near=nearest(value, names),
+    )
 
 
 def _covered(ranges: tuple[tuple[int, int], ...]) -> int:

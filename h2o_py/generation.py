@@ -9,12 +9,13 @@ import mlx_lm
 
 from h2o_py.budgets import Budgets
 from h2o_py.config import H2OConfig
+from h2o_py.errors import H2OConfigError
 from h2o_py.models import make_h2o_cache
 from h2o_py.routing import install_routing, remove_routing, routing_installed
 
 _INCOMPATIBLE = {
     "draft_model": "speculative decoding takes tokens back, which an evicting cache cannot",
-    "kv_bits": "mlx_lm's own quantisation does not apply to an H2O cache",
+    "kv_bits": "mlx_lm's own quantization does not apply to an H2O cache",
     "max_kv_size": "the H2O configuration's max_size already bounds the cache",
     "prompt_cache": "give either a finished cache or the settings of a new one",
 }
@@ -40,10 +41,10 @@ def stream_generate(
         h2o_kv: how rows are stored, a name in `h2o_py.models.STORAGES`.
         h2o_budgets: heavy and recent budgets that differ from layer to layer.
         options: whatever `mlx_lm.stream_generate` takes; `kv_group_size` also holds for
-            quantised H2O rows.
+            quantized H2O rows.
 
     Raises:
-        ValueError: the configuration is refused, or an option contradicts it.
+        H2OError: the configuration is refused, or an option contradicts it.
 
     """
     if h2o_config is None:
@@ -53,7 +54,7 @@ def stream_generate(
         h2o_config = H2OConfig.from_dict(h2o_config)
     for name, reason in _INCOMPATIBLE.items():
         if options.get(name) is not None:
-            raise ValueError(f"{name} and h2o_config exclude each other: {reason}.")
+            raise H2OConfigError("excluded_option", option=name, reason=reason)
     options["prompt_cache"] = make_h2o_cache(
         model,
         h2o_config,

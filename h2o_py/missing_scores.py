@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-
-class H2OScoresMissingWarning(UserWarning):
-    """Attention did not pass through the cache, so no scores arrive."""
-
+from h2o_py.errors import H2OScoresMissingWarning
 
 _warned = False
 
@@ -17,10 +14,4 @@ def warn_once() -> None:
     global _warned  # noqa: PLW0603  once a process, whatever the cache
     if not _warned:
         _warned = True
-        warnings.warn(
-            "This model's attention does not pass through the H2O cache, so no scores "
-            "arrive: novelty and recency alone decide what stays. Call "
-            "h2o_py.install_routing() before generating.",
-            H2OScoresMissingWarning,
-            stacklevel=4,
-        )
+        warnings.warn(H2OScoresMissingWarning("not_routed"), stacklevel=4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +11,9 @@ from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 from h2o_py.budgets import Budgets
 from h2o_py.cache import H2OKVCache
 from h2o_py.cache_list import H2OCacheList
-from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig, unknown_choice
+from h2o_py.errors import H2OBudgetsError, H2OModelError, H2OScoresMissingWarning
 from h2o_py.families import shares_one_mask, why_unfit, why_without_scores
-from h2o_py.missing_scores import H2OScoresMissingWarning
 from h2o_py.mixed_cache import MixedH2OKVCache
 from h2o_py.quantized_cache import QuantizedH2OKVCache
 
@@ -56,40 +55,30 @@ def make_h2o_cache(
         budgets: heavy and recent budgets that differ from layer to layer.
 
     Raises:
-        ValueError: the model cannot work with an evicting cache, no layer uses a plain
-            `KVCache`, `kv` is unknown, or the budgets do not fit the model.
+        H2OModelError: the model cannot work with an evicting cache, or no layer uses a
+            plain `KVCache`.
+        H2OConfigError: `kv` is unknown, or a layer's budgets do not fit.
+        H2OBudgetsError: the budgets are another model's.
 
     """
     family = type(model).__module__.rpartition(".")[2]
     reason = why_unfit(model)
     if reason is not None:
-        raise ValueError(
-            f"{family} cannot use an H2O cache: {reason}. Generate without H2O, or choose "
-            "another model."
-        )
+        raise H2OModelError("unfit_model", family=family, reason=reason)
     own = _own_caches(model)
     evicting = [_holds_plain(cache) for cache in own]
     if not any(evicting):
         kinds = ", ".join(sorted({type(cache).__name__ for cache in own})) or "no caches"
-        raise ValueError(
-            f"{family} has no layer with a plain KVCache (it uses {kinds}), so there is "
-            "nothing for H2O to bound. Generate without H2O."
-        )
+        raise H2OModelError("no_plain_cache", family=family, kinds=kinds)
     make = _storage(kv)
     if budgets is not None:
         budgets.check_layers(evicting, family)
         if shares_one_mask(model) and budgets.sizes(config.max_size) != {config.max_size}:
-            raise ValueError(
-                f"{budgets.source}: layers have other numbers of rows, but {family} makes one "
-                "mask for all of them. Give budgets without max_size."
-            )
+            raise H2OBudgetsError("one_mask", where=budgets.source, family=family)
     without_scores = why_without_scores(model)
     if without_scores is not None:
         warnings.warn(
-            f"The attention of {family} does not pass through the H2O cache (it "
-            f"{without_scores}), so no scores arrive: novelty and recency alone decide what "
-            "stays.",
-            H2OScoresMissingWarning,
+            H2OScoresMissingWarning("no_scores", family=family, reason=without_scores),
             stacklevel=2,
         )
 
@@ -157,7 +146,5 @@ def _holds_plain(cache: Any) -> bool:
 
 def _storage(kv: str) -> Callable[[H2OConfig, int], H2OKVCache]:
     if kv not in STORAGES:
-        near = difflib.get_close_matches(str(kv), STORAGES, 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"kv = {kv!r} is not one of {', '.join(STORAGES)}.{hint}")
+        raise unknown_choice("kv", kv, STORAGES)
     return STORAGES[kv]

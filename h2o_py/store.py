@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 
 from h2o_py.cache import H2OKVCache
+from h2o_py.errors import H2OFileError
 from h2o_py.mixed_cache import MixedH2OKVCache
 from h2o_py.quantized_cache import QuantizedH2OKVCache
 
@@ -31,14 +32,14 @@ def save_cache(
         metadata: strings of your own, returned by `load_cache`.
 
     Raises:
-        ValueError: a cache is empty or not an `H2OKVCache`.
+        H2OFileError: a cache is empty or not an `H2OKVCache`.
 
     """
     arrays: dict[str, mx.array] = {}
     for i, cache in enumerate(caches):
         if not isinstance(cache, H2OKVCache) or cache.empty():
             found = "empty" if isinstance(cache, H2OKVCache) else type(cache).__name__
-            raise ValueError(f"cache {i} is {found}; save_cache takes filled H2O caches.")
+            raise H2OFileError("not_an_h2o_cache", index=i, found=found)
         arrays.update({f"{i}.{j}": array for j, array in enumerate(cache.state)})
     header = {
         "kind": _KIND,
@@ -53,25 +54,27 @@ def load_cache(path: str | Path) -> tuple[list[H2OKVCache], dict[str, str]]:
     """The caches that `save_cache` wrote, and their metadata.
 
     Raises:
-        ValueError: the file is of another kind or version.
+        H2OFileError: the file is of another kind or version.
 
     """
     loaded: Any = mx.load(str(path), return_metadata=True)
     arrays, header = loaded
     if header.get("kind") != _KIND:
         found = header.get("kind")
-        raise ValueError(f"{path} is not a cache of h2o-pack (its kind is {found!r}).")
+        raise H2OFileError("not_a_cache_file", where=str(path), kind=found)
     if header.get("version") != _VERSION:
         found = header.get("version")
-        raise ValueError(f"{path} has version {found!r}; this release reads {_VERSION!r}.")
+        raise H2OFileError(
+            "other_cache_version", where=str(path), found=found, version=_VERSION
+        )
     caches = []
     for i, meta_state in enumerate(json.loads(header["layers"])):
         count = sum(name.startswith(f"{i}.") for name in arrays)
         state = [arrays[f"{i}.{j}"] for j in range(count)]
         if meta_state[0] not in _CLASSES:
             known = ", ".join(_CLASSES)
-            raise ValueError(
-                f"{path} has a {meta_state[0]!r} cache; this release reads {known}."
+            raise H2OFileError(
+                "unknown_cache_class", where=str(path), found=meta_state[0], known=known
             )
         cache: H2OKVCache = _CLASSES[meta_state[0]].from_state(state, meta_state)  # type: ignore[no-untyped-call]
         caches.append(cache)

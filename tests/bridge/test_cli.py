@@ -229,7 +229,7 @@ def test_the_package_goes_to_a_folder_of_its_name_when_none_is_given(
         (
             ["--model", "demo", "--max-kv", "4096"],
             2,
-            "error: --max-kv 4096 is more than the 2048",
+            "error: --max-kv must be between 1 and 2048, got 4096",
         ),
         (["--model", "demo"], 2, "Missing option '--max-kv'"),
         (["--model", "demo", "--max-kv", "many"], 2, "'many' is not a valid integer"),

@@ -5,7 +5,8 @@ import json
 import mlx.core as mx
 import pytest
 
-from h2o_py.config import H2OConfig, H2OConfigWarning
+from h2o_py.config import H2OConfig
+from h2o_py.errors import H2OConfigWarning
 
 
 def test_defaults_split_the_rows_into_sinks_heavy_and_recent():
@@ -38,14 +39,17 @@ def test_few_recent_tokens_are_warned_about():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"max_size": 0}, "max_size = 0 must lie in 1..2147483647."),
-        ({"max_size": 8.5}, "max_size = 8.5 must be an integer."),
-        ({"max_size": True}, "max_size = True must be an integer."),
-        ({"max_size": 64, "sink_size": -1}, "sink_size = -1 must lie in 0..2147483647."),
+        ({"max_size": 0}, "max_size must be between 1 and 2147483647, got 0."),
+        ({"max_size": 8.5}, "max_size must be an integer, got 8.5."),
+        ({"max_size": True}, "max_size must be an integer, got True."),
+        (
+            {"max_size": 64, "sink_size": -1},
+            "sink_size must be between 0 and 2147483647, got -1.",
+        ),
         (
             {"max_size": 5},
             "max_size = 5 leaves no room for recent tokens: 4 sink tokens and "
-            "heavy_budget = 2 take it all. Raise max_size to at least 9, or lower sink_size "
+            "heavy_budget = 2 take all of it. Raise max_size to at least 9, or lower sink_size "
             "or heavy_budget.",
         ),
         (
@@ -53,19 +57,25 @@ def test_few_recent_tokens_are_warned_about():
             "sink_size + heavy_budget + recent_budget = 4 + 40 + 40 = 84 is more than "
             "max_size = 64. Lower a budget or raise max_size.",
         ),
-        ({"max_size": 64, "recent_budget": 0}, "recent_budget = 0 must lie in 1..2147483647."),
+        (
+            {"max_size": 64, "recent_budget": 0},
+            "recent_budget must be between 1 and 2147483647, got 0.",
+        ),
         (
             {"max_size": 64, "score": "peek"},
-            "score = 'peek' is not one of peak, softmax, abs_logit. Did you mean 'peak'?",
+            "score must be one of peak, softmax, abs_logit, got 'peek'. Did you mean 'peak'?",
         ),
-        ({"max_size": 64, "decay": 1.5}, "decay = 1.5 must be finite and in 0..1."),
-        ({"max_size": 64, "decay": float("nan")}, "decay = nan must be finite and in 0..1."),
-        ({"max_size": 64, "novelty": -1}, "novelty = -1 must be finite and 0 or more."),
-        ({"max_size": 64, "novelty": float("inf")}, "novelty = inf must be finite"),
-        ({"max_size": 64, "observation_window": 0}, "observation_window = 0 must lie in"),
-        ({"max_size": 64, "pinned": [(5, 5)]}, "pinned = [(5, 5)] must be half-open"),
-        ({"max_size": 64, "pinned": [(1, 2, 3)]}, "pinned = [(1, 2, 3)] must be half-open"),
-        ({"max_size": 64, "pinned": 7}, "pinned = 7 must be half-open position ranges"),
+        ({"max_size": 64, "decay": 1.5}, "decay must be between 0 and 1, got 1.5."),
+        ({"max_size": 64, "decay": float("nan")}, "decay must be between 0 and 1, got nan."),
+        (
+            {"max_size": 64, "novelty": -1},
+            "novelty must be a finite number of 0 or more, got -1.",
+        ),
+        ({"max_size": 64, "novelty": float("inf")}, "novelty must be a finite number"),
+        ({"max_size": 64, "observation_window": 0}, "observation_window must be between 1 and"),
+        ({"max_size": 64, "pinned": [(5, 5)]}, "with 0 <= begin < end, got [(5, 5)]"),
+        ({"max_size": 64, "pinned": [(1, 2, 3)]}, "with 0 <= begin < end, got [(1, 2, 3)]"),
+        ({"max_size": 64, "pinned": 7}, "pinned must be half-open position ranges"),
         (
             {"max_size": 64, "pinned": [(4, 40)]},
             "max_size = 64 leaves no row to evict: sink, pinned and recent tokens hold 68. "
@@ -147,5 +157,5 @@ def test_what_is_given_comes_before_the_tuned_policy():
 
 @pytest.mark.parametrize("margin", [-0.5, float("nan"), "0.1"])
 def test_a_margin_is_a_number_of_0_or_more(margin):
-    with pytest.raises(ValueError, match="novelty_margin = "):
+    with pytest.raises(ValueError, match="novelty_margin must be "):
         H2OConfig(64, novelty_margin=margin)

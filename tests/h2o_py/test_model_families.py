@@ -162,14 +162,16 @@ def test_a_model_split_over_machines_is_refused():
 def test_families_that_give_no_scores_are_named_once_and_run_without_them(family):
     model = small_model(family)
     with pytest.warns(
-        H2OScoresMissingWarning, match=f"The attention of {family} does not pass"
+        H2OScoresMissingWarning, match=f"the attention of {family} does not pass"
     ):
         caches = make_h2o_cache(model, SMALL)
     generated(model, caches, answer=4)  # no second warning: warnings are errors here
 
 
 def test_an_unknown_storage_is_refused_with_the_nearest_name():
-    with pytest.raises(ValueError, match=r"kv = 'k8v5' is not one of .* Did you mean 'k8v4'"):
+    with pytest.raises(
+        ValueError, match=r"kv must be one of .*, got 'k8v5'. Did you mean 'k8v4'"
+    ):
         make_h2o_cache(small_model("qwen3"), SMALL, kv="k8v5")
 
 

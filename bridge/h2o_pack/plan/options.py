@@ -9,6 +9,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from h2o_pack.config_errors import config_warnings, user_errors
 from h2o_pack.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
@@ -17,16 +18,8 @@ if TYPE_CHECKING:
     from h2o_pack.architectures.model import ModelConfig
     from h2o_py.budgets import Budgets
     from h2o_py.config import H2OConfig
+    from h2o_py.errors import H2OConfigWarning
 
-FLAGS = {
-    "max_size": "--max-kv",
-    "sink_size": "--sink-size",
-    "heavy_budget": "--heavy-budget",
-    "recent_budget": "--recent-budget",
-    "novelty_margin": "--novelty-margin",
-    "observation_window": "--observation-window",
-    "pinned": "--pin",
-}
 PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
 
 
@@ -60,7 +53,7 @@ class CacheOptions:
     devices: tuple[str, ...] = ()
 
 
-def cache_config(options: CacheOptions) -> tuple[H2OConfig, tuple[str, ...]]:
+def cache_config(options: CacheOptions) -> tuple[H2OConfig, tuple[H2OConfigWarning, ...]]:
     """Make the cache's configuration and collect what it warns about."""
     from h2o_py.config import POLICIES, H2OConfig
 
@@ -68,13 +61,10 @@ def cache_config(options: CacheOptions) -> tuple[H2OConfig, tuple[str, ...]]:
     given = {
         key: value for key, value in vars(options).items() if key in names and value is not None
     }
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, user_errors():
         warnings.simplefilter("always")
-        try:
-            config = POLICIES[options.policy](options.max_kv, **given)
-        except ValueError as error:
-            raise refused(error) from error
-    return config, tuple(with_flags(str(each.message)) for each in caught)
+        config = POLICIES[options.policy](options.max_kv, **given)
+    return config, config_warnings(caught)
 
 
 def read_budgets(options: CacheOptions) -> Budgets | None:
@@ -84,7 +74,8 @@ def read_budgets(options: CacheOptions) -> Budgets | None:
     if options.budgets is None:
         return None
     try:
-        return load_budgets(options.budgets)
+        with user_errors():
+            return load_budgets(options.budgets)
     except OSError as error:
         raise UserError(
             f"the budgets cannot be read: {error.strerror}",
@@ -92,8 +83,6 @@ def read_budgets(options: CacheOptions) -> Budgets | None:
             remedy="Give the file that `h2o-pack budgets` wrote.",
             code=ExitCode.USAGE,
         ) from error
-    except ValueError as error:
-        raise refused(error) from error
 
 
 def layer_caches(
@@ -106,33 +95,13 @@ def layer_caches(
 
     """
     evicting = [layer.kind == "full" for layer in config.layers]
-    try:
+    with user_errors(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # `cache_config` and the plan's advice report them
         if budgets is not None:
             budgets.check_layers(evicting, config.model_type)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # `cache_config` and the plan's advice tell them
-            return tuple(
-                (common if budgets is None else budgets.config_of(index, common))
-                if evicts
-                else None
-                for index, evicts in enumerate(evicting)
-            )
-    except ValueError as error:
-        raise refused(error) from error
-
-
-def refused(error: ValueError) -> UserError:
-    """Make the error for settings that the cache refuses."""
-    what, _, remedy = with_flags(str(error)).partition(". ")
-    return UserError(
-        what.rstrip("."),
-        remedy=remedy or "See `h2o-pack ios --help`.",
-        code=ExitCode.USAGE,
-    )
-
-
-def with_flags(text: str) -> str:
-    """Name the command line's flags where the cache names its parameters."""
-    for parameter, flag in FLAGS.items():
-        text = text.replace(parameter, flag)
-    return text
+        return tuple(
+            (common if budgets is None else budgets.config_of(index, common))
+            if evicts
+            else None
+            for index, evicts in enumerate(evicting)
+        )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from h2o_pack import naming
 from h2o_pack.bundling.app_size import check_app_size
+from h2o_pack.config_errors import warnings_as_text
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.memory.storages import storage_of
 from h2o_pack.plan.advice import advice
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from h2o_pack.memory import MemoryPlan
     from h2o_py.budgets import Budgets
     from h2o_py.config import H2OConfig
+    from h2o_py.errors import H2OConfigWarning
 
 __all__ = ["CacheOptions", "Plan", "cache_config", "make_plan", "make_request"]
 
@@ -50,7 +52,7 @@ class Chosen:
     """What options say without a model: the caches, what they warn about, the devices."""
 
     cache: H2OConfig
-    remarks: tuple[str, ...]
+    remarks: tuple[H2OConfigWarning, ...]
     budgets: Budgets | None
     devices: tuple[Listed, ...]
 
@@ -101,14 +103,14 @@ def make_plan(
     backends = {device.backend for device in devices} or {"iphone"}
     memory = max((request.plan(each) for each in sorted(backends)), key=lambda plan: plan.total)
     package = naming.package_name(name or naming.model_display_name(model.id))
-    known = [said for said in chosen.remarks if not said.startswith("--recent-budget")]
+    remarks = [each for each in chosen.remarks if each.code != "short_recent_window"]
     return Plan(
         model=model,
         cache=cache,
         memory=memory,
         package_name=package,
         module_name=naming.module_name(package),
-        warnings=(*model.remarks, *known, *advice(model, memory)),
+        warnings=(*model.remarks, *warnings_as_text(remarks), *advice(model, memory)),
         storage=memory.storage,
         group_size=memory.group_size,
         budgets=budgets,
@@ -148,17 +150,12 @@ def refuse_outside(value: int, most: int, flag: str, model: Model) -> None:
     """Refuse what is more than a model can attend to, or less than a token."""
     if 1 <= value <= most:
         return
-    what = (
-        f"{flag} {value} is more than the {most} tokens that {model.id} can attend to"
-        if value > most
-        else f"{flag} {value} is no number of tokens"
-    )
     raise UserError(
-        what,
+        f"{flag} must be between 1 and {most}, got {value}",
         where=f"{model.folder or model.id}/config.json",
-        remedy=f"Lower {flag} to {most} or less."
+        remedy=f"{model.id} can attend to {most} tokens."
         if value > most
-        else f"Choose {flag} from 1 to {most}.",
+        else "Give a number of tokens.",
         code=ExitCode.USAGE,
     )
 

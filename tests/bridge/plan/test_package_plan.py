@@ -85,14 +85,14 @@ def test_pinned_tokens_count(model):
 
 def test_a_message_of_one_sentence_gets_a_remedy(model):
     assert refusal(model, max_kv=256, decay=7.0) == (
-        "decay = 7.0 must be finite and in 0..1. See `h2o-pack ios --help`."
+        "--decay must be between 0 and 1, got 7.0. See `h2o-pack ios --help`."
     )
 
 
 def test_a_cache_longer_than_the_context_is_refused(model):
     assert refusal(model, max_kv=2048) == (
-        "--max-kv 2048 is more than the 1024 tokens that tiny can attend to "
-        f"({model.folder}/config.json). Lower --max-kv to 1024 or less."
+        "--max-kv must be between 1 and 1024, got 2048 "
+        f"({model.folder}/config.json). tiny can attend to 1024 tokens."
     )
 
 
@@ -127,8 +127,18 @@ def test_budgets_of_another_model_are_refused(model, tmp_path):
     path = tmp_path / "budgets.json"
     path.write_text(json.dumps({"format": 1, "layers": [None] * 3}))
     said = refusal(model, max_kv=256, budgets=path)
+    assert str(path) in said
     assert "layers has 3 entries; qwen3 has 2 caches" in said
     assert "cannot be read" in refusal(model, max_kv=256, budgets=tmp_path / "none.json")
+
+
+def test_an_error_in_a_file_names_the_files_keys_and_no_flag(model, tmp_path):
+    path = tmp_path / "budgets.json"
+    path.write_text('{"format": 1, "layers": [{"heavy_budget": -1, "recent_budget": 9}, null]}')
+    assert refusal(model, max_kv=256, budgets=path) == (
+        "heavy_budget must be an integer of at least 0, got -1 "
+        f"({path}: layers[0]). See `h2o-pack ios --help`."
+    )
 
 
 def test_all_that_is_wrong_is_told_together(model):

@@ -1,0 +1,77 @@
+"""Errors and warnings of h2o_py, worded for the command line.
+
+What is about an option names its flag; what is about a file names the file's keys.
+"""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from h2o_pack.errors import ExitCode, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from warnings import WarningMessage
+
+    from h2o_py.errors import H2OConfigWarning, H2OError
+
+FLAGS = {
+    "max_size": "--max-kv",
+    "sink_size": "--sink-size",
+    "heavy_budget": "--heavy-budget",
+    "recent_budget": "--recent-budget",
+    "score": "--score",
+    "decay": "--decay",
+    "novelty": "--novelty",
+    "novelty_margin": "--novelty-margin",
+    "observation_window": "--observation-window",
+    "pinned": "--pin",
+    "kv": "--kv",
+}
+
+
+def flag(field: str) -> str:
+    """Return the flag of a setting."""
+    return FLAGS.get(field, field)
+
+
+@contextmanager
+def user_errors(command: str = "ios") -> Iterator[None]:
+    """Raise what h2o_py refuses in a block as UserError, exit code USAGE.
+
+    command: whose help an error without a remedy refers to.
+    """
+    from h2o_py.errors import H2OError
+
+    try:
+        yield
+    except H2OError as error:
+        raise user_error(error, command) from error
+
+
+def user_error(error: H2OError, command: str = "ios") -> UserError:
+    """Word an error of h2o_py: with flags, or with a file's own keys if it is about one."""
+    from h2o_py.errors import plain
+
+    name = plain if error.where else flag
+    return UserError(
+        error.what(name),
+        where=error.where or None,
+        remedy=error.remedy(name) or f"See `h2o-pack {command} --help`.",
+        code=ExitCode.USAGE,
+    )
+
+
+def config_warnings(caught: Iterable[WarningMessage]) -> tuple[H2OConfigWarning, ...]:
+    """Return the warnings about settings among those that were recorded."""
+    from h2o_py.errors import H2OConfigWarning
+
+    return tuple(each.message for each in caught if isinstance(each.message, H2OConfigWarning))
+
+
+def warnings_as_text(warnings: Iterable[H2OConfigWarning]) -> tuple[str, ...]:
+    """Word warnings with the flags of the command line."""
+    return tuple(each.text(flag) for each in warnings)

@@ -1,0 +1,200 @@
+"""What h2o_py refuses and warns about, as values; words are made where they are shown.
+
+An error has a code, the values that belong to it, and the place in a file it is about. Its
+text is a template of `WORDING` filled in with them: `{max_size}` is a value and
+`{name.max_size}` is what the reader knows that setting as. A command line passes a naming
+function that gives flags; without one, settings have their names in Python and JSON.
+"""
+
+from __future__ import annotations
+
+import difflib
+import string
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+Naming = Callable[[str], str]
+
+
+class Wording(NamedTuple):
+    """Templates of what is wrong and of what to do; the setting that is to be changed."""
+
+    what: str
+    remedy: str = ""
+    field: str = ""
+
+
+WORDING: dict[str, Wording] = {
+    "out_of_range": Wording("{name.field} must be {allowed}, got {value!r}"),
+    "unknown_choice": Wording(
+        "{name.field} must be one of {known}, got {value!r}", "Did you mean {near!r}?"
+    ),
+    "unknown_field": Wording(
+        "{field!r} is not a setting of the cache", "Did you mean {near!r}?"
+    ),
+    "missing_field": Wording("{name.field} is missing", "Set it to the rows per KV head"),
+    "no_recent_rows": Wording(
+        "{name.max_size} = {max_size} leaves no room for recent tokens: {sink_size} sink "
+        "tokens and {name.heavy_budget} = {heavy_budget} take all of it",
+        "Raise {name.max_size} to at least {smallest}, or lower {name.sink_size} or "
+        "{name.heavy_budget}",
+        "max_size",
+    ),
+    "budgets_exceed_max_size": Wording(
+        "{name.sink_size} + {name.heavy_budget} + {name.recent_budget} = {sink_size} + "
+        "{heavy_budget} + {recent_budget} = {total} is more than {name.max_size} = {max_size}",
+        "Lower a budget or raise {name.max_size}",
+        "max_size",
+    ),
+    "nothing_to_evict": Wording(
+        "{name.max_size} = {max_size} leaves no row to evict: sink, pinned and recent tokens "
+        "hold {held}",
+        "Raise {name.max_size} to at least {needed}, lower {name.recent_budget} or pin less",
+        "max_size",
+    ),
+    "short_recent_window": Wording(
+        "{name.recent_budget} = {recent_budget} is below {safe_recent}: reproductions of H2O "
+        "lost coherence with so few recent tokens",
+        "Raise {name.max_size} or {name.recent_budget}",
+        "recent_budget",
+    ),
+    "not_json": Wording(
+        "it is not JSON: {reason}", "Give the file that `h2o-pack budgets` wrote"
+    ),
+    "not_budgets": Wording('it must be {{"format": {format}, "layers": [...]}}'),
+    "other_format": Wording("format = {found!r}; this release reads {format}"),
+    "not_a_list": Wording("layers must be a list, with one entry per cache"),
+    "not_a_budget": Wording(
+        "it must be null or have heavy_budget and recent_budget, and max_size if the "
+        "layer has its own number of rows"
+    ),
+    "wrong_layer_count": Wording(
+        "layers has {layers} entries; {family} has {caches} caches",
+        "Write one entry per cache, null for the common budgets",
+    ),
+    "layer_keeps_own_cache": Wording(
+        "{family} has no full attention there, so the layer keeps its own cache", "Write null"
+    ),
+    "one_mask": Wording(
+        "layers differ in their number of rows, but {family} makes one mask for all of them",
+        "Give budgets without max_size",
+    ),
+    "unfit_model": Wording(
+        "{family} cannot use an H2O cache: {reason}",
+        "Generate without H2O, or choose another model",
+    ),
+    "no_plain_cache": Wording(
+        "{family} has no layer with a plain KVCache (it uses {kinds}), so H2O has nothing to "
+        "bound",
+        "Generate without H2O",
+    ),
+    "excluded_option": Wording("{option} and h2o_config exclude each other: {reason}"),
+    "no_scores": Wording(
+        "the attention of {family} does not pass through the H2O cache (it {reason}), so no "
+        "scores arrive: novelty and recency alone decide which rows stay"
+    ),
+    "not_routed": Wording(
+        "this model's attention does not pass through the H2O cache, so no scores arrive: "
+        "novelty and recency alone decide which rows stay",
+        "Call h2o_py.install_routing() before generating",
+    ),
+    "not_an_h2o_cache": Wording("cache {index} is {found}; save_cache takes filled H2O caches"),
+    "not_a_cache_file": Wording("it is not a cache of h2o-pack (its kind is {kind!r})"),
+    "other_cache_version": Wording("its version is {found!r}; this release reads {version!r}"),
+    "unknown_cache_class": Wording("it has a {found!r} cache; this release reads {known}"),
+}
+"""All that h2o_py says to refuse or to warn, by code."""
+
+
+def plain(field: str) -> str:
+    """The name of a setting in Python and in JSON."""
+    return field
+
+
+class _Message(Exception):  # noqa: N818  errors and warnings share it
+    """A code of `WORDING` with its values, and the place in a file that it is about."""
+
+    def __init__(self, code: str, *, where: str = "", **values: Any) -> None:
+        super().__init__(code, values)
+        self.code = code
+        self.where = where
+        self.values: Mapping[str, Any] = values
+
+    @property
+    def field(self) -> str:
+        """The setting that is wrong or is to be changed; "" if there is none."""
+        return str(self.values.get("field", WORDING[self.code].field))
+
+    def what(self, name: Naming = plain) -> str:
+        """What is wrong, without a full stop."""
+        return _filled(WORDING[self.code].what, self.values, name)
+
+    def remedy(self, name: Naming = plain) -> str:
+        """What to do, a sentence; "" if there is nothing to suggest."""
+        template = WORDING[self.code].remedy
+        used = {key for _, key, _, _ in string.Formatter().parse(template) if key}
+        if not template or not all(self.values.get(key, True) for key in used):
+            return ""
+        text = _filled(template, self.values, name)
+        return text if text.endswith("?") else f"{text}."
+
+    def text(self, name: Naming = plain) -> str:
+        """All of it: where, what and the remedy."""
+        place = f"{self.where}: " if self.where else ""
+        return f"{place}{self.what(name)}. {self.remedy(name)}".rstrip()
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (type(self), self.code, self.where, dict(self.values))
+
+
+class H2OError(_Message, ValueError):
+    """Something that h2o_py refuses."""
+
+
+class H2OConfigError(H2OError):
+    """A policy or storage that cannot be used; `field` names the setting."""
+
+
+class H2OBudgetsError(H2OError):
+    """Budgets per layer that are no such document, or another model's."""
+
+
+class H2OModelError(H2OError):
+    """A model that cannot use H2O caches."""
+
+
+class H2OFileError(H2OError):
+    """Caches that cannot be saved, or a file that holds none."""
+
+
+class H2OConfigWarning(_Message, UserWarning):
+    """A setting that works but is known to serve text badly."""
+
+
+class H2OScoresMissingWarning(_Message, UserWarning):
+    """Attention did not pass through the cache, so no scores arrive."""
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """The known name that is spelled most like `name`, or ""."""
+    return next(iter(difflib.get_close_matches(str(name), list(known), 1)), "")
+
+
+class _Names:
+    def __init__(self, name: Naming, values: Mapping[str, Any]) -> None:
+        self._name = name
+        self._field = values.get("field", "field")
+
+    def __getattr__(self, field: str) -> str:
+        return self._name(str(self._field) if field == "field" else field)
+
+
+def _filled(template: str, values: Mapping[str, Any], name: Naming) -> str:
+    return template.format(**values, name=_Names(name, values))
+
+
+def _remade(kind: type[_Message], code: str, where: str, values: dict[str, Any]) -> _Message:
+    return kind(code, where=where, **values)
