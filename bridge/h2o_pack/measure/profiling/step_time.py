@@ -31,8 +31,8 @@ from h2o_pack.measure.bench.timing import interleave, timed
 from h2o_pack.measure.profiling.report import StepTime
 from h2o_py import fast
 from h2o_py.cache import H2OKVCache
-from h2o_py.config import H2OConfig, H2OConfigWarning
-from h2o_py.missing_scores import H2OScoresMissingWarning
+from h2o_py.config import H2OConfig
+from h2o_py.errors import H2OConfigWarning, H2OScoresMissingWarning
 from h2o_py.models import make_h2o_cache
 
 _CHUNK = 128
