@@ -15,6 +15,7 @@ from h2o_pack.files import lock
 from h2o_pack.hub.partial import SUFFIX
 from tests.bridge.trees import sizes
 from tests.hub import faults, qwen3
+from tests.interruptible import interruptible
 
 MEMORY = 400 << 20  # bytes
 
@@ -100,7 +101,8 @@ def test_a_stopped_command_is_finished_by_the_next(hub, place, tmp_path, signal)
     kept = 30 << 20
     hub.fail("/cdn/*/model.safetensors", faults.Hold(kept), method="GET")
     command = "h2o-pack ios --model Qwen3-4B-4bit --max-kv 512 --output Demo"
-    first = start(hub, place, command)
+    with interruptible():
+        first = start(hub, place, command)
     with first:
         while max(sizes(hub.client.home, SUFFIX), default=0) < kept:
             assert first.poll() is None, first.stderr.read()

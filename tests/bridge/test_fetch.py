@@ -20,6 +20,7 @@ from h2o_pack.vendoring import vendor as vendoring
 from h2o_pack.vendoring.fetch import Origin, checked_out
 from tests.bridge.repositories import ALL, FILES, NAMES, commit, git, store
 from tests.bridge.trees import build_tree, names, tree
+from tests.interruptible import interruptible
 
 NOBODY = "http://127.0.0.1:9"  # the port for discarding, where nobody listens
 
@@ -256,7 +257,9 @@ def test_a_killed_run_leaves_the_package_alone_and_the_next_one_goes_on(
     server.held = {"mlx"}
     options = ("--mirror", server.url, "--cache", cache)
     command = [sys.executable, "-c", CODE, repositories.facts, small, "vendor", package]
-    with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True) as process:
+    with interruptible():
+        process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
+    with process:
         assert server.asked.wait(60)
         process.send_signal(how)
         _, told = process.communicate(timeout=60)

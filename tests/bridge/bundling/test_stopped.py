@@ -15,6 +15,7 @@ from tests.bridge.bundling.sources import remote, until
 from tests.bridge.hub.test_download import CDN, FILES, HASH, ID, WEIGHTS, whole
 from tests.bridge.trees import sizes
 from tests.hub import faults
+from tests.interruptible import interruptible
 
 
 @pytest.fixture
@@ -45,9 +46,9 @@ def test_a_stopped_process_leaves_what_arrived_and_the_next_continues(
     hub.fail(CDN, faults.Hold(after=3000), numbers=range(1))
     command = [sys.executable, "-c", program, str(tmp_path / "first")]
     paths = os.pathsep.join(sys.path)
-    client = subprocess.Popen(
-        command, env=hub.client.environment(PYTHONPATH=paths), stderr=subprocess.DEVNULL
-    )
+    environment = hub.client.environment(PYTHONPATH=paths)
+    with interruptible():
+        client = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     assert hub.holding.wait(60)
     until(lambda: sizes(hub.client.cache, SUFFIX) == [3000])
     client.send_signal(2 if signal == "INT" else 9)

@@ -24,6 +24,7 @@ def in_child(work: Callable[[], object]) -> int:
     child = os.fork()
     if child == 0:
         code = 70
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # not what was inherited
         try:
             work()
             code = 0
