@@ -72,7 +72,7 @@ def package(demo_package) -> Path:
 class TestWithoutSwift:
     @pytest.fixture(autouse=True)
     def no_swift(self, tmp_path, monkeypatch):
-        for name in ("g++", "as", "ld"):  # MLX compiles fused operations when it first runs them
+        for name in ("g++", "as", "ld"):  # MLX calls these for fused operations
             if found := shutil.which(name):
                 (tmp_path / name).symlink_to(found)
         monkeypatch.setenv("PATH", str(tmp_path))
