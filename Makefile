@@ -7,7 +7,7 @@ SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists
 	metal/kernels/h2o_parameters.h \
 	h2o_py/_pins.py pyproject.toml requirements.lock
 
-.PHONY: demo test check lint types pytest fuzz metal-host golden docs results speed lock clean
+.PHONY: demo test check lint types pytest fuzz metal-host golden pages docs results speed lock clean
 
 CODE := bridge h2o_py metal tests studies docs
 
@@ -45,6 +45,11 @@ metal-host: $(INSTALLED)
 # Writes the text that generated packages are compared with; look at the diff afterwards.
 golden: $(INSTALLED)
 	$(BIN)/python -m tests.bridge.golden
+
+# Writes the parts of pages that programs make: figures, and the README's picture and sample.
+pages: $(INSTALLED)
+	$(BIN)/python -m docs.docgen.guidance --write
+	$(BIN)/python -m docs.docgen.picture --write
 
 # The documentation's site, in build/site; a warning is an error.
 docs: $(INSTALLED)

@@ -1,4 +1,4 @@
-"""What mkdocs calls: adds the generated pages, which are nowhere committed, and the results."""
+"""What mkdocs calls: fills in the reference pages and adds pages to the navigation."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ if TYPE_CHECKING:
 
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:  # mkdocs loads this file by its path
+    sys.path.insert(0, str(ROOT))
+
+from docs.docgen import pages  # noqa: E402 - after its path is known
+
+WIDE = ("complaints.md", "reference/facts.md")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put pages that the navigation does not name, such as committed results, at its end."""
     folder = Path(config.docs_dir)
     named = set(names(config.nav))
-    pages = {
+    found = {
         page.relative_to(folder).as_posix(): title(page)
         for page in sorted(folder.rglob("*.md"))
     }
-    rest = [{title: path} for path, title in pages.items() if path not in named]
+    rest = [{title: path} for path, title in found.items() if path not in named]
     if rest and config.nav is not None:
         config.nav.append({"Results and more": rest})
     return config
@@ -45,13 +52,16 @@ def title(page: Path) -> str:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add each generated page as if it lay in docs/."""
+    """Add the generated files as if they were in docs/."""
     from mkdocs.structure.files import File  # noqa: PLC0415 - only mkdocs has it
 
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))
-    from docs.docgen.pages import generated  # noqa: PLC0415 - after its path is known
-
-    for path, text in generated().items():
+    for path, text in pages.files().items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_given: object) -> str:
+    """Fill in what is made from the code, and give wide tables the whole width."""
+    if page.file.src_uri in WIDE:
+        page.meta["hide"] = ["toc"]
+    return pages.filled(markdown)

@@ -15,27 +15,22 @@ if TYPE_CHECKING:
 
 PROGRAM = "h2o-pack"
 EXAMPLE = re.compile(r"^Examples?:\s*", re.MULTILINE)
-INTRODUCTION = """\
-# Command line
-
-Every command and option, from the program itself. `h2o-pack COMMAND --help` prints the same.
-"""
 COMMON = """\
 ## Options of every command
 
 Results go to standard output, everything else to standard error. `NO_COLOR` is respected, and
-without a terminal there are no colours and no moving lines.
+colors and progress bars appear only in a terminal.
 """
 EXIT_CODES = """\
 ## Exit codes
 
-A command that ends with anything but 0 has said on standard error what was wrong, where,
-and what to do. [Troubleshooting](../troubleshooting.md) tells more of each.
+A command that ends with another code than 0 prints to standard error what was wrong, where,
+and what to do. [Troubleshooting](../troubleshooting.md) explains each code.
 """
 
 
-def page() -> str:
-    """Return the page."""
+def sections() -> str:
+    """Describe every command, the options that all have, and the exit codes."""
     from h2o_pack.cli import main  # noqa: PLC0415 - the program is only needed here
     from h2o_pack.errors import MEANINGS  # noqa: PLC0415
 
@@ -46,10 +41,9 @@ def page() -> str:
         [(code(str(int(number))), plain(meaning)) for number, meaning in MEANINGS.items()],
     )
     index = ", ".join(f"[{name}](#{anchor(name)})" for name in names) + "."
-    sections = [section(context) for context in walk(root)]
+    commands = [section(context) for context in walk(root)]
     common = options_table(root, common_options().values())
-    parts = [INTRODUCTION, index, COMMON, common, *sections, EXIT_CODES, codes]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([index, COMMON, common, *commands, EXIT_CODES, codes])
 
 
 def anchor(title: str) -> str:

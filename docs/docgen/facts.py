@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docs.docgen.markdown import code, plain, table, yes
@@ -10,44 +9,27 @@ from docs.docgen.markdown import code, plain, table, yes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-INTRODUCTION = """\
----
-hide: [toc]
----
-
-# Facts
-
-Numbers and names that change with the world: upstream's versions, models, devices. They are
-TOML files in `bridge/h2o_pack/facts`, each entry with its source; `measured` says whether
-somebody measured it or whether it is derived or reported.
-"""
 LAST = ("measured", "source")
 
 
-def page() -> str:
-    """Return the page."""
+def tables(name: str) -> str:
+    """Describe one file: the comment at its top, its single values and its tables."""
     from h2o_pack.facts import FOLDER, toml  # noqa: PLC0415 - the package is only needed here
 
-    files = sorted(FOLDER.glob("*.toml"))
-    sections = [section(path, toml.loads(path.read_text("utf-8"))) for path in files]
-    index = ", ".join(f"[{path.stem}](#{path.stem})" for path in files) + "."
-    return "\n\n".join([INTRODUCTION, index, *sections]) + "\n"
-
-
-def section(path: Path, document: Mapping[str, Any]) -> str:
-    """Describe one file: its remarks, single values and tables."""
-    parts = [f"## {path.stem}", plain(remark(path.read_text("utf-8")))]
+    text = (FOLDER / f"{name}.toml").read_text("utf-8")
+    document = toml.loads(text)
+    parts = [plain(comment(text))]
     single = {key: value for key, value in document.items() if not is_rows(value)}
     if single:
         parts.append(table(["key", "value"], [(f"`{k}`", cell(v)) for k, v in single.items()]))
-    tables = {key: rows for key, rows in document.items() if is_rows(rows)}
-    for key, rows in tables.items():
-        heading = [f"### {path.stem}: {key}"] if len(tables) > 1 else []
+    lists = {key: rows for key, rows in document.items() if is_rows(rows)}
+    for key, rows in lists.items():
+        heading = [f"### {name}: {key}"] if len(lists) > 1 else []
         parts += [*heading, rows_table(rows)]
     return "\n\n".join(part for part in parts if part)
 
 
-def remark(text: str) -> str:
+def comment(text: str) -> str:
     """Return the comment that a file begins with."""
     lines = []
     for line in text.splitlines():

@@ -320,7 +320,6 @@ def verdict(cell: Mapping[str, Any] | None, metric: str) -> str:
 PAGES: Mapping[Path, Callable[[Results], str]] = {
     DOCS / "choosing-max-kv.md": measured,
     DOCS / "what-h2o-does.md": summary,
-    DOCS.parent / "README.md": summary,
 }
 """What stands between the marks of each page."""
 

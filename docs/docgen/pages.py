@@ -1,16 +1,38 @@
-"""Which pages are generated, and by what."""
+"""What the site adds to the committed pages: the reference, made from code and facts.
+
+A page says where it goes by a comment, `<!-- generated: NAME -->`.
+"""
 
 from __future__ import annotations
 
-from docs.docgen import command_line, facts, python_api, schemas, swift_api
+import re
+
+from docs.docgen import command_line, facts, schemas, swift_api
+
+MARK = re.compile(r"^<!-- generated: ([\w: ]+) -->$", re.MULTILINE)
 
 
-def generated() -> dict[str, str]:
-    """Return {path below docs: text} of every page and file made when the site is built."""
+def filled(text: str) -> str:
+    """Return a page with the generated parts in the place of their marks.
+
+    Raises:
+        KeyError: a mark has an unknown name.
+
+    """
+    return MARK.sub(lambda match: generated(match[1]), text)
+
+
+def generated(name: str) -> str:
+    """Return the Markdown that a mark stands for."""
+    if name.startswith("facts: "):
+        return facts.tables(name.removeprefix("facts: "))
     return {
-        "reference/command-line.md": command_line.page(),
-        "reference/python.md": python_api.page(),
-        "reference/swift.md": swift_api.page(),
-        "reference/facts.md": facts.page(),
-        **schemas.pages(),
-    }
+        "command line": command_line.sections,
+        "json": schemas.sections,
+        "swift": swift_api.sections,
+    }[name]()
+
+
+def files() -> dict[str, str]:
+    """Return {path below docs: text} of the files that only the site has."""
+    return schemas.files()

@@ -11,15 +11,6 @@ from docs.docgen.markdown import code, plain, table, yes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-INTRODUCTION = """\
-# JSON output
-
-What commands print with `--json`: one document, whose `format` is the version of its form. A
-command that fails prints the document [error](#error). The project's tests check real output
-against these schemas.
-"""
-NONE_YET = "No command has a schema in this version."
-
 
 def folder() -> Path:
     """Return the folder with a schema for each command."""
@@ -28,14 +19,19 @@ def folder() -> Path:
     return Path(h2o_pack.__file__).parent / "schemas"
 
 
-def pages() -> dict[str, str]:
-    """Return {path: text} of the page and of the schemas themselves."""
-    texts = {path.name: path.read_text("utf-8") for path in sorted(folder().glob("*.json"))}
-    sections = [section(name, json.loads(text)) for name, text in texts.items()]
-    page = "\n\n".join([INTRODUCTION, *(sections or [NONE_YET])]) + "\n"
-    return {"reference/json.md": page} | {
-        f"reference/schemas/{name}": text for name, text in texts.items()
-    }
+def texts() -> dict[str, str]:
+    """Return {name: text} of the schemas."""
+    return {path.name: path.read_text("utf-8") for path in sorted(folder().glob("*.json"))}
+
+
+def sections() -> str:
+    """Describe every document."""
+    return "\n\n".join(section(name, json.loads(text)) for name, text in texts().items())
+
+
+def files() -> dict[str, str]:
+    """Return {path below docs: text} of the schemas themselves."""
+    return {f"reference/schemas/{name}": text for name, text in texts().items()}
 
 
 def section(name: str, schema: Mapping[str, Any]) -> str:

@@ -13,12 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "swift_templates"
-INTRODUCTION = """\
-# Swift
-
-The public declarations of a generated package: the library `H2OKit`, the same in every
-package, and the module with the model's constants. Xcode shows the same text as quick help.
-"""
 STRING = re.compile(r'"(?:\\.|[^"\\])*"')
 TEMPLATE = re.compile(r"\{[{%].*?[%}]\}")
 TYPE = re.compile(r"\b(?:class|struct|enum|protocol|actor|extension)\s+([\w.]+)")
@@ -54,16 +48,15 @@ class Scope:
     is_protocol: bool = False
 
 
-def page() -> str:
-    """Return the page."""
+def sections() -> str:
+    """Describe H2OKit and the model's module."""
     kit = sorted((TEMPLATES / "H2OKit").rglob("*.swift"))
     model = sorted((TEMPLATES / "Model").glob("*.swift.j2"))
-    parts = [INTRODUCTION, "## H2OKit", *sections(kit)]
-    parts += ["## The model's module", *sections(model)]
-    return "\n\n".join(parts) + "\n"
+    parts = ["## H2OKit", *types(kit), "## The model's module", *types(model)]
+    return "\n\n".join(parts)
 
 
-def sections(paths: Iterable[Path]) -> Iterator[str]:
+def types(paths: Iterable[Path]) -> Iterator[str]:
     """Yield a section for each type that has something public."""
     entries: dict[str, TypeEntry] = {}
     for path in paths:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from pathlib import Path
@@ -10,10 +9,9 @@ from pathlib import Path
 import click
 import pytest
 
-import h2o_py
-from docs.docgen import command_line, facts, markdown, python_api, schemas, swift_api
+from docs.docgen import command_line, facts, markdown, pages, schemas, swift_api
 from h2o_pack.facts import FOLDER, toml
-from tests.docs.conftest import ROOT
+from tests.docs.conftest import SOURCES
 
 SWIFT = """
 import Foundation
@@ -65,7 +63,7 @@ struct Private {
 def swift_page(text: str, folder: Path) -> str:
     path = folder / "Keeper.swift"
     path.write_text(text)
-    return "\n".join(swift_api.sections([path]))
+    return "\n".join(swift_api.types([path]))
 
 
 def test_public_swift_declarations_are_told_with_their_comments(tmp_path):
@@ -96,7 +94,7 @@ def test_braces_that_do_not_match_are_an_error(tmp_path):
 
 
 def test_every_public_line_of_h2okit_is_on_the_page():
-    page = swift_api.page()
+    page = swift_api.sections()
     told = len(re.findall(r"^(?:public|open) ", page, re.MULTILINE))
     sources = [
         *(swift_api.TEMPLATES / "H2OKit").rglob("*.swift"),
@@ -107,24 +105,9 @@ def test_every_public_line_of_h2okit_is_on_the_page():
     assert told == declared > 150
 
 
-def test_every_public_python_name_is_on_the_page():
-    page = python_api.page()
-    for name in h2o_py.__all__:
-        assert f"### h2o_py.{name}\n" in page
-    fast = importlib.import_module("h2o_py.fast")
-    for name, value in vars(fast).items():
-        if callable(value) and value.__module__ == fast.__name__ and not name.startswith("_"):
-            assert f"### h2o_py.fast.{name}\n" in page
-
-
-def test_sections_of_docstrings_become_lists():
-    text = python_api.section("Args", "keys: [B, H]\n    and more.\nvalues: the same.")
-    assert text == "Args:\n\n- `keys`: \\[B, H\\] and more.\n- `values`: the same."
-    assert python_api.section("Returns", "the\noutput.") == "Returns: the output."
-
-
 def test_every_entry_of_the_facts_is_on_the_page():
-    page = " ".join(facts.page().split())
+    page = pages.filled(SOURCES["reference/facts.md"])
+    page = " ".join(page.split())
     for path in sorted(FOLDER.glob("*.toml")):
         assert f"## {path.stem} " in page
         for rows in toml.loads(path.read_text("utf-8")).values():
@@ -151,12 +134,12 @@ def test_a_schema_is_told_key_by_key():
 
 
 def test_every_schema_is_on_the_page():
-    made = schemas.pages()
+    page, files = schemas.sections(), schemas.files()
     names = sorted(path.stem for path in schemas.folder().glob("*.json"))
     assert names
     for name in names:
-        assert f"## {name}\n" in made["reference/json.md"]
-        json.loads(made[f"reference/schemas/{name}.json"])
+        assert f"## {name}\n" in page
+        json.loads(files[f"reference/schemas/{name}.json"])
 
 
 def test_a_command_is_told_with_usage_example_and_its_own_options():
@@ -187,8 +170,12 @@ def test_text_is_kept_from_becoming_markup():
     assert markdown.table(["a"], [["x|y\nz"]]) == "| a |\n| --- |\n| x\\|y z |"
 
 
-def test_generated_pages_are_not_committed_too():
-    from docs.docgen.pages import generated
+def test_every_reference_page_is_filled_in():
+    for path, text in SOURCES.items():
+        if path.startswith("reference/") and path != "reference/python.md":
+            assert len(pages.filled(text)) > 3 * len(text), path
 
-    for path in generated():
-        assert not (ROOT / "docs" / path).exists(), path
+
+def test_a_mark_with_an_unknown_name_is_refused():
+    with pytest.raises(KeyError, match="nothing"):
+        pages.filled("<!-- generated: nothing -->")

@@ -1,3 +1,5 @@
+"""The README names commands and make targets that exist."""
+
 from __future__ import annotations
 
 import re
@@ -6,14 +8,6 @@ from tests.docs.conftest import ROOT
 from tests.docs.test_names_in_pages import calls, wrong_part
 
 README = (ROOT / "README.md").read_text("utf-8")
-LINK = re.compile(r"\]\(([^)#\s]+)")
-
-
-def test_its_links_lead_to_files():
-    links = [link for link in LINK.findall(README) if "://" not in link]
-    assert links
-    for link in links:
-        assert (ROOT / link).is_file(), link
 
 
 def test_its_commands_and_options_exist():

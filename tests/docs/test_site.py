@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import PurePosixPath
 from posixpath import normpath
@@ -8,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 import click
 import yaml
 
+import h2o_py
 from docs.docgen.command_line import walk
 from h2o_pack.cli import main
 from h2o_pack.errors import MEANINGS, ExitCode
@@ -87,6 +89,18 @@ def test_every_command_has_a_section_with_its_options_and_an_example(site):
             assert context.command.epilog is not None
             example = context.command.epilog.partition("Example: ")[2]
             assert example.strip() in source
+
+
+def test_every_public_python_name_is_in_the_reference(site):
+    places = site.pages["reference/python.html"].places
+    fast = importlib.import_module("h2o_py.fast")
+    names = [
+        f"h2o_py.fast.{name}"
+        for name, value in vars(fast).items()
+        if callable(value) and value.__module__ == fast.__name__ and not name.startswith("_")
+    ]
+    assert len(names) > 5
+    assert {*names, *(f"h2o_py.{name}" for name in h2o_py.__all__)} <= places
 
 
 def test_every_exit_code_is_in_the_reference_and_explained(site):

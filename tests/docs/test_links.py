@@ -1,0 +1,82 @@
+"""Links lead somewhere where the repository is read on a forge, which knows only its files."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.docs.conftest import ROOT
+
+LINK = re.compile(r'\]\(([^)\s]+)\)|<img [^>]*src="([^"]+)"')
+FENCE = re.compile(r"^ *(```+).*?^ *\1$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`[^`\n]*`")
+RAW = re.compile(r"^(?:===|!!!|\?\?\?) ", re.MULTILINE)
+
+
+def tracked(*patterns: str) -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [path for path in listed.stdout.splitlines() if (ROOT / path).is_file()]
+
+
+PAGES = [path for path in tracked("*.md") if not path.startswith("tests/golden/")]
+
+
+def without_code(path: Path) -> str:
+    return CODE.sub("", FENCE.sub("", path.read_text("utf-8")))
+
+
+@cache
+def places(path: Path) -> frozenset[str]:
+    """Return the anchors that a forge gives a page's headings."""
+    text = FENCE.sub("", path.read_text("utf-8"))
+    headings = re.findall(r"^#+ +(.+)$", text, re.MULTILINE)
+    return frozenset(slug(heading) for heading in headings)
+
+
+def slug(heading: str) -> str:
+    """Return a heading's anchor, by the rule that GitHub and others use."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files_and_headings(page):
+    path = ROOT / page
+    for groups in LINK.findall(without_code(path)):
+        link = groups[0] or groups[1]
+        target, _, place = link.partition("#")
+        if re.match(r"[a-z]+:", target):
+            continue
+        found = path if not target else (path.parent / target).resolve()
+        assert found.exists(), f"{page} links to {link}"
+        assert found.is_relative_to(ROOT), f"{page} links to {link}"
+        if place:
+            assert place in places(found), f"{page} links to {link}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_markup_that_a_forge_prints_raw(page):
+    assert not RAW.search(FENCE.sub("", (ROOT / page).read_text("utf-8")))
+
+
+def test_links_are_found():
+    assert sum(len(LINK.findall(without_code(ROOT / page))) for page in PAGES) > 60
+    assert slug("2: an option or `value`") == "2-an-option-or-value"
+
+
+def test_every_top_level_folder_is_in_the_readme():
+    folders = {path.partition("/")[0] for path in tracked() if "/" in path}
+    listed = set(
+        re.findall(r"^\| `([\w.]+)/` \|", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    )
+    assert listed == folders
