@@ -5,17 +5,8 @@ _Ledger = tuple[mx.array, ...]
 class CacheConfig:
     def __init__(
         self,
+        policy: object,  # has the attributes of H2OConfig
         *,
-        max_size: int,
-        sink_size: int,
-        heavy_budget: int,
-        recent_budget: int,
-        score: str,
-        decay: float,
-        novelty: float,
-        novelty_margin: float,
-        observation_window: int,
-        pinned: list[tuple[int, int]],
         key_bits: int,
         value_bits: int,
         group_size: int,

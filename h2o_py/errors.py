@@ -11,53 +11,15 @@ from __future__ import annotations
 import difflib
 import string
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from h2o_py.config_wording import CONFIG_WORDING, Wording
 
 Naming = Callable[[str], str]
 
 
-class Wording(NamedTuple):
-    """Templates of what is wrong and of what to do; the setting that is to be changed."""
-
-    what: str
-    remedy: str = ""
-    field: str = ""
-
-
 WORDING: dict[str, Wording] = {
-    "out_of_range": Wording("{name.field} must be {allowed}, got {value!r}"),
-    "unknown_choice": Wording(
-        "{name.field} must be one of {known}, got {value!r}", "Did you mean {near!r}?"
-    ),
-    "unknown_field": Wording(
-        "{field!r} is not a setting of the cache", "Did you mean {near!r}?"
-    ),
-    "missing_field": Wording("{name.field} is missing", "Set it to the rows per KV head"),
-    "no_recent_rows": Wording(
-        "{name.max_size} = {max_size} leaves no room for recent tokens: {sink_size} sink "
-        "tokens and {name.heavy_budget} = {heavy_budget} take all of it",
-        "Raise {name.max_size} to at least {smallest}, or lower {name.sink_size} or "
-        "{name.heavy_budget}",
-        "max_size",
-    ),
-    "budgets_exceed_max_size": Wording(
-        "{name.sink_size} + {name.heavy_budget} + {name.recent_budget} = {sink_size} + "
-        "{heavy_budget} + {recent_budget} = {total} is more than {name.max_size} = {max_size}",
-        "Lower a budget or raise {name.max_size}",
-        "max_size",
-    ),
-    "nothing_to_evict": Wording(
-        "{name.max_size} = {max_size} leaves no row to evict: sink, pinned and recent tokens "
-        "hold {held}",
-        "Raise {name.max_size} to at least {needed}, lower {name.recent_budget} or pin less",
-        "max_size",
-    ),
-    "short_recent_window": Wording(
-        "{name.recent_budget} = {recent_budget} is below {safe_recent}: reproductions of H2O "
-        "lost coherence with so few recent tokens",
-        "Raise {name.max_size} or {name.recent_budget}",
-        "recent_budget",
-    ),
+    **CONFIG_WORDING,
     "not_json": Wording(
         "it is not JSON: {reason}", "Give the file that `h2o-pack budgets` wrote"
     ),
@@ -136,7 +98,7 @@ class _Message(Exception):  # noqa: N818  errors and warnings share it
         if not template or not all(self.values.get(key, True) for key in used):
             return ""
         text = _filled(template, self.values, name)
-        return text if text.endswith("?") else f"{text}."
+        return text if text.endswith(("?", ".")) else f"{text}."
 
     def text(self, name: Naming = plain) -> str:
         """All of it: where, what and the remedy."""

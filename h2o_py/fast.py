@@ -292,7 +292,4 @@ def _native_mixed(config: H2OConfig, mixed: MixedFormat) -> ext.MixedConfig:
 
 @lru_cache(maxsize=256)
 def _native(config: H2OConfig, row_format: RowFormat = DENSE) -> ext.CacheConfig:
-    values = config.to_dict()
-    values["pinned"] = [tuple(bounds) for bounds in values["pinned"]]
-    values.update(vars(row_format))
-    return ext.CacheConfig(**values)
+    return ext.CacheConfig(config, **vars(row_format))

@@ -11,10 +11,11 @@ from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 from h2o_py.budgets import Budgets
 from h2o_py.cache import H2OKVCache
 from h2o_py.cache_list import H2OCacheList
-from h2o_py.config import H2OConfig, unknown_choice
+from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OBudgetsError, H2OModelError, H2OScoresMissingWarning
 from h2o_py.families import shares_one_mask, why_unfit, why_without_scores
 from h2o_py.mixed_cache import MixedH2OKVCache
+from h2o_py.policy_rules import unknown_choice
 from h2o_py.quantized_cache import QuantizedH2OKVCache
 
 STORAGES: dict[str, Callable[[H2OConfig, int], H2OKVCache]] = {

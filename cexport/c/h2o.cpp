@@ -5,6 +5,7 @@
 #include "mlx/c/error.h"
 #include "mlx/c/private/mlx.h"
 #include "mlx/ops.h"
+#include "policy_of.h"
 #include "row_layout.h"
 
 namespace mx = mlx::core;
@@ -23,38 +24,9 @@ mx::Dtype dtype_of(mlx_dtype dtype) {
 }
 
 h2o::CacheConfig config_of(const mlx_h2o_config& config) {
-  h2o::Score score;
-  switch (config.score) {
-    case MLX_H2O_SCORE_PEAK:
-      score = h2o::Score::peak;
-      break;
-    case MLX_H2O_SCORE_SOFTMAX:
-      score = h2o::Score::softmax;
-      break;
-    case MLX_H2O_SCORE_ABS_LOGIT:
-      score = h2o::Score::abs_logit;
-      break;
-    default:
-      throw std::invalid_argument(
-          "[mlx_h2o_config] score is " + std::to_string(int(config.score)) +
-          "; expected one of enum mlx_h2o_score.");
-  }
-  h2o::CacheConfig result{
-      config.max_size,
-      config.sink_size,
-      config.heavy_budget,
-      config.recent_budget,
-      score,
-      config.decay,
-      config.novelty,
-      config.observation_window,
-      {},
-      {config.key_bits, config.value_bits, config.group_size, dtype_of(config.dtype)},
-      config.novelty_margin};
-  for (size_t i = 0; i < config.pinned_num; ++i) {
-    result.pinned.emplace_back(config.pinned[2 * i], config.pinned[2 * i + 1]);
-  }
-  return result;
+  return {
+      h2o::policy_of(config.policy),
+      {config.key_bits, config.value_bits, config.group_size, dtype_of(config.dtype)}};
 }
 
 h2o::MixedConfig mixed_of(const mlx_h2o_config& config, const mlx_h2o_mixed& mixed) {

@@ -11,37 +11,21 @@
 #include <stddef.h>
 
 #include "mlx/c/array.h"
+#include "mlx/c/h2o_policy.h"
 #include "mlx/c/stream.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* How a row's score is made from attention; see `mlx_h2o_config.score`. */
-typedef enum mlx_h2o_score_ {
-  MLX_H2O_SCORE_PEAK = 0,
-  MLX_H2O_SCORE_SOFTMAX = 1,
-  MLX_H2O_SCORE_ABS_LOGIT = 2,
-} mlx_h2o_score;
-
-/* Which rows a cache keeps; fields that are left out should be zero. Checked by every
-   function that takes it. */
+/* Which rows a cache keeps, and how they are stored; fields that are left out should be
+   zero. Checked by every function that takes it. */
 typedef struct mlx_h2o_config_ {
-  int max_size;           /* C: the rows a KV head may keep */
-  int sink_size;          /* positions below this are never evicted */
-  int heavy_budget;       /* rows for heavy hitters */
-  int recent_budget;      /* the newest positions, never evicted */
-  mlx_h2o_score score;    /* peak: max(decay * score, m); others: an average */
-  float decay;            /* per query that sees the row, in [0, 1) or 1 for peak */
-  float novelty;          /* weight of a row's novelty, 0 for none */
-  int observation_window; /* queries of a chunk that update scores */
-  const int* pinned;      /* begin, end, begin, end, ...; may be NULL */
-  size_t pinned_num;      /* ranges in `pinned` */
-  int key_bits;           /* 16: keys as they are; 4 or 8: quantised */
-  int value_bits;         /* the same for values; 16 only together with keys */
-  int group_size;         /* 32, 64 or 128 elements share a scale and a bias */
-  mlx_dtype dtype;        /* of keys and values; asked only where they are quantised */
-  float novelty_margin;   /* 0; above it, what a key is off beyond a typical one counts */
+  mlx_h2o_policy policy;
+  int key_bits;    /* 16: keys as they are; 4 or 8: quantized */
+  int value_bits;  /* the same for values; 16 only together with keys */
+  int group_size;  /* 32, 64 or 128 elements share a scale and a bias */
+  mlx_dtype dtype; /* of keys and values; read only where they are quantized */
 } mlx_h2o_config;
 
 /* What is known about each row of a cache. */

@@ -13,6 +13,7 @@
 #include "kernels.h"
 #include "mixed.h"
 #include "mlx/ops.h"
+#include "policy_from.h"
 #include "row_layout.h"
 
 namespace nb = nanobind;
@@ -59,29 +60,15 @@ void bind(nb::module_& m) {
   nb::class_<h2o::CacheConfig>(m, "CacheConfig")
       .def(
           "__init__",
-          [](h2o::CacheConfig* self, int max_size, int sink_size, int heavy_budget,
-             int recent_budget, const std::string& score, float decay, float novelty,
-             float novelty_margin, int observation_window,
-             const std::vector<std::pair<int, int>>& pinned, int key_bits, int value_bits,
+          [](h2o::CacheConfig* self, nb::handle policy, int key_bits, int value_bits,
              int group_size, const mx::Dtype& dtype) {
             h2o::CacheConfig config{
-                max_size,
-                sink_size,
-                heavy_budget,
-                recent_budget,
-                h2o::score_from_name(score),
-                decay,
-                novelty,
-                observation_window,
-                pinned,
-                {key_bits, value_bits, group_size, dtype},
-                novelty_margin};
+                policy_from(policy), {key_bits, value_bits, group_size, dtype}};
             h2o::validate(config);
             new (self) h2o::CacheConfig(std::move(config));
           },
-          nb::kw_only(), "max_size"_a, "sink_size"_a, "heavy_budget"_a, "recent_budget"_a,
-          "score"_a, "decay"_a, "novelty"_a, "novelty_margin"_a, "observation_window"_a,
-          "pinned"_a, "key_bits"_a, "value_bits"_a, "group_size"_a, "dtype"_a);
+          "policy"_a, nb::kw_only(), "key_bits"_a, "value_bits"_a, "group_size"_a,
+          "dtype"_a);
 
   m.def(
       "scaled_dot_product_attention_with_scores",

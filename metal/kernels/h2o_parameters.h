@@ -1,15 +1,12 @@
 #pragma once
 
+#include "h2o_policy_parameters.h"
+
 /// What the host passes to our kernels by value; read by Metal and by C++, where <cstdint>
 /// comes first. Strides and offsets are in bytes.
 
 /// The row (or slot) of a token that takes the victim's place.
 #define H2O_OVER_VICTIM -1
-
-/// How a row's logits become its score: h2o_score.
-#define H2O_SCORE_PEAK 0
-#define H2O_SCORE_SOFTMAX 1
-#define H2O_SCORE_ABS_LOGIT 2
 
 /// Elements of the mask that a ledger reads: h2o_mask_kind.
 #define H2O_MASK_NONE 0
@@ -95,12 +92,9 @@ struct H2OLedger {
   int32_t pool_size;     // entries of the pool; without a ring, C
   int32_t observed_from; // the first of the tokens that scores
   int32_t chooses;       // whether the next token needs a victim
-  int32_t sink_size;
-  int32_t recent_from; // oldest position of the recent window, for the next token
-  int32_t pin_count;   // pairs of positions
-  float decay;
-  float novelty;
-  float novelty_margin;
+  int32_t recent_from;   // oldest position of the recent window, for the next token
+  int32_t pin_count;     // pairs of positions
+  H2OPolicyParameters policy;
   int64_t mask_batch; // strides in elements
   int64_t mask_head;
   int64_t mask_query;

@@ -152,16 +152,16 @@ inline float h2o_observed(
   if (!seen || !h2o_is_finite(m)) {
     return score;
   }
-  const float faded = ledger.decay * score;
+  const float faded = ledger.policy.decay * score;
   const float next =
-      h2o_score == H2O_SCORE_PEAK ? max(faded, m) : faded + (1 - ledger.decay) * m;
+      h2o_score == H2O_SCORE_PEAK ? max(faded, m) : faded + (1 - ledger.policy.decay) * m;
   return score < 0 ? m : next;
 }
 
 /// Whether a row of this position must stay.
 inline bool h2o_is_protected(
     int position, const constant H2OLedger& ledger, const device int* pins) {
-  if (position < ledger.sink_size || position >= ledger.recent_from) {
+  if (position < ledger.policy.sink_size || position >= ledger.recent_from) {
     return true;
   }
   if (h2o_has_pins) {
@@ -261,7 +261,7 @@ template <typename T>
           h2o_has_ring ? h2o_ring_bits : h2o_key_bits);
       const device float* before = t == 0 ? old_key_sum : key_sum;
       const float value = h2o_enter_key<T>(
-          key, ledger.key.dim, ledger.offset + t + 1, ledger.novelty_margin,
+          key, ledger.key.dim, ledger.offset + t + 1, ledger.policy.novelty_margin,
           before + sum_at, key_sum + sum_at, simd_lid);
       if (simd_lid == 0) {
         new_novelty[t] = value;
@@ -349,10 +349,10 @@ template <typename T>
       continue;
     }
     float importance = entries.scores[entry];
-    if (ledger.novelty != 0) {
+    if (ledger.policy.novelty != 0) {
       const bool counts = importance > 0 && most_score > 0;
-      importance =
-          (counts ? importance / most_score : 0) + ledger.novelty * entries.novelty[entry];
+      importance = (counts ? importance / most_score : 0) +
+                   ledger.policy.novelty * entries.novelty[entry];
     }
     worst.consider({importance, position, entry});
   }

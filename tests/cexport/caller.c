@@ -65,16 +65,16 @@ static double largest_difference(mlx_array a, mlx_array b) {
 static mlx_h2o_config config_of(int bits) {
   static const int pinned[] = {5, 7};
   mlx_h2o_config config = {0};
-  config.max_size = size;
-  config.sink_size = 2;
-  config.heavy_budget = 10;
-  config.recent_budget = recent;
-  config.score = MLX_H2O_SCORE_PEAK;
-  config.decay = 0.999f;
-  config.novelty = 2.0f;
-  config.observation_window = 8;
-  config.pinned = pinned;
-  config.pinned_num = 1;
+  config.policy.max_size = size;
+  config.policy.sink_size = 2;
+  config.policy.heavy_budget = 10;
+  config.policy.recent_budget = recent;
+  config.policy.score = MLX_H2O_SCORE_PEAK;
+  config.policy.decay = 0.999f;
+  config.policy.novelty = 2.0f;
+  config.policy.observation_window = 8;
+  config.policy.pinned = pinned;
+  config.policy.pinned_num = 1;
   config.key_bits = bits;
   config.value_bits = bits;
   config.group_size = 64;
@@ -276,11 +276,11 @@ static void check_attention(mlx_stream s) {
       "words are refused as keys");
   check(strstr(last_error, "keys has dtype uint32; expected float32") != NULL, last_error);
   mlx_h2o_config config = config_of(16);
-  config.recent_budget = 100;
+  config.policy.recent_budget = 100;
   mlx_h2o_ledger ledger;
   memset(&ledger, 0, sizeof(ledger));
   check(mlx_h2o_ledger_init(&ledger, 1, 2, 8, config, s) == 1, "a budget is refused");
-  check(strstr(last_error, "is 112 but max_size is 40") != NULL, last_error);
+  check(strstr(last_error, "= 112 is more than max_size = 40") != NULL, last_error);
   mlx_array all[] = {w, sc, bi, k, q, out, scores, wanted, logits};
   for (int i = 0; i < 9; ++i) {
     mlx_array_free(all[i]);

@@ -25,7 +25,8 @@ def include(tmp_path_factory):
     """Cmlx's include folder as a package has it: mlx-c's headers and ours."""
     folder = tmp_path_factory.mktemp("include")
     shutil.copytree(STANDIN / "include", folder, dirs_exist_ok=True)
-    shutil.copy(ROOT / "cexport/c/h2o.h", folder / "mlx/c/h2o.h")
+    for header in ("h2o.h", "h2o_policy.h"):
+        shutil.copy(ROOT / "cexport/c" / header, folder / "mlx/c" / header)
     return folder
 
 

@@ -83,7 +83,7 @@ def test_few_recent_tokens_are_warned_about():
         ),
         (
             {"max_sise": 64},
-            "'max_sise' is not a setting of the cache. Did you mean 'max_size'?",
+            "Did you mean 'max_size'?",
         ),
         ({"sink_size": 4}, "max_size is missing"),
     ],
@@ -113,29 +113,37 @@ def test_overlapping_pins_count_once():
 
 
 def test_the_core_refuses_what_python_refuses():
+    from types import SimpleNamespace
+
     from h2o_py._compiled import ext
 
     settings = {
         "max_size": 64, "sink_size": 4, "heavy_budget": 32, "recent_budget": 28,
         "score": "peak", "decay": 0.999, "novelty": 2.0, "novelty_margin": 0.0,
         "observation_window": 64, "pinned": [],
-        "key_bits": 16, "value_bits": 16, "group_size": 64, "dtype": mx.float32,
     }  # fmt: skip
-    ext.CacheConfig(**settings)
+    stored = {"key_bits": 16, "value_bits": 16, "group_size": 64, "dtype": mx.float32}
+
+    def make(changes):
+        policy = SimpleNamespace(**{key: changes.get(key, settings[key]) for key in settings})
+        rows = {key: changes.get(key, stored[key]) for key in stored}
+        return ext.CacheConfig(policy, **rows)
+
+    make({})
     for change, message in [
-        ({"max_size": 10}, "sink_size + heavy_budget + recent_budget is 64 but max_size is 10"),
-        ({"recent_budget": 0}, "recent_budget is 0"),
-        ({"decay": 2.0}, "decay is 2"),
-        ({"novelty": float("nan")}, "novelty is nan"),
-        ({"pinned": [(3, 2)]}, "pinned has the range 3...2"),
-        ({"pinned": [(4, 60)]}, "leaves none to evict"),
+        ({"max_size": 10}, "= 4 + 32 + 28 = 64 is more than max_size = 10"),
+        ({"recent_budget": 0}, "recent_budget must be between 1 and 2147483647, got 0"),
+        ({"decay": 2.0}, "decay must be between 0 and 1, got 2"),
+        ({"novelty": float("nan")}, "novelty must be a finite number of 0 or more, got nan"),
+        ({"pinned": [(3, 2)]}, "pinned must be half-open position ranges (begin, end)"),
+        ({"pinned": [(4, 60)]}, "leaves no row to evict"),
         ({"key_bits": 3}, "key_bits is 3; it must be 4, 8 or 16."),
         ({"value_bits": 4}, "either both are 16 or neither is."),
         ({"group_size": 16}, "group_size is 16; it must be 32, 64 or 128."),
-        ({"score": "mean"}, 'score is "mean"; it must be peak, softmax or abs_logit.'),
+        ({"score": "mean"}, "score must be one of peak, softmax, abs_logit, got 'mean'."),
     ]:
         with pytest.raises(ValueError) as caught:
-            ext.CacheConfig(**{**settings, **change})
+            make(change)
         assert message in str(caught.value)
 
 

@@ -10,7 +10,8 @@ from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 from h2o_py import reference
 from h2o_py.budgets import Budgets, LayerBudget
-from h2o_py.config import H2OConfig, H2OConfigWarning
+from h2o_py.config import H2OConfig
+from h2o_py.errors import H2OConfigWarning
 from h2o_py.families import shares_one_mask, why_unfit
 from h2o_py.models import make_h2o_cache
 from h2o_py.routing import install_routing, remove_routing, routing_installed

@@ -61,7 +61,8 @@ def run_parity(
             code=ExitCode.TOOL,
         )
     check_core()
-    from h2o_py.config import H2OConfig, H2OConfigWarning
+    from h2o_py.config import H2OConfig
+    from h2o_py.errors import H2OConfigWarning
 
     root = package.resolve()
     work, model = root / hosts.WORK, root / MODEL_FOLDER

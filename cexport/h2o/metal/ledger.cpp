@@ -5,22 +5,11 @@
 
 #include "attention.h"
 #include "mlx/allocator.h"
+#include "policy_parameters.h"
 
 namespace h2o::metal {
 
 namespace {
-
-int32_t score_number(Score score) {
-  switch (score) {
-    case Score::peak:
-      return H2O_SCORE_PEAK;
-    case Score::softmax:
-      return H2O_SCORE_SOFTMAX;
-    case Score::abs_logit:
-      break;
-  }
-  return H2O_SCORE_ABS_LOGIT;
-}
 
 int32_t mask_kind(const std::optional<mx::array>& mask) {
   if (!mask) {
@@ -50,12 +39,9 @@ H2OLedger parameters_of(const Step& step, const mx::array& keys, int group) {
   p.pool_size = step.has_ring ? step.pool_size : step.config.max_size;
   p.observed_from = std::max(0, step.tokens - step.config.observation_window);
   p.chooses = step.chooses;
-  p.sink_size = step.config.sink_size;
   p.recent_from = step.offset + step.tokens + 1 - step.config.recent_budget;
   p.pin_count = int32_t(step.config.pinned.size());
-  p.decay = step.config.decay;
-  p.novelty = step.config.novelty;
-  p.novelty_margin = step.config.novelty_margin;
+  p.policy = policy_parameters(step.config);
   if (step.mask) {
     p.mask_batch = step.mask->strides(0);
     p.mask_head = step.mask->strides(1);

@@ -6,17 +6,12 @@ extension MLXFast.H2OPolicy {
     func withConfig(
         _ format: MLXFast.H2ORowFormat = .dense, _ body: (mlx_h2o_config) -> Void
     ) {
-        let bounds = pinned.flatMap { [Int32($0.lowerBound), Int32($0.upperBound)] }
-        bounds.withUnsafeBufferPointer { bounds in
+        withCPolicy { policy in
             body(
                 mlx_h2o_config(
-                    max_size: Int32(maxSize), sink_size: Int32(sinkSize),
-                    heavy_budget: Int32(heavyBudget), recent_budget: Int32(recentBudget),
-                    score: score.cValue, decay: decay, novelty: novelty,
-                    observation_window: Int32(observationWindow), pinned: bounds.baseAddress,
-                    pinned_num: pinned.count, key_bits: Int32(format.keyBits),
+                    policy: policy, key_bits: Int32(format.keyBits),
                     value_bits: Int32(format.valueBits), group_size: Int32(format.groupSize),
-                    dtype: format.dtype.cmlxDtype, novelty_margin: noveltyMargin))
+                    dtype: format.dtype.cmlxDtype))
         }
     }
 
@@ -28,16 +23,6 @@ extension MLXFast.H2OPolicy {
         let mixed = mlx_h2o_mixed(
             heavy_bits: Int32(format.heavyBits), recent_bits: Int32(format.recentBits))
         withConfig(shared) { config in body(config, mixed) }
-    }
-}
-
-extension MLXFast.H2OPolicy.Score {
-    fileprivate var cValue: mlx_h2o_score {
-        switch self {
-        case .peak: MLX_H2O_SCORE_PEAK
-        case .softmax: MLX_H2O_SCORE_SOFTMAX
-        case .absLogit: MLX_H2O_SCORE_ABS_LOGIT
-        }
     }
 }
 

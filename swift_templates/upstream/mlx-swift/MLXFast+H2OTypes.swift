@@ -5,53 +5,6 @@ import Cmlx
 /// the sequence, a *row* its place in the buffer.
 extension MLXFast {
 
-    /// Which rows a cache keeps. The C core refuses values that do not fit together.
-    public struct H2OPolicy: Sendable {
-        /// How a row's score is made from the attention that it receives.
-        public enum Score: String, Codable, Sendable, CaseIterable {
-            case peak
-            case softmax
-            case absLogit = "abs_logit"
-        }
-
-        /// C: the rows a KV head may keep.
-        public var maxSize: Int
-        /// Positions below this are never evicted.
-        public var sinkSize: Int
-        /// Rows for heavy hitters.
-        public var heavyBudget: Int
-        /// The newest positions, never evicted.
-        public var recentBudget: Int
-        public var score: Score
-        /// Per query that sees a row, in 0...1.
-        public var decay: Float
-        /// Weight of a row's novelty in its importance, 0 for none.
-        public var novelty: Float
-        /// Half-open ranges of positions that are never evicted.
-        public var pinned: [Range<Int>]
-        /// The queries of a chunk that update scores.
-        public var observationWindow: Int
-        /// 0; above it, what a key is off beyond a typical one counts, a cosine.
-        public var noveltyMargin: Float
-
-        public init(
-            maxSize: Int, sinkSize: Int, heavyBudget: Int, recentBudget: Int, score: Score,
-            decay: Float, novelty: Float, pinned: [Range<Int>], observationWindow: Int,
-            noveltyMargin: Float = 0
-        ) {
-            self.maxSize = maxSize
-            self.sinkSize = sinkSize
-            self.heavyBudget = heavyBudget
-            self.recentBudget = recentBudget
-            self.score = score
-            self.decay = decay
-            self.novelty = novelty
-            self.pinned = pinned
-            self.observationWindow = observationWindow
-            self.noveltyMargin = noveltyMargin
-        }
-    }
-
     /// How rows are stored: as they come, or as the words, scales and biases that
     /// `quantized(_:groupSize:bits:)` makes of them.
     public struct H2ORowFormat: Hashable, Sendable {

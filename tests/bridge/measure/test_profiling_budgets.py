@@ -21,7 +21,8 @@ from h2o_pack.measure.profiling.budget_rule import (
 from h2o_py import commands
 from h2o_py.budgets import load_budgets
 from h2o_py.cache import H2OKVCache
-from h2o_py.config import H2OConfig, H2OConfigWarning
+from h2o_py.config import H2OConfig
+from h2o_py.errors import H2OConfigWarning
 from h2o_py.models import attach_h2o_cache, detach_h2o_cache
 from tests.bridge import schemas
 from tests.bridge.measure.profiles import profiled

@@ -15,7 +15,8 @@ from h2o_pack.measure.profiling import reach, read, row_rule
 from h2o_pack.measure.profiling.row_rule import Reach, deal, layer_rows
 from h2o_py import commands
 from h2o_py.budgets import load_budgets
-from h2o_py.config import POLICIES, H2OConfig, H2OConfigWarning
+from h2o_py.config import POLICIES, H2OConfig
+from h2o_py.errors import H2OConfigWarning
 from h2o_py.models import make_h2o_cache
 from tests.bridge import schemas
 from tests.bridge.measure.profiles import pieces, profiled

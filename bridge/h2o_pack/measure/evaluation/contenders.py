@@ -18,7 +18,8 @@ from importlib import resources
 from typing import Any, Literal
 
 from h2o_pack.measure.evaluation.toml import loads
-from h2o_py.config import POLICIES, H2OConfig, H2OConfigWarning
+from h2o_py.config import POLICIES, H2OConfig
+from h2o_py.errors import H2OConfigWarning
 
 SINKS = 4
 UNBOUNDED, ROTATING = "full", "rotating"

@@ -26,7 +26,8 @@ from h2o_pack.measure.evaluation.controls import (
 )
 from h2o_pack.measure.evaluation.sizes import Head
 from h2o_py.budgets import Budgets
-from h2o_py.config import H2OConfig, H2OConfigWarning
+from h2o_py.config import H2OConfig
+from h2o_py.errors import H2OConfigWarning
 from h2o_py.mixed_cache import MixedH2OKVCache
 from h2o_py.models import STORAGES, make_h2o_cache
 from h2o_py.row_format import DENSE, MixedFormat, RowFormat

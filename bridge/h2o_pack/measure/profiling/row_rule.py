@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from h2o_py.budgets import Budgets, LayerBudget
-from h2o_py.config import POLICIES, H2OConfigWarning
+from h2o_py.config import POLICIES
+from h2o_py.errors import H2OConfigWarning
 
 STEP = 4
 """Rows that are dealt out at once."""

@@ -1,0 +1,67 @@
+"""Finds settings that the source states but no formula uses."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from interface.source import SourceError, names_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from interface.source import Source
+
+ORACLE = ("h2o_py/reference*.py",)
+CORE = ("cexport/h2o/**/*.cpp", "cexport/h2o/**/*.h", "metal/kernels/*.h")
+
+
+def check_used(source: Source, root: Path, generated: Iterable[str]) -> None:
+    """Refuse a setting that neither a rule nor both oracle and core compute with.
+
+    Raises:
+        SourceError: names each such setting and where its use is missing.
+
+    """
+    skipped = {root / path for path in generated}
+    oracle = set().union(*(_attributes(path) for path in _files(root, ORACLE, skipped)))
+    core = set().union(*(_members(path) for path in _files(root, CORE, skipped)))
+    in_rules = set().union(
+        *(names_in(" ".join((r.holds, *r.let.values()))) for r in source.policy.rule)
+    )
+    problems = []
+    for field in source.fields:
+        missing = [
+            place
+            for place, used in (
+                ("the oracle (h2o_py/reference.py)", oracle),
+                ("the core", core),
+            )
+            if field.name not in used
+        ]
+        if missing and field.name not in in_rules:
+            problems.append(
+                f"interface/policy.toml: {field.name} is stated, but {' and '.join(missing)} "
+                "never uses it. Use it there or remove it."
+            )
+    if problems:
+        raise SourceError("\n".join(problems))
+
+
+def _files(root: Path, patterns: Iterable[str], skipped: set[Path]) -> list[Path]:
+    found = (path for pattern in patterns for path in root.glob(pattern))
+    return [path for path in found if path not in skipped]
+
+
+def _attributes(path: Path) -> set[str]:
+    """Attributes that a Python file reads."""
+    tree = ast.parse(path.read_text("utf-8"))
+    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
+def _members(path: Path) -> set[str]:
+    """Members that a C++ or Metal file reads or passes, comments aside."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", path.read_text("utf-8"), flags=re.DOTALL)
+    return set(re.findall(r"(?:\.|->)\s*(\w+)", text))
