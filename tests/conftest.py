@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import mlx.core as mx
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from h2o_py import routing
 from tests.hub.fixture import hub
+from tests.schedule import FilesSideBySide, longest_first
 
 __all__ = ["hub"]
 
@@ -24,6 +26,10 @@ settings.register_profile(
 )
 settings.register_profile("random", settings.get_profile("fixed"), derandomize=False)
 settings.load_profile("fixed")
+
+# On a CPU MLX compiles C++ for fused operations while models run, into a folder of /tmp that
+# all users and processes share without a lock. Here each operation runs by itself.
+os.environ["MLX_DISABLE_COMPILE"] = "1"
 
 DEMO = Path(__file__).parents[1] / "bridge/h2o_pack/models/demo"
 
@@ -51,3 +57,12 @@ def without_vendoring():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("H2O_PACK_VENDOR", "0")
         yield
+
+
+def pytest_collection_modifyitems(items):
+    longest_first(items)
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Schedule by file; only asked where tests run side by side."""
+    return FilesSideBySide(config, log)

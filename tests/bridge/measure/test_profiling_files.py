@@ -14,7 +14,7 @@ from h2o_pack.measure.profiling.options import Options
 from h2o_py import commands
 from tests.bridge import schemas
 from tests.bridge.measure.profiles import profiled
-from tests.h2o_py.conftest import DEMO
+from tests.conftest import DEMO
 from tests.h2o_py.small_models import small_model
 
 

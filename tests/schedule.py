@@ -1,0 +1,53 @@
+"""Which tests run first, and which of them in one process, where several run side by side."""
+
+from __future__ import annotations
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+# Files of more than 20 seconds: what starts last should be short, or one process is left
+# with it alone.
+LONGEST = (
+    "tests/bridge/test_parity.py",
+    "tests/bridge/test_interchange.py",
+    "tests/metal/test_cache_kernels.py",
+    "tests/metal/test_zero_overhead.py",
+    "tests/metal/test_checks.py",
+    "tests/metal/test_symbols.py",
+    "tests/cexport/test_c_api.py",
+    "tests/studies/test_embedded_models.py",
+    "tests/metal/test_attention_kernels.py",
+    "tests/bridge/test_end_to_end.py",
+    "tests/metal/test_counts.py",
+    "tests/metal/test_fast_math.py",
+    "tests/bridge/test_cli_kernels.py",
+    "tests/h2o_py/test_model_families.py",
+    "tests/bridge/test_trace.py",
+    "tests/h2o_py/test_long_prompt.py",
+    "tests/h2o_py/test_traps.py",
+    "tests/bridge/measure/test_evaluation_verdicts.py",
+    "tests/bridge/measure/test_evaluation_distributed.py",
+    "tests/bridge/measure/test_evaluation_presets.py",
+    "tests/bridge/memory/test_cache_bytes.py",
+    "tests/bridge/models/test_families.py",
+)
+# These build one package in place.
+DEMO_PACKAGE = ("tests/bridge/test_parity.py", "tests/bridge/test_interchange.py")
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Put the tests of the longest files first; the others keep their order."""
+    place = {path: number for number, path in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(file_of(item.nodeid), len(place)))
+
+
+def file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+class FilesSideBySide(LoadFileScheduling):
+    """Runs all tests of a file in one process, as they share what it builds."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = file_of(nodeid)
+        return DEMO_PACKAGE[0] if file in DEMO_PACKAGE else file
