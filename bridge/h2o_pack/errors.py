@@ -68,15 +68,6 @@ class UserError(Exception):
         """The errors that this one stands for: itself, or several found together."""
         return (self,)
 
-    def document(self) -> dict[str, str | int | None]:
-        """Return the error for JSON."""
-        return {
-            "code": int(self.code),
-            "what": self.what,
-            "where": self.where,
-            "remedy": self.remedy,
-        }
-
 
 class CombinedError(UserError):
     """Several errors, printed one a line; the exit code is the first one's."""

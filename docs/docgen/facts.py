@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from docs.docgen.markdown import code, plain, table, yes
 
 if TYPE_CHECKING:
@@ -14,10 +16,10 @@ LAST = ("measured", "source")
 
 def tables(name: str) -> str:
     """Describe one file: the comment at its top, its single values and its tables."""
-    from h2o_pack.facts import FOLDER, toml  # noqa: PLC0415 - the package is only needed here
+    from h2o_pack.facts import FOLDER  # noqa: PLC0415 - the package is only needed here
 
     text = (FOLDER / f"{name}.toml").read_text("utf-8")
-    document = toml.loads(text)
+    document = msgspec.toml.decode(text)
     parts = [plain(comment(text))]
     single = {key: value for key, value in document.items() if not is_rows(value)}
     if single:

@@ -1,4 +1,4 @@
-"""The JSON that commands print, from the schemas that their output is tested against."""
+"""The JSON that commands print, from the types of their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def folder() -> Path:
-    """Return the folder with a schema for each command."""
+    """Return the folder with the schemas of commands that are not made of types."""
     import h2o_pack  # noqa: PLC0415 - the package is only needed here
 
     return Path(h2o_pack.__file__).parent / "schemas"
@@ -21,7 +21,12 @@ def folder() -> Path:
 
 def texts() -> dict[str, str]:
     """Return {name: text} of the schemas."""
-    return {path.name: path.read_text("utf-8") for path in sorted(folder().glob("*.json"))}
+    from h2o_pack import results  # noqa: PLC0415 - the package is only needed here
+
+    found = {path.name: path.read_text("utf-8") for path in folder().glob("*.json")}
+    for name in results.RESULTS:
+        found[f"{name}.json"] = json.dumps(results.schema(name), indent=2) + "\n"
+    return dict(sorted(found.items()))
 
 
 def sections() -> str:

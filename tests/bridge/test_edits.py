@@ -73,7 +73,7 @@ def test_edits_of_one_file_that_would_not_be_recognised_are_refused():
     [
         (
             'where = "under"\ninsert = "x\\n"',
-            "where = 'under' is none of after, before, replace",
+            "Invalid enum value 'under'",
         ),
         ('where = "after"', "adds no line"),
         ('where = "after"\ninsert = "x"', "adds no line"),
@@ -84,7 +84,7 @@ def test_edits_of_one_file_that_would_not_be_recognised_are_refused():
 def test_edits_that_make_no_sense_are_refused_when_read(tmp_path, text, message):
     path = tmp_path / "edits.toml"
     path.write_text(f'[[edit]]\npackage = "p"\nfile = "f"\nanchor = "a"\n{text}\n')
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         read_edits(path)
 
 

@@ -7,6 +7,8 @@ import pytest
 
 import h2o_pack
 from h2o_pack import facts
+from h2o_pack.errors import UserError
+from h2o_pack.files.toml import read_tables
 from h2o_py import _pins
 
 
@@ -33,17 +35,17 @@ def test_the_version_is_that_of_the_installed_package():
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"name": "x", "source": "y"}, "facts: [[pin]] number 1 lacks 'version'"),
+        ("", "[[pin]]: Object missing required field `version` (PATH:1)"),
+        ("version = 1", "[[pin]]: Expected `str`, got `int` - at `$.version` (PATH:1)"),
         (
-            {"name": "x", "version": 1, "source": "y", "measured": True},
-            "facts: [[pin]] number 1: version should be of type str",
+            'versions = "1"',
+            "[[pin]] has an unknown key 'versions' (PATH:1). Did you mean \"version\"?",
         ),
-        (
-            {"name": "x", "version": "1", "source": "y", "measured": True, "colour": "red"},
-            "facts: [[pin]] number 1 has an unknown key 'colour'",
-        ),
+        ('version = "1"\n[[pins]]', "unknown key 'pins': the file has [[pin]] (PATH)"),
     ],
 )
-def test_a_fact_that_does_not_fit_its_schema_is_refused(row, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        facts.tables({"pin": [row]}, "pin", facts.Pin, "facts")
+def test_a_fact_that_does_not_fit_its_type_is_refused(tmp_path, row, message):
+    path = tmp_path / "upstream.toml"
+    path.write_text(f'[[pin]]\nname = "x"\nsource = "y"\nmeasured = true\n{row}\n')
+    with pytest.raises(UserError, match=re.escape(message.replace("PATH", str(path)))):
+        read_tables(path, facts.UpstreamFile)

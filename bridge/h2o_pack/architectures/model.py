@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta
+
+from h2o_pack.results import Count, doc
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,12 +29,12 @@ class Layer:
     keeps a state besides its keys (falcon_h1, baichuan_m1).
     """
 
-    kind: LayerKind
-    kv_heads: int = 0
-    key_dim: int = 0
-    value_dim: int = 0
-    window: int = 0
-    state_bytes: int = 0
+    kind: Annotated[LayerKind, doc("Only full layers evict.")]
+    kv_heads: Annotated[Count, doc("Heads of keys and values.")] = 0
+    key_dim: Annotated[Count, doc("Elements of a head's key.")] = 0
+    value_dim: Annotated[Count, doc("Elements of a head's value.")] = 0
+    window: Annotated[Count, doc("Tokens that a sliding layer attends to.")] = 0
+    state_bytes: Annotated[Count, doc("Bytes of a recurrent state.")] = 0
 
     @property
     def row_elements(self) -> int:
@@ -40,26 +44,26 @@ class Layer:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A model's shapes.
+    """A model's shapes."""
 
-    layers: num_hidden_layers entries, in order. heads: query heads. intermediate_size: of
-    the widest feed-forward that one token passes (a mixture: experts per token times
-    their size, and the shared ones). context: max_position_embeddings. dtype: of
-    activations and caches. bits and group_size: of quantised weights, 0 if they are not.
-    """
-
-    model_type: str
-    layers: tuple[Layer, ...]
-    heads: int
-    hidden_size: int
-    intermediate_size: int
-    vocabulary: int
-    context: int
-    dtype: str
-    bits: int = 0
-    group_size: int = 0
-    experts: int = 0
-    experts_per_token: int = 0
+    model_type: Annotated[str, doc("As in config.json.")]
+    layers: Annotated[tuple[Layer, ...], Meta(min_length=1), doc("The layers, in order.")]
+    heads: Annotated[Count, doc("Query heads.")]
+    hidden_size: Annotated[Count, doc("Elements of a hidden state.")]
+    intermediate_size: Annotated[
+        Count,
+        doc(
+            "Of the widest feed-forward that one token passes; of a mixture, experts per "
+            "token times their size, and the shared ones."
+        ),
+    ]
+    vocabulary: Annotated[Count, doc("Tokens.")]
+    context: Annotated[Count, doc("Tokens that the model can attend to.")]
+    dtype: Annotated[str, doc("Of activations and caches: bfloat16, float16 or float32.")]
+    bits: Annotated[Count, doc("Of quantized weights, 0 if they are not.")] = 0
+    group_size: Annotated[Count, doc("Of quantized weights, 0 if they are not.")] = 0
+    experts: Annotated[Count, doc("Of a layer; 0 without experts.")] = 0
+    experts_per_token: Annotated[Count, doc("That one token passes.")] = 0
 
     @property
     def evicting(self) -> tuple[int, ...]:
@@ -90,36 +94,31 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class Weights:
-    """Sizes in bytes, from safetensors headers.
+    """Sizes in bytes, from safetensors headers."""
 
-    bytes: of all tensors that inference loads. tied_embeddings: no tensor is an output
-    head. bytes_per_token: read to decode one token, which is all but an embedding table
-    that is no head (one row is read) and but the experts not chosen.
-    embedding_bytes, head_bytes, expert_bytes: the parts that these rules are about.
-    skipped_bytes: in the files, but not of the language model (a vision tower).
-    dtype: of activations, as the embedding's tensors tell it; "" where they do not.
-    """
-
-    bytes: int
-    tied_embeddings: bool
-    bytes_per_token: int
-    embedding_bytes: int = 0
-    head_bytes: int = 0
-    expert_bytes: int = 0
-    skipped_bytes: int = 0
-    dtype: str = ""
+    bytes: Annotated[Count, doc("Of all tensors that inference loads.")]
+    tied_embeddings: Annotated[bool, doc("No tensor is an output head.")]
+    bytes_per_token: Annotated[
+        Count,
+        doc(
+            "Read to decode one token: all but an embedding table that is not the output "
+            "head (one row of it is read) and the experts that are not chosen."
+        ),
+    ]
+    embedding_bytes: Annotated[Count, doc("Of the embedding table.")] = 0
+    head_bytes: Annotated[Count, doc("Of the output head.")] = 0
+    expert_bytes: Annotated[Count, doc("Of all experts.")] = 0
+    skipped_bytes: Annotated[Count, doc("In the files, but not of the language model.")] = 0
+    dtype: Annotated[str, doc("Of activations; empty where the embedding does not tell.")] = ""
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A file that inference needs; path is inside the model folder, '/' separated.
+    """A file that inference needs."""
 
-    sha256 is "" where it is not known beforehand (the hub tells it of large files only).
-    """
-
-    path: str
-    size: int
-    sha256: str = ""
+    path: Annotated[str, doc("Inside the model's folder, with / between its parts.")]
+    size: Annotated[Count, doc("Bytes.")]
+    sha256: Annotated[str, doc("Empty where it is not known beforehand.")] = ""
 
 
 @dataclass(frozen=True)

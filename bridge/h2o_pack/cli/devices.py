@@ -31,15 +31,12 @@ def devices(*, name: str | None, own: Path | None, out: Terminal) -> None:
     source.
     """
     from h2o_pack.devices.catalogue import catalogue
+    from h2o_pack.devices.device import DevicesResult
     from h2o_pack.plan.tables import print_devices
 
     known = catalogue(own)
-    found = known.find(name) if name else known.listed()
+    found = known.find(name) if name else known.all_devices()
     out.show(
-        {
-            "format": 1,
-            "files": list(known.files),
-            "devices": [device.document() for device in found],
-        },
+        DevicesResult(files=known.files, devices=found),
         lambda console: print_devices(found, console, sources=bool(name)),
     )

@@ -8,7 +8,7 @@ A command is one file of this folder, made with `command`. It parses, calls and 
         ...
         with out.progress() as say:
             found = library_function(name, say)
-        out.show(found.document(), lambda console: print_devices(found, console))
+        out.show(found, lambda console: print_devices(found, console))
 
 It is registered by its name and module in `h2o_pack.cli`, and imported when it is used.
 """
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import json
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -111,8 +110,9 @@ def fail(ctx: click.Context, error: UserError) -> None:
     for each in error.errors:
         click.echo(f"error: {each}", err=True)
     if ctx.meta[JSON]:
-        found = [each.document() for each in error.errors]
-        click.echo(json.dumps({"format": 1, "errors": found}, indent=2))
+        from h2o_pack.results import ErrorResult, error_entries, to_json
+
+        click.echo(to_json(ErrorResult(errors=error_entries(error.errors))))
     ctx.exit(error.code)
 
 

@@ -53,7 +53,7 @@ def models(
     if name is None:
         known = listed(own)
         out.show(
-            report.catalogue_document(known),
+            report.catalogue_result(known),
             lambda console: report.print_catalogue(known, console),
         )
         return
@@ -65,4 +65,4 @@ def models(
             assume_full_attention=assume_full_attention,
             own=own,
         )
-    out.show(report.model_document(model), lambda console: report.print_model(model, console))
+    out.show(report.model_result(model), lambda console: report.print_model(model, console))

@@ -67,4 +67,4 @@ def plan(
     report = planned.report(found, max_kv, options, known, chosen)
     if html is not None:
         planned.write_page(report, html)
-    out.show(report.document(), lambda console: plan_tables.print_report(report, console))
+    out.show(report, lambda console: plan_tables.print_report(report, console))

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from contextlib import contextmanager, nullcontext
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from h2o_pack.progress import Advance, Say, Unit
+    from h2o_pack.results import Result
 
 LEAST_WIDTH = 20
 WIDTH = 120  # where the width is not known
@@ -38,10 +38,14 @@ class Terminal:
     verbose: bool = False
     started: float = field(default_factory=time.monotonic)
 
-    def show(self, document: Mapping[str, Any], people: Callable[[Console], None]) -> None:
-        """Give a result: the document to machines, a table to people."""
+    def show(
+        self, result: Result | Mapping[str, Any], people: Callable[[Console], None]
+    ) -> None:
+        """Print a result: as JSON for machines, as a table for people."""
         if self.json:
-            click.echo(json.dumps(document, indent=2))
+            from h2o_pack.results import to_json
+
+            click.echo(to_json(result))
         elif not self.quiet:
             people(results())
 

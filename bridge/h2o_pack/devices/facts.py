@@ -1,10 +1,18 @@
-"""The tables of devices.toml and speed.toml; the dataclasses are their schema."""
+"""The tables of devices.toml and speed.toml."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
-UNITS = {
+from msgspec import Meta
+
+from h2o_pack.results import Count, doc
+
+What = Literal["ram", "default", "entitled", "bandwidth"]
+Unit = Literal["bytes", "MB", "MiB", "GB", "GiB", "GB/s"]
+Kind = Literal["measured", "reported", "estimated"]
+UNITS: dict[Unit, float] = {
     "bytes": 1.0,
     "MB": 1e6,
     "MiB": 2.0**20,
@@ -12,8 +20,10 @@ UNITS = {
     "GiB": 2.0**30,
     "GB/s": 1e9,
 }
-KINDS = ("measured", "reported", "estimated")
-RAM, DEFAULT, ENTITLED, BANDWIDTH = "ram", "default", "entitled", "bandwidth"
+RAM: What = "ram"
+DEFAULT: What = "default"
+ENTITLED: What = "entitled"
+BANDWIDTH: What = "bandwidth"
 WHATS = (RAM, DEFAULT, ENTITLED, BANDWIDTH)
 
 
@@ -34,10 +44,10 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Device:
-    """What has one name; storage where the RAM of its identifiers depends on it."""
+class DeviceFacts:
+    """Identifiers with one name; storage where the RAM of an identifier depends on it."""
 
-    identifiers: tuple[str, ...]
+    identifiers: Annotated[tuple[str, ...], Meta(min_length=1)]
     name: str
     chip: str
     memory: str
@@ -46,21 +56,38 @@ class Device:
 
 @dataclass(frozen=True)
 class Number:
-    """A number of a chip, a memory class or an identifier, and who says so."""
+    """A number and its source."""
 
-    of: str
-    what: str
-    value: float
-    unit: str
-    kind: str
-    source: str
-    os_version: str = ""
-    note: str = ""
+    of: Annotated[str, doc("Chip, memory class or identifier that it is about.")]
+    what: Annotated[What, doc("What it says.")]
+    value: Annotated[float, Meta(gt=0), doc("In its unit.")]
+    unit: Annotated[Unit, doc("Of the value.")]
+    kind: Annotated[Kind, doc("How it is known.")]
+    source: Annotated[str, doc("Who says so.")]
+    os_version: Annotated[str, doc("The system's version, where the source names one.")] = ""
+    note: Annotated[str, doc("What else to know about it.")] = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a unit of something else, and infinity."""
+        if (self.unit == "GB/s") != (self.what == BANDWIDTH):
+            raise ValueError(f'"{self.unit}" is not a unit of {self.what}')
+        if self.value == float("inf"):
+            raise ValueError("value is infinite")
 
     @property
-    def amount(self) -> float:
-        """In bytes, or bytes a second."""
-        return self.value * UNITS[self.unit]
+    def amount(self) -> int:
+        """In bytes, or bytes per second."""
+        return int(self.value * UNITS[self.unit])
+
+
+@dataclass(frozen=True)
+class DevicesFile:
+    """devices.toml, and a user's own."""
+
+    chip: tuple[Chip, ...] = ()
+    memory: tuple[Memory, ...] = ()
+    device: tuple[DeviceFacts, ...] = ()
+    number: tuple[Number, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,12 +102,20 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Point:
-    """A published speed; bytes of all weights, which a step reads."""
+class PublishedSpeed:
+    """A published speed."""
 
-    model: str
-    identifier: str
-    bytes: int
-    tokens_per_second: float
-    source: str
-    kind: str
+    model: Annotated[str, doc("The model.")]
+    identifier: Annotated[str, doc("The device.")]
+    bytes: Annotated[Count, doc("Bytes of all weights, which a step reads.")]
+    tokens_per_second: Annotated[float, doc("Published.")]
+    source: Annotated[str, doc("Who says so.")]
+    kind: Annotated[str, doc("How it is known.")]
+
+
+@dataclass(frozen=True)
+class SpeedFile:
+    """speed.toml."""
+
+    rule: tuple[Rule, ...]
+    point: tuple[PublishedSpeed, ...]

@@ -1,23 +1,19 @@
-"""Facts that change with the world: TOML files, read into frozen dataclasses.
-
-The dataclasses are the schema: a key that is missing, unknown or of another
-type is an error.
-"""
+"""Facts that change with the world: TOML files, read strictly into frozen dataclasses."""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+from h2o_pack.files.toml import read_tables
+from h2o_pack.results import Count, doc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 FOLDER = Path(__file__).parent
 
 
@@ -44,31 +40,30 @@ class Pin:
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A model with a short name; it lies on the hub, in this package or in a folder.
+    """A model of the catalogue; 0 and empty text are not stated."""
 
-    Shapes are those of ModelConfig, 0 where they are not stated. weights_bytes: of the
-    language model's weights; measured: whether that is a published size.
-    """
-
-    name: str
-    source: str
-    hub: str = ""
-    revision: str = ""
-    embedded: str = ""
-    folder: str = ""
-    model_type: str = ""
-    layers: int = 0
-    evicting_layers: int = 0
-    heads: int = 0
-    kv_heads: int = 0
-    head_dim: int = 0
-    hidden_size: int = 0
-    feed_forward: int = 0
-    vocabulary: int = 0
-    context: int = 0
-    tied_embeddings: bool = False
-    weights_bytes: int = 0
-    measured: bool = False
+    name: Annotated[str, doc("What --model takes.")]
+    source: Annotated[str, doc("Where the id and the numbers are from.")]
+    hub: Annotated[str, doc("Id on the hub.")] = ""
+    revision: Annotated[str, doc("Branch, tag or commit there.")] = ""
+    embedded: Annotated[str, doc("Folder in h2o-pack, for a bundled model.")] = ""
+    folder: Annotated[str, doc("Folder on this machine.")] = ""
+    model_type: Annotated[str, doc("As in config.json.")] = ""
+    layers: Annotated[Count, doc("Decoder layers.")] = 0
+    evicting_layers: Annotated[Count, doc("Layers that attend to the whole context.")] = 0
+    heads: Annotated[Count, doc("Query heads.")] = 0
+    kv_heads: Annotated[Count, doc("KV heads of a layer that evicts.")] = 0
+    head_dim: Annotated[Count, doc("Elements of a key.")] = 0
+    hidden_size: Annotated[Count, doc("Elements of a hidden state.")] = 0
+    feed_forward: Annotated[Count, doc("Elements of a feed-forward layer.")] = 0
+    vocabulary: Annotated[Count, doc("Tokens.")] = 0
+    context: Annotated[Count, doc("Tokens that the model can attend to.")] = 0
+    tied_embeddings: Annotated[bool, doc("No tensor is an output head.")] = False
+    weights_bytes: Annotated[Count, doc("Bytes of the language model's weights.")] = 0
+    measured: Annotated[
+        bool,
+        doc("weights_bytes is a published size; else it is computed at 4.5 bits per weight."),
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -125,57 +120,61 @@ class Limit:
     measured: bool
 
 
+@dataclass(frozen=True)
+class UpstreamFile:
+    """upstream.toml."""
+
+    pin: tuple[Pin, ...]
+
+
+@dataclass(frozen=True)
+class ModelsFile:
+    """models.toml, and a user's own."""
+
+    model: tuple[KnownModel, ...] = ()
+
+
+@dataclass(frozen=True)
+class ArchitecturesFile:
+    """architectures.toml."""
+
+    architecture: tuple[Architecture, ...]
+    refused: tuple[Refused, ...]
+
+
+@dataclass(frozen=True)
+class PrefillFile:
+    """prefill.toml."""
+
+    unsplit: tuple[Unsplit, ...]
+
+
+@dataclass(frozen=True)
+class RequirementsFile:
+    """requirements.toml."""
+
+    requirement: tuple[Requirement, ...]
+
+
+@dataclass(frozen=True)
+class StoreFile:
+    """store.toml."""
+
+    limit: tuple[Limit, ...]
+
+
 Fact = TypeVar("Fact")
 
 
-def read_table(path: Path, key: str, kind: type[Fact]) -> tuple[Fact, ...]:
-    """Read the `[[key]]` tables of a TOML file as `kind`, strictly."""
-    return tables(toml.loads(path.read_text("utf-8")), key, kind, str(path))
-
-
-def tables(
-    document: Mapping[str, Any], key: str, kind: type[Fact], where: str
-) -> tuple[Fact, ...]:
-    """Turn a document's `[[key]]` tables into `kind`; ValueError on any mismatch."""
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    result = []
-    for number, row in enumerate(document.get(key, []), start=1):
-        place = f"{where}: [[{key}]] number {number}"
-        for name, value in row.items():
-            if name not in known:
-                raise ValueError(f"{place} has an unknown key {name!r}")
-            if not fits(value, str(known[name].type)):
-                raise ValueError(f"{place}: {name} should be of type {known[name].type}")
-        for field in known.values():
-            if field.default is MISSING and field.name not in row:
-                raise ValueError(f"{place} lacks {field.name!r}")
-        given = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
-        result.append(kind(**given))
-    return tuple(result)
-
-
-def fits(value: object, type_name: str) -> bool:
-    """Whether a TOML value is of a field's type; lists of strings or numbers are tuples."""
-    if isinstance(value, list):
-        return any(
-            type_name == f"tuple[{kind.__name__}, ...]" and all(type(x) is kind for x in value)
-            for kind in (str, int)
-        )
-    if type_name == "float" and type(value) is int:
-        return True
-    return type(value).__name__ == type_name
-
-
-def by_name(file: str, key: str, kind: type[Fact], name: str = "name") -> Mapping[str, Fact]:
-    """Read the `[[key]]` tables of a file of this folder, by the field `name`."""
-    found = read_table(FOLDER / file, key, kind)
-    return MappingProxyType({getattr(each, name): each for each in found})
+def by(field: str, facts: Iterable[Fact]) -> Mapping[str, Fact]:
+    """Return facts by one of their fields."""
+    return MappingProxyType({getattr(each, field): each for each in facts})
 
 
 @cache
 def pins() -> Mapping[str, Pin]:
     """Upstream pins by name."""
-    return by_name("upstream.toml", "pin", Pin)
+    return by("name", read_tables(FOLDER / "upstream.toml", UpstreamFile).pin)
 
 
 def submodules(name: str) -> tuple[Pin, ...]:
@@ -191,35 +190,42 @@ def with_submodules(names: Iterable[str]) -> tuple[Pin, ...]:
 @cache
 def known_models() -> Mapping[str, KnownModel]:
     """The models that have a short name, by that name."""
-    return by_name("models.toml", "model", KnownModel)
+    return by("name", read_tables(FOLDER / "models.toml", ModelsFile).model)
+
+
+@cache
+def architectures_file() -> ArchitecturesFile:
+    """Everything that architectures.toml says."""
+    return read_tables(FOLDER / "architectures.toml", ArchitecturesFile)
 
 
 @cache
 def architectures() -> Mapping[str, Architecture]:
     """Supported architectures by model type."""
-    return by_name("architectures.toml", "architecture", Architecture, "model_type")
+    return by("model_type", architectures_file().architecture)
 
 
 @cache
 def refused_architectures() -> Mapping[str, Refused]:
     """Architectures that are known and cannot be served, by model type."""
-    found = read_table(FOLDER / "architectures.toml", "refused", Refused)
+    found = architectures_file().refused
     return MappingProxyType({name: each for each in found for name in each.model_types})
 
 
 @cache
 def unsplit_prompts() -> Mapping[str, Unsplit]:
     """Model types whose prompt mlx-swift-lm does not split, by their name."""
-    return by_name("prefill.toml", "unsplit", Unsplit, "model_type")
+    return by("model_type", read_tables(FOLDER / "prefill.toml", PrefillFile).unsplit)
 
 
 @cache
 def requirements() -> Mapping[str, Requirement]:
     """The oldest versions of tools that serve, by the tool's name."""
-    return by_name("requirements.toml", "requirement", Requirement)
+    file = read_tables(FOLDER / "requirements.toml", RequirementsFile)
+    return by("name", file.requirement)
 
 
 @cache
 def store_limits() -> Mapping[str, Limit]:
     """Apple's limits by name."""
-    return by_name("store.toml", "limit", Limit)
+    return by("name", read_tables(FOLDER / "store.toml", StoreFile).limit)

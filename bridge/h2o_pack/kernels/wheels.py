@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import FOLDER, read_table
+from h2o_pack.facts import FOLDER
+from h2o_pack.files.toml import read_tables
 from h2o_pack.files.write import replacing
 
 if TYPE_CHECKING:
@@ -39,9 +40,16 @@ class Wheel:
     measured: bool
 
 
+@dataclass(frozen=True)
+class WheelsFile:
+    """facts/macos.toml."""
+
+    wheel: tuple[Wheel, ...]
+
+
 def wheels() -> tuple[Wheel, ...]:
     """Return the wheels that a Mac's headers and libraries are taken from."""
-    return read_table(FOLDER / "macos.toml", "wheel", Wheel)
+    return read_tables(FOLDER / "macos.toml", WheelsFile).wheel
 
 
 def unpacked(cache: Path) -> Path | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from h2o_pack.facts import FOLDER, read_table
+from h2o_pack.facts import FOLDER, by
+from h2o_pack.files.toml import read_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,8 +57,14 @@ class Backend:
         return key_dim == value_dim and key_dim in self.prefill_heads
 
 
+@dataclass(frozen=True)
+class BackendsFile:
+    """facts/backends.toml."""
+
+    backend: tuple[Backend, ...]
+
+
 @cache
 def backends() -> Mapping[str, Backend]:
     """Backends by name."""
-    found = read_table(FOLDER / "backends.toml", "backend", Backend)
-    return MappingProxyType({each.name: each for each in found})
+    return by("name", read_tables(FOLDER / "backends.toml", BackendsFile).backend)

@@ -86,16 +86,17 @@ def plan_memory(
             Term(terms.CACHE, BUFFER_CACHE, "setting", "freed buffers that MLX keeps at most"),
             Term(terms.APP, APP, "estimated", "process, runtime, Metal library, tokenizer"),
         ]
+    total = sum(term.bytes for term in found)
     return MemoryPlan(
-        terms=tuple(found),
         backend=backend,
-        storage=kind.name,
-        group_size=kind.group_size,
-        caches_of_layers=caches,
+        kv=kind.name,
         context=tokens,
-        step=step,
+        prefill_step=step,
+        terms=tuple(found),
         prefill_peak=sum(prefill.values()),
         decode_peak=sum(decode.values()),
+        mlx=sum(term.bytes for term in found if term.name not in (terms.CACHE, terms.APP)),
+        total=total,
     )
 
 

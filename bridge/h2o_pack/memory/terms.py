@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Annotated, Literal
 
-if TYPE_CHECKING:
-    from h2o_py.config import H2OConfig
+from h2o_pack.results import Count, doc
 
 Known = Literal["exact", "modelled", "setting", "estimated"]
 
@@ -20,47 +19,34 @@ class Term:
     """One thing that takes memory.
 
     known: exact (from shapes), modelled (what MLX allocates at the worst moment), setting
-    (a limit that the app sets) or estimated. what: in words.
+    (a limit that the app sets) or estimated.
     """
 
-    name: str
-    bytes: int
-    known: Known
-    what: str
+    name: Annotated[str, doc("Of the term.")]
+    bytes: Annotated[Count, doc("What it takes.")]
+    known: Annotated[Known, doc("How it is known.")]
+    what: Annotated[str, doc("In words.")]
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes by purpose, and what they were planned for.
+    """A plan on one backend."""
 
-    terms: in the order in which they are shown; they add up to `total`. context, step:
-    tokens. generation: bytes that a generated token takes at most, where prefill takes
-    more and is what the terms have; prefill likewise.
-    """
-
-    terms: tuple[Term, ...]
-    backend: str
-    storage: str
-    group_size: int
-    caches_of_layers: tuple[H2OConfig | None, ...]
-    context: int
-    step: int
-    prefill_peak: int
-    decode_peak: int
+    backend: Annotated[str, doc("A name in backends.toml.")]
+    kv: Annotated[str, doc("Precision of rows.")]
+    context: Annotated[Count, doc("Tokens of the longest conversation.")]
+    prefill_step: Annotated[Count, doc("Tokens of a prompt that the model is given at once.")]
+    terms: Annotated[tuple[Term, ...], doc("In the order shown; they add up to the total.")]
+    prefill_peak: Annotated[
+        Count, doc("Bytes that a chunk of a prompt takes at most, beside weights and caches.")
+    ]
+    decode_peak: Annotated[Count, doc("The same of a generated token.")]
+    mlx: Annotated[Count, doc("Bytes of what MLX's counters call peak memory.")]
+    total: Annotated[Count, doc("Bytes of the app at its worst moment.")]
 
     def of(self, *names: str) -> int:
         """Bytes of the terms of these names."""
         return sum(term.bytes for term in self.terms if term.name in names)
-
-    @property
-    def total(self) -> int:
-        """All of it."""
-        return sum(term.bytes for term in self.terms)
-
-    @property
-    def mlx(self) -> int:
-        """What MLX's own counters call peak memory: neither its cache nor the app."""
-        return self.total - self.of(CACHE, APP)
 
     @property
     def weights(self) -> int:
@@ -81,17 +67,3 @@ class MemoryPlan:
     def buffer_cache(self) -> int:
         """What MLX may keep of buffers that were freed."""
         return self.of(CACHE)
-
-    def document(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "backend": self.backend,
-            "kv": self.storage,
-            "context": self.context,
-            "prefill_step": self.step,
-            "terms": [vars(term) for term in self.terms],
-            "prefill_peak": self.prefill_peak,
-            "decode_peak": self.decode_peak,
-            "mlx": self.mlx,
-            "total": self.total,
-        }

@@ -4,13 +4,37 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from h2o_pack.errors import ExitCode, Problems, UserError
-from h2o_pack.facts import KnownModel, known_models, tables, toml
+from h2o_pack.errors import ExitCode
+from h2o_pack.facts import KnownModel, known_models
+from h2o_pack.files.toml import Blame, read_tables
 
 VARIABLE = "H2O_PACK_MODELS"
-PLACES = ("hub", "embedded", "folder")
+BLAME = Blame(
+    "Correct the file; `h2o-pack models --help` says where its keys are explained.",
+    ExitCode.USAGE,
+)
+
+
+@dataclass(frozen=True)
+class OwnModel(KnownModel):
+    """A model of a user's catalogue: on the hub or in a folder."""
+
+    def __post_init__(self) -> None:
+        """Refuse a name that could not be asked for, and a model without one place."""
+        if not self.name.strip() or "@" in self.name:
+            raise ValueError(f"{self.name!r} cannot be a name")
+        if bool(self.hub) == bool(self.folder) or self.embedded:
+            raise ValueError(f'"{self.name}" should give either hub or folder')
+
+
+@dataclass(frozen=True)
+class OwnModelsFile:
+    """A user's models.toml."""
+
+    model: tuple[OwnModel, ...] = ()
 
 
 def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
@@ -55,64 +79,11 @@ def config_folder() -> Path:
 
 
 def read_own(path: Path) -> tuple[KnownModel, ...]:
-    """Read a user's catalogue; all entries that do not fit are told together."""
-    try:
-        text = path.read_text("utf-8")
-        document = toml.loads(text)
-    except OSError as error:
-        raise unfit(path, f"the catalogue cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # not TOML, or not UTF-8
-        raise unfit(path, f"the catalogue is not TOML: {error}") from error
-    problems = Problems()
-    for key in document:
-        if key != "model":
-            problems.found.append(unfit(path, f"unknown key {key!r}: models are [[model]]"))
-    rows = document.get("model", [])
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise unfit(path, "models are tables that begin with [[model]]")
-    begins = [
-        number
-        for number, line in enumerate(text.splitlines(), start=1)
-        if line.replace(" ", "").startswith("[[model]]")
-    ]
-    found: dict[str, KnownModel] = {}
-    for number, row in enumerate(rows):
-        where = f"{path}:{begins[number]}" if number < len(begins) else str(path)
-        with problems.caught():
-            model = read_entry(row, where, path.parent)
-            if model.name.lower() in found:
-                raise unfit(where, f'[[model]] "{model.name}" is given twice')
-            found[model.name.lower()] = model
-    problems.refuse()
-    return tuple(found.values())
-
-
-def read_entry(row: dict[str, object], where: str, beside: Path) -> KnownModel:
-    """Read one model; a folder is relative to the file."""
-    try:
-        (model,) = tables({"model": [row]}, "model", KnownModel, "")
-    except ValueError as error:
-        said = str(error).partition("number 1")[2].lstrip(": ")
-        raise unfit(where, f"[[model]] {said}") from error
-    if not model.name.strip() or "@" in model.name:
-        raise unfit(where, f"[[model]] has the name {model.name!r}")
-    places = [place for place in PLACES if getattr(model, place)]
-    if len(places) != 1 or model.embedded:
-        raise unfit(where, f'[[model]] "{model.name}" should give either hub or folder')
-    negative = [name for name, value in vars(model).items() if type(value) is int and value < 0]
-    if negative:
-        raise unfit(where, f'[[model]] "{model.name}": {negative[0]} is below 0')
-    if not model.folder:
-        return model
-    folder = str(beside / Path(model.folder).expanduser())
-    return KnownModel(**{**vars(model), "folder": folder})
-
-
-def unfit(where: object, what: str) -> UserError:
-    """Make the error for a catalogue that cannot be used."""
-    return UserError(
-        what,
-        where=str(where),
-        remedy="Correct the file; `h2o-pack models --help` says where its keys are explained.",
-        code=ExitCode.USAGE,
+    """Read a user's catalogue; a folder is relative to the file."""
+    read = read_tables(path, OwnModelsFile, BLAME, unique={"model": "name"}).model
+    return tuple(
+        replace(each, folder=str(path.parent / Path(each.folder).expanduser()))
+        if each.folder
+        else each
+        for each in read
     )

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from h2o_pack.results import error_entries
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -43,12 +45,12 @@ def made_document(made: Made) -> dict[str, Any]:
         "kv": plan.storage,
         "group_size": plan.group_size,
         "asset_pack": plan.asset_pack,
-        "memory": plan.memory.document(),
+        "memory": plan.memory,
         "files": list(made.files),
         "model_files": [{"path": each.path, "size": each.size} for each in plan.model.files],
         "model_bytes": model_bytes(plan),
         "vendor": made.vendored and vendored_document(made.folder, made.vendored),
-        "errors": [failed.document()] if failed else [],
+        "errors": list(error_entries([failed])) if failed else [],
         "warnings": list(plan.warnings),
     }
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from h2o_pack.facts import unsplit_prompts
 
 if TYPE_CHECKING:
-    from h2o_pack.architectures.model import Model
-    from h2o_pack.memory.terms import MemoryPlan
+    from h2o_pack.plan.request import Request
 
 SPARSE = 8  # context / max_kv from which retrieval suffers (docs/choosing-max-kv.md)
 SHORT_RECENT = 64  # newest tokens under which reproductions of H2O lost coherence
@@ -16,15 +15,15 @@ FOUR_BIT_KEYS = ("4",)
 MEGABYTE = 1e6
 
 
-def advice(model: Model, plan: MemoryPlan) -> tuple[str, ...]:
+def advice(request: Request) -> tuple[str, ...]:
     """Remarks on a plan, the gravest first; each says what, why and what next."""
-    caches = [cache for cache in plan.caches_of_layers if cache is not None]
+    model, caches = request.model, [cache for cache in request.caches if cache is not None]
     if not caches:
         return ()
     said = []
     size = round(sum(cache.max_size for cache in caches) / len(caches))
-    if size * SPARSE < plan.context:
-        said.append(sparse(size, plan.context, model.config.context))
+    if size * SPARSE < request.tokens:
+        said.append(sparse(size, request.tokens, model.config.context))
     short = sum(cache.recent_budget < SHORT_RECENT for cache in caches)
     if short:
         where = "" if short == len(caches) else f"in {short} of {len(caches)} layers "
@@ -32,7 +31,7 @@ def advice(model: Model, plan: MemoryPlan) -> tuple[str, ...]:
             f"{where}fewer than {SHORT_RECENT} of the newest tokens are kept for certain: text "
             "may lose its thread. Raise --max-kv or --recent-budget."
         )
-    if plan.storage in FOUR_BIT_KEYS:
+    if request.kv in FOUR_BIT_KEYS:
         said.append(
             "keys in 4 bits change what some models say, Qwen's above all. Compare with "
             "--kv k8v4, which keeps them in 8."
@@ -45,9 +44,9 @@ def advice(model: Model, plan: MemoryPlan) -> tuple[str, ...]:
         )
     if model.config.model_type in unsplit_prompts():
         said.append(
-            f"the plan is for H2OSession, which gives the model {plan.step} tokens of a prompt "
-            "at once. mlx-swift-lm's own ChatSession gives this family the whole prompt, which "
-            "takes far more for a long one."
+            f"the plan is for H2OSession, which gives the model {request.step} tokens of a "
+            "prompt at once. mlx-swift-lm's own ChatSession gives this family the whole "
+            "prompt, which takes far more for a long one."
         )
     if model.assumed:
         said.append(

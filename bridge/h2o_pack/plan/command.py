@@ -7,12 +7,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from h2o_pack.devices.catalogue import catalogue
-from h2o_pack.devices.listed import Catalogue, Listed
+from h2o_pack.devices.device import Catalogue, Device
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.plan.options import CacheOptions, cache_config, read_budgets
 from h2o_pack.plan.package_plan import make_request
-from h2o_pack.plan.report import Report, make_report, some_of_each
+from h2o_pack.plan.report import PlanResult, make_report, one_of_each_kind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,13 +24,13 @@ OF_EVICTION = ("kv", "policy", "recent_budget", "budgets")
 
 def choose(
     names: tuple[str, ...], own: Path | None, *, every: bool
-) -> tuple[Catalogue, tuple[Listed, ...]]:
+) -> tuple[Catalogue, tuple[Device, ...]]:
     """Find the devices that were asked for: named ones, all, or one of each kind."""
     known = catalogue(own)
     if not names:
-        return known, known.listed() if every else some_of_each(known.listed())
+        return known, known.all_devices() if every else one_of_each_kind(known.all_devices())
     problems = Problems()
-    found: list[Listed] = []
+    found: list[Device] = []
     for name in names:
         with problems.caught():
             found += known.find(name)
@@ -43,8 +43,8 @@ def report(
     max_kv: int | None,
     options: dict[str, Any],
     known: Catalogue,
-    devices: tuple[Listed, ...],
-) -> Report:
+    devices: tuple[Device, ...],
+) -> PlanResult:
     """Plan a model; without max_kv its own caches, which grow with the text."""
     if max_kv is None:
         refuse_cache_options(options)
@@ -69,7 +69,7 @@ def refuse_cache_options(options: dict[str, Any]) -> None:
         )
 
 
-def write_page(made: Report, path: Path) -> None:
+def write_page(made: PlanResult, path: Path) -> None:
     """Write a plan as an HTML page."""
     from h2o_pack.plan.page import page
 

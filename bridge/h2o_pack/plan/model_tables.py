@@ -4,11 +4,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import dataclass, fields
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+from h2o_pack.architectures.model import ModelConfig, ModelFile, Weights
+from h2o_pack.facts import KnownModel
 from h2o_pack.memory.token_bytes import fixed_bytes, token_bytes
+from h2o_pack.results import Count, Result, doc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,17 +20,91 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from h2o_pack.architectures.model import Layer, Model
-    from h2o_pack.facts import KnownModel
 
-FORMAT = 1
 KIB, GB = 1 << 10, 10**9
 WIDE = 130  # columns
 
 
-def catalogue_document(models: Iterable[KnownModel]) -> dict[str, Any]:
-    """Return the catalogue for JSON; 0 and "" are not stated."""
-    listed = [{**vars(each), "kv_bytes_per_token": stated_token_bytes(each)} for each in models]
-    return {"format": FORMAT, "models": listed}
+@dataclass(frozen=True)
+class CatalogueEntry(KnownModel):
+    """A model of the catalogue; 0 and empty text are not stated."""
+
+    kv_bytes_per_token: Annotated[
+        Count, doc("Keys and values of a token in 16 bits, in the layers that evict.")
+    ] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogueResult(Result):
+    """The catalogue."""
+
+    models: Annotated[tuple[CatalogueEntry, ...], doc("The known models.")]
+
+
+@dataclass(frozen=True)
+class FixedBytes:
+    """Bytes of caches that do not grow."""
+
+    windows: Annotated[Count, doc("Of layers that attend to a window.")]
+    states: Annotated[Count, doc("Of recurrent layers.")]
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """One model, by its own files."""
+
+    id: Annotated[str, doc("Hub id, alias or folder name.")]
+    commit: Annotated[str, doc("On the hub; empty for folders.")]
+    folder: Annotated[Path | None, doc("Where all files lie already.")]
+    assumed: Annotated[bool, doc("The architecture is unknown and was taken for a plain one.")]
+    remarks: Annotated[tuple[str, ...], doc("What a user of the model should read.")]
+    config: ModelConfig
+    kv_bytes_per_token: Annotated[
+        dict[str, Count],
+        doc("Keys and values of a token in the layers that evict, by storage."),
+    ]
+    fixed_bytes: FixedBytes
+    weights: Weights
+    files: Annotated[tuple[ModelFile, ...], doc("The files that inference needs.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelResult(Result):
+    """One model of the catalogue, of a folder or of the hub."""
+
+    model: ModelDescription
+
+
+def catalogue_result(models: Iterable[KnownModel]) -> CatalogueResult:
+    """Return the catalogue as --json prints it."""
+    names = [each.name for each in fields(KnownModel)]
+    return CatalogueResult(
+        models=tuple(
+            CatalogueEntry(
+                **{name: getattr(each, name) for name in names},
+                kv_bytes_per_token=stated_token_bytes(each),
+            )
+            for each in models
+        )
+    )
+
+
+def model_result(model: Model) -> ModelResult:
+    """Return one model as --json prints it."""
+    return ModelResult(
+        model=ModelDescription(
+            id=model.id,
+            commit=model.commit,
+            folder=model.folder,
+            assumed=model.assumed,
+            remarks=model.remarks,
+            config=model.config,
+            kv_bytes_per_token=token_bytes(model.config),
+            fixed_bytes=FixedBytes(**fixed_bytes(model.config)),
+            weights=model.weights,
+            files=model.files,
+        )
+    )
 
 
 def stated_token_bytes(model: KnownModel) -> int:
@@ -53,7 +131,7 @@ def print_catalogue(models: Iterable[KnownModel], console: Console) -> None:
     console.print(table)
     console.print(
         "layers: those that evict, of all. KiB/token: keys and values in 16 bits in these. "
-        "~: computed at 4.5 bits a weight.",
+        "~: computed at 4.5 bits per weight.",
         markup=False,
     )
     console.print("next: h2o-pack models NAME asks the model itself", markup=False)
@@ -83,26 +161,6 @@ def more_of(model: KnownModel) -> tuple[str, ...]:
     )
 
 
-def model_document(model: Model) -> dict[str, Any]:
-    """Return one model for JSON."""
-    config = {**asdict(model.config), "layers": [vars(each) for each in model.config.layers]}
-    return {
-        "format": FORMAT,
-        "model": {
-            "id": model.id,
-            "commit": model.commit,
-            "folder": str(model.folder) if model.folder else None,
-            "assumed": model.assumed,
-            "remarks": list(model.remarks),
-            "config": config,
-            "kv_bytes_per_token": token_bytes(model.config),
-            "fixed_bytes": fixed_bytes(model.config),
-            "weights": vars(model.weights),
-            "files": [vars(each) for each in model.files],
-        },
-    }
-
-
 def print_model(model: Model, console: Console) -> None:
     """Show one model."""
     from rich.markup import escape
@@ -119,7 +177,7 @@ def print_model(model: Model, console: Console) -> None:
 def rows(model: Model) -> Mapping[str, str]:
     """Return the lines of the table of one model."""
     config, weights = model.config, model.weights
-    quantised = f"{config.bits} bits, groups of {config.group_size}" if config.bits else "no"
+    quantized = f"{config.bits} bits, groups of {config.group_size}" if config.bits else "no"
     mixture = f", {config.experts_per_token} of {config.experts} experts"
     found = {
         "type": config.model_type + (" (assumed to be plain)" if model.assumed else ""),
@@ -132,10 +190,10 @@ def rows(model: Model) -> Mapping[str, str]:
         "vocabulary": f"{config.vocabulary:,}",
         "context": f"{config.context:,} tokens",
         "activations": config.dtype,
-        "quantised": quantised,
-        "weights": f"{weights.bytes:,} bytes, {weights.bytes_per_token:,} read a token",
+        "quantized": quantized,
+        "weights": f"{weights.bytes:,} bytes, {weights.bytes_per_token:,} read per token",
         "embedding": "is the output head too" if weights.tied_embeddings else "apart from head",
-        "KV a token": "\n".join(
+        "KV per token": "\n".join(
             f"{name}: {size:,} bytes" for name, size in token_bytes(config).items()
         ),
     }

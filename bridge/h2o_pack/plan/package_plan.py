@@ -16,7 +16,7 @@ from h2o_pack.plan.request import Request
 
 if TYPE_CHECKING:
     from h2o_pack.architectures.model import Model
-    from h2o_pack.devices.listed import Listed
+    from h2o_pack.devices.device import Device
     from h2o_pack.memory import MemoryPlan
     from h2o_py.budgets import Budgets
     from h2o_py.config import H2OConfig
@@ -54,7 +54,7 @@ class Chosen:
     cache: H2OConfig
     remarks: tuple[H2OConfigWarning, ...]
     budgets: Budgets | None
-    devices: tuple[Listed, ...]
+    devices: tuple[Device, ...]
 
 
 def choose(options: CacheOptions) -> Chosen:
@@ -104,15 +104,16 @@ def make_plan(
     memory = max((request.plan(each) for each in sorted(backends)), key=lambda plan: plan.total)
     package = naming.package_name(name or naming.model_display_name(model.id))
     remarks = [each for each in chosen.remarks if each.code != "short_recent_window"]
+    storage = storage_of(options.kv, model.config)
     return Plan(
         model=model,
         cache=cache,
         memory=memory,
         package_name=package,
         module_name=naming.module_name(package),
-        warnings=(*model.remarks, *warnings_as_text(remarks), *advice(model, memory)),
-        storage=memory.storage,
-        group_size=memory.group_size,
+        warnings=(*model.remarks, *warnings_as_text(remarks), *advice(request)),
+        storage=storage.name,
+        group_size=storage.group_size,
         budgets=budgets,
         caches=request.caches,
         asset_pack=asset_pack,
@@ -160,14 +161,14 @@ def refuse_outside(value: int, most: int, flag: str, model: Model) -> None:
     )
 
 
-def named_devices(names: tuple[str, ...]) -> tuple[Listed, ...]:
+def named_devices(names: tuple[str, ...]) -> tuple[Device, ...]:
     """Find the devices that were asked for; none if there are no names."""
     if not names:
         return ()
     from h2o_pack.devices.catalogue import catalogue  # noqa: PLC0415  only where needed
 
     known, problems = catalogue(), Problems()
-    found: list[Listed] = []
+    found: list[Device] = []
     for name in names:
         with problems.caught():
             found += known.find(name)
@@ -175,7 +176,7 @@ def named_devices(names: tuple[str, ...]) -> tuple[Listed, ...]:
     return tuple(found)
 
 
-def refuse_unfit(request: Request, devices: tuple[Listed, ...]) -> None:
+def refuse_unfit(request: Request, devices: tuple[Device, ...]) -> None:
     """Refuse a plan that one of the devices cannot hold; all of them are told."""
     if not devices:
         return

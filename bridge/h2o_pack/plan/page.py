@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from h2o_pack import __version__
-from h2o_pack.devices.facts import DEFAULT, ENTITLED, WHATS
+from h2o_pack.devices.facts import DEFAULT, ENTITLED
 from h2o_pack.plan.speed import rules
 from h2o_pack.plan.tables import capacity, limit
 from h2o_pack.sizes import gigabytes, megabytes
 
 if TYPE_CHECKING:
-    from h2o_pack.plan.report import Report, Row
+    from h2o_pack.memory.terms import MemoryPlan
+    from h2o_pack.plan.report import DeviceFit, PlanResult
 
 TEMPLATE = Path(__file__).with_name("plan.html.j2")
 STYLES = {"fits": "fits", "tight": "tight", "does not fit": "over", "unknown": "unknown"}
 
 
-def page(report: Report) -> str:
+def page(report: PlanResult) -> str:
     """Return the page."""
     from jinja2 import Environment, StrictUndefined
 
@@ -30,7 +31,7 @@ def page(report: Report) -> str:
     return environment.from_string(TEMPLATE.read_text("utf-8")).render(values(report))
 
 
-def values(report: Report) -> dict[str, Any]:
+def values(report: PlanResult) -> dict[str, Any]:
     """Return what the template shows."""
     terms = [
         {
@@ -45,15 +46,16 @@ def values(report: Report) -> dict[str, Any]:
     ]
     scale = scale_of(report)
     known = rules()
+    plans = {plan.backend: plan for plan in report.plans}
     return {
         "version": __version__,
-        "settings": report.settings,
+        "settings": report,
         "legend": terms,
         "terms": terms,
         "plans": [
             {"backend": plan.backend, "total": megabytes(plan.total)} for plan in report.plans
         ],
-        "rows": [row_values(row, scale) for row in report.rows],
+        "rows": [row_values(row, plans[row.backend], scale) for row in report.devices],
         "scale_text": f"{gigabytes(scale)} GB",
         "advice": report.advice,
         "sources": sources(report),
@@ -62,9 +64,9 @@ def values(report: Report) -> dict[str, Any]:
         "sustained": f"{known['sustained']:.0%}",
         "points": [
             {
-                "model": each.point.model,
-                "device": each.point.identifier,
-                "published": f"{each.point.tokens_per_second:.1f}",
+                "model": each.model,
+                "device": each.identifier,
+                "published": f"{each.tokens_per_second:.1f}",
                 "predicted": f"{each.predicted:.1f}",
                 "error": f"{each.error:+.1%}",
             }
@@ -73,10 +75,10 @@ def values(report: Report) -> dict[str, Any]:
     }
 
 
-def scale_of(report: Report) -> float:
+def scale_of(report: PlanResult) -> float:
     """The bytes that the whole width of a track stands for."""
     amounts = [plan.total for plan in report.plans]
-    for row in report.rows:
+    for row in report.devices:
         amounts += [each.limit for each in (row.default, row.entitled) if each.limit]
     return 1.03 * max(amounts)
 
@@ -86,10 +88,9 @@ def percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.4f}"
 
 
-def row_values(row: Row, scale: float) -> dict[str, Any]:
+def row_values(row: DeviceFit, plan: MemoryPlan, scale: float) -> dict[str, Any]:
     """Return one device's bar, marks and figures."""
-    plan = row.plan
-    share, left = row.entitled.share, row.entitled.headroom
+    share, left = row.entitled.headroom_share, row.entitled.headroom
     headroom = ""
     if share is not None and left is not None:
         headroom = (
@@ -108,8 +109,8 @@ def row_values(row: Row, scale: float) -> dict[str, Any]:
     ]
     speed = "speed unknown" if row.speed is None else f"{row.speed} tokens/s"
     return {
-        "name": row.device.title,
-        "chip": row.device.chip,
+        "name": row.name,
+        "chip": row.chip,
         "speed": speed,
         "needed": f"{gigabytes(plan.total)} GB",
         "width": percent(plan.total, scale),
@@ -123,27 +124,22 @@ def row_values(row: Row, scale: float) -> dict[str, Any]:
             if term.bytes
         ],
         "marks": marks,
-        "verdict": row.entitled.fit,
-        "style": STYLES[row.entitled.fit],
+        "verdict": row.entitled.verdict,
+        "style": STYLES[row.entitled.verdict],
         "left": headroom,
         "cells": [
             gigabytes(plan.total),
-            limit(row.device, DEFAULT),
-            row.default.fit,
-            limit(row.device, ENTITLED),
-            row.entitled.fit,
+            limit(row.source(DEFAULT)),
+            row.default.verdict,
+            limit(row.source(ENTITLED)),
+            row.entitled.verdict,
             "-" if share is None else f"{share:.0%}",
             *capacity(row),
         ],
     }
 
 
-def sources(report: Report) -> list[str]:
+def sources(report: PlanResult) -> list[str]:
     """Name every source of the numbers that were used, once."""
-    said = []
-    for row in report.rows:
-        for what in WHATS:
-            number = row.device.number(what)
-            if number is not None:
-                said.append(f"{number.source} ({number.kind})")
-    return list(dict.fromkeys(said))
+    numbers = (number for row in report.devices for number in row.sources)
+    return list(dict.fromkeys(f"{each.source} ({each.kind})" for each in numbers))

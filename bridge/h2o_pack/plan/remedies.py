@@ -9,13 +9,13 @@ from h2o_pack.devices.facts import ENTITLED
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.memory.storages import storage_of
 from h2o_pack.plan.request import known_fitting
-from h2o_pack.plan.verdict import verdicts
+from h2o_pack.plan.verdict import verdict
 from h2o_pack.sizes import gigabytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from h2o_pack.devices.listed import Listed
+    from h2o_pack.devices.device import Device
     from h2o_pack.facts import KnownModel
     from h2o_pack.plan.request import Request
 
@@ -35,7 +35,7 @@ def remedies(
         if step < request.step and fits(dataclasses.replace(request, step=step)):
             yield f"--prefill-step {step}"
             break
-    if any(request.caches) and request.kv == "dense" and can_quantise(request):
+    if any(request.caches) and request.kv == "dense" and can_quantize(request):
         for kv in COMPACT:
             if fits(dataclasses.replace(request, kv=kv)):
                 yield f"--kv {kv}"
@@ -48,8 +48,8 @@ def remedies(
         yield f"--model {known.name}"
 
 
-def can_quantise(request: Request) -> bool:
-    """Whether the heads can be quantised in groups."""
+def can_quantize(request: Request) -> bool:
+    """Whether the heads can be quantized in groups."""
     try:
         storage_of(COMPACT[0], request.model.config, request.group_size)
     except UserError:
@@ -57,7 +57,7 @@ def can_quantise(request: Request) -> bool:
     return True
 
 
-def require(request: Request, models: tuple[KnownModel, ...], device: Listed) -> None:
+def require(request: Request, models: tuple[KnownModel, ...], device: Device) -> None:
     """Refuse a plan that a device cannot hold even with both entitlements.
 
     Raises:
@@ -65,15 +65,15 @@ def require(request: Request, models: tuple[KnownModel, ...], device: Listed) ->
 
     """
     plan = request.plan(device.backend)
-    verdict = verdicts(plan, device)[1]
-    if verdict.fit != "does not fit" or verdict.limit is None:
+    limit = device.limit_entitled
+    if limit is None or verdict(plan.total, limit).verdict != "does not fit":
         return
-    found = tuple(remedies(request, models, verdict.limit, device.backend))
+    found = tuple(remedies(request, models, limit, device.backend))
     number = device.number(ENTITLED)
     kind = "" if number is None else f", {number.kind}"
     raise UserError(
         f"{request.model.id} needs {gigabytes(plan.total)} GB and an app on {device.title} may "
-        f"use {gigabytes(verdict.limit)} GB with both memory entitlements{kind}",
+        f"use {gigabytes(limit)} GB with both memory entitlements{kind}",
         where=device.identifier,
         remedy=(f"What would fit: {', or '.join(found)}." if found else "No setting fits.")
         + " `h2o-pack plan` shows what takes how much.",

@@ -1,168 +1,152 @@
-"""A plan beside the devices: who can hold it, how fast, and what else would fit."""
+"""A plan beside the devices: which can hold it, how fast they are, and what else would fit."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from h2o_pack.devices.facts import BANDWIDTH, DEFAULT, ENTITLED
+from msgspec import Meta
+
+from h2o_pack.devices.facts import BANDWIDTH, DEFAULT, ENTITLED, Number, What
+from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.plan.advice import advice
 from h2o_pack.plan.remedies import remedies
 from h2o_pack.plan.request import known_fitting
-from h2o_pack.plan.speed import Compared, Speed, calibration, estimate, rules
-from h2o_pack.plan.verdict import Verdict, verdicts
+from h2o_pack.plan.speed import Calibration, Speed, calibration, estimate, rules
+from h2o_pack.plan.verdict import Verdict, verdict
+from h2o_pack.results import Count, Result, doc
 
 if TYPE_CHECKING:
-    from h2o_pack.devices.listed import Catalogue, Listed
+    from h2o_pack.devices.device import Catalogue, Device
     from h2o_pack.facts import KnownModel
-    from h2o_pack.memory.terms import MemoryPlan
     from h2o_pack.plan.request import Request
 
-FORMAT = 1
+
+@dataclass(frozen=True)
+class Capacity:
+    """What fits with both entitlements; 0 and empty where nothing does, or nobody knows."""
+
+    max_kv: Annotated[Count, doc("Most rows per layer.")] = 0
+    context: Annotated[Count, doc("Longest conversation with the model's own cache.")] = 0
+    model: Annotated[str, doc("Largest known model with the same settings.")] = ""
 
 
 @dataclass(frozen=True)
-class Room:
-    """What fits into a limit: rows a layer, tokens without a bound, a catalogue's model.
+class DeviceFit:
+    """The plan on one device."""
 
-    All are 0 or "" where nothing fits or the limit is unknown.
-    """
+    identifier: Annotated[str, doc("Of the device.")]
+    name: Annotated[str, doc("With the storage where that matters.")]
+    chip: Annotated[str, doc("Of the device.")]
+    backend: Annotated[str, doc("Which of the plans.")]
+    needed: Annotated[Count, doc("Bytes.")]
+    default: Annotated[Verdict, doc("Against the limit of any app.")]
+    entitled: Annotated[Verdict, doc("Against the limit with both memory entitlements.")]
+    speed: Annotated[
+        Speed | None, doc("null where the bandwidth is unknown or the model is tiny.")
+    ]
+    largest: Annotated[Capacity, doc("What fits at most.")]
+    remedies: Annotated[
+        tuple[str, ...], doc("Options with which it would fit, if it does not.")
+    ]
+    sources: Annotated[tuple[Number, ...], doc("Of the limits and the bandwidth.")]
 
-    max_kv: int = 0
-    context: int = 0
-    model: str = ""
-
-
-@dataclass(frozen=True)
-class Row:
-    """A plan on one device; entitled: with both memory entitlements."""
-
-    device: Listed
-    plan: MemoryPlan
-    default: Verdict
-    entitled: Verdict
-    speed: Speed | None
-    room: Room
-    remedies: tuple[str, ...]
-
-    def document(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        numbers = (self.device.number(what) for what in (DEFAULT, ENTITLED, BANDWIDTH))
-        return {
-            "identifier": self.device.identifier,
-            "name": self.device.title,
-            "chip": self.device.chip,
-            "backend": self.device.backend,
-            "needed": self.plan.total,
-            "default": self.default.document(),
-            "entitled": self.entitled.document(),
-            "speed": None if self.speed is None else self.speed.document(),
-            "largest": vars(self.room),
-            "remedies": list(self.remedies),
-            "sources": [vars(number) for number in numbers if number is not None],
-        }
+    def source(self, what: What) -> Number | None:
+        """The number that was used; None where nobody has found one."""
+        return next((each for each in self.sources if each.what == what), None)
 
 
-@dataclass(frozen=True)
-class Report:
-    """All that `h2o-pack plan` shows."""
+@dataclass(frozen=True, kw_only=True)
+class PlanResult(Result):
+    """The memory of a model on devices."""
 
-    request: Request
-    plans: tuple[MemoryPlan, ...]
-    rows: tuple[Row, ...]
-    advice: tuple[str, ...]
-    calibration: tuple[Compared, ...]
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What was planned for."""
-        model, plan = self.request.model, self.plans[0]
-        return {
-            "model": model.id,
-            "commit": model.commit,
-            "model_type": model.config.model_type,
-            "layers": len(model.config.layers),
-            "evicting_layers": sum(each is not None for each in self.request.caches),
-            "max_kv": self.request.max_kv or None,
-            "kv": plan.storage,
-            "context": plan.context,
-            "prefill_step": plan.step,
-        }
-
-    def document(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "format": FORMAT,
-            **self.settings,
-            "plans": [plan.document() for plan in self.plans],
-            "devices": [row.document() for row in self.rows],
-            "advice": list(self.advice),
-            "speed_rule": dict(rules()),
-            "calibration": [
-                {
-                    **vars(each.point),
-                    "predicted": round(each.predicted, 1),
-                    "error": round(each.error, 4),
-                }
-                for each in self.calibration
-            ],
-        }
+    model: Annotated[str, doc("Hub id, alias or folder name.")]
+    commit: Annotated[str, doc("On the hub; empty for folders.")]
+    model_type: Annotated[str, doc("As config.json names it.")]
+    layers: Annotated[Count, doc("Decoder layers.")]
+    evicting_layers: Annotated[Count, doc("Layers with a cache that evicts.")]
+    max_kv: Annotated[int | None, doc("Rows per layer; null for the model's own cache.")]
+    kv: Annotated[str, doc("Precision of rows.")]
+    context: Annotated[Count, doc("Tokens of the longest conversation.")]
+    prefill_step: Annotated[Count, doc("Tokens of a prompt that the model is given at once.")]
+    plans: Annotated[tuple[MemoryPlan, ...], Meta(min_length=1), doc("One per backend.")]
+    devices: Annotated[tuple[DeviceFit, ...], doc("The devices that were asked for.")]
+    advice: Annotated[tuple[str, ...], doc("What to know beforehand.")]
+    speed_rule: Annotated[Mapping[str, float], doc("The constants of the estimate.")]
+    calibration: Annotated[
+        tuple[Calibration, ...], doc("The estimate against published speeds.")
+    ]
 
 
 def make_report(
     request: Request,
-    devices: tuple[Listed, ...],
+    devices: tuple[Device, ...],
     known: Catalogue,
     models: tuple[KnownModel, ...],
-) -> Report:
+) -> PlanResult:
     """Plan on every backend that the devices have, and hold each device against it."""
     backends = tuple(dict.fromkeys(device.backend for device in devices)) or ("iphone",)
     plans = tuple(request.plan(backend) for backend in backends)
-    return Report(
-        request=request,
+    model = request.model
+    return PlanResult(
+        model=model.id,
+        commit=model.commit,
+        model_type=model.config.model_type,
+        layers=len(model.config.layers),
+        evicting_layers=sum(each is not None for each in request.caches),
+        max_kv=request.max_kv or None,
+        kv=plans[0].kv,
+        context=plans[0].context,
+        prefill_step=plans[0].prefill_step,
         plans=plans,
-        rows=tuple(row_of(request, device, models) for device in devices),
-        advice=advice(request.model, plans[0]),
+        devices=tuple(device_fit(request, device, models) for device in devices),
+        advice=advice(request),
+        speed_rule=rules(),
         calibration=calibration(known),
     )
 
 
-def row_of(request: Request, device: Listed, models: tuple[KnownModel, ...]) -> Row:
+def device_fit(request: Request, device: Device, models: tuple[KnownModel, ...]) -> DeviceFit:
     """Hold one device against the plan."""
     plan = request.plan(device.backend)
-    default, entitled = verdicts(plan, device)
-    over = entitled.fit == "does not fit" and entitled.limit is not None
-    return Row(
-        device=device,
-        plan=plan,
-        default=default,
+    entitled = verdict(plan.total, device.limit_entitled)
+    over = entitled.verdict == "does not fit" and entitled.limit is not None
+    numbers = (device.number(what) for what in (DEFAULT, ENTITLED, BANDWIDTH))
+    return DeviceFit(
+        identifier=device.identifier,
+        name=device.title,
+        chip=device.chip,
+        backend=device.backend,
+        needed=plan.total,
+        default=verdict(plan.total, device.limit),
         entitled=entitled,
         speed=estimate(request.model, plan, device),
-        room=room_of(request, entitled.limit, device.backend, models),
+        largest=capacity(request, entitled.limit, device.backend, models),
         remedies=tuple(remedies(request, models, entitled.limit or 0, device.backend))
         if over
         else (),
+        sources=tuple(number for number in numbers if number is not None),
     )
 
 
-def room_of(
+def capacity(
     request: Request, limit: int | None, backend: str, models: tuple[KnownModel, ...]
-) -> Room:
+) -> Capacity:
     """What fits at most into a limit."""
     if limit is None:
-        return Room()
+        return Capacity()
     known = known_fitting(request, models, limit, backend)
-    return Room(
+    return Capacity(
         request.largest_max_kv(limit, backend),
         request.largest_context(limit, backend),
         known.name if known is not None else "",
     )
 
 
-def some_of_each(devices: tuple[Listed, ...]) -> tuple[Listed, ...]:
-    """One device for each chip and memory: the others of its kind have the same numbers."""
-    first: dict[Any, Listed] = {}
-    for device in devices:
-        amounts = tuple(device.amount(what) for what in (DEFAULT, ENTITLED, BANDWIDTH))
-        first.setdefault((device.chip, amounts), device)
-    return tuple(first.values())
+def one_of_each_kind(devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    """One device per chip and memory: the others of its kind have the same numbers."""
+    found: dict[Any, Device] = {}
+    for each in devices:
+        found.setdefault((each.chip, each.limit, each.limit_entitled, each.bandwidth), each)
+    return tuple(found.values())

@@ -23,7 +23,7 @@ TOKENS = 256  # and largest contexts: caches grow by it
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be planned; caches: one a layer, None for the model's own."""
+    """What is to be planned; caches: one per layer, None for the model's own."""
 
     model: Model
     caches: tuple[H2OConfig | None, ...]
@@ -37,6 +37,11 @@ class Request:
         """Rows of a layer that evicts, on average; 0 if none does."""
         sizes = [cache.max_size for cache in self.caches if cache]
         return round(sum(sizes) / len(sizes)) if sizes else 0
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the longest conversation."""
+        return self.model.config.context if self.context is None else self.context
 
     def plan(self, backend: str) -> MemoryPlan:
         """The plan on a backend."""
@@ -55,7 +60,7 @@ class Request:
         return dataclasses.replace(self, context=tokens)
 
     def largest_max_kv(self, limit: int, backend: str) -> int:
-        """The most rows a layer that fit into the limit, in steps of 64; 0 if none do.
+        """The most rows per layer that fit into the limit, in steps of 64; 0 if none do.
 
         Conversations are taken to be longer than that, so that rows are evicted.
         """

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from h2o_pack.devices.facts import BANDWIDTH, DEFAULT, ENTITLED, RAM
+from h2o_pack.devices.facts import DEFAULT, ENTITLED
 from h2o_pack.sizes import gigabytes, megabytes
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from h2o_pack.devices.listed import Listed
-    from h2o_pack.plan.report import Report, Row
+    from h2o_pack.devices.device import Device
+    from h2o_pack.devices.facts import Number
+    from h2o_pack.plan.report import DeviceFit, PlanResult
     from h2o_pack.plan.verdict import Verdict
 
 STYLES = {"fits": "green", "tight": "yellow", "does not fit": "red", "unknown": "dim"}
@@ -22,41 +23,40 @@ SHORT = {"fits": "fits", "tight": "tight", "does not fit": "no", "unknown": "?"}
 KNOWN = {"measured": "", "reported": "", "estimated": "~"}
 
 
-def print_report(report: Report, console: Console) -> None:
+def print_report(report: PlanResult, console: Console) -> None:
     """Show terms, devices, remarks and what the speeds stand on."""
     print_terms(report, console)
-    if report.rows:
+    if report.devices:
         print_rows(report, console)
     for said in report.advice:
         console.print(f"note: {said}", markup=False)
-    for row in report.rows:
+    for row in report.devices:
         if row.remedies:
             fitting = ", or ".join(row.remedies)
-            console.print(f"{row.device.title}: would fit with {fitting}", markup=False)
+            console.print(f"{row.name}: would fit with {fitting}", markup=False)
     worst = max(abs(each.error) for each in report.calibration)
     console.print(
-        "Speeds are estimates: 0.8 of the memory's bandwidth over the bytes that a token "
-        f"reads, within {worst:.0%} of {len(report.calibration)} published speeds on "
-        f"{report.calibration[0].point.identifier}.",
+        "Speeds are estimates: 0.8 of the memory's bandwidth over the bytes read per "
+        f"token, within {worst:.0%} of {len(report.calibration)} published speeds on "
+        f"{report.calibration[0].identifier}.",
         markup=False,
     )
 
 
-def print_terms(report: Report, console: Console) -> None:
-    """Show what takes how much, a column a backend."""
+def print_terms(report: PlanResult, console: Console) -> None:
+    """Show what takes how much, a column per backend."""
     from rich.table import Table
 
-    settings = report.settings
-    bound = f"max_kv {settings['max_kv']}" if settings["max_kv"] else "no bound"
+    bound = f"max_kv {report.max_kv}" if report.max_kv else "no bound"
     table = Table(
-        title=f"{settings['model']}: {bound}, kv {settings['kv']}, context "
-        f"{settings['context']}, prefill step {settings['prefill_step']}",
+        title=f"{report.model}: {bound}, kv {report.kv}, context {report.context}, "
+        f"prefill step {report.prefill_step}",
         title_justify="left",
     )
     table.add_column("term", no_wrap=True)
     for plan in report.plans:
         table.add_column(f"{plan.backend}, MB", justify="right")
-    table.add_column("known as")
+    table.add_column("source")
     table.add_column("what")
     for position, term in enumerate(report.plans[0].terms):
         sizes = [plan.terms[position].bytes for plan in report.plans]
@@ -70,7 +70,7 @@ def print_terms(report: Report, console: Console) -> None:
     console.print(table)
 
 
-def print_rows(report: Report, console: Console) -> None:
+def print_rows(report: PlanResult, console: Console) -> None:
     """Show whether each device holds it, then how fast it is and what else it holds."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -79,62 +79,62 @@ def print_rows(report: Report, console: Console) -> None:
     fits.add_column("device", no_wrap=True)
     for name in ("needs", "limit", "", "entitled", "", "left"):
         fits.add_column(name, justify="right", no_wrap=True)
-    room = Table(title="at most", title_justify="left", box=SIMPLE_HEAD, **PLAIN)
-    room.add_column("device", no_wrap=True)
-    for name in ("tokens/s", "lasting", "max_kv", "unbounded"):
-        room.add_column(name, justify="right", no_wrap=True)
-    room.add_column("model", no_wrap=True)
-    for row in report.rows:
-        left = "-" if row.entitled.share is None else f"{row.entitled.share:.0%}"
+    most = Table(title="at most", title_justify="left", box=SIMPLE_HEAD, **PLAIN)
+    most.add_column("device", no_wrap=True)
+    for name in ("tok/s", "sustained tok/s", "max_kv", "unbounded"):
+        most.add_column(name, justify="right", no_wrap=True)
+    most.add_column("model", no_wrap=True)
+    for row in report.devices:
+        share = row.entitled.headroom_share
+        left = "-" if share is None else f"{share:.0%}"
         fits.add_row(
-            row.device.title,
-            gigabytes(row.plan.total),
-            limit(row.device, DEFAULT),
+            row.name,
+            gigabytes(row.needed),
+            limit(row.source(DEFAULT)),
             styled(row.default),
-            limit(row.device, ENTITLED),
+            limit(row.source(ENTITLED)),
             styled(row.entitled),
             left,
         )
-        room.add_row(row.device.identifier, *capacity(row))
+        most.add_row(row.identifier, *capacity(row))
     console.print(fits)
     console.print(
         "limit: of an app; entitled: with both memory entitlements, which generated apps "
         "have; left: of that. ~ estimated.",
         style="dim",
     )
-    console.print(room)
+    console.print(most)
     console.print(
-        "lasting: tokens a second after ten minutes; max_kv, unbounded, model: the most rows "
-        "a layer, the longest conversation with the model's own cache and the largest known "
-        "model that fit with both entitlements.",
+        "sustained: after ten minutes; max_kv, unbounded, model: the most rows per layer, the "
+        "longest conversation with the model's own cache and the largest known model that "
+        "fit with both entitlements.",
         style="dim",
     )
 
 
-def capacity(row: Row) -> list[str]:
+def capacity(row: DeviceFit) -> list[str]:
     """How fast a device is, and what else it holds."""
     speed, unknown = row.speed, row.entitled.limit is None
     return [
         "-" if speed is None else str(speed),
         "-" if speed is None else f"~{speed.sustained:.0f}",
-        "-" if unknown else str(row.room.max_kv),
-        "-" if unknown else str(row.room.context),
-        row.room.model or "-",
+        "-" if unknown else str(row.largest.max_kv),
+        "-" if unknown else str(row.largest.context),
+        row.largest.model or "-",
     ]
 
 
 def styled(verdict: Verdict) -> str:
-    """A verdict in its colour, short enough for a table."""
-    return f"[{STYLES[verdict.fit]}]{SHORT[verdict.fit]}[/]"
+    """A verdict in its color, short enough for a table."""
+    return f"[{STYLES[verdict.verdict]}]{SHORT[verdict.verdict]}[/]"
 
 
-def limit(device: Listed, what: str) -> str:
+def limit(number: Number | None) -> str:
     """A limit in GB, with a sign before estimates."""
-    number = device.number(what)
     return "-" if number is None else KNOWN[number.kind] + gigabytes(number.amount)
 
 
-def print_devices(devices: tuple[Listed, ...], console: Console, *, sources: bool) -> None:
+def print_devices(devices: tuple[Device, ...], console: Console, *, sources: bool) -> None:
     """Show devices and, for few of them, who says so."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -145,14 +145,14 @@ def print_devices(devices: tuple[Listed, ...], console: Console, *, sources: boo
     for name in ("GiB", "limit", "entitled", "GB/s"):
         table.add_column(name, justify="right", no_wrap=True)
     for device in devices:
-        memory, bandwidth = device.amount(RAM), device.amount(BANDWIDTH)
+        memory, bandwidth = device.ram, device.bandwidth
         table.add_row(
             device.identifier,
             device.title,
             device.chip,
             "-" if memory is None else f"{memory / 2**30:g}",
-            limit(device, DEFAULT),
-            limit(device, ENTITLED),
+            limit(device.number(DEFAULT)),
+            limit(device.number(ENTITLED)),
             "-" if bandwidth is None else f"{bandwidth / 1e9:g}",
         )
     console.print(table)
@@ -165,13 +165,13 @@ def print_devices(devices: tuple[Listed, ...], console: Console, *, sources: boo
         print_sources(devices, console)
 
 
-def print_sources(devices: tuple[Listed, ...], console: Console) -> None:
+def print_sources(devices: tuple[Device, ...], console: Console) -> None:
     """Show every number of some devices, those that plans do not use too."""
     from rich.table import Table
 
     for device in devices:
         table = Table(title=f"{device.identifier} {device.title}", title_justify="left")
-        for name in ("what", "value", "known as", "system", "source", "note"):
+        for name in ("what", "value", "kind", "system", "source", "note"):
             table.add_column(name)
         for number in device.numbers:
             table.add_row(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from h2o_pack.devices.facts import DEFAULT, ENTITLED
+from h2o_pack.results import doc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from h2o_pack.devices.listed import Listed
-    from h2o_pack.memory.terms import MemoryPlan
 
 Fit = Literal["fits", "tight", "does not fit", "unknown"]
 TIGHT = 0.1  # of the limit: what estimates of the app and of the limit may be wrong by
@@ -19,46 +16,21 @@ TIGHT = 0.1  # of the limit: what estimates of the app and of the limit may be w
 
 @dataclass(frozen=True)
 class Verdict:
-    """A plan against one limit, in bytes; None where nobody knows the limit."""
+    """The plan against a limit; null where nobody knows it."""
 
-    needed: int
-    limit: int | None
-
-    @property
-    def headroom(self) -> int | None:
-        """What is left of the limit; negative if the plan is over it."""
-        return None if self.limit is None else self.limit - self.needed
-
-    @property
-    def share(self) -> float | None:
-        """The headroom as a part of the limit."""
-        return None if self.limit is None else (self.limit - self.needed) / self.limit
-
-    @property
-    def fit(self) -> Fit:
-        """In a word; tight: less than a tenth of the limit is left."""
-        if self.share is None:
-            return "unknown"
-        if self.share < 0:
-            return "does not fit"
-        return "tight" if self.share < TIGHT else "fits"
-
-    def document(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "limit": self.limit,
-            "headroom": self.headroom,
-            "headroom_share": None if self.share is None else round(self.share, 4),
-            "verdict": self.fit,
-        }
+    limit: Annotated[int | None, doc("Bytes.")]
+    headroom: Annotated[int | None, doc("Bytes left of the limit; negative if over it.")]
+    headroom_share: Annotated[float | None, doc("The headroom as a part of the limit.")]
+    verdict: Annotated[Fit, doc("tight: less than a tenth of the limit is left.")]
 
 
-def verdicts(plan: MemoryPlan, device: Listed) -> tuple[Verdict, Verdict]:
-    """Without entitlements and with both."""
-    return (
-        Verdict(plan.total, device.amount(DEFAULT)),
-        Verdict(plan.total, device.amount(ENTITLED)),
-    )
+def verdict(needed: int, limit: int | None) -> Verdict:
+    """Hold needed bytes against a limit."""
+    if limit is None:
+        return Verdict(None, None, None, "unknown")
+    share = (limit - needed) / limit
+    fit: Fit = "does not fit" if share < 0 else "tight" if share < TIGHT else "fits"
+    return Verdict(limit, limit - needed, round(share, 4), fit)
 
 
 def largest(limit: int, most: int, planned: Callable[[int], int], step: int = 1) -> int:

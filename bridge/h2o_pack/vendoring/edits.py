@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import pins, read_table, tables, toml
+from h2o_pack.facts import pins
+from h2o_pack.files.toml import convert, load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
-    from typing import Any
 
 EDITS = "swift_templates/upstream/edits.toml"
-PLACES = ("after", "before", "replace")
+Place = Literal["after", "before", "replace"]
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,19 @@ class Edit:
     package: str
     file: str
     anchor: str
-    where: str
+    where: Place
     insert: str = ""
     replacement: str = ""
     count: int = 1
     only: str = ""
     version: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse an edit that changes nothing."""
+        text = self.replacement if self.where == "replace" else self.insert
+        if not text.strip() or not (self.replacement or text.endswith("\n")):
+            raise ValueError(f"the edit of {self.file} at {self.anchor!r} adds no line")
+        re.compile(self.anchor, re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,16 @@ class CopiedPath:
 
 
 @dataclass(frozen=True)
+class EditsFile:
+    """A file of edits."""
+
+    copy: tuple[CopiedPath, ...] = ()
+    edit: tuple[Edit, ...] = ()
+    patch: tuple[Patch, ...] = ()
+    file: tuple[AddedFile, ...] = ()
+
+
+@dataclass(frozen=True)
 class EditSet:
     """Everything that a file of edits says."""
 
@@ -102,32 +119,21 @@ class EditSet:
 
 
 def read_edits(path: Path) -> EditSet:
-    """Read a file of edits; ValueError when it is not as it should be.
+    """Read a file of edits; UserError when it is not as it should be.
 
-    Its edits may lie in other files of edits, named in its `[[patch]]` tables.
+    What its `[shared]` says holds for each of its edits. Further edits may lie in other
+    files of edits, named in its `[[patch]]` tables.
     """
-    document = toml.loads(path.read_text("utf-8"))
-    edits = own_edits(document, path)
-    for patch in read_table(path, "patch", Patch):
+    document, text = load(path)
+    shared = document.pop("shared", {})
+    if "edit" in document:
+        document["edit"] = [shared | row for row in document["edit"]]
+    read = convert(document, text, path, EditsFile)
+    edits = read.edit
+    for patch in read.patch:
         for edit in read_edits(path.parent / patch.edits).edits:
             edits += (replace(edit, package=patch.package, file=patch.file, version=""),)
-    copies = read_table(path, "copy", CopiedPath)
-    return EditSet(copies, edits, read_table(path, "file", AddedFile))
-
-
-def own_edits(document: Mapping[str, Any], path: Path) -> tuple[Edit, ...]:
-    """Return a document's `[[edit]]` tables; what `[shared]` says holds for each."""
-    shared = document.get("shared", {})
-    rows = {"edit": [shared | row for row in document.get("edit", [])]}
-    edits = tables(rows, "edit", Edit, str(path))
-    for edit in edits:
-        if edit.where not in PLACES:
-            raise ValueError(f"{path}: where = {edit.where!r} is none of {', '.join(PLACES)}")
-        text = edit.replacement if edit.where == "replace" else edit.insert
-        if not text.strip() or not (edit.replacement or text.endswith("\n")):
-            raise ValueError(f"{path}: the edit of {edit.file} at {edit.anchor!r} adds no line")
-        re.compile(edit.anchor, re.MULTILINE)
-    return edits
+    return EditSet(read.copy, edits, read.file)
 
 
 def apply_all(text: str, edits: Iterable[Edit]) -> str:
@@ -163,7 +169,7 @@ def apply(text: str, edit: Edit) -> str:
     return text
 
 
-def span(text: str, match: re.Match[str], where: str) -> tuple[int, int]:
+def span(text: str, match: re.Match[str], where: Place) -> tuple[int, int]:
     """Return the part of the text that an edit takes: empty for an insertion."""
     if where == "replace":
         return match.span()

@@ -146,19 +146,19 @@ GOOD = '[[model]]\nname = "a"\nhub = "b/c"\nsource = "s"\n'
 @pytest.mark.parametrize(
     ("text", "what", "line"),
     [
-        ('x = "', "the catalogue is not TOML", None),
-        ("\udcff", "the catalogue is not TOML", None),
-        ("[[models]]", "unknown key 'models': models are [[model]]", None),
-        ("model = 3", "models are tables that begin with [[model]]", None),
+        ('x = "', "the file is not TOML", None),
+        ("\udcff", "the file is not TOML", None),
+        ("[[models]]", "unknown key 'models': the file has [[model]]", None),
+        ("model = 3", "model should be tables that begin with [[model]]", None),
         (GOOD + GOOD, '[[model]] "a" is given twice', 5),
-        (GOOD + '[[model]]\nname = "d"', "lacks 'source'", 5),
-        (GOOD + "layers = true", "layers should be of type int", 1),
-        (GOOD + "layers = -1", '"a": layers is below 0', 1),
+        (GOOD + '[[model]]\nname = "d"', "missing required field `source`", 5),
+        (GOOD + "layers = true", "Expected `int`, got `bool` - at `$.layers`", 1),
+        (GOOD + "layers = -1", "Expected `int` >= 0 - at `$.layers`", 1),
         (GOOD + "weight = 1", "has an unknown key 'weight'", 1),
         (GOOD + 'folder = "x"', "should give either hub or folder", 1),
         ('\n[[model]]\nname = "a"\nsource = "s"', "should give either hub or folder", 2),
         (GOOD.replace("b/c", "") + 'embedded = "demo"', "should give either hub", 1),
-        (GOOD.replace('"a"', '"a@b"'), "has the name 'a@b'", 1),
+        (GOOD.replace('"a"', '"a@b"'), "'a@b' cannot be a name", 1),
     ],
 )
 def test_an_entry_that_does_not_fit_is_named_with_its_line(tmp_path, text, what, line):
@@ -182,7 +182,7 @@ def test_all_entries_that_do_not_fit_are_told_together(tmp_path):
 def test_a_catalogue_that_is_not_there_is_named(run, tmp_path):
     result = run("models", "--catalogue", tmp_path / "none.toml")
     assert result.exit_code == ExitCode.USAGE
-    assert "the catalogue cannot be read: No such file" in result.stderr
+    assert "the file cannot be read: No such file" in result.stderr
 
 
 @pytest.mark.parametrize("storage", ["dense", "8", "k8v4", "4"])

@@ -110,7 +110,7 @@ def test_storage_and_context_reach_the_memory_plan():
         for kv in ("dense", "mixed")
     ]
     assert [plan.storage for plan in plans] == ["dense", "r16h8"]
-    assert all((plan.memory.context, plan.memory.step) == (512, 64) for plan in plans)
+    assert all((plan.memory.context, plan.memory.prefill_step) == (512, 64) for plan in plans)
     assert plans[1].memory.caches < plans[0].memory.caches
 
 

@@ -1,0 +1,136 @@
+"""Reads TOML strictly into dataclasses: unknown keys and values that do not fit are errors.
+
+A file is described by a dataclass with a field for each kind of `[[table]]` that it has:
+
+    @dataclass(frozen=True)
+    class PetsFile:
+        dog: tuple[Dog, ...] = ()
+        cat: tuple[Cat, ...] = ()
+
+A dataclass may check values that belong together in `__post_init__`, raising ValueError.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from h2o_pack.errors import ExitCode, Problems, UserError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+File = TypeVar("File")
+
+
+@dataclass(frozen=True)
+class Blame:
+    """How errors of a file are reported: what the user should do, and the exit code."""
+
+    remedy: str = "This file is part of h2o-pack: install h2o-pack again."
+    code: ExitCode = ExitCode.INTERNAL
+
+    def error(self, what: str, where: object, near: str = "") -> UserError:
+        """Make the error for something that is wrong in a file."""
+        return UserError(what, where=str(where), remedy=near + self.remedy, code=self.code)
+
+
+PART_OF_PACKAGE = Blame()
+
+
+def read_tables(
+    path: Path,
+    kind: type[File],
+    blame: Blame = PART_OF_PACKAGE,
+    *,
+    unique: Mapping[str, str] | None = None,
+) -> File:
+    """Read a file of `[[key]]` tables.
+
+    Args:
+        path: the file.
+        kind: its dataclass.
+        blame: how errors are reported.
+        unique: {key: field} where no two tables may have the same value, whatever its case.
+
+    Raises:
+        UserError: all that is wrong with the file, together, each with its line.
+
+    """
+    document, text = load(path, blame)
+    return convert(document, text, path, kind, blame, unique=unique)
+
+
+def load(path: Path, blame: Blame = PART_OF_PACKAGE) -> tuple[dict[str, Any], str]:
+    """Return the content of a TOML file, and its text."""
+    try:
+        text = path.read_text("utf-8")
+        return msgspec.toml.decode(text, type=dict[str, Any]), text
+    except OSError as error:
+        raise blame.error(f"the file cannot be read: {error.strerror}", path) from error
+    except (ValueError, RecursionError) as error:  # not TOML, or not UTF-8
+        raise blame.error(f"the file is not TOML: {error}", path) from error
+
+
+def convert(
+    document: Mapping[str, Any],
+    text: str,
+    path: Path,
+    kind: type[File],
+    blame: Blame = PART_OF_PACKAGE,
+    *,
+    unique: Mapping[str, str] | None = None,
+) -> File:
+    """Turn a loaded document into its dataclass; see `read_tables`."""
+    kinds = {key: get_args(hint)[0] for key, hint in get_type_hints(kind).items()}
+    problems = Problems()
+    found: dict[str, tuple[Any, ...]] = {}
+    for key, rows in document.items():
+        if key not in kinds:
+            known = ", ".join(f"[[{each}]]" for each in kinds)
+            what = f"unknown key {key!r}: the file has {known}"
+            problems.found.append(blame.error(what, path, nearest(key, kinds)))
+            continue
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            what = f"{key} should be tables that begin with [[{key}]]"
+            problems.found.append(blame.error(what, path))
+            continue
+        field = (unique or {}).get(key, "")
+        seen = Counter[str]()
+        places = [f"{path}:{line}" for line in lines_of(text, key)]
+        converted = []
+        for where, row in zip(places + [str(path)] * len(rows), rows, strict=False):
+            fields = get_type_hints(kinds[key])
+            unknown = [name for name in row if name not in fields]
+            for name in unknown:
+                what = f"[[{key}]] has an unknown key {name!r}"
+                problems.found.append(blame.error(what, where, nearest(name, fields)))
+            if unknown:
+                continue
+            try:
+                # Made anew, as msgspec leaves fields with defaults to the class.
+                converted.append(kinds[key](**vars(msgspec.convert(row, kinds[key]))))
+            except msgspec.ValidationError as error:
+                problems.found.append(blame.error(f"[[{key}]]: {error}", where))
+                continue
+            value = str(row.get(field, "")).lower()
+            seen[value] += 1
+            if field and seen[value] > 1:
+                what = f'[[{key}]] "{row[field]}" is given twice'
+                problems.found.append(blame.error(what, where))
+        found[key] = tuple(converted)
+    problems.refuse()
+    return kind(**found)
+
+
+def lines_of(text: str, key: str) -> list[int]:
+    """Return the lines at which the `[[key]]` tables begin."""
+    return [
+        number
+        for number, line in enumerate(text.splitlines(), start=1)
+        if line.replace(" ", "").startswith(f"[[{key}]]")
+    ]

@@ -1,0 +1,143 @@
+"""What each command prints with --json: its type, and the JSON Schema of the type.
+
+A result is a frozen dataclass whose fields are the document's keys, in their order:
+
+    @dataclass(frozen=True, kw_only=True)
+    class FilesResult(Result):
+        \"\"\"The files of a package.\"\"\"
+
+        files: Annotated[tuple[str, ...], doc("Relative to the package.")]
+
+Nothing else describes the document: `to_json` writes the fields, and `schema` is made of
+them and of the docstrings.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+
+from h2o_pack.errors import ExitCode, UserError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+RESULTS = {
+    "plan": ("h2o_pack.plan.report.PlanResult",),
+    "devices": ("h2o_pack.devices.device.DevicesResult",),
+    "models": (
+        "h2o_pack.plan.model_tables.CatalogueResult",
+        "h2o_pack.plan.model_tables.ModelResult",
+    ),
+    "error": ("h2o_pack.results.ErrorResult",),
+}
+"""The result types of each command, whose name has "-" between its parts; it prints one."""
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def doc(text: str) -> msgspec.Meta:
+    """Describe the field of a result that it annotates."""
+    return msgspec.Meta(description=text)
+
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+"""A number of bytes, rows or tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a command prints with --json."""
+
+    format: Annotated[Literal[1], doc("Version of this document's form.")] = 1
+
+
+@dataclass(frozen=True)
+class ErrorEntry:
+    """What went wrong."""
+
+    code: Annotated[Count, doc("Exit code.")]
+    what: Annotated[str, doc("What is wrong.")]
+    where: Annotated[str | None, doc("File or place, if there is one.")]
+    remedy: Annotated[str, doc("What to do next.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorResult(Result):
+    """What any command prints when it fails; the same text goes to stderr."""
+
+    errors: Annotated[
+        tuple[ErrorEntry, ...],
+        doc("All that is wrong; the exit code of the command is the first one's."),
+    ]
+
+
+def error_entries(errors: Iterable[UserError]) -> tuple[ErrorEntry, ...]:
+    """Return errors as results have them."""
+    return tuple(
+        ErrorEntry(int(each.code), each.what, each.where, each.remedy) for each in errors
+    )
+
+
+def to_json(result: Result | Mapping[str, Any]) -> str:
+    """Write a result as --json prints it; paths become strings."""
+    return json.dumps(msgspec.to_builtins(result, enc_hook=str), indent=2)
+
+
+def result_types(command: str) -> tuple[type[Result], ...]:
+    """Return the types of a command's result; one of them is printed.
+
+    Raises:
+        UserError: there is no such command; names the nearest.
+
+    """
+    if command not in RESULTS:
+        raise UserError(
+            f"{command!r} is not a command with a result",
+            remedy=f"{nearest(command, RESULTS)}Choose one of {', '.join(RESULTS)}.",
+            code=ExitCode.USAGE,
+        )
+    places = (place.rpartition(".") for place in RESULTS[command])
+    return tuple(getattr(import_module(module), name) for module, _, name in places)
+
+
+def schema(command: str) -> dict[str, Any]:
+    """Return the JSON Schema of what a command prints with --json."""
+    roots, parts = msgspec.json.schema_components(
+        result_types(command),
+        schema_hook=schema_of_path,
+        ref_template="#/$defs/{name}",
+    )
+    for part in parts.values():
+        if "properties" in part:
+            complete(part)
+    document: dict[str, Any] = {"anyOf": list(roots)}
+    if len(roots) == 1:
+        document = parts.pop(roots[0]["$ref"].rpartition("/")[2])
+    title = "h2o-pack " + command.replace("-", " ") + " --json"
+    return {"$schema": DIALECT, **document, "title": title, "$defs": parts}
+
+
+def complete(part: dict[str, Any]) -> None:
+    """Say that all keys are printed, defaults too, and no others; `format` comes first."""
+    keys = part["properties"]
+    ordered = {key: keys[key] for key in sorted(keys, key=lambda key: key != "format")}
+    required = set(part.get("required", ()))
+    part["required"] = [key for key in ordered if key in required or "default" in keys[key]]
+    part["properties"] = {
+        key: {name: value for name, value in each.items() if name != "default"}
+        for key, each in ordered.items()
+    }
+    part["additionalProperties"] = False
+
+
+def schema_of_path(kind: type) -> dict[str, str]:
+    """Return the schema of a path, which is written as a string."""
+    if issubclass(kind, PurePath):
+        return {"type": "string"}
+    raise NotImplementedError
