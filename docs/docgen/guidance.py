@@ -1,6 +1,6 @@
-"""The measured parts of pages, from the committed evaluation.
+"""The parts of pages with measured figures, from the committed evaluation.
 
-`python -m docs.docgen.guidance --write` writes them; a test compares the pages with them.
+`python -m docs.docgen.guidance --write` writes them, and a test compares the pages with them.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def measured(results: Results) -> str:
     document = results.document
     model, confidence = document["model"]["name"], f"{document['confidence']:.0%}"
     origin = (
-        f"From the evaluation `{document['preset']}` of the model {model}, "
-        f"{document['text']}: means with {confidence} intervals. "
-        "[All of its tables](results/eval/README.md)."
+        f"From the evaluation `{document['preset']}` of the model {model} on "
+        f"{document['text']}. Means with {confidence} intervals. "
+        "[All tables](results/eval/README.md)."
     )
     parts = [
         origin,
@@ -92,9 +92,17 @@ def summary(results: Results) -> str:
     short = results.cells("instruction", "pinned")[0]["length"]
     asked = [
         *((f"one fact, {b} of the rows", "fact", b, "") for b in ("1/2", "1/4", "1/8")),
-        *((f"one of {many} facts alike, {b}", "decoys", b, "") for b in ("1/4", "1/8")),
-        (f"an instruction at the start of {short} tokens, 1/4", "instruction", "1/4", ""),
-        ("the same, pinned", "instruction", "1/4", "+pinned"),
+        *(
+            (f"one of {many} similar facts, {b} of the rows", "decoys", b, "")
+            for b in ("1/4", "1/8")
+        ),
+        (
+            f"an instruction at the start of {short} tokens, 1/4 of the rows",
+            "instruction",
+            "1/4",
+            "",
+        ),
+        ("the same instruction, pinned", "instruction", "1/4", "+pinned"),
     ]
     rows = [
         (what, *(mean_recall(results, experiment, name + pin, budget) for name in COLUMNS))
@@ -109,9 +117,9 @@ def summary(results: Results) -> str:
     ]
     full = results.cell("fact", "policies", FULL)
     origin = (
-        f"Recall and perplexity through the real cache, on a model of 2 M parameters with "
-        f"{length:,} tokens, where the full cache recalls {mean(full or {}, 'recall'):.2f} of "
-        f"the facts and has perplexity {perplexity(full)}:"
+        f"Recall and perplexity with the real cache, for a model of 2 M parameters and "
+        f"{length:,} tokens. The full cache recalls {mean(full or {}, 'recall'):.2f} of the "
+        f"facts and has perplexity {perplexity(full)}."
     )
     return f"{origin}\n\n{table(('', *COLUMNS.values()), rows)}\n"
 
@@ -150,11 +158,11 @@ def rows_section(results: Results) -> str:
     head = (
         "rows kept",
         "one fact recalled",
-        "the same, published policy",
+        "the same with the published policy",
         "one of many facts recalled",
-        "nats a token more than the full cache",
-        "the same, a window",
-        "text predicted, against the window",
+        "nats per token above the full cache",
+        "the same for a window",
+        "text prediction compared with the window",
     )
     return "\n\n".join(["### How many rows", table(head, rows), *conclusions(results, budgets)])
 
@@ -183,14 +191,14 @@ def by_layer_section(results: Results) -> str:
         "rows kept, on average",
         "one fact recalled",
         "one of many facts recalled",
-        "nats a token more than the full cache",
-        "the same, windows by layer",
-        "the same, a window",
-        "text predicted, against the window",
+        "nats per token above the full cache",
+        "the same for windows by layer",
+        "the same for a window",
+        "text prediction compared with the window",
     )
     said = (
-        "The tuned policy with budgets of `h2o-pack budgets --measure reach --policy tuned`: "
-        "layers that look far back have more rows, others fewer, all together the same bytes."
+        "The tuned policy with budgets from `h2o-pack budgets --measure reach --policy tuned`: "
+        "layers that look far back get more rows and others fewer, in the same bytes."
     )
     return "\n\n".join(["### Rows by layer", said, table(head, rows)])
 
@@ -202,19 +210,24 @@ def conclusions(results: Results, budgets: Sequence[str]) -> list[str]:
         here = results.cell("fact", "policies", DEFAULT, str(PAPER_RULE))
         theirs = results.cell("fact", "policies", PUBLISHED, str(PAPER_RULE))
         said.append(
-            f"The published rule, max_kv = context / {PAPER_RULE.denominator} with half of the "
-            f"rows for heavy hitters: this policy recalls {recall(here)} of the facts, the "
-            f"published one {recall(theirs)}."
+            f"With the published rule, max_kv = context / {PAPER_RULE.denominator} and half of "
+            f"the rows for heavy hitters, this policy recalls {recall(here)} of the facts and "
+            f"the published policy {recall(theirs)}."
         )
-    for experiment, what in (("fact", "one fact"), ("decoys", "one of many alike")):
+    for experiment, what in (("fact", "one fact"), ("decoys", "one of many similar facts")):
         kept = [b for b in budgets if keeps_recall(results, experiment, b)]
         asked = [b for b in budgets if results.cell(experiment, "policies", DEFAULT, b)]
         if not asked:
             continue
         if kept:
             said.append(
-                f"Recall of {what} is that of the full cache down to {kept[-1]} of the text."
-                + ("" if kept[-1] == asked[-1] else f" At {after(asked, kept[-1])} it is not.")
+                f"Recall of {what} equals that of the full cache down to {kept[-1]} of the "
+                "text."
+                + (
+                    ""
+                    if kept[-1] == asked[-1]
+                    else f" At {after(asked, kept[-1])} it is lower."
+                )
             )
         else:
             said.append(
@@ -252,7 +265,14 @@ def storage_section(results: Results) -> str:
         cells = [c for c in results.cells("fact", group) if c["budget"] == budget]
         tables.append(
             table(
-                ("stored as", "rows", "one fact", "one of many", "nats a token", "than 16-bit"),
+                (
+                    "stored as",
+                    "rows",
+                    "one fact",
+                    "one of many",
+                    "nats per token",
+                    "compared with 16-bit",
+                ),
                 [
                     (
                         each["title"],
@@ -268,7 +288,7 @@ def storage_section(results: Results) -> str:
                 ],
             )
         )
-        tables.append(f"All with the bytes of 16-bit rows for {budget} of the text.")
+        tables.append(f"All take the bytes of 16-bit rows for {budget} of the text.")
     return "\n\n".join(["### Which storage, in the same bytes", *tables]) if tables else ""
 
 

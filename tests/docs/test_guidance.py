@@ -64,29 +64,30 @@ def test_each_budget_has_a_row_the_largest_first():
 def test_the_budget_down_to_which_recall_holds_is_named():
     text = measured(evaluation({"1/2": 1.0, "1/4": 0.97, "1/8": 0.5}, {"1/4": 1.0}))
     assert (
-        "Recall of one fact is that of the full cache down to 1/4 of the text. At 1/8" in text
+        "Recall of one fact equals that of the full cache down to 1/4 of the text. At 1/8"
+        in text
     )
     assert (
-        "Recall of one of many alike is that of the full cache down to 1/4 of the text.\n"
-        in text
+        "Recall of one of many similar facts equals that of the full cache down to 1/4 of the "
+        "text.\n" in text
     )
 
 
 def test_recall_that_comes_back_at_a_smaller_budget_is_not_believed():
     text = measured(evaluation({"1/2": 1.0, "1/4": 0.5, "1/8": 1.0}, {}))
-    assert "down to 1/2 of the text. At 1/4 it is not." in text
+    assert "down to 1/2 of the text. At 1/4 it is lower." in text
 
 
 def test_recall_that_is_lost_everywhere_is_said():
     text = measured(evaluation({"1/2": 0.6, "1/4": 0.5}, {"1/4": 0.0}))
     assert "Recall of one fact is below that of the full cache at every budget" in text
-    assert "Recall of one of many alike is below" in text
+    assert "Recall of one of many similar facts is below" in text
 
 
 def test_the_published_rule_is_held_against_the_figures():
     text = measured(evaluation({"1/4": 0.9}, {}))
     assert "this policy recalls 0.90 (0.89 to 0.91) of the facts" in text
-    assert "the published one 0.10 (0.09 to 0.11)" in text
+    assert "the published policy 0.10 (0.09 to 0.11)" in text
 
 
 def test_storage_is_told_with_its_rows_and_what_was_not_run_is_left_out():
@@ -113,4 +114,4 @@ def test_the_summary_has_a_column_a_policy_and_says_what_is_lost():
     text = guidance.text(guidance.DOCS / "what-h2o-does.md")
     rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("|")]
     assert {len(row) for row in rows} == {1 + len(guidance.COLUMNS)}
-    assert "| an instruction at the start of 512 tokens, 1/4 | 0.00 |" in text
+    assert "| an instruction at the start of 512 tokens, 1/4 of the rows | 0.00 |" in text
