@@ -114,6 +114,7 @@ def test_the_terms_of_the_memory_plan_are_those_of_the_code():
     rows = re.findall(
         r"^\| ([\w ]+) \| .* \| (\w+) \|$", SOURCES["memory-plan.md"], re.MULTILINE
     )
+    assert rows.pop(0) == ("term", "source")
     named = [terms.WEIGHTS, terms.KV, terms.STATE, terms.LEDGER, *terms.WORKING]
     named += [terms.ROUNDING, terms.CACHE, terms.APP]
     assert [name for name, _ in rows] == named
