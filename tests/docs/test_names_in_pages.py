@@ -119,3 +119,21 @@ def test_the_terms_of_the_memory_plan_are_those_of_the_code():
     named += [terms.ROUNDING, terms.CACHE, terms.APP]
     assert [name for name, _ in rows] == named
     assert {known for _, known in rows} == set(get_args(terms.Known))
+
+
+PATH = re.compile(rf"(?:{FOLDERS}|interface|studies)/[\w./*-]*[\w*]|\btest_[\w*]+\.py")
+
+
+@pytest.mark.parametrize("page", ["verification.md", "decisions.md", "metal.md", "parity.md"])
+def test_paths_in_plain_text_exist(page):
+    """A file without a folder is in the folder of the file before it."""
+    folder = ROOT
+    for name in PATH.findall(SOURCES[page]):
+        if "/" in name:
+            places = [ROOT, ROOT / "bridge/h2o_pack"]
+            found = [path for place in places for path in place.glob(name)]
+        else:
+            found = list(folder.glob(name))
+        assert found, f"{page}: {name}"
+        if "/" in name:
+            folder = found[0].parent if found[0].is_file() else found[0]
