@@ -1,7 +1,7 @@
 import H2OKit
 import Observation
 
-/// What the app shows, and what it does when something is tapped.
+/// The state that the app shows, and its actions.
 @MainActor @Observable
 final class Chat {
     struct Message: Identifiable {
@@ -32,7 +32,7 @@ final class Chat {
         self.makeSession = makeSession
     }
 
-    /// Loads the model, once.
+    /// Loads the model, unless it is loaded already.
     func load() async {
         guard session == nil else { return }
         do {
@@ -44,7 +44,7 @@ final class Chat {
         }
     }
 
-    /// Sends the draft and shows the reply as it comes.
+    /// Sends the draft and shows the reply as it arrives.
     func send() async {
         guard let session, state == .ready, !draft.isEmpty else { return }
         add(draft, isUser: true)

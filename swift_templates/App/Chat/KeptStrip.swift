@@ -1,13 +1,13 @@
 import H2OKit
 import SwiftUI
 
-/// The conversation from left to right: the darker a place, the more heads keep it.
+/// The conversation from left to right. Darker means that more heads keep a position.
 struct KeptStrip: View {
     let kept: H2OKeptPositions
 
     var body: some View {
         VStack(alignment: .leading, spacing: 2) {
-            Text("Kept of \(kept.shares.count) positions")
+            Text("Kept positions of \(kept.shares.count)")
             Canvas { context, size in
                 let stretches = kept.stretches(Int(size.width))
                 let width = size.width / CGFloat(max(1, stretches.count))

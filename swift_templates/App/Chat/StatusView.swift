@@ -32,7 +32,7 @@ struct StatusView: View {
     }
 }
 
-/// MLX's memory against what this process may use: that and what is still free.
+/// MLX's memory as a share of what this process may use: MLX's memory and the free memory.
 private struct MemoryBar: View {
     let memory: H2OMemoryReading
 

@@ -6,12 +6,12 @@ import Foundation
 
 /// The sha256 of files.
 enum FileDigest {
-    /// Bytes that are in memory at a time.
+    /// Bytes that are read at a time.
     private static let chunk = 1 << 20
 
-    /// 64 lower-case hexadecimal digits.
+    /// Returns 64 lowercase hexadecimal digits.
     ///
-    /// - Throws: when the file cannot be read
+    /// - Throws: an error if the file cannot be read
     static func sha256(of url: URL) throws -> String {
         let file = try FileHandle(forReadingFrom: url)
         defer { try? file.close() }

@@ -4,7 +4,7 @@ import Foundation
 public enum ModelBundleError: LocalizedError, Hashable, Sendable {
     /// The folder has no `manifest.json`.
     case noManifest(URL)
-    /// The manifest is not JSON of the known form.
+    /// The manifest is not JSON, or not of the known form.
     case unreadableManifest(URL)
     /// The manifest has a format that this version does not read.
     case otherFormat(Int)
@@ -15,11 +15,11 @@ public enum ModelBundleError: LocalizedError, Hashable, Sendable {
     public enum Problem: Hashable, Sendable {
         case missing(path: String)
         case size(path: String, expected: Int, found: Int)
-        /// The size is right and the sha256 is not.
+        /// The size is right, but the sha256 is not.
         case content(path: String)
-        /// Weights that the manifest does not name.
+        /// A weights file that the manifest does not list.
         case stray(path: String)
-        /// The manifest names a path outside the folder.
+        /// The manifest lists a path outside the folder.
         case outside(path: String)
     }
 

@@ -1,6 +1,6 @@
 import Foundation
 
-/// What a model folder should hold: its `manifest.json`, written when it was bundled.
+/// The expected files of a model folder: its `manifest.json`, written when it was bundled.
 public struct ModelManifest: Codable, Hashable, Sendable {
     /// The format that this version reads.
     public static let format = 1
@@ -11,7 +11,7 @@ public struct ModelManifest: Codable, Hashable, Sendable {
         public let path: String
         /// Bytes.
         public let size: Int
-        /// 64 lower-case hexadecimal digits.
+        /// 64 lowercase hexadecimal digits.
         public let sha256: String
     }
 

@@ -2,14 +2,14 @@ import Foundation
 
 /// How thoroughly a model folder is compared with its manifest.
 public enum ModelVerification: Hashable, Sendable {
-    /// Names and sizes: no file is read, so this takes milliseconds.
+    /// Names and sizes. No file is read, so this takes milliseconds.
     case sizes
-    /// The sha256 of every byte too, which takes seconds for each gigabyte.
+    /// Names, sizes and the sha256 of every file, which takes seconds per gigabyte.
     case full
 
-    /// Compares a folder with its manifest and collects all that is wrong.
+    /// Compares a folder with its manifest and collects all differences.
     ///
-    /// - Parameter folder: holds the model's files and `manifest.json`
+    /// - Parameter folder: contains the model's files and `manifest.json`
     /// - Returns: the manifest
     /// - Throws: ``ModelBundleError``
     @discardableResult
@@ -45,7 +45,7 @@ public enum ModelVerification: Hashable, Sendable {
         return digest == file.sha256 ? nil : .content(path: file.path)
     }
 
-    /// Weights that the manifest does not know: mlx-swift-lm loads every one that it finds.
+    /// Weights files that the manifest does not list: mlx-swift-lm loads every one it finds.
     private func strays(
         in folder: URL, besides manifest: ModelManifest
     ) -> [ModelBundleError.Problem] {

@@ -3,8 +3,8 @@
 #endif
 
 extension BackgroundGuard {
-    /// The guard of this process. Where UIKit is, it follows the app's life; elsewhere
-    /// the background allows work on the GPU, and it stays open.
+    /// The guard of this process. With UIKit it follows the app's notifications. On other
+    /// systems the GPU may work in the background, and the guard stays open.
     public static let system: BackgroundGuard = {
         let system = BackgroundGuard()
         #if canImport(UIKit)

@@ -1,11 +1,11 @@
 import Foundation
 import MLX
 
-/// Keeps work off the GPU while the app is in the background, where iOS ends apps whose
-/// command buffers run.
+/// Keeps work off the GPU while the app is in the background, because iOS ends apps whose command
+/// buffers run there.
 ///
-/// Work is done in steps, each between ``begin()`` and ``end()``. ``close(within:)`` lets
-/// the step that runs end, and later ones wait until ``open()``.
+/// Work is done in steps, each between ``begin()`` and ``end()``. ``close(within:)`` waits for
+/// the running step to end, and later steps wait until ``open()``.
 public final class BackgroundGuard: @unchecked Sendable {
     private let condition = NSCondition()
     private let finishQueuedWork: @Sendable () -> Void
@@ -27,12 +27,12 @@ public final class BackgroundGuard: @unchecked Sendable {
         for observer in observers { NotificationCenter.default.removeObserver(observer) }
     }
 
-    /// Whether steps wait now.
+    /// Whether new steps have to wait.
     public var isClosed: Bool { condition.withLock { closed } }
 
     /// Waits while the guard is closed, then counts a step as running.
     ///
-    /// - Throws: `CancellationError` when the task is cancelled while it waits
+    /// - Throws: `CancellationError` if the task is canceled while it waits
     public func begin() async throws {
         while !beginIfOpen() {
             let id = UUID()
@@ -45,7 +45,7 @@ public final class BackgroundGuard: @unchecked Sendable {
         }
     }
 
-    /// Ends a step that ``begin()`` began.
+    /// Ends a step that ``begin()`` started.
     public func end() {
         condition.withLock {
             steps -= 1
@@ -53,11 +53,11 @@ public final class BackgroundGuard: @unchecked Sendable {
         }
     }
 
-    /// Lets no further step begin, and returns when the running ones have ended and
-    /// nothing is queued.
+    /// Lets no more steps begin, and returns when the running steps have ended and nothing is
+    /// queued on the GPU.
     ///
-    /// - Parameter seconds: after which it returns in any case: iOS ends an app that takes
-    ///   about five to enter the background
+    /// - Parameter seconds: the longest wait; iOS ends an app that takes about five seconds to
+    ///   enter the background
     /// - Returns: whether all work has ended
     @discardableResult
     public func close(within seconds: TimeInterval = 4) -> Bool {
@@ -83,8 +83,8 @@ public final class BackgroundGuard: @unchecked Sendable {
         for continuation in continuations { continuation.resume() }
     }
 
-    /// Closes and opens with the notifications of an app's life, on the thread that posts
-    /// them, so that the work has ended when the system's notification returns.
+    /// Closes and opens with an app's notifications, on the thread that posts them, so that all
+    /// work has ended when posting returns.
     public func follow(background: Notification.Name, foreground: Notification.Name) {
         let center = NotificationCenter.default
         let added = [

@@ -4,12 +4,12 @@ import Foundation
     import os
 #endif
 
-/// What this process may still allocate.
+/// The memory that this process may still allocate.
 public enum FreeMemory {
     /// Bytes, nil if the system does not say.
     ///
-    /// iOS: what is left of the app's own limit. Linux: MemAvailable. macOS, where apps
-    /// have no limit: all physical memory.
+    /// iOS: the rest of the app's own limit. Linux: MemAvailable. macOS, where apps have no
+    /// limit: all physical memory.
     public static var bytes: Int? {
         #if os(iOS) || os(tvOS) || os(visionOS)
             os_proc_available_memory()

@@ -5,8 +5,8 @@ import Foundation
 #endif
 
 extension MetalCheck {
-    /// The check of this process. It looks in more places than MLX does, so that nothing
-    /// that would run is refused.
+    /// The check of this process. It looks in more places than MLX does, so that it never
+    /// refuses an app that would run.
     public static let system: MetalCheck = {
         #if targetEnvironment(simulator)
             MetalCheck(isSimulator: true) { nil }
@@ -24,7 +24,7 @@ extension MetalCheck {
                 .flatMap { [$0.bundleURL, $0.resourceURL].compactMap { $0 } }
         }
 
-        /// The folders of all binaries of this process that are not the system's.
+        /// The folders of all binaries of this process except the system's.
         private static var binaryFolders: [URL] {
             (0 ..< _dyld_image_count())
                 .compactMap { _dyld_get_image_name($0).map { String(cString: $0) } }

@@ -1,14 +1,14 @@
 import Foundation
 
-/// Looks whether MLX can start at all, before it is touched: without its compiled kernels,
-/// and in the iOS simulator, it ends the process instead of throwing.
+/// Checks whether MLX can start, before it is used. Without its compiled kernels, and in the iOS
+/// simulator, MLX ends the process instead of throwing.
 public struct MetalCheck: Sendable {
     private let isSimulator: Bool
     private let folders: @Sendable () -> [URL]?
 
     /// - Parameters:
     ///   - isSimulator: whether this is the iOS simulator
-    ///   - folders: where the kernels may lie, nil where MLX needs none
+    ///   - folders: where the kernels may be; nil if MLX needs none
     public init(isSimulator: Bool = false, folders: @escaping @Sendable () -> [URL]?) {
         self.isSimulator = isSimulator
         self.folders = folders
@@ -23,8 +23,8 @@ public struct MetalCheck: Sendable {
         }
     }
 
-    /// Where MLX finds its kernels in a folder: beside a binary, in SwiftPM's bundle for
-    /// Cmlx as iOS and as macOS lay it out, or in a framework.
+    /// Where MLX finds its kernels in a folder: next to a binary, in SwiftPM's bundle for Cmlx
+    /// (in the layouts of iOS and macOS), or in a framework.
     private static let places = [
         "mlx.metallib", "Resources/mlx.metallib",
         "mlx-swift_Cmlx.bundle/default.metallib",
@@ -32,7 +32,7 @@ public struct MetalCheck: Sendable {
         "default.metallib", "Resources/default.metallib",
     ]
 
-    /// The first library with anything in it.
+    /// The first library that is not empty.
     private static func library(in folders: [URL]) -> URL? {
         folders.lazy.flatMap { folder in places.map { folder.appending(path: $0) } }
             .first { size(of: $0) > 0 }
@@ -48,7 +48,7 @@ public struct MetalCheck: Sendable {
 public enum MetalError: LocalizedError, Hashable, Sendable {
     /// This is the iOS simulator.
     case simulator
-    /// None of these folders holds MLX's compiled kernels.
+    /// None of these folders contains MLX's compiled kernels.
     case noLibrary([URL])
 
     public var errorDescription: String? {

@@ -3,8 +3,8 @@ import MLXLMCommon
 
 /// Which positions the caches keep.
 public struct H2OKeptPositions: Hashable, Sendable {
-    /// By position, 0 up to the newest: the share of KV heads, over all layers with such a
-    /// cache, that keep it; 0...1.
+    /// For each position, from 0 to the newest: the share of KV heads that keep it, over all
+    /// layers with such a cache; 0...1.
     public let shares: [Float]
 
     init(_ caches: [any KVCache]) {
@@ -21,8 +21,8 @@ public struct H2OKeptPositions: Hashable, Sendable {
         shares = counts.map { $0 / Float(max(1, heads)) }
     }
 
-    /// The mean share in each of at most `count` equal stretches, for a drawing of that
-    /// width.
+    /// The mean share in each of at most `count` equal ranges of positions, for a drawing that
+    /// is `count` points wide.
     public func stretches(_ count: Int) -> [Float] {
         guard count > 0, shares.count > count else { return shares }
         return (0 ..< count).map { index in

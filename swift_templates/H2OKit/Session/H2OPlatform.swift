@@ -1,11 +1,11 @@
 import Foundation
 
-/// What a session asks of the system that it runs on.
+/// The system services that a session uses; tests replace them.
 public struct H2OPlatform: Sendable {
     public var memory: MemoryGuard
     public var background: BackgroundGuard
     public var metal: MetalCheck
-    /// Seconds since some moment, the same for all calls.
+    /// Seconds since a fixed moment.
     public var seconds: @Sendable () -> Double
 
     public init(

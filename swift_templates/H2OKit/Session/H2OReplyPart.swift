@@ -2,31 +2,31 @@ import Foundation
 
 /// A piece of a reply, as it is streamed.
 public struct H2OReplyPart: Hashable, Sendable {
-    /// What comes after the parts before; may be empty.
+    /// The text that follows the earlier parts; may be empty.
     public let text: String
-    /// Of the reply so far.
+    /// Statistics of the reply so far.
     public let statistics: H2OReplyStatistics
 }
 
-/// What a reply took.
+/// Tokens and seconds of a reply.
 public struct H2OReplyStatistics: Hashable, Sendable {
-    /// Tokens that were read for this reply, the system prompt's included in the first.
+    /// Tokens read for this reply. In the first reply they include the system prompt.
     public internal(set) var promptTokens: Int
-    /// Tokens that were generated, the one that ends the turn included.
+    /// Tokens generated, including the one that ends the turn.
     public internal(set) var replyTokens: Int
-    /// Seconds until the first token, waiting in the background included.
+    /// Seconds until the first token, including time spent in the background.
     public internal(set) var prefillSeconds: Double
     /// Seconds from the first token on.
     public internal(set) var decodeSeconds: Double
-    /// Why the reply ended; nil while it goes on.
+    /// Why the reply ended; nil while it continues.
     public internal(set) var stop: Stop?
 
     public enum Stop: String, Hashable, Sendable {
         /// The model ended its turn.
         case endOfTurn
-        /// `maxTokens` of the parameters.
+        /// The reply reached `maxTokens` of the parameters.
         case length
-        /// ``H2OSession/cancel()``, or nobody reads the stream any more.
+        /// ``H2OSession/cancel()`` was called, or the stream has no reader anymore.
         case cancelled
     }
 
@@ -41,7 +41,7 @@ public struct H2OReplyStatistics: Hashable, Sendable {
         self.stop = stop
     }
 
-    /// Tokens generated a second, the first one aside; 0 before the second.
+    /// Tokens generated per second, not counting the first; 0 until there are two tokens.
     public var tokensPerSecond: Double {
         guard replyTokens > 1, decodeSeconds > 0 else { return 0 }
         return Double(replyTokens - 1) / decodeSeconds

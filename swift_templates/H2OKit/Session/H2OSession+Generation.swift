@@ -24,11 +24,11 @@ extension H2OSession {
         parts.yield(H2OReplyPart(text: rest, statistics: reply.statistics))
     }
 
-    /// A reply in the making.
+    /// A reply that is being generated.
     private struct Reply {
         var text: ReplyText
         var statistics = H2OReplyStatistics()
-        /// Seconds, as the platform counts them.
+        /// In seconds, by the platform's clock.
         let begun: Double
 
         init(tokenizer: any Tokenizer, begun: Double) {
@@ -37,7 +37,7 @@ extension H2OSession {
         }
     }
 
-    /// Appends the turn's tokens to the unread ones; makes the caches before the first.
+    /// Appends the turn's tokens to the unread ones. Makes the caches before the first turn.
     private func addTurn(_ prompt: String) throws {
         guard !prompt.isEmpty else { throw H2OSessionError.emptyPrompt }
         if caches.isEmpty {
@@ -52,7 +52,7 @@ extension H2OSession {
         ended = false
     }
 
-    /// Brings all unread tokens but the last chunk's into the caches, a chunk a step.
+    /// Reads all unread tokens except the last chunk into the caches, one chunk per step.
     private func read() async throws {
         let chunk = max(1, options.parameters.prefillStepSize)
         while unread.count > chunk {
@@ -68,7 +68,7 @@ extension H2OSession {
         }
     }
 
-    /// Generates token by token, each in a step of its own.
+    /// Generates the reply, one token per step.
     private func write(_ reply: inout Reply, into parts: Parts) async throws {
         var iterator = try await startIterator()
         reply.statistics.prefillSeconds = platform.seconds() - reply.begun

@@ -3,18 +3,17 @@ import MLXLLM
 import MLXLMCommon
 
 extension H2OSession {
-    /// Loads a model from its folder, after checking that the folder is as it was bundled
-    /// that MLX can start, and that the model fits into the memory that is free. It waits
-    /// while the app is in the background; the loading itself is one step, which is not
-    /// interrupted.
+    /// Loads a model from its folder. First checks that the folder is as it was bundled, that
+    /// MLX can start, and that the model fits into the free memory. Waits while the app is in
+    /// the background; loading itself is one step and cannot be interrupted.
     ///
     /// - Parameters:
     ///   - folder: weights, tokenizer, configuration and `manifest.json`
-    ///   - plan: the bytes that the model takes; MLX's limits are set to it
+    ///   - plan: the bytes that the model takes; sets MLX's limits
     ///   - options: see ``H2OSessionOptions``
     ///   - verification: how thoroughly the folder is checked
-    ///   - platform: what is asked of the system
-    ///   - loader: what makes the model; mlx-swift-lm if not said
+    ///   - platform: the system services to use
+    ///   - loader: makes the model; by default mlx-swift-lm
     /// - Throws: ``ModelBundleError``, ``MetalError``, ``MemoryShortage``,
     ///   `CancellationError`, or an error of the loader
     public static func load(

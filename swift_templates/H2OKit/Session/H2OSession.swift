@@ -2,16 +2,16 @@ import Foundation
 import MLX
 import MLXLMCommon
 
-/// A conversation with the bundled model, in memory that stays bounded.
+/// A conversation with the bundled model, in bounded memory.
 ///
 ///     let session = try await BundledModel.makeSession(system: "Be brief.")
 ///     for try await part in await session.reply(to: "What is a heavy hitter?") {
 ///         print(part.text, terminator: "")
 ///     }
 ///
-/// The caches and their scores live as long as the session: a later turn reads only what
-/// is new, and finds what the earlier ones left. The system prompt's tokens are pinned.
-/// While the app is in the background nothing is computed; a reply goes on afterwards.
+/// The caches and their scores live as long as the session, so a later turn reads only the new
+/// tokens. The tokens of the system prompt are pinned. While the app is in the background,
+/// nothing is computed; a reply continues afterwards.
 public actor H2OSession {
     let context: ModelContext
     let options: H2OSessionOptions
@@ -21,7 +21,7 @@ public actor H2OSession {
 
     /// Empty before the first turn.
     var caches = [any KVCache]()
-    /// Tokens of the conversation that are not in the caches, after a cancelled prefill.
+    /// Tokens of the conversation that are not in the caches, after a canceled prefill.
     var unread = [Int]()
     /// Whether the last reply ended with a stop token.
     var ended = true
@@ -32,8 +32,8 @@ public actor H2OSession {
     /// - Parameters:
     ///   - context: a model of mlx-swift-lm with its tokenizer
     ///   - options: see ``H2OSessionOptions``
-    ///   - plan: the bytes that it was planned to take
-    ///   - platform: what is asked of the system
+    ///   - plan: the bytes that the model was planned to take
+    ///   - platform: the system services to use
     public init(
         context: sending ModelContext, options: H2OSessionOptions, plan: MemoryPlan? = nil,
         platform: H2OPlatform = H2OPlatform()
@@ -50,13 +50,13 @@ public actor H2OSession {
         self.platform = platform
     }
 
-    /// Streams the model's reply. It is generated whether it is read or not, until its
-    /// stream is dropped or ``cancel()`` is called.
+    /// Streams the model's reply. Generation does not wait for the reader. It ends with the
+    /// turn, when the stream is dropped, or when ``cancel()`` is called.
     ///
-    /// - Parameter prompt: what the user says
-    /// - Returns: parts, the last with ``H2OReplyStatistics/stop``; the stream throws
-    ///   ``H2OSessionError``, an `MLXError` or the chat template's own error. After an
-    ///   error of the computation the conversation starts anew.
+    /// - Parameter prompt: the user's message
+    /// - Returns: parts of the reply; the last has ``H2OReplyStatistics/stop``. The stream
+    ///   throws ``H2OSessionError``, an `MLXError` or the chat template's own error. After an
+    ///   error in the computation, the conversation starts again from the beginning.
     public func reply(to prompt: String) -> AsyncThrowingStream<H2OReplyPart, any Error> {
         let (stream, parts) = AsyncThrowingStream<H2OReplyPart, any Error>.makeStream()
         let previous = running
@@ -82,14 +82,14 @@ public actor H2OSession {
         return stream
     }
 
-    /// Ends the reply that is being generated, and returns when it has ended. What was
-    /// said stays in the conversation, cut there.
+    /// Stops the reply that is being generated, and returns when it has stopped. The part that
+    /// was generated stays in the conversation.
     public func cancel() async {
         running?.cancel()
         await running?.value
     }
 
-    /// Starts a new conversation: nothing of the one before is kept.
+    /// Starts a new conversation and forgets the previous one.
     public func reset() async {
         await cancel()
         forget()
@@ -101,7 +101,7 @@ public actor H2OSession {
     /// Which positions the caches keep now.
     public var keptPositions: H2OKeptPositions { H2OKeptPositions(caches) }
 
-    /// Memory in use and what is left.
+    /// Memory in use and memory left.
     public var memory: H2OMemoryReading {
         H2OMemoryReading(
             active: Memory.activeMemory, free: platform.memory.free, planned: plan?.total)
@@ -120,10 +120,10 @@ public actor H2OSession {
 
 /// Memory at a moment, in bytes.
 public struct H2OMemoryReading: Hashable, Sendable {
-    /// Of MLX's arrays.
+    /// Bytes of MLX's arrays.
     public let active: Int
-    /// What the process may still allocate, if the system says so.
+    /// Bytes that the process may still allocate; nil if the system does not say.
     public let free: Int?
-    /// What the model was planned to take.
+    /// Bytes that the model was planned to take.
     public let planned: Int?
 }

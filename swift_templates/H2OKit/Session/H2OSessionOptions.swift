@@ -1,13 +1,13 @@
 import MLXLMCommon
 
-/// What a session is made with.
+/// The settings of a session.
 public struct H2OSessionOptions: Sendable {
-    /// The caches of the model's layers; the system prompt is pinned besides.
+    /// The caches of the model's layers. The system prompt is pinned in addition.
     public var caches: H2OCaches
-    /// What the model is told before the first turn; its tokens are never evicted.
+    /// The system prompt; its tokens are never evicted.
     public var system: String?
-    /// Sampling, `maxTokens` of a reply and `prefillStepSize`, the tokens of the prompt
-    /// that are read at a time. Their own settings of caches are not used.
+    /// Sampling, `maxTokens` of a reply, and `prefillStepSize`, the number of prompt tokens that
+    /// are read at a time. The cache settings of these parameters are not used.
     public var parameters: GenerateParameters
 
     public init(

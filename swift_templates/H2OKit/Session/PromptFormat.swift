@@ -1,7 +1,7 @@
 import MLXLMCommon
 
-/// Turns what is said in a session into tokens: by the model's chat template where it has
-/// one, as plain lines otherwise.
+/// Turns the messages of a session into tokens: with the model's chat template if it has one,
+/// otherwise as plain lines.
 struct PromptFormat {
     let tokenizer: any Tokenizer
     /// Tokens that end the model's turn.
@@ -22,19 +22,19 @@ struct PromptFormat {
             let alone = tokenizer.encode(text: text, addSpecialTokens: true)
             return Opening(tokens: tokens, pinned: pin(tokens, alone))
         }
-        // What two turns that begin differently have in common is the system prompt, with
-        // the template's marks around it.
+        // The common part of two turns that begin differently is the system prompt with the
+        // template's marks around it.
         let others = try ["a", "0"].compactMap { try template([.user($0)]) }
         return Opening(tokens: templated, pinned: pin(templated, others[0], others[1]))
     }
 
-    /// The tokens of a later turn, to follow a reply in the cache.
+    /// The tokens of a later turn, which follow a reply in the cache.
     ///
-    /// It is rendered behind a short made-up exchange and cut where that ends: rendered
-    /// alone, some templates would repeat their own system prompt, and rendered behind
-    /// what was really said, some leave out or alter earlier replies.
+    /// The turn is rendered after a short made-up exchange, which is then cut off. Rendered
+    /// alone, some templates repeat their own system prompt. Rendered after the real
+    /// conversation, some leave out or alter earlier replies.
     ///
-    /// - Parameter ended: whether the reply before ended with a stop token
+    /// - Parameter ended: whether the previous reply ended with a stop token
     /// - Throws: the template's own error
     func following(_ user: String, ended: Bool) throws -> [Int] {
         guard let opened = try template([.user("a")]),
@@ -61,7 +61,7 @@ struct PromptFormat {
         }
     }
 
-    /// Behind the system prompt, if there is one; nil if the model has no template.
+    /// The messages after the system prompt, if there is one; nil if the model has no template.
     private func template(_ messages: [Message]) throws -> [Int]? {
         let first: [[String: any Sendable]] =
             system.map { [["role": "system", "content": $0]] } ?? []

@@ -1,20 +1,20 @@
 import MLXLMCommon
 
-/// Turns tokens into text as they come.
+/// Turns tokens into text as they arrive.
 ///
-/// A character may take several tokens, and a token's text may depend on the one before:
-/// a segment is decoded as a whole, and begins anew after a line.
+/// A character may take several tokens, and a token's text may depend on the previous token. So
+/// a segment is decoded as a whole, and a new segment begins after each line.
 struct ReplyText {
     private let tokenizer: any Tokenizer
     private var segment = [Int]()
-    /// Unicode scalars of the segment that were given out.
+    /// Unicode scalars of the segment that were returned already.
     private var shown = 0
 
     init(tokenizer: any Tokenizer) {
         self.tokenizer = tokenizer
     }
 
-    /// What can be shown after one more token: empty while a character is incomplete.
+    /// The text that one more token adds; empty while a character is incomplete.
     mutating func append(_ token: Int) -> String {
         segment.append(token)
         let text = decoded
@@ -27,7 +27,7 @@ struct ReplyText {
         return new
     }
 
-    /// What was held back.
+    /// The text that was held back.
     mutating func finish() -> String { take(decoded) }
 
     private var decoded: String.UnicodeScalarView {

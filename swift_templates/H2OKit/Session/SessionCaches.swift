@@ -3,7 +3,7 @@ import MLXLMCommon
 
 /// The caches of a session.
 enum SessionCaches {
-    /// One empty cache for each that the model makes, in which `pinned` is never evicted.
+    /// One empty cache for each that the model makes; `pinned` is never evicted from it.
     ///
     /// - Throws: ``H2OSessionError/systemPromptTooLong(tokens:atMost:)``,
     ///   ``H2OConfigurationError``, ``H2OCachesError``, ``H2OBudgetsError``
@@ -22,8 +22,8 @@ enum SessionCaches {
         }
     }
 
-    /// Evaluates what the caches hold. The scores of an H2O cache come with its rows, and
-    /// asking for them does not make its next write copy.
+    /// Evaluates the caches' arrays. Evaluating the scores of an H2O cache evaluates its rows
+    /// too, and does not make its next write copy.
     static func evaluate(_ caches: [any KVCache]) {
         eval(
             caches.flatMap { cache in
@@ -33,7 +33,7 @@ enum SessionCaches {
 }
 
 extension H2OConfiguration {
-    /// The same with a further pinned range.
+    /// This configuration with one more pinned range.
     func pinning(_ range: Range<Int>) throws -> H2OConfiguration {
         guard !range.isEmpty else { return self }
         return try H2OConfiguration(

@@ -2,11 +2,11 @@ import Foundation
 import MLXLMCommon
 import Tokenizers
 
-/// Loads the tokenizer of a model folder with swift-tokenizers; never downloads.
+/// Loads the tokenizer of a model folder with swift-tokenizers. Never downloads.
 public struct BundledTokenizerLoader: TokenizerLoader {
     public init() {}
 
-    /// - Parameter directory: holds tokenizer.json and, if the model has them,
+    /// - Parameter directory: contains tokenizer.json and, if the model has them,
     ///   tokenizer_config.json and a chat template
     /// - Throws: an error of swift-tokenizers for a missing file or an unknown kind
     public func load(from directory: URL) async throws -> any MLXLMCommon.Tokenizer {
@@ -14,7 +14,7 @@ public struct BundledTokenizerLoader: TokenizerLoader {
     }
 }
 
-/// What mlx-swift-lm asks of a tokenizer, answered by swift-tokenizers.
+/// Gives mlx-swift-lm a tokenizer of swift-tokenizers.
 struct BundledTokenizer: MLXLMCommon.Tokenizer {
     private let tokenizer: any Tokenizers.Tokenizer
 

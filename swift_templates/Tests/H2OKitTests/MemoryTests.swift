@@ -14,8 +14,9 @@ final class MemoryTests: XCTestCase {
             XCTAssertEqual(
                 error.localizedDescription,
                 "The model needs 1234 bytes (weights 1000, caches 200, prefill 30, buffers 4) and "
-                    + "1000 are free: 234 bytes are missing. Close other work, check that the app "
-                    + "has both memory entitlements, or package a smaller model or --max-kv.")
+                    + "1000 are free: 234 bytes are missing. Release other memory, check that "
+                    + "the app has both memory entitlements, or package a smaller model or a "
+                    + "smaller --max-kv.")
         }
     }
 

@@ -1,6 +1,6 @@
 // swift-tools-version: 6.1
 // Stands in for swift-tokenizers 0.1.0 where its sources cannot be had: byte-level BPE,
-// which is what the embedded model has, and no chat templates.
+// which is what the bundled demo model has, and no chat templates.
 
 import PackageDescription
 

@@ -5,7 +5,7 @@ import Qwen3_4B_4bitModel
 
 @main
 struct ChatApp: App {
-    /// What the model is told first; its tokens are never evicted.
+    /// The system prompt; its tokens are never evicted.
     private static let system = "You are a helpful assistant. Answer briefly."
 
     @State private var chat = Chat {
