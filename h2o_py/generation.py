@@ -11,9 +11,9 @@ from h2o_py.budgets import Budgets
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigError
 from h2o_py.models import make_h2o_cache
-from h2o_py.routing import install_routing, remove_routing, routing_installed
+from h2o_py.routing import routed
 
-_INCOMPATIBLE = {
+INCOMPATIBLE = {
     "draft_model": "speculative decoding takes tokens back, which an evicting cache cannot",
     "kv_bits": "mlx_lm's own quantization does not apply to an H2O cache",
     "max_kv_size": "the H2O configuration's max_size already bounds the cache",
@@ -38,7 +38,7 @@ def stream_generate(
         tokenizer: its tokenizer.
         prompt: text or token ids.
         h2o_config: the policy, or its fields as a mapping (`{"max_size": 512}`).
-        h2o_kv: how rows are stored, a name in `h2o_py.models.STORAGES`.
+        h2o_kv: how rows are stored, a name in `h2o_py.storages.STORAGE_BITS`.
         h2o_budgets: heavy and recent budgets that differ from layer to layer.
         options: whatever `mlx_lm.stream_generate` takes; `kv_group_size` also holds for
             quantized H2O rows.
@@ -52,7 +52,7 @@ def stream_generate(
         return
     if not isinstance(h2o_config, H2OConfig):
         h2o_config = H2OConfig.from_dict(h2o_config)
-    for name, reason in _INCOMPATIBLE.items():
+    for name, reason in INCOMPATIBLE.items():
         if options.get(name) is not None:
             raise H2OConfigError("excluded_option", option=name, reason=reason)
     options["prompt_cache"] = make_h2o_cache(
@@ -62,13 +62,8 @@ def stream_generate(
         group_size=options.get("kv_group_size", 64),
         budgets=h2o_budgets,
     )
-    was_installed = routing_installed()
-    install_routing()
-    try:
+    with routed():
         yield from mlx_lm.stream_generate(model, tokenizer, prompt, **options)
-    finally:
-        if not was_installed:
-            remove_routing()
 
 
 def generate(

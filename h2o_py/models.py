@@ -17,20 +17,25 @@ from h2o_py.families import shares_one_mask, why_unfit, why_without_scores
 from h2o_py.mixed_cache import MixedH2OKVCache
 from h2o_py.policy_rules import unknown_choice
 from h2o_py.quantized_cache import QuantizedH2OKVCache
+from h2o_py.storages import STORAGE_BITS, StorageBits
+
+
+def _makes(bits: StorageBits) -> Callable[[H2OConfig, int], H2OKVCache]:
+    """What makes a cache of a configuration and a group size."""
+    if bits.is_dense:
+        return lambda config, _: H2OKVCache(config)
+    if bits.recent is None:
+        return lambda config, group_size: QuantizedH2OKVCache(
+            config, group_size=group_size, key_bits=bits.key, value_bits=bits.value
+        )
+    recent = bits.recent
+    return lambda config, group_size: MixedH2OKVCache(config, bits.key, recent, group_size)
+
 
 STORAGES: dict[str, Callable[[H2OConfig, int], H2OKVCache]] = {
-    "dense": lambda config, _: H2OKVCache(config),
-    "8": lambda config, group_size: QuantizedH2OKVCache(config, 8, group_size),
-    "k8v4": lambda config, group_size: QuantizedH2OKVCache(
-        config, group_size=group_size, key_bits=8, value_bits=4
-    ),
-    "4": lambda config, group_size: QuantizedH2OKVCache(config, 4, group_size),
-    "r16h8": lambda config, group_size: MixedH2OKVCache(config, 8, 16, group_size),
-    "r16h4": lambda config, group_size: MixedH2OKVCache(config, 4, 16, group_size),
-    "r8h4": lambda config, group_size: MixedH2OKVCache(config, 4, 8, group_size),
+    name: _makes(bits) for name, bits in STORAGE_BITS.items()
 }
-"""How rows are stored: as they come; keys and values in 8, 8 and 4, or 4 bits; or recent
-tokens in 16 or 8 bits and all others in 8 or 4."""
+"""What makes a cache of a configuration and a group size, by the name of the storage."""
 
 _ORIGINAL = "_make_cache_before_h2o"
 
@@ -52,7 +57,7 @@ def make_h2o_cache(
         model: a model of mlx_lm.
         config: the policy of every full-attention layer.
         kv: how rows are stored, a name in `STORAGES`.
-        group_size: of quantised rows; divides the head dims.
+        group_size: of quantized rows; divides the head dims.
         budgets: heavy and recent budgets that differ from layer to layer.
 
     Raises:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -84,6 +85,18 @@ def remove_routing() -> None:
 def routing_installed() -> bool:
     """Whether `install_routing` is in effect."""
     return getattr(base, _NAME) is routed_attention
+
+
+@contextmanager
+def routed() -> Iterator[None]:
+    """Route attention within a block, and leave routing as it was before."""
+    was_installed = routing_installed()
+    install_routing()
+    try:
+        yield
+    finally:
+        if not was_installed:
+            remove_routing()
 
 
 def _replace(home: ModuleType, name: str, old: Any, new: Any) -> None:

@@ -12,19 +12,13 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from interface import words
+from interface import swift, words
 from interface.source import FOLDER, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 ROOT = FOLDER.parent
-SWIFT_TYPES = {
-    "integer": "Int",
-    "number": "Float",
-    "score": "Score",
-    "ranges": "[Range<Int>]",
-}
 
 
 class GeneratorError(Exception):
@@ -57,6 +51,19 @@ TARGETS = (
     Target(
         "swift_templates/upstream/mlx-swift/MLXFast+H2OPolicy.swift",
         "swift/MLXFast+H2OPolicy.swift.j2",
+    ),
+    Target("swift_templates/H2OKit/H2OConfiguration.swift", "swift/H2OConfiguration.swift.j2"),
+    Target(
+        "swift_templates/H2OKit/H2OConfiguration+Codable.swift",
+        "swift/H2OConfiguration+Codable.swift.j2",
+    ),
+    Target(
+        "swift_templates/H2OKit/H2OConfigurationError.swift",
+        "swift/H2OConfigurationError.swift.j2",
+        "policy.toml, errors.toml",
+    ),
+    Target(
+        "swift_templates/H2OKit/H2OStorage.swift", "swift/H2OStorage.swift.j2", "storages.toml"
     ),
 )
 
@@ -119,11 +126,11 @@ def _environment() -> Environment:
         swiftdoc=words.swift_comment,
         pyquoted=words.python_text,
     )
-    environment.globals["swift_types"] = SWIFT_TYPES
+    environment.globals["swift_types"] = swift.TYPES
     return environment
 
 
-def _tools(source: Source) -> dict[str, Callable[..., str]]:
+def _tools(source: Source) -> dict[str, Callable[..., object]]:
     """Functions of templates that know the source."""
 
     def wrapped(text: str, prefix: str, width: int = 92) -> str:
@@ -135,9 +142,9 @@ def _tools(source: Source) -> dict[str, Callable[..., str]]:
         return wrapped(unbroken, prefix, width).replace("\0", " ")
 
     return {
+        **swift.tools(source),
         "listed": listed,
         "cpp": lambda formula: words.in_cpp(formula, source),
-        "swift": lambda formula: words.in_swift(formula, source),
         "python": lambda formula, prefix="self.": words.in_python(formula, source, prefix),
         "inlined": words.inlined,
         "default_text": words.default_text,

@@ -90,7 +90,10 @@ class PolicyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An error or a warning; field: the setting to change where no value names it."""
+    """An error or a warning.
+
+    field: the setting to change where no value names it. swift: whether Swift has the case.
+    """
 
     code: str
     meaning: str
@@ -98,6 +101,7 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     what: str
     remedy: str = ""
     field: str = ""
+    swift: bool = True
 
 
 class ErrorsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -120,6 +120,12 @@ def inlined(formula: str, let: Mapping[str, str]) -> str:
     return formula
 
 
+def names_in_order(formula: str, source: Source) -> list[str]:
+    """The settings that a formula names, in their order."""
+    named = set(_NAME.findall(formula))
+    return [field.name for field in source.fields if field.name in named]
+
+
 def default_text(field: Field) -> str:
     """What a setting is by default, for people; "" where it must be given."""
     if field.required:

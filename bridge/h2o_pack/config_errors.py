@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from h2o_pack.errors import ExitCode, UserError
+from h2o_py.policy_fields import FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,19 +19,7 @@ if TYPE_CHECKING:
 
     from h2o_py.errors import H2OConfigWarning, H2OError
 
-FLAGS = {
-    "max_size": "--max-kv",
-    "sink_size": "--sink-size",
-    "heavy_budget": "--heavy-budget",
-    "recent_budget": "--recent-budget",
-    "score": "--score",
-    "decay": "--decay",
-    "novelty": "--novelty",
-    "novelty_margin": "--novelty-margin",
-    "observation_window": "--observation-window",
-    "pinned": "--pin",
-    "kv": "--kv",
-}
+FLAGS = {"kv": "--kv", **{field.name: field.flag for field in FIELDS}}
 
 
 def flag(field: str) -> str:

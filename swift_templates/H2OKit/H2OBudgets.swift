@@ -43,13 +43,10 @@ public struct H2OBudgets: Hashable, Sendable {
     func configuration(of layer: Int, common: H2OConfiguration) throws -> H2OConfiguration {
         guard let budget = layers[layer] else { return common }
         do {
-            return try H2OConfiguration(
-                maxSize: budget.maxSize ?? common.maxSize, sinkSize: common.sinkSize,
-                heavyBudget: budget.heavyBudget, recentBudget: budget.recentBudget,
-                score: common.score, decay: common.decay, novelty: common.novelty,
-                pinned: common.pinned, observationWindow: common.observationWindow,
-                noveltyMargin: common.noveltyMargin)
-        } catch H2OConfigurationError.nothingToEvict(let held, let maxSize) {
+            return try common.with(
+                maxSize: budget.maxSize, heavyBudget: budget.heavyBudget,
+                recentBudget: budget.recentBudget)
+        } catch H2OConfigurationError.nothingToEvict(let maxSize, let held, _) {
             throw H2OBudgetsError.nothingToEvict(layer: layer, held: held, maxSize: maxSize)
         } catch {
             throw H2OBudgetsError.layer(layer, error.localizedDescription)
@@ -95,8 +92,9 @@ public enum H2OBudgetsError: LocalizedError, Hashable, Sendable {
             "layers[\(layer)] of the H2O budgets: \(what)"
         case .nothingToEvict(let layer, let held, let maxSize):
             "layers[\(layer)] of the H2O budgets: "
-                + H2OConfigurationError.nothingToEvict(held: held, maxSize: maxSize)
-                .localizedDescription
+                + H2OConfigurationError.nothingToEvict(
+                    maxSize: maxSize, held: held, needed: held + 1
+                ).localizedDescription
         }
     }
 }

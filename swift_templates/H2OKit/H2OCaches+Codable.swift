@@ -13,7 +13,7 @@ extension H2OCaches: Codable {
     public init(from decoder: any Decoder) throws {
         let names = Field.allCases.map(\.rawValue)
         try decoder.refuseFields(except: names) {
-            H2OConfigurationError.unknownField($0, known: names)
+            H2OConfigurationError.unknownField(field: $0, known: names)
         }
         let fields = try decoder.container(keyedBy: Field.self)
         try self.init(
@@ -35,9 +35,9 @@ extension H2OCaches: Codable {
     private static func storage(_ name: String?) throws -> H2OStorage {
         guard let name else { return .dense }
         guard let storage = H2OStorage(rawValue: name) else {
-            throw H2OConfigurationError.outOfRange(
+            throw H2OConfigurationError.unknownChoice(
                 field: Field.storage.rawValue, value: name,
-                allowed: "one of " + H2OStorage.allCases.map(\.rawValue).joined(separator: ", "))
+                known: H2OStorage.allCases.map(\.rawValue))
         }
         return storage
     }

@@ -1,15 +1,22 @@
 import Foundation
 
-/// What is said on standard error, once per process.
+/// What is printed on standard error, once per process.
 enum H2OWarning {
     static let scoresDoNotArrive: Void = say(
         "the model calls a cache's update(keys:values:) and attends itself, so no scores arrive: "
             + "novelty and recency alone decide what is evicted. Models that call "
             + "attentionWithCacheUpdate are routed.")
 
-    static let shortRecentWindow: Void = say(
-        "recent_budget is below 64: text degrades where fewer of the newest tokens are kept. "
-            + "Raise max_size or recent_budget.")
+    /// The first warning about a configuration; later ones are not printed.
+    static func configuration(_ text: String) {
+        lock.lock()
+        defer { lock.unlock() }
+        if !warnedOfConfiguration { say(text) }
+        warnedOfConfiguration = true
+    }
+
+    private static let lock = NSLock()
+    private nonisolated(unsafe) static var warnedOfConfiguration = false
 
     private static func say(_ text: String) {
         FileHandle.standardError.write(Data("H2OKit: \(text)\n".utf8))
@@ -17,8 +24,8 @@ enum H2OWarning {
 }
 
 extension H2OConfiguration {
-    /// Says what works but is known to serve text badly.
+    /// Prints what works but is known to serve text badly, once per process.
     func warnOnce() {
-        if recentBudget < 64 { H2OWarning.shortRecentWindow }
+        if let warning { H2OWarning.configuration(warning) }
     }
 }

@@ -41,7 +41,7 @@ BUDGETS = {
 }
 PACKAGES = {
     DEMO: CacheOptions(max_kv=64),
-    "demo-k8v4": CacheOptions(max_kv=64, kv="k8v4", pinned=((0, 8), (20, 22))),
+    "demo-k8v4": CacheOptions(max_kv=64, kv="k8v4", settings={"pinned": ((0, 8), (20, 22))}),
     LARGE: CacheOptions(max_kv=512),
 }
 

@@ -188,7 +188,7 @@ def test_ios_says_what_it_made_and_what_comes_next(run, tmp_path):
     result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
     assert result.exit_code == 0, result.output
     assert "demo (qwen3, 4 layers, 2 KV heads of 64)" in result.output
-    assert "256 tokens a layer: 4 first, 128 heavy, 124 recent" in result.output
+    assert "256 tokens per layer: 4 first, 128 heavy, 124 recent" in result.output
     assert f"next: h2o-pack vendor {tmp_path}/Demo; h2o-pack parity" in result.output
     assert result.stderr == ""
 

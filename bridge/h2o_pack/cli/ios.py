@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from h2o_pack.cli.frame import command
-from h2o_pack.cli.options import cache_options, model_options
-from h2o_pack.cli.types import PinnedRange
+from h2o_pack.cli.options import (
+    MAX_KV,
+    cache_options,
+    given_settings,
+    model_options,
+    settings,
+)
 from h2o_pack.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
 
 @command(example="h2o-pack ios --model Qwen3-4B-4bit --max-kv 512 --device iPhone16,1")
 @model_options
-@click.option("--max-kv", required=True, type=int, help="Tokens each layer's cache keeps.")
+@click.option(MAX_KV.flag, required=True, type=int, help=MAX_KV.help)
 @cache_options
 @click.option(
     "--device",
@@ -31,28 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Folder. [default: NAME]")
 @click.option("--name", help="Name of the package. [default: from the model]")
-@click.option(
-    "--sink-size", type=int, help="First tokens that always stay. [default: the policy's]"
-)
-@click.option(
-    "--heavy-budget", type=int, help="Tokens for heavy hitters. [default: the policy's]"
-)
-@click.option(
-    "--score",
-    type=click.Choice(["peak", "softmax", "abs_logit"]),
-    help="What of the attention is scored. [default: the policy's]",
-)
-@click.option(
-    "--decay", type=float, help="Factor of a score per query. [default: the policy's]"
-)
-@click.option(
-    "--novelty", type=float, help="Weight of a key's novelty. [default: the policy's]"
-)
-@click.option(
-    "--novelty-margin", type=float, help="What is not yet novel. [default: the policy's]"
-)
-@click.option("--pin", type=PinnedRange(), multiple=True, help="Positions that always stay.")
-@click.option("--observation-window", type=int, help="Queries of a chunk that score.")
+@settings()
 @click.option(
     "--asset-pack",
     is_flag=True,
@@ -74,7 +58,6 @@ def ios(
     assume_full_attention: bool,
     output: Path | None,
     name: str | None,
-    pin: tuple[tuple[int, int], ...],
     asset_pack: bool,
     vendor: bool,
     dry_run: bool,
@@ -93,7 +76,7 @@ def ios(
 
     order = pipeline.Order(
         model=model,
-        cache=CacheOptions(pinned=pin, **options),
+        cache=CacheOptions(settings=given_settings(options), **options),
         revision=revision,
         assume_full_attention=assume_full_attention,
         name=name,

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from h2o_pack.cli.types import KV, POLICIES
+from h2o_pack.cli.types import KV, POLICIES, PinnedRange
 from h2o_pack.plan.options import PREFILL_STEP
+from h2o_py.policy_fields import FIELDS, SCORES, Field
+from h2o_py.storages import STORAGE_BITS, SYNONYMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +29,11 @@ def together(*options: Decorator) -> Decorator:
     return decorate
 
 
+STORED = "; ".join(
+    [f"{name}: {bits.meaning}" for name, bits in STORAGE_BITS.items()]
+    + [f"{name} is {storage}" for name, storage in SYNONYMS.items()]
+)
+
 model_options = together(
     click.option("--model", required=True, help="Alias, folder, or id on huggingface.co."),
     click.option(
@@ -35,7 +42,7 @@ model_options = together(
     click.option(
         "--assume-full-attention",
         is_flag=True,
-        help="Take an unknown architecture for an ordinary one.",
+        help="Treat an unknown architecture as an ordinary transformer.",
     ),
 )
 """Parameters `model`, `revision` and `assume_full_attention`."""
@@ -46,29 +53,60 @@ cache_options = together(
         type=click.Choice(KV),
         default="dense",
         show_default=True,
-        help="Precision of rows.",
+        help=f"How keys and values are stored. {STORED}.",
     ),
     click.option(
         "--policy",
         type=click.Choice(POLICIES),
         default="standard",
         show_default=True,
-        help="Which tokens stay: tuned was chosen on the embedded model, paper is as "
-        "published.",
+        help="Defaults of the settings below: tuned was chosen on the bundled demo model, "
+        "paper is the published one.",
     ),
     click.option(
-        "--recent-budget", type=int, help="Newest tokens that stay. [default: the policy's]"
+        "--budgets",
+        type=click.Path(path_type=Path),
+        help="JSON file of budgets per layer, from `h2o-pack budgets`.",
     ),
     click.option(
-        "--budgets", type=click.Path(path_type=Path), help="JSON file of budgets a layer."
+        "--context",
+        type=int,
+        help="Tokens of the longest conversation. [default: the model's]",
     ),
-    click.option("--context", type=int, help="Longest conversation. [default: the model's]"),
     click.option(
         "--prefill-step",
         type=int,
         default=PREFILL_STEP,
         show_default=True,
-        help="Tokens of a prompt that the model is given at once.",
+        help="Tokens of a prompt that the model reads at once.",
     ),
 )
-"""What memory depends on, beside --max-kv: fields of `CacheOptions` by their names."""
+"""What memory depends on, beside the policy: fields of `CacheOptions` by their names."""
+
+MAX_KV = FIELDS[0]
+
+
+def setting(field: Field) -> Decorator:
+    """Return the option of a setting of the policy."""
+    kinds: dict[str, dict[str, Any]] = {
+        "integer": {"type": int},
+        "number": {"type": float},
+        "score": {"type": click.Choice([score.name for score in SCORES])},
+        "ranges": {"type": PinnedRange(), "multiple": True},
+    }
+    default = "" if field.type == "ranges" else " [default: the policy's]"
+    return click.option(
+        field.flag, field.name, help=f"{field.help}{default}", **kinds[field.type]
+    )
+
+
+def settings(*names: str) -> Decorator:
+    """Return the options of these settings, or of all but max_size."""
+    chosen = [f for f in FIELDS if (f.name in names if names else f is not MAX_KV)]
+    return together(*(setting(field) for field in chosen))
+
+
+def given_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the settings that were given out of a command's options."""
+    values = {field.name: options.pop(field.name, None) for field in FIELDS}
+    return {name: value for name, value in values.items() if value not in (None, ())}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from h2o_pack.cli.frame import command
-from h2o_pack.cli.options import cache_options, model_options
+from h2o_pack.cli.options import MAX_KV, cache_options, given_settings, model_options, settings
 from h2o_pack.errors import Problems
 
 if TYPE_CHECKING:
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 @command(example="h2o-pack plan --model Qwen3-4B-4bit --max-kv 512 --device 'iPhone 16 Pro'")
 @model_options
 @click.option(
-    "--max-kv",
+    MAX_KV.flag,
     type=int,
-    help="Tokens each layer's cache keeps. [default: the model's own cache, which grows]",
+    help=f"{MAX_KV.help} [default: the model's own cache, which grows]",
 )
 @cache_options
+@settings("recent_budget")
 @click.option(
     "--device", "names", multiple=True, help="Identifier or name; several may be given."
 )
@@ -57,6 +58,7 @@ def plan(
     from h2o_pack.plan import command as planned
     from h2o_pack.plan import tables as plan_tables
 
+    options["settings"] = given_settings(options)
     problems = Problems()
     with problems.caught():
         known, chosen = planned.choose(names, own, every=every)

@@ -6,8 +6,11 @@ from typing import Any
 
 import click
 
-POLICIES = ("standard", "tuned", "paper")
-KV = ("dense", "8", "k8v4", "4", "mixed", "r16h8", "r16h4", "r8h4")  # mixed is r16h8
+from h2o_py.policy_fields import NAMED_POLICIES
+from h2o_py.storages import STORAGE_BITS, SYNONYMS
+
+POLICIES = tuple(policy.name for policy in NAMED_POLICIES)
+KV = (*STORAGE_BITS, *SYNONYMS)
 
 
 class PinnedRange(click.ParamType):  # type: ignore[type-arg]

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from h2o_pack.errors import ExitCode, UserError, nearest
+from h2o_py.storages import GROUP_SIZES, STORAGE_BITS, SYNONYMS
 
 if TYPE_CHECKING:
     from h2o_pack.architectures.model import ModelConfig
 
-GROUP_SIZES = (64, 32)  # the first that divides the head dims
+TRIED = GROUP_SIZES[:2]  # group sizes, of which the first that divides the head dims is taken
 
 
 @dataclass(frozen=True)
@@ -34,20 +35,14 @@ class Storage:
 
 
 STORAGES = {
-    each.name: each
-    for each in (
-        Storage("dense", (16, 16)),
-        Storage("8", (8, 8)),
-        Storage("k8v4", (8, 4)),
-        Storage("4", (4, 4)),
-        Storage("r16h8", (8, 8), (16, 16)),
-        Storage("r16h4", (4, 4), (16, 16)),
-        Storage("r8h4", (4, 4), (8, 8)),
+    name: Storage(
+        name,
+        heavy=(bits.key, bits.value),
+        recent=None if bits.recent is None else (bits.recent, bits.recent),
     )
+    for name, bits in STORAGE_BITS.items()
 }
-"""As `h2o_py.models.STORAGES`, which needs mlx to be imported; a test compares them."""
-
-SYNONYMS = {"mixed": "r16h8"}
+"""All storages by name."""
 
 
 def storage_of(name: str, config: ModelConfig, group_size: int | None = None) -> Storage:
@@ -56,7 +51,7 @@ def storage_of(name: str, config: ModelConfig, group_size: int | None = None) ->
     Args:
         name: of the storage, or a synonym.
         config: of the model.
-        group_size: of quantised rows; None is 64 where that divides the head dims, or 32.
+        group_size: of quantized rows; None is 64 where that divides the head dims, or 32.
 
     Raises:
         UserError: there is no such storage, or a head dim is no multiple of a group.
@@ -75,11 +70,11 @@ def storage_of(name: str, config: ModelConfig, group_size: int | None = None) ->
         return found
     layers = [config.layers[index] for index in config.evicting]
     dims = sorted({dim for each in layers for dim in (each.key_dim, each.value_dim)})
-    for group in (group_size,) if group_size else GROUP_SIZES:
+    for group in (group_size,) if group_size else TRIED:
         if all(dim % group == 0 for dim in dims):
             return dataclasses.replace(found, group_size=group)
     raise UserError(
-        f"--kv {name} quantises in groups of {group_size or GROUP_SIZES[-1]} elements, and "
+        f"--kv {name} quantizes in groups of {group_size or TRIED[-1]} elements, and "
         f"this model has heads of {', '.join(map(str, dims))}",
         remedy="Use --kv dense.",
         code=ExitCode.USAGE,

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from h2o_pack import __version__, naming
@@ -11,6 +12,8 @@ from h2o_pack.facts import pins
 from h2o_pack.files import lock
 from h2o_pack.naming import one_line, swift_string
 from h2o_pack.sizes import gigabytes
+from h2o_py.policy_fields import FIELDS
+from h2o_py.storages import STORAGE_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,17 +21,9 @@ if TYPE_CHECKING:
 
     from h2o_pack.plan.package_plan import Plan
     from h2o_py.budgets import Budgets
+    from h2o_py.config import H2OConfig
 
 SWIFT_TEMPLATES = "swift_templates"
-SWIFT_STORAGE = {
-    "dense": "dense",
-    "8": "eightBits",
-    "k8v4": "keys8Values4",
-    "4": "fourBits",
-    "r16h8": "recent16Heavy8",
-    "r16h4": "recent16Heavy4",
-    "r8h4": "recent8Heavy4",
-}
 
 
 def render(
@@ -90,7 +85,8 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "module_name": plan.module_name,
         "model_id": plan.model.id,
         "config": plan.cache.to_dict(),
-        "storage": SWIFT_STORAGE[plan.storage],
+        "config_arguments": config_arguments(plan.cache),
+        "storage": STORAGE_BITS[plan.storage].swift,
         "group_size": plan.group_size,
         "budgets": plan.budgets,
         "layer_rows": layer_rows(plan),
@@ -116,6 +112,30 @@ def fill(template: Path, values: dict[str, Any]) -> str:
     environment.filters["swift_string"] = swift_string
     environment.filters["one_line"] = one_line
     return environment.from_string(template.read_text("utf-8")).render(values)
+
+
+def config_arguments(config: H2OConfig) -> str:
+    """Arguments of Swift's H2OConfiguration, on lines of at most 100 columns."""
+    arguments = ", ".join(
+        f"{camel(field.name)}:\0{swift_value(getattr(config, field.name))}" for field in FIELDS
+    )
+    lines = textwrap.wrap(arguments, 88, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(" " * 12 + line for line in lines).replace("\0", " ")
+
+
+def camel(name: str) -> str:
+    """Return a setting's name in Swift."""
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def swift_value(value: object) -> str:
+    """Return a setting's value in Swift."""
+    if isinstance(value, str):
+        return f".{camel(value)}"
+    if isinstance(value, tuple):
+        return "[" + ",\0".join(f"{begin}\0..<\0{end}" for begin, end in value) + "]"
+    return str(value)
 
 
 def layer_rows(plan: Plan) -> dict[str, int | float]:

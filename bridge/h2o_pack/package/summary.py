@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from h2o_pack.results import error_entries
+from h2o_py.storages import STORAGE_BITS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,15 +19,6 @@ if TYPE_CHECKING:
     from h2o_pack.plan.package_plan import Plan
 
 FORMAT = 1
-STORED = {
-    "dense": "as the model computes them",
-    "8": "8 bits",
-    "k8v4": "keys 8 bits, values 4",
-    "4": "4 bits",
-    "r16h8": "recent 16 bits, others 8",
-    "r16h4": "recent 16 bits, others 4",
-    "r8h4": "recent 8 bits, others 4",
-}
 
 
 def made_document(made: Made) -> dict[str, Any]:
@@ -77,10 +69,11 @@ def print_made(made: Made, console: Console) -> None:
     )
     sizes = {each.max_size for each in plan.caches if each} or {cache.max_size}
     own = f", {min(sizes)} to {max(sizes)} by layer" if len(sizes) > 1 else ""
+    stored = STORAGE_BITS[plan.storage].meaning
     table.add_row(
         "cache",
-        f"{cache.max_size} tokens a layer{own}: {cache.sink_size} first, "
-        f"{cache.heavy_budget} heavy, {cache.recent_budget} recent; {STORED[plan.storage]}",
+        f"{cache.max_size} tokens per layer{own}: {cache.sink_size} first, "
+        f"{cache.heavy_budget} heavy, {cache.recent_budget} recent; {stored}",
     )
     table.add_row(
         "memory",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from h2o_pack.config_errors import flag
 from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.devices.device import Catalogue, Device
 from h2o_pack.errors import ExitCode, Problems, UserError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from h2o_pack.architectures.model import Model
 
-OF_EVICTION = ("kv", "policy", "recent_budget", "budgets")
+OF_EVICTION = ("kv", "policy", "budgets")
 
 
 def choose(
@@ -59,9 +60,10 @@ def report(
 def refuse_cache_options(options: dict[str, Any]) -> None:
     """Refuse what needs a cache that evicts."""
     usual = CacheOptions(max_kv=0)
-    given = [name for name in OF_EVICTION if options[name] != getattr(usual, name)]
+    given = [f"--{name}" for name in OF_EVICTION if options[name] != getattr(usual, name)]
+    given += [flag(name) for name in options["settings"]]
     if given:
-        flags = " and ".join("--" + name.replace("_", "-") for name in given)
+        flags = " and ".join(given)
         raise UserError(
             f"{flags} {'is' if len(given) == 1 else 'are'} for caches that evict",
             remedy="Give --max-kv too.",

@@ -4,15 +4,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from h2o_pack.config_errors import config_warnings, user_errors
 from h2o_pack.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from h2o_pack.architectures.model import ModelConfig
@@ -25,27 +25,18 @@ PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """The cache as asked for; None leaves a value to the policy's own default.
+    """The cache as asked for.
 
-    max_kv, heavy and recent budgets, observation_window, context and prefill_step are in
-    tokens; policy names what the other settings begin as; pinned ranges are half-open
-    positions. kv: how rows are stored. budgets: file of budgets that differ from layer to
-    layer. context: the longest conversation that memory is planned for. prefill_step:
-    tokens of a prompt given to the model at once. devices: names of those that must hold
-    the model.
+    max_kv, context and prefill_step are in tokens. policy: a name of `NAMED_POLICIES`.
+    settings: those that differ from the policy's defaults, by their names in H2OConfig. kv:
+    how rows are stored. budgets: file of budgets that differ per layer. context: the longest
+    conversation that memory is planned for. prefill_step: tokens of a prompt that the model
+    reads at once. devices: names of those that must hold the model.
     """
 
     max_kv: int
     policy: str = "standard"
-    sink_size: int | None = None
-    heavy_budget: int | None = None
-    recent_budget: int | None = None
-    score: str | None = None
-    decay: float | None = None
-    novelty: float | None = None
-    novelty_margin: float | None = None
-    pinned: tuple[tuple[int, int], ...] = ()
-    observation_window: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
     kv: str = "dense"
     budgets: Path | None = None
     context: int | None = None
@@ -55,15 +46,11 @@ class CacheOptions:
 
 def cache_config(options: CacheOptions) -> tuple[H2OConfig, tuple[H2OConfigWarning, ...]]:
     """Make the cache's configuration and collect what it warns about."""
-    from h2o_py.config import POLICIES, H2OConfig
+    from h2o_py.config import POLICIES
 
-    names = {field.name for field in dataclasses.fields(H2OConfig)}
-    given = {
-        key: value for key, value in vars(options).items() if key in names and value is not None
-    }
     with warnings.catch_warnings(record=True) as caught, user_errors():
         warnings.simplefilter("always")
-        config = POLICIES[options.policy](options.max_kv, **given)
+        config = POLICIES[options.policy](options.max_kv, **options.settings)
     return config, config_warnings(caught)
 
 

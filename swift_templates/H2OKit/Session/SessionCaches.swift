@@ -14,7 +14,7 @@ enum SessionCaches {
             var caches = caches
             caches.configuration = try caches.configuration.pinning(pinned)
             return try caches.make(for: model)
-        } catch H2OConfigurationError.nothingToEvict(let held, let maxSize),
+        } catch H2OConfigurationError.nothingToEvict(let maxSize, let held, _),
             H2OBudgetsError.nothingToEvict(_, let held, let maxSize)
         {
             throw H2OSessionError.systemPromptTooLong(
@@ -36,10 +36,6 @@ extension H2OConfiguration {
     /// This configuration with one more pinned range.
     func pinning(_ range: Range<Int>) throws -> H2OConfiguration {
         guard !range.isEmpty else { return self }
-        return try H2OConfiguration(
-            maxSize: maxSize, sinkSize: sinkSize, heavyBudget: heavyBudget,
-            recentBudget: recentBudget, score: score, decay: decay, novelty: novelty,
-            pinned: pinned + [range], observationWindow: observationWindow,
-            noveltyMargin: noveltyMargin)
+        return try with(pinned: pinned + [range])
     }
 }

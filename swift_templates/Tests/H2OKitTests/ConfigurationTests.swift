@@ -84,34 +84,39 @@ final class ConfigurationTests: XCTestCase {
     func testBudgetsThatExceedMaxSizeAreRefused() {
         assertRefused(
             try H2OConfiguration(maxSize: 64, heavyBudget: 40, recentBudget: 30),
-            .budgetsExceedMaxSize(sum: 74, maxSize: 64),
-            "sink_size + heavy_budget + recent_budget is 74 in the H2O configuration, but max_size "
-                + "is 64. Lower a budget or raise max_size.")
+            .budgetsExceedMaxSize(
+                sinkSize: 4, heavyBudget: 40, recentBudget: 30, total: 74, maxSize: 64),
+            "sink_size + heavy_budget + recent_budget = 4 + 40 + 30 = 74 is more than max_size = "
+                + "64. Lower a budget or raise max_size.")
     }
 
     func testNoRoomForTheNewestTokenIsRefused() {
         assertRefused(
             try H2OConfiguration(maxSize: 6),
-            .noRecentRows(recent: -1, sinkSize: 4, heavyBudget: 3, maxSize: 6),
-            "recent_budget is -1 in the H2O configuration; it must be at least 1. Of max_size 6 rows, "
-                + "sink_size takes 4 and heavy_budget 3: raise max_size or lower one of them.")
+            .noRecentRows(maxSize: 6, sinkSize: 4, heavyBudget: 3, smallest: 9),
+            "max_size = 6 leaves no room for recent tokens: 4 sink tokens and heavy_budget = 3 take "
+                + "all of it. Raise max_size to at least 9, or lower sink_size or heavy_budget.")
+        assertRefused(
+            try H2OConfiguration(maxSize: 64, recentBudget: 0),
+            .outOfRange(
+                field: "recent_budget", value: "0", allowed: "between 1 and 2147483647"),
+            "recent_budget must be between 1 and 2147483647, got 0.")
     }
 
     func testARowMustRemainToEvict() {
         assertRefused(
             try H2OConfiguration(
                 maxSize: 16, heavyBudget: 0, recentBudget: 8, pinned: [2 ..< 6, 5 ..< 8]),
-            .nothingToEvict(held: 16, maxSize: 16),
-            "Sinks, pinned and recent positions hold 16 of max_size 16 rows in the H2O "
-                + "configuration, which leaves none to evict. Raise max_size to at least 17, or "
-                + "pin less.")
+            .nothingToEvict(maxSize: 16, held: 16, needed: 17),
+            "max_size = 16 leaves no row to evict: sink, pinned and recent tokens hold 16. Raise "
+                + "max_size to at least 17, lower recent_budget or pin less.")
     }
 
     func testValuesOutOfRangeAreRefused() {
         assertRefused(
             try H2OConfiguration(maxSize: 64, decay: 1.5),
-            .outOfRange(field: "decay", value: "1.5", allowed: "in 0.0...1.0"),
-            "decay is 1.5 in the H2O configuration; it must be in 0.0...1.0.")
+            .outOfRange(field: "decay", value: "1.5", allowed: "between 0 and 1"),
+            "decay must be between 0 and 1, got 1.5.")
         for make in [
             { try H2OConfiguration(maxSize: 64, sinkSize: -1) },
             { try H2OConfiguration(maxSize: 64, novelty: -1) },

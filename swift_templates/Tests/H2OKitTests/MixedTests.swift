@@ -34,7 +34,7 @@ final class MixedTests: XCTestCase {
         XCTAssertThrowsError(try MixedH2OKVCache(maxSize: 16, heavyBits: 3)) { error in
             XCTAssertEqual(
                 error.localizedDescription,
-                "heavy_bits is 3 in the H2O configuration; it must be 4, 8 or 16.")
+                "heavy_bits must be 4, 8 or 16, got 3.")
         }
     }
 }

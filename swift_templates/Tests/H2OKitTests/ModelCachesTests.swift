@@ -134,8 +134,8 @@ final class ModelCachesTests: XCTestCase {
             (
                 [.init(heavyBudget: 9, recentBudget: 9), nil],
                 "layers[0] of the H2O budgets: "
-                    + "sink_size + heavy_budget + recent_budget is 22 in the H2O configuration, but "
-                    + "max_size is 16. Lower a budget or raise max_size."
+                    + "sink_size + heavy_budget + recent_budget = 4 + 9 + 9 = 22 is more than "
+                    + "max_size = 16. Lower a budget or raise max_size."
             ),
         ] as [([H2OBudgets.Layer?], String)] {
             XCTAssertThrowsError(

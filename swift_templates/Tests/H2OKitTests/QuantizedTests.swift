@@ -35,14 +35,14 @@ final class QuantizedTests: XCTestCase {
         XCTAssertThrowsError(try QuantizedH2OKVCache(maxSize: 16, bits: 5)) { error in
             XCTAssertEqual(
                 error.localizedDescription,
-                "key_bits is 5 in the H2O configuration; it must be 4 or 8.")
+                "key_bits must be 4 or 8, got 5.")
         }
         XCTAssertThrowsError(
             try QuantizedH2OKVCache(maxSize: 16, keyBits: 8, valueBits: 16))
         XCTAssertThrowsError(try QuantizedH2OKVCache(maxSize: 16, groupSize: 48, bits: 8)) {
             XCTAssertEqual(
                 $0.localizedDescription,
-                "group_size is 48 in the H2O configuration; it must be 32, 64 or 128.")
+                "group_size must be 32, 64 or 128, got 48.")
         }
     }
 

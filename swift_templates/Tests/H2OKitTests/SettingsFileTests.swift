@@ -70,8 +70,7 @@ final class SettingsFileTests: XCTestCase {
         XCTAssertThrowsError(try JSONDecoder().decode(H2OCaches.self, from: data)) { error in
             XCTAssertEqual(
                 error.localizedDescription,
-                "kv is k4v8 in the H2O configuration; it must be one of dense, 8, k8v4, 4, r16h8, "
-                    + "r16h4, r8h4.")
+                "kv must be one of dense, 8, k8v4, 4, r16h8, r16h4, r8h4, got k4v8.")
         }
     }
 }

@@ -39,15 +39,17 @@ def test_what_is_not_given_is_the_default_of_the_cache(model):
 def test_what_is_given_is_kept(model):
     options = CacheOptions(
         max_kv=300,
-        sink_size=0,
-        heavy_budget=100,
-        recent_budget=90,
-        score="softmax",
-        decay=0.5,
-        novelty=0.0,
-        novelty_margin=0.1,
-        pinned=((0, 10), (20, 30)),
-        observation_window=8,
+        settings={
+            "sink_size": 0,
+            "heavy_budget": 100,
+            "recent_budget": 90,
+            "score": "softmax",
+            "decay": 0.5,
+            "novelty": 0.0,
+            "novelty_margin": 0.1,
+            "pinned": ((0, 10), (20, 30)),
+            "observation_window": 8,
+        },
     )
     assert make_plan(model, options).cache.to_dict() == {
         "max_size": 300,
@@ -78,13 +80,13 @@ def test_a_cache_without_room_names_the_flags(model):
 
 
 def test_pinned_tokens_count(model):
-    said = refusal(model, max_kv=128, pinned=((0, 100),))
+    said = refusal(model, max_kv=128, settings={"pinned": ((0, 100),)})
     assert "--max-kv = 128" in said
     assert "--recent-budget" in said
 
 
 def test_a_message_of_one_sentence_gets_a_remedy(model):
-    assert refusal(model, max_kv=256, decay=7.0) == (
+    assert refusal(model, max_kv=256, settings={"decay": 7.0}) == (
         "--decay must be between 0 and 1, got 7.0. See `h2o-pack ios --help`."
     )
 

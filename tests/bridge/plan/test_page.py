@@ -18,7 +18,7 @@ VOID = {"meta", "br", "link", "img"}
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
 OPTIONS = {
     "kv": "dense",
-    "recent_budget": None,
+    "settings": {},
     "budgets": None,
     "context": None,
     "prefill_step": 512,

@@ -14,10 +14,8 @@ public enum BundledModel {
     ///   fit together
     public static func configuration() throws -> H2OConfiguration {
         try H2OConfiguration(
-            maxSize: 512, sinkSize: 4,
-            heavyBudget: 256, recentBudget: 252,
-            score: .peak, decay: 0.999, novelty: 2.0,
-            pinned: [], observationWindow: 64)
+            maxSize: 512, sinkSize: 4, heavyBudget: 256, recentBudget: 252, score: .peak,
+            decay: 0.999, novelty: 2.0, pinned: [], observationWindow: 64, noveltyMargin: 0.0)
     }
 
     /// What `GenerateParameters/useH2O(_:)` takes, so that ChatSession, generate and

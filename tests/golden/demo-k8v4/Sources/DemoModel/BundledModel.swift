@@ -14,10 +14,8 @@ public enum BundledModel {
     ///   fit together
     public static func configuration() throws -> H2OConfiguration {
         try H2OConfiguration(
-            maxSize: 64, sinkSize: 4,
-            heavyBudget: 32, recentBudget: 28,
-            score: .peak, decay: 0.999, novelty: 2.0,
-            pinned: [0 ..< 8, 20 ..< 22], observationWindow: 64)
+            maxSize: 64, sinkSize: 4, heavyBudget: 32, recentBudget: 28, score: .peak, decay: 0.999,
+            novelty: 2.0, pinned: [0 ..< 8, 20 ..< 22], observationWindow: 64, noveltyMargin: 0.0)
     }
 
     /// What `GenerateParameters/useH2O(_:)` takes, so that ChatSession, generate and
