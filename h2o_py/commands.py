@@ -1,4 +1,4 @@
-"""The commands of `python -m h2o_py`."""
+"""The command of `python -m h2o_py`: generate."""
 
 from __future__ import annotations
 
@@ -13,37 +13,21 @@ from unittest import mock
 
 from h2o_py._pins import wrong_mlx
 
-USAGE = """usage: python -m h2o_py generate|bench|eval|profile|budgets [options]
+USAGE = """usage: python -m h2o_py generate [options]
 
-generate  mlx_lm generate with --h2o-max-size and more
-          (python -m h2o_py generate --help lists all options)
-bench     measures H2O caches beside mlx_lm's (python -m h2o_py bench --help)
-eval      measures what eviction costs: perplexity, recall and more, beside the full cache
-profile   shows what a model's attention looks like, and where a step's time goes
-budgets   makes budgets that differ from layer to layer, from a profile"""
-
-_MODULES = {
-    "bench": "h2o_pack.measure.bench.command",
-    "eval": "h2o_pack.measure.evaluation.command",
-    "profile": "h2o_pack.measure.profiling.command",
-    "budgets": "h2o_pack.measure.profiling.budgets_command",
-}
+mlx_lm generate with --h2o-max-size and more
+(python -m h2o_py generate --help lists all options)"""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command; returns the exit status (2: wrong usage, 6: another mlx)."""
     name = arguments[0] if arguments else ""
-    if name == "generate" or name in _MODULES:
+    if name == "generate":
         complaint = wrong_mlx()
         if complaint is not None:
             print(f"error: {complaint}", file=sys.stderr)  # noqa: T201
             return 6
-    if name == "generate":
         return generate(arguments[1:])
-    if name in _MODULES:
-        command = importlib.import_module(_MODULES[name])
-        status: int = command.main(arguments[1:])
-        return status
     helped = name in ("-h", "--help")
     print(USAGE, file=sys.stdout if helped else sys.stderr)
     return 0 if helped else 2
@@ -114,13 +98,10 @@ def _run(upstream: Any, arguments: Sequence[str], context: Any) -> int:
 @contextlib.contextmanager
 def _routed() -> Iterator[None]:
     """Attention is routed: a prompt cache file may hold H2O caches."""
-    from h2o_py.routing import install_routing, remove_routing  # noqa: PLC0415
+    from h2o_py.routing import routed  # noqa: PLC0415
 
-    install_routing()
-    try:
+    with routed():
         yield
-    finally:
-        remove_routing()
 
 
 @contextlib.contextmanager

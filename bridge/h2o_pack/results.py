@@ -34,6 +34,10 @@ RESULTS = {
         "h2o_pack.plan.model_tables.CatalogueResult",
         "h2o_pack.plan.model_tables.ModelResult",
     ),
+    "bench": ("h2o_pack.measure.bench.report.Report",),
+    "eval": ("h2o_pack.measure.evaluation.results.Evaluation",),
+    "profile": ("h2o_pack.measure.profiling.report.Profile",),
+    "budgets": ("h2o_pack.measure.profiling.budgets.BudgetsResult",),
     "error": ("h2o_pack.results.ErrorResult",),
 }
 """The result types of each command, whose name has "-" between its parts; it prints one."""

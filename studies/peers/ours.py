@@ -9,8 +9,8 @@ import mlx.core as mx
 from mlx_lm import load
 from mlx_lm.models.cache import KVCache
 
-from h2o_pack.measure.evaluation.contenders import contender
-from h2o_pack.measure.evaluation.entrants import Entrant, Stable
+from h2o_pack.measure.evaluation.cache_factory import CacheFactory
+from h2o_pack.measure.evaluation.contenders import find_contender
 from h2o_pack.measure.evaluation.loaded import ByLayer, budgets_for
 from h2o_pack.measure.text import Tokens
 from h2o_py import install_routing
@@ -64,7 +64,7 @@ class Ours:
         install_routing()
         tokens = Tokens(self.tokenizer, ())
         profiled = budgets_for(self.model, tokens, ByLayer(profile=PROFILE))
-        self.stable = Stable(self.model, budgets=profiled)
+        self.factory = CacheFactory(self.model, budgets=profiled)
 
     def logits(self, ids: list[list[int]]) -> mx.array:
         """Return logits [B, T, V] without a cache."""
@@ -89,7 +89,7 @@ class Ours:
         """Return new caches of a policy, one a layer."""
         if policy == FULL:
             return [KVCache() for _ in self.model.layers]
-        return self.stable.caches(Entrant(contender(policy), rows))
+        return self.factory.caches(find_contender(policy).with_rows(rows))
 
     def feed(self, caches: list[Any], ids: mx.array) -> mx.array:
         """Feed ids [B, L]; returns the last logits [B, V]."""

@@ -119,7 +119,7 @@ def verdicts(results: Results) -> list[str]:
             if entry not in results:
                 continue
             mine = results[entry][task.name]
-            _, verdict = compare(mine, peer, lower_is_better=not task.asks)
+            verdict = compare(mine, peer, lower_is_better=not task.asks).verdict
             lines.append(
                 f"{task.title}, {QUARTER} rows, {OURS[name]}, {protocol}: "
                 f"{mean(mine):.{digits}f} against {mean(peer):.{digits}f} of {best}, the press "

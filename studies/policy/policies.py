@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from h2o_pack.measure.profiling.read import read_measures
-from h2o_pack.measure.profiling.row_rule import deal
+from h2o_pack.measure.profiling.row_rule import allocate_rows
 from studies.policy.model import Array
 from studies.policy.recent import half
 from studies.policy.rows import Rows
@@ -161,8 +161,8 @@ class ByLayer(Policy):
 
     def sizes(self, max_size: int, layers: int) -> tuple[int, ...]:
         """Rows of each layer, `max_size` on average."""
-        dealt = deal(read_measures(PROFILE).reaches, max_size)
-        return tuple(dealt[layer] for layer in range(layers))
+        rows = allocate_rows(read_measures(PROFILE).reaches, max_size)
+        return tuple(rows[layer] for layer in range(layers))
 
 
 def _novelty(rows: Rows, name: str, vector: Array, decay: float) -> Array:

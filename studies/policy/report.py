@@ -58,11 +58,11 @@ def _line(policy: str, cell: dict[str, Any]) -> str:
 
 
 def _cell(found: dict[str, list[float]], baseline: dict[str, list[float]]) -> dict[str, Any]:
-    difference, verdict = compare(found["nll"], baseline["nll"], lower_is_better=True)
+    difference = compare(found["nll"], baseline["nll"], lower_is_better=True)
     return {
         "recall": estimate(found["recall"]).mean,
         "nll": estimate(found["nll"]).mean,
         "difference": difference.mean,
         "interval": [difference.low, difference.high],
-        "verdict": verdict,
+        "verdict": difference.verdict,
     }

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 
 import h2o_pack
 from h2o_pack import results
@@ -27,6 +28,7 @@ def schema(name: str) -> Any:
 
 
 def check(document: Any, name: str) -> Any:
-    """Refuse a document that is not as its schema says; return it."""
+    """Refuse a document, or a result's, that is not as its schema says; return it."""
+    document = json.loads(msgspec.json.encode(document))
     jsonschema.Draft202012Validator(schema(name)).validate(document)
     return document

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from h2o_pack.measure.bench.machine import describe
+from h2o_pack.measure.machine import describe
 
 PAGE = Path(__file__).parents[2] / "docs/performance.md"
 BEGIN, END = "<!-- the command's speed: begin -->\n", "<!-- the command's speed: end -->\n"

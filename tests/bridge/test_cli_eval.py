@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
 
-import jsonschema
 import pytest
 from click.testing import CliRunner
 
 from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode
+from tests.bridge import schemas
 
 SMALL = [
     "eval", "--preset", "tiny", "--contenders", "default,default/8", "--lengths", "80",
@@ -33,9 +32,7 @@ def written(tmp_path_factory):
 
 def test_json_is_what_the_schema_says(written):
     document, _ = written
-    text = (resources.files("h2o_pack") / "schemas/eval.json").read_text()
-    jsonschema.validate(document, json.loads(text))
-    assert document["format"] == 1
+    assert schemas.check(document, "eval")["format"] == 1
 
 
 def test_the_folder_has_the_same_report_and_a_page(written):
@@ -64,12 +61,13 @@ def test_what_does_not_reproduce_ends_with_the_code_for_a_difference(written, tm
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (("--preset", "demos"), "preset = 'demos' is unknown"),
-        (("--contenders", "defualt"), "Did you mean 'default'"),
-        (("--max-kv", "1/0"), "no number of rows and no share"),
-        (("--seeds", "one"), "must be numbers with commas between"),
-        (("--text", "no such file"), "cannot be read"),
-        (("--compare", "no such file"), "no such file cannot be read"),
+        (("--preset", "demos"), 'there is no preset "demos"'),
+        (("--contenders", "defualt"), 'Did you mean "default"'),
+        (("--max-kv", "1/0"), "neither a number of rows nor a share"),
+        (("--seeds", "one"), "'one' is not a valid integer"),
+        (("--batch", "0"), "0 is not in the range x>=1"),
+        (("--text", "no such file"), "'no such file' does not exist"),
+        (("--compare", "no such file"), "'no such file' does not exist"),
         (("--layer-budgets", "no such file"), "'no such file' does not exist"),
     ],
 )

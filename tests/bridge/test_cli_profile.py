@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from h2o_pack.cli.profile import loadable
 from h2o_pack.errors import ExitCode
+from h2o_pack.measure.models import loadable
 from h2o_py.budgets import load_budgets
 from tests.bridge import schemas
 
@@ -60,7 +60,11 @@ def test_the_help_of_budgets_says_what_was_published(run):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("profile", "--model", "demo", "--tokens", 3), ExitCode.USAGE, "tokens = 3 is below"),
+        (
+            ("profile", "--model", "demo", "--tokens", 3),
+            ExitCode.USAGE,
+            "3 is not in the range",
+        ),
         (("profile", "--model", "{folder}"), ExitCode.MODEL, "could not be loaded"),
         (("profile", "--model", "qwen3-4b"), ExitCode.MODEL, "there is no model 'qwen3-4b'"),
         (("budgets", "--max-kv", 64), ExitCode.USAGE, "Give --profile FILE or --model NAME"),

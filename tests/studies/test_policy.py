@@ -6,7 +6,7 @@ import pytest
 from mlx.utils import tree_map
 from mlx_lm import load
 
-from h2o_pack.measure.profiling import row_rule
+from h2o_pack.measure.profiling import budget_rule
 from h2o_pack.measure.profiling.read import read_measures
 from h2o_pack.measure.profiling.row_rule import layer_rows
 from h2o_pack.measure.text import Tokens, held_out
@@ -62,7 +62,7 @@ def test_it_keeps_the_positions_that_the_reference_keeps(real, model, text, poli
     budgets = None
     if isinstance(ALL[policy], ByLayer):
         found = layer_rows(read_measures(PROFILE).reaches, ROWS, 4, "tuned")
-        budgets = row_rule.budgets(found, len(found))
+        budgets = budget_rule.budgets({each.index: each.budget for each in found}, len(found))
     caches = make_h2o_cache(real, config, budgets=budgets)
     for cache in caches:
         cache.backend = reference

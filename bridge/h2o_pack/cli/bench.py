@@ -4,38 +4,57 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from h2o_pack.cli.frame import command
-from h2o_pack.cli.profile import loadable, told
+from h2o_pack.cli.lists import CommaSeparated
+from h2o_pack.config_errors import user_errors
+from h2o_pack.measure.bench.options import DTYPES, HEAD_DIMS, LEAST_CAPACITY
 
 if TYPE_CHECKING:
     from h2o_pack.cli.terminal import Terminal
 
+POSITIVE = click.IntRange(min=1)
+
 
 @command(example="h2o-pack bench --quick")
-@click.option("--heads", type=int, default=32, show_default=True, help="Query heads.")
-@click.option("--kv-heads", type=int, default=8, show_default=True, help="KV heads.")
-@click.option("--head-dim", type=int, default=128, show_default=True, help="Size of a key.")
-@click.option("--capacity", type=int, default=512, show_default=True, help="Rows kept.")
+@click.option("--heads", type=POSITIVE, default=32, show_default=True, help="Query heads.")
+@click.option("--kv-heads", type=POSITIVE, default=8, show_default=True, help="KV heads.")
+@click.option(
+    "--head-dim",
+    type=click.Choice([str(dim) for dim in HEAD_DIMS]),
+    default="128",
+    show_default=True,
+    help="Elements of a key.",
+)
+@click.option(
+    "--capacity",
+    type=click.IntRange(min=LEAST_CAPACITY),
+    default=512,
+    show_default=True,
+    help="Rows that each KV head keeps.",
+)
 @click.option(
     "--dtype",
-    default="float16,bfloat16,float32",
+    type=CommaSeparated(click.Choice(DTYPES)),
+    default=",".join(DTYPES),
     show_default=True,
-    help="One or more, with commas.",
+    help="One or more, separated by commas.",
 )
 @click.option("--model", default="demo", show_default=True, help="Alias, folder or hub id.")
-@click.option("--tokens", type=int, default=256, show_default=True, help="To generate.")
-@click.option("--quick", is_flag=True, help="A run of less than a minute.")
+@click.option(
+    "--tokens", type=POSITIVE, default=256, show_default=True, help="Tokens to generate."
+)
+@click.option("--quick", is_flag=True, help="Take less than a minute.")
 @click.option("--plot", type=click.Path(path_type=Path), help="PNG to draw the report in.")
 @click.option("--write", type=click.Path(path_type=Path), help="Page to write the report to.")
 def bench(
     *,
-    dtype: str,
+    head_dim: str,
+    dtype: tuple[str, ...],
     model: str,
     plot: Path | None,
     write: Path | None,
@@ -43,12 +62,12 @@ def bench(
     **options: Any,
 ) -> None:
     """Measure H2O caches beside mlx-lm's on this machine."""
-    from h2o_pack.measure.bench.command import measure
     from h2o_pack.measure.bench.options import Options
-    from h2o_pack.measure.bench.tables import print_report
+    from h2o_pack.measure.bench.report_tables import print_report
+    from h2o_pack.measure.bench.run import bench as measure
+    from h2o_pack.measure.models import loadable
 
-    with told("bench", write or plot):
-        chosen = Options(dtypes=tuple(dtype.split(",")), model=loadable(model), **options)
-        with out.progress() as say:
-            report = measure(chosen, plot=plot, write=write, progress=say)
-    out.show(json.loads(report.to_json()), lambda console: print_report(report, console))
+    with user_errors("bench"), out.progress() as say:
+        chosen = Options(dtypes=dtype, head_dim=int(head_dim), model=loadable(model), **options)
+        report = measure(chosen, picture=plot, text=write, say=say)
+    out.show(report, lambda console: print_report(report, console))

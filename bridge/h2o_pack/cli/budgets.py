@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from h2o_pack.cli.frame import command
-from h2o_pack.cli.profile import loadable, told
 from h2o_pack.cli.types import POLICIES
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.config_errors import user_errors
+from h2o_pack.measure.profiling.options import LEAST_TOKENS
 
 if TYPE_CHECKING:
     from h2o_pack.cli.terminal import Terminal
 
+GIVEN = click.Path(path_type=Path, exists=True, dir_okay=False)
+
 
 @command(example="h2o-pack budgets --profile build/profile/profile.json --max-kv 256")
-@click.option(
-    "--profile",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="profile.json, from `h2o-pack profile --output`.",
-)
+@click.option("--profile", type=GIVEN, help="profile.json, from `h2o-pack profile --output`.")
 @click.option("--model", help="Profile this model now: alias, folder, or id on the hub.")
 @click.option("--max-kv", type=int, required=True, help="Tokens each layer's cache keeps.")
 @click.option("--sink-size", type=int, default=4, show_default=True, help="First tokens.")
@@ -32,8 +30,9 @@ if TYPE_CHECKING:
     type=click.Choice(["concentration", "entropy", "reach"]),
     default="concentration",
     show_default=True,
-    help="What a layer is compared by: for the part of its rows that heavy hitters get, as "
-    "published; or how far back it looks, for its number of rows.",
+    help="What layers are compared by. The first two decide the share of heavy hitters among "
+    "a layer's rows, as published; reach, how far back a layer looks, decides its number of "
+    "rows.",
 )
 @click.option(
     "--policy",
@@ -49,20 +48,30 @@ if TYPE_CHECKING:
     show_default=True,
     help="File to write.",
 )
-@click.option("--text", type=click.Path(path_type=Path), help="With --model: UTF-8 file.")
-@click.option("--tokens", type=int, default=1024, show_default=True, help="With --model.")
-@click.option("--samples", type=int, default=4, show_default=True, help="With --model.")
+@click.option("--text", type=GIVEN, help="With --model: UTF-8 file.")
+@click.option(
+    "--tokens",
+    type=click.IntRange(min=LEAST_TOKENS),
+    default=1024,
+    show_default=True,
+    help="With --model: tokens per sample.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="With --model: pieces of the text.",
+)
 def budgets(
     *,
     profile: Path | None,
     model: str | None,
-    max_kv: int,
-    sink_size: int,
-    measure: str,
-    policy: str,
-    output: Path,
+    text: Path | None,
+    tokens: int,
+    samples: int,
     out: Terminal,
-    **options: Any,
+    **request: Any,
 ) -> None:
     """Write budgets that differ from layer to layer, from a profile.
 
@@ -73,32 +82,19 @@ def budgets(
     Qwen3-4B-4bit, and 6.324 against 6.320 on Qwen3-8B-4bit.
 
     By reach, layers that look far back get more rows and others fewer, --max-kv on average:
-    the same memory. Each keeps at least half of --max-kv. On the embedded model this is worth
-    more than any policy (docs/choosing-max-kv.md).
+    the same memory. Each keeps at least half of --max-kv. On the bundled demo model this is
+    worth more than any policy (docs/choosing-max-kv.md).
 
     `ios --budgets`, `plan --budgets`, `python -m h2o_py generate --h2o-budgets` and H2OKit
     read the file. Measure with `h2o-pack eval --layer-budgets` before using it.
     """
-    from h2o_pack.measure.profiling.budgets_command import make, print_budgets
+    from h2o_pack.measure.models import loadable
+    from h2o_pack.measure.profiling.budgets import BudgetsRequest, make_budgets, print_budgets
     from h2o_pack.measure.profiling.options import Options
 
     if (profile is None) == (model is None):
-        raise UserError(
-            "budgets come from one profile",
-            remedy="Give --profile FILE or --model NAME.",
-            code=ExitCode.USAGE,
-        )
-    with told("budgets", output):
-        chosen = Options(model=loadable(model or "demo"), time_steps=False, **options)
-        with out.progress() as say:
-            made = make(
-                profile=profile,
-                options=chosen,
-                max_kv=max_kv,
-                sink_size=sink_size,
-                measure=measure,
-                policy=policy,
-                output=output,
-                progress=say,
-            )
-    out.show(made.document(), lambda console: print_budgets(made, console))
+        raise click.UsageError("Give --profile FILE or --model NAME: budgets need one profile.")
+    with user_errors("budgets"), out.progress() as say:
+        options = Options(loadable(model or "demo"), text, tokens, samples, time_steps=False)
+        made = make_budgets(profile, options, BudgetsRequest(**request), say)
+    out.show(made, lambda console: print_budgets(made, console))

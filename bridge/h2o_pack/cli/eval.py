@@ -11,62 +11,108 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from h2o_pack.cli.frame import command
-from h2o_pack.cli.profile import loadable, told
+from h2o_pack.cli.lists import COUNTS, NAMES, NUMBERS
+from h2o_pack.config_errors import user_errors
 from h2o_pack.errors import ExitCode
 
 if TYPE_CHECKING:
     from h2o_pack.cli.terminal import Terminal
 
-FILE = click.Path(path_type=Path)
+POSITIVE = click.IntRange(min=1)
 GIVEN = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 @command(example="h2o-pack eval --preset demo --output docs/results/eval")
 @click.option("--preset", default="demo", show_default=True, help="A name, or a TOML file.")
-@click.option("--model", help="Alias, folder or hub id; several with commas. [preset's]")
-@click.option("--text", type=FILE, help="UTF-8 text to read. [preset's]")
-@click.option("--lengths", help="Tokens of a sample, with commas. [preset's]")
-@click.option("--max-kv", help="Rows, or shares such as 1/4, with commas. [preset's]")
-@click.option("--contenders", help="Caches, such as default/8, with commas. [preset's]")
-@click.option("--experiments", help="Which of the preset's, with commas. [all]")
-@click.option("--seeds", help="Of the samples, with commas. [preset's]")
-@click.option("--samples", type=int, help="For each seed. [preset's]")
-@click.option("--batch", type=int, help="Samples read at once. [preset's]")
-@click.option("--generate", type=int, help="Tokens, where speed is measured. [preset's]")
+@click.option(
+    "--model",
+    "models",
+    type=NAMES,
+    help="Alias, folder or hub id; several separated by commas. [preset's]",
+)
+@click.option("--text", type=GIVEN, help="UTF-8 text to read. [preset's]")
+@click.option(
+    "--lengths", type=COUNTS, help="Tokens per sample, separated by commas. [preset's]"
+)
+@click.option(
+    "--max-kv",
+    "budgets",
+    type=NAMES,
+    help="Rows, or shares such as 1/4, separated by commas. [preset's]",
+)
+@click.option(
+    "--contenders",
+    type=NAMES,
+    help="Caches, such as default/8, separated by commas. [preset's]",
+)
+@click.option("--experiments", type=NAMES, help="Of the preset, separated by commas. [all]")
+@click.option(
+    "--seeds", type=NUMBERS, help="Seeds of the samples, separated by commas. [preset's]"
+)
+@click.option("--samples", type=POSITIVE, help="Samples per seed. [preset's]")
+@click.option("--batch", type=POSITIVE, help="Samples read at once. [preset's]")
+@click.option(
+    "--generate", type=POSITIVE, help="Tokens to generate when speed is measured. [preset's]"
+)
 @click.option("--profile", type=GIVEN, help="profile.json, for budgets by layer.")
 @click.option("--layer-budgets", type=GIVEN, help="JSON of budgets by layer.")
-@click.option("--output", type=FILE, help="Folder for results.json, a page and pictures.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Folder for results.json, a page and pictures.",
+)
 @click.option("--no-pictures", is_flag=True, help="Draw nothing: matplotlib is not needed.")
-@click.option("--compare", type=FILE, help="results.json that this run must reproduce.")
+@click.option("--compare", type=GIVEN, help="results.json that this run must reproduce.")
 def eval(  # noqa: A001  the command's name
     *,
-    model: str | None,
-    compare: Path | None,
+    preset: str,
+    models: tuple[str, ...] | None,
+    text: Path | None,
+    profile: Path | None,
+    layer_budgets: Path | None,
     output: Path | None,
+    no_pictures: bool,
+    compare: Path | None,
     out: Terminal,
-    **options: Any,
+    **wishes: Any,
 ) -> None:
     """Measure what eviction costs: perplexity, recall and retention beside the full cache.
 
-    With --compare the exit code is 1 where a figure's interval does not meet the earlier
-    one. Under mlx.launch the samples are split over the processes:
-    mlx.launch -n 2 python -m h2o_py eval.
+    With --compare the exit code is 1 where the interval of a figure does not overlap the
+    earlier one. Under mlx.launch the samples are split over the processes:
+    mlx.launch -n 2 -- h2o-pack eval.
     """
-    from h2o_pack.measure.evaluation import command as library
+    from h2o_pack.measure.evaluation.evaluate import Options, evaluate
+    from h2o_pack.measure.evaluation.loaded import ByLayer
+    from h2o_pack.measure.evaluation.page import print_report
+    from h2o_pack.measure.evaluation.preset import Wishes, load_preset
     from h2o_pack.measure.evaluation.share import join
+    from h2o_pack.measure.models import loadable
 
     share = join()
-    with told("eval", output):
-        names = None if model is None else ",".join(map(loadable, model.split(",")))
-        chosen = library.options_of(model=names, output=output, **options)
-        with out.progress() as say:
-            found, unlike = library.checked(chosen, compare, share, say)
+    given = {name: value for name, value in wishes.items() if value is not None}
+    with user_errors("eval"), out.progress() as say:
+        wanted = Wishes(models=tuple(map(loadable, models or ())), **given)
+        options = Options(
+            load_preset(preset).changed(wanted),
+            text,
+            ByLayer(layer_budgets, profile),
+            output,
+            not no_pictures,
+            compare,
+        )
+        found, unlike = evaluate(options, share, say)
 
     def people(console: Any) -> None:
-        library.print_reports(found, console)
-        library.print_comparison(compare, unlike, console)
+        for report in found.reports:
+            print_report(report, console)
+        for each in unlike:
+            console.print(each, markup=False)
+        if compare is not None:
+            verdict = "does not reproduce" if unlike else "reproduces within the intervals"
+            console.print(f"{compare} {verdict}", markup=False)
 
     if share.leads:
-        out.show(library.documents(found), people)
+        out.show(found, people)
     if unlike:
         sys.exit(ExitCode.DIFFERENT)

@@ -1,4 +1,4 @@
-"""What is read: text that the embedded model was not trained on, or a file."""
+"""The text that models read: held out from the demo model's training, or a user's file."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 from typing import Any, Literal
+
+from h2o_pack.errors import UserError
+from h2o_pack.measure.errors import usage_error
 
 Part = Literal["source", "prose"]
 
@@ -19,7 +21,7 @@ _WORDS = "words.txt"
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Text and words that the embedded model was not trained on.
+    """Text and words that the bundled demo model was not trained on.
 
     Args:
         documents: whole files, each a string.
@@ -32,12 +34,12 @@ class HeldOut:
 
 
 def held_out(part: Part = "source", folder: Any = None) -> HeldOut:
-    """What lies beside the embedded model, or in a folder of the same form.
+    """Read the text beside the bundled demo model, or in a folder of the same form.
 
     Args:
         part: source code or prose.
-        folder: has `source.txt.gz`, `prose.txt.gz` and `words.txt`; the embedded model's
-            by default.
+        folder: has `source.txt.gz`, `prose.txt.gz` and `words.txt`; the demo model's by
+            default.
 
     Raises:
         OSError: a file is missing.
@@ -51,28 +53,13 @@ def held_out(part: Part = "source", folder: Any = None) -> HeldOut:
 
 
 def held_out_text(part: Part, folder: Any) -> str:
-    """All documents of a part in one string, `BETWEEN_DOCUMENTS` between them."""
+    """Read all documents of a part as one string, `BETWEEN_DOCUMENTS` between them."""
     return gzip.decompress((folder / f"{part}.txt.gz").read_bytes()).decode("utf-8")
 
 
 def packaged() -> Any:
-    """The folder of the embedded model's held-out text; a path, or what stands for one."""
+    """Return the folder of the demo model's held-out text."""
     return resources.files("h2o_pack.models") / "demo" / "held_out"
-
-
-def read_text(path: Path) -> tuple[str, ...]:
-    """A user's text as one document.
-
-    Raises:
-        ValueError: it cannot be read.
-
-    """
-    try:
-        return (path.read_text(encoding="utf-8"),)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"text = {str(path)!r} cannot be read ({error}). Give a file of UTF-8 text."
-        ) from None
 
 
 class Tokens:
@@ -93,38 +80,43 @@ class Tokens:
             for document in documents:
                 ids += [*between, *self.encode(document)]
         self.ids = ids
-        """All of them, the embedded model's in the form it was trained on."""
+        """Of all documents, each after the token that ends a text."""
         self.first = beginning(tokenizer, list(tokenizer.encode("a")))
-        """What the tokenizer puts before any text (BOS), or nothing."""
+        """The tokens that the tokenizer puts before any text (BOS), or none."""
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text, without what the tokenizer puts before it."""
+        """Return a text's token ids, without what the tokenizer puts before it."""
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids."""
+        """Return the text of token ids."""
         text: str = self._tokenizer.decode(list(ids))
         return text
 
     def window(self, start: int, length: int) -> list[int]:
-        """`length` ids from `start` on, going on at the beginning when the text ends.
+        """Return `length` ids from `start` on, wrapping around at the end of the text.
 
         Raises:
-            ValueError: the whole text is shorter.
+            UserError: the whole text is shorter.
 
         """
         if len(self.ids) < length:
-            raise ValueError(
-                f"the text has {len(self.ids)} tokens; a sample needs {length}. Give a "
-                "longer text (--text FILE) or shorter samples."
-            )
+            raise too_short(len(self.ids), length)
         start %= len(self.ids)
         piece = self.ids[start : start + length]
         return piece + self.ids[: length - len(piece)]
 
 
+def too_short(tokens: int, needed: int) -> UserError:
+    """Make the error for a text that is shorter than a sample."""
+    return usage_error(
+        f"the text has {tokens} tokens; a sample needs {needed}",
+        "Give a longer text (--text FILE) or shorter samples.",
+    )
+
+
 def beginning(tokenizer: Any, ids: Sequence[int]) -> list[int]:
-    """What the tokenizer put before a text (BOS), of the ids that it gave; or nothing."""
+    """Return the token that the tokenizer put before a text (BOS), if it put one."""
     first = getattr(tokenizer, "bos_token_id", None)
     return [int(first)] if first is not None and list(ids[:1]) == [first] else []
 

@@ -6,9 +6,10 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import RotatingKVCache
 
-from h2o_pack.measure.evaluation.contenders import STORAGES, contender, policies
+from h2o_pack.errors import UserError
+from h2o_pack.measure.evaluation.cache_factory import CacheFactory
+from h2o_pack.measure.evaluation.contenders import ALL_STORAGES, find_contender, policies
 from h2o_pack.measure.evaluation.controls import OldestCache, RandomCache, SabotagedCache
-from h2o_pack.measure.evaluation.entrants import Entrant, Stable
 from h2o_py.config import H2OConfig
 from tests.bridge.measure.evaluating import random_model
 
@@ -81,61 +82,61 @@ def test_a_chunk_that_a_control_cannot_evict_from_is_refused():
         feed(lambda i: RandomCache(CONFIG, i), chunk=17)
 
 
-@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("storage", ALL_STORAGES)
 def test_bytes_are_what_a_full_cache_allocates(storage):
-    stable = Stable(random_model())
-    entrant = Entrant(contender(f"default/{storage}"), 72)
-    caches = stable.caches(entrant)
+    factory = CacheFactory(random_model())
+    contender = find_contender(f"default/{storage}").with_rows(72)
+    caches = factory.caches(contender)
     ids = mx.random.randint(1, 1000, (1, 80))
     for t in range(80):
         mx.eval(random_model()(ids[:, t : t + 1], cache=caches))
     mx.eval([cache.state for cache in caches])
-    assert stable.bytes(entrant, 80) == sum(cache.nbytes for cache in caches)
+    assert factory.bytes(contender, 80) == sum(cache.nbytes for cache in caches)
 
 
-@pytest.mark.parametrize("name", ["rotating", *(f"default/{s}" for s in STORAGES)])
+@pytest.mark.parametrize("name", ["rotating", *(f"default/{s}" for s in ALL_STORAGES)])
 def test_a_byte_budget_buys_as_many_rows_as_fit_and_not_one_more(name):
-    stable = Stable(random_model())
-    limit = stable.bytes(Entrant(contender("default"), 256), 1024)
-    who = contender(name)
-    rows = stable.rows_for(who, limit, 1024)
-    assert stable.bytes(Entrant(who, rows), 1024) <= limit
-    assert stable.bytes(Entrant(who, rows + 1), 1024) > limit
+    factory = CacheFactory(random_model())
+    limit = factory.bytes(find_contender("default").with_rows(256), 1024)
+    who = find_contender(name)
+    rows = factory.rows_for(who, limit, 1024)
+    assert factory.bytes(who.with_rows(rows), 1024) <= limit
+    assert factory.bytes(who.with_rows(rows + 1), 1024) > limit
     assert rows >= 256
 
 
 def test_the_budget_of_16_bit_rows_buys_just_those():
-    stable = Stable(random_model())
-    limit = stable.bytes(Entrant(contender("default"), 100), 1024)
-    assert stable.rows_for(contender("default"), limit, 1024) == 100
+    factory = CacheFactory(random_model())
+    limit = factory.bytes(find_contender("default").with_rows(100), 1024)
+    assert factory.rows_for(find_contender("default"), limit, 1024) == 100
 
 
 @pytest.mark.parametrize("name", policies())
 def test_every_policy_makes_caches_that_read(name):
-    stable = Stable(random_model(), budgets=None)
-    who = contender(name)
+    factory = CacheFactory(random_model(), budgets=None)
+    who = find_contender(name)
     if policies()[name].by_layer:
-        with pytest.raises(ValueError, match="budgets that differ from layer to layer"):
-            stable.caches(Entrant(who, 64))
+        with pytest.raises(UserError, match="budgets that differ from layer to layer"):
+            factory.caches(who.with_rows(64))
         return
-    caches = stable.caches(Entrant(who, 64))
+    caches = factory.caches(who.with_rows(64))
     mx.eval(random_model()(mx.ones((1, 8), mx.int32), cache=caches))
     assert [cache.offset for cache in caches] == [8, 8]
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("defualt", "'default'"), ("default/k8v8", "'k8v4'"), ("rotating/8", "stored as it comes"),
-     ("full+pinned", "nothing to pin"), ("random/4", "stored as it comes")],
+    [("defualt", '"default"'), ("default/k8v8", '"k8v4"'), ("rotating/8", "as they come"),
+     ("full+pinned", "nothing to pin"), ("random/4", "as they come")],
 )  # fmt: skip
 def test_a_contender_that_does_not_exist_is_refused_with_the_nearest(name, said):
-    with pytest.raises(ValueError, match=said):
-        contender(name)
+    with pytest.raises(UserError, match=said):
+        find_contender(name)
 
 
 def test_the_published_budgets_are_those_of_its_table_4():
     names = ("paper_recent", "paper_balanced", "paper_heavy")
-    configs = [contender(name).config(256) for name in names]
+    configs = [find_contender(name).with_rows(256).config() for name in names]
     budgets = [(c.heavy_budget, c.recent_budget, c.sink_size) for c in configs]
     assert budgets == [(32, 220, 4), (64, 188, 4), (128, 124, 4)]
     assert {(c.score, c.decay, c.novelty) for c in configs} == {("abs_logit", 0.95, 0.0)}

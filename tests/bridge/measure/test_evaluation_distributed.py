@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from contextlib import suppress
 
 import pytest
 
+from h2o_pack.errors import UserError
 from h2o_pack.measure.evaluation.share import Share
 
 WANTED = [
@@ -30,21 +32,44 @@ def free_port():
     raise AssertionError("no two free ports side by side")
 
 
-def evaluate(folder, launcher=()):
-    command = [*launcher, sys.executable, "-m", "h2o_py", "eval", *WANTED]
-    command += ["--output", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads((folder / "results.json").read_text()), done
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A PATH on which h2o-pack is what pip would install."""
+    folder = tmp_path_factory.mktemp("bin")
+    script = folder / "h2o-pack"
+    script.write_text(f"#!{sys.executable}\nfrom h2o_pack.cli import main\nmain()\n")
+    script.chmod(0o755)
+    return os.pathsep.join([str(folder), os.environ["PATH"]])
 
 
-def test_two_processes_give_the_report_of_one(tmp_path):
-    alone, _ = evaluate(tmp_path / "one")
-    launcher = [sys.executable, "-c", LAUNCH, "-n", "2", "--backend", "ring"]
-    launcher += ["-p", str(free_port()), "--", "env"]
-    together, done = evaluate(tmp_path / "two", launcher)
+@pytest.fixture(scope="module")
+def evaluate(path, tmp_path_factory):
+    """Runs a command that ends with `eval`; returns its report and its stdout."""
+
+    def run(*command):
+        folder = tmp_path_factory.mktemp("eval")
+        done = subprocess.run(
+            [*command, *WANTED, "--output", str(folder)],
+            env={**os.environ, "PATH": path},
+            capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return json.loads((folder / "results.json").read_text()), done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def alone(evaluate):
+    return evaluate("h2o-pack", "eval")[0]
+
+
+def test_two_processes_give_the_report_of_one(evaluate, alone):
+    """As `mlx.launch -n 2 -- h2o-pack eval`, which the help of `eval` names."""
+    launch = [sys.executable, "-c", LAUNCH, "-n", "2", "--backend", "ring"]
+    together, shown = evaluate(*launch, "-p", str(free_port()), "--", "h2o-pack", "eval")
     assert together == alone
-    assert done.stdout.count("One fact in 320 tokens") == 1
+    assert shown.count("One fact in 320 tokens") == 1
 
 
 def test_every_unit_is_done_by_one_process():
@@ -54,5 +79,5 @@ def test_every_unit_is_done_by_one_process():
 
 
 def test_a_unit_that_nobody_did_is_missed():
-    with pytest.raises(ValueError, match=r"units \[1\] were not done"):
+    with pytest.raises(UserError, match=r"units \[1\] were not done"):
         Share().gather({0: "a", 2: "c"}, 3)

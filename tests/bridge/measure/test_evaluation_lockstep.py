@@ -8,28 +8,28 @@ import mlx.core as mx
 import pytest
 
 from h2o_pack.measure.evaluation import lockstep
-from h2o_pack.measure.evaluation.contenders import contender
-from h2o_pack.measure.evaluation.entrants import Entrant, Stable
+from h2o_pack.measure.evaluation.cache_factory import CacheFactory
+from h2o_pack.measure.evaluation.contenders import find_contender
 from h2o_pack.measure.evaluation.samples import Shape, make_sample
 from tests.bridge.measure.evaluating import random_model, tokens, words
 
 pytestmark = pytest.mark.usefixtures("routed")
 
-FULL = Entrant(contender("full"), 0)
+FULL = find_contender("full")
 
 
-def entrant(name, rows):
-    return Entrant(contender(name), rows)
+def sized(name, rows):
+    return find_contender(name).with_rows(rows)
 
 
 def samples(shape, count=2):
     return [make_sample(tokens(), words(), shape, 1, n) for n in range(count)]
 
 
-def run(made, entrants, in_turns=False, model=None):
+def run(made, contenders, in_turns=False, model=None):
     model = random_model() if model is None else model
-    stable = Stable(model)
-    return lockstep.run(model, stable, tokens(), made, entrants, in_turns=in_turns)
+    factory = CacheFactory(model)
+    return lockstep.run(model, factory, tokens(), made, contenders, in_turns=in_turns)
 
 
 def test_nll_is_that_of_one_pass_over_the_whole_text():
@@ -46,14 +46,14 @@ def test_nll_is_that_of_one_pass_over_the_whole_text():
 
 
 def test_a_cache_that_never_evicts_predicts_what_the_full_cache_does():
-    _, roomy = run(samples(Shape(96)), [FULL, entrant("default", 200)])
+    _, roomy = run(samples(Shape(96)), [FULL, sized("default", 200)])
     for outcome in roomy:
         assert outcome.kl < 1e-4
         assert outcome.agreement > 0.97
 
 
 def test_identical_contenders_have_identical_outcomes():
-    two = [entrant("default", 48), entrant("peak_novelty", 48)]
+    two = [sized("default", 48), sized("peak_novelty", 48)]
     outcomes = run(samples(Shape(96, (0.2,), (0,))), [FULL, *two])
     assert outcomes[1] == outcomes[2]
     assert outcomes[1][0].kl > 0
@@ -61,14 +61,14 @@ def test_identical_contenders_have_identical_outcomes():
 
 def test_a_sample_s_outcome_hardly_depends_on_what_is_read_beside_it():
     made = samples(Shape(96), 3)
-    entrants = [FULL, entrant("default", 48)]
-    together, alone = run(made, entrants), run(made[2:], entrants)
+    contenders = [FULL, sized("default", 48)]
+    together, alone = run(made, contenders), run(made[2:], contenders)
     assert together[1][2].nll == pytest.approx(alone[1][0].nll, abs=2e-3)
 
 
 def test_kept_parts_add_up_to_the_rows():
     made = samples(Shape(128))
-    outcomes = run(made, [FULL, entrant("default", 40), entrant("rotating", 40)])
+    outcomes = run(made, [FULL, sized("default", 40), sized("rotating", 40)])
     for layer in outcomes[1][0].kept:
         assert sum(layer) * 128 / lockstep.BINS == pytest.approx(40, abs=0.1)
     assert outcomes[0][0].kept == outcomes[2][0].kept == ()
@@ -77,7 +77,7 @@ def test_kept_parts_add_up_to_the_rows():
 def test_a_pinned_instruction_is_kept_and_an_unpinned_one_is_not_by_a_window():
     made = samples(Shape(160, (0.0,), (0,)))
     names = ("paper_heavy+pinned", "paper_heavy")
-    pinned, free = run(made, [FULL, *(entrant(name, 64) for name in names)])[1:]
+    pinned, free = run(made, [FULL, *(sized(name, 64) for name in names)])[1:]
     fact = made[0].questions[0].fact
     whole = (fact.position + fact.length) * lockstep.BINS // len(made[0].ids)
     for with_pin, without in zip(pinned, free, strict=True):
@@ -96,7 +96,7 @@ def test_questions_on_copies_start_from_the_text_and_turns_go_on(monkeypatch, in
 
     monkeypatch.setattr(lockstep._Lane, "read", spy)
     made = samples(Shape(150, (0.2, 0.5), (0, 1), in_turns), 1)
-    run(made, [FULL, entrant("peak", 40)], in_turns)
+    run(made, [FULL, sized("peak", 40)], in_turns)
     text = len(made[0].ids)
     asked = [offsets for offsets in seen if offsets[0] >= text]
     words = max(offsets[0] for offsets in asked[: len(asked) // 2]) + 1 - text

@@ -7,9 +7,11 @@ from itertools import pairwise
 
 import pytest
 
+from h2o_pack.errors import UserError
+from h2o_pack.measure.errors import read_text
 from h2o_pack.measure.evaluation.preset import load_preset, names
 from h2o_pack.measure.evaluation.samples import ASKED_IN, Shape, make_sample
-from h2o_pack.measure.text import Tokens, held_out, read_text
+from h2o_pack.measure.text import Tokens, held_out
 from tests.bridge.measure.evaluating import tokenizer, tokens, words
 
 SHAPE = Shape(256, (0.5, 0.1, 1.0), (0, 1, 2))
@@ -126,12 +128,12 @@ def test_a_tokenizer_s_first_token_comes_first_and_is_not_scored():
 
 def test_a_short_text_is_refused_by_name():
     short = Tokens(tokenizer(), ("a few words",))
-    with pytest.raises(ValueError, match=r"the text has \d+ tokens; a sample needs"):
+    with pytest.raises(UserError, match=r"the text has \d+ tokens; a sample needs"):
         make_sample(short, words(), Shape(256), 1, 0)
 
 
 def test_facts_that_leave_no_room_are_refused():
-    with pytest.raises(ValueError, match="leave no room"):
+    with pytest.raises(UserError, match="leave no room"):
         make(Shape(80, tuple(i / 10 for i in range(10)), (0,)))
 
 
@@ -148,5 +150,5 @@ def test_held_out_text_can_lie_in_a_user_s_folder(tmp_path):
 def test_a_text_that_is_no_text_is_refused_by_name(tmp_path):
     path = tmp_path / "image.bin"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match=r"image\.bin.*UTF-8"):
-        read_text(path)
+    with pytest.raises(UserError, match=r"image\.bin.*Give UTF-8"):
+        read_text(path, "Give UTF-8.")

@@ -73,26 +73,28 @@ def test_what_has_no_mean_is_refused(values):
 def test_a_small_difference_within_each_sample_is_found_in_large_spread_between_them():
     rng = np.random.default_rng(3)
     base = rng.normal(2.0, 0.5, 12)
-    found, verdict = compare(base - 0.02 + rng.normal(0, 0.005, 12), base, lower_is_better=True)
-    assert verdict == "better"
+    found = compare(base - 0.02 + rng.normal(0, 0.005, 12), base, lower_is_better=True)
+    assert found.verdict == "better"
     assert found.low < -0.02 < found.high < 0
-    assert compare(base + 0.02, base, lower_is_better=True)[1] == "worse"
-    assert compare(base + 0.02, base, lower_is_better=False)[1] == "better"
+    assert compare(base + 0.02, base, lower_is_better=True).verdict == "worse"
+    assert compare(base + 0.02, base, lower_is_better=False).verdict == "better"
 
 
 def test_five_samples_cannot_be_told_apart_and_six_can():
-    assert compare([2.0] * 5, [1.0] * 5, lower_is_better=True)[1] == "not distinguishable"
-    assert compare([2.0] * 6, [1.0] * 6, lower_is_better=True)[1] == "worse"
+    assert compare([2.0] * 5, [1.0] * 5, lower_is_better=True).verdict == "not distinguishable"
+    assert compare([2.0] * 6, [1.0] * 6, lower_is_better=True).verdict == "worse"
 
 
 def test_the_same_values_are_not_distinguishable():
-    assert compare([1.0, 2.0], [1.0, 2.0], lower_is_better=True)[1] == "not distinguishable"
+    assert (
+        compare([1.0, 2.0], [1.0, 2.0], lower_is_better=True).verdict == "not distinguishable"
+    )
 
 
 def test_chance_alone_is_called_a_difference_about_5_times_in_100():
     rng = np.random.default_rng(11)
     verdicts = [
-        compare(rng.normal(0, 1, 12), rng.normal(0, 1, 12), lower_is_better=True)[1]
+        compare(rng.normal(0, 1, 12), rng.normal(0, 1, 12), lower_is_better=True).verdict
         for _ in range(400)
     ]
     assert 0.01 <= np.mean([v != "not distinguishable" for v in verdicts]) <= 0.09

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import copy
+import dataclasses
 import json
 from pathlib import Path
 
-import jsonschema
+import msgspec
 import pytest
 
-from h2o_pack.measure.evaluation import compare, page
+from h2o_pack.errors import UserError
+from h2o_pack.measure.evaluation import compare, page, plots
 from h2o_pack.measure.evaluation.evaluate import measure, write
 from h2o_pack.measure.evaluation.loaded import load_for_evaluation
 from h2o_pack.measure.evaluation.preset import load_preset
+from h2o_pack.measure.evaluation.results import Report
 from h2o_pack.measure.evaluation.share import Share
+from h2o_pack.measure.evaluation.statistics import Estimate
 from tests.bridge.measure.evaluating import Quiet
-
-SCHEMA = Path(__file__).parents[3] / "bridge/h2o_pack/schemas/eval.json"
 
 
 @pytest.fixture(scope="module")
@@ -31,40 +32,30 @@ def report(progress):
 
 def cell(report, contender):
     [found] = [
-        cell
-        for cell in report["experiments"][0]["groups"][0]["cells"]
-        if cell["contender"] == contender
+        cell for cell in report.experiments[0].groups[0].cells if cell.contender == contender
     ]
     return found
 
 
 def test_evicting_the_best_rows_is_called_worse_in_recall_and_in_text(report):
-    verdicts = cell(report, "sabotaged")["difference"]
-    assert verdicts["recall"]["verdict"] == "worse"
-    assert verdicts["nll"]["verdict"] == "worse"
-    assert cell(report, "sabotaged")["metrics"]["recall"]["mean"] < 0.2
-    assert cell(report, "default")["metrics"]["recall"]["mean"] > 0.9
+    verdicts = cell(report, "sabotaged").difference
+    assert verdicts["recall"].verdict == "worse"
+    assert verdicts["nll"].verdict == "worse"
+    assert cell(report, "sabotaged").metrics["recall"].mean < 0.2
+    assert cell(report, "default").metrics["recall"].mean > 0.9
 
 
 def test_the_same_policy_under_two_names_is_not_distinguishable(report):
-    differences = cell(report, "peak_novelty")["difference"]
-    assert {each["verdict"] for each in differences.values()} == {"not distinguishable"}
-    assert all(
-        each["mean"] == each["low"] == each["high"] == 0 for each in differences.values()
-    )
+    differences = cell(report, "peak_novelty").difference
+    assert {each.verdict for each in differences.values()} == {"not distinguishable"}
+    assert all(each.mean == each.low == each.high == 0 for each in differences.values())
 
 
 def test_the_full_cache_is_better_than_the_baseline_and_agrees_with_itself(report):
     full = cell(report, "full")
-    assert full["difference"]["nll"]["verdict"] == "better"
-    assert full["metrics"]["kl"]["mean"] == 0
-    assert full["metrics"]["agreement"]["mean"] == 1
-
-
-def test_a_report_is_what_the_schema_says(report):
-    schema = json.loads(SCHEMA.read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate({"format": 1, "reports": [report]}, schema)
+    assert full.difference["nll"].verdict == "better"
+    assert full.metrics["kl"].mean == 0
+    assert full.metrics["agreement"].mean == 1
 
 
 def test_progress_reaches_the_end(report, progress):
@@ -73,9 +64,9 @@ def test_progress_reaches_the_end(report, progress):
 
 
 def test_every_sample_was_read_once_by_each(report):
-    for each in report["experiments"][0]["groups"][0]["cells"]:
-        assert {len(values) for values in each["by_sample"].values()} == {12}
-        assert sum(question["asked"] for question in each["questions"]) == 12
+    for each in report.experiments[0].groups[0].cells:
+        assert {len(values) for values in each.by_sample.values()} == {12}
+        assert sum(question.asked for question in each.questions) == 12
 
 
 def test_the_folder_has_results_a_page_and_pictures(report, tmp_path):
@@ -91,43 +82,60 @@ def test_the_folder_has_results_a_page_and_pictures(report, tmp_path):
 
 def test_a_page_says_the_model_the_seeds_and_no_date(report):
     text = page.render(report)
-    assert report["model"]["parameters_sha256"] in text
+    assert report.model.parameters_sha256 in text
     assert "seeds 1, 2, 3" in text
     assert "/20" not in text
 
 
 def test_a_report_reproduces_itself(report):
-    assert compare.differences(report, copy.deepcopy(report)) == []
+    assert compare.differences(report, report) == []
+
+
+def changed(report, contender, **metrics):
+    """The report with other metrics of a contender, or without it."""
+    document = json.loads(msgspec.json.encode(report))
+    cells = document["experiments"][0]["groups"][0]["cells"]
+    [found] = [each for each in cells if each["contender"] == contender]
+    if metrics:
+        found["metrics"].update(msgspec.to_builtins(metrics))
+    else:
+        cells.remove(found)
+    return msgspec.convert(document, Report)
 
 
 def test_a_figure_outside_the_interval_does_not_reproduce(report):
-    other = copy.deepcopy(report)
-    recall = cell(other, "default")["metrics"]["recall"]
-    recall.update(mean=0.2, low=0.1, high=0.3)
-    [said] = compare.differences(report, other)
-    assert said == ("fact, policies, 320, 160, default: recall was 1 [1, 1], is 0.2 [0.1, 0.3]")
+    other = changed(report, "default", recall=Estimate(0.2, 0.1, 0.3, 12))
+    [found] = compare.differences(report, other)
+    assert found == "fact, policies, 320, 160, default: recall was 1 [1, 1], is 0.2 [0.1, 0.3]"
 
 
 def test_another_model_or_a_missing_cell_does_not_reproduce(report):
-    other = copy.deepcopy(report)
-    other["model"]["parameters_sha256"] = "0" * 64
-    other["experiments"][0]["groups"][0]["cells"].pop()
-    said = compare.differences(report, other)
-    assert said[0] == "the model's parameters are other ones"
-    assert said[1] == "fact, policies, 320, 160, sabotaged: not in this run"
+    other = changed(report, "sabotaged")
+    model = dataclasses.replace(other.model, parameters_sha256="0" * 64)
+    other = dataclasses.replace(other, model=model)
+    found = compare.differences(report, other)
+    assert found[0] == "the model's parameters differ"
+    assert found[1] == "fact, policies, 320, 160, sabotaged: not in this run"
     assert len(compare.differences(other, report)) == 2
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "found"),
     [
         ("{", "is not JSON"),
-        ("[]", "is no report"),
-        ('{"experiments": [], "format": 9}', "reads 1"),
+        ("[]", "is not a report"),
+        ('{"experiments": [], "format": 9}', r"\$\.format"),
     ],
 )
-def test_what_is_no_report_is_refused_by_name(tmp_path, text, said):
+def test_what_is_no_report_is_refused_by_name(tmp_path, text, found):
     path = tmp_path / "results.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match=f"results.json.*{said}"):
+    with pytest.raises(UserError, match=f"results.json.*{found}"):
         compare.read(path)
+
+
+def test_the_committed_results_can_be_read_and_shown():
+    folder = Path(__file__).parents[3] / "docs/results/eval"
+    report = compare.read(folder / "results.json")
+    pictures = [folder / f"{name}.png" for name in plots.PICTURES]
+    assert page.render(report, pictures) == (folder / "README.md").read_text("utf-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import mlx.core as mx
 import numpy as np
@@ -42,12 +41,12 @@ def test_figures_are_those_of_the_attention_computed_by_hand(family, monkeypatch
         group = len(taken) // len(layer.kv_heads)
         for i, kv_head in enumerate(layer.kv_heads):
             received = taken[i * group : (i + 1) * group].mean(0).sum(0)
-            by_hand = accumulated.summarise(received)
+            by_hand = accumulated.summarize(received)
             np.testing.assert_allclose(kv_head.top, by_hand.top, rtol=1e-3)
             np.testing.assert_allclose(kv_head.curve, by_hand.curve, rtol=2e-3)
             assert kv_head.exponent == pytest.approx(by_hand.exponent, abs=2e-3)
             assert [head.kv_head for head in layer.heads].count(i) == group
-        even = accumulated.summarise((seen / seen.sum(1, keepdims=True)).sum(0))
+        even = accumulated.summarize((seen / seen.sum(1, keepdims=True)).sum(0))
         np.testing.assert_allclose(layer.accumulated_evenly.top, even.top, rtol=1e-4)
 
 
@@ -107,7 +106,7 @@ def test_a_model_without_any_attention_has_an_empty_profile():
     assert profile.layers == ()
     assert len(profile.skipped) == 4
     assert "no layer with a plain KVCache" in profile.step_missing
-    schemas.check(json.loads(profile.to_json()), "profile")
+    schemas.check(profile, "profile")
 
 
 def test_samples_are_averaged_and_their_spread_is_told(monkeypatch):
@@ -175,7 +174,7 @@ def test_hidden_rows_and_sinks_do_not_count_as_tokens():
 
 def test_a_power_law_is_found_with_its_exponent():
     ranks = np.arange(1, 1001)
-    found = accumulated.summarise(np.random.default_rng(0).permutation(ranks**-0.8))
+    found = accumulated.summarize(np.random.default_rng(0).permutation(ranks**-0.8))
     assert found.exponent == pytest.approx(0.8, abs=1e-9)
     assert found.r_squared == pytest.approx(1, abs=1e-9)
     total = (ranks**-0.8).sum()
@@ -186,13 +185,13 @@ def test_a_power_law_is_found_with_its_exponent():
 def test_the_newest_tokens_do_not_bend_the_line():
     ranks = np.arange(1, 1001)
     bent = np.where(ranks <= 500, ranks**-0.8, 1e-6)
-    assert accumulated.summarise(bent).exponent == pytest.approx(0.8, abs=1e-9)
+    assert accumulated.summarize(bent).exponent == pytest.approx(0.8, abs=1e-9)
 
 
 def test_what_is_no_power_law_fits_worse():
-    exponential = accumulated.summarise(np.exp(-np.arange(1000) / 20))
+    exponential = accumulated.summarize(np.exp(-np.arange(1000) / 20))
     assert exponential.r_squared < 0.8
-    flat = accumulated.summarise(np.ones(1000))
+    flat = accumulated.summarize(np.ones(1000))
     assert (flat.exponent, flat.r_squared) == (0, 1)
     assert flat.top == pytest.approx((0.05, 0.1, 0.2))
 
@@ -229,7 +228,7 @@ def test_the_maps_are_of_the_heads_of_least_and_most_entropy():
 
 def test_the_document_is_as_its_schema_says():
     profile, _ = profiled(small_model("gemma3_text"), time_steps=True)
-    document = schemas.check(json.loads(profile.to_json()), "profile")
+    document = schemas.check(profile, "profile")
     assert document["step"]["evicting"] == document["step"]["own"] == 2
     assert len(document["layers"][0]["heads"]) == 4
     assert len(document["layers"][0]["kv_heads"]) == 2

@@ -6,11 +6,13 @@ import json
 import warnings
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mlx_lm.models.cache import make_prompt_cache
 
+from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.measure.profiling import budget_rule, read
 from h2o_pack.measure.profiling.budget_rule import (
     LayerMeasure,
@@ -18,7 +20,6 @@ from h2o_pack.measure.profiling.budget_rule import (
     layer_shares,
     split,
 )
-from h2o_py import commands
 from h2o_py.budgets import load_budgets
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
@@ -43,14 +44,21 @@ def profile_file(folder, **changes):
     """A profile.json of a small model with sliding layers first and third."""
     profile, _ = profiled(small_model("gemma3_text"))
     path = folder / "profile.json"
-    path.write_text(json.dumps({**json.loads(profile.to_json()), **changes}))
+    path.write_text(json.dumps({**msgspec.to_builtins(profile), **changes}))
     return path
 
 
-def run(folder, *flags):
-    output = folder / "budgets.json"
-    status = commands.main(["budgets", "--output", str(output), "--json", *map(str, flags)])
-    return status, output
+@pytest.fixture
+def make(run, tmp_path):
+    """Run `h2o-pack budgets --json`; returns what it printed, and the file it wrote."""
+
+    def made(*flags):
+        output = tmp_path / "budgets.json"
+        result = run("budgets", "--output", output, "--json", *flags)
+        assert result.exit_code == 0, result.output
+        return schemas.check(json.loads(result.stdout), "budgets"), output
+
+    return made
 
 
 @pytest.mark.parametrize(
@@ -114,7 +122,7 @@ def test_every_split_is_a_policy_that_caches_accept(share, available, sink_size)
 
 
 def test_too_few_rows_are_refused():
-    with pytest.raises(ValueError, match=r"max_kv = 5 leaves 1 rows .* Raise it to 6"):
+    with pytest.raises(UserError, match=r"--max-kv 5 leaves 1 rows .* Raise it to 6"):
         split(0.5, 5, 4)
 
 
@@ -125,16 +133,14 @@ def test_only_layers_with_full_attention_enter_the_mean():
         LayerMeasure(2, "skipped", None, None),
         LayerMeasure(3, "full", 0.5, 1.0),
     ]
-    made = budget_rule.budgets(found(layers), 4)
+    made = budget_rule.budgets({each.index: each.budget for each in found(layers)}, 4)
     assert [each and each.heavy_budget for each in made.layers] == [None, 128, None, 128]
-    with pytest.raises(ValueError, match="no layer with full attention"):
+    with pytest.raises(UserError, match="no layer with full attention"):
         found(layers[:1])
 
 
-def test_a_model_profiled_gets_its_budgets_in_its_caches(tmp_path, capsys):
-    status, path = run(tmp_path, "--profile", profile_file(tmp_path), "--max-kv", 200)
-    assert status == 0
-    document = schemas.check(json.loads(capsys.readouterr().out), "budgets")
+def test_a_model_profiled_gets_its_budgets_in_its_caches(make, tmp_path):
+    document, path = make("--profile", profile_file(tmp_path), "--max-kv", 200)
     budgets = load_budgets(path)
     assert [each is None for each in budgets.layers] == [True, False, True, False]
     assert document["layers"][0] is None
@@ -152,23 +158,21 @@ def test_a_model_profiled_gets_its_budgets_in_its_caches(tmp_path, capsys):
         assert entry["heavy_budget"] == round(entry["share"] * 196)
 
 
-def test_layers_that_differ_get_budgets_that_differ(tmp_path):
+def test_layers_that_differ_get_budgets_that_differ(make, tmp_path):
     document = json.loads(profile_file(tmp_path).read_text())
     document["layers"][1]["figures"]["concentration"] = 0.9
     document["layers"][3]["figures"]["concentration"] = 0.8
     path = profile_file(tmp_path, layers=document["layers"])
-    status, output = run(tmp_path, "--profile", path, "--max-kv", 256)
-    assert status == 0
+    _, output = make("--profile", path, "--max-kv", 256)
     layers = load_budgets(output).layers
     assert layers[1].heavy_budget == round((0.5 + (0.9 / 0.85 - 1) * 2.5) * 252)
     assert layers[3].heavy_budget == round((0.5 + (0.8 / 0.85 - 1) * 2.5) * 252)
 
 
-def test_budgets_may_come_from_a_model_at_once(tmp_path, demo_text, capsys):
+def test_budgets_may_come_from_a_model_at_once(make, demo_text):
     flags = ["--text", demo_text, "--tokens", 96, "--samples", 1, "--max-kv", 150]
-    status, output = run(tmp_path, "--model", "demo", *flags)
-    assert status == 0
-    layers = json.loads(capsys.readouterr().out)["layers"]
+    document, output = make("--model", "demo", *flags)
+    layers = document["layers"]
     assert len({layer["ratio"] for layer in layers}) == 4
     assert sum(layer["ratio"] for layer in layers) == pytest.approx(4)
     assert len(load_budgets(output).layers) == 4
@@ -181,44 +185,47 @@ def demo_text(tmp_path) -> Path:
     return path
 
 
+FULL = {"index": 0, "kind": "full", "figures": {"concentration": 0.5, "entropy": 1.0}}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, "format = 2; this release reads 1"),
-        ({"layers": {}}, "layers must be a list"),
-        ({"layers": [{}]}, "layers[0].index = None must be an integer"),
-        ({"layers": [{"index": 0, "kind": "wide"}]}, "layers[0].kind = 'wide' is not one of"),
-        (
-            {"layers": [{"index": 0, "kind": "full", "figures": {"concentration": "a"}}]},
-            "layers[0].figures.concentration = 'a' must be a number",
-        ),
+        ({"format": 2}, "$.format"),
+        ({"layers": {}}, "$.layers"),
+        ({"layers": [{}]}, "$.layers[0]"),
+        ({"layers": [{**FULL, "kind": "wide"}]}, "$.layers[0].kind"),
+        ({"layers": [{**FULL, "figures": {"concentration": "a"}}]}, "$.layers[0].figures"),
         ({"layers": []}, "has no layer with full attention"),
-        ({"skipped": [{"index": 9}]}, "do not name every layer once"),
+        ({"skipped": [{"index": 9}]}, "must name every layer once"),
         ({"unfit": "it shares keys"}, "cannot use H2O caches: it shares keys"),
     ],
 )
-def test_a_wrong_profile_is_refused_naming_what_is_wrong(tmp_path, changes, message, capsys):
-    path = profile_file(tmp_path, **changes)
-    with pytest.raises(SystemExit) as caught:
-        run(tmp_path, "--profile", path, "--max-kv", 256)
-    assert caught.value.code == 2
-    assert message in " ".join(capsys.readouterr().err.split())
-    assert not (tmp_path / "budgets.json").exists()
+def test_a_wrong_profile_is_refused_naming_what_is_wrong(run, tmp_path, changes, message):
+    path, output = profile_file(tmp_path, **changes), tmp_path / "budgets.json"
+    result = run("budgets", "--profile", path, "--max-kv", 256, "--output", output)
+    assert result.exit_code == ExitCode.USAGE
+    assert message in " ".join(result.stderr.split())
+    assert not output.exists()
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "3", '{"layers": []}', "[" * 100_000])
+@pytest.mark.parametrize("content", ["{", "[]", "3", '{"layers": []}', "[" * 100_000, "\xff"])
 def test_a_file_that_is_no_profile_is_refused(tmp_path, content):
     path = tmp_path / "profile.json"
-    path.write_text(content)
-    with pytest.raises(ValueError, match=r"Give the\s+profile\.json"):
+    path.write_text(content, "latin-1")
+    with pytest.raises(UserError, match=r"Give the\s+profile\.json"):
         read.read_measures(path)
 
 
-def test_the_table_tells_what_was_published(tmp_path, capsys):
-    flags = ["--profile", str(profile_file(tmp_path)), "--max-kv", "200"]
-    output = ["--output", str(tmp_path / "budgets.json")]
-    assert commands.main(["budgets", *flags, *output]) == 0
-    shown = capsys.readouterr().out
+def test_the_committed_profile_can_be_read():
+    found = read.read_measures(Path(__file__).parents[3] / "docs/results/profile/profile.json")
+    assert (found.model, len(found.layers), len(found.reaches)) == ("demo", 4, 4)
+
+
+def test_the_table_shows_what_was_published(run, tmp_path):
+    output = tmp_path / "budgets.json"
+    flags = ["--profile", profile_file(tmp_path), "--max-kv", 200, "--output", output]
+    shown = run("budgets", *flags).stdout
     assert "No gain was published" in shown
     assert "the model's own cache" in shown
-    assert "written to " in shown
+    assert f"written to {output}" in shown

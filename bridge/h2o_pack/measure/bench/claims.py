@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,8 +11,8 @@ from h2o_pack.measure.bench.options import Options
 from h2o_pack.measure.bench.pipelining import COUNTED_STEPS, Pipelining, UpstreamWrite
 from h2o_pack.measure.bench.scaling import Scaling
 from h2o_pack.measure.bench.steps import Steps
-from h2o_pack.measure.bench.timing import Timing
 from h2o_pack.measure.bench.upstream_write import ROWS
+from h2o_pack.measure.timing import Timing
 
 Direction = Literal["at least", "at most", "below"]
 
@@ -22,82 +22,103 @@ LOW_PRECISION = ("float16", "bfloat16")
 
 @dataclass(frozen=True)
 class Claim:
-    """A ratio of one run and its goal; without a goal it is there for comparison."""
+    """A ratio of one run and its goal; a ratio without a goal is for comparison only."""
 
     name: str
     dtype: str
     value: float
-    direction: Direction | None = None
-    goal: float | None = None
+    direction: Direction | None
+    goal: float | None
+    verdict: Literal["met", "not met", "comparison"]
 
-    @property
-    def verdict(self) -> str:
-        """Whether the goal is met: "met", "not met", or "comparison" where there is none."""
-        if self.goal is None:
-            return "comparison"
-        met = {
-            "at least": self.value >= self.goal,
-            "at most": self.value <= self.goal,
-            "below": self.value < self.goal,
-        }[self.direction or "at least"]
-        return "met" if met else "not met"
+
+def claim(
+    name: str,
+    dtype: str,
+    value: float,
+    direction: Direction = "at least",
+    goal: float | None = None,
+) -> Claim:
+    """Compare a ratio with its goal, if there is one."""
+    if goal is None:
+        return Claim(name, dtype, value, None, None, "comparison")
+    met = {"at least": value >= goal, "at most": value <= goal, "below": value < goal}
+    return Claim(name, dtype, value, direction, goal, "met" if met[direction] else "not met")
+
+
+def all_claims(
+    options: Options,
+    peak: float,
+    steps: Iterable[Steps],
+    evictions: Iterable[Eviction],
+    pipelining: Iterable[Pipelining],
+    upstream_write: UpstreamWrite,
+    scaling: Scaling,
+) -> tuple[Claim, ...]:
+    """Return every goal beside its measured ratio; peak in multiply-adds per second."""
+    return (
+        *(c for each in steps for c in step_claims(each, options, peak)),
+        *(c for each in evictions for c in eviction_claims(each)),
+        *(c for each in pipelining for c in pipelining_claims(each, options, peak)),
+        *upstream_claims(upstream_write),
+        *scaling_claims(scaling),
+    )
 
 
 def multiply_adds(options: Options) -> int:
-    """Of one step: every query head's logits and output over C rows."""
+    """Return those of one step: every query head's logits and output over C rows."""
     return options.heads * options.capacity * 2 * options.head_dim
 
 
 def share_of_peak(step: Timing, options: Options, peak: float) -> float:
-    """What share of `peak` multiply-adds a second one layer's step is."""
+    """Return the share of `peak` multiply-adds per second that one layer's step reaches."""
     return multiply_adds(options) / (step.median * 1e-6) / peak
 
 
 def step_claims(steps: Steps, options: Options, peak: float) -> Iterator[Claim]:
-    """What the decode step of one layer is held to; peak in multiply-adds a second."""
+    """Goals of the decode step of one layer."""
     of, dtype = steps.timings, steps.dtype
-    yield Claim(
+    yield claim(
         "RotatingKVCache and SDPA / dense step",
         dtype,
         of["rotating"].over(of["dense"]),
         "at least",
         DENSE_OVER_ROTATING[dtype],
     )
-    yield Claim(
+    yield claim(
         "dense step's share of the core's multiply-adds, on one core",
         dtype,
         share_of_peak(steps.dense_on_one_core, options, peak),
         "at least",
         0.25,
     )
-    yield Claim(
+    yield claim(
         "dense step's share when its thread wakes on another core",
         dtype,
         share_of_peak(of["dense"], options, peak),
     )
     if dtype in LOW_PRECISION:
-        yield Claim("8-bit / dense step", dtype, of["8bit"].over(of["dense"]), "at most", 1.5)
+        yield claim("8-bit / dense step", dtype, of["8bit"].over(of["dense"]), "at most", 1.5)
         goal = 20.0 if dtype == "bfloat16" else None
         ratio = of["kv-8bit"].over(of["8bit"])
-        direction: Direction | None = "at least" if goal else None
-        yield Claim("QuantizedKVCache / 8-bit step", dtype, ratio, direction, goal)
+        yield claim("QuantizedKVCache / 8-bit step", dtype, ratio, "at least", goal)
 
 
 def eviction_claims(eviction: Eviction) -> Iterator[Claim]:
-    """What a step that evicts is held to."""
+    """Goals of a step that evicts."""
     evicting, plain = eviction.ours_evicting, eviction.ours_not_evicting
-    yield Claim(
+    yield claim(
         "dense step evicting / not", eviction.dtype, evicting.over(plain), "at most", 1.05
     )
     paper = eviction.paper_evicting.without(eviction.paper_not_evicting).median
-    yield Claim(
+    yield claim(
         "extra cost of evicting, ours / the paper's way",
         eviction.dtype,
         evicting.without(plain).median / max(paper, 1e-3),
         "at most",
         1 / 3,
     )
-    yield Claim(
+    yield claim(
         "evicting step, the paper's way / dense",
         eviction.dtype,
         eviction.paper_evicting.median / evicting.median,
@@ -105,9 +126,9 @@ def eviction_claims(eviction: Eviction) -> Iterator[Claim]:
 
 
 def pipelining_claims(measured: Pipelining, options: Options, peak: float) -> Iterator[Claim]:
-    """What steps queued one ahead are held to."""
+    """Goals of steps queued one ahead."""
     name, dtype = measured.name, measured.dtype
-    yield Claim(
+    yield claim(
         f"{name} step queued one ahead / alone",
         dtype,
         measured.queued.over(measured.alone),
@@ -116,8 +137,8 @@ def pipelining_claims(measured: Pipelining, options: Options, peak: float) -> It
     )
     if name == "dense":
         share = share_of_peak(measured.queued, options, peak)
-        yield Claim("dense step's share when queued one ahead", dtype, share)
-    yield Claim(
+        yield claim("dense step's share when queued one ahead", dtype, share)
+    yield claim(
         f"{name}: memory taken in {COUNTED_STEPS:,} steps / the cache's size",
         dtype,
         measured.allocated_bytes / measured.cache_bytes,
@@ -127,8 +148,8 @@ def pipelining_claims(measured: Pipelining, options: Options, peak: float) -> It
 
 
 def upstream_claims(measured: UpstreamWrite) -> Iterator[Claim]:
-    """What mlx-lm's own cache does where ours is held to a goal."""
-    yield Claim(
+    """What mlx-lm's own cache does where ours has a goal."""
+    yield claim(
         f"KVCache's write at {ROWS:,} rows, queued one ahead / alone",
         measured.dtype,
         measured.queued.median / measured.alone.median,
@@ -136,9 +157,9 @@ def upstream_claims(measured: UpstreamWrite) -> Iterator[Claim]:
 
 
 def scaling_claims(scaling: Scaling) -> Iterator[Claim]:
-    """What growth is held to."""
+    """Goals of growth with rows and with tokens seen."""
     sizes = list(scaling.by_capacity)
-    yield Claim(
+    yield claim(
         f"change of the slope in C, {sizes[0]} to {sizes[-1]} rows",
         scaling.dtype,
         scaling.slope_deviation,
@@ -146,7 +167,7 @@ def scaling_claims(scaling: Scaling) -> Iterator[Claim]:
         0.2,
     )
     times = list(scaling.by_tokens_seen)
-    yield Claim(
+    yield claim(
         f"step after {times[0]} to {times[-1]} x C tokens, slowest / fastest",
         scaling.dtype,
         scaling.tokens_seen_deviation,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from h2o_pack.measure.bench.contenders import BY_NAME
+from h2o_pack.measure.bench.caches import BY_NAME
 from h2o_pack.measure.bench.layer import Layer, group_size, steady
 from h2o_pack.measure.bench.options import Options
-from h2o_pack.measure.bench.timing import Burst, Timing, interleave, timed, warm_up
+from h2o_pack.measure.timing import Burst, Timing, interleave, timed, warm_up
 
 STEPS = 32
 """Steps of a burst; a cache that does not evict grows by as many rows meanwhile."""
@@ -18,7 +18,7 @@ STEPS = 32
 
 @dataclass(frozen=True)
 class Eviction:
-    """Microseconds a step with C rows, our dense cache and the paper's way."""
+    """Microseconds per step with C rows, our dense cache and the paper's way."""
 
     dtype: str
     ours_evicting: Timing

@@ -7,7 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from h2o_pack.measure.bench.contenders import Contender
+from h2o_pack.measure.bench.caches import MeasuredCache
 from h2o_pack.measure.bench.options import Options
 from h2o_py.routing import routed_attention
 
@@ -58,7 +58,7 @@ class Layer:
         if self._hold is not None and cache.offset >= self._hold:
             cache.trim(cache.offset + 1 - self._hold)
         if hasattr(cache, "bits"):
-            queries = mx.stop_gradient(queries)  # mlx_lm scales a quantised cache's in place
+            queries = mx.stop_gradient(queries)  # mlx_lm scales a quantized cache's in place
         keys, values = cache.update_and_fetch(keys, values)
         return routed_attention(queries, keys, values, cache, self._scale)
 
@@ -76,24 +76,24 @@ class Layer:
 
 
 def group_size(options: Options) -> int:
-    """Elements that share a scale in quantised rows: 64, or 32 where 64 does not divide D."""
+    """Elements that share a scale in quantized rows: 64, or 32 where 64 does not divide D."""
     return 64 if options.head_dim % 64 == 0 else 32
 
 
 def steady(
-    contender: Contender, options: Options, dtype: mx.Dtype, tokens: int | None = None
+    kind: MeasuredCache, options: Options, dtype: mx.Dtype, tokens: int | None = None
 ) -> Layer:
     """A layer whose cache is full, so that each step evicts.
 
     Args:
-        contender: the cache.
+        kind: the cache.
         options: the layer's shape.
         dtype: of queries, keys and values.
         tokens: tokens seen before; None for as many as there are rows.
 
     """
-    cache = contender.make(options.capacity, group_size(options))
-    layer = Layer(cache, options, dtype, hold=None if contender.bounded else options.capacity)
+    cache = kind.make(options.capacity, group_size(options))
+    layer = Layer(cache, options, dtype, hold=None if kind.bounded else options.capacity)
     layer.fill(tokens or options.capacity)
     for _ in range(WARM_UP):
         layer.run()

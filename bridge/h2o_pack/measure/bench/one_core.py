@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from h2o_pack.measure.bench.timing import Burst
+from h2o_pack.measure.timing import Burst
 
 _THREADS = Path("/proc/self/task")
 

@@ -1,4 +1,4 @@
-"""How many multiply-adds a second one core can do at most.
+"""How many multiply-adds per second one core can do at most.
 
 The yardstick is numpy's float32 matrix product on one thread, in a process of its own.
 MLX's product is none: its wheel for Linux comes with the reference BLAS, at a few percent
@@ -26,7 +26,7 @@ _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREAD
 
 
 def multiply_adds_per_second(instruction_set: str) -> float:
-    """The most float32 multiply-adds a second that one core does.
+    """The most float32 multiply-adds per second that one core does.
 
     Args:
         instruction_set: what `h2o_py`'s compiled core chose.

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from h2o_pack.measure.bench import upstream_write
-from h2o_pack.measure.bench.contenders import BY_NAME
+from h2o_pack.measure.bench.caches import BY_NAME
 from h2o_pack.measure.bench.layer import Layer, steady
 from h2o_pack.measure.bench.options import Options
-from h2o_pack.measure.bench.timing import Burst, Timing, interleave, timed, warm_up
+from h2o_pack.measure.timing import Burst, Timing, interleave, timed, warm_up
 
 COUNTED_STEPS = 1000
 _UPSTREAM_STEPS = 12
@@ -20,7 +20,7 @@ _UPSTREAM_STEPS = 12
 
 @dataclass(frozen=True)
 class Pipelining:
-    """Microseconds a step, alone and queued one ahead, and what 1,000 queued ones allocate.
+    """Microseconds per step, alone and queued one ahead, and what 1,000 queued ones allocate.
 
     cache_bytes is the size of our cache, allocated_bytes how far memory rose above its
     level before the steps, and kept_bytes by how much it was higher after them.

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from h2o_pack.measure.bench.contenders import BY_NAME
+from h2o_pack.measure.bench.caches import BY_NAME
 from h2o_pack.measure.bench.layer import steady
 from h2o_pack.measure.bench.options import Options
-from h2o_pack.measure.bench.timing import Timing, interleave, timed
+from h2o_pack.measure.timing import Timing, interleave, timed
 
 CAPACITIES = (128, 256, 512, 1024, 2048, 4096)
 TIMES_SEEN = (1, 4, 16)
@@ -26,35 +26,42 @@ class Line:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Microseconds of our dense step: by rows C, and by tokens seen at one C."""
+    """Microseconds of our dense step: by rows C, and by multiples of C that were seen before.
+
+    start, slope: of the line through all C, in microseconds and microseconds per row.
+    """
 
     dtype: str
     by_capacity: dict[int, Timing]
     by_tokens_seen: dict[int, Timing]
+    start: float
+    slope: float
 
-    @property
-    def line(self) -> Line:
-        """Through all capacities."""
-        return self._line(list(self.by_capacity))
+    @classmethod
+    def of(
+        cls, dtype: str, by_capacity: dict[int, Timing], by_tokens_seen: dict[int, Timing]
+    ) -> Scaling:
+        """Fit the line."""
+        line = _line(by_capacity, list(by_capacity))
+        return cls(dtype, by_capacity, by_tokens_seen, line.start, line.slope)
 
     @property
     def lower_line(self) -> Line:
         """Through the smaller half of the capacities."""
         sizes = list(self.by_capacity)
-        return self._line(sizes[: len(sizes) // 2 + 1])
+        return _line(self.by_capacity, sizes[: len(sizes) // 2 + 1])
 
     @property
     def upper_line(self) -> Line:
         """Through the larger half of the capacities."""
         sizes = list(self.by_capacity)
-        return self._line(sizes[len(sizes) // 2 :])
+        return _line(self.by_capacity, sizes[len(sizes) // 2 :])
 
     @property
     def slope_deviation(self) -> float:
         """By what share the slope of either half differs from that of the whole."""
-        whole = self.line.slope
         halves = (self.lower_line.slope, self.upper_line.slope)
-        return max(abs(half / whole - 1) for half in halves)
+        return max(abs(half / self.slope - 1) for half in halves)
 
     @property
     def tokens_seen_deviation(self) -> float:
@@ -62,8 +69,9 @@ class Scaling:
         timings = list(self.by_tokens_seen.values())
         return max(one.over(other) for one in timings for other in timings)
 
-    def _line(self, sizes: list[int]) -> Line:
-        return fit(sizes, [self.by_capacity[size].median for size in sizes])
+
+def _line(by_capacity: dict[int, Timing], sizes: list[int]) -> Line:
+    return fit(sizes, [by_capacity[size].median for size in sizes])
 
 
 def measure_scaling(options: Options, dtype: str) -> Scaling:
@@ -83,7 +91,7 @@ def measure_scaling(options: Options, dtype: str) -> Scaling:
         )
         for layers in (sized, seen)
     )
-    return Scaling(
+    return Scaling.of(
         dtype,
         {int(name): timing for name, timing in by_capacity.items()},
         {int(name): timing for name, timing in by_tokens_seen.items()},

@@ -1,4 +1,4 @@
-"""The decode step of one layer with every contender."""
+"""The decode step of one layer with every kind."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from h2o_pack.measure.bench.contenders import Contender
+from h2o_pack.measure.bench.caches import MeasuredCache
 from h2o_pack.measure.bench.layer import steady
 from h2o_pack.measure.bench.one_core import on_one_core
 from h2o_pack.measure.bench.options import Options
-from h2o_pack.measure.bench.timing import Timing, interleave, timed
+from h2o_pack.measure.timing import Timing, interleave, timed
 
 _PAUSE_NS = 200_000
 _CONFINED = "dense on one core"
@@ -42,7 +42,7 @@ def measure_evaluation(options: Options) -> Timing:
 
 @dataclass(frozen=True)
 class Steps:
-    """Microseconds of a decode step (write, attention, ledger) by contender's name.
+    """Microseconds of a decode step (write, attention, ledger) by cache.
 
     dense_on_one_core: the dense step with all threads of the process on one core.
     """
@@ -52,13 +52,13 @@ class Steps:
     dense_on_one_core: Timing
 
 
-def measure_steps(contenders: tuple[Contender, ...], options: Options, dtype: str) -> Steps:
-    """Measure each contender's step with C rows, each step evicting where the cache does."""
+def measure_steps(caches: tuple[MeasuredCache, ...], options: Options, dtype: str) -> Steps:
+    """Measure each cache's step with C rows, each step evicting where the cache does."""
     bursts = {}
-    for contender in contenders:
-        layer = steady(contender, options, getattr(mx, dtype))
-        bursts[contender.name] = timed(layer.run)
-        if contender.name == "dense":
+    for kind in caches:
+        layer = steady(kind, options, getattr(mx, dtype))
+        bursts[kind.name] = timed(layer.run)
+        if kind.name == "dense":
             bursts[_CONFINED] = on_one_core(timed(layer.run))
     timings = interleave(bursts, options.repetitions)
     return Steps(dtype, timings, timings.pop(_CONFINED))

@@ -1,17 +1,23 @@
-"""One call for the commands: run a preset on its models, and write what is asked for."""
+"""One call for the command: run a preset on its models, and write what is asked for."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from h2o_pack.measure.evaluation import page, report
+import msgspec
+
+from h2o_pack.measure.errors import usage_error, writing
+from h2o_pack.measure.evaluation import compare, page, plots
 from h2o_pack.measure.evaluation.loaded import ByLayer, Loaded, load_for_evaluation
 from h2o_pack.measure.evaluation.preset import Preset
-from h2o_pack.measure.evaluation.run import Progress, run
+from h2o_pack.measure.evaluation.report import make_report
+from h2o_pack.measure.evaluation.results import Evaluation, Report
+from h2o_pack.measure.evaluation.run import run
 from h2o_pack.measure.evaluation.share import Share
+from h2o_pack.measure.pictures import require_matplotlib
+from h2o_pack.progress import Say
 
 RESULTS = "results.json"
 PAGE = "README.md"
@@ -22,12 +28,13 @@ class Options:
     """A run.
 
     Args:
-        preset: what to run, a user's wishes in it.
+        preset: what to run, with a user's wishes.
         text: a user's text instead of the preset's.
         by_layer: where budgets by layer come from.
         output: folder for results.json, README.md and the pictures; one below it for each
             model where there are several.
         pictures: whether to draw.
+        earlier: the results.json of an earlier run, to compare with.
 
     """
 
@@ -36,49 +43,54 @@ class Options:
     by_layer: ByLayer = field(default_factory=ByLayer)
     output: Path | None = None
     pictures: bool = True
+    earlier: Path | None = None
 
 
-def evaluate(options: Options, share: Share, progress: Progress) -> list[dict[str, Any]]:
-    """Run; returns a document for each model. Only the leading process writes.
+def evaluate(options: Options, share: Share, say: Say) -> tuple[Evaluation, list[str]]:
+    """Run, and write what is asked for. Only the leading process writes.
+
+    Returns:
+        The results, and how they differ from the earlier ones.
 
     Raises:
-        ValueError: a model, text or budget cannot be used, or matplotlib is missing.
-        OSError: a folder cannot be written.
+        UserError: a model, text, budget or file cannot be used, or matplotlib is missing.
+        H2OError: h2o_py refuses a budget or a model.
 
     """
     preset = options.preset
     if options.output is not None and options.pictures:
-        from h2o_pack.measure.bench.plot import require  # noqa: PLC0415  only where it draws
-
-        require()
-    found = []
+        require_matplotlib()
+    if options.earlier is not None and len(preset.models) > 1:
+        raise usage_error(
+            "--compare takes the report of one model", "Choose the model with --model."
+        )
+    earlier = None if options.earlier is None else compare.read(options.earlier)
+    reports = []
     for name in preset.models:
-        progress(f"loading {name}")
+        say(f"loading {name}")
         loaded = load_for_evaluation(
             name, text=preset.text, file=options.text, by_layer=options.by_layer
         )
-        document = measure(loaded, preset, share, progress)
-        found.append(document)
+        report = measure(loaded, preset, share, say)
+        reports.append(report)
         if options.output is not None and share.leads:
             several = len(preset.models) > 1
             folder = options.output / loaded.name if several else options.output
-            write(document, folder, pictures=options.pictures)
-    return found
+            with writing(options.output):
+                write(report, folder, pictures=options.pictures)
+    unlike = [] if earlier is None else compare.differences(earlier, reports[0])
+    return Evaluation(reports=tuple(reports)), unlike
 
 
-def measure(loaded: Loaded, preset: Preset, share: Share, progress: Progress) -> dict[str, Any]:
-    """Run a preset on a model that is loaded; returns the document."""
-    return report.document(loaded, preset, *run(loaded, preset, share, progress))
+def measure(loaded: Loaded, preset: Preset, share: Share, say: Say) -> Report:
+    """Run a preset on a model that is loaded."""
+    return make_report(loaded, preset, *run(loaded, preset, share, say))
 
 
-def write(document: dict[str, Any], folder: Path, *, pictures: bool = True) -> None:
-    """Write results.json, the page and the pictures of a document into a folder."""
+def write(report: Report, folder: Path, *, pictures: bool = True) -> None:
+    """Write results.json, the page and the pictures of a report into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(document, indent=1, ensure_ascii=False)
+    text = json.dumps(msgspec.to_builtins(report), indent=1, ensure_ascii=False)
     (folder / RESULTS).write_text(text + "\n", encoding="utf-8")
-    drawn = []
-    if pictures:
-        from h2o_pack.measure.evaluation import plots  # noqa: PLC0415  only where it draws
-
-        drawn = plots.save(document, folder)
-    (folder / PAGE).write_text(page.render(document, drawn), encoding="utf-8")
+    drawn = plots.save(report, folder) if pictures else []
+    (folder / PAGE).write_text(page.render(report, drawn), encoding="utf-8")

@@ -5,22 +5,24 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import mlx.core as mx
 import mlx.utils as mlx_utils
 import numpy as np
 
-from h2o_pack.measure.bench.whole_model import load
+from h2o_pack.measure.errors import read_text
+from h2o_pack.measure.evaluation.cache_factory import BudgetsFor, CacheFactory
 from h2o_pack.measure.evaluation.contenders import SINKS, Contender, policies
-from h2o_pack.measure.evaluation.entrants import BudgetsFor, Stable
+from h2o_pack.measure.models import load
 from h2o_pack.measure.profiling import budget_rule, row_rule
 from h2o_pack.measure.profiling.read import Measures
-from h2o_pack.measure.text import Tokens, held_out, read_text
+from h2o_pack.measure.text import Part, Tokens, held_out
+from h2o_pack.progress import silent
 from h2o_py.budgets import Budgets, LayerBudget, load_budgets
 
 _PROFILED, _PIECES = 1024, 4
-"""Tokens of a piece of the text that is profiled, and how many, if nobody gives a profile."""
+"""Tokens of a piece of the text that is profiled, and number of pieces, without a profile."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class ByLayer:
 
     Args:
         budgets: a file of budgets (`h2o_py.budgets`), for one number of rows.
-        profile: a profile.json, from which the published rule makes them for any; None
-            profiles the model when they are needed.
+        profile: a profile.json that they are made from; None profiles the model when they
+            are needed.
 
     """
 
@@ -40,7 +42,7 @@ class ByLayer:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model with its caches' maker, text and words for names.
+    """A model with its cache factory, text and words for names.
 
     sha256: of the names, types, shapes and bytes of all parameters, in the names' order.
     text: what the text is called in reports.
@@ -49,7 +51,7 @@ class Loaded:
     name: str
     sha256: str
     model: Any
-    stable: Stable
+    factory: CacheFactory
     tokens: Tokens
     words: tuple[str, ...]
     text: str
@@ -58,21 +60,21 @@ class Loaded:
 def load_for_evaluation(
     name: str,
     *,
-    text: str = "source",
+    text: Part | Literal["tulu"] = "source",
     file: Path | None = None,
     by_layer: ByLayer = ByLayer(),
 ) -> Loaded:
     """Load a model and what it reads.
 
     Args:
-        name: what mlx_lm loads; "demo" is the embedded model.
-        text: "source" or "prose" (held out from the embedded model's training), or "tulu",
-            which is downloaded.
+        name: what mlx_lm loads; "demo" is the bundled demo model.
+        text: "source" or "prose" (held out from the demo model's training), or "tulu", which
+            is downloaded.
         file: a user's own text instead.
         by_layer: where budgets by layer come from.
 
     Raises:
-        ValueError: the model cannot be loaded, or the text not read.
+        UserError: the model cannot be loaded, or the text not read.
 
     """
     model, tokenizer = load(name)
@@ -88,14 +90,14 @@ def wrap(
     called: str,
     by_layer: ByLayer = ByLayer(),
 ) -> Loaded:
-    """What is needed of a model that is loaded already."""
+    """Gather what a run needs of a model that is loaded already."""
     tokens = Tokens(tokenizer, documents)
-    stable = Stable(model, budgets=budgets_for(model, tokens, by_layer))
+    factory = CacheFactory(model, budgets=budgets_for(model, tokens, by_layer))
     return Loaded(
         name=name if "/" not in name and "\\" not in name else Path(name).name,
         sha256=digest(model),
         model=model,
-        stable=stable,
+        factory=factory,
         tokens=tokens,
         words=held_out().words,
         text=called,
@@ -103,7 +105,7 @@ def wrap(
 
 
 def digest(model: Any) -> str:
-    """sha256 over all parameters."""
+    """Return the sha256 of all parameters."""
     total = hashlib.sha256()
     parameters: Any = mlx_utils.tree_flatten(model.parameters())
     for name, array in sorted(parameters):
@@ -112,43 +114,44 @@ def digest(model: Any) -> str:
     return total.hexdigest()
 
 
-def _documents(text: str, file: Path | None) -> tuple[tuple[str, ...], str]:
+def _documents(text: Part | Literal["tulu"], file: Path | None) -> tuple[tuple[str, ...], str]:
     if file is not None:
-        return read_text(file), file.name
+        return (read_text(file, "Give a file of UTF-8 text."),), file.name
     if text == "tulu":
         from h2o_pack.measure.evaluation.tulu import NAME, documents  # noqa: PLC0415  downloads
 
         return documents(), NAME
-    if text not in ("source", "prose"):
-        raise ValueError(f"text = {text!r} is not source, prose or tulu. Give --text FILE.")
-    return held_out(text).documents, f"held-out {text} of the embedded model"  # type: ignore[arg-type]
+    return held_out(text).documents, f"held-out {text} of the embedded model"
 
 
 def budgets_for(model: Any, tokens: Tokens, by_layer: ByLayer) -> BudgetsFor:
-    """A user's budgets, or those of a contender's rule on a profile."""
+    """Return what makes budgets: a user's file, or a contender's rule on a profile."""
     known: list[Measures] = []
 
-    def found_for(chosen: Contender, rows: int) -> Budgets:
+    def found_for(chosen: Contender) -> Budgets:
         if by_layer.budgets is not None:
             return load_budgets(by_layer.budgets)
         if not known:
             known.append(_measures(model, tokens, by_layer.profile))
         found = known[0]
         if policies()[chosen.policy].by_layer == "reach":
-            return _rows_by_layer(found, chosen, rows)
-        shares = budget_rule.layer_shares(found.layers, "concentration", rows, SINKS)
-        return budget_rule.budgets(shares, len(found.layers))
+            return _rows_by_layer(found, chosen)
+        shares = budget_rule.layer_shares(found.layers, "concentration", chosen.rows, SINKS)
+        by_index = {each.index: each.budget for each in shares}
+        return budget_rule.budgets(by_index, len(found.layers))
 
     return found_for
 
 
-def _rows_by_layer(found: Measures, chosen: Contender, rows: int) -> Budgets:
-    """The contender's own split in each layer of the rows that the layer gets."""
-    layers: list[LayerBudget | None] = [None] * len(found.layers)
-    for index, count in row_rule.deal(row_rule.told(found.reaches), rows).items():
-        config = chosen.config(count)
-        layers[index] = LayerBudget(config.heavy_budget, config.recent_budget, count)
-    return Budgets(tuple(layers))
+def _rows_by_layer(found: Measures, chosen: Contender) -> Budgets:
+    """Split the rows that each layer gets as the contender's policy does."""
+    by_index = {}
+    for index, count in row_rule.allocate_rows(
+        row_rule.required(found.reaches), chosen.rows
+    ).items():
+        config = chosen.with_rows(count).config()
+        by_index[index] = LayerBudget(config.heavy_budget, config.recent_budget, count)
+    return budget_rule.budgets(by_index, len(found.layers))
 
 
 def _measures(model: Any, tokens: Tokens, profile: Path | None) -> Measures:
@@ -162,4 +165,4 @@ def _measures(model: Any, tokens: Tokens, profile: Path | None) -> Measures:
     options = Options(tokens=length, samples=_PIECES, time_steps=False)
     spread = max(1, len(tokens.ids) // _PIECES)
     pieces = [tokens.window(i * spread, length) for i in range(_PIECES)]
-    return read.measures(profile_model(model, pieces, options, lambda _text: None)[0])
+    return read.measures(profile_model(model, pieces, options, silent)[0])

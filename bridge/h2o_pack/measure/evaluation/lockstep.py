@@ -1,37 +1,38 @@
-"""Runs all entrants through the same samples, token by token and side by side.
+"""Runs all contenders through the same samples, token by token and side by side.
 
-At each position every entrant predicts the same token and is compared with the full cache
+At each position every contender predicts the same token and is compared with the full cache
 there and then, so that nothing but a position's logits is ever held: the vocabulary of a
-large model times a long text would not fit. The first entrant must be the full cache.
+large model times a long text would not fit. The first contender must be the full cache.
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 
-from h2o_pack.measure.bench.machine import usable_cores
-from h2o_pack.measure.evaluation.entrants import Entrant, Stable, ledger_positions
+from h2o_pack.measure.evaluation.cache_factory import CacheFactory, ledger_positions
+from h2o_pack.measure.evaluation.contenders import Contender
 from h2o_pack.measure.evaluation.samples import Sample
+from h2o_pack.measure.machine import usable_cores
 from h2o_pack.measure.text import Tokens
+from h2o_pack.progress import Advance
 
 PREFILL = 32
 """Tokens that are read at once, as in the paper; each one after that by itself."""
 BINS = 64
 """Equal parts of the text over which kept positions are counted."""
 
-Advance = Callable[[int], None]
 Prediction = tuple[mx.array, mx.array, mx.array]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an entrant did on one sample.
+    """What a contender did on one sample.
 
     nll, kl, agreement: means over the scored tokens: -ln p of the token that came, KL
     divergence of the full cache's prediction from this one (both in nats), and how often
@@ -49,36 +50,36 @@ class Outcome:
 
 def run(
     model: Any,
-    stable: Stable,
+    factory: CacheFactory,
     tokens: Tokens,
     samples: Sequence[Sample],
-    entrants: Sequence[Entrant],
+    contenders: Sequence[Contender],
     *,
     in_turns: bool,
-    advance: Advance = lambda _positions: None,
+    advance: Advance = lambda _amount: None,
 ) -> list[list[Outcome]]:
     """Read and ask.
 
     Args:
         model: of mlx_lm, routed.
-        stable: makes the caches.
+        factory: makes the caches.
         tokens: for the answers.
         samples: one batch, all of the same length.
-        entrants: the full cache, then others.
+        contenders: the full cache, then others.
         in_turns: whether questions follow one another; else each is asked on a copy.
-        advance: told how many tokens each entrant has read.
+        advance: told how many tokens each contender has read.
 
     Returns:
-        Outcomes by entrant, then sample.
+        Outcomes by contender, then sample.
 
     """
     seed = samples[0].seed * 1_000_003 + samples[0].number
     first = [sample.questions[-1].fact for sample in samples if sample.questions]
     pinned = ((0, max(fact.position + fact.length for fact in first)),) if first else ()
-    order = _alike_together(entrants)
+    order = _alike_together(contenders)
     lanes = [
-        _Lane(model, stable.caches(entrants[e], seed, pinned), stream)
-        for e, stream in zip(order, _streams(len(entrants)), strict=True)
+        _Lane(model, factory.caches(contenders[e], seed, pinned), stream)
+        for e, stream in zip(order, _streams(len(contenders)), strict=True)
     ]
     ids = mx.array([sample.ids for sample in samples])
     scored = mx.array([sample.scored for sample in samples])
@@ -108,20 +109,20 @@ def run(
             Outcome(*totals[lane][s], recalled=tuple(recalled[lane][s]), kept=kept[lane][s])
             for s in range(len(samples))
         ]
-        for lane in map(order.index, range(len(entrants)))
+        for lane in map(order.index, range(len(contenders)))
     ]
 
 
-def _alike_together(entrants: Sequence[Entrant]) -> list[int]:
-    """The entrants' numbers: the full cache, then those of many rows before those of few.
+def _alike_together(contenders: Sequence[Contender]) -> list[int]:
+    """The contenders' numbers: the full cache, then those of many rows before those of few.
 
     Lanes that are computed side by side then take about the same time.
     """
-    return [0, *sorted(range(1, len(entrants)), key=lambda e: -entrants[e].rows)]
+    return [0, *sorted(range(1, len(contenders)), key=lambda e: -contenders[e].rows)]
 
 
 class _Lane:
-    """One entrant's caches, its last logits [B, V] and sums [3, B]."""
+    """One contender's caches, its last logits [B, V] and sums [3, B]."""
 
     def __init__(self, model: Any, caches: list[Any], stream: Any) -> None:
         self._model = model
@@ -173,10 +174,10 @@ class _Lane:
 
 
 def _together(lanes: Sequence[_Lane]) -> Iterator[Sequence[_Lane]]:
-    """Lanes to be given to MLX at once, one of each stream.
+    """Yield lanes to be given to MLX at once, one of each stream.
 
-    It takes up only a few tasks ahead: those of one lane alone would leave the other streams
-    without work, and while all lanes are being described none would have any.
+    MLX queues only a few tasks ahead: those of one lane would leave the other streams idle, and
+    while the tasks of all lanes are built all of them would be.
     """
     width = len(_POOL) or 1
     for i in range(0, len(lanes), width):
@@ -184,7 +185,7 @@ def _together(lanes: Sequence[_Lane]) -> Iterator[Sequence[_Lane]]:
 
 
 def _start(lanes: Sequence[_Lane], first: Sequence[mx.array] = ()) -> None:
-    """Begin to compute; returns before it is done. What was begun before is no work."""
+    """Begin to compute, and return before it is done."""
     mx.async_eval(*first, *(each for lane in lanes for each in lane.pending))
 
 
@@ -257,7 +258,7 @@ def _kept(
 def _streams(count: int) -> list[Any]:
     """Where each lane computes: a GPU's own stream, or a few threads of the CPU.
 
-    On the CPU a stream is one thread; lanes are dealt to as many as there are cores.
+    On the CPU a stream is one thread; lanes are spread over as many as there are cores.
     """
     if mx.default_device() != mx.Device(mx.cpu):
         return [mx.default_stream(mx.default_device())] * count
@@ -270,7 +271,6 @@ _POOL: list[Any] = []
 
 
 def _cpu_streams() -> list[Any]:
-
     if not _POOL:
         _POOL.extend(
             mx.new_stream(mx.Device(mx.cpu)) for _ in range(min(_MOST_STREAMS, usable_cores()))

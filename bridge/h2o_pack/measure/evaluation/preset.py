@@ -1,29 +1,29 @@
-"""What is run: experiments on samples, read from a preset's TOML or made from options."""
+"""What is run: experiments on samples, read from a preset's TOML and changed by options."""
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Literal
 
-from h2o_pack.measure.evaluation.contenders import contender
+import msgspec
+from msgspec import Meta, Struct, field, structs
+
+from h2o_pack.errors import UserError, nearest
+from h2o_pack.measure.errors import read_text, usage_error
+from h2o_pack.measure.evaluation.contenders import UNBOUNDED, find_contender
 from h2o_pack.measure.evaluation.samples import Shape
-from h2o_pack.measure.evaluation.toml import loads
 
-FORMAT = 1
 Ask = Literal["nothing", "one", "all", "turns"]
 Task = Literal["read", "speed"]
 Equal = Literal["rows", "bytes"]
+Count = Annotated[int, Meta(ge=1)]
+Some = Meta(min_length=1)
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True, forbid_unknown_fields=True):
     """Contenders that are compared in one table.
 
     Args:
@@ -45,8 +45,7 @@ class Group:
     baseline: str = "sinks_recent"
 
 
-@dataclass(frozen=True)
-class Experiment:
+class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
     """Samples of one kind, and who reads them.
 
     Args:
@@ -68,9 +67,9 @@ class Experiment:
 
     id: str
     title: str
-    lengths: tuple[int, ...]
-    samples: int
-    groups: tuple[Group, ...]
+    lengths: Annotated[tuple[Count, ...], Some]
+    samples: Count
+    groups: tuple[Group, ...] = field(name="group")
     task: Task = "read"
     ask: Ask = "nothing"
     depths: tuple[float, ...] = ()
@@ -79,7 +78,7 @@ class Experiment:
     paper: tuple[int, ...] = ()
 
     def shape(self, length: int, number: int) -> Shape:
-        """How the sample of a number is built."""
+        """Return how the sample of a number is built."""
         if self.ask == "nothing":
             return Shape(length)
         if self.ask == "one":
@@ -89,87 +88,102 @@ class Experiment:
         return Shape(length, self.depths, asked, self.ask == "turns")
 
 
-@dataclass(frozen=True)
-class Preset:
+class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A run.
 
     Args:
         name: what it was asked for by.
         title: for people.
         models: what mlx_lm loads, or "demo"; one report each.
-        text: "source" or "prose" (held out from the embedded model), or "tulu".
+        text: "source" or "prose" (held out from the demo model's training), or "tulu".
         seeds: of the samples.
         batch: samples that are read at once.
         experiments: in order.
 
     """
 
-    name: str
+    format: Literal[1]
+    name: str = ""
     title: str
-    models: tuple[str, ...]
-    seeds: tuple[int, ...]
-    experiments: tuple[Experiment, ...]
-    text: str = "source"
-    batch: int = 8
+    models: Annotated[tuple[str, ...], Some]
+    seeds: Annotated[tuple[int, ...], Some]
+    experiments: Annotated[tuple[Experiment, ...], Some] = field(name="experiment")
+    text: Literal["source", "prose", "tulu"] = "source"
+    batch: Count = 8
 
-    def changed(
-        self,
-        *,
-        models: tuple[str, ...] = (),
-        seeds: tuple[int, ...] = (),
-        samples: int | None = None,
-        lengths: tuple[int, ...] = (),
-        budgets: tuple[str, ...] = (),
-        contenders: tuple[str, ...] = (),
-        batch: int | None = None,
-        generate: int | None = None,
-        experiments: tuple[str, ...] = (),
-    ) -> Preset:
-        """The preset with a user's wishes; what is empty or None stays.
+    def changed(self, wishes: Wishes) -> Preset:
+        """Return the preset with a user's wishes.
 
         Raises:
-            ValueError: an experiment, a contender or a number cannot be.
+            UserError: an experiment or a contender is unknown, or a budget is none.
 
         """
         ids = [each.id for each in self.experiments]
-        for name in experiments:
+        for name in wishes.experiments:
             if name not in ids:
-                raise ValueError(f"experiment = {name!r} is unknown. {_near(name, ids)}")
-        kept = [each for each in self.experiments if not experiments or each.id in experiments]
-        changed = []
-        for each in kept:
-            groups = each.groups
-            if budgets:
-                groups = tuple(dataclasses.replace(g, budgets=budgets) for g in groups)
-            if contenders:
-                groups = tuple(
-                    dataclasses.replace(
-                        g,
-                        contenders=contenders,
-                        baseline=g.baseline if g.baseline in contenders else contenders[0],
-                    )
-                    for g in groups
+                raise usage_error(
+                    f'the preset has no experiment "{name}"',
+                    f"{nearest(name, ids)}Choose from: {', '.join(ids)}.",
                 )
-            wishes: dict[str, Any] = {"samples": samples, "generate": generate}
-            wishes |= {"lengths": lengths or None}
-            given = {name: value for name, value in wishes.items() if value is not None}
-            changed.append(dataclasses.replace(each, groups=groups, **given))
-        made = dataclasses.replace(
+        made = structs.replace(
             self,
-            experiments=tuple(changed),
-            models=models or self.models,
-            seeds=seeds or self.seeds,
-            batch=self.batch if batch is None else batch,
+            experiments=tuple(
+                _changed(each, wishes)
+                for each in self.experiments
+                if not wishes.experiments or each.id in wishes.experiments
+            ),
+            models=wishes.models or self.models,
+            seeds=wishes.seeds or self.seeds,
+            batch=wishes.batch or self.batch,
         )
         _check(made)
         return made
 
 
+class Wishes(Struct, frozen=True, kw_only=True):
+    """What a user wants otherwise than a preset has it; empty, or 0, for what stays.
+
+    The fields are those of `Preset`, `Experiment` and `Group` that have the same names.
+    """
+
+    models: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    samples: int = 0
+    lengths: tuple[int, ...] = ()
+    budgets: tuple[str, ...] = ()
+    contenders: tuple[str, ...] = ()
+    batch: int = 0
+    generate: int = 0
+    experiments: tuple[str, ...] = ()
+
+
+def _changed(experiment: Experiment, wishes: Wishes) -> Experiment:
+    groups = []
+    for group in experiment.groups:
+        names = wishes.contenders or group.contenders
+        kept = not wishes.contenders or group.baseline in names
+        groups.append(
+            structs.replace(
+                group,
+                budgets=wishes.budgets or group.budgets,
+                contenders=names,
+                baseline=group.baseline if kept else names[0],
+            )
+        )
+    return structs.replace(
+        experiment,
+        groups=tuple(groups),
+        samples=wishes.samples or experiment.samples,
+        lengths=wishes.lengths or experiment.lengths,
+        generate=wishes.generate or experiment.generate,
+    )
+
+
 def rows_of(budget: str, length: int) -> int:
-    """Rows of a budget: itself, or a share of the length.
+    """Return the rows of a budget: itself, or a share of the length.
 
     Raises:
-        ValueError: it is neither.
+        UserError: it is neither.
 
     """
     try:
@@ -177,99 +191,81 @@ def rows_of(budget: str, length: int) -> int:
     except (ValueError, ZeroDivisionError):
         share = Fraction(0)
     if share <= 0:
-        raise ValueError(f"budget = {budget!r} is no number of rows and no share such as 1/4.")
+        raise usage_error(
+            f'the budget "{budget}" is neither a number of rows nor a share of the length',
+            "Give a number such as 256, or a share such as 1/4.",
+        )
     return round(share * length) if "/" in budget else int(share)
 
 
 def names() -> list[str]:
-    """The presets that come with the package."""
+    """Return the names of the presets that come with the package."""
     found = (resources.files(__package__) / "presets").iterdir()
     return sorted(each.name[:-5] for each in found if each.name.endswith(".toml"))
 
 
 @cache
 def load_preset(name: str) -> Preset:
-    """A preset of the package, or of a TOML file.
+    """Load a preset of the package, or of a TOML file.
 
     Raises:
-        ValueError: there is none of the name, or the file is not one; names the entry.
+        UserError: there is none of the name, or the file is not one; names the entry.
 
     """
     path = Path(name)
     if path.suffix == ".toml":
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"preset = {name!r} cannot be read ({error}).") from None
-        return parse(text, path.stem, name)
+        return parse(read_text(path, "Give a preset's TOML file."), path.stem, name)
     if name not in names():
-        raise ValueError(f"preset = {name!r} is unknown. {_near(name, names())}")
-    return parse(
-        (resources.files(__package__) / "presets" / f"{name}.toml").read_text("utf-8"),
-        name,
-        f"{name}.toml",
-    )
+        raise usage_error(
+            f'there is no preset "{name}"',
+            f"{nearest(name, names())}Choose from: {', '.join(names())}, or give a TOML file.",
+        )
+    found = resources.files(__package__) / "presets" / f"{name}.toml"
+    return parse(found.read_text("utf-8"), name, f"{name}.toml")
 
 
 def parse(text: str, name: str, source: str) -> Preset:
-    """A preset from its TOML; `source` is what errors call it."""
-    document = loads(text)
-    if document.pop("format", None) != FORMAT:
-        raise ValueError(f"{source}: format must be {FORMAT}.")
-    experiments = []
-    for i, entry in enumerate(document.pop("experiment", [])):
-        where = f"{source}: experiment[{i}]"
-        groups = tuple(
-            _made(Group, group, f"{where}.group[{j}]")
-            for j, group in enumerate(entry.pop("group", []))
-        )
-        experiments.append(_made(Experiment, {**entry, "groups": groups}, where))
-    preset: Preset = _made(
-        Preset, {**document, "name": name, "experiments": tuple(experiments)}, source
-    )
+    """Read a preset's TOML.
+
+    Args:
+        text: of the file.
+        name: of the preset.
+        source: what errors call the file.
+
+    Raises:
+        UserError: the text is not a preset; names the file and the entry.
+
+    """
+    try:
+        found = msgspec.toml.decode(text, type=Preset)
+    except msgspec.DecodeError as error:
+        raise usage_error(
+            f"{source}: {error}", "Compare with a preset of h2o-pack, such as demo.toml."
+        ) from None
+    preset = structs.replace(found, name=name)
     try:
         _check(preset)
-    except ValueError as error:
-        raise ValueError(f"{source}: {error}") from None
+    except UserError as error:
+        raise UserError(
+            error.what, where=source, remedy=error.remedy, code=error.code
+        ) from None
     return preset
 
 
-def _made(cls: Any, entry: Mapping[str, Any], where: str) -> Any:
-    fields = {field.name: field for field in dataclasses.fields(cls)}
-    for key in entry:
-        if key not in fields:
-            raise ValueError(f"{where}: {key!r} is no setting. {_near(key, list(fields))}")
-    for key, field in fields.items():
-        if field.default is dataclasses.MISSING and key not in entry:
-            raise ValueError(f"{where}: {key} is missing.")
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
-    return cls(**values)
-
-
 def _check(preset: Preset) -> None:
-    """Refuse what no run can do."""
-    if not preset.experiments or not preset.models or not preset.seeds:
-        raise ValueError("experiments, models and seeds must each have an entry.")
-    if preset.batch < 1:
-        raise ValueError(f"batch = {preset.batch} must be 1 or more.")
+    """Refuse what types cannot."""
     for each in preset.experiments:
-        if each.ask not in get_args(Ask) or each.task not in get_args(Task):
-            raise ValueError(f"{each.id}: ask = {each.ask!r} or task = {each.task!r} is none.")
-        if each.samples < 1 or not each.lengths or min(each.lengths) < 1:
-            raise ValueError(f"{each.id}: samples and lengths must be 1 or more.")
         if each.ask != "nothing" and not each.depths:
-            raise ValueError(f"{each.id}: facts need depths.")
+            raise usage_error(
+                f"experiment {each.id}: depths is missing", "Facts stand at depths."
+            )
         for group in each.groups:
-            if group.equal not in get_args(Equal):
-                raise ValueError(f"{each.id}: equal = {group.equal!r} is not rows or bytes.")
             for name in (*group.contenders, group.baseline):
-                contender(name)
-            if group.baseline not in (*group.contenders, "full"):
-                raise ValueError(f"{each.id}: baseline {group.baseline!r} does not take part.")
+                find_contender(name)
+            if group.baseline not in (*group.contenders, UNBOUNDED):
+                raise usage_error(
+                    f"experiment {each.id}: the baseline {group.baseline} is not a contender",
+                    "Add it to the contenders, or choose one of them.",
+                )
             for budget in group.budgets:
                 rows_of(budget, 1)
-
-
-def _near(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, 1)
-    return (f"Did you mean {close[0]!r}? " if close else "") + f"Known: {', '.join(known)}."

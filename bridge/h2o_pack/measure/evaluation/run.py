@@ -2,59 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from h2o_pack.measure.errors import usage_error
 from h2o_pack.measure.evaluation import lockstep, speed
-from h2o_pack.measure.evaluation.contenders import UNBOUNDED, contender
-from h2o_pack.measure.evaluation.entrants import Entrant, Stable
+from h2o_pack.measure.evaluation.cache_factory import CacheFactory
+from h2o_pack.measure.evaluation.contenders import UNBOUNDED, Contender, find_contender
 from h2o_pack.measure.evaluation.loaded import Loaded
 from h2o_pack.measure.evaluation.preset import Experiment, Group, Preset, rows_of
 from h2o_pack.measure.evaluation.samples import make_sample
 from h2o_pack.measure.evaluation.share import Share
-from h2o_py.routing import install_routing, remove_routing, routing_installed
+from h2o_pack.progress import Advance, Say
+from h2o_py.routing import routed
 
-FULL = Entrant(contender(UNBOUNDED), 0)
-_BYTES_OF = contender("default")
-
-
-class Progress(Protocol):
-    """Who is told what is being done, and how far it has come."""
-
-    def __call__(self, text: str) -> None:
-        """Take one line."""
-
-    def bar(self, text: str, total: int, unit: Any = ...) -> AbstractContextManager[Any]:
-        """Give a function that moves a bar of `total` on by so many."""
+FULL = find_contender(UNBOUNDED)
+_BYTES_OF = find_contender("default")
 
 
 @dataclass(frozen=True)
 class Place:
-    """A cell of a table: who, in which group, at which length and budget."""
+    """A cell of a table: a contender in a group, at a length and budget."""
 
     group: Group
     length: int
     budget: str
-    entrant: Entrant
+    contender: Contender
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Work that one process does at once: samples of one length, or one entrant's speed."""
+    """Work that one process does at once: samples of one length, or one contender's speed."""
 
     experiment: int
     length: int
     samples: tuple[tuple[int, int], ...]
-    entrants: tuple[Entrant, ...]
+    contenders: tuple[Contender, ...]
 
 
-def places(experiment: Experiment, stable: Stable) -> list[Place]:
-    """All cells of an experiment's tables, the full cache first in each.
+def places(experiment: Experiment, factory: CacheFactory) -> list[Place]:
+    """Return all cells of an experiment's tables, the full cache first in each.
 
     Raises:
-        ValueError: a budget is too small for the prefill or a contender.
+        UserError: a budget is too small for the prefill.
+        H2OError: h2o_py refuses so few rows, or the model.
 
     """
     found = []
@@ -64,70 +56,71 @@ def places(experiment: Experiment, stable: Stable) -> list[Place]:
             for budget in group.budgets:
                 rows = rows_of(budget, length)
                 if rows < lockstep.PREFILL:
-                    raise ValueError(
-                        f"budget = {budget!r} of {length} tokens is {rows} rows, fewer than "
-                        f"the {lockstep.PREFILL} tokens that are read at once. Give more."
+                    raise usage_error(
+                        f"the budget {budget} of {length} tokens is {rows} rows, fewer than "
+                        f"the {lockstep.PREFILL} tokens that are read at once",
+                        "Give a larger budget (--max-kv).",
                     )
-                limit = stable.bytes(Entrant(_BYTES_OF, rows), length)
+                limit = factory.bytes(_BYTES_OF.with_rows(rows), length)
                 for name in group.contenders:
-                    who = contender(name)
+                    who = find_contender(name)
                     if not who.bounded:
                         continue
                     if group.equal == "bytes":
-                        bought = stable.rows_for(who, limit, length)
+                        bought = factory.rows_for(who, limit, length)
                     else:
                         bought = rows
-                    entrant = Entrant(who, bought)
-                    stable.caches(entrant)  # what cannot work is refused before the run
-                    found.append(Place(group, length, budget, entrant))
+                    contender = who.with_rows(bought)
+                    factory.caches(contender)  # what cannot work is refused before the run
+                    found.append(Place(group, length, budget, contender))
     return found
 
 
 def units(preset: Preset, tables: Sequence[Sequence[Place]]) -> list[Unit]:
-    """All work, in an order that does not depend on how many processes do it."""
+    """Return all work, in an order that does not depend on how many processes do it."""
     found = []
     for i, (experiment, cells) in enumerate(zip(preset.experiments, tables, strict=True)):
         for length in experiment.lengths:
-            at_length = [place.entrant for place in cells if place.length == length]
-            entrants = tuple(dict.fromkeys(at_length))
+            at_length = [place.contender for place in cells if place.length == length]
+            contenders = tuple(dict.fromkeys(at_length))
             if experiment.task == "speed":
                 runs = tuple((0, n) for n in range(experiment.samples))
-                found += [Unit(i, length, runs, (entrant,)) for entrant in entrants]
+                found += [Unit(i, length, runs, (contender,)) for contender in contenders]
                 continue
             samples = [(s, n) for s in preset.seeds for n in range(experiment.samples)]
             found += [
-                Unit(i, length, tuple(samples[k : k + preset.batch]), entrants)
+                Unit(i, length, tuple(samples[k : k + preset.batch]), contenders)
                 for k in range(0, len(samples), preset.batch)
             ]
     return found
 
 
 def run(
-    loaded: Loaded, preset: Preset, share: Share, progress: Progress
+    loaded: Loaded, preset: Preset, share: Share, say: Say
 ) -> tuple[list[list[Place]], list[Unit], list[Any]]:
-    """Do this process's share and gather the rest.
+    """Do this process's share of the work and gather the rest.
 
     Args:
         loaded: the model and the text.
         preset: what to run.
         share: of which process.
-        progress: told what is being done.
+        say: told what is being done.
 
     Returns:
-        Cells by experiment, all units, and what each found: for text, outcomes by entrant
+        Cells by experiment, all units, and what each found: for text, outcomes by contender
         and sample; for speed, what `speed.measure` gives.
 
     Raises:
-        ValueError: the text is too short, or a budget too small.
+        UserError: the text is too short, or a budget too small.
 
     """
     with routed():
-        tables = [places(experiment, loaded.stable) for experiment in preset.experiments]
+        tables = [places(experiment, loaded.factory) for experiment in preset.experiments]
         work = units(preset, tables)
         mine = share.mine(work)
         total = sum(unit.length for _, unit in mine)
         found: dict[int, Any] = {}
-        with progress.bar("evaluating", total, "items") as advance:
+        with say.bar("evaluating", total, "items") as advance:
             for number, unit in mine:
                 experiment = preset.experiments[unit.experiment]
                 if experiment.task == "speed":
@@ -138,7 +131,7 @@ def run(
     return tables, work, share.gather(found, len(work))
 
 
-def _read(loaded: Loaded, experiment: Experiment, unit: Unit, advance: Any) -> Any:
+def _read(loaded: Loaded, experiment: Experiment, unit: Unit, advance: Advance) -> Any:
     samples = [
         make_sample(
             loaded.tokens,
@@ -151,10 +144,10 @@ def _read(loaded: Loaded, experiment: Experiment, unit: Unit, advance: Any) -> A
     ]
     outcomes = lockstep.run(
         loaded.model,
-        loaded.stable,
+        loaded.factory,
         loaded.tokens,
         samples,
-        unit.entrants,
+        unit.contenders,
         in_turns=experiment.ask == "turns",
         advance=advance,
     )
@@ -171,21 +164,9 @@ def _speed(loaded: Loaded, experiment: Experiment, unit: Unit) -> Any:
     prompt = loaded.tokens.first + loaded.tokens.window(0, unit.length)
     found = speed.measure(
         loaded.model,
-        lambda: loaded.stable.caches(unit.entrants[0]),
+        lambda: loaded.factory.caches(unit.contenders[0]),
         prompt[: unit.length],
         experiment.generate,
         runs=len(unit.samples),
     )
     return asdict(found)
-
-
-@contextmanager
-def routed() -> Iterator[None]:
-    """Attention is routed, and left as it was."""
-    was_installed = routing_installed()
-    install_routing()
-    try:
-        yield
-    finally:
-        if not was_installed:
-            remove_routing()

@@ -1,7 +1,7 @@
 """What is read and asked: windows of text with facts in them, the same for every cache.
 
 A fact is a line such as "the code of LANTERN is 4821." among the text, in the form that the
-embedded model was trained on, and asked for later by "the code of LANTERN is". A sample is
+demo model was trained on, and asked for later by "the code of LANTERN is". A sample is
 decided by its seed and number alone, so that any process makes the same one.
 """
 
@@ -11,6 +11,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from h2o_pack.measure.errors import usage_error
 from h2o_pack.measure.text import Tokens
 
 STATEMENT = "\nthe code of {key} is {code}.\n"
@@ -103,7 +104,7 @@ class Shape:
 def make_sample(
     tokens: Tokens, words: Sequence[str], shape: Shape, seed: int, number: int
 ) -> Sample:
-    """One sample.
+    """Make one sample.
 
     Args:
         tokens: the text.
@@ -113,7 +114,7 @@ def make_sample(
         number: counts the samples of a seed.
 
     Raises:
-        ValueError: the text is too short, or the facts leave no room for any.
+        UserError: the text is too short, or the facts leave no room for any.
 
     """
     draw = random.Random(f"{seed}/{number}")  # noqa: S311  not for secrets
@@ -123,9 +124,9 @@ def make_sample(
     room = shape.length - (ASKED_IN if shape.asked else 0) - len(tokens.first)
     filler = room - sum(map(len, stated))
     if filler < len(stated) + 1:
-        raise ValueError(
-            f"{shape.length} tokens leave no room for text among {len(stated)} facts. Use "
-            "longer samples."
+        raise usage_error(
+            f"{shape.length} tokens leave no room for text among {len(stated)} facts",
+            "Use longer samples (--lengths).",
         )
     after = ASKED_IN * max(1, len(shape.asked))
     window = tokens.window(start, filler + after)
@@ -153,7 +154,7 @@ def make_sample(
 
 
 def _start(seed: int, number: int, total: int) -> int:
-    """Where the window of a sample begins: those of a seed keep apart from each other."""
+    """Return where the window of a sample begins; those of one seed are spread out."""
     first = random.Random(seed).random()  # noqa: S311  not for secrets
     return int((first + number * _GOLDEN) % 1.0 * total)
 
@@ -176,7 +177,7 @@ def _questions(
 def _names(
     draw: random.Random, words: Sequence[str], tokens: Tokens, count: int
 ) -> list[tuple[str, str]]:
-    """Names whose questions fit, each once, and their codes, each once."""
+    """Draw names whose questions fit, and their codes, each of them once."""
     named: list[tuple[str, str]] = []
     keys, codes = set(), set()
     for word in draw.sample(list(words), len(words)):
@@ -189,5 +190,8 @@ def _names(
             keys.add(key)
             codes.add(code)
     if len(named) < count:
-        raise ValueError(f"{count} facts need as many words; only {len(named)} can be used.")
+        raise usage_error(
+            f"{count} facts need as many words, and only {len(named)} can be used",
+            "Ask for fewer facts.",
+        )
     return named

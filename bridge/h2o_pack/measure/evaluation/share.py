@@ -1,7 +1,8 @@
 """A run's work split over the processes of mx.distributed.
 
-Under `mlx.launch -n K` every process loads the model, does every K-th unit and gives the
-others what it found; all then hold the same results. Alone, one process does all of it.
+Under `mlx.launch -n K -- h2o-pack eval` every process loads the model, does every K-th unit
+and gives the others what it found; all then hold the same results. Alone, one process does
+all of it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, TypeVar
 
 import mlx.core as mx
 import numpy as np
+
+from h2o_pack.measure.errors import usage_error
 
 _T = TypeVar("_T")
 
@@ -31,18 +34,18 @@ class Share:
         return self.rank == 0
 
     def mine(self, units: Sequence[_T]) -> list[tuple[int, _T]]:
-        """The units that this process does, with their numbers."""
+        """Return the units that this process does, with their numbers."""
         return list(enumerate(units))[self.rank :: self.size]
 
     def gather(self, found: dict[int, Any], units: int) -> list[Any]:
-        """What all processes found, by the units' numbers.
+        """Return what all processes found, in the order of the units.
 
         Args:
             found: results of this process's units: what JSON can hold.
             units: how many there are in all.
 
         Raises:
-            ValueError: a unit was done by nobody.
+            UserError: no process did a unit.
 
         """
         # Alone too through JSON, so that one process and several give the same.
@@ -51,11 +54,11 @@ class Share:
         by_number = dict(pair for part in parts for pair in json.loads(part))
         missing = [number for number in range(units) if number not in by_number]
         if missing:
-            raise ValueError(f"units {missing} were not done. Run the command again.")
+            raise usage_error(f"units {missing} were not done", "Run the command again.")
         return [by_number[number] for number in range(units)]
 
     def _exchange(self, own: bytes) -> list[bytes]:
-        """Bytes of every process: lengths first, then all padded to the longest."""
+        """Return every process's bytes: lengths first, then all padded to the longest."""
         cpu = mx.Device(mx.cpu)
         lengths = mx.distributed.all_gather(mx.array([len(own)]), group=self.group, stream=cpu)
         sizes: list[int] = lengths.tolist()  # type: ignore[assignment]
@@ -67,6 +70,6 @@ class Share:
 
 
 def join() -> Share:
-    """The share of this process; all of the work where mlx.launch did not start it."""
+    """Return the share of this process: all of the work where mlx.launch did not start it."""
     group = mx.distributed.init()
     return Share(group.rank(), group.size(), group)

@@ -1,4 +1,4 @@
-"""Tokens a second, and the most memory that MLX held meanwhile."""
+"""Tokens per second, and the most memory that MLX held meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WARM_UP = 4
 
 @dataclass(frozen=True)
 class Speed:
-    """Of each run: tokens a second after the prompt, and peak bytes, weights included."""
+    """Of each run: tokens per second after the prompt, and peak bytes, weights included."""
 
     tokens_per_second: tuple[float, ...]
     peak_bytes: tuple[int, ...]

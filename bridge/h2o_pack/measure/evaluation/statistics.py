@@ -24,6 +24,7 @@ DRAWS = 4000
 LEAST_SAMPLES = 6
 """With fewer, all differences have one sign by chance in more than 5 of 100 runs (2^(1 - n)),
 and no interval made of them can be trusted to leave 0 out."""
+DIGITS = 6
 _SEED = 20260301
 _CHUNK = 1000
 
@@ -37,13 +38,36 @@ class Estimate:
     high: float
     samples: int
 
+    def rounded(self) -> Estimate:
+        """Return the same with `DIGITS` significant digits."""
+        mean, low, high = map(rounded, (self.mean, self.low, self.high))
+        return Estimate(mean, low, high, self.samples)
+
     def overlaps(self, other: Estimate) -> bool:
         """Whether the two intervals have a value in common."""
         return self.low <= other.high and other.low <= self.high
 
 
+@dataclass(frozen=True)
+class Difference(Estimate):
+    """A mean difference to a baseline, and whether it can be told from none."""
+
+    verdict: Verdict
+
+    def rounded(self) -> Difference:
+        """Return the same with `DIGITS` significant digits."""
+        return Difference(**vars(super().rounded()), verdict=self.verdict)
+
+
+def rounded(value: float) -> float:
+    """Round to `DIGITS` significant digits: what a rerun on the same machine gives again."""
+    if value == 0 or not math.isfinite(value):
+        return 0.0
+    return float(f"{value:.{DIGITS}g}")
+
+
 def estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
-    """The mean of independent samples and its bootstrap interval.
+    """Estimate the mean of independent samples, with its bootstrap interval.
 
     The same values give the same interval, whatever else was estimated before.
 
@@ -74,8 +98,8 @@ def estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimat
 
 def compare(
     values: Sequence[float], baseline: Sequence[float], *, lower_is_better: bool
-) -> tuple[Estimate, Verdict]:
-    """The difference to a baseline on the same samples, and what it says.
+) -> Difference:
+    """Estimate the difference to a baseline on the same samples.
 
     Not distinguishable when the interval of the mean difference has 0 in it, or when there
     are fewer than `LEAST_SAMPLES` samples.
@@ -90,14 +114,15 @@ def compare(
             "the same."
         )
     pairs = zip(values, baseline, strict=True)
-    difference = estimate([value - base for value, base in pairs])
-    if difference.low <= 0 <= difference.high or difference.samples < LEAST_SAMPLES:
-        return difference, "not distinguishable"
-    return difference, "better" if (difference.mean < 0) == lower_is_better else "worse"
+    found = estimate([value - base for value, base in pairs])
+    verdict: Verdict = "better" if (found.mean < 0) == lower_is_better else "worse"
+    if found.low <= 0 <= found.high or found.samples < LEAST_SAMPLES:
+        verdict = "not distinguishable"
+    return Difference(**vars(found), verdict=verdict)
 
 
 def expanded_tail(samples: int, confidence: float = CONFIDENCE) -> float:
-    """The share of bootstrap means that lies outside on each side.
+    """Return the share of bootstrap means that lies outside on each side.
 
     Phi(t * sqrt(n / (n - 1))), t the quantile of Student's t with n - 1 degrees: n / (n - 1)
     because bootstrap means spread by n rather than n - 1.
@@ -108,7 +133,7 @@ def expanded_tail(samples: int, confidence: float = CONFIDENCE) -> float:
 
 
 def student_quantile(probability: float, freedom: int) -> float:
-    """The quantile of Student's t, found by halving.
+    """Return the quantile of Student's t, found by bisection.
 
     Raises:
         ValueError: the probability is not between 0 and 1, or there is no freedom.

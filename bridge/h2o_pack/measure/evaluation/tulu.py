@@ -12,22 +12,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from h2o_pack.measure.errors import usage_error
+
 NAME = "allenai/tulu-3-sft-mixture"
 ENOUGH = 4_000_000
 """Characters that are taken: a million tokens or so."""
 
 
 def documents() -> tuple[str, ...]:
-    """The first conversations of the data set.
+    """Read the first conversations of the data set.
 
     Raises:
-        ValueError: pyarrow is missing, or the data set cannot be downloaded.
+        UserError: pyarrow is missing, or the data set cannot be downloaded.
 
     """
     if importlib.util.find_spec("pyarrow") is None:
-        raise ValueError(
-            f"{NAME} is stored as Parquet, and pyarrow is not installed. Run: pip install "
-            "'h2o-pack[data]', or give a text of your own with --text FILE."
+        raise usage_error(
+            f"{NAME} is stored as Parquet, and pyarrow is not installed",
+            "Run: pip install 'h2o-pack[data]', or give a text of your own with --text FILE.",
         )
     parquet: Any = importlib.import_module("pyarrow.parquet")
     table = parquet.ParquetFile(_first_file())
@@ -36,7 +38,7 @@ def documents() -> tuple[str, ...]:
 
 
 def joined(conversations: Iterable[Sequence[Mapping[str, Any]]]) -> tuple[str, ...]:
-    """One document a conversation, until there is enough text."""
+    """Join each conversation to one document, until there is enough text."""
     found, characters = [], 0
     for messages in conversations:
         if characters >= ENOUGH:
@@ -54,7 +56,7 @@ def _first_file() -> Path:
         parts = sorted(name for name in files if name.endswith(".parquet"))
         return Path(hub.hf_hub_download(NAME, parts[0], repo_type="dataset"))
     except (OSError, ValueError, IndexError) as error:
-        raise ValueError(
-            f"{NAME} could not be downloaded ({type(error).__name__}: {error}). Try again "
-            "with a network, or give a text of your own with --text FILE."
+        raise usage_error(
+            f"{NAME} could not be downloaded ({type(error).__name__}: {error})",
+            "Try again with a network, or give a text of your own with --text FILE.",
         ) from error

@@ -1,4 +1,4 @@
-"""How few tokens hold how much of the accumulated attention."""
+"""What share of the accumulated attention a few tokens hold."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Accumulated:
 
 
 def ranks(tokens: int) -> Array:
-    """Ranks 1..tokens, as many below as above on a log scale; 1 is the largest."""
+    """Return ranks from 1 (the largest) to `tokens`, evenly spaced on a log scale."""
     return np.unique(np.geomspace(1, tokens, _POINTS).round().astype(int))
 
 
-def summarise(received: Array) -> Accumulated:
-    """Figures of what each token received, [T]; at least one got something.
+def summarize(received: Array) -> Accumulated:
+    """Summarize what each token received, [T]; at least one value is positive.
 
     The line is fitted by least squares at ranks that are even on a log scale, up to half
     of the tokens: the rest are mostly the newest tokens, which few queries could see yet.
@@ -50,7 +50,7 @@ def summarise(received: Array) -> Accumulated:
 
 
 def mean(parts: list[Accumulated]) -> Accumulated:
-    """The mean of each figure; the curve's is geometric, as it is read on a log scale."""
+    """Return the mean of each figure; of curves, read on a log scale, the geometric mean."""
     curves = np.log(np.maximum([each.curve for each in parts], 1e-30))
     return Accumulated(
         tuple(float(share) for share in np.mean([each.top for each in parts], axis=0)),

@@ -12,13 +12,11 @@ table 14.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from h2o_pack.measure.errors import usage_error
 from h2o_py.budgets import FORMAT, Budgets, LayerBudget
-
-Measure = Literal["concentration", "entropy"]
 
 SLOPE = 2.5
 LEAST_SHARE, MIDDLE, MOST_SHARE = 0.3, 0.5, 0.7
@@ -58,24 +56,24 @@ class LayerShare:
 
 
 def heavy_share(ratio: float) -> float:
-    """The rule: which share of the available rows is for heavy hitters, 0.3 to 0.7."""
+    """Return the share of the available rows that is for heavy hitters, 0.3 to 0.7."""
     return min(max(MIDDLE + (ratio - 1) * SLOPE, LEAST_SHARE), MOST_SHARE)
 
 
 def split(share: float, max_kv: int, sink_size: int) -> LayerBudget:
-    """Rows for heavy hitters and recent tokens.
+    """Split rows between heavy hitters and recent tokens.
 
     Recent tokens get at least 64 where that leaves heavy hitters their 0.3.
 
     Raises:
-        ValueError: max_kv leaves fewer than two rows.
+        UserError: max_kv leaves fewer than two rows.
 
     """
     available = max_kv - sink_size
     if available < _LEAST_AVAILABLE:
-        raise ValueError(
-            f"max_kv = {max_kv} leaves {available} rows beside {sink_size} sink tokens. "
-            f"Raise it to {sink_size + _LEAST_AVAILABLE} or more, or lower sink_size."
+        raise usage_error(
+            f"--max-kv {max_kv} leaves {available} rows beside {sink_size} sink tokens",
+            f"Raise it to {sink_size + _LEAST_AVAILABLE} or more, or lower --sink-size.",
         )
     floor = max(1, round(LEAST_SHARE * available))
     heavy = min(max(round(share * available), 1), available - 1)
@@ -84,15 +82,15 @@ def split(share: float, max_kv: int, sink_size: int) -> LayerBudget:
 
 
 def layer_shares(
-    layers: Sequence[LayerMeasure], measure: Measure, max_kv: int, sink_size: int
+    layers: Sequence[LayerMeasure], measure: str, max_kv: int, sink_size: int
 ) -> tuple[LayerShare, ...]:
-    """The rule for each layer with full attention.
+    """Apply the rule to each layer with full attention.
 
     measure: "concentration", so that a layer whose attention rests on few tokens keeps
     more of them; or "entropy", so that one that spreads it does.
 
     Raises:
-        ValueError: no layer has full attention, or max_kv is too small.
+        UserError: no layer has full attention, or max_kv is too small.
 
     """
     values = {
@@ -101,9 +99,9 @@ def layer_shares(
         if layer.kind == "full" and (value := getattr(layer, measure)) is not None
     }
     if not values:
-        raise ValueError(
-            "the profile has no layer with full attention. Such a model has nothing for "
-            "H2O to bound."
+        raise usage_error(
+            "the profile has no layer with full attention",
+            "Choose another model: this one has nothing for H2O to bound.",
         )
     mean = sum(values.values()) / len(values)
     found = []
@@ -115,13 +113,12 @@ def layer_shares(
     return tuple(found)
 
 
-def budgets(shares: Sequence[LayerShare], caches: int) -> Budgets:
-    """One entry a cache; None where the layer has no budget of its own."""
-    by_index = {each.index: each.budget for each in shares}
+def budgets(by_index: Mapping[int, LayerBudget], caches: int) -> Budgets:
+    """Return one entry per cache; None where the layer has no budget of its own."""
     return Budgets(tuple(by_index.get(i) for i in range(caches)))
 
 
 def to_json(made: Budgets) -> str:
-    """The file that `h2o_py.budgets.load_budgets` and H2OKit's H2OBudgets read."""
+    """Return the text of the file that `h2o_py.budgets.load_budgets` and H2OBudgets read."""
     lines = ",\n".join(f"    {json.dumps(layer)}" for layer in made.to_dict()["layers"])
     return f'{{\n  "format": {FORMAT},\n  "layers": [\n{lines}\n  ]\n}}\n'

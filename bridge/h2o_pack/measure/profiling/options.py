@@ -16,18 +16,15 @@ class Options:
     """A model, a text, and how much of it.
 
     Args:
-        model: what mlx_lm loads: a folder or an id on huggingface.co; "demo" is the
-            embedded model.
-        text: a UTF-8 file; None for the text that the embedded model never saw.
-        tokens: length of a sample.
+        model: what mlx_lm loads: a folder or an id on huggingface.co; "demo" is the bundled
+            demo model.
+        text: a UTF-8 file; None for the text that the demo model was not trained on.
+        tokens: length of a sample, `LEAST_TOKENS` or more.
         samples: pieces of the text, evenly spaced.
-        max_kv: rows that each cache keeps while a step is timed; None for a quarter of
-            `tokens`.
-        time_steps: whether a step's parts are timed too.
+        max_kv: rows of each cache while a step is timed, `LEAST_ROWS` or more; None for a
+            quarter of `tokens`.
+        time_steps: whether the parts of a step are timed too.
         quick: fewer repetitions when timing.
-
-    Raises:
-        ValueError: a value is out of range.
 
     """
 
@@ -38,20 +35,6 @@ class Options:
     max_kv: int | None = None
     time_steps: bool = True
     quick: bool = False
-
-    def __post_init__(self) -> None:
-        if self.tokens < LEAST_TOKENS:
-            raise ValueError(
-                f"tokens = {self.tokens} is below {LEAST_TOKENS}. So short a text shows "
-                "little of what attention does."
-            )
-        if self.samples < 1:
-            raise ValueError(f"samples = {self.samples} must be 1 or more.")
-        if self.max_kv is not None and self.max_kv < LEAST_ROWS:
-            raise ValueError(
-                f"max_kv = {self.max_kv} is below {LEAST_ROWS}. So few rows are no measure "
-                "of a step."
-            )
 
     @property
     def rows(self) -> int:
@@ -65,5 +48,5 @@ class Options:
 
     @property
     def repetitions(self) -> int:
-        """Bursts of each part of a step that are timed together."""
+        """How often each part of a step is timed."""
         return 7 if self.quick else 30

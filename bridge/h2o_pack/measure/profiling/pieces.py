@@ -1,10 +1,11 @@
-"""What is read: pieces of a file, or of text the embedded model never saw."""
+"""The samples of a profile: pieces of a file, or of text the demo model was not trained on."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, get_args
 
+from h2o_pack.measure.errors import read_text
 from h2o_pack.measure.text import (
     BETWEEN_DOCUMENTS,
     Part,
@@ -12,20 +13,20 @@ from h2o_pack.measure.text import (
     held_out_text,
     longer_than_a_context,
     packaged,
-    read_text,
+    too_short,
 )
 
 
 def samples(tokenizer: Any, path: Path | None, tokens: int, count: int) -> list[list[int]]:
-    """Token ids of `count` pieces of `tokens` each, spread evenly over the text.
+    """Return token ids of `count` pieces of `tokens` each, spread evenly over the text.
 
     A token that the tokenizer puts first (BOS) comes first in every piece.
 
     Raises:
-        ValueError: the file cannot be read, or is shorter than one piece.
+        UserError: the file cannot be read, or is shorter than one piece.
 
     """
-    texts = held_out() if path is None else read_text(path)
+    texts = held_out() if path is None else (read_text(path, "Give a file of UTF-8 text."),)
     with longer_than_a_context():
         encoded = [list(tokenizer.encode(text)) for text in texts]
     begin = beginning(tokenizer, encoded[0])
@@ -33,10 +34,7 @@ def samples(tokenizer: Any, path: Path | None, tokens: int, count: int) -> list[
     need = tokens - len(begin)
     for ids in bodies:
         if len(ids) < need:
-            raise ValueError(
-                f"the text has {len(ids)} tokens, a sample needs {need}. Give a longer "
-                "text or fewer tokens."
-            )
+            raise too_short(len(ids), need)
     pieces = []
     for i in range(count):
         ids, of_this = bodies[i % len(bodies)], -(-count // len(bodies))
@@ -47,9 +45,9 @@ def samples(tokenizer: Any, path: Path | None, tokens: int, count: int) -> list[
 
 
 def held_out() -> tuple[str, ...]:
-    """Prose and source code that the embedded model was not trained on.
+    """Return prose and source code that the demo model was not trained on.
 
-    The token between its documents would be text, or worse, to other models.
+    The token between documents is left out: other models would read it as text.
     """
     texts = [held_out_text(part, packaged()) for part in sorted(get_args(Part))]
     return tuple(text.replace(BETWEEN_DOCUMENTS, "\n\n") for text in texts)

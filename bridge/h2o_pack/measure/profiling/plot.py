@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from h2o_pack.measure.profiling.accumulated import ranks
-from h2o_pack.measure.profiling.reach import windows
+from h2o_pack.measure.pictures import new_figure
+from h2o_pack.measure.profiling.profile_tables import headline
 from h2o_pack.measure.profiling.report import PARTS, LayerProfile, Profile
 from h2o_pack.measure.profiling.run import AttentionMap
-from h2o_pack.measure.profiling.sections import headline
 
 PICTURES = ("layers.png", "reach.png", "accumulated.png", "maps.png", "step.png")
 _DPI = 120
 _FAINTEST = 1e-4
 _NAMED = 8
-_COLOURS = {
+_COLORS = {
     "write": "tab:blue",
     "attention": "tab:orange",
     "ledger": "tab:green",
@@ -51,13 +50,13 @@ def save(profile: Profile, maps: Sequence[AttentionMap], folder: Path) -> list[P
 
 def _layers(profile: Profile, folder: Path) -> Path:
     """Each figure by layer: every head a dot, the layer's mean a line."""
-    figure = _figure((12, 6.4))
+    figure = new_figure(12, 6.4)
     places = [layer.index for layer in profile.layers]
     for axes, (name, title) in zip(figure.subplots(2, 2).flat, _PANELS.items(), strict=True):
         for layer in profile.layers:
             values = [getattr(head.figures, name) for head in layer.heads]
-            colour = "tab:blue" if layer.kind == "full" else "tab:orange"
-            axes.plot([layer.index] * len(values), values, ".", color=colour, alpha=0.5)
+            color = "tab:blue" if layer.kind == "full" else "tab:orange"
+            axes.plot([layer.index] * len(values), values, ".", color=color, alpha=0.5)
         means = [getattr(layer.figures, name) for layer in profile.layers]
         axes.plot(places, means, "-_", color="black", linewidth=1, markersize=14)
         if name == "score_variance":
@@ -69,19 +68,19 @@ def _layers(profile: Profile, folder: Path) -> Path:
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
     note = "; orange: sliding" if any(la.kind != "full" for la in profile.layers) else ""
-    figure.suptitle(f"{headline(profile)}\na dot a head, a bar the layer's mean{note}")
+    figure.suptitle(f"{headline(profile)}\ndots: heads, bars: the layer's mean{note}")
     return _save(figure, folder / "layers.png")
 
 
 def _reach(profile: Profile, folder: Path) -> Path:
     """What a window would lose, a line a layer, on log scales."""
-    figure = _figure((8.5, 5))
+    figure = new_figure(8.5, 5)
     axes = figure.subplots()
-    at = windows(profile.tokens)
-    for layer, colour, named in _coloured(profile):
+    at = profile.windows
+    for layer, color, named in _colored(profile):
         lost = np.maximum(layer.beyond, _FAINTEST)
         style = "-" if layer.kind == "full" else ":"
-        axes.plot(at, lost, style, color=colour, label=named)
+        axes.plot(at, lost, style, color=color, label=named)
     axes.set(yscale="log", xlabel="window, tokens")
     axes.set_xscale("log", base=2)
     axes.set_ylabel("attention older than the window")
@@ -92,22 +91,22 @@ def _reach(profile: Profile, folder: Path) -> Path:
     return _save(figure, folder / "reach.png")
 
 
-def _coloured(profile: Profile) -> Iterator[tuple[LayerProfile, Any, str | None]]:
-    """Each layer with its colour, and its name where there is room in a legend."""
-    colours = importlib.import_module("matplotlib").colormaps["viridis"]
+def _colored(profile: Profile) -> Iterator[tuple[LayerProfile, Any, str | None]]:
+    """Each layer with its color, and its name where there is room in a legend."""
+    colors = importlib.import_module("matplotlib").colormaps["viridis"]
     count = len(profile.layers)
     for i, layer in enumerate(profile.layers):
         named = f"layer {layer.index}" if count <= _NAMED or i in (0, count - 1) else None
-        yield layer, colours(i / max(1, count - 1) * 0.92), named
+        yield layer, colors(i / max(1, count - 1) * 0.92), named
 
 
 def _accumulated(profile: Profile, folder: Path) -> Path:
     """Attention over rank on log scales, and the top shares beside even attention's."""
-    figure = _figure((13, 5.2))
+    figure = new_figure(13, 5.2)
     curves, shares = figure.subplots(1, 2, width_ratios=(1.2, 1))
-    at = ranks(profile.tokens)
-    for layer, colour, named in _coloured(profile):
-        curves.plot(at, layer.accumulated.curve, color=colour, label=named)
+    at = profile.ranks
+    for layer, color, named in _colored(profile):
+        curves.plot(at, layer.accumulated.curve, color=color, label=named)
     even = profile.layers[-1].accumulated_evenly
     curves.plot(at, even.curve, "k--", linewidth=1, label="even attention")
     curves.set(xscale="log", yscale="log", xlabel="tokens, from the one that got most")
@@ -115,14 +114,14 @@ def _accumulated(profile: Profile, folder: Path) -> Path:
     curves.set_ylabel("accumulated attention / mean")
     curves.legend(fontsize=8)
     curves.grid(alpha=0.3, which="both")
-    for i, (share, colour) in enumerate(
+    for i, (share, color) in enumerate(
         zip(("5%", "10%", "20%"), ("tab:red", "tab:blue", "tab:green"), strict=True)
     ):
         places = [layer.index for layer in profile.layers]
         held = [layer.accumulated.top[i] for layer in profile.layers]
-        shares.plot(places, held, "o-", color=colour, label=f"top {share} of tokens")
+        shares.plot(places, held, "o-", color=color, label=f"top {share} of tokens")
         alike = [layer.accumulated_evenly.top[i] for layer in profile.layers]
-        shares.plot(places, alike, "--", color=colour, alpha=0.6)
+        shares.plot(places, alike, "--", color=color, alpha=0.6)
     shares.set(ylim=(0, 1.02), xlabel="layer", ylabel="share of the accumulated attention")
     shares.xaxis.get_major_locator().set_params(integer=True)
     shares.legend(fontsize=8, title="dashed: even attention", title_fontsize=8)
@@ -133,9 +132,9 @@ def _accumulated(profile: Profile, folder: Path) -> Path:
 
 def _maps(profile: Profile, maps: Sequence[AttentionMap], folder: Path) -> Path:
     """Each map on a log scale, two heads a layer."""
-    colours = importlib.import_module("matplotlib.colors")
+    colors = importlib.import_module("matplotlib.colors")
     columns = -(-len(maps) // 2)
-    figure = _figure((3.4 * columns + 0.8, 7.4))
+    figure = new_figure(3.4 * columns + 0.8, 7.4)
     grid = figure.subplots(2, columns, squeeze=False)
     for axes in grid.flat:
         axes.set_visible(False)
@@ -148,7 +147,7 @@ def _maps(profile: Profile, maps: Sequence[AttentionMap], folder: Path) -> Path:
         axes.set_visible(True)
         image = axes.imshow(
             found.cells.clip(min=_FAINTEST),
-            norm=colours.LogNorm(_FAINTEST, 1),
+            norm=colors.LogNorm(_FAINTEST, 1),
             cmap="magma",
             extent=(0, profile.tokens, profile.tokens, 0),
             interpolation="nearest",
@@ -171,34 +170,28 @@ def _step(profile: Profile, folder: Path) -> Path:
     """The parts of a step on one bar, the rest by itself, and the caches' parts larger."""
     step = profile.step
     assert step is not None  # noqa: S101  asked for where there is one
-    figure = _figure((12, 2.9))
+    figure = new_figure(12, 2.9)
     whole, core = figure.subplots(1, 2, width_ratios=(1.6, 1))
     left = 0.0
-    for part, colour in _COLOURS.items():
+    for part, color in _COLORS.items():
         width = step.parts[part].median
-        whole.barh("step", width, left=left, color=colour)
+        whole.barh("step", width, left=left, color=color)
         left += width
-    whole.barh("rest, by itself", step.apart.median, color=_COLOURS["rest"])
-    whole.set_xlabel("microseconds a token")
+    whole.barh("rest, by itself", step.rest_apart.median, color=_COLORS["rest"])
+    whole.set_xlabel("microseconds per token")
     whole.set_title(f"{step.evicting} layers with {step.rows} rows, evicting", fontsize=10)
     for part in PARTS[:-1]:
         timing = step.parts[part]
-        low, high = timing.quartiles
+        low, high = timing.first_quartile, timing.third_quartile
         spread = [[max(0, timing.median - low)], [max(0, high - timing.median)]]
-        label = f"{part}, {step.share(part):.1%}"
-        core.barh(label, timing.median, xerr=spread, color=_COLOURS[part])
-    core.set_xlabel("microseconds a token, quartiles")
+        label = f"{part}, {timing.share:.1%}"
+        core.barh(label, timing.median, xerr=spread, color=_COLORS[part])
+    core.set_xlabel("microseconds per token, quartiles")
     core.set_title("what the caches do of it", fontsize=10)
     for axes in (whole, core):
         axes.invert_yaxis()
     figure.suptitle(profile.model)
     return _save(figure, folder / "step.png")
-
-
-def _figure(size: tuple[float, float]) -> Any:
-    return importlib.import_module("matplotlib.figure").Figure(
-        figsize=size, layout="constrained"
-    )
 
 
 def _save(figure: Any, path: Path) -> Path:

@@ -1,17 +1,14 @@
-"""A profile, and its JSON (schema: bridge/h2o_pack/schemas/profile.json)."""
+"""A profile: what `h2o-pack profile --json` prints."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from h2o_pack.measure.bench.machine import Machine
-from h2o_pack.measure.bench.timing import Timing
-from h2o_pack.measure.profiling.accumulated import SHARES, Accumulated, ranks
-from h2o_pack.measure.profiling.reach import windows
+from h2o_pack.measure.machine import BusyMachine
+from h2o_pack.measure.profiling.accumulated import SHARES, Accumulated
+from h2o_pack.measure.timing import Timing
+from h2o_pack.results import Result
 
-FORMAT = 1
 PARTS = ("write", "attention", "ledger", "rest")
 
 
@@ -76,31 +73,39 @@ class SkippedLayer:
 
 
 @dataclass(frozen=True)
+class PartTime(Timing):
+    """The time of a part of a step; share: of the whole step, by the repetitions' ratios."""
+
+    share: float
+
+
+@dataclass(frozen=True)
 class StepTime:
     """A decode step of the whole model, and its parts; `rows` of each cache in use.
 
-    parts: by name in PARTS. apart: the rest of the model, measured by itself with caches
-    that do nothing. evicting: layers with an H2O cache; own: layers that keep the model's
-    cache, whose time is in the rest.
+    evicting: layers with an H2O cache; own: layers that keep the model's cache, whose time is
+    in the rest. parts: by name in PARTS. rest_apart: the rest of the model, measured by itself
+    with caches that do nothing.
     """
 
     rows: int
     evicting: int
     own: int
     step: Timing
-    parts: dict[str, Timing]
-    apart: Timing
-
-    def share(self, part: str) -> float:
-        """What share of the step a part takes: the median of the repetitions' ratios."""
-        return self.parts[part].over(self.step)
+    parts: dict[str, PartTime]
+    rest_apart: PartTime
 
 
-@dataclass(frozen=True)
-class Profile:
-    """What a run found. unfit: why H2O caches cannot serve the model, or None."""
+@dataclass(frozen=True, kw_only=True)
+class Profile(Result):
+    """What a run found, and the JSON of `profile --json` and profile.json.
 
-    machine: Machine
+    unfit: why H2O caches cannot serve the model, or null. held_bytes: the most attention that
+    was held at once. top_shares_of, ranks and windows: what `top`, `curve` and `beyond` are
+    given at. step_missing: why no step was timed, or null.
+    """
+
+    machine: BusyMachine
     model: str
     family: str
     text: str
@@ -109,52 +114,10 @@ class Profile:
     first_row: int
     held_bytes: int
     unfit: str | None
+    top_shares_of: tuple[float, ...] = SHARES
+    ranks: tuple[int, ...]
+    windows: tuple[int, ...]
     layers: tuple[LayerProfile, ...]
     skipped: tuple[SkippedLayer, ...]
     step: StepTime | None
     step_missing: str | None
-
-    def to_json(self) -> str:
-        """The document that the schema describes."""
-        document = {
-            "format": FORMAT,
-            "machine": asdict(self.machine),
-            "model": self.model,
-            "family": self.family,
-            "text": self.text,
-            "tokens": self.tokens,
-            "samples": self.samples,
-            "first_row": self.first_row,
-            "held_bytes": self.held_bytes,
-            "unfit": self.unfit,
-            "top_shares_of": list(SHARES),
-            "ranks": ranks(self.tokens).tolist(),
-            "windows": windows(self.tokens).tolist(),
-            "layers": [asdict(layer) for layer in self.layers],
-            "skipped": [asdict(layer) for layer in self.skipped],
-            "step": None if self.step is None else _step(self.step),
-            "step_missing": self.step_missing,
-        }
-        return json.dumps(document, indent=1, allow_nan=False)
-
-
-def _step(step: StepTime) -> dict[str, Any]:
-    parts = {name: {**_timing(step.parts[name]), "share": step.share(name)} for name in PARTS}
-    return {
-        "rows": step.rows,
-        "evicting": step.evicting,
-        "own": step.own,
-        "step": _timing(step.step),
-        "parts": parts,
-        "rest_apart": {**_timing(step.apart), "share": step.apart.over(step.step)},
-    }
-
-
-def _timing(timing: Timing) -> dict[str, float]:
-    first, third = timing.quartiles
-    return {
-        "median": timing.median,
-        "first_quartile": first,
-        "third_quartile": third,
-        "samples": len(timing.samples),
-    }

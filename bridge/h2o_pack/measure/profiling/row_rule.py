@@ -1,25 +1,27 @@
-"""Rows that differ from layer to layer, the same in all: a layer that looks far has more.
+"""Rows that differ from layer to layer with the same total: layers that look far get more.
 
-The rows of all layers together are max_kv a layer. Each layer keeps half of max_kv; the
-other half is dealt out, a few rows at a time, to the layer where a window that is so much
-longer saves most attention a row (`reach.beyond`, a mean over the layer's heads).
+All layers together have max_kv rows per layer. Each layer keeps half of max_kv; the
+other half goes, a few rows at a time, to the layer where a longer window saves the most
+attention per row (`reach.beyond`, a mean over the layer's heads).
 
-Measured on the embedded model, whose last layer does nearly all looking back: docs/results.
+Measured on the bundled demo model, whose last layer does nearly all looking back:
+docs/results.
 """
 
 from __future__ import annotations
 
 import bisect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from h2o_py.budgets import Budgets, LayerBudget
+from h2o_pack.measure.errors import usage_error
+from h2o_py.budgets import LayerBudget
 from h2o_py.config import POLICIES
 from h2o_py.errors import H2OConfigWarning
 
 STEP = 4
-"""Rows that are dealt out at once."""
+"""Rows that a layer is given at once."""
 _DIGITS = 9
 
 
@@ -46,56 +48,66 @@ class Reach:
         return self.beyond[i - 1] + part * (self.beyond[i] - self.beyond[i - 1])
 
     def saved(self, rows: int) -> float:
-        """The attention a row that the best longer window saves; farther ones count too."""
+        """The attention per row that the best longer window saves."""
         here = self.lost(rows)
         further = [
             (here - kept) / (window - rows)
             for window, kept in zip(self.windows, self.beyond, strict=True)
             if window > rows
         ]
-        # Rounded, so that layers alike are alike whatever the last bit is.
         return round(max(0.0, *further), _DIGITS) if further else 0.0
 
 
 @dataclass(frozen=True)
 class LayerRows:
-    """Rows of a layer, what it loses as a window of them, and its budgets."""
+    """A layer's budgets, and the share of attention that a window of its rows loses."""
 
     index: int
     lost: float
     budget: LayerBudget
 
 
-def told(reaches: Sequence[Reach]) -> Sequence[Reach]:
-    """The same, if there are any.
+def required(reaches: Sequence[Reach]) -> Sequence[Reach]:
+    """Return the same.
 
     Raises:
-        ValueError: there is no layer to deal rows to, or the profile does not tell.
+        UserError: there is no layer to give rows to, or the profile has no reach.
 
     """
     if not reaches:
-        raise ValueError(
-            "the profile does not tell how far layers with full attention look. Profile the "
-            "model again; one without such layers has nothing for H2O to bound."
+        raise usage_error(
+            "the profile does not say how far layers with full attention look",
+            "Profile the model again; one without such layers has nothing for H2O to bound.",
         )
     return reaches
 
 
-def deal(reaches: Sequence[Reach], max_kv: int) -> dict[int, int]:
-    """Rows by layer, `max_kv` times the layers in all.
+def allocate_rows(reaches: Sequence[Reach], max_kv: int) -> dict[int, int]:
+    """Return rows by layer, exactly `max_kv` times the number of layers in all.
 
-    What no layer gains from is dealt to all alike.
+    Layers that look equally far get the same number of rows, or one more where the last
+    rows cannot be divided evenly. Rows that gain nothing anywhere go to the layers with the
+    fewest.
     """
-    rows = dict.fromkeys((each.index for each in reaches), max_kv - max_kv // 2)
-    left = max_kv // 2 * len(reaches)
-    gains = {each.index: each.saved(rows[each.index]) for each in reaches}
+    alike: dict[tuple[float, ...], list[int]] = {}
     by_index = {each.index: each for each in reaches}
+    for each in reaches:
+        alike.setdefault(each.beyond, []).append(each.index)
+    groups = [(by_index[members[0]], members) for members in alike.values()]
+    rows = dict.fromkeys(by_index, max_kv - max_kv // 2)
+    left = max_kv // 2 * len(reaches)
+    gains = [reach.saved(rows[reach.index]) for reach, _ in groups]
     while left:
-        step = min(STEP, left)
-        best = max(rows, key=lambda index: (gains[index], -rows[index], -index))
-        rows[best] += step
-        left -= step
-        gains[best] = by_index[best].saved(rows[best])
+        i = max(
+            range(len(groups)),
+            key=lambda i: (gains[i], -rows[groups[i][0].index], -groups[i][0].index),
+        )
+        reach, members = groups[i]
+        given = min(STEP * len(members), left)
+        for place, index in enumerate(members):
+            rows[index] += given // len(members) + (place < given % len(members))
+        left -= given
+        gains[i] = reach.saved(rows[reach.index])
     return rows
 
 
@@ -111,21 +123,16 @@ def layer_rows(
         policy: whose split between heavy hitters and recent tokens each layer gets.
 
     Raises:
-        ValueError: there is no such layer, or max_kv is too small.
+        UserError: there is no such layer.
+        H2OError: h2o_py refuses so few rows.
 
     """
-    dealt = deal(told(reaches), max_kv)
+    rows_of = allocate_rows(required(reaches), max_kv)
     found = []
-    with warnings.catch_warnings():  # `config_of` tells it where caches are made
+    with warnings.catch_warnings():  # `config_of` warns where caches are made
         warnings.simplefilter("ignore", H2OConfigWarning)
-        for each, rows in zip(reaches, dealt.values(), strict=True):
+        for each, rows in zip(reaches, rows_of.values(), strict=True):
             config = POLICIES[policy](rows, sink_size=sink_size)
             budget = LayerBudget(config.heavy_budget, config.recent_budget, rows)
             found.append(LayerRows(each.index, each.lost(rows), budget))
     return tuple(found)
-
-
-def budgets(found: Sequence[LayerRows], caches: int) -> Budgets:
-    """One entry a cache; None where the layer has no budget of its own."""
-    by_index: Mapping[int, LayerBudget] = {each.index: each.budget for each in found}
-    return Budgets(tuple(by_index.get(i) for i in range(caches)))

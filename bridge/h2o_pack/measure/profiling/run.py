@@ -1,9 +1,8 @@
-"""Reads text through a model and gathers its profile."""
+"""Reads text through a model and profiles its attention."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,22 +11,24 @@ import mlx.core as mx
 import numpy as np
 from mlx_lm.models.cache import make_prompt_cache
 
-from h2o_pack.measure.bench.machine import describe
-from h2o_pack.measure.bench.whole_model import load
+from h2o_pack.measure.machine import describe_busy
+from h2o_pack.measure.models import load
 from h2o_pack.measure.profiling import recorder, step_time
+from h2o_pack.measure.profiling.accumulated import ranks
 from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.pieces import samples
+from h2o_pack.measure.profiling.reach import windows
 from h2o_pack.measure.profiling.report import LayerProfile, Profile, SkippedLayer, StepTime
 from h2o_pack.measure.profiling.rows import working_bytes
 from h2o_pack.measure.profiling.tally import LayerTally
+from h2o_pack.progress import Say
+from h2o_py.errors import H2OError
 from h2o_py.families import why_unfit, why_without_scores
-from h2o_py.routing import install_routing, remove_routing, routing_installed
+from h2o_py.routing import routed
 
 CHUNK = 128
 """Tokens read at once: it bounds the attention that is held."""
 _MAPPED_LAYERS = 4
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -40,24 +41,24 @@ class AttentionMap:
     cells: np.ndarray[Any, np.dtype[Any]]
 
 
-def run(options: Options, progress: Progress) -> tuple[Profile, tuple[AttentionMap, ...]]:
+def run(options: Options, say: Say) -> tuple[Profile, tuple[AttentionMap, ...]]:
     """Profile a model.
 
     Raises:
-        ValueError: the model cannot be loaded or the text is too short.
+        UserError: the model cannot be loaded or the text is too short.
 
     """
-    progress(f"loading {options.model}")
+    say(f"loading {options.model}")
     model, tokenizer = load(options.model)
     pieces = samples(tokenizer, options.text, options.tokens, options.samples)
-    return profile_model(model, pieces, options, progress)
+    return profile_model(model, pieces, options, say)
 
 
 def profile_model(
-    model: Any, pieces: list[list[int]], options: Options, progress: Progress
+    model: Any, pieces: list[list[int]], options: Options, say: Say
 ) -> tuple[Profile, tuple[AttentionMap, ...]]:
     """Profile a model that is loaded, on samples of token ids, `options.tokens` each."""
-    machine = describe()
+    machine = describe_busy()
     caches = make_prompt_cache(model)
     attending = recorder.attention_caches(caches)
     mapped = _spread(list(attending), _MAPPED_LAYERS)
@@ -75,12 +76,12 @@ def profile_model(
 
     with routed():
         for i, piece in enumerate(pieces):
-            progress(f"reading sample {i + 1} of {len(pieces)}")
+            say(f"reading sample {i + 1} of {len(pieces)}")
             _read(model, piece, watch)
             for tally in tallies.values():
                 tally.end_sample()
         heads = {i: tally.heads for i, tally in tallies.items() if not tally.empty}
-        step, missing = _timed(model, pieces[0], heads, options, progress)
+        step, missing = _timed(model, pieces[0], heads, options, say)
     layers = tuple(
         tallies[index].profile(index, type(cache).__name__, *recorder.kind_of(cache))
         for index, cache in attending.items()
@@ -97,6 +98,8 @@ def profile_model(
             first_row=options.first_row,
             held_bytes=held,
             unfit=why_unfit(model),
+            ranks=tuple(ranks(options.tokens).tolist()),
+            windows=tuple(windows(options.tokens).tolist()),
             layers=layers,
             skipped=_skipped(model, caches, {layer.index for layer in layers}),
             step=step,
@@ -104,18 +107,6 @@ def profile_model(
         ),
         tuple(_maps(layers, tallies)),
     )
-
-
-@contextmanager
-def routed() -> Iterator[None]:
-    """Attention is routed, and left as it was."""
-    was_installed = routing_installed()
-    install_routing()
-    try:
-        yield
-    finally:
-        if not was_installed:
-            remove_routing()
 
 
 def _read(model: Any, piece: list[int], watch: recorder.Watch) -> None:
@@ -129,15 +120,15 @@ def _read(model: Any, piece: list[int], watch: recorder.Watch) -> None:
 
 
 def _timed(
-    model: Any, piece: list[int], heads: dict[int, int], options: Options, progress: Progress
+    model: Any, piece: list[int], heads: dict[int, int], options: Options, say: Say
 ) -> tuple[StepTime | None, str | None]:
     if not options.time_steps:
         return None, "not asked for"
-    progress("timing the parts of a step")
+    say("timing the parts of a step")
     try:
         repetitions = options.repetitions
         return step_time.measure(model, piece, heads, options.rows, repetitions), None
-    except ValueError as error:
+    except (step_time.NotTimedError, H2OError) as error:
         return None, str(error)
 
 

@@ -1,8 +1,8 @@
 """Where a decode step's time goes: write, attention, ledger, the rest of the model.
 
-A step is one evaluation, in which nothing can be clocked apart. So the same calls are
-made on the same rows with parts left out, in one process and in turns, and a part is a
-difference between two of these within a repetition:
+A step is one evaluation, whose parts cannot be timed separately. So the same calls are made
+on the same rows with parts left out, in one process and in turns, and the time of a part is
+the difference between two of these within a repetition:
 
     W    every layer's write                                 write     = W - E
     WA   and attention that reports its logits               attention = WA - W
@@ -10,11 +10,10 @@ difference between two of these within a repetition:
     M    one token of the whole model                        rest      = M - (WAL - E)
     E    mx.eval of next to nothing, which each one contains
 
-What the caches' Python classes do, and rows that left the processor's caches while the
-other layers ran, are so in the rest. As a check the rest is measured by itself too, as a
-model whose caches do nothing; where that is far below M's rest, reading cold rows is what
-is between them. Rows are kept as they come (dense): then `cache_attend` is just that
-attention and the ledger.
+The rest therefore contains what the caches' Python classes do, and reading rows that left
+the processor's caches while the other layers ran. As a check the rest is measured by itself
+too, with caches that do nothing; where that takes far less time, the difference is reading
+cold rows. Rows are dense, so that `cache_attend` is that attention and the ledger only.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 
-from h2o_pack.measure.bench.timing import interleave, timed
-from h2o_pack.measure.profiling.report import StepTime
+from h2o_pack.measure.profiling.report import PartTime, StepTime
+from h2o_pack.measure.timing import Timing, interleave, timed
 from h2o_py import fast
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
@@ -36,6 +35,10 @@ from h2o_py.errors import H2OConfigWarning, H2OScoresMissingWarning
 from h2o_py.models import make_h2o_cache
 
 _CHUNK = 128
+
+
+class NotTimedError(Exception):
+    """Why a step cannot be timed."""
 
 
 def measure(
@@ -51,18 +54,19 @@ def measure(
         repetitions: bursts of each part.
 
     Raises:
-        ValueError: H2O caches cannot serve the model, or give its attention no scores.
+        NotTimedError: the sample is too short, or attention gives the caches no scores.
+        H2OError: h2o_py refuses the model.
 
     """
     if rows >= len(piece):
-        raise ValueError(f"max_kv = {rows} is not below the sample's {len(piece)} tokens")
+        raise NotTimedError(f"{rows} rows are not fewer than the sample's {len(piece)} tokens")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)  # nobody reads what is generated
         warnings.simplefilter("ignore", H2OScoresMissingWarning)  # refused below
         caches = make_h2o_cache(model, H2OConfig(rows))
     evicting = {i: found for i, cache in enumerate(caches) if (found := _evicting(cache))}
     if not evicting.keys() <= heads.keys():
-        raise ValueError("the model's attention gives the caches no scores")
+        raise NotTimedError("the model's attention gives the caches no scores")
     _filled(model, caches, piece)
     layers = [_Layer(cache, heads[i]) for i, cache in evicting.items()]
     stubs = _stubbed(_filled(model, make_prompt_cache(model), piece))
@@ -75,20 +79,25 @@ def measure(
         "R": timed(_steps(model, stubs, piece)),
     }
     t = interleave(bursts, repetitions)
-    core = t["WAL"].without(t["E"])
+    step = t["M"]
+    parts = {
+        "write": t["W"].without(t["E"]),
+        "attention": t["WA"].without(t["W"]),
+        "ledger": t["WAL"].without(t["WA"]),
+        "rest": step.without(t["WAL"].without(t["E"])),
+    }
     return StepTime(
         rows=rows,
         evicting=len(evicting),
         own=len(caches) - len(evicting),
-        step=t["M"],
-        parts={
-            "write": t["W"].without(t["E"]),
-            "attention": t["WA"].without(t["W"]),
-            "ledger": t["WAL"].without(t["WA"]),
-            "rest": t["M"].without(core),
-        },
-        apart=t["R"],
+        step=step,
+        parts={name: _part(part, step) for name, part in parts.items()},
+        rest_apart=_part(t["R"], step),
     )
+
+
+def _part(part: Timing, step: Timing) -> PartTime:
+    return PartTime.of(part.values, share=part.over(step))
 
 
 class _Layer:

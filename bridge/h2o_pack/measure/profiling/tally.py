@@ -66,8 +66,8 @@ class LayerTally:
         sparsity = faint / visible
         self._beyond.append(self._outside / count.sum())
         self._samples.append(np.concatenate([means, sparsity[:, None]], axis=1))
-        self._received.append([accumulated.summarise(each) for each in self._got])
-        self._expected.append(accumulated.summarise(self._even))
+        self._received.append([accumulated.summarize(each) for each in self._got])
+        self._expected.append(accumulated.summarize(self._even))
         if self._builder is not None:
             self.maps, self._builder, self._mapped = self._builder.maps, None, False
         self._sums = None

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from h2o_pack.measure.bench.section import Section, figures
+from typing import TYPE_CHECKING
+
 from h2o_pack.measure.profiling.accumulated import SHARES
-from h2o_pack.measure.profiling.reach import AN_OCTAVE, SINKS, windows
+from h2o_pack.measure.profiling.reach import AN_OCTAVE, SINKS
 from h2o_pack.measure.profiling.report import PARTS, LayerProfile, Profile, StepTime
+from h2o_pack.measure.tables import Table, print_table, timing_cells
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _MIB = 1 << 20
 _MOST_SHOWN = 7
 
 
-def sections(profile: Profile) -> list[Section]:
-    """All tables of a profile."""
+def sections(profile: Profile) -> list[Table]:
+    """Return all tables of a profile."""
     found = [_attention(profile), _reach(profile), _accumulated(profile)]
     if profile.skipped:
         found.append(_skipped(profile))
@@ -21,8 +26,18 @@ def sections(profile: Profile) -> list[Section]:
     return found
 
 
+def print_profile(profile: Profile, console: Console) -> None:
+    """Show every table at a terminal."""
+    for table in sections(profile):
+        print_table(table, console)
+    if profile.step is None:
+        console.print(f"no step was timed: {profile.step_missing}", markup=False)
+    console.print(headline(profile), markup=False)
+    console.print(machine_line(profile), markup=False)
+
+
 def headline(profile: Profile) -> str:
-    """What was read, in one sentence."""
+    """Say in one sentence what was read."""
     pieces = f"{profile.samples} samples" if profile.samples > 1 else "1 sample"
     return (
         f"{profile.model} ({profile.family}), {pieces} of {profile.tokens} tokens of "
@@ -31,7 +46,7 @@ def headline(profile: Profile) -> str:
 
 
 def machine_line(profile: Profile) -> str:
-    """The machine in one sentence."""
+    """Say in one sentence on which machine."""
     m = profile.machine
     return (
         f"{m.processor}, {m.cores} cores, {m.system}, load {m.load:g} at the start; "
@@ -40,13 +55,13 @@ def machine_line(profile: Profile) -> str:
 
 
 def layer_name(layer: LayerProfile) -> str:
-    """The layer's number, and its window where it has one."""
+    """Return the layer's number, and its window where it has one."""
     if layer.kind == "full":
         return str(layer.index)
     return f"{layer.index} ({layer.kind}{f' {layer.window}' if layer.window else ''})"
 
 
-def _attention(profile: Profile) -> Section:
+def _attention(profile: Profile) -> Table:
     rows = []
     for layer in profile.layers:
         f, d = layer.figures, layer.deviations
@@ -69,11 +84,11 @@ def _attention(profile: Profile) -> Section:
     )
     if any(layer.kind == "sliding" for layer in profile.layers):
         note += " A sliding layer's figures are of its window."
-    return Section("Attention by layer", header, tuple(rows), note)
+    return Table("Attention by layer", header, tuple(rows), note)
 
 
-def _reach(profile: Profile) -> Section:
-    sizes = windows(profile.tokens)
+def _reach(profile: Profile) -> Table:
+    sizes = profile.windows
     shown = range(len(sizes) - 1, -1, -AN_OCTAVE)[_MOST_SHOWN::-1]
     rows = [
         (layer_name(layer), *(f"{layer.beyond[i]:.1%}" for i in shown))
@@ -85,10 +100,10 @@ def _reach(profile: Profile) -> Section:
         "--measure reach` gives rows to the layers where it is large."
     )
     header = ("layer", *(f"older than {sizes[i]:,}" for i in shown))
-    return Section("How far back attention looks", header, tuple(rows), note)
+    return Table("How far back attention looks", header, tuple(rows), note)
 
 
-def _accumulated(profile: Profile) -> Section:
+def _accumulated(profile: Profile) -> Table:
     rows = []
     for layer in profile.layers:
         got, even = layer.accumulated, layer.accumulated_evenly
@@ -110,21 +125,24 @@ def _accumulated(profile: Profile) -> Section:
         "straight one (R² near 1)."
     )
     header = ("layer", *tops, "exponent", "R²")
-    return Section("How few tokens hold the accumulated attention", header, tuple(rows), note)
+    return Table("How few tokens hold the accumulated attention", header, tuple(rows), note)
 
 
-def _skipped(profile: Profile) -> Section:
+def _skipped(profile: Profile) -> Table:
     rows = tuple((str(each.index), each.cache, each.reason) for each in profile.skipped)
-    return Section("Layers without a profile", ("layer", "cache", "why"), rows)
+    return Table("Layers without a profile", ("layer", "cache", "why"), rows)
 
 
-def _step(step: StepTime) -> Section:
-    rows = [("whole step", *figures(step.step), "100.0%")]
+def _step(step: StepTime) -> Table:
+    rows = [("whole step", *timing_cells(step.step), "100.0%")]
     names = dict(zip(PARTS, ("write", "attention", "ledger", "rest of the model"), strict=True))
     rows += [
-        (names[part], *figures(step.parts[part]), f"{step.share(part):.1%}") for part in PARTS
+        (names[part], *timing_cells(step.parts[part]), f"{step.parts[part].share:.1%}")
+        for part in PARTS
     ]
-    rows.append(("rest, by itself", *figures(step.apart), f"{step.apart.over(step.step):.1%}"))
+    rows.append(
+        ("rest, by itself", *timing_cells(step.rest_apart), f"{step.rest_apart.share:.1%}")
+    )
     own = f", {step.own} layers keep the model's cache (in the rest)" if step.own else ""
     note = (
         f"One token, {step.evicting} layers with {step.rows} full rows each, every one "
@@ -135,4 +153,4 @@ def _step(step: StepTime) -> Section:
         "do nothing."
     )
     header = ("part", "microseconds", "quartiles", "share")
-    return Section("Where a step's time goes", header, tuple(rows), note)
+    return Table("Where a step's time goes", header, tuple(rows), note)

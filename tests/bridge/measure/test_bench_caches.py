@@ -1,25 +1,24 @@
-"""Every contender of the benchmark computes attention, over the rows that it keeps."""
+"""Every cache of the benchmark computes attention, over the rows that it keeps."""
 
+import subprocess
 import sys
 
 import mlx.core as mx
 import pytest
 
 from h2o_pack.measure.bench import layer
-from h2o_pack.measure.bench.contenders import BY_NAME, SINKS, available, budgets
+from h2o_pack.measure.bench.caches import BY_NAME, SINKS, paper
 from h2o_pack.measure.bench.layer import Layer, group_size, steady
 from h2o_pack.measure.bench.options import Options
 from h2o_pack.measure.bench.paper import PaperH2OKVCache
-from h2o_py.config import H2OConfig
 from h2o_py.routing import routed_attention
 from tests.h2o_py.cases import largest_difference
 
 TINY = Options(heads=4, kv_heads=2, head_dim=64, capacity=128, tokens=4, quick=True)
-FOUND = {contender.name: contender for contender in available()[0]}
 
 
 def wide(rows, bits=8):
-    """Rows as plain arrays: mlx_lm's quantised cache hands out triples."""
+    """Rows as plain arrays: mlx_lm's quantized cache hands out triples."""
     return (
         mx.dequantize(*rows, group_size=64, bits=bits)
         if isinstance(rows, tuple | list)
@@ -34,10 +33,8 @@ def plain_attention(queries, keys, values):
     return weights @ values
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_a_contender_attends_over_its_kept_rows_which_are_tokens_it_was_given(
-    name, monkeypatch
-):
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_cache_attends_over_its_kept_rows_which_are_tokens_it_was_given(name, monkeypatch):
     mx.random.seed(1)
     given, seen = [], {}
 
@@ -57,7 +54,7 @@ def test_a_contender_attends_over_its_kept_rows_which_are_tokens_it_was_given(
 
     monkeypatch.setattr(layer, "routed_attention", attention)
     monkeypatch.setattr(layer, "Layer", Recorded)
-    steady(FOUND[name], TINY, mx.float32)
+    steady(BY_NAME[name], TINY, mx.float32)
 
     wanted = plain_attention(seen["queries"], seen["keys"], seen["values"])
     assert largest_difference(seen["out"], wanted) < 1e-4
@@ -77,7 +74,7 @@ def test_a_contender_attends_over_its_kept_rows_which_are_tokens_it_was_given(
 
 def test_the_papers_way_keeps_sinks_recent_tokens_and_the_heaviest_by_the_moving_average():
     mx.random.seed(2)
-    config = H2OConfig.paper(**budgets(128))
+    config = paper(128)
     cache, tokens, scale = PaperH2OKVCache(config), 150, 0.125
     queries = mx.random.normal((1, 4, tokens, 64))
     keys, values = mx.random.normal((1, 2, tokens, 64)), mx.random.normal((1, 2, tokens, 64))
@@ -106,7 +103,7 @@ def test_the_papers_way_keeps_sinks_recent_tokens_and_the_heaviest_by_the_moving
 
 def test_a_chunk_through_the_papers_way_attends_to_all_of_it_and_then_evicts():
     mx.random.seed(3)
-    cache = PaperH2OKVCache(H2OConfig.paper(**budgets(128)))
+    cache = PaperH2OKVCache(paper(128))
     queries, keys = mx.random.normal((1, 4, 200, 64)), mx.random.normal((1, 2, 200, 64))
     mask = cache.make_mask(200, return_array=False, window_size=None)
     cache.update_and_fetch(keys, keys)
@@ -128,12 +125,16 @@ def test_a_layer_held_at_its_capacity_neither_grows_nor_shrinks():
         assert held.cache.offset == TINY.capacity
 
 
-def test_a_contender_that_this_version_lacks_is_listed_and_left_out(monkeypatch):
-    monkeypatch.setitem(sys.modules, "h2o_py.cache", None)
-    found, missing = available()
-    assert "h2o_py.cache" in missing["dense"]
-    assert [each.name for each in found] == [n for n in FOUND if n != "dense"]
+def test_a_broken_import_fails():
+    code = (
+        "import sys; sys.modules['h2o_py.cache'] = None; import h2o_pack.measure.bench.caches"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "h2o_py.cache" in done.stderr
 
 
-def test_a_group_of_quantised_rows_divides_the_head():
+def test_a_group_of_quantized_rows_divides_the_head():
     assert [group_size(Options(head_dim=d)) for d in (64, 96, 128, 256)] == [64, 32, 64, 64]

@@ -5,47 +5,57 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 Burst = Callable[[int], float]
-"""Runs so many steps and returns microseconds a step."""
+"""Runs so many steps and returns microseconds per step."""
 
 LONGEST_BURST = 64
+_T = TypeVar("_T", bound="Timing")
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Microseconds a step, one sample a repetition."""
+    """Microseconds per step or token: the median and quartiles of so many samples."""
 
-    samples: tuple[float, ...]
+    median: float
+    first_quartile: float
+    third_quartile: float
+    samples: int
+
+    @classmethod
+    def of(cls: type[_T], values: Iterable[float], **fields: float) -> _T:
+        """Summarize samples, one per repetition, and remember them for ratios."""
+        taken = tuple(values)
+        first = third = taken[0]
+        if len(taken) > 1:
+            first, _, third = statistics.quantiles(taken, n=4, method="inclusive")
+        made = cls(statistics.median(taken), first, third, len(taken), **fields)
+        # No field of its own: JSON has the summary only, and msgspec leaves `_values` out.
+        object.__setattr__(made, "_values", taken)
+        return made
 
     @property
-    def median(self) -> float:
-        """The middle sample, in microseconds."""
-        return statistics.median(self.samples)
-
-    @property
-    def quartiles(self) -> tuple[float, float]:
-        """What a quarter and three quarters of the samples lie below, in microseconds."""
-        if len(self.samples) == 1:
-            return self.samples[0], self.samples[0]
-        first, _, third = statistics.quantiles(self.samples, n=4, method="inclusive")
-        return first, third
+    def values(self) -> tuple[float, ...]:
+        """The samples, in microseconds, in the order of the repetitions."""
+        found: tuple[float, ...] = vars(self)["_values"]
+        return found
 
     def over(self, other: Timing) -> float:
-        """How many times `other` this is: the median of the repetitions' ratios.
+        """Return how many times `other` this is: the median of the repetitions' ratios.
 
-        Both come from one interleaved measurement, so sample i of one stands beside
-        sample i of the other.
+        Both come from one interleaved measurement, so sample i of one belongs to sample i of
+        the other.
         """
-        pairs = zip(self.samples, other.samples, strict=True)
+        pairs = zip(self.values, other.values, strict=True)
         return statistics.median(one / another for one, another in pairs)
 
     def without(self, other: Timing) -> Timing:
-        """What is left of each sample when `other`'s is taken off."""
-        pairs = zip(self.samples, other.samples, strict=True)
-        return Timing(tuple(one - another for one, another in pairs))
+        """Return what is left of each sample when `other`'s is subtracted."""
+        pairs = zip(self.values, other.values, strict=True)
+        return Timing.of(one - another for one, another in pairs)
 
 
 def timed(step: Callable[[], None]) -> Burst:
@@ -67,7 +77,7 @@ def timed(step: Callable[[], None]) -> Burst:
 
 
 def warm_up(steps: int) -> int:
-    """How many steps come before the timed ones of a burst."""
+    """Return how many steps come before the timed ones of a burst."""
     return 1 + steps // 8
 
 
@@ -78,7 +88,7 @@ def interleave(
     steps: int | None = None,
     burst_us: float = 8000.0,
 ) -> dict[str, Timing]:
-    """Measure contenders in turn, one burst each a repetition.
+    """Measure contenders in turn, one burst of each per repetition.
 
     Every repetition has an order of its own, so that no contender always follows the same
     other one. The orders are the same in every run.
@@ -102,7 +112,7 @@ def interleave(
     for _ in range(repetitions):
         for name in shuffled.sample(names, len(names)):
             samples[name].append(bursts[name](lengths[name]))
-    return {name: Timing(tuple(taken)) for name, taken in samples.items()}
+    return {name: Timing.of(taken) for name, taken in samples.items()}
 
 
 def _steps(step_us: float, burst_us: float) -> int:

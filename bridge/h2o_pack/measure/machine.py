@@ -15,18 +15,29 @@ class Machine:
     """What figures depend on; neither names nor paths of the machine.
 
     cores are those that this process may use; instruction_set is what the compiled core
-    chose; load is the number of other processes that wanted a core when the run began.
+    chose.
     """
 
     processor: str
     cores: int
     system: str
     instruction_set: str
-    load: float
     python: str
     mlx: str
     mlx_lm: str
     h2o_pack: str
+
+
+@dataclass(frozen=True)
+class BusyMachine(Machine):
+    """A machine; load is how many processes wanted a core when the run began."""
+
+    load: float
+
+
+def describe_busy() -> BusyMachine:
+    """Describe this machine and its load."""
+    return BusyMachine(**vars(describe()), load=round(os.getloadavg()[0], 1))
 
 
 def describe() -> Machine:
@@ -38,7 +49,6 @@ def describe() -> Machine:
         cores=usable_cores(),
         system=f"{platform.system()} {platform.machine()}",
         instruction_set=ext.instruction_set(),
-        load=round(os.getloadavg()[0], 1),
         python=platform.python_version(),
         mlx=metadata.version("mlx"),
         mlx_lm=metadata.version("mlx-lm"),
@@ -47,7 +57,7 @@ def describe() -> Machine:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Count the cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # macOS

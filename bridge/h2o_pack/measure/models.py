@@ -1,0 +1,48 @@
+"""Models by name: what mlx_lm loads for them."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.hub.resolve import HUB_ID, local_folder, unknown
+from h2o_pack.models.catalogue import find
+
+BUNDLED = ("demo", "demo-4bit")
+
+
+def loadable(name: str) -> str:
+    """Return what `load` takes for an alias, a folder or an id on the hub.
+
+    Raises:
+        UserError: there is no such model.
+
+    """
+    known = find(name)
+    if known is not None:
+        return known.embedded or known.hub or known.folder
+    if local_folder(name) is None and not HUB_ID.fullmatch(name):
+        raise unknown(name, None)
+    return name
+
+
+def load(name: str) -> tuple[Any, Any]:
+    """Load a model and its tokenizer; "demo" and "demo-4bit" are the bundled ones.
+
+    Raises:
+        UserError: mlx_lm cannot load it.
+
+    """
+    import mlx_lm  # noqa: PLC0415  takes seconds
+
+    path = str(resources.files("h2o_pack.models") / name) if name in BUNDLED else name
+    try:
+        loaded: Any = mlx_lm.load(path)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f'the model "{name}" could not be loaded: {error}',
+            remedy="Give a folder, or an id on huggingface.co, of a model for mlx_lm.",
+            code=ExitCode.MODEL,
+        ) from error
+    return loaded[0], loaded[1]

@@ -1,0 +1,166 @@
+"""Budgets that differ from layer to layer, made from a profile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.measure.errors import writing
+from h2o_pack.measure.profiling import read, row_rule
+from h2o_pack.measure.profiling.budget_rule import PUBLISHED, budgets, layer_shares, to_json
+from h2o_pack.measure.profiling.run import run
+from h2o_pack.measure.tables import Table, print_table
+from h2o_pack.results import Result
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from h2o_pack.measure.profiling.options import Options
+    from h2o_pack.measure.profiling.read import Measures
+    from h2o_pack.progress import Say
+    from h2o_py.budgets import Budgets, LayerBudget
+
+Measure = Literal["concentration", "entropy", "reach"]
+OF_REACH = (
+    "Rows go to the layers that look far back. lost: the share of attention that is older "
+    "than a window of the layer's rows; what H2O keeps of it is not counted."
+)
+
+
+@dataclass(frozen=True)
+class BudgetsRequest:
+    """What budgets are asked for.
+
+    Args:
+        max_kv: rows of each layer; with `measure` "reach", their average.
+        sink_size: first tokens that always stay.
+        measure: what a layer is compared by: "concentration" or "entropy", for the share of
+            its rows that heavy hitters get; "reach", for its number of rows.
+        policy: with "reach", the policy that splits a layer's rows.
+        output: file to write.
+
+    """
+
+    max_kv: int
+    sink_size: int = 4
+    measure: Measure = "concentration"
+    policy: str = "standard"
+    output: Path | None = None
+
+
+class LayerResult(Struct, frozen=True, kw_only=True):
+    """A layer's budgets, and the figures that they follow from.
+
+    ratio and share: the layer's measure over the mean of all, and the share of its rows for
+    heavy hitters. lost: the share of attention that a window of max_size rows loses.
+    """
+
+    ratio: float | UnsetType = UNSET
+    share: float | UnsetType = UNSET
+    lost: float | UnsetType = UNSET
+    heavy_budget: int
+    recent_budget: int
+    max_size: int | UnsetType = UNSET
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetsResult(Result):
+    """Budgets that were made, and from what; null for layers that keep the model's cache."""
+
+    model: str
+    measure: Measure
+    max_kv: int
+    sink_size: int
+    output: str | None
+    note: str
+    layers: tuple[LayerResult | None, ...]
+
+
+def make_budgets(
+    profile: Path | None, options: Options, request: BudgetsRequest, say: Say
+) -> BudgetsResult:
+    """Make budgets and write their file.
+
+    Args:
+        profile: a profile.json; None profiles a model now.
+        options: the model to profile.
+        request: what budgets are asked for.
+        say: told what is being done.
+
+    Raises:
+        UserError: the profile or the model cannot be used, or the file not be written.
+        H2OError: h2o_py refuses so few rows.
+
+    """
+    found = (
+        read.measures(run(options, say)[0]) if profile is None else read.read_measures(profile)
+    )
+    if found.unfit is not None:
+        raise UserError(
+            f"{found.model} cannot use H2O caches: {found.unfit}",
+            remedy="Choose another model.",
+            code=ExitCode.USAGE,
+        )
+    results, made = _by_rule(found, request)
+    if request.output is not None:
+        with writing(request.output):
+            request.output.parent.mkdir(parents=True, exist_ok=True)
+            request.output.write_text(to_json(made), encoding="utf-8")
+    return BudgetsResult(
+        model=found.model,
+        measure=request.measure,
+        max_kv=request.max_kv,
+        sink_size=request.sink_size,
+        output=None if request.output is None else str(request.output),
+        note=OF_REACH if request.measure == "reach" else PUBLISHED,
+        layers=tuple(results.get(i) for i in range(len(found.layers))),
+    )
+
+
+def _by_rule(
+    found: Measures, request: BudgetsRequest
+) -> tuple[dict[int, LayerResult], Budgets]:
+    rows, sinks, caches = request.max_kv, request.sink_size, len(found.layers)
+    by_index: dict[int, LayerBudget]
+    if request.measure == "reach":
+        by_rows = row_rule.layer_rows(found.reaches, rows, sinks, request.policy)
+        results = {
+            each.index: LayerResult(lost=each.lost, **each.budget.to_dict()) for each in by_rows
+        }
+        by_index = {each.index: each.budget for each in by_rows}
+    else:
+        shares = layer_shares(found.layers, request.measure, rows, sinks)
+        results = {
+            each.index: LayerResult(ratio=each.ratio, share=each.share, **each.budget.to_dict())
+            for each in shares
+        }
+        by_index = {each.index: each.budget for each in shares}
+    return results, budgets(by_index, caches)
+
+
+def print_budgets(made: BudgetsResult, console: Console) -> None:
+    """Show the table and what was published of such budgets."""
+    reach = made.measure == "reach"
+    rows = []
+    for i, layer in enumerate(made.layers):
+        if layer is None:
+            rows.append((str(i), "", "", "the model's own cache", ""))
+            continue
+        why = (
+            (str(layer.max_size), f"{layer.lost:.2%}")
+            if reach
+            else (f"{layer.ratio:.3f}", f"{layer.share:.2f}")
+        )
+        rows.append((str(i), *why, str(layer.heavy_budget), str(layer.recent_budget)))
+    average = " per layer on average" if reach else ""
+    title = f"{made.model}: {made.max_kv} rows{average}, {made.sink_size} of them sinks"
+    why = ("rows", "lost") if reach else (f"{made.measure} / mean", "share")
+    print_table(
+        Table(title, ("layer", *why, "heavy", "recent"), tuple(rows), made.note), console
+    )
+    if made.output is not None:
+        console.print(f"written to {made.output}", markup=False)

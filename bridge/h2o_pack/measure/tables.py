@@ -1,0 +1,76 @@
+"""Tables of text, for a terminal and for Markdown pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from h2o_pack.measure.timing import Timing
+
+_STYLES = {"met": "green", "not met": "red"}
+_LEAST = len("not distinguishable")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; the first column is text, the others are figures.
+
+    text: names of other columns that hold text.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    text: tuple[str, ...] = ()
+
+
+def print_table(table: Table, console: Console) -> None:
+    """Show a table at a terminal."""
+    from rich import box  # noqa: PLC0415  needed only where something is shown
+    from rich.table import Table as RichTable  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    shown = RichTable(
+        title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    shown.add_column(table.header[0], overflow="fold", min_width=_LEAST)
+    for name in table.header[1:]:
+        if name in table.text:
+            shown.add_column(name, overflow="fold", min_width=_LEAST)
+        else:
+            shown.add_column(name, justify="right", no_wrap=True)
+    for row in table.rows:
+        shown.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    console.print(shown, soft_wrap=False)
+    if table.note:
+        console.print(table.note, markup=False)
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table whose first column is text."""
+    rule = (":--", *("--:" for _ in header[1:]))
+    lines = [[cell.replace("|", "\\|") for cell in row] for row in (header, rule, *rows)]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def markdown_section(table: Table) -> str:
+    """Return a table as a section of a Markdown page, with its title and note."""
+    note = f"\n{table.note.strip()}\n" if table.note.strip() else ""
+    return (
+        f"## {table.title}\n\n"
+        + "\n".join(markdown_table(table.header, table.rows))
+        + f"\n{note}"
+    )
+
+
+def timing_cells(timing: Timing) -> tuple[str, str]:
+    """Return a median and its quartiles, in microseconds."""
+    return (
+        f"{timing.median:,.1f}",
+        f"{timing.first_quartile:,.1f} .. {timing.third_quartile:,.1f}",
+    )
