@@ -19,7 +19,7 @@ if str(ROOT) not in sys.path:  # mkdocs loads this file by its path
 
 from docs.docgen import pages  # noqa: E402 - after its path is known
 
-WIDE = ("complaints.md", "reference/facts.md")
+WIDE = ("complaints.md", "reference/facts.md", "reference/policy.md")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from docs.docgen import command_line, facts, schemas, swift_api
+from docs.docgen import command_line, facts, policy, schemas, swift_api
 
 MARK = re.compile(r"^<!-- generated: ([\w: ]+) -->$", re.MULTILINE)
 
@@ -29,6 +29,7 @@ def generated(name: str) -> str:
     return {
         "command line": command_line.sections,
         "json": schemas.sections,
+        "policy": policy.sections,
         "swift": swift_api.sections,
     }[name]()
 

@@ -10,9 +10,10 @@ import click
 import msgspec
 import pytest
 
-from docs.docgen import command_line, facts, markdown, pages, schemas, swift_api
+from docs.docgen import command_line, facts, markdown, pages, policy, schemas, swift_api
 from h2o_pack import results
 from h2o_pack.facts import FOLDER
+from interface.source import read
 from tests.docs.conftest import SOURCES
 
 SWIFT = """
@@ -117,6 +118,15 @@ def test_every_entry_of_the_facts_is_on_the_page():
                 for value in row.values():
                     shown = (facts.cell(value).replace("|", "\\|"), f"`{value}`")
                     assert any(each in page for each in shown), (path.name, value)
+
+
+def test_every_setting_storage_and_error_is_on_the_page():
+    source, page = read(), policy.sections()
+    names = [each.name for each in (*source.fields, *source.policy.policy)]
+    names += [each.name for each in (*source.policy.score, *source.storages.storage)]
+    names += [each.code for each in (*source.errors.error, *source.errors.warning)]
+    for name in names:
+        assert f"| `{name}` |" in page, name
 
 
 def test_a_schema_is_told_key_by_key():

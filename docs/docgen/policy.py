@@ -1,0 +1,77 @@
+"""The settings, policies, storages and errors of a cache, from the files of interface/."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from docs.docgen.markdown import code, plain, table
+
+if TYPE_CHECKING:
+    from interface.source import Field, Policy, Source
+
+
+def sections() -> str:
+    """Describe all that interface/ states."""
+    from interface.source import read  # noqa: PLC0415 - needs msgspec, which only some have
+
+    source = read()
+    settings = [
+        (code(each.name), kind(each), default(each), plain(each.meaning))
+        for each in source.fields
+    ]
+    scores = [(code(each.name), plain(each.meaning)) for each in source.policy.score]
+    policies = [
+        (code(each.name), plain(f"{each.title} {each.meaning}".strip()), changes(each))
+        for each in source.policy.policy
+    ]
+    parts = [
+        "## Settings",
+        table(("setting", "type", "default", "meaning"), settings),
+        "## Scores",
+        table(("score", "meaning"), scores),
+        "## Named policies",
+        table(("policy", "meaning", "what it changes"), policies),
+        "## Storages",
+        table(("storage", "keys", "values", "recent tokens", "meaning"), storages(source)),
+        "## Errors and warnings",
+        table(("code", "meaning"), cases(source)),
+    ]
+    return "\n\n".join(parts)
+
+
+def kind(field: Field) -> str:
+    """Name a setting's type and range."""
+    if field.least is None:
+        return field.type
+    if field.most is None:
+        return f"{field.type}, at least {field.least}"
+    return f"{field.type}, {field.least} to {field.most}"
+
+
+def default(field: Field) -> str:
+    """Write a setting's default."""
+    if field.required:
+        return "none, must be given"
+    return plain(field.default_meaning) or (
+        "none" if field.default is None else f"{field.default}"
+    )
+
+
+def changes(policy: Policy) -> str:
+    """Write which defaults a policy changes."""
+    changed = {**policy.values, **policy.formulas}
+    return ", ".join(f"{code(name)}: {code(str(value))}" for name, value in changed.items())
+
+
+def storages(source: Source) -> list[tuple[str, ...]]:
+    """Write each way to store rows with its bits."""
+    return [
+        (code(each.name), str(each.key), str(each.value), str(each.recent or "-"), each.meaning)
+        for each in source.storages.storage
+    ]
+
+
+def cases(source: Source) -> list[tuple[str, str]]:
+    """Write each error and warning of a configuration."""
+    found = [*source.errors.error, *source.errors.warning]
+    return [(code(each.code), plain(each.meaning)) for each in found]
