@@ -7,9 +7,11 @@ cache returned to mlx_lm's `scaled_dot_product_attention`. Names here are "file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-_LATENT = "keeps one compressed vector a token and expands it after the cache"
+from h2o_py.unfit_families import UNFIT_FAMILIES
+
+_LATENT = "keeps one compressed vector per token and expands it after the cache"
 
 WITHOUT_SCORES = {
     "deepseek_v3.DeepseekV3Attention": _LATENT,
@@ -25,34 +27,13 @@ WITHOUT_SCORES = {
 """Attention that is right with rows missing but does not pass through the cache."""
 
 
-class Unfit(NamedTuple):
-    """Why a layer cannot work with rows missing, and the attribute that makes it so."""
-
-    reason: str
-    attribute: str | None = None
-
-
 UNFIT = {
-    "afm7.KVReuseAttention": Unfit(
-        "its last layers read the keys of another layer's cache, which therefore must keep "
-        "them all"
-    ),
-    "deepseek_v32.DeepseekV32Attention": Unfit(
-        "it selects rows of one cache by their index in another, which eviction changes"
-    ),
-    "gemma3n.Gemma3nAttention": Unfit(
-        "its last layers read the keys of another layer's cache, which therefore must keep "
-        "them all",
-        "is_kv_shared_layer",
-    ),
-    "iquestloopcoder.IQuestLoopCoderModel": Unfit(
-        "it reads a layer's keys once more after the layer's attention has evicted rows"
-    ),
-    "phi3small.Attention": Unfit(
-        "its block-sparse mask takes a row's index for its position", "block_sparse"
-    ),
+    layer: (family.reason, attribute)
+    for family in UNFIT_FAMILIES
+    for layer, attribute in family.mlx_lm.items()
 }
-"""Attention that would be wrong with rows missing."""
+"""Attention that would be wrong with rows missing: why, and the attribute that makes it so,
+or ""."""
 
 
 ONE_MASK = frozenset(
@@ -73,9 +54,9 @@ def shares_one_mask(model: Any) -> bool:
 def why_unfit(model: Any) -> str | None:
     """Why H2O caches cannot serve the model; None if they can."""
     for name, module in _named_modules(model):
-        unfit = UNFIT.get(name)
-        if unfit is not None and (unfit.attribute is None or getattr(module, unfit.attribute)):
-            return unfit.reason
+        reason, attribute = UNFIT.get(name, ("", ""))
+        if reason and (not attribute or getattr(module, attribute)):
+            return reason
         if getattr(module, "pipeline_size", 1) > 1:
             return "a pipeline over several machines assigns the keys of its caches"
     return None

@@ -39,6 +39,12 @@ TARGETS = (
     Target("h2o_py/config.py", "python/config.py.j2"),
     Target("h2o_py/config_wording.py", "python/config_wording.py.j2", "errors.toml"),
     Target("h2o_py/storages.py", "python/storages.py.j2", "storages.toml"),
+    Target("h2o_py/unfit_families.py", "python/unfit_families.py.j2", "families.toml"),
+    Target(
+        "swift_templates/H2OKit/H2OFamilies+Unfit.swift",
+        "swift/H2OFamilies+Unfit.swift.j2",
+        "families.toml",
+    ),
     Target("cexport/h2o/policy_fields.h", "cpp/policy_fields.h.j2"),
     Target(
         "cexport/h2o/policy_fields.cpp", "cpp/policy_fields.cpp.j2", "policy.toml, errors.toml"

@@ -131,12 +131,29 @@ class StoragesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     storage: list[Storage]
 
 
+class UnfitFamily(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Models that would be wrong with rows missing; see families.toml."""
+
+    reason: str
+    source: str
+    mlx_lm: dict[str, str] = {}
+    swift: list[str] = []
+    model_types: list[str] = []
+
+
+class FamiliesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """families.toml."""
+
+    unfit: list[UnfitFamily]
+
+
 class Source(msgspec.Struct, frozen=True):
     """All that the files of a folder state."""
 
     policy: PolicyFile
     errors: ErrorsFile
     storages: StoragesFile
+    families: FamiliesFile
 
     @property
     def fields(self) -> list[Field]:
@@ -159,6 +176,7 @@ def read(folder: Path = FOLDER) -> Source:
         _file(folder / "policy.toml", PolicyFile),
         _file(folder / "errors.toml", ErrorsFile),
         _file(folder / "storages.toml", StoragesFile),
+        _file(folder / "families.toml", FamiliesFile),
     )
     problems = list(_contradictions(source))
     if problems:

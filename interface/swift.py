@@ -31,6 +31,7 @@ def tools(source: Source) -> dict[str, Callable[..., object]]:
             f"{camel(name)}: {VALUE_TYPES[kind]}" for name, kind in shown(case).items()
         ],
         "swift_case_bindings": lambda case: [f"let {camel(name)}" for name in shown(case)],
+        "swift_text": text_literal,
         "swift_message": lambda case, indent: message(source, case, indent),
         "field_named": lambda name: next(f for f in source.fields if f.name == name),
     }
@@ -86,7 +87,13 @@ def message(source: Source, case: Case, indent: str) -> str:
 
     remedy = "" if "near" in case.remedy else case.remedy
     template = f"{case.what}. {remedy}".strip()
-    text = "".join(pieces(template, lambda part: part.replace('"', '\\"'), hole))
+    return text_literal(
+        "".join(pieces(template, lambda part: part.replace('"', '\\"'), hole)), indent
+    )
+
+
+def text_literal(text: str, indent: str) -> str:
+    """An escaped text as string literals on lines of their own; NUL is an unbroken space."""
     lines = textwrap.wrap(
         text, 82 - len(indent), break_on_hyphens=False, break_long_words=False
     )

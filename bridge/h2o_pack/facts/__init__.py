@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from h2o_pack.files.toml import read_tables
 from h2o_pack.results import Count, doc
+from h2o_py.unfit_families import UNFIT_FAMILIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -208,7 +209,8 @@ def architectures() -> Mapping[str, Architecture]:
 @cache
 def refused_architectures() -> Mapping[str, Refused]:
     """Architectures that are known and cannot be served, by model type."""
-    found = architectures_file().refused
+    unfit = (Refused(each.model_types, each.reason, each.source) for each in UNFIT_FAMILIES)
+    found = (*architectures_file().refused, *unfit)
     return MappingProxyType({name: each for each in found for name in each.model_types})
 
 
