@@ -1,4 +1,4 @@
-"""`python -m h2o_py`: generate with H2O caches, measure them, profile a model."""
+"""`python -m h2o_py generate`: mlx_lm's command line with H2O caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command of `python -m h2o_py`: generate."""
+"""`python -m h2o_py generate`: mlx_lm's command line with H2O caches."""
 
 from __future__ import annotations
 
@@ -12,48 +12,51 @@ from typing import Any
 from unittest import mock
 
 from h2o_py._pins import wrong_mlx
+from h2o_py.errors import H2OError, H2OModelError
+from h2o_py.policy_fields import FIELDS, SCORES, Field
+from h2o_py.storages import STORAGE_BITS
 
 USAGE = """usage: python -m h2o_py generate [options]
 
-mlx_lm generate with --h2o-max-size and more
-(python -m h2o_py generate --help lists all options)"""
+generate  mlx_lm generate with --h2o-max-size and more
+          (python -m h2o_py generate --help lists all options)
+
+The other commands are h2o-pack's: h2o-pack --help."""
+EXCLUDED = ("max_kv_size", "kv_bits", "draft_model", "prompt_cache_file")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command; returns the exit status (2: wrong usage, 6: another mlx)."""
+    """Run the command; returns the exit status (2: wrong usage, 6: another mlx)."""
     name = arguments[0] if arguments else ""
-    if name == "generate":
-        complaint = wrong_mlx()
-        if complaint is not None:
-            print(f"error: {complaint}", file=sys.stderr)  # noqa: T201
-            return 6
-        return generate(arguments[1:])
-    helped = name in ("-h", "--help")
-    print(USAGE, file=sys.stdout if helped else sys.stderr)
-    return 0 if helped else 2
+    if name in ("-h", "--help"):
+        print(USAGE)  # noqa: T201
+        return 0
+    if name != "generate":
+        unknown = f"error: {name!r} is not a command of h2o_py.\n" if name else ""
+        print(f"{unknown}{USAGE}", file=sys.stderr)  # noqa: T201
+        return 2
+    complaint = wrong_mlx()
+    if complaint is not None:
+        print(f"error: {complaint}", file=sys.stderr)  # noqa: T201
+        return 6
+    return generate(arguments[1:])
 
 
 def generate(arguments: Sequence[str]) -> int:
     """`mlx_lm generate`, whose model has H2O caches when --h2o-max-size is given."""
+    from h2o_py.routing import routed  # noqa: PLC0415  imports mlx
+
     upstream = importlib.import_module("mlx_lm.generate")
-    make_parser = upstream.setup_arg_parser
-    parser = make_parser()
+    parser = upstream.setup_arg_parser()
     _add_options(parser)
     options = parser.parse_args(arguments)
-    settings = {
-        "max_size": options.h2o_max_size,
-        "heavy_budget": options.h2o_heavy_budget,
-        "recent_budget": options.h2o_recent_budget,
-        "sink_size": options.h2o_sink_size,
-        "pinned": options.h2o_pinned,
-    }
+    settings = {field.name: getattr(options, _dest(field.name)) for field in FIELDS}
     settings = {name: value for name, value in settings.items() if value is not None}
-    storage = {"kv": options.h2o_kv, "budgets": options.h2o_budgets}
-    if not settings and storage == {"kv": None, "budgets": None}:
-        return _run(upstream, arguments, _routed())
+    if not settings and options.h2o_kv is None and options.h2o_budgets is None:
+        return _run(upstream, arguments, routed())
     if "max_size" not in settings:
         parser.error("--h2o-max-size is missing: how many rows may a KV head keep?")
-    for name in ("max_kv_size", "kv_bits", "draft_model", "prompt_cache_file"):
+    for name in EXCLUDED:
         if getattr(options, name) is not None:
             flag = "--" + name.replace("_", "-")
             parser.error(f"{flag} and --h2o-max-size exclude each other; drop one.")
@@ -65,15 +68,33 @@ def generate(arguments: Sequence[str]) -> int:
         warnings.simplefilter("always")
         try:
             config = H2OConfig.from_dict(settings)
-            if storage["budgets"] is not None:
-                storage["budgets"] = load_budgets(storage["budgets"])
-        except (ValueError, OSError) as error:
+            budgets = options.h2o_budgets and load_budgets(options.h2o_budgets)
+        except H2OError as error:
+            parser.error(worded(error))
+        except OSError as error:
             parser.error(str(error))
     for remark in remarks:
         print(f"note: {remark.message}", file=sys.stderr)  # noqa: T201
-    storage["kv"] = storage["kv"] or "dense"
-    storage["group_size"] = options.kv_group_size
+    storage = {
+        "kv": options.h2o_kv or "dense",
+        "budgets": budgets,
+        "group_size": options.kv_group_size,
+    }
     return _run(upstream, arguments, _h2o_caches(upstream, config, storage))
+
+
+def flag(field: str) -> str:
+    """The flag of a setting."""
+    return f"--h2o-{field.replace('_', '-')}"
+
+
+def worded(error: H2OError) -> str:
+    """An error with this command's flags, or with a file's own keys if it is about one."""
+    return str(error) if error.where or isinstance(error, H2OModelError) else error.text(flag)
+
+
+def _dest(field: str) -> str:
+    return f"h2o_{field}"
 
 
 def _run(upstream: Any, arguments: Sequence[str], context: Any) -> int:
@@ -96,18 +117,10 @@ def _run(upstream: Any, arguments: Sequence[str], context: Any) -> int:
 
 
 @contextlib.contextmanager
-def _routed() -> Iterator[None]:
-    """Attention is routed: a prompt cache file may hold H2O caches."""
-    from h2o_py.routing import routed  # noqa: PLC0415
-
-    with routed():
-        yield
-
-
-@contextlib.contextmanager
 def _h2o_caches(upstream: Any, config: Any, storage: dict[str, Any]) -> Iterator[None]:
     """Models that mlx_lm's command loads get H2O caches, and their attention is routed."""
     from h2o_py.models import attach_h2o_cache  # noqa: PLC0415
+    from h2o_py.routing import routed  # noqa: PLC0415
 
     load = upstream.load
 
@@ -115,11 +128,11 @@ def _h2o_caches(upstream: Any, config: Any, storage: dict[str, Any]) -> Iterator
         loaded = load(*args, **options)
         try:
             attach_h2o_cache(loaded[0], config, **storage)
-        except ValueError as error:
-            raise SystemExit(f"error: {error}") from None
+        except H2OError as error:
+            raise SystemExit(f"error: {worded(error)}") from None
         return loaded
 
-    with _routed(), mock.patch.object(upstream, "load", load_with_h2o):
+    with routed(), mock.patch.object(upstream, "load", load_with_h2o):
         yield
 
 
@@ -133,26 +146,22 @@ def _pinned_range(text: str) -> tuple[int, int]:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("H2O cache")
-    help_of = {
-        "max-size": "Rows that each KV head keeps; turns the H2O cache on.",
-        "heavy-budget": "Rows for heavy hitters. Default: half of the size.",
-        "recent-budget": "Newest tokens, never evicted. Default: what is left.",
-        "sink-size": "First tokens, never evicted. Default: 4.",
+    kinds: dict[str, dict[str, Any]] = {
+        "integer": {"type": int},
+        "number": {"type": float},
+        "score": {"choices": [score.name for score in SCORES]},
+        "ranges": {"type": _pinned_range, "nargs": "+", "metavar": "BEGIN:END"},
     }
-    for name, text in help_of.items():
-        group.add_argument(f"--h2o-{name}", type=int, default=None, help=text)
-    group.add_argument(
-        "--h2o-pinned",
-        type=_pinned_range,
-        nargs="+",
-        default=None,
-        metavar="BEGIN:END",
-        help="Ranges of positions that are never evicted, such as 0:120.",
-    )
-    help_of = {
-        "kv": "How rows are stored: dense (the default), 8 (bits), k8v4 (keys 8, values 4), "
-        "4, r16h8 (recent tokens 16, others 8), r16h4 or r8h4.",
-        "budgets": "JSON file of heavy and recent budgets that differ from layer to layer.",
-    }
-    for name, text in help_of.items():
-        group.add_argument(f"--h2o-{name}", default=None, help=text)
+    for field in FIELDS:
+        group.add_argument(
+            flag(field.name), default=None, help=_help(field), **kinds[field.type]
+        )
+    stored = "; ".join(f"{name}: {bits.meaning}" for name, bits in STORAGE_BITS.items())
+    group.add_argument("--h2o-kv", help=f"How rows are stored. {stored}. Default: dense.")
+    group.add_argument("--h2o-budgets", help="JSON file of budgets that differ per layer.")
+
+
+def _help(field: Field) -> str:
+    if field.required:
+        return f"{field.help} Turns the H2O cache on."
+    return f"{field.help} Default: {field.default_meaning}."

@@ -141,8 +141,12 @@ class H2OScoresMissingWarning(_Message, UserWarning):
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """The known name that is spelled most like `name`, or ""."""
-    return next(iter(difflib.get_close_matches(str(name), list(known), 1)), "")
+    """The known name most like `name`, whatever its case, or ""; longer ones come first."""
+    asked = str(name).lower()
+    folded = {candidate.lower(): candidate for candidate in known}
+    longer = sorted((each for each in folded if asked and each.startswith(asked)), key=len)
+    close = longer or difflib.get_close_matches(asked, folded, n=1, cutoff=0.6)
+    return folded[close[0]] if close else ""
 
 
 class _Names:

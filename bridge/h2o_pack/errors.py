@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING
+
+from h2o_py.errors import nearest as closest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -115,10 +116,7 @@ class Problems:
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return `Did you mean "x"? ` for the name closest to `name`, or nothing.
 
-    A name that begins as the one asked for comes before one that is spelt alike.
+    A longer name that starts with `name` comes before one that is spelled alike.
     """
-    asked = name.lower()
-    folded = {candidate.lower(): candidate for candidate in names}
-    longer = sorted((each for each in folded if asked and each.startswith(asked)), key=len)
-    close = longer or difflib.get_close_matches(asked, folded, n=1, cutoff=0.6)
-    return f'Did you mean "{folded[close[0]]}"? ' if close else ""
+    found = closest(name, names)
+    return f'Did you mean "{found}"? ' if found else ""

@@ -205,7 +205,7 @@ def test_the_command_takes_pinned_storage_and_budgets(tmp_path, monkeypatch):
         (["--h2o-max-size", "64", "--h2o-pinned", "3"], "'3' is not BEGIN:END, as in 0:120"),
         (
             ["--h2o-max-size", "64", "--h2o-pinned", "7:3"],
-            "pinned must be half-open",
+            "--h2o-pinned must be half-open",
         ),
         (["--h2o-max-size", "64", "--h2o-budgets", "none.json"], "none.json"),
         (["--h2o-max-size", "64", "--prompt-cache-file", "x"], "--prompt-cache-file and --h2o"),
@@ -223,7 +223,7 @@ def test_the_command_names_what_does_not_fit_the_model(tmp_path):
     flags = ["generate", "--model", str(DEMO), "--h2o-max-size", "64"]
     with pytest.raises(SystemExit, match=r"error: .*layers has 1 entries; \w+ has 4 caches"):
         commands.main([*flags, "--h2o-budgets", str(path)])
-    with pytest.raises(SystemExit, match="error: kv must be one of dense, 8, k8v4, 4"):
+    with pytest.raises(SystemExit, match="error: --h2o-kv must be one of dense, 8, k8v4, 4"):
         commands.main([*flags, "--h2o-kv", "5"])
 
 

@@ -13,6 +13,7 @@ from h2o_py import commands, generation, routing
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
+from h2o_py.policy_fields import FIELDS
 from h2o_py.store import load_cache, save_cache
 from tests.conftest import DEMO
 from tests.h2o_py.cases import assert_same_state
@@ -168,7 +169,7 @@ def test_the_command_generates_with_a_bounded_cache(capsys):
     ("flags", "message"),
     [
         (["--h2o-heavy-budget", "3"], "--h2o-max-size is missing"),
-        (["--h2o-max-size", "4"], "max_size = 4 leaves no room for recent tokens"),
+        (["--h2o-max-size", "4"], "--h2o-max-size = 4 leaves no room for recent tokens"),
         (["--h2o-max-size", "64", "--kv-bits", "8"], "--kv-bits and --h2o-max-size exclude"),
         (["--h2o-max-size", "64", "--max-kv-size", "8"], "--max-kv-size and --h2o-max-size"),
     ],
@@ -192,4 +193,15 @@ def test_another_mlx_is_refused_with_what_to_run(monkeypatch, capsys):
 def test_the_command_alone_tells_how_to_use_it(capsys):
     assert commands.main([]) == 2
     assert "usage: python -m h2o_py generate" in capsys.readouterr().err
+    assert commands.main(["bench"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: 'bench' is not a command of h2o_py.\nusage: ")
+    assert "h2o-pack --help" in said
     assert commands.main(["--help"]) == 0
+
+
+def test_the_command_has_an_option_for_each_setting(capsys):
+    with pytest.raises(SystemExit):
+        commands.main(["generate", "--help"])
+    said = capsys.readouterr().out
+    assert all(f"--h2o-{field.name.replace('_', '-')}" in said for field in FIELDS)

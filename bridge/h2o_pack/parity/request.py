@@ -172,13 +172,12 @@ def generate(
     """
     import mlx.core as mx
 
-    from h2o_py import install_routing, remove_routing
+    from h2o_py.routing import routed
 
     tokens: list[int] = []
     logits: list[mx.array] = []
     left = prompt
-    install_routing()
-    try:
+    with routed():
         while len(left) > prefill:
             mx.eval(model(mx.array([left[:prefill]]), cache=caches))
             left = left[prefill:]
@@ -188,8 +187,6 @@ def generate(
             logits.append(last)
             tokens.append(int(mx.argmax(last).item()))
             left = tokens[-1:]
-    finally:
-        remove_routing()
     return tokens, logits
 
 

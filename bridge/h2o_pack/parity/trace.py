@@ -12,6 +12,7 @@ that is not routed has no q, out and scores.
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from pathlib import Path
@@ -179,15 +180,14 @@ def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Reco
     import mlx.core as mx
 
     from h2o_pack.parity.recorder import recording_caches
-    from h2o_py import install_routing, remove_routing
+    from h2o_py.routing import routed
 
     model.set_dtype(getattr(mx, case.dtype))
     caches, recorders = recording_caches(model, case.config, case.kv, case.group_size)
     arrays: dict[str, mx.array] = {}
     steps = []
     last = 0
-    (install_routing if case.routed else remove_routing)()
-    try:
+    with routed() if case.routed else nullcontext():
         for step, new in enumerate(calls(tokens, case.config.max_size)):
             logits = model(mx.array([new or [last]]), cache=caches)
             steps.append(len(new) or 1)
@@ -197,8 +197,6 @@ def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Reco
                 arrays |= {f"{layer}.{step}.{what}": a for what, a in cache.taken().items()}
             mx.eval(logits, arrays)
             last = int(mx.argmax(logits[0, -1]).item())
-    finally:
-        remove_routing()
     file = case.name.replace(" ", "-") + ".safetensors"
     mx.save_safetensors(str(folder / file), arrays)
     return RecordedCase(
