@@ -86,7 +86,7 @@ class Ours:
         return caches, logits
 
     def caches(self, policy: str, rows: int) -> list[Any]:
-        """Return new caches of a policy, one a layer."""
+        """Return new caches of a policy, one per layer."""
         if policy == FULL:
             return [KVCache() for _ in self.model.layers]
         return self.factory.caches(find_contender(policy).with_rows(rows))

@@ -13,7 +13,7 @@ Results = dict[Entry, dict[str, list[float]]]
 
 QUARTER = CONTEXT // 4
 OURS = {"default": "the default", "tuned_by_layer": "tuned, rows by layer"}
-"""Whose verdicts are told, where they were run."""
+"""The policies whose verdicts are listed, if they were run."""
 TITLES = {
     "default": "**ours, the default**",
     "tuned": "ours, tuned",
@@ -30,11 +30,11 @@ PROTOCOLS = {
 PAGE = """\
 # The cache beside kvpress
 
-The embedded model (sha256 `{sha256}`) in mlx-lm and in transformers, both in float32: their \
-logits differ by at most {difference:.1e}. {samples} samples of {context:,} held-out tokens \
-(seeds {seeds}); one fact in the first 40% of the text, alone or among {decoys} others of the \
-same form, asked for at the end; recall is all four digits, greedy. Written by \
-`python -m studies.peers`; every sample's value is in [peers.json](peers.json).
+The bundled demo model (sha256 `{sha256}`) in mlx-lm and in transformers, both in \
+float32: their logits differ by at most {difference:.1e}. {samples} samples of {context:,} \
+held-out tokens (seeds {seeds}); one fact in the first 40% of the text, alone or among \
+{decoys} others of the same form, asked for at the end; recall is all four digits, greedy. \
+Written by `python -m studies.peers`; every sample's value is in [peers.json](peers.json).
 
 - *once*: the whole context with full attention, then one compression that knows no question; \
 after that nothing is evicted, so the question and what follows come on top of the kept rows. \
@@ -43,7 +43,7 @@ one chunk, one eviction, rows that grow.
 - *token by token*: {prefill} tokens at once, then single tokens, evicting all along: never \
 more rows than are kept, while reading and while answering. It is how the cache is meant to be \
 used, and the harder task.
-- *rows by layer*: so many rows on average, dealt by the committed profile \
+- *rows by layer*: so many rows on average, allocated from the committed profile \
 (docs/profiling-and-budgets.md).
 
 kvpress {kvpress}, its presses with their defaults. ObservedAttention is its press in the \
@@ -85,7 +85,7 @@ def render(results: Results, about: dict[str, Any]) -> str:
 
 
 def table(results: Results, task: Any) -> str:
-    """Return one task's table: a row a contender, a column a budget."""
+    """Return one task's table: one row per contender and one column per budget."""
     heads = "".join(f" {rows} rows (1/{CONTEXT // rows}) |" for rows in BUDGETS)
     lines = [f"## {task.title[0].upper()}{task.title[1:]}", "", f"| | Protocol |{heads}"]
     lines.append("|---|---|" + "---|" * len(BUDGETS))

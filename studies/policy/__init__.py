@@ -1,1 +1,1 @@
-"""Which rows should a cache keep? Many policies tried on the embedded model, quickly."""
+"""Which rows should a cache keep? Many policies tried on the bundled demo model, quickly."""

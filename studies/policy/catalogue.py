@@ -8,7 +8,7 @@ from studies.policy.recent import Share, everything, quarter
 BASELINE = "sinks + recent"
 CHOSEN = "peak .97 + 2 novelty beyond .25"
 FORMER = "peak .999 + 2 novelty, half recent"
-_RETRIEVING = ((2, 0), (3, 1))  # the heads of the embedded model that look far back
+_RETRIEVING = ((2, 0), (3, 1))  # the heads of the bundled demo model that look far back
 
 CONTROLS = {
     BASELINE: Policy(recent=everything),

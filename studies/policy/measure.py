@@ -47,7 +47,7 @@ class Batch:
 
 
 def run(job: Job) -> dict[str, dict[str, list[float]]]:
-    """By kind of text: `recall` (0 or 1) and `nll` (nats a token) of each sample."""
+    """By kind of text: `recall` (0 or 1) and `nll` (nats per token) of each sample."""
     batches = [_batch(kind, job.length, job.seeds, job.samples) for kind in KINDS]
     tokens = np.concatenate([batch.tokens for batch in batches])
     outcome = simulate(_model(), tokens, ALL[job.policy], job.rows)

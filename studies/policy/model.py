@@ -1,4 +1,4 @@
-"""The embedded model's arithmetic in numpy, one token of many sequences at a time."""
+"""The bundled demo model's arithmetic in numpy, one token of many sequences at a time."""
 
 from __future__ import annotations
 

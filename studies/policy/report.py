@@ -9,13 +9,13 @@ from studies.policy.catalogue import BASELINE
 from studies.policy.measure import KINDS
 
 _HEAD = """\
-# Which rows to keep: policies tried on the embedded model
+# Which rows to keep: policies tried on the bundled demo model
 
 Simulated step by step with the model's own arithmetic in float32 (`python -m studies.policy`;
 the tests hold the simulation against the real cache). {count} samples of {length:,} tokens of
 held-out source, seeds {seeds}; a fact is stated at a depth of 0.1, 0.2, 0.3 or 0.6 and asked
 for at the end, alone or among 12 others of its form. nll is of the text alone, facts aside,
-in nats a token; beside it the difference to sinks + recent on the same samples with its 95%
+in nats per token; beside it the difference to sinks + recent on the same samples with its 95%
 bootstrap interval; *better* and *worse* are outside of it.
 """
 

@@ -40,7 +40,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def real():
-    """The embedded model in float32, with its attention routed."""
+    """The bundled demo model in float32, with its attention routed."""
     loaded, _ = load(str(MODEL))
     loaded.update(tree_map(lambda a: a.astype(mx.float32), loaded.parameters()))
     install_routing()

@@ -1,4 +1,4 @@
-"""A whole evaluation of the embedded model: it must call bad bad, and alike alike."""
+"""A whole evaluation of the bundled demo model: it must call bad bad, and alike alike."""
 
 from __future__ import annotations
 

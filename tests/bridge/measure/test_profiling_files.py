@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from h2o_pack.errors import UserError
 from h2o_pack.measure.profiling import page, pieces, plot, profile_tables
+from h2o_pack.measure.profiling.report import Profile
 from tests.bridge import schemas
 from tests.bridge.measure.profiles import profiled
 from tests.conftest import DEMO
@@ -125,3 +128,9 @@ def test_the_command_profiles_the_demo_model(run, tmp_path):
     shown = run("profile", *flags, "--no-timing").stdout
     assert "Attention by layer" in shown
     assert "no step was timed: not asked for" in shown
+
+
+def test_the_committed_page_is_what_the_committed_profile_says():
+    folder = Path(__file__).parents[3] / "docs/results/profile"
+    profile = msgspec.json.decode((folder / "profile.json").read_bytes(), type=Profile)
+    assert page.render(profile, plot.PICTURES) == (folder / "profile.md").read_text("utf-8")

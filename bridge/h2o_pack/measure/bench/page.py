@@ -10,15 +10,15 @@ from h2o_pack.measure.tables import markdown_section
 
 _METHOD = """\
 One process measures everything. Each repetition gives every cache one burst of steps, in an
-order that changes, so that whatever else the machine does hits all alike; the first steps of
-a burst are not timed. A time is the median over the repetitions beside its quartiles, and a
-ratio is the median of the ratios within a repetition.
+order that changes, so that whatever else the machine does affects all of them alike; the first
+steps of a burst are not timed. A time is the median over the repetitions, with its quartiles,
+and a ratio is the median of the ratios within a repetition.
 
 A step is one token's write, attention and ledger, evaluated before the next begins unless a
 table says otherwise. Each MLX stream evaluates on one thread of the CPU. Caches without a
-bound are held at the same rows by taking back a token before each step. What "the paper's
-way" is, and how the most multiply-adds of a core are measured, is told in
-`bridge/h2o_pack/measure/bench/paper.py` and `bridge/h2o_pack/measure/bench/peak.py`.
+bound are kept at the same number of rows by removing a token before each step.
+`bridge/h2o_pack/measure/bench/paper.py` describes "the paper's way", and
+`bridge/h2o_pack/measure/bench/peak.py` how the peak of a core is measured.
 """
 
 

@@ -1,10 +1,10 @@
-"""How many multiply-adds per second one core can do at most.
+"""The most multiply-adds per second that one core can do.
 
 The yardstick is numpy's float32 matrix product on one thread, in a process of its own.
 MLX's product is none: its wheel for Linux comes with the reference BLAS, at a few percent
 of the core. numpy comes with OpenBLAS, whose product of 768 x 768 matrices lives in the
 core's caches and comes within a few percent of a loop of nothing but fused multiply-adds in
-registers (133e9 to 137e9 a second against 136e9 where both were tried, AVX-512). The number
+registers (133e9 to 137e9 per second against 136e9 where both were tried, AVX-512). The number
 of threads is fixed when the library loads, hence the process of its own.
 
 OpenBLAS picks kernels by the processor's name and takes AVX2 ones for a name it does not know

@@ -51,7 +51,7 @@ class WholeModel:
 def measure_model(
     caches: tuple[MeasuredCache, ...], options: Options, model: Any, tokenizer: Any
 ) -> WholeModel:
-    """Generate with each cache in turn, a burst of tokens a repetition."""
+    """Generate with each cache in turn, one burst of tokens per repetition."""
     prompt = _prompt(tokenizer, options.capacity + options.capacity // 4)
     bursts: dict[str, Burst] = {}
     not_run: dict[str, str] = {}

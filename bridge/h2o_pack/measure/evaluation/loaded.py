@@ -121,7 +121,7 @@ def _documents(text: Part | Literal["tulu"], file: Path | None) -> tuple[tuple[s
         from h2o_pack.measure.evaluation.tulu import NAME, documents  # noqa: PLC0415  downloads
 
         return documents(), NAME
-    return held_out(text).documents, f"held-out {text} of the embedded model"
+    return held_out(text).documents, f"held-out {text} of the demo model"
 
 
 def budgets_for(model: Any, tokens: Tokens, by_layer: ByLayer) -> BudgetsFor:

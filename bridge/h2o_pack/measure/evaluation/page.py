@@ -24,18 +24,18 @@ _HEADERS = {
 }
 AGAINST = "against the baseline"
 _METHOD = """\
-Token by token through the real cache after a prefill of {prefill} tokens. Every contender
-reads the same samples side by side and is compared, position by position, with the full
-cache: KL is the divergence of its prediction from the full cache's, top-1 how often both
-find the same token most likely. Means over the samples with {percent:.0f}% bootstrap
-intervals in brackets. A verdict is about the difference to the baseline within each sample:
-better, worse, or not distinguishable where the interval of the mean difference has 0 in it
-or there are fewer than {least} samples. Facts are lines such as "the code of LANTERN is
-4821." among the text and do not count in perplexity; recalled is what a greedy answer has in
-it. Bytes are of all layers for one sequence: keys, values, scores, positions, novelty. At
-equal bytes each storage has as many rows as the bytes of the default policy's 16-bit rows
-buy. Budgets and rows by layer follow from a profile of pieces of the same text, whose
-attention is measured and nothing else; rows by layer are the rows told on average.
+The text is read token by token through the real cache, after a prefill of {prefill} tokens.
+All contenders read the same samples and are compared with the full cache at each position: KL
+is the divergence of a contender's prediction from the full cache's, and top-1 how often both
+predict the same token. Figures are means over the samples, with {percent:.0f}% bootstrap
+intervals in brackets. A verdict compares a contender with the baseline on each sample: better,
+worse, or not distinguishable if the interval of the mean difference contains 0 or there are
+fewer than {least} samples. Facts are lines such as "the code of LANTERN is 4821." in the text;
+they do not count in perplexity, and one is recalled if a greedy answer contains its code. Bytes
+are those of all layers for one sequence: keys, values, scores, positions and novelty. At equal
+bytes, each storage has as many rows as fit into the bytes of the default policy's 16-bit rows.
+Budgets and rows by layer are made from a profile of pieces of the same text; rows by layer are
+the given number of rows on average.
 """
 
 

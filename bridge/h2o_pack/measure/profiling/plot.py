@@ -73,7 +73,7 @@ def _layers(profile: Profile, folder: Path) -> Path:
 
 
 def _reach(profile: Profile, folder: Path) -> Path:
-    """What a window would lose, a line a layer, on log scales."""
+    """What a window would lose, one line per layer, on log scales."""
     figure = new_figure(8.5, 5)
     axes = figure.subplots()
     at = profile.windows
@@ -131,7 +131,7 @@ def _accumulated(profile: Profile, folder: Path) -> Path:
 
 
 def _maps(profile: Profile, maps: Sequence[AttentionMap], folder: Path) -> Path:
-    """Each map on a log scale, two heads a layer."""
+    """Each map on a log scale, two heads per layer."""
     colors = importlib.import_module("matplotlib.colors")
     columns = -(-len(maps) // 2)
     figure = new_figure(3.4 * columns + 0.8, 7.4)

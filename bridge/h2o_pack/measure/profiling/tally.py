@@ -61,8 +61,8 @@ class LayerTally:
         if self._sums is None:
             return
         count = self._sums[:, :1]
-        entropy, normalised, top, variance, faint, visible = self._sums[:, 1:].T
-        means = np.stack([entropy, normalised, top, variance], axis=1) / count
+        entropy, normalized, top, variance, faint, visible = self._sums[:, 1:].T
+        means = np.stack([entropy, normalized, top, variance], axis=1) / count
         sparsity = faint / visible
         self._beyond.append(self._outside / count.sum())
         self._samples.append(np.concatenate([means, sparsity[:, None]], axis=1))
@@ -109,8 +109,8 @@ class LayerTally:
     def _enter(self, mine: slice, found: rows.Rows, end: int, skipped: int) -> None:
         assert self._sums is not None  # noqa: S101  _begin came first
         visible = found.visible
-        normalised = found.entropy / mx.log(mx.maximum(visible, 2))
-        by_row = [found.entropy, normalised, found.top, found.variance, found.faint, visible]
+        normalized = found.entropy / mx.log(mx.maximum(visible, 2))
+        by_row = [found.entropy, normalized, found.top, found.variance, found.faint, visible]
         counted = mx.stack([each.astype(mx.float32) for each in by_row])[..., skipped:]
         sums = np.array(counted.sum(axis=-1)).T.astype(np.float64)
         self._sums[mine, 0] += max(0, visible.shape[1] - skipped)
