@@ -6,12 +6,12 @@ INSTALLED := $(VENV)/.installed
 # Python compiles modules when it first imports them; of all of them few are needed.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt) \
-	metal/kernels/h2o_parameters.h \
+	metal/kernels/h2o_parameters.h metal/kernels/h2o_policy_parameters.h \
 	h2o_py/_pins.py pyproject.toml requirements.lock
 
-.PHONY: demo test check lint types pytest fuzz metal-host golden pages docs results speed lock clean
+.PHONY: demo test check lint types pytest fuzz metal-host golden interface pages docs results speed lock clean
 
-CODE := bridge h2o_py metal tests studies docs
+CODE := bridge h2o_py interface metal tests studies docs
 
 demo: $(INSTALLED)
 	$(BIN)/h2o-pack ios --model demo --max-kv 64 --output build/Demo --no-vendor
@@ -21,6 +21,11 @@ demo: $(INSTALLED)
 test: check pytest
 
 check: lint types
+	$(BIN)/python -m interface --check
+
+# Writes the files that follow from interface/*.toml, in every language.
+interface: $(INSTALLED)
+	$(BIN)/python -m interface
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check $(CODE)
@@ -30,6 +35,7 @@ lint: $(INSTALLED)
 
 types: $(INSTALLED)
 	$(BIN)/mypy
+	$(BIN)/mypy --strict interface
 
 # As many tests side by side as there are cores; JOBS=0 runs one after the other.
 JOBS ?= auto
