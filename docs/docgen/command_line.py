@@ -78,7 +78,7 @@ def section(context: click.Context) -> str:
 
 
 def common_options() -> dict[str, click.Parameter]:
-    """Return the options that every command has, which are told once."""
+    """Return the options that every command has, which the page lists once."""
     from h2o_pack.cli.frame import command  # noqa: PLC0415
 
     probe = command(example="")(lambda: None)

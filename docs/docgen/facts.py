@@ -1,4 +1,4 @@
-"""The facts that the tools rely on, as tables: every TOML file in h2o_pack/facts."""
+"""The facts that the tools rely on, as tables, from the TOML files in h2o_pack/facts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rows_table(rows: list[Mapping[str, Any]]) -> str:
 
 
 def named(row: Mapping[str, Any], key: str) -> str:
-    """Write what a row is known by: as code, so that it stays in one piece."""
+    """Write a row's name as code, so that it is not broken over lines."""
     value = row.get(key, "")
     return code(value) if isinstance(value, str) and value else cell(value)
 

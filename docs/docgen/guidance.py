@@ -341,11 +341,11 @@ PAGES: Mapping[Path, Callable[[Results], str]] = {
     DOCS / "choosing-max-kv.md": measured,
     DOCS / "what-h2o-does.md": summary,
 }
-"""What stands between the marks of each page."""
+"""The function that writes the part between the marks, for each page."""
 
 
 def text(page: Path) -> str:
-    """Return what should stand between the marks of a page now."""
+    """Return the text that belongs between the marks of a page."""
     if not RESULTS.is_file():
         return NOT_YET
     return PAGES[page](Results(json.loads(RESULTS.read_text("utf-8"))))

@@ -1,4 +1,4 @@
-"""Text for Markdown pages: tables, fences, and plain text that stays as it is."""
+"""Markdown text: tables, code blocks, and escaped plain text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INDENT = "    "
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Write a table; cells are Markdown, in which `|` and line ends are made harmless."""
+    """Write a table; cells are Markdown; `|` is escaped and line ends become spaces."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell(each) for each in line) + " |" for line in lines)
 
@@ -37,9 +37,9 @@ def code(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Escape what Markdown would take for emphasis, links or HTML, outside of code.
+    """Escape what Markdown would read as emphasis, links or HTML, outside of code.
 
-    Indented lines are blocks of code already, and stay as they are.
+    Indented lines are code blocks and do not change.
     """
     lines = text.splitlines()
     return "\n".join(line if line.startswith(INDENT) else plain_line(line) for line in lines)

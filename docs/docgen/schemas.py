@@ -74,7 +74,7 @@ def members(
 
 
 def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Follow a reference inside the document; what stands beside it wins."""
+    """Follow a reference inside the document; keys next to the reference win."""
     reference = schema.get("$ref", "")
     if not reference.startswith("#/"):
         return schema

@@ -17,7 +17,7 @@ from pathlib import Path
 from h2o_pack.measure.machine import describe
 
 PAGE = Path(__file__).parents[2] / "docs/performance.md"
-BEGIN, END = "<!-- the command's speed: begin -->\n", "<!-- the command's speed: end -->\n"
+BEGIN, END = "<!-- command speed: begin -->\n", "<!-- command speed: end -->\n"
 RUNS = 7
 TOOL = "from h2o_pack.cli import main; main()"
 
@@ -40,7 +40,7 @@ CASES = (
         1.0,
     ),
     Case(
-        "h2o-pack ios, the embedded model",
+        "h2o-pack ios, the bundled demo model",
         ("ios", "--model", "demo", "--max-kv", "256", "--output", "{folder}/Demo", "--json"),
         1.0,
     ),

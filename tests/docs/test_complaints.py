@@ -43,9 +43,9 @@ def exists(test: str) -> bool:
 
 def test_there_are_twenty_two_in_order_each_with_its_source():
     assert list(ROWS) == list(range(1, 23))
-    for number, (complaint, behaviour, _) in ROWS.items():
+    for number, (complaint, behavior, _) in ROWS.items():
         assert re.search(r"#\d+|Apple", complaint), number
-        assert len(behaviour) > 20, number
+        assert len(behavior) > 20, number
 
 
 @pytest.mark.parametrize("number", ROWS)

@@ -69,7 +69,7 @@ def swift_page(text: str, folder: Path) -> str:
     return "\n".join(swift_api.types([path]))
 
 
-def test_public_swift_declarations_are_told_with_their_comments(tmp_path):
+def test_public_swift_declarations_are_listed_with_their_comments(tmp_path):
     page = swift_page(SWIFT, tmp_path)
     assert page.index("### Keeper\n") < page.index("Keeps things.")
     assert "public struct Keeper: Sendable\n" in page
@@ -83,7 +83,7 @@ def test_public_swift_declarations_are_told_with_their_comments(tmp_path):
     assert "- Parameters:\n    - first: what is kept\n- Throws: nothing" in page
 
 
-def test_what_is_not_public_is_not_told(tmp_path):
+def test_what_is_not_public_is_left_out(tmp_path):
     page = swift_page(SWIFT, tmp_path)
     assert "hidden" not in page
     assert "Inside" not in page
@@ -129,7 +129,7 @@ def test_every_setting_storage_and_error_is_on_the_page():
         assert f"| `{name}` |" in page, name
 
 
-def test_a_schema_is_told_key_by_key():
+def test_a_schema_is_described_key_by_key():
     schema = {
         "description": "A thing.",
         "required": ["a"],
@@ -154,7 +154,7 @@ def test_every_schema_is_on_the_page():
         json.loads(files[f"reference/schemas/{name}.json"])
 
 
-def test_a_command_is_told_with_usage_example_and_its_own_options():
+def test_a_command_has_its_usage_example_and_own_options():
     @click.command(epilog="Example: tool do x")
     @click.argument("thing")
     @click.option("--many", default=3, show_default=True, help="How | many.")

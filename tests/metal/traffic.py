@@ -25,7 +25,7 @@ from tests.metal.backend import evaluated, load_host, make_backend
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "performance.md"
 DATA = ROOT / "metal" / "bytes.json"
-BEGIN, END = "<!-- bytes a token: begin -->\n", "<!-- bytes a token: end -->\n"
+BEGIN, END = "<!-- bytes per token: begin -->\n", "<!-- bytes per token: end -->\n"
 
 # The shapes of Qwen3-4B's attention.
 ROWS, HEADS, KV_HEADS, DIM, GROUP_SIZE = 512, 32, 8, 128, 64
@@ -130,10 +130,10 @@ def table(host, backend):
 def to_markdown(rows):
     """The table for docs/performance.md."""
     lines = [
-        f"One token, one layer, a full cache of {ROWS} rows: {HEADS} query heads, {KV_HEADS} "
-        f"KV heads of {DIM}, float16, groups of {GROUP_SIZE}. KiB read and written:",
+        f"For one token and one layer with a full cache of {ROWS} rows: {HEADS} query heads, "
+        f"{KV_HEADS} KV heads of {DIM}, float16, groups of {GROUP_SIZE}. KiB read and written:",
         "",
-        "| cache | write | attention | ledger | together | of dense |",
+        "| cache | write | attention | ledger | total | relative to dense |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
