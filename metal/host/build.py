@@ -1,4 +1,4 @@
-"""Builds the module _metal_host; quick where nothing changed."""
+"""Builds the modules _metal_host and _metal_host_fast_math; quick where nothing changed."""
 
 from __future__ import annotations
 
@@ -16,24 +16,17 @@ class HostBuildError(Exception):
     """The compiler's or CMake's output."""
 
 
-def build(folder: Path = ROOT / "build/metal-host", **variables: str) -> Path:
-    """Configures and builds in `folder`, with CMake `variables`; the module's folder."""
+def build(folder: Path = ROOT / "build/metal-host") -> Path:
+    """Configures and builds in `folder`; the modules' folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        settings = sorted(f"-D{name}={value}" for name, value in variables.items())
-        stamp = folder / ".settings"
-        if (
-            not (folder / "build.ninja").exists()
-            or not stamp.exists()
-            or stamp.read_text().splitlines() != settings
-        ):
+        if not (folder / "build.ninja").exists():
             _run(
                 "cmake", "-G", "Ninja", "-S", str(ROOT / "metal/host"), "-B", str(folder),
                 f"-DCMAKE_CXX_COMPILER={_compiler()}",
-                f"-DPython_EXECUTABLE={sys.executable}", *settings,
+                f"-DPython_EXECUTABLE={sys.executable}",
             )  # fmt: skip
-            stamp.write_text("\n".join(settings))
         _run("ninja", "-C", str(folder))
     return folder
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import warnings
 from pathlib import Path
 
 import mlx.core as mx
 
 ROOT = Path(__file__).parents[2]
+TYPES: dict[str, type] = {}
 
 
 def load(name, path):
@@ -20,12 +22,21 @@ def load(name, path):
     return module
 
 
-def load_host(folder="metal-host", **variables):
-    """The module _metal_host of this checkout, built if it is not up to date."""
+def load_host(name="_metal_host"):
+    """A module of metal/host, built if it is not up to date.
+
+    The other one is _metal_host_fast_math. nanobind registers a type once in a process, and
+    warns of the second module, which gets the types of the first.
+    """
     mx.set_default_device(mx.cpu)
     build = load("h2o_metal_host_build", ROOT / "metal/host/build.py")
-    (path,) = build.build(ROOT / "build" / folder, **variables).glob("_metal_host*.so")
-    return load("_metal_host", path)
+    (path,) = build.build().glob(f"{name}.*.so")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "nanobind: type .* was already registered")
+        module = load("_metal_host", path)
+    TYPES.update({name: each for name, each in vars(module).items() if isinstance(each, type)})
+    vars(module).update(TYPES)
+    return module
 
 
 def copied(name, **replaced):

@@ -29,9 +29,7 @@ LOWEST = mx.finfo(mx.float32).min
 
 @pytest.fixture(scope="module")
 def fast_host():
-    return load_host(
-        "metal-host-fast-math", H2O_FAST_MATH="ON", H2O_NAMESPACE="h2o_metal_host_fast"
-    )
+    return load_host("_metal_host_fast_math")
 
 
 @pytest.fixture(scope="module")
