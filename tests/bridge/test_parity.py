@@ -21,7 +21,8 @@ from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode
 from h2o_pack.naming import swift_string
 from h2o_pack.parity import request
-from h2o_pack.parity.host import SYSTEM
+from h2o_pack.parity.host import SYSTEM, prepare
+from h2o_pack.parity.toolchain import environment
 from tests.bridge.golden import FOLDER
 
 STORED = ["kv 8", "kv k8v4", "kv 4", "kv r16h8", "kv r16h4", "kv r8h4"]
@@ -181,12 +182,10 @@ class TestWithSwift:
         assert f"(all of it is in {package}/.parity/swift.log)" in result.stderr
 
     def test_the_packages_own_tests_pass(self, package):
-        parity(package, "--level", "trace")
+        host = prepare(package)
         work = package / ".parity"
-        places = ["--package-path", work / "package", "--scratch-path", work / "build"]
+        places = ["--package-path", host.root, "--scratch-path", host.scratch]
         from mlx_lm.utils import load_tokenizer
-
-        from h2o_pack.parity.toolchain import environment
 
         tokenizer = load_tokenizer(package / "Model")
         probes = work / "probes.json"
@@ -226,12 +225,14 @@ class TestWithSwift:
 
     def refusal(self, package, *sources):
         """What the compiler says of sources that import the package's modules."""
-        parity(package, "--level", "trace")
-        work = package / ".parity"
-        headers = work / "package/Vendor/mlx-swift/Source/Cmlx/include"
+        host = prepare(package)
+        places = ["--package-path", host.root, "--scratch-path", host.scratch]
+        build = ["swift", "build", *places, "--build-tests"]
+        subprocess.run(build, env=environment({}), check=True, capture_output=True)
+        headers = host.root / "Vendor/mlx-swift/Source/Cmlx/include"
         command = [
             "swiftc", "-typecheck", "-swift-version", "6", "-warnings-as-errors",
-            "-I", work / "build/debug/Modules", "-Xcc", f"-I{headers}",
+            "-I", host.scratch / "debug/Modules", "-Xcc", f"-I{headers}",
             "-Xcc", f"-fmodule-map-file={headers / 'module.modulemap'}",
             *sources,
         ]  # fmt: skip
@@ -258,8 +259,7 @@ def test_a_wheel_makes_the_same_package_without_the_checkout(package, tmp_path):
     """Build the wheel, unpack it elsewhere and run it without the checkout."""
     build = [
         sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
-        "--disable-pip-version-check", "--config-settings", f"build-dir={tmp_path / 'build'}",
-        "--wheel-dir", str(tmp_path), str(assets.root()),
+        "--disable-pip-version-check", "--wheel-dir", str(tmp_path), str(assets.root()),
     ]  # fmt: skip
     programs = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(build, capture_output=True, text=True, env=programs, check=False)
