@@ -38,6 +38,16 @@ RESULTS = {
     "eval": ("h2o_pack.measure.evaluation.results.Evaluation",),
     "profile": ("h2o_pack.measure.profiling.report.Profile",),
     "budgets": ("h2o_pack.measure.profiling.budgets.BudgetsResult",),
+    "ios": ("h2o_pack.package.summary.IosResult",),
+    "vendor": ("h2o_pack.package.summary.VendorResult",),
+    "verify": ("h2o_pack.verify.differences.Verification",),
+    "parity": ("h2o_pack.parity.report.Report",),
+    "kernels-build": ("h2o_pack.kernels.metallib.LibrariesResult",),
+    "kernels-check": ("h2o_pack.kernels.checks.ChecksResult",),
+    "kernels-patch": ("h2o_pack.kernels.sources.PatchResult",),
+    "kernels-report": ("h2o_pack.kernels.report.KernelReport",),
+    "doctor": ("h2o_pack.doctor.finding.Checkup",),
+    "completion": ("h2o_pack.results.CompletionResult",),
     "error": ("h2o_pack.results.ErrorResult",),
 }
 """The result types of each command, whose name has "-" between its parts; it prints one."""
@@ -81,6 +91,14 @@ class ErrorResult(Result):
     ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class CompletionResult(Result):
+    """What makes a shell complete commands and options."""
+
+    shell: Annotated[str, doc("The shell that it is for: bash, zsh or fish.")]
+    script: Annotated[str, doc("What the shell is to read.")]
+
+
 def error_entries(errors: Iterable[UserError]) -> tuple[ErrorEntry, ...]:
     """Return errors as results have them."""
     return tuple(
@@ -120,6 +138,10 @@ def schema(command: str) -> dict[str, Any]:
     for part in parts.values():
         if "properties" in part:
             complete(part)
+    from h2o_py.policy_fields import FIELDS  # noqa: PLC0415  a build has no h2o_py on its path
+
+    for field in FIELDS if "H2OConfig" in parts else ():
+        parts["H2OConfig"]["properties"][field.name]["description"] = field.meaning
     document: dict[str, Any] = {"anyOf": list(roots)}
     if len(roots) == 1:
         document = parts.pop(roots[0]["$ref"].rpartition("/")[2])

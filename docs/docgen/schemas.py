@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docs.docgen.markdown import code, plain, table, yes
@@ -12,21 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-def folder() -> Path:
-    """Return the folder with the schemas of commands that are not made of types."""
-    import h2o_pack  # noqa: PLC0415 - the package is only needed here
-
-    return Path(h2o_pack.__file__).parent / "schemas"
-
-
 def texts() -> dict[str, str]:
     """Return {name: text} of the schemas."""
     from h2o_pack import results  # noqa: PLC0415 - the package is only needed here
 
-    found = {path.name: path.read_text("utf-8") for path in folder().glob("*.json")}
-    for name in results.RESULTS:
-        found[f"{name}.json"] = json.dumps(results.schema(name), indent=2) + "\n"
-    return dict(sorted(found.items()))
+    return {
+        f"{name}.json": json.dumps(results.schema(name), indent=2) + "\n"
+        for name in sorted(results.RESULTS)
+    }
 
 
 def sections() -> str:

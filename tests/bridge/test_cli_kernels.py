@@ -12,7 +12,7 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.files import download_folder as cache
 from h2o_pack.kernels import checks, sources
 from h2o_pack.kernels import report as reports
-from h2o_pack.kernels.checks import Report, Result
+from h2o_pack.kernels.checks import CheckResult, ChecksResult
 from tests.bridge import schemas
 
 
@@ -33,7 +33,9 @@ def test_check_prints_each_check_and_what_was_skipped(run, monkeypatch, tmp_path
 
 
 def test_check_ends_with_1_and_the_findings_when_one_fails(run, monkeypatch):
-    report = Report((Result("limits", "About [it]", "failed", 0.1, ("a.h:3: too [much]",)),))
+    report = ChecksResult(
+        (CheckResult("limits", "About [it]", "failed", 0.1, ("a.h:3: too [much]",)),)
+    )
     monkeypatch.setattr(checks, "run_checks", lambda **_options: report)
     result = run("kernels", "check")
     assert result.exit_code == ExitCode.DIFFERENT
@@ -99,11 +101,11 @@ def test_report_without_clang_says_what_is_unknown(run, monkeypatch):
 
 
 def test_report_shows_the_bytes_of_formats_if_counted(run, monkeypatch):
-    formats = ({"name": "8-bit", "read": 10, "written": 2, "ratio": 0.6}, {"name": "new"})
+    formats = (reports.FormatBytes("8-bit", 10, 2, 0.6, counted=True),)
     monkeypatch.setattr(reports, "read_bytes", lambda: formats)
     result = run("kernels", "report")
     assert re.search(r"^8-bit +10 +2 +0\.6", result.output, re.MULTILINE)
-    assert json.loads(run("kernels", "report", "--json").output)["bytes"] == list(formats)
+    assert json.loads(run("kernels", "report", "--json").output)["bytes"] == [vars(formats[0])]
 
 
 def test_patch_checks_patches_and_leaves_alone(run, tmp_path):

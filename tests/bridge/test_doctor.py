@@ -17,6 +17,7 @@ from h2o_pack.doctor.finding import Checkup, ok, problem
 from h2o_pack.doctor.surroundings import Surroundings, as_version, older, version_in
 from h2o_pack.doctor.tables import print_checkup
 from h2o_pack.errors import ExitCode
+from h2o_pack.results import to_json
 from tests.bridge import schemas
 from tests.bridge.machines import BROKEN, GARBAGE, HANGS, Machine
 
@@ -232,7 +233,7 @@ def test_every_check_reports_under_its_own_name(machine):
         report = checkup.check_up(machine.seen(platform, environment))
         assert [each.name for each in report.findings] == list(checkup.CHECKS)
         assert not report.blocked
-        schemas.check(report.document(), "doctor")
+        schemas.check(json.loads(to_json(report)), "doctor")
 
 
 def test_people_see_every_finding_with_its_remedy():

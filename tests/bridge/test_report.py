@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from h2o_pack.parity.report import CaseResult, Difference, Level, Report, print_report
+from h2o_pack.results import to_json
 
 EQUAL = CaseResult("float32", "float32", 4, 64, 768, 3e-6, 1e-6, True, 1e-5, None)
 MOVED = CaseResult(
@@ -100,7 +101,7 @@ def test_the_table_fits_eighty_columns():
 
 
 def test_machines_get_every_value():
-    document = json.loads(json.dumps(REPORT.document()))
+    document = json.loads(to_json(REPORT))
     assert document["format"] == 1
     assert [level["verdict"] for level in document["levels"]] == ["equal", "differs"]
     assert document["levels"][1]["cases"][1]["first_difference"] == {

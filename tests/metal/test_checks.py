@@ -14,7 +14,7 @@ from h2o_pack.kernels import checks, sources, translation
 from tests.metal.checking import HEAD, ROOT, kernel, macos
 
 
-def states(report: checks.Report) -> dict[str, str]:
+def states(report: checks.ChecksResult) -> dict[str, str]:
     return {each.name: each.state for each in report.checks}
 
 
@@ -30,7 +30,7 @@ def uncached(monkeypatch, tmp_path):
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "nothing"))
 
 
-def run_with(tmp_path: Path, source: str, **options: object) -> checks.Report:
+def run_with(tmp_path: Path, source: str, **options: object) -> checks.ChecksResult:
     (tmp_path / "own").mkdir(exist_ok=True)
     (tmp_path / "own/t.metal").write_text(source)
     return checks.run_checks(kernels=tmp_path / "own", **options)  # type: ignore[arg-type]
@@ -41,7 +41,7 @@ def test_this_checkout_passes_all_that_needs_no_mac(cached, monkeypatch):
     assert ROOT / "cexport/h2o/metal/library.cpp" in checks.host_types.host_sources()
     monkeypatch.setattr(checks.sys, "platform", "linux")
     report = checks.run_checks()
-    assert not report.failed, report
+    assert report.passed, report
     assert states(report) == dict.fromkeys(checks.CHECKS, "passed") | {
         "Metal compiler": "skipped"
     }
@@ -50,7 +50,7 @@ def test_this_checkout_passes_all_that_needs_no_mac(cached, monkeypatch):
 def test_a_bad_kernel_fails_the_check_that_it_is_for(uncached, tmp_path):
     source = kernel("double x = 1;\nout[0] = in[0] != in[0] ? INFINITY : x;")
     report = run_with(tmp_path, source)
-    assert report.failed
+    assert not report.passed
     found = states(report)
     assert found["language"] == found["fast math"] == "failed"
     assert found["edits"] == "passed"

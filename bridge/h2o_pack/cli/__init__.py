@@ -24,6 +24,7 @@ MODULES = {
         "budgets",
         "doctor",
         "completion",
+        "schema",
     )
 }
 

@@ -1,5 +1,7 @@
 """The `completion` command."""
 
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -19,13 +21,14 @@ SHELLS = ("bash", "zsh", "fish")
 @click.pass_context
 def completion(ctx: click.Context, *, shell: str, out: Terminal) -> None:
     """Print what makes SHELL complete commands and options."""
-    from click.shell_completion import get_completion_class  # noqa: PLC0415  only here
+    from click.shell_completion import get_completion_class
+
+    from h2o_pack.results import CompletionResult
 
     made = get_completion_class(shell)
     if made is None:
         raise click.UsageError(f"click cannot complete for {shell}", ctx)
     root = ctx.find_root()
     script = made(root.command, {}, "h2o-pack", "_H2O_PACK_COMPLETE").source()
-    out.show(
-        {"format": 1, "shell": shell, "script": script}, lambda _console: click.echo(script)
-    )
+    result = CompletionResult(shell=shell, script=script)
+    out.show(result, lambda _console: click.echo(script))

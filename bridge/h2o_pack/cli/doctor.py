@@ -38,6 +38,6 @@ def doctor(*, output: Path, out: Terminal) -> None:
     with out.progress() as say:
         say("looking at this machine")
         checkup = check_up(Surroundings(output=output.absolute()))
-    out.show(checkup.document(), lambda console: print_checkup(checkup, console))
+    out.show(checkup, lambda console: print_checkup(checkup, console))
     if checkup.blocked:
         sys.exit(ExitCode.TOOL)

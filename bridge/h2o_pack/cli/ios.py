@@ -74,7 +74,7 @@ def ios(
     from h2o_pack.plan.options import CacheOptions
     from h2o_pack.vendoring.fetch import usual_origin
 
-    order = pipeline.Order(
+    request = pipeline.PackageRequest(
         model=model,
         cache=CacheOptions(settings=given_settings(options), **options),
         revision=revision,
@@ -85,11 +85,11 @@ def ios(
         upstream=usual_origin() if vendor else None,
     )
     with out.progress() as say:
-        plan = pipeline.prepare(order, say)
+        plan = pipeline.prepare(request, say)
         made = (
-            pipeline.rehearse(plan, order) if dry_run else pipeline.carry_out(plan, order, say)
+            pipeline.dry_run(plan, request) if dry_run else pipeline.build(plan, request, say)
         )
-    out.show(summary.made_document(made), lambda console: summary.print_made(made, console))
+    out.show(summary.ios_result(made), lambda console: summary.print_made(made, console))
     if made.not_vendored is not None:
         click.echo(f"error: {made.not_vendored}", err=True)
         sys.exit(made.not_vendored.code)

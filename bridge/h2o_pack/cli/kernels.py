@@ -34,17 +34,14 @@ def kernels() -> None:
 @click.option("--min-os", help="Oldest system. [default: macOS 14, iOS 17]")
 def build(*, sdks: tuple[str, ...], output: Path, min_os: str | None, out: Terminal) -> None:
     """Build the Metal library with Xcode, for each SDK with its own compiler."""
-    from h2o_pack.kernels.metallib import build_all
+    from h2o_pack.kernels.metallib import LibrariesResult, build_all
 
     with out.progress() as say:
         say("compiling the kernels")
         built = build_all(output, sdks, min_os)
-    document = {sdk: str(path) for sdk, path in built.items()}
     lines = "\n".join(f"{sdk}: {path}" for sdk, path in built.items())
-    out.show(
-        {"format": 1, "libraries": document},
-        lambda console: console.print(lines, markup=False),
-    )
+    result = LibrariesResult(libraries=built)
+    out.show(result, lambda console: console.print(lines, markup=False))
 
 
 @command(example="h2o-pack kernels check --download")
@@ -57,8 +54,8 @@ def check(*, wheels: Path | None, download: bool, out: Terminal) -> None:
 
     with out.progress() as say:
         report = run_checks(given_wheels=wheels, may_download=download, say=say)
-    out.show(report.document(), lambda console: print_checks(report, console))
-    if report.failed:
+    out.show(report, lambda console: print_checks(report, console))
+    if not report.passed:
         sys.exit(ExitCode.DIFFERENT)
 
 
@@ -69,7 +66,7 @@ def report(*, out: Terminal) -> None:
     from h2o_pack.kernels.tables import print_kernels
 
     described = make_report()
-    out.show(described.document(), lambda console: print_kernels(described, console))
+    out.show(described, lambda console: print_kernels(described, console))
 
 
 @command(example="h2o-pack kernels patch --check ~/src/mlx-swift")
@@ -84,18 +81,11 @@ def patch(*, path: Path, only_check: bool, mlx_version: str | None, out: Termina
     if result.changed:
         line = f"patched {result.path}"
     else:
-        state = "patched already" if result.state_before == "patched" else "not patched"
+        state = "patched already" if result.before == "patched" else "not patched"
         line = f"{result.path} is {state}"
     line = f"{line} (mlx {result.version})"
-    document = {
-        "format": 1,
-        "path": str(result.path),
-        "version": result.version,
-        "before": result.state_before,
-        "changed": result.changed,
-    }
-    out.show(document, lambda console: console.print(line, markup=False))
-    if not result.changed and result.state_before != "patched":
+    out.show(result, lambda console: console.print(line, markup=False))
+    if not result.changed and result.before != "patched":
         sys.exit(ExitCode.DIFFERENT)
 
 

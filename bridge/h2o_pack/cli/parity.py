@@ -42,6 +42,6 @@ def parity(
             require_swift=require_swift,
             progress=say,
         )
-    out.show(report.document(), lambda console: print_report(report, console))
+    out.show(report, lambda console: print_report(report, console))
     if report.differs:
         sys.exit(ExitCode.DIFFERENT)

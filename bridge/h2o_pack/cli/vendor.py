@@ -58,6 +58,6 @@ def vendor(
     with out.progress(log=not out.json) as say:
         vendored = fill(package, upstream or Origin(cache, mirror), host, say)
     out.show(
-        summary.vendored_document(package, vendored),
+        summary.vendor_result(package, vendored),
         lambda console: summary.print_vendored(package, vendored, console),
     )

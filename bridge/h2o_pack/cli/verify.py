@@ -27,6 +27,6 @@ def verify(*, package: Path, quick: bool, out: Terminal) -> None:
 
     with out.progress() as say:
         found = check(package, quick=quick, say=say)
-    out.show(found.document(), lambda console: print_verification(found, console))
+    out.show(found, lambda console: print_verification(found, console))
     if found.differences:
         sys.exit(ExitCode.DIFFERENT)

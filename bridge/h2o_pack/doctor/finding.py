@@ -2,46 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from h2o_pack.results import Result, doc
 
 Status = Literal["ok", "warning", "problem", "not applicable"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A state of one thing, and what to do about it.
+    """What a check found, and what to do about it."""
 
-    status: "problem" where something that h2o-pack does here fails, "warning" where it
-    may or is only slower. blocks: whether `h2o-pack ios` cannot work until it is put right.
-    remedy: empty only where nothing is to be done.
-    """
-
-    name: str
-    status: Status
-    what: str
-    remedy: str = ""
-    blocks: bool = False
+    name: Annotated[str, doc("Of the check.")]
+    status: Annotated[
+        Status,
+        doc(
+            "problem: something that h2o-pack does on this machine fails. warning: it may "
+            "fail, or is slower."
+        ),
+    ]
+    what: Annotated[str, Meta(min_length=1), doc("What was found.")]
+    remedy: Annotated[str, doc("What to do; empty where nothing is to be done.")] = ""
+    blocks: Annotated[bool, doc("Whether h2o-pack ios cannot work because of it.")] = False
 
 
 @dataclass(frozen=True)
-class Checkup:
-    """All findings, in the order of the checks."""
+class Checkup(Result):
+    """What this machine has of what h2o-pack needs."""
 
-    findings: tuple[Finding, ...]
+    blocked: Annotated[
+        bool, doc("Whether h2o-pack ios cannot work here; then the exit code is 5.")
+    ] = field(init=False)
+    findings: Annotated[tuple[Finding, ...], doc("One per check, in a fixed order.")]
 
-    @property
-    def blocked(self) -> bool:
-        """Whether `h2o-pack ios` cannot work on this machine."""
-        return any(each.blocks for each in self.findings)
-
-    def document(self) -> dict[str, Any]:
-        """What --json prints (schemas/doctor.json)."""
-        return {
-            "format": 1,
-            "blocked": self.blocked,
-            "findings": [vars(each) for each in self.findings],
-        }
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blocked", any(each.blocks for each in self.findings))
 
 
 def ok(name: str, what: str) -> Finding:

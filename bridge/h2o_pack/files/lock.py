@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.results import doc
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,11 +19,11 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class EditedFile:
-    """A file of Vendor/ that an edit changed, with its sha256 before and after."""
+    """A file of Vendor/ that an edit changed."""
 
-    path: str
-    before: str
-    after: str
+    path: Annotated[str, doc("Relative to Vendor/.")]
+    before: Annotated[str, doc("sha256 before the edit.")]
+    after: Annotated[str, doc("sha256 after it.")]
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta
 
 from h2o_pack.errors import UserError
 from h2o_pack.files.download_folder import cache_folder
@@ -18,13 +20,17 @@ from h2o_pack.kernels.language import check_fast_math, check_language
 from h2o_pack.kernels.limits import check_buffers, check_limits
 from h2o_pack.kernels.prepared import Prepared, prepare
 from h2o_pack.kernels.translation import Translation, find_clang, translate
+from h2o_pack.results import Result, doc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from h2o_pack.kernels.findings import Finding
 
-PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+State = Literal["passed", "failed", "skipped"]
+PASSED: State = "passed"
+FAILED: State = "failed"
+SKIPPED: State = "skipped"
 GET_CLANG = "Install clang: `apt install clang` on Debian, or Swift from swift.org/install."
 GET_WHEELS = "Give --download, or the folder of the files with --wheels."
 
@@ -34,36 +40,31 @@ class Skip(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a check found; `detail` says why it was skipped."""
+class CheckResult:
+    """What a check found."""
 
-    name: str
-    about: str
-    state: str
-    seconds: float
-    findings: tuple[str, ...] = ()
-    detail: str = ""
-    remedy: str = ""
+    name: Annotated[str, doc("The check's name.")]
+    about: Annotated[str, doc("What holds when it passes.")]
+    state: Annotated[State, doc("What came of it.")]
+    seconds: Annotated[float, Meta(ge=0), doc("How long it took.")]
+    findings: Annotated[tuple[str, ...], doc("Each as FILE:LINE: what is wrong.")] = ()
+    detail: Annotated[str, doc("Why it was skipped, or empty.")] = ""
+    remedy: Annotated[str, doc("What to do then, or empty.")] = ""
 
 
 @dataclass(frozen=True)
-class Report:
-    """All the checks' results."""
+class ChecksResult(Result):
+    """What a Mac would refuse of the kernels and the C++ beside them."""
 
-    checks: tuple[Result, ...]
+    passed: Annotated[bool, doc("Whether no check failed; skipped ones do not count.")] = field(
+        init=False
+    )
+    checks: Annotated[
+        tuple[CheckResult, ...], doc("All checks, in the order in which they ran.")
+    ]
 
-    @property
-    def failed(self) -> bool:
-        """Whether any check found something."""
-        return any(each.state == FAILED for each in self.checks)
-
-    def document(self) -> dict[str, object]:
-        """Return it as JSON has it."""
-        return {
-            "format": 1,
-            "passed": not self.failed,
-            "checks": [asdict(each) for each in self.checks],
-        }
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "passed", all(each.state != FAILED for each in self.checks))
 
 
 @dataclass
@@ -208,7 +209,7 @@ def run_checks(
     may_download: bool = False,
     kernels: Path | None = None,
     say: Callable[[str], None] = lambda _text: None,
-) -> Report:
+) -> ChecksResult:
     """Run all checks that can run on this machine."""
     with tempfile.TemporaryDirectory(prefix="h2o-kernels-") as name:
         work = Workplace(
@@ -216,18 +217,18 @@ def run_checks(
             kernels,
             lambda: find_wheels(given_wheels, may_download=may_download, say=say),
         )
-        return Report(tuple(run_check(name, work, say) for name in CHECKS))
+        return ChecksResult(tuple(run_check(name, work, say) for name in CHECKS))
 
 
-def run_check(name: str, work: Workplace, say: Callable[[str], None]) -> Result:
+def run_check(name: str, work: Workplace, say: Callable[[str], None]) -> CheckResult:
     """Run one check; what a tool refuses is a finding."""
     check = CHECKS[name]
     about = (check.__doc__ or "").rstrip(".")
     say(f"checking: {about}")
     begin = time.perf_counter()
 
-    def result(state: str, **more: object) -> Result:
-        return Result(name, about, state, round(time.perf_counter() - begin, 3), **more)  # type: ignore[arg-type]
+    def result(state: State, **more: object) -> CheckResult:
+        return CheckResult(name, about, state, round(time.perf_counter() - begin, 3), **more)  # type: ignore[arg-type]
 
     try:
         findings = check(work)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from h2o_pack.results import Count, doc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,14 +17,20 @@ GATE = re.compile(r"\bfunction_constant\(\s*(\w+)\s*\)")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
+Role = Literal["in", "out", "value"]
+
+
 @dataclass(frozen=True)
 class Buffer:
-    """An argument; role: "in", "out" (perhaps read too) or "value"; gate: what it needs."""
+    """An argument of a kernel."""
 
-    index: int
-    name: str
-    role: str
-    gate: str = ""
+    index: Annotated[Count, doc("Index of the argument.")]
+    name: Annotated[str, doc("Its name in the kernel.")]
+    role: Annotated[
+        Role,
+        doc("Read, written (perhaps read too), or a value in constant memory."),
+    ]
+    gate: Annotated[str, doc("Function constant without which it is not bound, or empty.")] = ""
 
 
 def kernels_of(text: str) -> dict[str, tuple[Buffer, ...]]:
@@ -55,7 +63,7 @@ def buffers(parameters: str) -> Iterator[Buffer]:
             yield Buffer(int(match[1]), name, role(declared), gate[1] if gate else "")
 
 
-def role(declared: str) -> str:
+def role(declared: str) -> Role:
     """Return what a parameter is for, by its address space and const."""
     words = set(re.findall(r"\w+", declared))
     if "constant" in words:

@@ -14,11 +14,12 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError, nearest
 from h2o_pack.kernels import sources
+from h2o_pack.results import Result, doc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,6 +113,13 @@ def build(
             code=ExitCode.OUTPUT,
         ) from error
     return output
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibrariesResult(Result):
+    """The libraries that were built."""
+
+    libraries: Annotated[dict[str, Path], doc("Path of the metallib of each SDK.")]
 
 
 def build_all(

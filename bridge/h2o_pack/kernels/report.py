@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
 
 from h2o_pack import assets
 from h2o_pack.kernels import sources
@@ -17,6 +18,7 @@ from h2o_pack.kernels.interface import Buffer, kernels_of
 from h2o_pack.kernels.prepared import KERNELS, Prepared, prepare
 from h2o_pack.kernels.syntax_tree import walk
 from h2o_pack.kernels.translation import find_clang, translate
+from h2o_pack.results import Count, Result, doc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,18 +33,42 @@ OURS = ("fast math", *COVERED)
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel and its instances; threadgroup memory in bytes, the most of all instances.
+    """A kernel and its instances."""
 
-    What only a compiler knows (instances, constants, memory) is None without clang.
-    """
+    name: Annotated[str, doc("The kernel's function or template.")]
+    file: Annotated[str, doc("Where it is defined.")]
+    buffers: Annotated[tuple[Buffer, ...], doc("Its arguments.")]
+    instances: Annotated[
+        tuple[str, ...] | None, doc("Names in the library; null without clang.")
+    ]
+    constants: Annotated[
+        tuple[str, ...] | None, doc('Function constants as "INDEX NAME"; null without clang.')
+    ]
+    threadgroup_bytes: Annotated[
+        int | None,
+        doc("Threadgroup memory, the most of all instances; null without clang."),
+    ]
+    checks: Annotated[tuple[str, ...], doc("The checks that see it.")]
 
-    name: str
-    file: str
-    buffers: tuple[Buffer, ...]
-    instances: tuple[str, ...] | None
-    constants: tuple[str, ...] | None
-    threadgroup_bytes: int | None
-    checks: tuple[str, ...]
+
+@dataclass(frozen=True)
+class FormatBytes:
+    """Bytes of a step of one layer, for one way to store rows."""
+
+    name: Annotated[str, doc("How rows are stored.")]
+    read: Annotated[Count, doc("Bytes that a token and layer read.")]
+    written: Annotated[Count, doc("Bytes that they write.")]
+    ratio: Annotated[float, doc("Read beside 16-bit rows.")]
+    counted: Annotated[
+        bool, doc("Whether kernels were run and their accesses counted; else from shapes.")
+    ]
+
+
+@dataclass(frozen=True)
+class CountedBytes:
+    """The file of counted bytes."""
+
+    formats: tuple[FormatBytes, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,19 +81,13 @@ class Library:
 
 
 @dataclass(frozen=True)
-class KernelReport:
-    """All kernels, and the bytes of a token and layer if they were counted."""
+class KernelReport(Result):
+    """The Metal kernels, and the bytes that a token moves."""
 
-    kernels: tuple[Kernel, ...]
-    formats: tuple[dict[str, Any], ...]
-
-    def document(self) -> dict[str, object]:
-        """Return it as JSON has it."""
-        return {
-            "format": 1,
-            "kernels": [asdict(each) for each in self.kernels],
-            "bytes": list(self.formats),
-        }
+    kernels: Annotated[tuple[Kernel, ...], doc("All kernels of this project.")]
+    bytes: Annotated[
+        tuple[FormatBytes, ...], doc("A step of one layer; empty where nobody counted.")
+    ]
 
 
 def make_report() -> KernelReport:
@@ -154,10 +174,9 @@ def given(used: set[str], texts: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def read_bytes() -> tuple[dict[str, Any], ...]:
+def read_bytes() -> tuple[FormatBytes, ...]:
     """Return the counted bytes of each cache format, none where nobody counted."""
     path = assets.root() / BYTES
     if not path.is_file():
         return ()
-    formats = json.loads(path.read_text("utf-8")).get("formats", ())
-    return tuple(each for each in formats if isinstance(each, dict) and "name" in each)
+    return msgspec.json.decode(path.read_bytes(), type=CountedBytes).formats

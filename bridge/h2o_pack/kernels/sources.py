@@ -11,19 +11,19 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
 from h2o_pack.files.write import replace_file, replacing
+from h2o_pack.results import Result, doc
 from h2o_pack.vendoring.edits import Edit, apply, apply_all, read_edits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Literal
 
-    State = Literal["upstream", "patched"]
+State = Literal["upstream", "patched"]
 
 EDITS = "metal/edits"
 KERNELS = Path("mlx/backend/metal/kernels")
@@ -32,16 +32,13 @@ SWIFT_HEADER = Path("Source/Cmlx/mlx-generated/metal/sdpa_vector.h")
 
 
 @dataclass(frozen=True)
-class PatchResult:
-    """What was found in a header, and whether it was rewritten.
+class PatchResult(Result):
+    """What was done to a header."""
 
-    version is the one of mlx, as major.minor, whose edits the header takes.
-    """
-
-    path: Path
-    version: str
-    state_before: State
-    changed: bool
+    path: Annotated[Path, doc("The header.")]
+    version: Annotated[str, doc("Version of mlx, as major.minor, whose edits it takes.")]
+    before: Annotated[State, doc("How the file was found.")]
+    changed: Annotated[bool, doc("Whether it was written.")]
 
 
 def versions() -> tuple[str, ...]:
@@ -74,7 +71,7 @@ def patch(text: str, version: str) -> str:
 def check(path: Path, version: str) -> Literal["upstream", "patched", "drifted"]:
     """Tell what a header is, taken as that of a version of mlx."""
     try:
-        return patch_file(path, version=version, write=False).state_before
+        return patch_file(path, version=version, write=False).before
     except UserError as error:
         if error.code != ExitCode.VERSION:
             raise

@@ -9,14 +9,14 @@ from h2o_pack.kernels.translation import find_clang
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from h2o_pack.kernels.checks import Report
+    from h2o_pack.kernels.checks import ChecksResult
     from h2o_pack.kernels.report import Kernel, KernelReport
 
 STYLES = {"passed": "green", "failed": "red", "skipped": "yellow"}
 NO_CLANG = "Instances, constants and memory are unknown without clang on PATH."
 
 
-def print_checks(report: Report, console: Console) -> None:
+def print_checks(report: ChecksResult, console: Console) -> None:
     """Print what each check found, then the findings and what to do about the rest."""
     from rich.markup import escape  # noqa: PLC0415 - `h2o-pack --help` needs no rich
 
@@ -38,10 +38,10 @@ def print_kernels(report: KernelReport, console: Console) -> None:
         print_kernel(kernel, console)
     if find_clang() is None:
         console.print(NO_CLANG)
-    if report.formats:
+    if report.bytes:
         table = new_table("format", "read", "written", "ratio")
-        for each in report.formats:
-            table.add_row(*(str(each.get(k, "")) for k in ("name", "read", "written", "ratio")))
+        for each in report.bytes:
+            table.add_row(each.name, str(each.read), str(each.written), str(each.ratio))
         console.print("bytes of a token and layer:")
         console.print(table)
 

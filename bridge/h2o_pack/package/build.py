@@ -27,7 +27,7 @@ HOST = "apple"
 
 
 @dataclass(frozen=True)
-class Order:
+class PackageRequest:
     """A package as asked for.
 
     output: its folder, by default one of the package's name. upstream: where Vendor/ comes
@@ -45,8 +45,8 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Made:
-    """What became of an order.
+class PackageResult:
+    """What became of an request.
 
     files: those generated, relative to `folder`. vendored: None where that was not asked
     for, or failed as `not_vendored` says. verification: None for a dry run.
@@ -60,38 +60,40 @@ class Made:
     verification: Verification | None = None
 
 
-def prepare(order: Order, say: Say) -> Plan:
+def prepare(request: PackageRequest, say: Say) -> Plan:
     """Find the model and plan the package; nothing is written.
 
     Raises:
-        UserError: all that is wrong with the order, together.
+        UserError: all that is wrong with the request, together.
 
     """
     from h2o_pack.hub.resolve import resolve
 
     problems = Problems()
     with problems.caught():
-        chosen = choose(order.cache)
+        chosen = choose(request.cache)
     with problems.caught():
-        say(f"reading the headers of {order.model}")
+        say(f"reading the headers of {request.model}")
         model = resolve(
-            order.model,
-            revision=order.revision,
-            assume_full_attention=order.assume_full_attention,
+            request.model,
+            revision=request.revision,
+            assume_full_attention=request.assume_full_attention,
         )
     problems.refuse()
-    return make_plan(model, order.cache, order.name, asset_pack=order.asset_pack, chosen=chosen)
+    return make_plan(
+        model, request.cache, request.name, asset_pack=request.asset_pack, chosen=chosen
+    )
 
 
-def rehearse(plan: Plan, order: Order) -> Made:
+def dry_run(plan: Plan, request: PackageRequest) -> PackageResult:
     """Render the package without writing it."""
     from h2o_pack.package.contents import rendered
 
-    output = order.output or Path(plan.package_name)
-    return Made(plan, output.resolve(), tuple(rendered(plan, output)))
+    output = request.output or Path(plan.package_name)
+    return PackageResult(plan, output.resolve(), tuple(rendered(plan, output)))
 
 
-def carry_out(plan: Plan, order: Order, say: Say) -> Made:
+def build(plan: Plan, request: PackageRequest, say: Say) -> PackageResult:
     """Write the package, bundle the model, fill Vendor/ and check all of it.
 
     Upstream that cannot be had leaves a package that is whole but for Vendor/.
@@ -99,20 +101,20 @@ def carry_out(plan: Plan, order: Order, say: Say) -> Made:
     from h2o_pack.package.contents import make_package
     from h2o_pack.verify.check import verify
 
-    output = order.output or Path(plan.package_name)
+    output = request.output or Path(plan.package_name)
     say(f"writing {plan.package_name}")
     package = make_package(plan, output, say)
     vendored, not_vendored = None, None
-    if order.upstream is not None:
+    if request.upstream is not None:
         try:
-            vendored = fill_vendor(package.folder, order.upstream, say)
+            vendored = fill_vendor(package.folder, request.upstream, say)
         except UserError as error:
             if error.code not in (ExitCode.NETWORK, ExitCode.TOOL):
                 raise
             not_vendored = error
     say("checking what was written")
     checked = verify(package.folder, quick=True, say=say)
-    return Made(plan, package.folder, package.files, vendored, not_vendored, checked)
+    return PackageResult(plan, package.folder, package.files, vendored, not_vendored, checked)
 
 
 def fill_vendor(package: Path, upstream: Origin, say: Say) -> Vendored:

@@ -4,47 +4,101 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from h2o_pack.results import error_entries
+from h2o_pack.files.lock import EditedFile
+from h2o_pack.memory.terms import MemoryPlan
+from h2o_pack.results import Count, ErrorEntry, Result, doc, error_entries
+from h2o_py.config import H2OConfig
 from h2o_py.storages import STORAGE_BITS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
 
     from h2o_pack.files.lock import Vendored
-    from h2o_pack.package.build import Made
+    from h2o_pack.package.build import PackageResult
     from h2o_pack.plan.package_plan import Plan
 
-FORMAT = 1
+
+@dataclass(frozen=True, kw_only=True)
+class VendorResult(Result):
+    """What Vendor/ holds."""
+
+    package: Annotated[Path, doc("The package's folder.")]
+    host: Annotated[str, doc("Where the package will be built: apple or linux.")]
+    commits: Annotated[
+        dict[str, str],
+        doc("The commit of each upstream package; empty where a folder without git was given."),
+    ]
+    edited: Annotated[tuple[EditedFile, ...], doc("Files that an edit changed.")]
 
 
-def made_document(made: Made) -> dict[str, Any]:
-    """Return what was made, for JSON."""
-    plan = made.plan
-    failed = made.not_vendored
-    return {
-        "format": FORMAT,
-        "package": str(made.folder),
-        "written": made.verification is not None,
-        "name": plan.package_name,
-        "module": f"{plan.module_name}Model",
-        "model": plan.model.id,
-        "commit": plan.model.commit,
-        "config": plan.cache.to_dict(),
-        "kv": plan.storage,
-        "group_size": plan.group_size,
-        "asset_pack": plan.asset_pack,
-        "memory": plan.memory,
-        "files": list(made.files),
-        "model_files": [{"path": each.path, "size": each.size} for each in plan.model.files],
-        "model_bytes": model_bytes(plan),
-        "vendor": made.vendored and vendored_document(made.folder, made.vendored),
-        "errors": list(error_entries([failed])) if failed else [],
-        "warnings": list(plan.warnings),
-    }
+@dataclass(frozen=True)
+class PackagedFile:
+    """A file of the model."""
+
+    path: Annotated[str, doc("Relative to Model/.")]
+    size: Annotated[Count, doc("Bytes.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IosResult(Result):
+    """The package that was made."""
+
+    package: Annotated[Path, doc("The package's folder.")]
+    written: Annotated[bool, doc("False after a dry run.")]
+    name: Annotated[str, doc("The package's name.")]
+    module: Annotated[str, doc("The Swift module with the model.")]
+    model: Annotated[str, doc("Hub id, alias or folder name.")]
+    commit: Annotated[str, doc("The model's commit on the hub; empty for a local one.")]
+    config: Annotated[H2OConfig, doc("The cache's settings, all defaults filled in.")]
+    kv: Annotated[
+        str, doc("How rows are stored: bits of all, or of recent (r) and other (h) rows.")
+    ]
+    group_size: Annotated[
+        Count, doc("Elements of quantized rows that share a scale and a bias.")
+    ]
+    asset_pack: Annotated[
+        bool, doc("Whether the model comes to the device apart from the app.")
+    ]
+    memory: Annotated[MemoryPlan, doc("As `h2o-pack plan --json` has it.")]
+    files: Annotated[tuple[str, ...], doc("Generated files, relative to the folder.")]
+    model_files: Annotated[tuple[PackagedFile, ...], doc("Files of the model, in Model/.")]
+    model_bytes: Annotated[Count, doc("Bytes of the bundled files.")]
+    vendor: Annotated[
+        VendorResult | None, doc("What Vendor/ holds; null where it was not filled.")
+    ]
+    errors: Annotated[
+        tuple[ErrorEntry, ...],
+        doc("Why Vendor/ could not be filled; the exit code is its code."),
+    ]
+    warnings: Annotated[tuple[str, ...], doc("What works but may serve badly.")]
+
+
+def ios_result(made: PackageResult) -> IosResult:
+    """Return what was made as --json prints it."""
+    plan, failed = made.plan, made.not_vendored
+    return IosResult(
+        package=made.folder,
+        written=made.verification is not None,
+        name=plan.package_name,
+        module=f"{plan.module_name}Model",
+        model=plan.model.id,
+        commit=plan.model.commit,
+        config=plan.cache,
+        kv=plan.storage,
+        group_size=plan.group_size,
+        asset_pack=plan.asset_pack,
+        memory=plan.memory,
+        files=made.files,
+        model_files=tuple(PackagedFile(each.path, each.size) for each in plan.model.files),
+        model_bytes=model_bytes(plan),
+        vendor=None if made.vendored is None else vendor_result(made.folder, made.vendored),
+        errors=error_entries([failed] if failed else []),
+        warnings=plan.warnings,
+    )
 
 
 def model_bytes(plan: Plan) -> int:
@@ -52,7 +106,7 @@ def model_bytes(plan: Plan) -> int:
     return sum(each.size for each in plan.model.files)
 
 
-def print_made(made: Made, console: Console) -> None:
+def print_made(made: PackageResult, console: Console) -> None:
     """Show what was made, or would be, and what can be done with it."""
     from rich.markup import escape
     from rich.table import Table
@@ -100,15 +154,11 @@ def print_made(made: Made, console: Console) -> None:
     console.print(f"next: {steps}", markup=False)
 
 
-def vendored_document(package: Path, vendored: Vendored) -> dict[str, Any]:
-    """Return what was vendored, for JSON."""
-    return {
-        "format": FORMAT,
-        "package": str(package),
-        "host": vendored.host,
-        "commits": vendored.commits,
-        "edited": [vars(each) for each in vendored.files],
-    }
+def vendor_result(package: Path, vendored: Vendored) -> VendorResult:
+    """Return what was vendored as --json prints it."""
+    return VendorResult(
+        package=package, host=vendored.host, commits=vendored.commits, edited=vendored.files
+    )
 
 
 def print_vendored(package: Path, vendored: Vendored, console: Console) -> None:

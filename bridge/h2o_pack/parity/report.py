@@ -1,51 +1,56 @@
-"""What parity found, as a table for people and as JSON for machines."""
+"""What parity found, and how people see it."""
 
 # ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from h2o_pack.results import Count, Result, doc
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-FORMAT = 1
 WANTED = 4
-EQUAL, DIFFERENT, NOT_RUN = "equal", "differs", "not run"
+Verdict = Literal["equal", "differs", "not run"]
+EQUAL: Verdict = "equal"
+DIFFERENT: Verdict = "differs"
+NOT_RUN: Verdict = "not run"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first step of a case where two implementations part; no layer of whole models."""
+    """Where two implementations part."""
 
-    layer: int | None
-    step: int
-    kind: str
-    detail: str
+    layer: Annotated[int | None, doc("The layer; null of whole models.")]
+    step: Annotated[Count, doc("The step.")]
+    kind: Annotated[str, doc("What differs.")]
+    detail: Annotated[str, doc("How.")]
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One case of one level.
+    """One case of a level; level 3 compares logits as outputs, and no scores."""
 
-    Differences are relative where values are above 1: outputs to the largest
-    output of the step, scores to themselves; level 3 has logits for outputs and no
-    scores. tolerance is that of outputs; positions must be equal. ties: where rounding
-    alone decided between two rows or tokens, which is no difference.
-    """
-
-    name: str
-    dtype: str
-    layers: int
-    steps: int
-    comparisons: int
-    largest_output_difference: float
-    largest_score_difference: float | None
-    positions_equal: bool
-    tolerance: float
-    first_difference: Difference | None
-    ties: tuple[Difference, ...] = ()
+    name: Annotated[str, doc("Of the case.")]
+    dtype: Annotated[str, doc("Of keys and values.")]
+    layers: Annotated[Count, doc("Layers compared.")]
+    steps: Annotated[Count, doc("Steps compared.")]
+    comparisons: Annotated[Count, doc("Comparisons made.")]
+    largest_output_difference: Annotated[
+        float, doc("Relative to the largest output of the step, where that is above 1.")
+    ]
+    largest_score_difference: Annotated[
+        float | None, doc("Relative to the score, where that is above 1.")
+    ]
+    positions_equal: Annotated[bool, doc("Whether the same tokens were kept.")]
+    tolerance: Annotated[float, doc("Allowed difference of outputs.")]
+    first_difference: Annotated[Difference | None, doc("The first layer and step that differ.")]
+    ties: Annotated[
+        tuple[Difference, ...],
+        doc("Where rounding alone decided between two rows or tokens: not a difference."),
+    ] = ()
 
     @property
     def equal(self) -> bool:
@@ -59,42 +64,35 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class Level:
-    """One level of parity; `compared` says what with what."""
+    """One level of parity."""
 
-    number: int
-    name: str
-    compared: str
-    cases: tuple[CaseResult, ...]
-    not_run: str = ""
+    number: Annotated[Count, doc("0 to 3.")]
+    name: Annotated[str, doc("op, trace or tokens.")]
+    compared: Annotated[str, doc("What was compared with what.")]
+    cases: Annotated[tuple[CaseResult, ...], doc("Its cases.")]
+    not_run: Annotated[str, doc("Why it did not run; empty if it did.")] = ""
+    verdict: Annotated[Verdict, doc("Whether all cases agree.")] = field(init=False)
 
-    @property
-    def verdict(self) -> str:
-        """Say whether all cases agree."""
-        if self.not_run:
-            return NOT_RUN
-        return EQUAL if all(case.equal for case in self.cases) else DIFFERENT
+    def __post_init__(self) -> None:
+        ran = EQUAL if all(case.equal for case in self.cases) else DIFFERENT
+        object.__setattr__(self, "verdict", NOT_RUN if self.not_run else ran)
 
 
 @dataclass(frozen=True)
-class Report:
-    """Everything that `h2o-pack parity` found. tokens: those of the recorded run."""
+class Report(Result):
+    """What was compared."""
 
-    package: str
-    model: str
-    max_kv: int
-    tokens: int
-    host: str
-    levels: tuple[Level, ...]
+    package: Annotated[str, doc("The package's folder.")]
+    model: Annotated[str, doc("The model's id.")]
+    max_kv: Annotated[Count, doc("Rows kept.")]
+    tokens: Annotated[Count, doc("Tokens of the recorded run.")]
+    host: Annotated[str, doc("What ran the Swift half.")]
+    levels: Annotated[tuple[Level, ...], doc("The levels.")]
 
     @property
     def differs(self) -> bool:
         """Tell whether any level that ran found a difference."""
         return any(level.verdict == DIFFERENT for level in self.levels)
-
-    def document(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        levels = [{**asdict(level), "verdict": level.verdict} for level in self.levels]
-        return {"format": FORMAT, **asdict(self), "levels": levels}
 
 
 def print_report(report: Report, console: Console) -> None:

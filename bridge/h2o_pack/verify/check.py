@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from h2o_pack.bundling.manifest import Manifest
     from h2o_pack.progress import Say
-    from h2o_pack.verify.differences import Kind
+    from h2o_pack.verify.differences import Kind, VendorState
 
 
 def verify(package: Path, *, quick: bool = False, say: Say = silent) -> Verification:
@@ -126,7 +126,7 @@ def strays(package: Path, bundled: Manifest) -> Iterator[Difference]:
             yield Difference("model", path, "added", f"is not in the manifest{loaded}")
 
 
-def vendored(package: Path, record: lock.Lock) -> tuple[str, list[Difference]]:
+def vendored(package: Path, record: lock.Lock) -> tuple[VendorState, list[Difference]]:
     """Return whether Vendor/ is there, and how its edited files differ."""
     folder = package / VENDOR_FOLDER
     if record.vendor is None:

@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
-FORMAT = 1
+from h2o_pack.results import Count, Result, doc
+
 Part = Literal["generated", "model", "vendor", "records"]
 Kind = Literal["missing", "changed", "size", "content", "added", "not a file", "other"]
+VendorState = Literal["checked", "not made", "missing"]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is not as recorded.
+    """One thing that is not as recorded."""
 
-    path: relative to the package. size: the bytes differ, so nothing was hashed;
-    content: same size, other sha256; changed: of a generated or edited text.
-    """
-
-    part: Part
-    path: str
-    kind: Kind
-    detail: str
+    part: Annotated[Part, doc("Where.")]
+    path: Annotated[str, doc("Relative to the package.")]
+    kind: Annotated[
+        Kind,
+        doc(
+            "How: a model's file differs in size (nothing was hashed) or content (sha256), a "
+            "generated or edited text is changed."
+        ),
+    ]
+    detail: Annotated[str, doc("The same in words.")]
 
     def __str__(self) -> str:
         return f"{self.path} {self.detail}"
 
 
 @dataclass(frozen=True)
-class Verification:
-    """What a check of `package` found. quick: model files by size only.
+class Verification(Result):
+    """How a package differs from its lock and manifest. The exit code is 1 when it does."""
 
-    vendor: "checked", "not made" (nothing recorded), or "missing". files, bytes: of the
-    package and how much of it was compared.
-    """
+    same: Annotated[bool, doc("Whether there are no differences.")] = field(init=False)
+    package: Annotated[str, doc("The package's folder.")]
+    model: Annotated[str, doc("The model by the lock.")]
+    commit: Annotated[str, doc("The hub's commit by the manifest, empty for a local model.")]
+    quick: Annotated[bool, doc("Whether the model's files were compared by size only.")]
+    vendor: Annotated[VendorState, doc("Whether Vendor is recorded in the lock, and there.")]
+    files: Annotated[Count, doc("Files compared.")]
+    bytes: Annotated[Count, doc("Bytes of the model's files by the manifest.")]
+    differences: Annotated[tuple[Difference, ...], doc("All that differs.")]
 
-    package: str
-    model: str
-    commit: str
-    quick: bool
-    vendor: str
-    files: int
-    bytes: int
-    differences: tuple[Difference, ...]
-
-    def document(self) -> dict[str, Any]:
-        """Return the result for JSON."""
-        return {"format": FORMAT, "same": not self.differences, **asdict(self)}
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "same", not self.differences)

@@ -1,0 +1,28 @@
+"""The `schema` command."""
+
+# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from h2o_pack.cli.frame import command
+
+if TYPE_CHECKING:
+    from h2o_pack.cli.terminal import Terminal
+
+
+@command(example="h2o-pack schema plan")
+@click.argument("name", metavar="COMMAND")
+def schema(*, name: str, out: Terminal) -> None:
+    """Print the JSON Schema of what COMMAND prints with --json.
+
+    The parts of a command's name are joined by "-", as in kernels-check. "error" is what any
+    command prints when it fails.
+    """
+    from h2o_pack import results
+
+    document = results.schema(name)
+    out.show(document, lambda console: console.print_json(data=document))
