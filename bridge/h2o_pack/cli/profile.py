@@ -56,10 +56,10 @@ def profile(
     """
     from h2o_pack.measure.models import loadable
     from h2o_pack.measure.profiling.options import Options
-    from h2o_pack.measure.profiling.page import profile_to
+    from h2o_pack.measure.profiling.page import profile_and_write
     from h2o_pack.measure.profiling.profile_tables import print_profile
 
     with user_errors("profile"), out.progress() as say:
         chosen = Options(model=loadable(model), time_steps=not no_timing, **options)
-        found = profile_to(output, chosen, say)
+        found = profile_and_write(output, chosen, say)
     out.show(found, lambda console: print_profile(found, console))

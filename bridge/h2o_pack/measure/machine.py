@@ -8,20 +8,19 @@ import subprocess
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Annotated
+
+from h2o_pack.results import doc
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What figures depend on; neither names nor paths of the machine.
+    """The machine of a run; neither its name nor its paths."""
 
-    cores are those that this process may use; instruction_set is what the compiled core
-    chose.
-    """
-
-    processor: str
-    cores: int
-    system: str
-    instruction_set: str
+    processor: Annotated[str, doc("Name.")]
+    cores: Annotated[int, doc("That the process may use.")]
+    system: Annotated[str, doc("Kernel and architecture.")]
+    instruction_set: Annotated[str, doc("That the compiled core chose.")]
     python: str
     mlx: str
     mlx_lm: str

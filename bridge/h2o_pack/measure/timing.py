@@ -7,7 +7,9 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from h2o_pack.results import doc
 
 Burst = Callable[[int], float]
 """Runs so many steps and returns microseconds per step."""
@@ -18,12 +20,12 @@ _T = TypeVar("_T", bound="Timing")
 
 @dataclass(frozen=True)
 class Timing:
-    """Microseconds per step or token: the median and quartiles of so many samples."""
+    """Microseconds per step or token."""
 
     median: float
     first_quartile: float
     third_quartile: float
-    samples: int
+    samples: Annotated[int, doc("Repetitions.")]
 
     @classmethod
     def of(cls: type[_T], values: Iterable[float], **fields: float) -> _T:

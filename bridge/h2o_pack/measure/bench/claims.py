@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from h2o_pack.measure.bench.eviction import Eviction
 from h2o_pack.measure.bench.options import Options
@@ -13,6 +13,7 @@ from h2o_pack.measure.bench.scaling import Scaling
 from h2o_pack.measure.bench.steps import Steps
 from h2o_pack.measure.bench.upstream_write import ROWS
 from h2o_pack.measure.timing import Timing
+from h2o_pack.results import doc
 
 Direction = Literal["at least", "at most", "below"]
 
@@ -22,13 +23,13 @@ LOW_PRECISION = ("float16", "bfloat16")
 
 @dataclass(frozen=True)
 class Claim:
-    """A ratio of one run and its goal; a ratio without a goal is for comparison only."""
+    """A ratio of one run, and its goal if it has one."""
 
-    name: str
+    name: Annotated[str, doc("What is compared.")]
     dtype: str
-    value: float
-    direction: Direction | None
-    goal: float | None
+    value: Annotated[float, doc("The ratio.")]
+    direction: Annotated[Direction | None, doc("How the goal is meant; null without one.")]
+    goal: Annotated[float | None, doc("Null where a ratio is for comparison only.")]
     verdict: Literal["met", "not met", "comparison"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import mlx.core as mx
 
@@ -13,6 +14,7 @@ from h2o_pack.measure.bench.caches import BY_NAME
 from h2o_pack.measure.bench.layer import Layer, steady
 from h2o_pack.measure.bench.options import Options
 from h2o_pack.measure.timing import Burst, Timing, interleave, timed, warm_up
+from h2o_pack.results import doc
 
 COUNTED_STEPS = 1000
 _UPSTREAM_STEPS = 12
@@ -20,19 +22,17 @@ _UPSTREAM_STEPS = 12
 
 @dataclass(frozen=True)
 class Pipelining:
-    """Microseconds per step, alone and queued one ahead, and what 1,000 queued ones allocate.
+    """A cache's step, alone and queued one ahead, and the memory of 1,000 queued steps."""
 
-    cache_bytes is the size of our cache, allocated_bytes how far memory rose above its
-    level before the steps, and kept_bytes by how much it was higher after them.
-    """
-
-    name: str
+    name: Annotated[str, doc("Of the cache.")]
     dtype: str
     alone: Timing
     queued: Timing
-    cache_bytes: int
-    allocated_bytes: int
-    kept_bytes: int
+    cache_bytes: Annotated[int, doc("Size of the cache.")]
+    allocated_bytes: Annotated[
+        int, doc("How far memory rose above its level before the steps.")
+    ]
+    kept_bytes: Annotated[int, doc("By how much memory was higher after the steps.")]
 
 
 @dataclass(frozen=True)

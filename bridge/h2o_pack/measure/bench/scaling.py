@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Annotated
 
 import mlx.core as mx
 
@@ -11,6 +12,7 @@ from h2o_pack.measure.bench.caches import BY_NAME
 from h2o_pack.measure.bench.layer import steady
 from h2o_pack.measure.bench.options import Options
 from h2o_pack.measure.timing import Timing, interleave, timed
+from h2o_pack.results import doc
 
 CAPACITIES = (128, 256, 512, 1024, 2048, 4096)
 TIMES_SEEN = (1, 4, 16)
@@ -26,16 +28,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Microseconds of our dense step: by rows C, and by multiples of C that were seen before.
-
-    start, slope: of the line through all C, in microseconds and microseconds per row.
-    """
+    """Microseconds per dense step."""
 
     dtype: str
-    by_capacity: dict[int, Timing]
-    by_tokens_seen: dict[int, Timing]
-    start: float
-    slope: float
+    by_capacity: Annotated[dict[int, Timing], doc("By rows C.")]
+    by_tokens_seen: Annotated[
+        dict[int, Timing], doc("By tokens seen before, in multiples of C.")
+    ]
+    start: Annotated[float, doc("Of the line through all C, in microseconds.")]
+    slope: Annotated[float, doc("Of that line, in microseconds per row.")]
 
     @classmethod
     def of(

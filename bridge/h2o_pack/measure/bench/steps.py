@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Annotated
 
 import mlx.core as mx
 
@@ -12,6 +13,7 @@ from h2o_pack.measure.bench.layer import steady
 from h2o_pack.measure.bench.one_core import on_one_core
 from h2o_pack.measure.bench.options import Options
 from h2o_pack.measure.timing import Timing, interleave, timed
+from h2o_pack.results import doc
 
 _PAUSE_NS = 200_000
 _CONFINED = "dense on one core"
@@ -42,14 +44,13 @@ def measure_evaluation(options: Options) -> Timing:
 
 @dataclass(frozen=True)
 class Steps:
-    """Microseconds of a decode step (write, attention, ledger) by cache.
-
-    dense_on_one_core: the dense step with all threads of the process on one core.
-    """
+    """Microseconds of a decode step: write, attention and ledger."""
 
     dtype: str
-    timings: dict[str, Timing]
-    dense_on_one_core: Timing
+    timings: Annotated[dict[str, Timing], doc("By cache.")]
+    dense_on_one_core: Annotated[
+        Timing, doc("The dense step with all threads of the process on one core.")
+    ]
 
 
 def measure_steps(caches: tuple[MeasuredCache, ...], options: Options, dtype: str) -> Steps:

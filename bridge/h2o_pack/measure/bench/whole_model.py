@@ -6,7 +6,7 @@ import importlib
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import mlx.core as mx
 import mlx.utils as mlx_utils
@@ -15,6 +15,7 @@ from mlx_lm.models.cache import KVCache, make_prompt_cache
 from h2o_pack.measure.bench.caches import MeasuredCache
 from h2o_pack.measure.bench.options import Options
 from h2o_pack.measure.timing import Burst, Timing, interleave
+from h2o_pack.results import doc
 from h2o_py.errors import H2OError
 from h2o_py.routing import routed
 
@@ -25,9 +26,9 @@ _TEXT = "A cache keeps what attention looks at, and lets go of what nobody asks 
 
 @dataclass(frozen=True)
 class TokenTiming(Timing):
-    """Microseconds per token, and tokens per second of the median."""
+    """Microseconds per token."""
 
-    tokens_per_second: float
+    tokens_per_second: Annotated[float, doc("Of the median.")]
 
 
 @dataclass(frozen=True)

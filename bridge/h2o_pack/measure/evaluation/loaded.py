@@ -147,7 +147,7 @@ def _rows_by_layer(found: Measures, chosen: Contender) -> Budgets:
     """Split the rows that each layer gets as the contender's policy does."""
     by_index = {}
     for index, count in row_rule.allocate_rows(
-        row_rule.required(found.reaches), chosen.rows
+        row_rule.require_reaches(found.reaches), chosen.rows
     ).items():
         config = chosen.with_rows(count).config()
         by_index[index] = LayerBudget(config.heavy_budget, config.recent_budget, count)

@@ -7,97 +7,98 @@ shown and checked again without a run.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from h2o_pack.measure.evaluation.preset import Ask, Equal, Task
 from h2o_pack.measure.evaluation.statistics import Difference, Estimate
 from h2o_pack.measure.machine import Machine
-from h2o_pack.results import Result
+from h2o_pack.results import Result, doc
 
 
 @dataclass(frozen=True)
 class QuestionCount:
-    """How many questions were asked and answered right, for facts of one depth and turn."""
+    """Questions about facts of one depth, asked in one turn."""
 
     depth: float
     turn: int
     asked: int
-    right: int
+    right: Annotated[int, doc("Answered right.")]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A contender at one length and budget.
+    """A contender at one length and budget."""
 
-    budget: as the preset has it, or "all". budget_rows: the rows of that budget. rows: what the
-    contender has; more or fewer where all have as many bytes. bytes: of all layers for one
-    sequence. metrics: nll and kl in nats per token, agreement and recall as shares,
-    tokens_per_second, peak_bytes. difference: to the baseline. by_sample: the metrics' values.
-    kept: by layer, the share of each part of the text whose rows are still there.
-    """
-
-    length: int
-    budget: str
-    budget_rows: int
-    contender: str
+    length: Annotated[int, doc("Tokens per sample.")]
+    budget: Annotated[str, doc("Rows, a share of the length, or all.")]
+    budget_rows: Annotated[int, doc("Rows of that budget, at 16 bits.")]
+    contender: Annotated[str, doc("policy[/storage][+pinned]")]
     title: str
-    rows: int
-    bytes: int
-    metrics: dict[str, Estimate]
-    difference: dict[str, Difference]
-    by_sample: dict[str, tuple[float, ...]]
+    rows: Annotated[int, doc("That each KV head keeps.")]
+    bytes: Annotated[int, doc("Of all layers for one sequence.")]
+    metrics: Annotated[
+        dict[str, Estimate],
+        doc("nll and kl in nats per token, agreement and recall as shares, speed, peak bytes."),
+    ]
+    difference: Annotated[
+        dict[str, Difference],
+        doc("To the baseline, sample by sample; empty for the baseline itself."),
+    ]
+    by_sample: Annotated[dict[str, tuple[float, ...]], doc("The metrics' values.")]
     questions: tuple[QuestionCount, ...]
-    kept: tuple[tuple[float, ...], ...]
+    kept: Annotated[
+        tuple[tuple[float, ...], ...],
+        doc("By layer, the share of each part of the text that is still there, if known."),
+    ]
 
 
 @dataclass(frozen=True)
 class GroupResult:
-    """A table; `baseline` is the contender that the others are compared with."""
+    """A table."""
 
     id: str
     title: str
-    equal: Equal
-    baseline: str
+    equal: Annotated[Equal, doc("What all contenders of a budget have alike.")]
+    baseline: Annotated[str, doc("The contender that differences are to.")]
     cells: tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """An experiment of the preset, and its tables."""
+    """An experiment of the preset."""
 
     id: str
     title: str
     task: Task
     ask: Ask
-    samples: int
-    decoys: int
-    generate: int
-    paper: tuple[int, ...]
+    samples: Annotated[int, doc("Per seed; runs where speed is measured.")]
+    decoys: Annotated[int, doc("Other facts of the same form.")]
+    generate: Annotated[int, doc("Tokens, where speed is measured.")]
+    paper: Annotated[tuple[int, ...], doc("Tables of the paper that this repeats.")]
     groups: tuple[GroupResult, ...]
 
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """A model; parameters_sha256 is of the names, types, shapes and bytes of its parameters."""
+    """A model."""
 
     name: str
-    parameters_sha256: str
+    parameters_sha256: Annotated[
+        str, doc("Of the name, type, shape and bytes of each parameter, by name.")
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Result):
-    """A preset's results on one model.
-
-    prefill: tokens read at once before the others come one by one. confidence: of the
-    intervals.
-    """
+    """A preset's results on one model."""
 
     preset: str
     title: str
     model: ModelIdentity
     text: str
     seeds: tuple[int, ...]
-    prefill: int
-    confidence: float
+    prefill: Annotated[int, doc("Tokens read at once; each one after that by itself.")]
+    confidence: Annotated[float, doc("Of all intervals.")]
     machine: Machine
     experiments: tuple[ExperimentResult, ...]
 

@@ -13,9 +13,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+
+from h2o_pack.results import doc
 
 Verdict = Literal["better", "worse", "not distinguishable"]
 
@@ -31,12 +33,12 @@ _CHUNK = 1000
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and its interval; `samples` is how many it is of."""
+    """A mean and its confidence interval."""
 
     mean: float
     low: float
     high: float
-    samples: int
+    samples: Annotated[int, doc("That it is of.")]
 
     def rounded(self) -> Estimate:
         """Return the same with `DIGITS` significant digits."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+
+from h2o_pack.results import doc
 
 SHARES = (0.05, 0.10, 0.20)
 _POINTS = 48
@@ -15,17 +17,16 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Accumulated:
-    """Attention that tokens received over a whole sample, summed over its queries.
+    """Attention that tokens received over a sample, summed over its queries."""
 
-    top: share held by the 5, 10 and 20% of tokens that hold most. exponent and r_squared:
-    of the line log(attention) = constant - exponent * log(rank), which is a power law.
-    curve: attention in multiples of the mean, at `ranks` of a sample of this length.
-    """
-
-    top: tuple[float, ...]
-    exponent: float
-    r_squared: float
-    curve: tuple[float, ...]
+    top: Annotated[
+        tuple[float, ...], doc("Shares held by the 5, 10 and 20% of tokens that hold most.")
+    ]
+    exponent: Annotated[
+        float, doc("Of the line log(attention) = constant - exponent * log(rank), a power law.")
+    ]
+    r_squared: Annotated[float, doc("How well that line fits.")]
+    curve: Annotated[tuple[float, ...], doc("Attention in multiples of the mean, by rank.")]
 
 
 def ranks(tokens: int) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -14,7 +14,7 @@ from h2o_pack.measure.profiling import read, row_rule
 from h2o_pack.measure.profiling.budget_rule import PUBLISHED, budgets, layer_shares, to_json
 from h2o_pack.measure.profiling.run import run
 from h2o_pack.measure.tables import Table, print_table
-from h2o_pack.results import Result
+from h2o_pack.results import Result, doc
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,31 +53,30 @@ class BudgetsRequest:
 
 
 class LayerResult(Struct, frozen=True, kw_only=True):
-    """A layer's budgets, and the figures that they follow from.
-
-    ratio and share: the layer's measure over the mean of all, and the share of its rows for
-    heavy hitters. lost: the share of attention that a window of max_size rows loses.
-    """
+    """A layer's budgets, and the figures that they follow from."""
 
     ratio: float | UnsetType = UNSET
     share: float | UnsetType = UNSET
     lost: float | UnsetType = UNSET
-    heavy_budget: int
-    recent_budget: int
+    heavy_budget: Annotated[int, doc("Rows for heavy hitters.")]
+    recent_budget: Annotated[int, doc("Newest tokens that stay.")]
     max_size: int | UnsetType = UNSET
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetsResult(Result):
-    """Budgets that were made, and from what; null for layers that keep the model's cache."""
+    """Budgets by layer, and how they were made."""
 
-    model: str
-    measure: Measure
-    max_kv: int
-    sink_size: int
-    output: str | None
-    note: str
-    layers: tuple[LayerResult | None, ...]
+    model: Annotated[str, doc("Its name.")]
+    measure: Annotated[Measure, doc("What layers are compared by.")]
+    max_kv: Annotated[int, doc("Rows of each layer, on average.")]
+    sink_size: Annotated[int, doc("First tokens that always stay.")]
+    output: Annotated[str | None, doc("The file that was written.")]
+    note: Annotated[str, doc("What is known of such budgets.")]
+    layers: Annotated[
+        tuple[LayerResult | None, ...],
+        doc("One per cache of the model; null where it has no budget of its own."),
+    ]
 
 
 def make_budgets(

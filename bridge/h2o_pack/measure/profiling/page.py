@@ -22,7 +22,7 @@ JSON = "profile.json"
 PAGE = "profile.md"
 
 
-def profile_to(folder: Path | None, options: Options, say: Say) -> Profile:
+def profile_and_write(folder: Path | None, options: Options, say: Say) -> Profile:
     """Profile a model, and write all files of the profile if a folder is given.
 
     Raises:

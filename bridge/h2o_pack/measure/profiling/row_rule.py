@@ -67,7 +67,7 @@ class LayerRows:
     budget: LayerBudget
 
 
-def required(reaches: Sequence[Reach]) -> Sequence[Reach]:
+def require_reaches(reaches: Sequence[Reach]) -> Sequence[Reach]:
     """Return the same.
 
     Raises:
@@ -127,7 +127,7 @@ def layer_rows(
         H2OError: h2o_py refuses so few rows.
 
     """
-    rows_of = allocate_rows(required(reaches), max_kv)
+    rows_of = allocate_rows(require_reaches(reaches), max_kv)
     found = []
     with warnings.catch_warnings():  # `config_of` warns where caches are made
         warnings.simplefilter("ignore", H2OConfigWarning)
