@@ -20,7 +20,7 @@ PAGES = sorted(path for path in SOURCES if not path.startswith(WRITTEN_BY_PROGRA
 CODE = re.compile(r"`([^`\n]+)`")
 FENCE = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"\b(h2o_py|h2o_pack)((?:\.\w+)+)(?!\w*[/.]\w)")
-FOLDERS = "tests|bridge|h2o_py|metal|cexport|swift_templates|docs|facts"
+FOLDERS = "tests|bridge|h2o_py|metal|cexport|swift_templates|docs|facts|interface|studies"
 FILE = re.compile(rf"(?:^|\s)((?:{FOLDERS})/[\w./-]*\w)(?=$|[\s:,])")
 
 
@@ -121,7 +121,7 @@ def test_the_terms_of_the_memory_plan_are_those_of_the_code():
     assert {known for _, known in rows} == set(get_args(terms.Known))
 
 
-PATH = re.compile(rf"(?:{FOLDERS}|interface|studies)/[\w./*-]*[\w*]|\btest_[\w*]+\.py")
+PATH = re.compile(rf"(?:{FOLDERS})/[\w./*-]*[\w*]|\btest_[\w*]+\.py")
 
 
 @pytest.mark.parametrize("page", ["verification.md", "decisions.md", "metal.md", "parity.md"])
