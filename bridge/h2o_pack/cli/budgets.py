@@ -23,8 +23,19 @@ GIVEN = click.Path(path_type=Path, exists=True, dir_okay=False)
 @command(example="h2o-pack budgets --profile build/profile/profile.json --max-kv 256")
 @click.option("--profile", type=GIVEN, help="profile.json, from `h2o-pack profile --output`.")
 @click.option("--model", help="Profile this model now: alias, folder, or id on the hub.")
-@click.option("--max-kv", type=int, required=True, help="Tokens each layer's cache keeps.")
-@click.option("--sink-size", type=int, default=4, show_default=True, help="First tokens.")
+@click.option(
+    "--max-kv",
+    type=click.IntRange(min=1),
+    required=True,
+    help="Tokens that each layer's cache keeps; with reach, on average.",
+)
+@click.option(
+    "--sink-size",
+    type=click.IntRange(min=0),
+    default=4,
+    show_default=True,
+    help="First tokens, which always stay.",
+)
 @click.option(
     "--measure",
     type=click.Choice(["concentration", "entropy", "reach"]),

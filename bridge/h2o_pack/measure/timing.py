@@ -61,7 +61,7 @@ class Timing:
 
 
 def timed(step: Callable[[], None]) -> Burst:
-    """Bursts of `step`, which returns when its work is done.
+    """Return bursts of `step`, which returns when its work is done.
 
     The first steps of a burst are not timed: they find the processor's caches full of what
     the other contenders left there.

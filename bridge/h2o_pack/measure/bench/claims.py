@@ -149,7 +149,7 @@ def pipelining_claims(measured: Pipelining, options: Options, peak: float) -> It
 
 
 def upstream_claims(measured: UpstreamWrite) -> Iterator[Claim]:
-    """What mlx-lm's own cache does where ours has a goal."""
+    """Compare with mlx-lm's own cache where ours has a goal."""
     yield claim(
         f"KVCache's write at {ROWS:,} rows, queued one ahead / alone",
         measured.dtype,

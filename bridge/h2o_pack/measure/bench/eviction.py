@@ -48,7 +48,7 @@ def measure_eviction(options: Options, dtype: str) -> Eviction:
 
 
 def _growing(name: str, options: Options, dtype: mx.Dtype) -> Burst:
-    """Bursts whose steps have `capacity` rows on average and evict none.
+    """Return bursts whose steps have `capacity` rows on average and evict none.
 
     The cache has room for the rows of a burst, which are taken back after it, untimed.
     """

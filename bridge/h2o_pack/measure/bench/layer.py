@@ -52,7 +52,7 @@ class Layer:
             tokens -= count
 
     def step(self) -> mx.array:
-        """One token's attention [1, Hq, 1, D], not evaluated yet."""
+        """Return one token's attention [1, Hq, 1, D], not evaluated yet."""
         queries, keys, values = next(self._tokens)
         cache = self.cache
         if self._hold is not None and cache.offset >= self._hold:
@@ -63,7 +63,7 @@ class Layer:
         return routed_attention(queries, keys, values, cache, self._scale)
 
     def run(self) -> None:
-        """One token, evaluated before this returns."""
+        """Decode one token, evaluated before this returns."""
         mx.eval(self.step())
 
     def _random(self, heads: int, tokens: int) -> mx.array:
@@ -83,7 +83,7 @@ def group_size(options: Options) -> int:
 def steady(
     kind: MeasuredCache, options: Options, dtype: mx.Dtype, tokens: int | None = None
 ) -> Layer:
-    """A layer whose cache is full, so that each step evicts.
+    """Return a layer whose cache is full, so that each step evicts.
 
     Args:
         kind: the cache.

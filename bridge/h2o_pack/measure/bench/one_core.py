@@ -13,7 +13,7 @@ _THREADS = Path("/proc/self/task")
 
 
 def on_one_core(burst: Burst) -> Burst:
-    """The burst with all threads of the process on one core, where the system lets it.
+    """Return the burst with all threads of the process on one core, if the system allows it.
 
     MLX evaluates on a thread of its own. Handing each step over to it costs tens of
     microseconds when that thread sleeps on another core, which is neither arithmetic nor

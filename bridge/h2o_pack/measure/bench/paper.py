@@ -14,8 +14,8 @@ from h2o_py.config import H2OConfig
 class PaperH2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     """Sinks, heavy hitters by a moving average of |logit|, and recent tokens.
 
-    Attention is MLX's own, a second matrix product gives the logits again, and rows leave
-    by gathering the others. Written to be fast where that changes nothing: rows stay in
+    Attention is MLX's own, a second matrix product computes the logits again, and rows are
+    evicted by gathering the others. Made fast where that changes no result: rows stay in
     the order of positions in mlx_lm's `KVCache`, which writes in place, and a step gathers
     once (`take_along_axis` over keys, values and scores) and puts the new token into the
     row that came free. A chunk's scores enter as the mean over its queries.
@@ -47,7 +47,7 @@ class PaperH2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         return rows
 
     def lends(self, _keys: mx.array, _values: mx.array) -> bool:
-        """Whether attention is to come here: after each write, once."""
+        """Return whether attention comes here: once after each write."""
         return self._attends
 
     def attend(
@@ -58,7 +58,7 @@ class PaperH2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         mask: mx.array | str | None = None,
         sinks: mx.array | None = None,
     ) -> mx.array:
-        """Attention [B, Hq, L, D] of the tokens just written; scores follow their logits."""
+        """Return the attention [B, Hq, L, D] of the tokens just written, and update scores."""
         keys, values = self._rows.state
         out: mx.array = mx.fast.scaled_dot_product_attention(
             queries, keys, values, scale=scale, mask=mask, sinks=sinks
@@ -82,7 +82,7 @@ class PaperH2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         return out
 
     def settle(self) -> None:
-        """Evict what a chunk has too much."""
+        """Evict the rows that a chunk brought beyond the budget."""
         self._attends = False
         length, size = self._rows.offset, self.config.max_size
         if length <= size or self.scores is None:
@@ -95,7 +95,7 @@ class PaperH2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         self._gather(mx.concatenate([first, heavy, last], axis=-1), size)
 
     def make_mask(self, *args: Any, **options: Any) -> mx.array | str | None:
-        """The causal mask over the rows, as of `KVCache`."""
+        """Return the causal mask over the rows, as `KVCache` does."""
         mask: mx.array | str | None = self._rows.make_mask(*args, **options)
         return mask
 

@@ -26,7 +26,7 @@ _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREAD
 
 
 def multiply_adds_per_second(instruction_set: str) -> float:
-    """The most float32 multiply-adds per second that one core does.
+    """Measure the most float32 multiply-adds per second that one core does.
 
     Args:
         instruction_set: what `h2o_py`'s compiled core chose.

@@ -80,7 +80,7 @@ def measure_upstream_write(options: Options, dtype: str) -> UpstreamWrite:
 
 
 def queued(step: Callable[[], mx.array]) -> Burst:
-    """Bursts of `step` where each is queued before the one before it is awaited."""
+    """Return bursts of `step` where each is queued before the previous one is awaited."""
 
     def burst(steps: int) -> float:
         for _ in range(warm_up(steps)):
@@ -101,7 +101,7 @@ def queued(step: Callable[[], mx.array]) -> Burst:
 
 
 def _allocated(layer: Layer) -> tuple[int, int, int]:
-    """Bytes of the cache, and those that queued steps take and keep, as counted."""
+    """Measure the bytes of the cache, and those that queued steps take and keep."""
     burst = queued(layer.step)
     burst(COUNTED_STEPS // 10)
     before = mx.get_active_memory()

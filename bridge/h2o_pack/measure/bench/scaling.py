@@ -100,7 +100,7 @@ def measure_scaling(options: Options, dtype: str) -> Scaling:
 
 
 def fit(sizes: list[int], times: list[float]) -> Line:
-    """The line whose relative errors have the least sum of squares."""
+    """Fit the line whose relative errors have the least sum of squares."""
     weights = [1 / time**2 for time in times]
     total = sum(weights)
     mean_size = sum(w * x for w, x in zip(weights, sizes, strict=True)) / total

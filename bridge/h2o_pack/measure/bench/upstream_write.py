@@ -20,7 +20,7 @@ _WORK = 160
 
 
 def other_work() -> Callable[[], mx.array]:
-    """A step that only does what comes before the write: a product of two matrices."""
+    """Return a step that only does what comes before the write: a product of two matrices."""
     matrix = mx.random.normal((_WORK, _WORK))
     mx.eval(matrix)
 
@@ -33,7 +33,7 @@ def other_work() -> Callable[[], mx.array]:
 def write(
     options: Options, dtype: mx.Dtype, before: Callable[[], mx.array]
 ) -> Callable[[], mx.array]:
-    """A step that writes a token into 5,000 rows and reads only that row.
+    """Return a step that writes a token into 5,000 rows and reads only that row.
 
     Attention over so many rows would hide what the write costs.
     """

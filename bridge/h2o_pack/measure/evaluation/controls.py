@@ -1,4 +1,4 @@
-"""Policies that a good one must be told apart from.
+"""Simple policies that a good one must beat.
 
 They use the real cache: its rows, its writes over `victim`, its attention and its scores.
 Only the choice of the row that goes next is another one, made here from the ledger.
@@ -23,7 +23,7 @@ class ControlCache(H2OKVCache):
     """
 
     def importance(self, ledger: Ledger) -> mx.array:
-        """float32 [B, Hkv, C]; the least goes first."""
+        """Return float32 [B, Hkv, C]; the least important row is evicted first."""
         raise NotImplementedError
 
     def _compute(
@@ -58,7 +58,7 @@ class OldestCache(ControlCache):
     """Sinks and a window: the oldest row goes."""
 
     def importance(self, ledger: Ledger) -> mx.array:
-        """The position."""
+        """Return the positions."""
         return ledger.positions.astype(mx.float32)
 
 
@@ -70,7 +70,7 @@ class RandomCache(ControlCache):
         self._key = mx.random.key(seed)
 
     def importance(self, ledger: Ledger) -> mx.array:
-        """Noise, new for each token."""
+        """Return noise, new for each token."""
         self._key, now = mx.random.split(self._key)
         return mx.random.uniform(shape=ledger.positions.shape, key=now)
 
@@ -79,7 +79,7 @@ class SabotagedCache(ControlCache):
     """The row that the default policy would keep longest goes."""
 
     def importance(self, ledger: Ledger) -> mx.array:
-        """The configuration's own importance, negated."""
+        """Return the configuration's own importance, negated."""
         scores = mx.maximum(ledger.scores, 0.0)
         most = scores.max(axis=-1, keepdims=True)
         share = mx.where(most > 0, scores / most, 0.0)

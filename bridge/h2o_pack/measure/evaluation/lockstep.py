@@ -76,7 +76,7 @@ def run(
     seed = samples[0].seed * 1_000_003 + samples[0].number
     first = [sample.questions[-1].fact for sample in samples if sample.questions]
     pinned = ((0, max(fact.position + fact.length for fact in first)),) if first else ()
-    order = _alike_together(contenders)
+    order = _order_by_rows(contenders)
     lanes = [
         _Lane(model, factory.caches(contenders[e], seed, pinned), stream)
         for e, stream in zip(order, _streams(len(contenders)), strict=True)
@@ -113,8 +113,8 @@ def run(
     ]
 
 
-def _alike_together(contenders: Sequence[Contender]) -> list[int]:
-    """The contenders' numbers: the full cache, then those of many rows before those of few.
+def _order_by_rows(contenders: Sequence[Contender]) -> list[int]:
+    """Return the contenders' numbers: the full cache, then the others from many rows to few.
 
     Lanes that are computed side by side then take about the same time.
     """
@@ -143,13 +143,13 @@ class _Lane:
         return self.logits, self._sums
 
     def log_probabilities(self) -> mx.array:
-        """Of the next token, float32 [B, V]."""
+        """Return ln p of the next token, float32 [B, V]."""
         with mx.stream(self._stream):
             wide = self.logits.astype(mx.float32)
             return wide - mx.logsumexp(wide, axis=-1, keepdims=True)
 
     def prediction(self) -> Prediction:
-        """Of the next token: ln p and p, float32 [B, V], and the most likely one [B]."""
+        """Return ln p and p of the next token, float32 [B, V], and the most likely one [B]."""
         with mx.stream(self._stream):
             found = self.log_probabilities()
             return found, mx.exp(found), mx.argmax(found, axis=-1)
@@ -206,7 +206,7 @@ def _ask(
     in_turns: bool,
     advance: Advance,
 ) -> list[list[list[bool]]]:
-    """Whether each question was answered, by lane, sample and question."""
+    """Return whether each question was answered, by lane, sample and question."""
     answers: list[list[list[bool]]] = [[[] for _ in samples] for _ in lanes]
     asked = len(samples[0].questions)
     for number in range(asked):
@@ -239,7 +239,7 @@ def _ask(
 def _kept(
     caches: Sequence[Any], length: int, batch: int
 ) -> list[tuple[tuple[float, ...], ...]]:
-    """By sample and layer, the share of kept positions in each of `BINS` parts."""
+    """Return by sample and layer the share of kept positions in each of `BINS` parts."""
     layers: list[Any] = []
     bins = min(BINS, length)
     edges = [length * i // bins for i in range(bins + 1)]
@@ -256,7 +256,7 @@ def _kept(
 
 
 def _streams(count: int) -> list[Any]:
-    """Where each lane computes: a GPU's own stream, or a few threads of the CPU.
+    """Return where each lane computes: a GPU's own stream, or a few threads of the CPU.
 
     On the CPU a stream is one thread; lanes are spread over as many as there are cores.
     """

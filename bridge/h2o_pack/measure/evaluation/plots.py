@@ -42,7 +42,7 @@ def _groups(report: Report) -> Iterable[tuple[ExperimentResult, GroupResult]]:
 
 
 def _budget_sweep(report: Report) -> Any:
-    """The group with most budgets at one length."""
+    """Draw the group with most budgets at one length."""
     best: tuple[int, Any, Any] = (1, None, None)
     for experiment, group in _groups(report):
         cells = group.cells
@@ -55,7 +55,7 @@ def _budget_sweep(report: Report) -> Any:
 
 
 def _length_sweep(report: Report) -> Any:
-    """The group with most lengths at one budget."""
+    """Draw the group with most lengths at one budget."""
     best: tuple[int, Any, Any] = (1, None, None)
     for experiment, group in _groups(report):
         count = len({cell.length for cell in group.cells})
@@ -117,7 +117,7 @@ def _line(panel: Any, cells: Cells, key: str, metric: str, number: int) -> None:
 
 
 def _needle_map(report: Report) -> Any:
-    """Recall by depth of the fact; one panel per contender of the widest group."""
+    """Draw recall by depth of the fact; one panel per contender of the widest group."""
     chosen: tuple[int, Any, Any] = (0, None, None)
     for experiment, group in _groups(report):
         cells = [cell for cell in group.cells if cell.questions]
@@ -159,7 +159,7 @@ def _recall(cell: Cell, depth: float) -> float:
 
 
 def _kept_positions(report: Report) -> Any:
-    """What each layer still has of each part of the text, on a log scale."""
+    """Draw what each layer still has of each part of the text, on a log scale."""
     experiment, group = max(
         _groups(report), key=lambda pair: sum(bool(c.kept) for c in pair[1].cells)
     )

@@ -1,4 +1,4 @@
-"""Means with bootstrap intervals, and what can be told apart.
+"""Means with bootstrap intervals, and which differences are real.
 
 Samples are drawn with replacement; two contenders are compared by the differences within a
 sample, as both read the same text. With few samples the plain percentile interval is too
@@ -46,13 +46,13 @@ class Estimate:
         return Estimate(mean, low, high, self.samples)
 
     def overlaps(self, other: Estimate) -> bool:
-        """Whether the two intervals have a value in common."""
+        """Return whether the two intervals have a value in common."""
         return self.low <= other.high and other.low <= self.high
 
 
 @dataclass(frozen=True)
 class Difference(Estimate):
-    """A mean difference to a baseline, and whether it can be told from none."""
+    """A mean difference to a baseline, and what it says."""
 
     verdict: Verdict
 

@@ -37,6 +37,6 @@ class MapBuilder:
         held[place] = np.maximum(held[place], pooled)
 
     def _grid(self, begin: int, end: int) -> tuple[Array, Array]:
-        """Cells that positions begin..end-1 lie in, and where each one's first stands."""
+        """Return the cells of positions begin..end-1, and where the first of each one is."""
         cells = np.arange(begin, end) * self._cells // self._tokens
         return np.unique(cells, return_index=True)

@@ -49,7 +49,7 @@ def save(profile: Profile, maps: Sequence[AttentionMap], folder: Path) -> list[P
 
 
 def _layers(profile: Profile, folder: Path) -> Path:
-    """Each figure by layer: every head a dot, the layer's mean a line."""
+    """Draw each figure by layer: heads as dots, the layers' means as bars."""
     figure = new_figure(12, 6.4)
     places = [layer.index for layer in profile.layers]
     for axes, (name, title) in zip(figure.subplots(2, 2).flat, _PANELS.items(), strict=True):
@@ -73,7 +73,7 @@ def _layers(profile: Profile, folder: Path) -> Path:
 
 
 def _reach(profile: Profile, folder: Path) -> Path:
-    """What a window would lose, one line per layer, on log scales."""
+    """Draw what a window would lose, one line per layer, on log scales."""
     figure = new_figure(8.5, 5)
     axes = figure.subplots()
     at = profile.windows
@@ -92,7 +92,7 @@ def _reach(profile: Profile, folder: Path) -> Path:
 
 
 def _colored(profile: Profile) -> Iterator[tuple[LayerProfile, Any, str | None]]:
-    """Each layer with its color, and its name where there is room in a legend."""
+    """Yield each layer with its color, and its name where there is room in a legend."""
     colors = importlib.import_module("matplotlib").colormaps["viridis"]
     count = len(profile.layers)
     for i, layer in enumerate(profile.layers):
@@ -101,7 +101,7 @@ def _colored(profile: Profile) -> Iterator[tuple[LayerProfile, Any, str | None]]
 
 
 def _accumulated(profile: Profile, folder: Path) -> Path:
-    """Attention over rank on log scales, and the top shares beside even attention's."""
+    """Draw attention by rank on log scales, and the top shares beside even attention's."""
     figure = new_figure(13, 5.2)
     curves, shares = figure.subplots(1, 2, width_ratios=(1.2, 1))
     at = profile.ranks
@@ -131,7 +131,7 @@ def _accumulated(profile: Profile, folder: Path) -> Path:
 
 
 def _maps(profile: Profile, maps: Sequence[AttentionMap], folder: Path) -> Path:
-    """Each map on a log scale, two heads per layer."""
+    """Draw each map on a log scale, two heads per layer."""
     colors = importlib.import_module("matplotlib.colors")
     columns = -(-len(maps) // 2)
     figure = new_figure(3.4 * columns + 0.8, 7.4)
@@ -167,7 +167,7 @@ def _maps(profile: Profile, maps: Sequence[AttentionMap], folder: Path) -> Path:
 
 
 def _step(profile: Profile, folder: Path) -> Path:
-    """The parts of a step on one bar, the rest by itself, and the caches' parts larger."""
+    """Draw the parts of a step on one bar, the rest by itself, and the caches' parts larger."""
     step = profile.step
     assert step is not None  # noqa: S101  asked for where there is one
     figure = new_figure(12, 2.9)

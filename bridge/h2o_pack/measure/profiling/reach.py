@@ -18,14 +18,14 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def windows(tokens: int) -> Array:
-    """Window sizes from 8 to `tokens`, four an octave, in tokens."""
+    """Return window sizes from 8 to `tokens`, four per doubling, in tokens."""
     smallest = min(_SMALLEST, tokens)
     points = 1 + math.ceil(AN_OCTAVE * math.log2(tokens / smallest))
     return np.unique(np.geomspace(smallest, tokens, points).round().astype(int))
 
 
 def beyond(probabilities: mx.array, end: int, sizes: Array) -> mx.array:
-    """The share of each query's attention that is older than a window, sinks aside.
+    """Return the share of each query's attention that is older than a window, sinks aside.
 
     Args:
         probabilities: [G, L, N] of the last L queries over the last N tokens.

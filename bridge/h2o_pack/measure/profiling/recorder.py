@@ -36,7 +36,7 @@ Watch = Callable[[int, Seen], None]
 
 
 def attention_caches(caches: list[Any]) -> dict[int, Any]:
-    """The cache that attention reads, by layer; layers without any are missing."""
+    """Return the caches that attention reads, by layer; layers without one are missing."""
     found = {}
     for index, cache in enumerate(caches):
         members = cache.caches if isinstance(cache, CacheList) else [cache]
@@ -55,7 +55,7 @@ def record(caches: list[Any], watch: Watch) -> None:
 
 
 def kind_of(cache: Any) -> tuple[str, int | None]:
-    """What attention sees through a cache: "full", "sliding" (its window) or "other"."""
+    """Return what attention sees through a cache: "full", "sliding" (its window) or "other"."""
     if type(cache) is KVCache:
         return "full", None
     window = getattr(cache, "max_size", None)

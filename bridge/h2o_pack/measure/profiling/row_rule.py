@@ -14,6 +14,7 @@ import bisect
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from h2o_pack.measure.errors import usage_error
 from h2o_py.budgets import LayerBudget
@@ -37,7 +38,7 @@ class Reach:
     beyond: tuple[float, ...]
 
     def lost(self, rows: int) -> float:
-        """The share of attention that a window of so many rows loses, interpolated."""
+        """Return the share of attention that a window of so many rows loses, interpolated."""
         i = bisect.bisect_left(self.windows, rows)
         if i == len(self.windows):
             return self.beyond[-1]
@@ -48,7 +49,7 @@ class Reach:
         return self.beyond[i - 1] + part * (self.beyond[i] - self.beyond[i - 1])
 
     def saved(self, rows: int) -> float:
-        """The attention per row that the best longer window saves."""
+        """Return the attention per row that the best longer window saves."""
         here = self.lost(rows)
         further = [
             (here - kept) / (window - rows)
@@ -85,15 +86,15 @@ def require_reaches(reaches: Sequence[Reach]) -> Sequence[Reach]:
 def allocate_rows(reaches: Sequence[Reach], max_kv: int) -> dict[int, int]:
     """Return rows by layer, exactly `max_kv` times the number of layers in all.
 
-    Layers that look equally far get the same number of rows, or one more where the last
+    Layers with equal curves get the same number of rows, or one more where the last
     rows cannot be divided evenly. Rows that gain nothing anywhere go to the layers with the
     fewest.
     """
-    alike: dict[tuple[float, ...], list[int]] = {}
+    equal: dict[Any, list[int]] = {}
     by_index = {each.index: each for each in reaches}
     for each in reaches:
-        alike.setdefault(each.beyond, []).append(each.index)
-    groups = [(by_index[members[0]], members) for members in alike.values()]
+        equal.setdefault((each.windows, each.beyond), []).append(each.index)
+    groups = [(by_index[members[0]], members) for members in equal.values()]
     rows = dict.fromkeys(by_index, max_kv - max_kv // 2)
     left = max_kv // 2 * len(reaches)
     gains = [reach.saved(rows[reach.index]) for reach, _ in groups]
@@ -114,7 +115,7 @@ def allocate_rows(reaches: Sequence[Reach], max_kv: int) -> dict[int, int]:
 def layer_rows(
     reaches: Sequence[Reach], max_kv: int, sink_size: int, policy: str = "standard"
 ) -> tuple[LayerRows, ...]:
-    """The rule, for each layer with full attention.
+    """Apply the rule to each layer with full attention.
 
     Args:
         reaches: of these layers.

@@ -36,7 +36,7 @@ class Rows:
 
 
 def figures(logits: mx.array, sinks: mx.array | None = None) -> Rows:
-    """Figures of logits [G, L, N]; every query sees at least one token.
+    """Return figures of logits [G, L, N]; every query sees at least one token.
 
     sinks: [G], logits that take probability but belong to no token. They lessen what
     tokens receive; the other figures are of the distribution over tokens.
@@ -68,7 +68,7 @@ def figures(logits: mx.array, sinks: mx.array | None = None) -> Rows:
 
 
 def working_bytes(heads: int, kv_heads: int, chunk: int, tokens: int) -> int:
-    """How much attention is held at once at most, in bytes.
+    """Return how much attention is held at once at most, in bytes.
 
     One layer's logits for a chunk, and the arrays that `figures` makes for one KV head.
     Caches and the model's own activations come on top.

@@ -149,7 +149,7 @@ def _skipped(model: Any, caches: list[Any], known: set[int]) -> tuple[SkippedLay
 def _maps(
     layers: tuple[LayerProfile, ...], tallies: dict[int, LayerTally]
 ) -> Iterator[AttentionMap]:
-    """Of each mapped layer, the heads of least and of most entropy."""
+    """Yield the heads of least and of most entropy of each mapped layer."""
     for layer in layers:
         maps = tallies[layer.index].maps
         if maps is None:

@@ -121,7 +121,7 @@ class _Layer:
         mx.eval(self._rows, self._token, self._queries, ledger)
 
     def write(self) -> mx.array:
-        """The write alone."""
+        """Write only."""
         return self._written(0, self._ledger)
 
     def write_attend(self) -> tuple[mx.array, mx.array]:
@@ -171,7 +171,7 @@ class _Nothing:
 
 
 def _stubbed(caches: list[Any]) -> list[Any]:
-    """The model's own caches, those with attention over all tokens replaced by nothing."""
+    """Replace caches with attention over all tokens by ones that keep nothing."""
 
     def stub(cache: Any) -> Any:
         if isinstance(cache, CacheList):

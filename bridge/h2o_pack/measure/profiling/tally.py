@@ -16,7 +16,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class LayerTally:
-    """What a layer's attention added up to so far.
+    """Sums of a layer's attention over what was read so far.
 
     Args:
         tokens: of each sample.
@@ -73,7 +73,7 @@ class LayerTally:
         self._sums = None
 
     def profile(self, index: int, cache: str, kind: str, window: int | None) -> LayerProfile:
-        """The layer's figures over all samples."""
+        """Return the layer's figures over all samples."""
         by_sample = np.stack(self._samples)  # [samples, heads, figures]
         over_heads = by_sample.mean(axis=1)
         group = by_sample.shape[1] // self._kv_heads
