@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         H2OFileError,
         H2OModelError,
         H2OScoresMissingWarning,
+        H2OStateError,
     )
     from h2o_py.generation import generate, stream_generate
     from h2o_py.mixed_cache import MixedH2OKVCache
@@ -41,6 +42,7 @@ _HOMES = {
     "H2OError": "errors",
     "H2OFileError": "errors",
     "H2OModelError": "errors",
+    "H2OStateError": "errors",
     "H2OKVCache": "cache",
     "H2OScoresMissingWarning": "errors",
     "LayerBudget": "budgets",
@@ -70,6 +72,7 @@ __all__ = [
     "H2OKVCache",
     "H2OModelError",
     "H2OScoresMissingWarning",
+    "H2OStateError",
     "LayerBudget",
     "MixedH2OKVCache",
     "QuantizedH2OKVCache",

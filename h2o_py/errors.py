@@ -64,6 +64,40 @@ WORDING: dict[str, Wording] = {
     "not_a_cache_file": Wording("it is not a cache of h2o-pack (its kind is {kind!r})"),
     "other_cache_version": Wording("its version is {found!r}; this release reads {version!r}"),
     "unknown_cache_class": Wording("it has a {found!r} cache; this release reads {known}"),
+    "attend_before_write": Wording(
+        "attend was called without a write", "Call update_and_fetch first, once per attend"
+    ),
+    "sliding_window": Wording(
+        "window_size = {window_size}: an H2O cache cannot serve a layer with a sliding window",
+        "Leave that layer the model's own cache",
+    ),
+    "quantized_later": Wording(
+        "kv_bits = {bits} (kv_group_size = {group_size}) does not apply to an H2O cache, which "
+        "quantizes when it writes",
+        "Drop kv_bits and make the caches with make_h2o_cache(model, config, "
+        'kv="8") (or "k8v4", "4")',
+    ),
+    "other_state": Wording(
+        "the state has {found} arrays; {kind} has {names}",
+        "Load it as the kind of cache that saved it",
+    ),
+    "other_state_format": Wording(
+        "the cache's format is {found!r}; this version reads {format!r}",
+        "Make the cache again from its prompt",
+    ),
+    "speculation": Wording(
+        "speculative decoding (draft_model) takes rejected tokens back, which these caches "
+        "cannot do: an H2O cache that has evicted rows, a full sliding window and a recurrent "
+        "state only go forward",
+        "Generate without draft_model, or give H2O a max_size with room for the prompt, the "
+        "answer and the draft",
+    ),
+    "mixed_dense_and_quantized": Wording(
+        "key_bits = {key_bits} and value_bits = {value_bits}: either both are 16 or neither is"
+    ),
+    "ring_with_unequal_bits": Wording(
+        "key_bits = {key_bits} and value_bits = {value_bits} must be equal with recent_bits"
+    ),
 }
 """All that h2o_py says to refuse or to warn, by code."""
 
@@ -126,6 +160,10 @@ class H2OBudgetsError(H2OError):
 
 class H2OModelError(H2OError):
     """A model that cannot use H2O caches."""
+
+
+class H2OStateError(H2OError):
+    """A cache that is used in a way its state does not allow."""
 
 
 class H2OFileError(H2OError):

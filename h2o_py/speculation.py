@@ -10,6 +10,7 @@ from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache
 
 from h2o_py.cache import H2OKVCache
 from h2o_py.cache_list import H2OCacheList
+from h2o_py.errors import H2OStateError
 
 upstream = importlib.import_module("mlx_lm.generate").speculative_generate_step
 
@@ -23,7 +24,7 @@ def guarded(
     cache cannot be trimmed: the rejected tokens would stay in the context.
 
     Raises:
-        ValueError: a cache has evicted rows (before it starts or on its way).
+        H2OStateError: a cache has evicted rows (before it starts or on its way).
 
     """
     caches = options.get("prompt_cache")
@@ -41,9 +42,4 @@ def guarded(
 
 def _check_trimmable(caches: Sequence[Any]) -> None:
     if not can_trim_prompt_cache(list(caches)):
-        raise ValueError(
-            "speculative decoding (draft_model) takes rejected tokens back, which is not "
-            "possible with these caches: an H2O cache that has evicted rows, a full sliding "
-            "window and a recurrent state only go forward. Generate without draft_model, or "
-            "give H2O a max_size with room for the prompt, the answer and the draft."
-        )
+        raise H2OStateError("speculation")
