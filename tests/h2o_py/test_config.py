@@ -117,11 +117,7 @@ def test_the_core_refuses_what_python_refuses():
 
     from h2o_py._compiled import ext
 
-    settings = {
-        "max_size": 64, "sink_size": 4, "heavy_budget": 32, "recent_budget": 28,
-        "score": "peak", "decay": 0.999, "novelty": 2.0, "novelty_margin": 0.0,
-        "observation_window": 64, "pinned": [],
-    }  # fmt: skip
+    settings = vars(H2OConfig(64))
     stored = {"key_bits": 16, "value_bits": 16, "group_size": 64, "dtype": mx.float32}
 
     def make(changes):

@@ -33,11 +33,15 @@ final class ConfigurationTests: XCTestCase {
         let configuration = try H2OConfiguration(maxSize: 64, pinned: [10 ..< 12])
         let encoder = JSONEncoder()
         encoder.outputFormatting = .sortedKeys
+        let text = String(decoding: try encoder.encode(configuration), as: UTF8.self)
 
-        XCTAssertEqual(
-            String(decoding: try encoder.encode(configuration), as: UTF8.self),
-            #"{"decay":0.999,"heavy_budget":32,"max_size":64,"novelty":2,"novelty_margin":0,"#
-                + #""observation_window":64,"pinned":[[10,12]],"recent_budget":28,"score":"peak","sink_size":4}"#)
+        for field in [
+            #""decay":0.999"#, #""heavy_budget":32"#, #""max_size":64"#, #""novelty":2"#,
+            #""novelty_margin":0"#, #""observation_window":64"#, #""pinned":[[10,12]]"#,
+            #""recent_budget":28"#, #""score":"peak""#, #""sink_size":4"#,
+        ] {
+            XCTAssertTrue(text.contains(field), "\(field) is not in \(text)")
+        }
     }
 
     func testTheTunedPolicyIsPythons() throws {

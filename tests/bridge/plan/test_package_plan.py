@@ -9,6 +9,7 @@ import pytest
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
+from h2o_py.config import H2OConfig
 from tests.bridge.memory import described
 
 
@@ -21,38 +22,12 @@ def refusal(model, **options: object) -> str:
 
 def test_what_is_not_given_is_the_default_of_the_cache(model):
     plan = make_plan(model, CacheOptions(max_kv=512))
-    assert plan.cache.to_dict() == {
-        "max_size": 512,
-        "sink_size": 4,
-        "heavy_budget": 256,
-        "recent_budget": 252,
-        "score": "peak",
-        "decay": 0.999,
-        "novelty": 2.0,
-        "novelty_margin": 0.0,
-        "pinned": [],
-        "observation_window": 64,
-    }
+    assert plan.cache == H2OConfig(512)
     assert plan.warnings == ()
 
 
 def test_what_is_given_is_kept(model):
-    options = CacheOptions(
-        max_kv=300,
-        settings={
-            "sink_size": 0,
-            "heavy_budget": 100,
-            "recent_budget": 90,
-            "score": "softmax",
-            "decay": 0.5,
-            "novelty": 0.0,
-            "novelty_margin": 0.1,
-            "pinned": ((0, 10), (20, 30)),
-            "observation_window": 8,
-        },
-    )
-    assert make_plan(model, options).cache.to_dict() == {
-        "max_size": 300,
+    settings = {
         "sink_size": 0,
         "heavy_budget": 100,
         "recent_budget": 90,
@@ -60,9 +35,11 @@ def test_what_is_given_is_kept(model):
         "decay": 0.5,
         "novelty": 0.0,
         "novelty_margin": 0.1,
-        "pinned": [[0, 10], [20, 30]],
+        "pinned": ((0, 10), (20, 30)),
         "observation_window": 8,
     }
+    plan = make_plan(model, CacheOptions(max_kv=300, settings=settings))
+    assert plan.cache == H2OConfig(300, **settings)
 
 
 def test_the_package_is_named_after_the_model_or_as_asked(model):
