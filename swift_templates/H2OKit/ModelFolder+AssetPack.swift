@@ -6,11 +6,11 @@ import Foundation
 #endif
 
 extension ModelFolder {
-    /// Finds the folder as ``find()`` does, and where there is none, in an asset pack, which
-    /// is downloaded if the device does not have it yet. Needs iOS 26.
+    /// Finds the folder as ``find()`` does. If there is none, looks in an asset pack, which is
+    /// downloaded if the device does not have it yet. Needs iOS 26.
     ///
     /// - Parameter id: the `assetPackID` of the package's `AssetPack/Manifest.json`
-    /// - Throws: ``ModelAssetPackError``, or what Background Assets says of the download
+    /// - Throws: ``ModelAssetPackError``, or an error of Background Assets
     public static func find(assetPack id: String) async throws -> URL {
         if let folder = try? find() { return folder }
         // Background Assets ends the process of an app that has not declared its packs.
@@ -38,10 +38,10 @@ public enum ModelAssetPackError: LocalizedError, Hashable, Sendable {
     public var errorDescription: String? {
         switch self {
         case .notDeclared(let id):
-            "The model comes in the asset pack \(id), but the app does not declare asset packs. "
+            "The model is in the asset pack \(id), but the app does not declare asset packs. "
                 + "Set BAHasManagedAssetPacks, BAUsesAppleHosting and BAAppGroupID in Info.plist."
         case .unsupported(let id):
-            "The model comes in the asset pack \(id), which needs iOS 26 or macOS 26 and Xcode 26."
+            "The model is in the asset pack \(id), which needs iOS 26 or macOS 26 and Xcode 26."
         }
     }
 }

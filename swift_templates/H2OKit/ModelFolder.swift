@@ -2,14 +2,14 @@ import Foundation
 
 /// Finds the folder `Model` with the package's weights, tokenizer and configuration.
 ///
-/// Looked for in this order, the first with a `config.json` wins:
+/// Looks in these places, in this order, and takes the first with a `config.json`:
 /// 1. the folder that the environment variable `H2O_MODEL_DIR` names;
 /// 2. `Model` in the app's main bundle: add the package's `Model` folder to the app
-///    target as a folder reference, since a Swift package can only carry resources
-///    that lie inside a target's folder;
-/// 3. `Model` beside `Sources`, in builds that run where they were compiled.
+///    target as a folder reference, because a Swift package can only contain resources from
+///    inside a target's folder;
+/// 3. `Model` next to `Sources`, in builds that run where they were compiled.
 public enum ModelFolder {
-    /// - Throws: ``ModelFolderError`` that lists where it looked
+    /// - Throws: ``ModelFolderError``, which lists the places
     public static func find() throws -> URL {
         let candidates = [fromEnvironment, fromBundle, fromSources].compactMap { $0 }
         let isModel = { (folder: URL) in

@@ -3,7 +3,7 @@ import H2OKit
 import MLXLMCommon
 
 extension BundledModel {
-    /// What the model takes, in bytes.
+    /// The bytes that the model takes.
     public static let memory = MemoryPlan(
         weights: 3_936_640, caches: 61_472,
         prefill: 19_903_888, bufferCache: 20_971_520)
@@ -11,11 +11,11 @@ extension BundledModel {
     /// Loads the model for a conversation.
     ///
     /// - Parameters:
-    ///   - system: what the model is told before the first turn; never evicted
-    ///   - parameters: sampling and the longest reply
+    ///   - system: the system prompt, which is never evicted
+    ///   - parameters: sampling, and the largest number of tokens in a reply
     ///   - verification: how thoroughly the model folder is checked
     /// - Throws: `ModelFolderError`, `ModelBundleError`, `MetalError`, `MemoryShortage`, or
-    ///   what mlx-swift-lm says of the model
+    ///   an error of mlx-swift-lm
     public static func makeSession(
         system: String? = nil,
         parameters: GenerateParameters = GenerateParameters(maxTokens: 512),

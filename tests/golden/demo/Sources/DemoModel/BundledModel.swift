@@ -8,7 +8,7 @@ public enum BundledModel {
     /// Where the model came from.
     public static let id = "demo"
 
-    /// Which tokens its caches keep.
+    /// The policy: which tokens the caches keep.
     ///
     /// - Throws: `H2OConfigurationError` if the values below were edited and no longer
     ///   fit together
@@ -18,20 +18,20 @@ public enum BundledModel {
             novelty: 2.0, pinned: [], observationWindow: 64, noveltyMargin: 0.0)
     }
 
-    /// What `GenerateParameters/useH2O(_:)` takes, so that ChatSession, generate and
-    /// TokenIterator make these caches: what `configuration()` keeps, and how it is stored.
+    /// The caches for `GenerateParameters/useH2O(_:)`, with which ChatSession, generate and
+    /// TokenIterator make them: the policy of `configuration()`, and how rows are stored.
     public static func caches() throws -> H2OCaches {
         H2OCaches(configuration: try configuration())
     }
 
     /// One empty cache for each layer, for `generate(input:cache:parameters:context:)`.
     ///
-    /// - Parameter model: the model that was loaded from `folder()`
+    /// - Parameter model: the model loaded from `folder()`
     public static func makeCaches(for model: any LanguageModel) throws -> [any KVCache] {
         try caches().makeCaches(for: model, parameters: GenerateParameters())
     }
 
-    /// The folder with its weights, tokenizer and configuration, see `ModelFolder`.
+    /// The folder with the weights, the tokenizer and the configuration, see `ModelFolder`.
     public static func folder() throws -> URL {
         try ModelFolder.find()
     }
