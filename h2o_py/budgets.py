@@ -10,10 +10,9 @@
       ]
     }
 
-One entry for each cache of the model, in its order: rows for heavy hitters and newest
-tokens that are never evicted, or null where the layer keeps the settings common to all
-(and where it keeps the model's own cache). A layer may have a `max_size` of its own; all
-other settings are common.
+There is one entry per cache of the model, in order: the rows for heavy hitters and for the
+newest tokens, or null if the layer uses the common settings or keeps the model's own cache.
+A layer may have its own `max_size`; all other settings are common.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ _LEAST = {"heavy_budget": 0, "recent_budget": 1, "max_size": 1}
 
 @dataclasses.dataclass(frozen=True)
 class LayerBudget:
-    """Rows of one layer for heavy hitters, for the newest tokens, and all of its rows.
+    """The rows of one layer for heavy hitters and for the newest tokens, and its `max_size`.
 
-    max_size: None is the common one.
+    max_size: None for the common one.
     """
 
     heavy_budget: int
@@ -42,24 +41,24 @@ class LayerBudget:
     max_size: int | None = None
 
     def to_dict(self) -> dict[str, int]:
-        """Plain values for JSON, without a `max_size` that is the common one."""
+        """Plain values for JSON, without `max_size` if it is the common one."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclasses.dataclass(frozen=True)
 class Budgets:
-    """One entry a layer; `source` is what errors call them."""
+    """One entry per layer; `source` is the file or name that errors show."""
 
     layers: tuple[LayerBudget | None, ...]
     source: str = "budgets"
 
     def to_dict(self) -> dict[str, Any]:
-        """The document that files have."""
+        """The document as a file holds it."""
         layers = [None if each is None else each.to_dict() for each in self.layers]
         return {"format": FORMAT, "layers": layers}
 
     def config_of(self, layer: int, common: H2OConfig) -> H2OConfig:
-        """The common configuration with this layer's budgets.
+        """Return the common configuration with this layer's budgets.
 
         Raises:
             H2OConfigError: they do not fit into the layer's rows; `where` names the entry.
@@ -76,15 +75,15 @@ class Budgets:
             raise
 
     def sizes(self, common: int) -> set[int]:
-        """All numbers of rows that layers have, where `common` is the common one."""
+        """Return the different `max_size` of all layers, given the common one."""
         return {each.max_size or common if each else common for each in self.layers}
 
     def check_layers(self, evicting: list[bool], family: str) -> None:
-        """Refuse budgets of another model.
+        """Refuse budgets that were made for another model.
 
         Args:
-            evicting: for each of the model's caches, whether it is an H2O cache.
-            family: what the error calls the model.
+            evicting: whether each of the model's caches is an H2O cache.
+            family: the name of the model in errors.
 
         Raises:
             H2OBudgetsError: the number of layers differs, or a budget has no H2O cache.
@@ -125,11 +124,11 @@ def read_budgets(document: Any, source: str) -> Budgets:
     """Read the document of such a file.
 
     Args:
-        document: what JSON was parsed to.
-        source: what errors call it.
+        document: the parsed JSON.
+        source: the name of the document in errors.
 
     Raises:
-        H2OBudgetsError: it is none.
+        H2OBudgetsError: it is not a document of budgets.
 
     """
     if not isinstance(document, dict) or set(document) != {"format", "layers"}:

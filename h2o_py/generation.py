@@ -39,7 +39,7 @@ def stream_generate(
         prompt: text or token ids.
         h2o_config: the policy, or its fields as a mapping (`{"max_size": 512}`).
         h2o_kv: how rows are stored, a name in `h2o_py.storages.STORAGE_BITS`.
-        h2o_budgets: heavy and recent budgets that differ from layer to layer.
+        h2o_budgets: heavy and recent budgets that differ per layer.
         options: whatever `mlx_lm.stream_generate` takes; `kv_group_size` also holds for
             quantized H2O rows.
 
@@ -74,7 +74,7 @@ def generate(
     verbose: bool = False,
     **options: Any,
 ) -> str:
-    """The text that `stream_generate` yields, printed as it comes if `verbose`."""
+    """Return the text that `stream_generate` yields; print it as it comes if `verbose`."""
     parts = []
     for response in stream_generate(model, tokenizer, prompt, **options):
         parts.append(response.text)

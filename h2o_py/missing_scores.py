@@ -1,4 +1,4 @@
-"""Says once that attention does not pass through the caches."""
+"""Warns once that attention does not pass through the caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caches for a whole model, one a layer."""
+"""Caches for a whole model, one per layer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def make_h2o_cache(
     group_size: int = 64,
     budgets: Budgets | None = None,
 ) -> list[Any]:
-    """One cache a layer: H2O where the model would use a plain `KVCache`.
+    """Make one cache per layer: H2O where the model would use a plain `KVCache`.
 
     Layers with a cache of another kind (sliding window, recurrent) keep it; in a layer
     with several caches the plain one is replaced.
@@ -58,7 +58,7 @@ def make_h2o_cache(
         config: the policy of every full-attention layer.
         kv: how rows are stored, a name in `STORAGES`.
         group_size: of quantized rows; divides the head dims.
-        budgets: heavy and recent budgets that differ from layer to layer.
+        budgets: heavy and recent budgets that differ per layer.
 
     Raises:
         H2OModelError: the model cannot work with an evicting cache, or no layer uses a
@@ -114,7 +114,7 @@ def attach_h2o_cache(model: Any, config: H2OConfig, **options: Any) -> None:
         options: as for `make_h2o_cache`.
 
     """
-    make_h2o_cache(model, config, **options)  # what cannot work is refused here
+    make_h2o_cache(model, config, **options)  # refuses what cannot work
     detach_h2o_cache(model)
     model.__dict__[_ORIGINAL] = model.__dict__.get("make_cache")
     model.make_cache = lambda: make_h2o_cache(model, config, **options)

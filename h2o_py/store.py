@@ -1,4 +1,4 @@
-"""Caches in a file: interrupted conversations go on in another process."""
+"""Saves caches to a file, so that a conversation can continue in another process."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def save_cache(
 
     Args:
         path: file to write; its name ends in .safetensors.
-        caches: one a layer, none empty.
-        metadata: strings of your own, returned by `load_cache`.
+        caches: one per layer, none empty.
+        metadata: your own strings, returned by `load_cache`.
 
     Raises:
         H2OFileError: a cache is empty or not an `H2OKVCache`.
@@ -51,7 +51,7 @@ def save_cache(
 
 
 def load_cache(path: str | Path) -> tuple[list[H2OKVCache], dict[str, str]]:
-    """The caches that `save_cache` wrote, and their metadata.
+    """Load the caches that `save_cache` wrote, and their metadata.
 
     Raises:
         H2OFileError: the file is of another kind or version.
