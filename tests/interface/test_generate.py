@@ -52,8 +52,8 @@ def test_every_generated_file_says_so_in_its_first_line():
 
 
 def test_a_new_setting_reaches_every_language(with_a_new_setting):
-    snake = {path for path, text in with_a_new_setting.items() if "score_floor" in text}
-    camel = {path for path, text in with_a_new_setting.items() if "scoreFloor" in text}
+    snake = {path for path, text in with_a_new_setting.items() if "row_weight" in text}
+    camel = {path for path, text in with_a_new_setting.items() if "rowWeight" in text}
     assert {path.rpartition(".")[2] for path in snake} >= {"py", "h", "cpp", "swift"}
     assert {path.rpartition("/")[2] for path in camel} == {
         "H2OConfiguration.swift",
@@ -79,7 +79,7 @@ def test_python_and_c_plus_plus_with_a_new_setting_compile(with_a_new_setting, t
         '#include "metal/policy_parameters.h"\n#include "mlx/c/h2o_policy.h"\n'
         '#include "policy_of.h"\n'
         "float floor_of(const mlx_h2o_policy& policy) {\n"
-        "  return h2o::metal::policy_parameters(h2o::policy_of(policy)).score_floor;\n}\n"
+        "  return h2o::metal::policy_parameters(h2o::policy_of(policy)).row_weight;\n}\n"
     )
     include = [
         f"-I{tmp_path / part}" for part in ("", "cexport/h2o", "cexport/c", "metal/kernels")
@@ -99,8 +99,8 @@ def test_python_with_a_new_setting_takes_and_checks_it(with_a_new_setting, tmp_p
             (tmp_path / path).write_text(text, "utf-8")
     script = (
         "from h2o_py.config import H2OConfig\n"
-        "assert H2OConfig(512, score_floor=0.5).to_dict()['score_floor'] == 0.5\n"
-        "try:\n    H2OConfig(512, score_floor=-1)\n"
+        "assert H2OConfig(512, row_weight=0.5).to_dict()['row_weight'] == 0.5\n"
+        "try:\n    H2OConfig(512, row_weight=-1)\n"
         "except ValueError as error:\n    print(error)\n"
     )
     done = subprocess.run(
@@ -110,4 +110,4 @@ def test_python_with_a_new_setting_takes_and_checks_it(with_a_new_setting, tmp_p
         text=True,
         check=False,
     )
-    assert done.stdout == "score_floor must be a finite number of 0 or more, got -1.\n", done
+    assert done.stdout == "row_weight must be a finite number of 0 or more, got -1.\n", done

@@ -26,13 +26,13 @@ def change(folder, file, old, new):
 
 FIELD = """
 [[field]]
-name = "score_floor"
+name = "row_weight"
 type = "number"
 least = 0
 default = 0.0
-meaning = "Scores below this count as this."
-flag = "--score-floor"
-help = "Least score of a token."
+meaning = "Weight of a row."
+flag = "--row-weight"
+help = "Weight of a token."
 kernel = true
 
 [[score]]"""
@@ -47,7 +47,7 @@ def test_a_setting_that_no_formula_uses_is_refused(folder):
     with pytest.raises(SourceError) as caught:
         check_used(read(folder), ROOT, (target.path for target in TARGETS))
     assert str(caught.value) == (
-        "interface/policy.toml: score_floor is stated, but the oracle (h2o_py/reference.py) "
+        "interface/policy.toml: row_weight is stated, but the oracle (h2o_py/reference.py) "
         "and the core never uses it. Use it there or remove it."
     )
 
