@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import jsonschema
@@ -10,6 +11,8 @@ from h2o_pack import results
 
 
 def check(document: Any, name: str) -> Any:
-    """Refuse a document that is not as its schema says; return it."""
+    """Refuse a document, or a result's, that is not as its schema says; return it."""
+    if isinstance(document, results.Result):
+        document = json.loads(results.to_json(document))
     jsonschema.Draft202012Validator(results.schema(name)).validate(document)
     return document
