@@ -37,7 +37,7 @@ def complete(config: Any) -> None:
             continue
         if rule.is_error:
             raise H2OConfigError(rule.code, **rule.values(config))
-        warnings.warn(H2OConfigWarning(rule.code, **rule.values(config)), stacklevel=5)
+        warnings.warn(H2OConfigWarning(rule.code, **rule.values(config)), stacklevel=4)
 
 
 def named(policy: str, max_size: int, changes: Mapping[str, Any]) -> dict[str, Any]:

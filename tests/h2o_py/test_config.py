@@ -1,12 +1,13 @@
 """H2OConfig: defaults, what it refuses and its JSON form."""
 
 import json
+import pickle
 
 import mlx.core as mx
 import pytest
 
 from h2o_py.config import H2OConfig
-from h2o_py.errors import H2OConfigWarning
+from h2o_py.errors import H2OConfigError, H2OConfigWarning
 
 
 def test_defaults_split_the_rows_into_sinks_heavy_and_recent():
@@ -31,9 +32,23 @@ def test_round_trips_through_json():
     assert H2OConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
-def test_few_recent_tokens_are_warned_about():
-    with pytest.warns(H2OConfigWarning, match="recent_budget = 28 is below 64"):
+def test_few_recent_tokens_are_warned_about_where_the_configuration_is_made():
+    with pytest.warns(H2OConfigWarning, match="recent_budget = 28 is below 64") as caught:
         H2OConfig(64)
+    assert caught[0].filename == __file__
+
+
+def test_an_error_is_a_value_that_front_ends_word_and_processes_exchange():
+    with pytest.raises(H2OConfigError) as caught:
+        H2OConfig(64, heavy_budget=-1)
+    error = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  our own
+    assert (error.code, error.field) == ("out_of_range", "heavy_budget")
+    assert error.values["value"] == -1
+    assert error.what(lambda field: f"<{field}>") == (
+        "<heavy_budget> must be between 0 and 2147483647, got -1"
+    )
+    error.where = "settings.json"
+    assert str(error).startswith("settings.json: heavy_budget must be between")
 
 
 @pytest.mark.parametrize(
