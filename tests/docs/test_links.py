@@ -18,12 +18,10 @@ RAW = re.compile(r"^(?:===|!!!|\?\?\?) ", re.MULTILINE)
 
 
 def tracked(*patterns: str) -> list[str]:
+    # The folder may belong to someone else, as in a container.
+    command = "git -c safe.directory=* ls-files --cached --others --exclude-standard"
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
+        [*command.split(), *patterns], cwd=ROOT, capture_output=True, text=True, check=True
     )
     return [path for path in listed.stdout.splitlines() if (ROOT / path).is_file()]
 
