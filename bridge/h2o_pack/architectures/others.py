@@ -95,7 +95,7 @@ class OpenELM(WithHeadDim):
         """Note lists that do not tell of every layer, and heads that cannot be shared."""
         for name in ("num_query_heads", "num_kv_heads", "ffn_multipliers"):
             given = getattr(self, name)
-            if given and self.depth and len(given) != self.depth:
+            if given is not None and self.depth and len(given) != self.depth:
                 problems.add(f"{name} tells of {len(given)} layers, and there are {self.depth}")
         shared = zip(self.num_query_heads or (), self.num_kv_heads or (), strict=False)
         for heads, kv_heads in shared:

@@ -33,6 +33,12 @@ class Run:
     dtype_bytes: int
 
     @property
+    def grows(self) -> bool:
+        """Whether a layer's cache grows with the text, without a bound."""
+        pairs = zip(self.config.layers, self.caches, strict=True)
+        return any(layer.kind == "full" and cache is None for layer, cache in pairs)
+
+    @property
     def uniform(self) -> bool:
         """Whether all layers are alike."""
         return len(set(self.config.layers)) == len(set(self.caches)) == 1

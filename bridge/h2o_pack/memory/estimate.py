@@ -47,6 +47,7 @@ def plan_memory(
     step: int = PREFILL_STEP,
     backend: str = "iphone",
     group_size: int | None = None,
+    earlier: bool = True,
 ) -> MemoryPlan:
     """Plan the memory of a model.
 
@@ -58,7 +59,8 @@ def plan_memory(
         step: tokens of the prompt that are given to the model at once; the generated
             package and mlx-lm split the prompts of all families so.
         backend: a name in facts/backends.toml.
-        group_size: of quantised rows; None is 64, or 32 where 64 divides no head.
+        group_size: of quantized rows; None is 64, or 32 where 64 divides no head.
+        earlier: also look at earlier moments of a conversation, as `prefill_peak` does.
 
     Raises:
         UserError: the storage is unknown or does not fit the model's heads.
@@ -68,7 +70,7 @@ def plan_memory(
     kind = storage_of(storage, config, group_size)
     tokens = config.context if context is None else context
     run = Run(config, caches, kind, tokens, chosen, config.element_bytes)
-    prefill, decode = prefill_peak(run, step), decode_peak(run)
+    prefill, decode = prefill_peak(run, step, earlier=earlier), decode_peak(run)
     worst = max(prefill, decode, key=lambda held: sum(held.values()))
     found = [
         Term(terms.WEIGHTS, model.weights.bytes, "exact", "all tensors that inference loads"),

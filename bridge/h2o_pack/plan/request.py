@@ -87,7 +87,7 @@ class Request:
 
 
 @lru_cache(maxsize=4096)
-def planned(request: Request, backend: str) -> MemoryPlan:
+def planned(request: Request, backend: str, *, earlier: bool = True) -> MemoryPlan:
     """Plan once for each request and backend."""
     return plan_memory(
         request.model,
@@ -97,6 +97,7 @@ def planned(request: Request, backend: str) -> MemoryPlan:
         step=request.step,
         backend=backend,
         group_size=request.group_size,
+        earlier=earlier,
     )
 
 
@@ -140,6 +141,6 @@ def known_fitting(
     """The largest model of the catalogue that fits with the same settings."""
     stated = [known for known in models if known.weights_bytes and known.evicting_layers]
     for known in sorted(stated, key=lambda each: each.weights_bytes, reverse=True):
-        if request.of_model(known).plan(backend).total <= limit:
+        if planned(request.of_model(known), backend, earlier=False).total <= limit:
             return known
     return None

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from h2o_pack.architectures.model import Layer
@@ -55,7 +55,30 @@ def test_more_rows_take_more(described, pair, kv, backend):
     assert totals[0].total <= totals[1].total
 
 
+FULL = Layer("full", 2, 64, 64)
+RECURRENT = Layer("recurrent", state_bytes=12_000)
+SHRANK = [  # plans that took less for longer conversations when only the last chunk counted
+    (
+        model(
+            layers=(Layer("full", 2, 64, 64), RECURRENT, RECURRENT) * 5, heads=2,
+            hidden_size=4096, intermediate_size=8192, vocabulary=150_000, context=32768,
+            dtype="float32", weights=10**9,
+        ),
+        (5767, 3122), "ipad",
+    ),
+    (
+        model(
+            layers=(FULL,) * 21, heads=8, hidden_size=1024, intermediate_size=8192,
+            vocabulary=1000, context=32768, bits=8, weights=10**9,
+        ),
+        (6314, 662), "ipad",
+    ),
+]  # fmt: skip
+
+
 @FEW
+@example(*SHRANK[0][:2], "dense", SHRANK[0][2])
+@example(*SHRANK[1][:2], "dense", SHRANK[1][2])
 @given(models(), pairs, st.sampled_from(sorted(STORAGES)), st.sampled_from(BACKENDS))
 def test_longer_conversations_take_more(described, pair, kv, backend):
     for max_kv in (0, 512):

@@ -237,6 +237,12 @@ def understood(document: dict[str, object], *, assume: bool) -> Described | None
     return None
 
 
+def test_a_list_of_layers_that_is_empty_is_refused():
+    config = small_config("openelm") | {"ffn_multipliers": []}
+    with pytest.raises(UserError, match="ffn_multipliers tells of 0 layers"):
+        describe(config, "x")
+
+
 @settings(max_examples=300)
 @given(configs(), st.booleans())
 @example({"model_type": "openelm", "ffn_multipliers": []}, False)

@@ -1,0 +1,81 @@
+"""Imports point down: no cycles, and the runtime knows nothing of the tool."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import h2o_pack
+import h2o_py
+
+EXEMPT = {("h2o_pack.__main__", "h2o_pack.cli")}  # runs what the command line is
+COMPILED = "h2o_py._ext"
+
+
+def modules() -> dict[str, Path]:
+    """Return {name: file} of all modules."""
+    found = {}
+    for package in (h2o_pack, h2o_py):
+        root = Path(package.__file__).parent
+        for file in root.rglob("*.py"):
+            parts = (package.__name__, *file.relative_to(root).with_suffix("").parts)
+            found[".".join(parts).removesuffix(".__init__")] = file
+    return found
+
+
+MODULES = modules()
+
+
+def module_of(name: str) -> str:
+    """Return the module that a dotted name is in."""
+    while name and name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def imports(module: str) -> set[str]:
+    """Return the modules of ours that a module imports, wherever it does."""
+    names = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    found = {module_of(name) for name in names if name != COMPILED} - {"", module}
+    return {each for each in found if (module, each) not in EXEMPT}
+
+
+def folder(module: str) -> str:
+    """Return the folder of a module, by its dotted name."""
+    is_folder = MODULES[module].name == "__init__.py"
+    return module if is_folder else module.rpartition(".")[0]
+
+
+def cycle(graph: dict[str, set[str]]) -> list[str]:
+    """Return what is left after everything without imports is taken away, again and again."""
+    left = {name: set(targets) for name, targets in graph.items()}
+    while True:
+        ends = {name for name, targets in left.items() if not targets & left.keys()}
+        if not ends:
+            break
+        left = {name: targets for name, targets in left.items() if name not in ends}
+    return sorted(left)
+
+
+def test_no_file_imports_itself_by_way_of_others():
+    assert cycle({module: imports(module) for module in MODULES}) == []
+
+
+def test_no_folder_imports_itself_by_way_of_others():
+    graph: dict[str, set[str]] = {folder(module): set() for module in MODULES}
+    for module in MODULES:
+        graph[folder(module)] |= {folder(each) for each in imports(module)}
+    for name, targets in graph.items():
+        targets.discard(name)
+    assert cycle(graph) == []
+
+
+def test_the_runtime_imports_nothing_of_the_tool():
+    for module in MODULES:
+        if module.startswith("h2o_py"):
+            assert not {each for each in imports(module) if each.startswith("h2o_pack")}, module
