@@ -13,7 +13,7 @@ from mlx_lm.models import cache as mlx_lm_cache
 from mlx_lm.models.base import create_causal_mask
 
 from h2o_py.config import H2OConfig
-from h2o_py.ledger import Ledger
+from h2o_py.ledger import Ledger, Rows
 from h2o_py.missing_scores import warn_once
 from h2o_py.row_format import DENSE, RowFormat
 
@@ -42,6 +42,9 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     FORMAT = "h2o.dense.1"
     """What a saved cache of this class says of itself first."""
 
+    _BUFFERS: tuple[str, ...] = ("rows",)
+    _KIND = "an H2O cache"
+
     backend: ModuleType | None = None
     row_format: RowFormat = DENSE
     expects_scores = True
@@ -58,7 +61,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         """Tokens seen so far: the position of the next one, which only grows."""
         self.length = 0
         """Rows in use; above `max_size` only between a chunk's write and its attention."""
-        self._rows: mx.array | None = None
+        self._rows: Rows | None = None
         self._ledger: Ledger | None = None
         self._pending: _Before | None = None
         self._lent: tuple[mx.array, mx.array] | None = None
@@ -118,7 +121,16 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
             self._ledger = self._backend().make_ledger(batch, heads, key_dim, self.config)
         copy = self._shared or self._lent_elsewhere()
         self._lent = None
-        self._write(keys, values, self._ledger, copy=copy)
+        self._rows = self._backend().cache_write(
+            self._rows,
+            keys,
+            values,
+            self._ledger.victim,
+            self.offset,
+            self.config,
+            copy=copy,
+            row_format=self.row_format,
+        )
         self._shared = False
         self._pending = _Before(self.offset, self.length)
         self.offset += tokens
@@ -168,48 +180,26 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     def _attend(self, queries: mx.array | None, **options: Any) -> mx.array | None:
         if self._pending is None or self._ledger is None:
             raise ValueError("attend comes after update_and_fetch, once for each write.")
-        out = self._compute(queries, self._pending, self._ledger, options)
-        if self.length > self.max_size:
-            # A chunk was evicted from: these rows are new, and the larger buffer goes.
-            self._shared = False
-            self._lent = None
-        self.length = min(self.length, self.max_size)
-        self._pending = None
-        return out
-
-    def _write(self, keys: mx.array, values: mx.array, ledger: Ledger, *, copy: bool) -> None:
-        """Put new tokens into the rows."""
-        self._rows = self._backend().cache_write(
-            self._rows,
-            keys,
-            values,
-            ledger.victim,
-            self.length,
-            self.config,
-            copy=copy,
-            row_format=self.row_format,
-        )
-
-    def _compute(
-        self,
-        queries: mx.array | None,
-        before: _Before,
-        ledger: Ledger,
-        options: dict[str, Any],
-    ) -> mx.array | None:
-        """Attend, and take over the rows and the ledger that follow."""
+        tokens = self.offset - self._pending.offset
         attended = self._backend().cache_attend(
             queries,
             self._rows,
-            ledger,
-            tokens=self.offset - before.offset,
-            offset=before.offset,
-            length=before.length,
+            self._ledger,
+            tokens=tokens,
+            offset=self._pending.offset,
             config=self.config,
             row_format=self.row_format,
             **options,
         )
         self._rows, self._ledger = attended.rows, attended.ledger
+        if self.length > self.max_size:
+            # A chunk was evicted from: these rows are new, and the larger buffer goes.
+            self._shared = False
+            self._lent = None
+        elif self.row_format.has_ring and tokens > 1:
+            self._lent = None  # sorted into new buffers; the larger ones go
+        self.length = min(self.length, self.max_size)
+        self._pending = None
         out: mx.array | None = attended.out
         return out
 
@@ -244,8 +234,11 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         return "causal"
 
     def is_trimmable(self) -> bool:
-        """Whether the newest tokens can be taken back: until the first eviction."""
-        return self.offset <= self.max_size
+        """Whether the newest tokens can be taken back: until the first eviction.
+
+        Never with a ring: what moved to the pool does not come back.
+        """
+        return not self.row_format.has_ring and self.offset <= self.max_size
 
     def trim(self, n: int) -> int:
         """Take back the `n` newest tokens; returns how many were, 0 once rows were evicted.
@@ -272,7 +265,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         """
         raise ValueError(
             f"kv_bits = {bits} (kv_group_size = {group_size}) does not apply to an H2O cache, "
-            "which quantises when it writes. Drop kv_bits and make the caches with "
+            "which quantizes when it writes. Drop kv_bits and make the caches with "
             'make_h2o_cache(model, config, kv="8") (or "k8v4", "4").'
         )
 
@@ -289,31 +282,40 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         """Bytes of all state arrays."""
         if self._rows is None or self._ledger is None:
             return 0
-        return int(self._rows.nbytes) + sum(int(a.nbytes) for a in self._ledger)
+        return sum(int(a.nbytes) for a in (*self._buffers, *self._ledger))
+
+    @property
+    def _buffers(self) -> list[mx.array]:
+        return [] if self._rows is None else [a for a in self._rows if a is not None]
 
     @property
     def state(self) -> list[mx.array]:
-        """Rows in use [B, Hkv, N, Dk + Dv], then the ledger; empty while the cache is."""
+        """The rows, then the ledger; empty while the cache is.
+
+        Rows in use [B, Hkv, N, row], or pool and ring, each [B, Hkv, capacity, row].
+        """
         if self._rows is None or self._ledger is None:
             return []
         self._shared = True
-        rows = self._rows
-        return [
-            rows if self.length == rows.shape[2] else rows[:, :, : self.length],
-            *self._ledger,
-        ]
+        pool, ring = self._rows
+        if ring is not None:
+            return [pool, ring, *self._ledger]
+        whole = self.length == pool.shape[2]
+        return [pool if whole else pool[:, :, : self.length], *self._ledger]
 
     @state.setter
     def state(self, arrays: Sequence[mx.array]) -> None:
         self._reset()
         if not arrays:
             return
-        if len(arrays) != 1 + len(Ledger._fields):
+        count = len(self._BUFFERS)
+        if len(arrays) != count + len(Ledger._fields):
             raise ValueError(
-                f"the state has {len(arrays)} arrays; an H2O cache has rows, "
-                f"{', '.join(Ledger._fields)}. Was it saved by another kind of cache?"
+                f"the state has {len(arrays)} arrays; {self._KIND} has "
+                f"{', '.join((*self._BUFFERS, *Ledger._fields))}. Was it saved by another "
+                "kind of cache?"
             )
-        self._rows, self._ledger = arrays[0], Ledger(*arrays[1:])
+        self._rows, self._ledger = Rows(*arrays[:count]), Ledger(*arrays[count:])
         self._shared = True
 
     @property
@@ -352,7 +354,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         return twin
 
     def _begin(self, keys: mx.array, values: mx.array) -> None:
-        """Settle what depends on the first keys [B, Hkv, L, Dk] and values."""
+        """Take over what depends on the first keys [B, Hkv, L, Dk] and values."""
 
     def _backend(self) -> ModuleType:
         if self.backend is None:
@@ -366,12 +368,14 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         assert self._rows is not None  # noqa: S101  asked of a cache that has rows
         assert self._ledger is not None  # noqa: S101
         self._shared = self._shared or share
-        keys, values = self._backend().fetch(
+        before = self.offset if self._pending is None else self._pending.offset
+        keys, values = self._backend().cache_fetch(
             self._rows,
-            self.length,
             self._ledger.key_sum.shape[2],
+            before,
             self.config,
-            self.row_format,
+            tokens=self.offset - before,
+            row_format=self.row_format,
         )
         return keys, values
 

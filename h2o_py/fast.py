@@ -13,8 +13,8 @@ import mlx.core as mx
 
 from h2o_py._compiled import ext
 from h2o_py.config import H2OConfig
-from h2o_py.ledger import Attended, Ledger
-from h2o_py.row_format import DENSE, MixedFormat, RowFormat
+from h2o_py.ledger import Attended, Ledger, Rows
+from h2o_py.row_format import DENSE, RowFormat
 
 
 def scaled_dot_product_attention_with_scores(
@@ -105,70 +105,85 @@ def make_ledger(batch: int, kv_heads: int, key_dim: int, config: H2OConfig) -> L
 
 
 def trim_ledger(
-    rows: mx.array,
-    ledger: Ledger,
-    length: int,
-    config: H2OConfig,
-    row_format: RowFormat = DENSE,
+    rows: Rows, ledger: Ledger, length: int, config: H2OConfig, row_format: RowFormat = DENSE
 ) -> Ledger:
-    """The ledger after all rows from `length` on were dropped; no row may be evicted yet."""
-    return Ledger(*ext.trim_ledger(rows, tuple(ledger), length, _native(config, row_format)))
+    """The ledger after all rows from `length` on were dropped.
 
-
-def fetch(
-    rows: mx.array, length: int, key_dim: int, config: H2OConfig, row_format: RowFormat = DENSE
-) -> tuple[mx.array, mx.array]:
-    """Keys [B, Hkv, length, Dk] and values [B, Hkv, length, Dv] of the rows in use.
-
-    Views of dense rows; of quantised ones the dequantised vectors.
+    No row may be evicted yet, and there may be no ring.
     """
-    return ext.unpacked_rows(rows, length, key_dim, _native(config, row_format))
+    native = _native(config, row_format)
+    return Ledger(*ext.trim_ledger(rows, tuple(ledger), length, native))
+
+
+def cache_fetch(
+    rows: Rows,
+    key_dim: int,
+    offset: int,
+    config: H2OConfig,
+    *,
+    tokens: int = 0,
+    row_format: RowFormat = DENSE,
+) -> tuple[mx.array, mx.array]:
+    """Keys [B, Hkv, N, Dk] and values [B, Hkv, N, Dv] of the rows in use, pool first.
+
+    Views of dense rows; dequantized vectors otherwise.
+
+    Args:
+        rows: as `cache_write` or `cache_attend` returned them.
+        key_dim: Dk.
+        offset: tokens seen before the last write.
+        config: the policy.
+        tokens: tokens just written, whose attention is outstanding.
+        row_format: how the rows are stored.
+
+    """
+    return ext.cache_fetch(rows, key_dim, offset, tokens, _native(config, row_format))
 
 
 def cache_write(
-    rows: mx.array | None,
+    rows: Rows | None,
     keys: mx.array,
     values: mx.array,
     victim: mx.array,
-    length: int,
+    offset: int,
     config: H2OConfig,
     *,
     copy: bool = False,
     row_format: RowFormat = DENSE,
-) -> mx.array:
+) -> Rows:
     """Put new tokens into the rows.
 
-    One token goes over `victim` when `length` is C; otherwise tokens go after the
-    `length` rows in use, and the buffer grows in steps of 256 rows.
+    One token goes over `victim` once C rows are in use; otherwise tokens go after the rows
+    in use, and the buffer grows in steps of 256 rows. With a ring one token takes the slot
+    of the oldest recent one, which moves to the pool, over the victim if that is full;
+    several tokens stand behind the ring until their attention.
 
     Args:
-        rows: [B, Hkv, capacity, Dk + Dv], or None for an empty cache. Its buffer is
-            written in place unless it must grow or `copy` is true: nothing else may then
-            read it or a view of it.
+        rows: the cache's, or None while it is empty. The buffers are written in place unless
+            they must grow or `copy` is true: nothing else may then read them or a view.
         keys: [B, Hkv, L, Dk], after RoPE.
         values: [B, Hkv, L, Dv].
         victim: int32 [B, Hkv], from the ledger.
-        length: rows in use before.
+        offset: tokens seen before.
         config: the policy.
-        copy: write to a copy.
-        row_format: how rows are stored; quantised on the way in.
+        copy: write to copies.
+        row_format: how rows are stored; quantized on the way in.
 
     Returns:
         The rows with the tokens in them.
 
     """
     native = _native(config, row_format)
-    return ext.cache_write(rows, keys, values, victim, length, native, copy=copy)
+    return Rows(*ext.cache_write(rows, keys, values, victim, offset, native, copy=copy))
 
 
 def cache_attend(
     queries: mx.array | None,
-    rows: mx.array,
+    rows: Rows,
     ledger: Ledger,
     *,
     tokens: int,
     offset: int,
-    length: int,
     config: H2OConfig,
     scale: float = 1.0,
     mask: mx.array | str | None = None,
@@ -178,8 +193,9 @@ def cache_attend(
     """Attention of the newest tokens and the ledger that follows from it.
 
     Enters the `tokens` just written with position and novelty, attends, observes the
-    last `observation_window` queries, evicts what a chunk has too much (after its own
-    attention), and chooses the next victim.
+    last `observation_window` queries, evicts the rows beyond C (after the chunk's own
+    attention), and chooses the next victim. With a ring the ledger's rows are the pool's,
+    then the ring's slots.
 
     Args:
         queries: [B, Hq, tokens, Dk], or None when attention was computed elsewhere: then
@@ -188,7 +204,6 @@ def cache_attend(
         ledger: from before the write.
         tokens: tokens just written.
         offset: tokens seen before them.
-        length: rows in use before them.
         config: the policy.
         scale: factor of q.k.
         mask: as for `scaled_dot_product_attention_with_scores`, over the rows in use. An
@@ -203,93 +218,15 @@ def cache_attend(
         tuple(ledger),
         tokens=tokens,
         offset=offset,
-        length=length,
         config=_native(config, row_format),
         scale=scale,
         mask=mask,
         sinks=sinks,
     )
-    return Attended(out, kept, Ledger(*state))
-
-
-def mixed_cache_write(
-    rows: tuple[mx.array, mx.array] | None,
-    keys: mx.array,
-    values: mx.array,
-    victim: mx.array,
-    offset: int,
-    config: H2OConfig,
-    mixed: MixedFormat,
-    *,
-    copy: bool = False,
-) -> tuple[mx.array, mx.array]:
-    """`cache_write` for a pool and a ring (`h2o_py.mixed_cache`).
-
-    Args:
-        rows: pool and ring, each [B, Hkv, capacity, its row], or None; written in place
-            unless they must grow or `copy` is true.
-        keys: [B, Hkv, L, Dk], after RoPE.
-        values: [B, Hkv, L, Dv].
-        victim: int32 [B, Hkv], from the ledger.
-        offset: tokens seen before.
-        config: the policy.
-        mixed: the two precisions.
-        copy: write to copies.
-
-    """
-    native = _native_mixed(config, mixed)
-    return ext.mixed_cache_write(rows, keys, values, victim, offset, native, copy=copy)
-
-
-def mixed_cache_attend(
-    queries: mx.array | None,
-    rows: tuple[mx.array, mx.array],
-    ledger: Ledger,
-    *,
-    tokens: int,
-    offset: int,
-    key_dim: int,
-    value_dim: int,
-    config: H2OConfig,
-    mixed: MixedFormat,
-    scale: float = 1.0,
-    mask: mx.array | str | None = None,
-    sinks: mx.array | None = None,
-) -> tuple[mx.array | None, tuple[mx.array, mx.array], Ledger]:
-    """`cache_attend` for a pool and a ring; the ledger's rows are the pool's, then slots."""
-    out, kept, state = ext.mixed_cache_attend(
-        queries,
-        rows,
-        tuple(ledger),
-        tokens=tokens,
-        offset=offset,
-        key_dim=key_dim,
-        value_dim=value_dim,
-        config=_native_mixed(config, mixed),
-        scale=scale,
-        mask=mask,
-        sinks=sinks,
-    )
-    return out, kept, Ledger(*state)
-
-
-def mixed_fetch(
-    rows: tuple[mx.array, mx.array],
-    pooled: int,
-    ringed: int,
-    key_dim: int,
-    config: H2OConfig,
-    mixed: MixedFormat,
-) -> tuple[mx.array, mx.array]:
-    """Keys [B, Hkv, N, Dk] and values [B, Hkv, N, Dv] of all rows in use, pool first."""
-    return ext.mixed_fetch(rows, pooled, ringed, key_dim, _native_mixed(config, mixed))
-
-
-@lru_cache(maxsize=256)
-def _native_mixed(config: H2OConfig, mixed: MixedFormat) -> ext.MixedConfig:
-    return ext.MixedConfig(_native(config), **vars(mixed))
+    return Attended(out, Rows(*kept), Ledger(*state))
 
 
 @lru_cache(maxsize=256)
 def _native(config: H2OConfig, row_format: RowFormat = DENSE) -> ext.CacheConfig:
-    return ext.CacheConfig(config, **vars(row_format))
+    settings = {**vars(row_format), "recent_bits": row_format.recent_bits or 0}
+    return ext.CacheConfig(config, **settings)

@@ -1,4 +1,4 @@
-"""What a cache knows about its rows."""
+"""A cache's rows, and what it knows about them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,20 @@ class Ledger(NamedTuple):
     """int32 [B, Hkv]; the row that the next token takes, -1 before C rows are in use."""
 
 
+class Rows(NamedTuple):
+    """The buffers of a cache."""
+
+    pool: mx.array
+    """[B, Hkv, capacity, row]: all rows, or all but the newest where there is a ring."""
+    ring: mx.array | None = None
+    """[B, Hkv, capacity, row]: slot p % recent_budget holds position p; None without a ring."""
+
+
 class Attended(NamedTuple):
     """What attention over a cache gives."""
 
     out: mx.array | None
     """[B, Hq, L, Dv] in the dtype of the queries; None where there were no queries."""
-    rows: mx.array
-    """The rows; new ones [B, Hkv, C, Dk + Dv] where a chunk was evicted from."""
+    rows: Rows
+    """The rows; new buffers where a chunk was evicted from or sorted into ring and pool."""
     ledger: Ledger

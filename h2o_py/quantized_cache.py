@@ -1,4 +1,4 @@
-"""The H2O cache with quantised keys and values."""
+"""The H2O cache with quantized keys and values."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from mlx_lm.models import cache as mlx_lm_cache
 
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
-from h2o_py.row_format import BITS, RowFormat
-
-_DTYPES = {str(dtype): dtype for dtype in (mx.float32, mx.float16, mx.bfloat16)}
+from h2o_py.row_format import BITS, DTYPES, RowFormat, check_choice
 
 
 class QuantizedH2OKVCache(H2OKVCache):
-    """`H2OKVCache` whose rows are quantised once, when they are written.
+    """`H2OKVCache` whose rows are quantized once, when they are written.
 
     Words, scales and biases are those of `mx.quantize`; attention reads them as they are,
     and eviction moves none. There is no `bits` attribute: mlx_lm would take such a cache
-    for one of its own quantised ones.
+    for one of its own quantized ones.
 
     Args:
         config: the policy, or just its `max_size`.
@@ -53,9 +51,8 @@ class QuantizedH2OKVCache(H2OKVCache):
         super().__init__(config, backend)
         key_bits = bits if key_bits is None else key_bits
         value_bits = bits if value_bits is None else value_bits
-        for name, value in (("key_bits", key_bits), ("value_bits", value_bits)):
-            if value not in BITS:
-                raise ValueError(f"{name} = {value!r} is not one of 4, 8.")
+        check_choice("key_bits", key_bits, BITS)
+        check_choice("value_bits", value_bits, BITS)
         self.row_format = RowFormat(key_bits, value_bits, group_size)
 
     @property
@@ -77,13 +74,14 @@ class QuantizedH2OKVCache(H2OKVCache):
     def meta_state(self) -> tuple[str, ...]:
         """As `H2OKVCache`, then the row format as JSON."""
         row_format = {**vars(self.row_format), "dtype": str(self.row_format.dtype)}
+        del row_format["recent_bits"]
         return (*super().meta_state, json.dumps(row_format, sort_keys=True))
 
     @meta_state.setter
     def meta_state(self, values: Sequence[str]) -> None:
         H2OKVCache.meta_state.fset(self, values)  # type: ignore[attr-defined]
         row_format = json.loads(values[5])
-        row_format["dtype"] = _DTYPES[row_format["dtype"]]
+        row_format["dtype"] = DTYPES[row_format["dtype"]]
         self.row_format = RowFormat(**row_format)
 
     def _begin(self, keys: mx.array, values: mx.array) -> None:  # noqa: ARG002

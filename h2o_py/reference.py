@@ -7,10 +7,12 @@ core may use a closed form.
 
 from __future__ import annotations
 
+import dataclasses
+
 import mlx.core as mx
 
 from h2o_py.config import H2OConfig
-from h2o_py.ledger import Attended, Ledger
+from h2o_py.ledger import Attended, Ledger, Rows
 from h2o_py.row_format import DENSE, RowFormat
 
 LOWEST = mx.finfo(mx.float32).min
@@ -45,7 +47,7 @@ def make_ledger(batch: int, kv_heads: int, key_dim: int, config: H2OConfig) -> L
 
 
 def trim_ledger(
-    rows: mx.array,
+    rows: Rows,
     ledger: Ledger,
     length: int,
     config: H2OConfig,  # noqa: ARG001  as in h2o_py.fast
@@ -53,7 +55,7 @@ def trim_ledger(
 ) -> Ledger:
     """The ledger after all rows from `length` on were dropped; no row may be evicted yet."""
     stays = mx.arange(ledger.scores.shape[2]) < length
-    keys, _ = _wide(rows, length, ledger.key_sum.shape[2], row_format)
+    keys, _ = _wide(rows.pool, length, ledger.key_sum.shape[2], row_format)
     return Ledger(
         scores=mx.where(stays, ledger.scores, -1.0),
         positions=mx.where(stays, ledger.positions, -1),
@@ -63,44 +65,120 @@ def trim_ledger(
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    """New tokens, and where they and the older ones lie; see cexport/h2o/cache_step.h.
+
+    A *row* counts those that attention reads: the pool's in use, then the ring's. An *entry*
+    is a row's place in the ledger: the pool's `pool_size`, then the ring's slots.
+    """
+
+    config: H2OConfig
+    row_format: RowFormat
+    offset: int
+    tokens: int
+
+    @property
+    def slots(self) -> int:
+        return self.config.recent_budget if self.row_format.has_ring else 0
+
+    @property
+    def pool_size(self) -> int:
+        return self.config.max_size - self.slots
+
+    @property
+    def seen(self) -> int:
+        return self.offset + self.tokens
+
+    def pool_length(self, count: int) -> int:
+        """Rows of the pool in use once `count` tokens were seen and evicted from."""
+        return max(0, min(count - self.slots, self.pool_size))
+
+    def ring_length(self, count: int) -> int:
+        return min(count, self.slots)
+
+    @property
+    def pool_used(self) -> int:
+        """Rows of the pool in use with the new tokens, none of them evicted."""
+        if self.tokens == 1:
+            return self.pool_length(self.seen)
+        return self.pool_length(self.offset) + (0 if self.slots else self.tokens)
+
+    @property
+    def ring_used(self) -> int:
+        if self.tokens == 1:
+            return self.ring_length(self.seen)
+        return self.ring_length(self.offset) + (self.tokens if self.slots else 0)
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether the new token takes the victim's row."""
+        return not self.slots and self.tokens == 1 and self.offset >= self.config.max_size
+
+    @property
+    def leaves_ring(self) -> bool:
+        """Whether the ring's row that the new token takes moves to the pool first."""
+        return bool(self.slots) and self.tokens == 1 and self.offset >= self.slots
+
+    @property
+    def rearranges(self) -> bool:
+        """Whether attention is followed by new buffers, in which the rows that stay are."""
+        return self.tokens > 1 if self.slots else self.pool_used > self.config.max_size
+
+    @property
+    def first_row(self) -> int:
+        """The first new token's row in its buffer, unless it overwrites the victim."""
+        if self.slots:
+            return (
+                self.offset % self.slots if self.tokens == 1 else self.ring_length(self.offset)
+            )
+        return self.pool_length(self.offset)
+
+    def moved_to(self, victim: mx.array) -> mx.array | int:
+        """The pool's row for what leaves the ring; none if that is itself the victim."""
+        filled = self.pool_length(self.offset)
+        return filled if filled < self.pool_size else victim[:, :, None]
+
+
 def cache_write(
-    rows: mx.array | None,
+    rows: Rows | None,
     keys: mx.array,
     values: mx.array,
     victim: mx.array,
-    length: int,
+    offset: int,
     config: H2OConfig,
     *,
     copy: bool = False,  # noqa: ARG001  nothing is ever written in place here
     row_format: RowFormat = DENSE,
-) -> mx.array:
-    """The rows [B, Hkv, capacity, R] with the new tokens in them."""
-    tokens = _packed(keys, values, row_format)
-    dtype = tokens.dtype if rows is None else rows.dtype
-    tokens = tokens.astype(dtype)
-    count = tokens.shape[2]
-    if rows is not None and count == 1 and length == config.max_size:
-        taken = mx.equal(mx.arange(rows.shape[2]), victim[:, :, None])
-        return mx.where(taken[..., None], tokens, rows)
-    needed = length + count
-    capacity = 0 if rows is None else rows.shape[2]
-    if needed > capacity:
-        rounded = -(-needed // _GROWTH_STEP) * _GROWTH_STEP
-        capacity = min(rounded, config.max_size) if needed <= config.max_size else needed
-    batch, heads, _, width = tokens.shape
-    spare = mx.zeros((batch, heads, capacity - needed, width), dtype)
-    used = tokens[:, :, :0] if rows is None else rows[:, :, :length]
-    return mx.concatenate([used, tokens, spare], axis=2)
+) -> Rows:
+    """The rows with the new tokens in them."""
+    step = _Step(config, row_format, offset, keys.shape[2])
+    if not row_format.has_ring:
+        tokens = _packed(keys, values, row_format)
+        pool = tokens[:, :, :0] if rows is None else rows.pool
+        tokens = tokens.astype(pool.dtype)
+        row: mx.array | int = victim[:, :, None] if step.overwrites else step.first_row
+        return Rows(_written(pool, tokens, row, step.pool_used, step.pool_size))
+    tokens = _packed(keys, values, row_format.ring)
+    empty = _packed(keys[:, :, :0], values[:, :, :0], row_format.pool)
+    pool, ring = (empty, tokens[:, :, :0]) if rows is None else rows
+    assert ring is not None  # noqa: S101  of a cache with a ring
+    slot = step.first_row
+    pool = _grown(pool, max(1, step.pool_used), step.pool_size)
+    if step.leaves_ring:
+        leaving = ring[:, :, slot : slot + 1]
+        leaving = _converted(leaving, keys.shape[3], row_format.ring, row_format.pool)
+        pool = _put(pool, leaving, step.moved_to(victim))
+    return Rows(pool, _written(ring, tokens, slot, step.ring_used, step.slots))
 
 
 def cache_attend(
     queries: mx.array | None,
-    rows: mx.array,
+    rows: Rows,
     ledger: Ledger,
     *,
     tokens: int,
     offset: int,
-    length: int,
     config: H2OConfig,
     scale: float = 1.0,
     mask: mx.array | str | None = None,
@@ -108,58 +186,115 @@ def cache_attend(
     row_format: RowFormat = DENSE,
 ) -> Attended:
     """Attention of the newest tokens over the rows, then scores, eviction, next victim."""
-    overwrote = tokens == 1 and length == config.max_size
-    count = length if overwrote else length + tokens
-    keys, values = _wide(rows, count, ledger.key_sum.shape[2], row_format)
+    step = _Step(config, row_format, offset, tokens)
+    key_dim = ledger.key_sum.shape[2]
+    keys, values = _all_wide(rows, step, key_dim)
+    if step.overwrites:
+        fresh = mx.take_along_axis(keys, ledger.victim[:, :, None, None], axis=2)
+    else:
+        first = step.first_row + (step.pool_used if step.slots else 0)
+        fresh = keys[:, :, first : first + tokens]
 
-    entries, key_sum = _entered(
-        keys, ledger, tokens, offset, length, config.novelty_margin, overwrote=overwrote
-    )
+    entries, key_sum = _entered(fresh, ledger, step)
     out = None
     if queries is not None:
         logits = _logits(queries, keys, scale, mask, hide_faint=True)
         out = _mixed(_probabilities(logits, sinks), values).astype(queries.dtype)
         entries["scores"] = _observed(entries["scores"], logits, sinks, config)
+    if step.rearranges:
+        rows, entries = _rearranged(rows, entries, step, key_dim)
 
-    seen = offset + tokens
-    if count > config.max_size:
-        importance = _importance(entries, config, recent_from=seen - config.recent_budget)
-        order = _eviction_order(importance, entries["positions"])
-        stay = mx.sort(order[:, :, count - config.max_size :], axis=-1)
-        entries = {name: mx.take_along_axis(a, stay, axis=2) for name, a in entries.items()}
-        rows = mx.take_along_axis(rows[:, :, :count], stay[..., None], axis=2)
-        count = config.max_size
+    kept_pool = step.pool_length(step.seen)
+    empty = {"scores": -1.0, "positions": -1, "novelty": 0.0}
+    saved = {}
+    for name, entry in entries.items():
+        pooled = _padded(entry[:, :, :kept_pool], step.pool_size, empty[name])
+        slotted = _padded(entry[:, :, kept_pool:], step.slots, empty[name])
+        saved[name] = mx.concatenate([pooled, slotted], axis=2)
     victim = mx.full(ledger.victim.shape, -1, mx.int32)
-    if count == config.max_size:
-        importance = _importance(entries, config, recent_from=seen + 1 - config.recent_budget)
-        victim = _eviction_order(importance, entries["positions"])[:, :, 0].astype(mx.int32)
-    state = Ledger(
-        scores=_padded(entries["scores"], config.max_size, -1.0),
-        positions=_padded(entries["positions"], config.max_size, -1),
-        novelty=_padded(entries["novelty"], config.max_size, 0.0),
-        key_sum=key_sum,
-        victim=victim,
-    )
-    return Attended(out, rows, state)
+    if step.seen >= config.max_size:
+        recent_from = step.seen + 1 - config.recent_budget
+        importance = _importance(saved, config, recent_from=recent_from)
+        victim = _eviction_order(importance, saved["positions"])[:, :, 0].astype(mx.int32)
+    return Attended(out, rows, Ledger(**saved, key_sum=key_sum, victim=victim))
 
 
-def fetch(
-    rows: mx.array,
-    length: int,
+def cache_fetch(
+    rows: Rows,
     key_dim: int,
-    config: H2OConfig,  # noqa: ARG001  as in h2o_py.fast
+    offset: int,
+    config: H2OConfig,
+    *,
+    tokens: int = 0,
     row_format: RowFormat = DENSE,
 ) -> tuple[mx.array, mx.array]:
-    """Keys [B, Hkv, length, Dk] and values [B, Hkv, length, Dv] of the rows in use."""
-    keys, values = _wide(rows, length, key_dim, row_format)
-    dtype = rows.dtype if row_format.is_dense else row_format.dtype
+    """Keys [B, Hkv, N, Dk] and values [B, Hkv, N, Dv] of the rows in use, pool first."""
+    step = _Step(config, row_format, offset, tokens)
+    keys, values = _all_wide(rows, step, key_dim)
+    dense = row_format.is_dense and not row_format.has_ring
+    dtype = rows.pool.dtype if dense else row_format.dtype
     return keys.astype(dtype), values.astype(dtype)
+
+
+def _written(
+    rows: mx.array, tokens: mx.array, row: mx.array | int, used: int, most: int
+) -> mx.array:
+    """`rows` with the tokens from `row` on, `used` then in use and `most` kept at last."""
+    if tokens.shape[2] == 1:
+        return _put(_grown(rows, used, most), tokens, row)
+    capacity = _capacity(rows.shape[2], used, most)
+    spare = mx.zeros((*rows.shape[:2], capacity - used, rows.shape[3]), rows.dtype)
+    return mx.concatenate([rows[:, :, :row], tokens, spare], axis=2)
+
+
+def _put(rows: mx.array, token: mx.array, row: mx.array | int) -> mx.array:
+    """`rows` with one token [B, Hkv, 1, R] in place of a row."""
+    taken = mx.equal(mx.arange(rows.shape[2]), row)
+    return mx.where(taken[..., None], token, rows)
+
+
+def _grown(rows: mx.array, needed: int, most: int) -> mx.array:
+    """`rows` with spare ones so that at least `needed` are there."""
+    batch, heads, capacity, width = rows.shape
+    spare = _capacity(capacity, needed, most) - capacity
+    if spare == 0:
+        return rows
+    return mx.concatenate([rows, mx.zeros((batch, heads, spare, width), rows.dtype)], axis=2)
+
+
+def _capacity(capacity: int, needed: int, most: int) -> int:
+    """Rows that a buffer grows to: in steps up to `most`, beyond it as many as are needed."""
+    if needed <= capacity:
+        return capacity
+    rounded = -(-needed // _GROWTH_STEP) * _GROWTH_STEP
+    return min(rounded, most) if needed <= most else needed
+
+
+def _converted(rows: mx.array, key_dim: int, old: RowFormat, new: RowFormat) -> mx.array:
+    """Rows of one format in another; quantized anew only where they differ."""
+    if old == new:
+        return rows
+    keys, values = _wide(rows, rows.shape[2], key_dim, old)
+    return _packed(keys.astype(new.dtype), values.astype(new.dtype), new)
+
+
+def _all_wide(rows: Rows, step: _Step, key_dim: int) -> tuple[mx.array, mx.array]:
+    """Keys and values of all rows in use, pool first; quantized ones in float32."""
+    pool = _wide(rows.pool, step.pool_used, key_dim, step.row_format.pool)
+    if rows.ring is None:
+        return pool
+    ring = _wide(rows.ring, step.ring_used, key_dim, step.row_format.ring)
+    keys, values = (
+        mx.concatenate([a.astype(mx.float32) for a in both], axis=2)
+        for both in zip(pool, ring, strict=True)
+    )
+    return keys, values
 
 
 def _wide(
     rows: mx.array, length: int, key_dim: int, row_format: RowFormat
 ) -> tuple[mx.array, mx.array]:
-    """Keys and values of the rows in use; quantised ones in float32."""
+    """Keys and values of the rows in use; quantized ones in float32."""
     rows = rows[:, :, :length]
     if row_format.is_dense:
         return rows[..., :key_dim], rows[..., key_dim:]
@@ -175,7 +310,7 @@ def _wide(
 
 
 def _packed(keys: mx.array, values: mx.array, row_format: RowFormat) -> mx.array:
-    """Rows: key and value side by side; quantised, words, scales, biases of each."""
+    """Rows: key and value side by side; quantized, words, scales, biases of each."""
     if row_format.is_dense:
         return mx.concatenate([keys, values], axis=3)
     parts = []
@@ -281,35 +416,69 @@ def _novelty(
 
 
 def _entered(
-    keys: mx.array,
-    ledger: Ledger,
-    tokens: int,
-    offset: int,
-    length: int,
-    margin: float,
-    *,
-    overwrote: bool,
+    fresh: mx.array, ledger: Ledger, step: _Step
 ) -> tuple[dict[str, mx.array], mx.array]:
-    """Scores, positions and novelty [B, Hkv, N] with the new tokens, and the key sum."""
-    if overwrote:
-        fresh = mx.take_along_axis(keys, ledger.victim[:, :, None, None], axis=2)
-    else:
-        fresh = keys[:, :, length:]
-    novelty, key_sum = _novelty(fresh, ledger.key_sum, offset, margin)
+    """Scores, positions and novelty [B, Hkv, N] of the rows, with new keys; the key sum."""
+    novelty, key_sum = _novelty(fresh, ledger.key_sum, step.offset, step.config.novelty_margin)
     new = {
-        "scores": mx.full(fresh.shape[:3], -1.0, mx.float32),
-        "positions": mx.broadcast_to(mx.arange(offset, offset + tokens), fresh.shape[:3]),
+        "scores": mx.full(novelty.shape, -1.0, mx.float32),
+        "positions": mx.broadcast_to(mx.arange(step.offset, step.seen), novelty.shape),
         "novelty": novelty,
     }
+    size, row = step.pool_size, step.first_row
     entries = {}
     for name, added in new.items():
         old = getattr(ledger, name)
-        if overwrote:
-            taken = mx.arange(old.shape[2]) == ledger.victim[:, :, None]
+        if step.overwrites:
+            taken = mx.arange(size) == ledger.victim[:, :, None]
             entries[name] = mx.where(taken, added, old)
+            continue
+        in_ring = old[:, :, size : size + step.ring_length(step.offset)]
+        if step.leaves_ring:
+            in_pool = old[:, :, : step.pool_used]
+            taken = mx.equal(mx.arange(step.pool_used), step.moved_to(ledger.victim))
+            in_pool = mx.where(taken, in_ring[:, :, row : row + 1], in_pool)
+            in_ring = mx.where(mx.equal(mx.arange(step.slots), row), added, in_ring)
+            entries[name] = mx.concatenate([in_pool, in_ring], axis=2)
         else:
-            entries[name] = mx.concatenate([old[:, :, :length], added], axis=2)
+            in_pool = old[:, :, : step.pool_length(step.offset)]
+            entries[name] = mx.concatenate([in_pool, in_ring, added], axis=2)
     return entries, key_sum
+
+
+def _rearranged(
+    rows: Rows, entries: dict[str, mx.array], step: _Step, key_dim: int
+) -> tuple[Rows, dict[str, mx.array]]:
+    """New buffers of the rows that stay, the newest in the ring's slots; their entries."""
+    config, row_format, seen = step.config, step.row_format, step.seen
+    positions = entries["positions"]
+    count = positions.shape[2]
+    recent = positions >= seen - step.slots
+    stays = mx.ones(positions.shape, mx.bool_)
+    if count > config.max_size:
+        importance = _importance(entries, config, recent_from=seen - config.recent_budget)
+        rank = mx.argsort(_eviction_order(importance, positions), axis=-1)
+        stays = mx.greater_equal(rank, count - config.max_size)
+    index = mx.broadcast_to(mx.arange(count), positions.shape)
+    chosen = mx.sort(mx.where(stays & ~recent, index, count), axis=-1)
+    chosen = chosen[:, :, : step.pool_length(seen)]
+    pool = rows.pool[:, :, : step.pool_used]
+    ring = None
+    if rows.ring is not None:
+        slot_of = mx.where(recent, positions % step.slots, step.slots)
+        in_ring = mx.argsort(slot_of, axis=-1)[:, :, : step.ring_length(seen)]
+        old = rows.ring[:, :, : step.ring_used]
+        as_ring = _converted(pool, key_dim, row_format.pool, row_format.ring)
+        ring = mx.concatenate([as_ring, old], axis=2)
+        ring = mx.take_along_axis(ring, in_ring[..., None], axis=2)
+        as_pool = _converted(old, key_dim, row_format.ring, row_format.pool)
+        pool = mx.concatenate([pool, as_pool], axis=2)
+    pool = mx.take_along_axis(pool, chosen[..., None], axis=2)
+    pool = _grown(pool, max(1, pool.shape[2]), step.pool_size)
+    if ring is not None:
+        chosen = mx.concatenate([chosen, in_ring], axis=2)
+    taken = {name: mx.take_along_axis(a, chosen, axis=2) for name, a in entries.items()}
+    return Rows(pool, ring), taken
 
 
 def _observed(

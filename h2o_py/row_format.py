@@ -1,4 +1,4 @@
-"""How a cache stores keys and values: as they are, or quantised."""
+"""How a cache stores keys and values: as they are, or quantized."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ import mlx.core as mx
 
 BITS = (4, 8)
 GROUP_SIZES = (32, 64, 128)
+DTYPES = {str(dtype): dtype for dtype in (mx.float32, mx.float16, mx.bfloat16)}
+"""The dtypes of keys and values by their names in saved files."""
+_OWN_DTYPE = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class RowFormat:
     """Bits of keys and values; 16 stands for the dtype they come in.
 
-    Quantised rows hold MLX's affine triples: words, scales and biases of the key, then
-    those of the value, as 32-bit words.
+    Quantized rows hold MLX's affine triples: words, scales and biases of the key, then
+    those of the value, as 32-bit words. With `recent_bits` the newest `recent_budget` tokens
+    are in a ring at that precision, and all others in a pool at `key_bits` and `value_bits`.
 
     Args:
         key_bits: 4, 8 or 16.
         value_bits: 4, 8 or 16; 16 only if `key_bits` is.
         group_size: 32, 64 or 128 elements share a scale and a bias.
         dtype: of keys and values, which scales and biases have.
+        recent_bits: 4, 8 or 16 for a ring of the newest tokens, `None` for no ring; with a
+            ring `key_bits` and `value_bits` are equal.
 
     Raises:
         ValueError: a value is not among these.
@@ -32,58 +38,47 @@ class RowFormat:
     value_bits: int = 16
     group_size: int = 64
     dtype: mx.Dtype = mx.float32
+    recent_bits: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("key_bits", "value_bits"):
-            if getattr(self, name) not in (*BITS, 16):
-                raise ValueError(f"{name} = {getattr(self, name)!r} is not one of 4, 8, 16.")
-        if (self.key_bits == 16) != (self.value_bits == 16):  # noqa: PLR2004
-            raise ValueError(
-                f"key_bits = {self.key_bits} and value_bits = {self.value_bits}: either both "
-                "are 16 or neither is."
-            )
-        if self.group_size not in GROUP_SIZES:
-            raise ValueError(f"group_size = {self.group_size!r} is not one of 32, 64, 128.")
+        check_choice("key_bits", self.key_bits, (*BITS, _OWN_DTYPE))
+        check_choice("value_bits", self.value_bits, (*BITS, _OWN_DTYPE))
+        check_choice("group_size", self.group_size, GROUP_SIZES)
+        both = f"key_bits = {self.key_bits} and value_bits = {self.value_bits}"
+        if (self.key_bits == _OWN_DTYPE) != (self.value_bits == _OWN_DTYPE):
+            raise ValueError(f"{both}: either both are 16 or neither is.")
+        if self.recent_bits is not None:
+            check_choice("recent_bits", self.recent_bits, (*BITS, _OWN_DTYPE))
+            if self.key_bits != self.value_bits:
+                raise ValueError(f"{both}: with recent_bits they must be equal.")
 
     @property
     def is_dense(self) -> bool:
-        """Whether rows are stored as they come."""
-        return self.key_bits == 16  # noqa: PLR2004
+        """Whether the pool's rows, all without a ring, are stored as they come."""
+        return self.key_bits == _OWN_DTYPE
 
-
-@dataclasses.dataclass(frozen=True)
-class MixedFormat:
-    """How a cache of two precisions stores its rows.
-
-    Args:
-        heavy_bits: 4, 8 or 16 for the pool, where all but the newest tokens are.
-        recent_bits: 4, 8 or 16 for the ring of the newest.
-        group_size: 32, 64 or 128 elements share a scale and a bias.
-        dtype: of keys and values.
-
-    """
-
-    heavy_bits: int = 8
-    recent_bits: int = 16
-    group_size: int = 64
-    dtype: mx.Dtype = mx.float32
-
-    def __post_init__(self) -> None:
-        for name in ("heavy_bits", "recent_bits"):
-            if getattr(self, name) not in (*BITS, 16):
-                raise ValueError(f"{name} = {getattr(self, name)!r} is not one of 4, 8, 16.")
-        if self.group_size not in GROUP_SIZES:
-            raise ValueError(f"group_size = {self.group_size!r} is not one of 32, 64, 128.")
+    @property
+    def has_ring(self) -> bool:
+        """Whether the newest tokens have a precision of their own."""
+        return self.recent_bits is not None
 
     @property
     def pool(self) -> RowFormat:
         """The format of the pool's rows."""
-        return RowFormat(self.heavy_bits, self.heavy_bits, self.group_size, self.dtype)
+        return dataclasses.replace(self, recent_bits=None)
 
     @property
     def ring(self) -> RowFormat:
         """The format of the ring's rows."""
+        assert self.recent_bits is not None  # noqa: S101  asked where there is a ring
         return RowFormat(self.recent_bits, self.recent_bits, self.group_size, self.dtype)
+
+
+def check_choice(name: str, value: object, choices: tuple[int, ...]) -> None:
+    """Raise ValueError unless `value` is one of `choices`."""
+    if value not in choices:
+        known = ", ".join(str(choice) for choice in choices)
+        raise ValueError(f"{name} = {value!r} is not one of {known}.")
 
 
 DENSE = RowFormat()

@@ -1,12 +1,10 @@
 #include "mlx/c/h2o.h"
 
 #include "functions.h"
-#include "mixed.h"
 #include "mlx/c/error.h"
 #include "mlx/c/private/mlx.h"
 #include "mlx/ops.h"
 #include "policy_of.h"
-#include "row_layout.h"
 
 namespace mx = mlx::core;
 
@@ -29,10 +27,11 @@ h2o::CacheConfig config_of(const mlx_h2o_config& config) {
       {config.key_bits, config.value_bits, config.group_size, dtype_of(config.dtype)}};
 }
 
-h2o::MixedConfig mixed_of(const mlx_h2o_config& config, const mlx_h2o_mixed& mixed) {
+h2o::CacheConfig mixed_of(const mlx_h2o_config& config, const mlx_h2o_mixed& mixed) {
   return {
-      config_of(config), mixed.heavy_bits, mixed.recent_bits, config.group_size,
-      dtype_of(config.dtype)};
+      h2o::policy_of(config.policy),
+      {mixed.heavy_bits, mixed.heavy_bits, config.group_size, dtype_of(config.dtype),
+       mixed.recent_bits}};
 }
 
 std::optional<mx::array> optional_array(mlx_array a) {
@@ -52,17 +51,6 @@ void set_ledger(mlx_h2o_ledger* result, const h2o::Ledger& ledger) {
   mlx_array_set_(result->novelty, ledger.novelty);
   mlx_array_set_(result->key_sum, ledger.key_sum);
   mlx_array_set_(result->victim, ledger.victim);
-}
-
-mx::array first_rows(const mx::array& rows, int length, mx::Stream s) {
-  if (rows.ndim() != 4 || length < 0 || length > rows.shape(2)) {
-    throw std::invalid_argument(
-        "[mlx_h2o_cache_fetch] length is " + std::to_string(length) +
-        "; rows must be [B, Hkv, capacity, width] and have as many.");
-  }
-  auto stop = rows.shape();
-  stop[2] = length;
-  return mx::slice(rows, mx::Shape(4, 0), stop, s);
 }
 
 /// Runs `body`; an exception goes to the mlx error handler and becomes status 1.
@@ -167,11 +155,15 @@ extern "C" int mlx_h2o_cache_write(
     bool copy,
     const mlx_stream s) {
   return guarded([&] {
-    mlx_array_set_(
-        *res,
-        h2o::cache_write(
-            optional_array(rows), mlx_array_get_(keys), mlx_array_get_(values),
-            mlx_array_get_(victim), length, config_of(config), copy, mlx_stream_get_(s)));
+    std::optional<h2o::Rows> given;
+    if (rows.ctx) {
+      given = {mlx_array_get_(rows)};
+    }
+    auto written = h2o::cache_write(
+        {given, mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(victim),
+         length, copy},
+        config_of(config), mlx_stream_get_(s));
+    mlx_array_set_(*res, written.pool);
   });
 }
 
@@ -184,7 +176,7 @@ extern "C" int mlx_h2o_cache_attend(
     const mlx_h2o_ledger ledger,
     int tokens,
     int offset,
-    int length,
+    int,
     float scale,
     const char* mask_mode,
     const mlx_array mask_arr,
@@ -193,13 +185,19 @@ extern "C" int mlx_h2o_cache_attend(
     const mlx_stream s) {
   return guarded([&] {
     auto result = h2o::cache_attend(
-        optional_array(queries), mlx_array_get_(rows), ledger_of(ledger), tokens, offset,
-        length, scale, h2o::make_mask(mask_mode, optional_array(mask_arr)),
-        optional_array(sinks), config_of(config), mlx_stream_get_(s));
+        {optional_array(queries),
+         {mlx_array_get_(rows)},
+         ledger_of(ledger),
+         tokens,
+         offset,
+         scale,
+         h2o::make_mask(mask_mode, optional_array(mask_arr)),
+         optional_array(sinks)},
+        config_of(config), mlx_stream_get_(s));
     if (result.out) {
       mlx_array_set_(*out, *result.out);
     }
-    mlx_array_set_(*rows_out, result.rows);
+    mlx_array_set_(*rows_out, result.rows.pool);
     set_ledger(ledger_out, result.ledger);
   });
 }
@@ -214,7 +212,7 @@ extern "C" int mlx_h2o_ledger_trim(
   return guarded([&] {
     set_ledger(
         res, h2o::trim_ledger(
-                 mlx_array_get_(rows), ledger_of(ledger), length, config_of(config).format,
+                 {mlx_array_get_(rows)}, ledger_of(ledger), length, config_of(config),
                  mlx_stream_get_(s)));
   });
 }
@@ -228,10 +226,10 @@ extern "C" int mlx_h2o_cache_fetch(
     const mlx_h2o_config config,
     const mlx_stream s) {
   return guarded([&] {
-    auto stream = mlx_stream_get_(s);
-    auto format = config_of(config).format;
-    auto used = first_rows(mlx_array_get_(rows), length, stream);
-    auto result = h2o::unpacked_rows(used, format, key_dim, format.dtype, stream);
+    auto settings = config_of(config);
+    const int kept = std::min(length, settings.max_size);
+    auto result = h2o::cache_fetch(
+        {mlx_array_get_(rows)}, key_dim, kept, length - kept, settings, mlx_stream_get_(s));
     mlx_array_set_(*keys, result.first);
     mlx_array_set_(*values, result.second);
   });
@@ -251,15 +249,16 @@ extern "C" int mlx_h2o_mixed_cache_write(
     bool copy,
     const mlx_stream s) {
   return guarded([&] {
-    std::optional<h2o::MixedRows> rows;
+    std::optional<h2o::Rows> rows;
     if (pool.ctx) {
       rows = {mlx_array_get_(pool), mlx_array_get_(ring)};
     }
-    auto result = h2o::mixed_cache_write(
-        rows, mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(victim), offset,
-        mixed_of(config, mixed), copy, mlx_stream_get_(s));
-    mlx_array_set_(*pool_out, result.pool);
-    mlx_array_set_(*ring_out, result.ring);
+    auto written = h2o::cache_write(
+        {rows, mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(victim), offset,
+         copy},
+        mixed_of(config, mixed), mlx_stream_get_(s));
+    mlx_array_set_(*pool_out, written.pool);
+    mlx_array_set_(*ring_out, *written.ring);
   });
 }
 
@@ -274,7 +273,7 @@ extern "C" int mlx_h2o_mixed_cache_attend(
     const mlx_h2o_ledger ledger,
     int tokens,
     int offset,
-    int value_dim,
+    int,
     float scale,
     const char* mask_mode,
     const mlx_array mask_arr,
@@ -283,17 +282,21 @@ extern "C" int mlx_h2o_mixed_cache_attend(
     const mlx_h2o_mixed mixed,
     const mlx_stream s) {
   return guarded([&] {
-    auto state = ledger_of(ledger);
-    auto result = h2o::mixed_cache_attend(
-        optional_array(queries), {mlx_array_get_(pool), mlx_array_get_(ring)}, state,
-        tokens, offset, state.key_sum.shape(2), value_dim, scale,
-        h2o::make_mask(mask_mode, optional_array(mask_arr)), optional_array(sinks),
+    auto result = h2o::cache_attend(
+        {optional_array(queries),
+         {mlx_array_get_(pool), mlx_array_get_(ring)},
+         ledger_of(ledger),
+         tokens,
+         offset,
+         scale,
+         h2o::make_mask(mask_mode, optional_array(mask_arr)),
+         optional_array(sinks)},
         mixed_of(config, mixed), mlx_stream_get_(s));
     if (result.out) {
       mlx_array_set_(*out, *result.out);
     }
     mlx_array_set_(*pool_out, result.rows.pool);
-    mlx_array_set_(*ring_out, result.rows.ring);
+    mlx_array_set_(*ring_out, *result.rows.ring);
     set_ledger(ledger_out, result.ledger);
   });
 }
@@ -310,9 +313,11 @@ extern "C" int mlx_h2o_mixed_cache_fetch(
     const mlx_h2o_mixed mixed,
     const mlx_stream s) {
   return guarded([&] {
-    auto result = h2o::mixed_fetch(
-        {mlx_array_get_(pool), mlx_array_get_(ring)}, pooled, ringed, key_dim,
-        mixed_of(config, mixed), mlx_stream_get_(s));
+    auto settings = mixed_of(config, mixed);
+    const int tokens = std::max(0, ringed - settings.recent_budget);
+    auto result = h2o::cache_fetch(
+        {mlx_array_get_(pool), mlx_array_get_(ring)}, key_dim, pooled + ringed - tokens,
+        tokens, settings, mlx_stream_get_(s));
     mlx_array_set_(*keys, result.first);
     mlx_array_set_(*values, result.second);
   });

@@ -1,3 +1,4 @@
+#include "cache_step.h"
 #include "checks.h"
 #include "functions.h"
 #include "mlx/ops.h"
@@ -23,25 +24,53 @@ Ledger make_ledger(
 }
 
 Ledger trim_ledger(
-    const mx::array& rows,
+    const Rows& rows,
     const Ledger& ledger,
     int length,
-    const RowFormat& format,
+    const CacheConfig& config,
     mx::StreamOrDevice s) {
+  if (rows.ring) {
+    refuse("trim_ledger", "a cache with a ring cannot be trimmed.");
+  }
   int size = ledger.scores.shape(2), key_dim = ledger.key_sum.shape(2);
-  if (length < 0 || length > size || length > rows.shape(2)) {
+  if (length < 0 || length > size || length > rows.pool.shape(2)) {
     refuse("trim_ledger", "length is ", length, "; expected 0...", size, ".");
   }
   auto stays = mx::less(mx::arange(size, s), mx::array(length), s);
-  auto used = mx::slice(
-      rows, {0, 0, 0, 0}, {rows.shape(0), rows.shape(1), length, rows.shape(3)}, s);
-  auto keys = unpacked_rows(used, format, key_dim, mx::float32, s).first;
+  auto keys = unpacked_rows(
+                  first_rows(rows.pool, length, s), config.format, key_dim, mx::float32, s)
+                  .first;
   return {
       mx::where(stays, ledger.scores, mx::array(-1.0f), s),
       mx::where(stays, ledger.positions, mx::array(-1), s),
       mx::where(stays, ledger.novelty, mx::array(0.0f), s),
       mx::sum(unit_keys(keys, s), 2, false, s),
       mx::full(ledger.victim.shape(), -1, mx::int32, s)};
+}
+
+std::pair<mx::array, mx::array> cache_fetch(
+    const Rows& rows,
+    int key_dim,
+    int offset,
+    int tokens,
+    const CacheConfig& config,
+    mx::StreamOrDevice s) {
+  const CacheStep step{config, offset, tokens};
+  check_rows_in_use("cache_fetch", rows, step);
+  auto fetch = [&](const mx::array& a, int count, const RowFormat& format) {
+    return unpacked_rows(first_rows(a, count, s), format, key_dim, format.dtype, s);
+  };
+  if (step.ring_used() == 0) {
+    return fetch(rows.pool, step.pool_used(), config.format);
+  }
+  auto newest = fetch(*rows.ring, step.ring_used(), config.format.ring());
+  if (step.pool_used() == 0) {
+    return newest;
+  }
+  auto older = fetch(rows.pool, step.pool_used(), config.format);
+  return {
+      mx::concatenate({older.first, newest.first}, 2, s),
+      mx::concatenate({older.second, newest.second}, 2, s)};
 }
 
 } // namespace h2o

@@ -1,3 +1,4 @@
+#include <algorithm>
 
 #include "cache_attend_cpu.h"
 #include "checks.h"
@@ -18,8 +19,6 @@ namespace {
 constexpr const char* function = "cache_attend";
 
 using attend::Settings;
-namespace input = attend::input;
-namespace output = attend::output;
 
 class CacheAttend : public mx::Primitive {
  public:
@@ -29,12 +28,12 @@ class CacheAttend : public mx::Primitive {
 
   void eval_cpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
-    if (inputs[input::rows].strides(3) != 1) {
-      refuse(function, "rows must be contiguous in its last dimension.");
+    for (int i = attend::pool_input; i < attend::queries_input(settings_); ++i) {
+      if (inputs[i].strides(3) != 1) {
+        refuse(function, "rows must be contiguous in their last dimension.");
+      }
     }
-    for (auto& output : outputs) {
-      output.set_data(mx::allocator::malloc(output.nbytes()));
-    }
+    allocate(outputs);
     cpu::dispatch(stream(), inputs, outputs, [settings = settings_](auto& in, auto& out) {
       attend::evaluate(settings, in, out);
     });
@@ -42,33 +41,30 @@ class CacheAttend : public mx::Primitive {
 
   void eval_gpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
-    for (auto& output : outputs) {
-      output.set_data(mx::allocator::malloc(output.nbytes()));
+    allocate(outputs);
+    const auto& [step, layouts, dtype, scale, causal, has_queries, has_mask, has_sinks] =
+        settings_;
+    const auto& pool = inputs[attend::pool_input];
+    const auto& newest = inputs[attend::newest_input(settings_)];
+    metal::LedgerUpdate update{step, newest, layouts.newest().key, dtype};
+    if (has_queries) {
+      const auto queries = inputs.begin() + attend::queries_input(settings_);
+      update.attention = metal::Attention{
+          *queries,
+          {metal::part_of(pool, layouts.pool, step.pool_used())},
+          pool.shape(1),
+          layouts.pool.key.dim,
+          step.config.format.group_size,
+          scale,
+          causal};
+      if (layouts.ring) {
+        update.attention->parts.push_back(
+            metal::part_of(newest, *layouts.ring, step.ring_used()));
+      }
+      metal::take_masks(update, queries + 1, has_mask, has_sinks);
     }
-    const auto& rows = inputs[input::rows];
-    const CacheConfig& config = settings_.config;
-    const bool overwrote = config.overwrites(settings_.tokens, settings_.length);
-    metal::Step step{rows, settings_.layout.key, config};
-    step.dtype = config.format.is_dense() ? rows.dtype() : config.format.dtype;
-    step.tokens = settings_.tokens;
-    step.offset = settings_.offset;
-    step.first_row = overwrote ? metal::over_victim : settings_.length;
-    step.rows = settings_.rows_written();
-    step.chooses = settings_.rows_kept() == config.max_size;
-    if (settings_.observed) {
-      step.attention = metal::Attention{
-          inputs[input::fixed],
-          {metal::part_of(rows, settings_.layout, step.rows)},
-          rows.shape(1),
-          settings_.layout.key.dim,
-          config.format.group_size,
-          settings_.scale,
-          settings_.causal};
-      metal::take_masks(
-          step, inputs.begin() + input::fixed + 1, settings_.masked, settings_.sunk);
-    }
-    metal::step(
-        stream(), step, {inputs.begin() + input::scores, inputs.begin() + input::fixed},
+    metal::update_ledger(
+        stream(), update, {inputs.begin(), inputs.begin() + attend::ledger_arrays},
         outputs);
   }
 
@@ -76,130 +72,117 @@ class CacheAttend : public mx::Primitive {
 
  private:
   Settings settings_;
+
+  static void allocate(std::vector<mx::array>& outputs) {
+    for (auto& output : outputs) {
+      output.set_data(mx::allocator::malloc(output.nbytes()));
+    }
+  }
 };
 
-void check(
-    const std::optional<mx::array>& queries,
-    const mx::array& rows,
-    const Ledger& ledger,
-    const Settings& settings,
-    const Mask& mask,
-    const std::optional<mx::array>& sinks) {
-  int batch = rows.shape(0), heads = rows.shape(1), size = settings.config.max_size;
-  int key_dim = ledger.key_sum.shape(2);
-  check_ledger(function, ledger, batch, heads, size, key_dim);
-  if (settings.tokens < 1) {
-    refuse(function, "tokens is ", settings.tokens, "; expected at least 1.");
-  }
-  if (settings.length < 0 || settings.length > size || settings.offset < settings.length) {
+void check(const AttendArguments& arguments, const CacheStep& step) {
+  const auto& [queries, rows, ledger, tokens, offset, scale, mask, sinks] = arguments;
+  if (tokens < 1 || offset < 0) {
     refuse(
-        function, "offset is ", settings.offset, " and length ", settings.length,
-        "; expected 0 <= length <= max_size = ", size, " and length <= offset.");
+        function, "tokens is ", tokens, " and offset ", offset,
+        "; expected 1 or more and 0 or more.");
   }
-  if (settings.rows_written() > rows.shape(2)) {
+  check_rows_in_use(function, rows, step);
+  if (ledger.key_sum.ndim() != 3 || ledger.key_sum.shape(2) < 1 ||
+      (step.config.format.is_dense() && ledger.key_sum.shape(2) >= rows.pool.shape(3))) {
     refuse(
-        function, "length ", settings.length, " and ", settings.tokens,
-        " tokens need more rows than the ", rows.shape(2), " there are. Write them first.");
+        function, "ledger.key_sum has shape ", ledger.key_sum.shape(),
+        "; expected [B, Hkv, Dk] with Dk below the ", rows.pool.shape(3),
+        " elements of a row.");
   }
+  const int batch = rows.pool.shape(0), heads = rows.pool.shape(1);
+  const int key_dim = ledger.key_sum.shape(2);
+  check_ledger(function, ledger, batch, heads, step.config.max_size, key_dim);
   if (queries) {
-    check_new_queries(function, *queries, settings.tokens);
-    check_attention(
-        function, *queries, batch, heads, settings.rows_written(), key_dim, mask, sinks);
+    check_new_queries(function, *queries, tokens);
+    check_attention(function, *queries, batch, heads, step.rows(), key_dim, mask, sinks);
   }
 }
 
-/// Whether our Metal kernels take it: all but long chunks, those that overflow the cache,
+/// Whether our Metal kernels take it: all but long chunks, those whose rows are rearranged,
 /// and head dims that MLX's kernels lack.
-bool takes(
-    const std::optional<mx::array>& queries,
-    const mx::array& rows,
-    const Settings& settings) {
-  const RowLayout& layout = settings.layout;
-  const auto& format = settings.config.format;
-  const auto dtype = format.is_dense() ? rows.dtype() : format.dtype;
-  const int group = queries ? queries->shape(1) / rows.shape(1) : 1;
-  return !settings.evicts() &&
+bool kernels_take(
+    const std::optional<mx::array>& queries, const Settings& settings, int kv_heads) {
+  const RowLayout& layout = settings.layouts.pool;
+  const int group = queries ? queries->shape(1) / kv_heads : 1;
+  return !settings.step.rearranges() &&
          metal::supports(
-             {queries ? queries->dtype() : dtype, dtype, layout.key.dim, layout.value.dim,
-              group, settings.tokens});
+             {queries ? queries->dtype() : settings.dtype, settings.dtype, layout.key.dim,
+              layout.value.dim, group, settings.step.tokens});
 }
 
 } // namespace
 
 Attended cache_attend(
-    const std::optional<mx::array>& queries,
-    const mx::array& rows,
-    const Ledger& ledger,
-    int tokens,
-    int offset,
-    int length,
-    float scale,
-    const Mask& mask,
-    const std::optional<mx::array>& sinks,
-    const CacheConfig& config,
-    mx::StreamOrDevice s) {
+    const AttendArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s) {
+  const auto& [queries, rows, ledger, tokens, offset, scale, mask, sinks] = arguments;
   validate(config);
-  auto dtype = config.format.is_dense() ? rows.dtype() : mx::uint32;
-  if (rows.ndim() != 4 || rows.dtype() != dtype) {
-    refuse(
-        function, "rows has shape ", rows.shape(), " and dtype ", rows.dtype(),
-        "; expected what cache_write returned with this format.");
-  }
-  if (config.format.is_dense()) {
-    check_heads(function, "rows", rows, "[B, Hkv, capacity, Dk + Dv]");
-  }
-  if (ledger.key_sum.ndim() != 3 || ledger.key_sum.shape(2) < 1 ||
-      (config.format.is_dense() && ledger.key_sum.shape(2) >= rows.shape(3))) {
-    refuse(
-        function, "ledger.key_sum has shape ", ledger.key_sum.shape(),
-        "; expected [B, Hkv, Dk] with Dk below the ", rows.shape(3), " elements of a row.");
-  }
-  Settings settings{
-      config,
-      tokens,
-      offset,
-      length,
+  const CacheStep step{config, offset, tokens};
+  check(arguments, step);
+  const Settings settings{
+      step,
+      layouts_of(function, config.format, rows, ledger.key_sum.shape(2)),
+      vectors_dtype(rows, config.format),
       scale,
       mask.causal,
       queries.has_value(),
       mask.values.has_value(),
-      sinks.has_value(),
-      layout_of(function, config.format, rows, ledger.key_sum.shape(2))};
-  check(queries, rows, ledger, settings, mask, sinks);
+      sinks.has_value()};
   auto stream = mx::to_stream(s);
-  if (on_gpu(stream) && !takes(queries, rows, settings)) {
-    return fallback::cache_attend(
-        queries, rows, ledger, tokens, offset, length, scale, mask, sinks, config, stream);
+  const int batch = rows.pool.shape(0), heads = rows.pool.shape(1);
+  if (on_gpu(stream) && !kernels_take(queries, settings, heads)) {
+    return fallback::cache_attend(arguments, config, stream);
   }
 
-  std::vector<mx::array> inputs{rows,           ledger.scores,  ledger.positions,
-                                ledger.novelty, ledger.key_sum, ledger.victim};
-  std::vector<mx::Shape> shapes{
-      ledger.scores.shape(), ledger.positions.shape(), ledger.novelty.shape(),
-      ledger.key_sum.shape(), ledger.victim.shape()};
-  std::vector<mx::Dtype> dtypes{
-      mx::float32, mx::int32, mx::float32, mx::float32, mx::int32};
+  std::vector<mx::array> inputs{
+      ledger.scores, ledger.positions, ledger.novelty, ledger.key_sum, ledger.victim};
+  std::vector<mx::Shape> shapes;
+  std::vector<mx::Dtype> dtypes;
+  for (const auto& a : inputs) {
+    shapes.push_back(a.shape());
+    dtypes.push_back(a.dtype());
+  }
+  inputs.push_back(rows.pool);
+  if (rows.ring) {
+    inputs.push_back(*rows.ring);
+  }
   if (queries) {
     inputs.push_back(*queries);
-    metal::push_masks(
-        inputs, *queries, settings.rows_written(), mask.values, sinks, stream);
-    shapes.push_back(
-        {queries->shape(0), queries->shape(1), tokens, settings.layout.value.dim});
+    metal::push_masks(inputs, *queries, step.rows(), mask.values, sinks, stream);
+    shapes.push_back({batch, queries->shape(1), tokens, settings.layouts.pool.value.dim});
     dtypes.push_back(queries->dtype());
   }
-  if (settings.evicts()) {
-    shapes.push_back({rows.shape(0), rows.shape(1), config.max_size, rows.shape(3)});
-    dtypes.push_back(rows.dtype());
+  const size_t kept_rows = shapes.size();
+  if (step.rearranges()) {
+    auto add = [&](const mx::array& old, int used, int most, int capacity) {
+      capacity = grown_capacity(std::min(capacity, most), std::max(1, used), most);
+      shapes.push_back({batch, heads, capacity, old.shape(3)});
+      dtypes.push_back(old.dtype());
+    };
+    add(rows.pool, step.pool_length(step.seen()), config.pool_rows(), rows.pool.shape(2));
+    if (rows.ring) {
+      add(*rows.ring, step.ring_length(step.seen()), config.ring_rows(), 0);
+    }
   }
   auto outputs = mx::array::make_arrays(
-      shapes, dtypes, std::make_shared<Placed<CacheAttend>>(stream, settings), inputs);
+      std::move(shapes), dtypes, std::make_shared<Placed<CacheAttend>>(stream, settings),
+      inputs);
+  using namespace attend;
   Attended result{
       std::nullopt,
-      settings.evicts() ? outputs.back() : rows,
-      {outputs[output::scores], outputs[output::positions], outputs[output::novelty],
-       outputs[output::key_sum], outputs[output::victim]}};
+      rows,
+      {outputs[scores], outputs[positions], outputs[novelty], outputs[key_sum],
+       outputs[victim]}};
   if (queries) {
-    result.out = outputs[output::fixed];
+    result.out = outputs[ledger_arrays];
+  }
+  if (step.rearranges()) {
+    result.rows = rows_from(outputs.begin() + kept_rows, outputs.end());
   }
   return result;
 }

@@ -1,5 +1,7 @@
 #include "cache_attend_cpu.h"
 
+#include <numeric>
+
 #include "cpu_dispatch.h"
 #include "policy.h"
 
@@ -7,32 +9,32 @@ namespace h2o::attend {
 
 namespace {
 
-/// One evaluation of the primitive; the inputs and outputs outlive it.
+int64_t row_stride(const mx::array& rows) {
+  return rows.strides(2) * int64_t(rows.itemsize());
+}
+
+/// One evaluation of the primitive; the inputs and outputs outlive it. The working ledger
+/// of a head lists the rows that attention reads: the pool's, then the ring's.
 class Attend {
  public:
   Attend(
       const Settings& settings,
       std::vector<mx::array>& inputs,
       std::vector<mx::array>& outputs)
-      : settings_(settings), in_(inputs), out_(outputs) {
+      : settings_(settings), step_(settings.step), in_(inputs), out_(outputs) {
   }
 
   void run() {
-    const int batch = rows().shape(0), heads = rows().shape(1);
-    const int count = settings_.rows_written();
-    const int room = std::max(count, settings_.config.max_size);
+    const int room = std::max(step_.rows(), policy().max_size);
     scores_.resize(room);
     positions_.resize(room);
     novelty_.resize(room);
     scratch_.resize(std::max(room, key_dim()));
-    for (int b = 0; b < batch; ++b) {
-      for (int h = 0; h < heads; ++h) {
+    for (int b = 0; b < pool().shape(0); ++b) {
+      for (int h = 0; h < pool().shape(1); ++h) {
         cpu::HeadLedger ledger = enter_tokens(b, h);
-        if (settings_.observed) {
+        if (settings_.has_queries) {
           attend(b, h, ledger);
-        }
-        if (settings_.evicts()) {
-          evict(b, h, ledger);
         }
         store(b, h, ledger);
       }
@@ -41,135 +43,175 @@ class Attend {
 
  private:
   const Settings& settings_;
+  const CacheStep& step_;
   std::vector<mx::array>& in_;
   std::vector<mx::array>& out_;
-  std::vector<float> scores_, novelty_, scratch_;
+  std::vector<float> scores_, novelty_, scratch_, widened_, packing_;
   std::vector<int32_t> positions_;
   cpu::Workspace workspace_;
 
-  mx::array& rows() {
-    return in_[input::rows];
+  const Policy& policy() const {
+    return step_.config;
   }
-  int key_dim() {
-    return in_[input::key_sum].shape(2);
+  mx::array& pool() {
+    return in_[pool_input];
   }
-  /// One kind of vector of all rows of a head.
-  cpu::RowsView vectors(const VectorLayout& layout, int b, int h) {
-    const int64_t itemsize = int64_t(rows().itemsize());
-    const char* head =
-        rows().data<char>() + (b * rows().strides(0) + h * rows().strides(1)) * itemsize;
-    return layout.view(head, rows().strides(2) * itemsize);
+  /// Where new tokens are: the ring, or the pool without one.
+  mx::array& newest() {
+    return in_[newest_input(settings_)];
   }
-  mx::array& attention_out() {
-    return out_[output::fixed];
+  int key_dim() const {
+    return settings_.layouts.pool.key.dim;
   }
-  mx::array& kept_rows() {
-    return out_.back();
+  char* row_of(mx::array& rows, int b, int h, int64_t row) {
+    int64_t start = b * rows.strides(0) + h * rows.strides(1);
+    return rows.data<char>() + start * int64_t(rows.itemsize()) + row * row_stride(rows);
+  }
+  cpu::RowsPart part(const RowLayout& layout, mx::array& rows, int b, int h, int count) {
+    const char* head = row_of(rows, b, h, 0);
+    return {
+        layout.key.view(head, row_stride(rows)), layout.value.view(head, row_stride(rows)),
+        count};
   }
 
-  /// The ledger of one head with the new tokens in it.
-  cpu::HeadLedger enter_tokens(int b, int h) {
-    const int old = settings_.length, max_size = settings_.config.max_size;
-    auto load = [&](int which, auto& into) {
+  /// Copies `count` of the head's entries from `from` on to the working rows from `to` on.
+  void load(int b, int h, int from, int count, int to) {
+    auto copy = [&](int which, auto& into) {
       using T = typename std::decay_t<decltype(into)>::value_type;
-      const T* from = cpu::head_of<T>(in_[which], b, h);
-      const int64_t step = in_[which].strides(2);
-      if (step == 1) {
-        std::copy(from, from + old, into.begin());
+      const int64_t stride = in_[which].strides(2);
+      const T* entries = cpu::head_of<T>(in_[which], b, h) + from * stride;
+      if (stride == 1) {
+        std::copy(entries, entries + count, into.begin() + to);
         return;
       }
-      for (int n = 0; n < old; ++n) {
-        into[n] = from[n * step];
+      for (int n = 0; n < count; ++n) {
+        into[to + n] = entries[n * stride];
       }
     };
-    load(input::scores, scores_);
-    load(input::positions, positions_);
-    load(input::novelty, novelty_);
-    float* key_sum = cpu::head_of<float>(out_[output::key_sum], b, h);
-    const float* old_sum = cpu::head_of<float>(in_[input::key_sum], b, h);
-    for (int d = 0; d < key_dim(); ++d) {
-      key_sum[d] = old_sum[d * in_[input::key_sum].strides(2)];
-    }
+    copy(scores, scores_);
+    copy(positions, positions_);
+    copy(novelty, novelty_);
+  }
 
-    cpu::HeadLedger ledger{scores_.data(), positions_.data(), novelty_.data(), key_sum};
-    const cpu::RowsView keys = vectors(settings_.layout.key, b, h);
-    for (int t = 0; t < settings_.tokens; ++t) {
-      int row = old + t;
-      if (settings_.config.overwrites(settings_.tokens, old)) {
-        row = std::clamp(*cpu::head_of<int32_t>(in_[input::victim], b, h), 0, max_size - 1);
+  /// The working ledger of one head with the new tokens in it.
+  cpu::HeadLedger enter_tokens(int b, int h) {
+    const int pool_size = step_.config.pool_rows(), pool_used = step_.pool_used();
+    const bool has_ring = step_.config.format.has_ring();
+    const int old_victim = *cpu::head_of<int32_t>(in_[victim], b, h);
+    int first = step_.first_row();
+    if (first == over_victim) {
+      first = std::clamp(old_victim, 0, pool_size - 1);
+    }
+    load(b, h, 0, step_.pool_length(step_.offset), 0);
+    load(b, h, pool_size, step_.ring_length(step_.offset), pool_used);
+    if (step_.leaves_ring()) {
+      const int row = step_.pool_row_for_leaving(old_victim);
+      if (row >= 0) {
+        load(b, h, pool_size + first, 1, row);
       }
+    }
+    auto& old_sum = in_[key_sum];
+    float* sum = cpu::head_of<float>(out_[key_sum], b, h);
+    for (int d = 0; d < key_dim(); ++d) {
+      sum[d] = cpu::head_of<float>(old_sum, b, h)[d * old_sum.strides(2)];
+    }
+    cpu::HeadLedger ledger{scores_.data(), positions_.data(), novelty_.data(), sum};
+    const auto keys = part(settings_.layouts.newest(), newest(), b, h, 0).keys;
+    for (int t = 0; t < step_.tokens; ++t) {
       cpu::enter_token(
-          ledger, row, settings_.offset + t, cpu::row_at(keys, row), key_dim(),
-          settings_.config.novelty_margin, scratch_.data());
+          policy(), ledger, first + t + (has_ring ? pool_used : 0), step_.offset + t,
+          cpu::row_at(keys, first + t), key_dim(), scratch_.data());
     }
     return ledger;
   }
 
   void attend(int b, int h, cpu::HeadLedger& ledger) {
-    const auto& queries = in_[input::fixed];
-    const int group = queries.shape(1) / rows().shape(1);
-    cpu::AttentionShape shape{
-        group,           settings_.tokens,           settings_.rows_written(),
-        key_dim(),       settings_.layout.value.dim, settings_.scale,
-        settings_.causal};
+    const auto& queries = in_[queries_input(settings_)];
+    const Layouts& layouts = settings_.layouts;
+    const int group = queries.shape(1) / pool().shape(1);
+    cpu::AttentionShape shape{group,           step_.tokens,           step_.rows(),
+                              key_dim(),       layouts.pool.value.dim, settings_.scale,
+                              settings_.causal};
     cpu::MaskView mask;
-    if (settings_.masked) {
+    if (settings_.has_mask) {
       mask = {
-          in_[input::fixed + 1],
-          {queries.shape(0), queries.shape(1), settings_.tokens, shape.rows}};
+          in_[queries_input(settings_) + 1],
+          {queries.shape(0), queries.shape(1), step_.tokens, shape.rows}};
     }
-    const mx::array* sinks = settings_.sunk ? &in_.back() : nullptr;
-    const int first_observed = settings_.tokens - settings_.config.observation_window;
+    std::vector<cpu::RowsPart> parts{part(layouts.pool, pool(), b, h, step_.pool_used())};
+    if (layouts.ring) {
+      parts.push_back(part(*layouts.ring, newest(), b, h, step_.ring_used()));
+    }
+    const mx::array* sinks = settings_.has_sinks ? &in_.back() : nullptr;
+    const int first_observed = step_.tokens - policy().observation_window;
     cpu::attend_head(
-        shape, queries,
-        {{vectors(settings_.layout.key, b, h), vectors(settings_.layout.value, b, h),
-          shape.rows}},
-        mask, /* hide_faint */ true, sinks, b, h, attention_out(), workspace_,
-        [&](const cpu::QueryResult& query) {
+        shape, queries, std::move(parts), mask, /* hide_faint */ true, sinks, b, h,
+        out_[ledger_arrays], workspace_, [&](const cpu::QueryResult& query) {
           if (query.query >= first_observed) {
             cpu::observe(
-                settings_.config, query, group, settings_.masked, ledger.scores,
-                scratch_.data());
+                policy(), query, group, settings_.has_mask, ledger.scores, scratch_.data());
           }
         });
   }
 
-  void evict(int b, int h, cpu::HeadLedger& ledger) {
-    const int count = settings_.rows_written();
-    const int recent_from =
-        settings_.offset + settings_.tokens - settings_.config.recent_budget;
-    auto kept = cpu::rows_to_keep(
-        settings_.config, ledger, count, count - settings_.config.max_size, recent_from,
-        scratch_.data());
-    const size_t row_bytes = size_t(rows().shape(3)) * rows().itemsize();
-    auto& target = kept_rows();
-    char* to = target.data<char>() +
-               (b * target.strides(0) + h * target.strides(1)) * int64_t(target.itemsize());
-    for (size_t n = 0; n < kept.size(); ++n) {
-      cpu::copy_vector(rows(), b, h, kept[n], to + n * row_bytes);
-      ledger.scores[n] = ledger.scores[kept[n]];
-      ledger.positions[n] = ledger.positions[kept[n]];
-      ledger.novelty[n] = ledger.novelty[kept[n]];
-    }
-  }
-
   /// Fills the outputs of one head, with the row that the next token takes.
   void store(int b, int h, const cpu::HeadLedger& ledger) {
-    const int kept = settings_.rows_kept(), max_size = settings_.config.max_size;
-    auto save = [&](int which, const auto* from, auto empty) {
-      auto* to = cpu::head_of<decltype(empty)>(out_[which], b, h);
-      std::copy(from, from + kept, to);
-      std::fill(to + kept, to + max_size, empty);
-    };
-    save(output::scores, ledger.scores, -1.0f);
-    save(output::positions, ledger.positions, int32_t(-1));
-    save(output::novelty, ledger.novelty, 0.0f);
-    const int seen = settings_.offset + settings_.tokens;
-    *cpu::head_of<int32_t>(out_[output::victim], b, h) =
-        kept < max_size ? -1
-                        : cpu::choose_victim(
-                              settings_.config, ledger, kept,
-                              seen + 1 - settings_.config.recent_budget, scratch_.data());
+    const int size = policy().max_size;
+    cpu::HeadLedger saved{
+        cpu::head_of<float>(out_[scores], b, h),
+        cpu::head_of<int32_t>(out_[positions], b, h),
+        cpu::head_of<float>(out_[novelty], b, h), ledger.key_sum};
+    std::fill(saved.scores, saved.scores + size, -1.0f);
+    std::fill(saved.positions, saved.positions + size, -1);
+    std::fill(saved.novelty, saved.novelty + size, 0.0f);
+    if (step_.rearranges()) {
+      rearrange(b, h, ledger, saved);
+    } else {
+      save(ledger, 0, step_.pool_used(), saved, 0);
+      save(ledger, step_.pool_used(), step_.ring_used(), saved, step_.config.pool_rows());
+    }
+    *cpu::head_of<int32_t>(out_[victim], b, h) =
+        step_.chooses_victim()
+            ? cpu::choose_victim(
+                  policy(), saved, size, step_.seen() + 1 - policy().recent_budget,
+                  scratch_.data())
+            : -1;
+  }
+
+  static void save(
+      const cpu::HeadLedger& from, int row, int count, cpu::HeadLedger& to, int entry) {
+    std::copy_n(from.scores + row, count, to.scores + entry);
+    std::copy_n(from.positions + row, count, to.positions + entry);
+    std::copy_n(from.novelty + row, count, to.novelty + entry);
+  }
+
+  /// Drops the rows beyond C and puts the others in new buffers: the newest in their slots
+  /// of the ring, if there is one, the others in the pool.
+  void rearrange(int b, int h, const cpu::HeadLedger& ledger, cpu::HeadLedger& saved) {
+    const int count = step_.rows(), seen = step_.seen(), pool_used = step_.pool_used();
+    const int slots = step_.config.ring_rows(), pool_size = step_.config.pool_rows();
+    std::vector<int> kept(count);
+    std::iota(kept.begin(), kept.end(), 0);
+    if (count > policy().max_size) {
+      kept = cpu::rows_to_keep(
+          policy(), ledger, count, count - policy().max_size, seen - policy().recent_budget,
+          scratch_.data());
+    }
+    const Layouts& layouts = settings_.layouts;
+    auto& new_pool = out_[out_.size() - (layouts.ring ? 2 : 1)];
+    auto& new_ring = out_.back();
+    int filled = 0;
+    for (int row : kept) {
+      const bool is_recent = layouts.ring && ledger.positions[row] >= seen - slots;
+      const int target = is_recent ? ledger.positions[row] % slots : filled++;
+      save(ledger, row, 1, saved, is_recent ? pool_size + target : target);
+      const bool was_pooled = row < pool_used;
+      move_row(
+          was_pooled ? layouts.pool : *layouts.ring,
+          was_pooled ? row_of(pool(), b, h, row) : row_of(newest(), b, h, row - pool_used),
+          is_recent ? *layouts.ring : layouts.pool,
+          row_of(is_recent ? new_ring : new_pool, b, h, target), widened_, packing_);
+    }
   }
 };
 

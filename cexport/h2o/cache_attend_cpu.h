@@ -1,8 +1,6 @@
 #pragma once
 
-#include <algorithm>
-
-#include "functions.h"
+#include "cache_step.h"
 #include "row_layout.h"
 
 /// What cache_attend's primitive is told, where its inputs and outputs stand, and its
@@ -10,34 +8,27 @@
 namespace h2o::attend {
 
 struct Settings {
-  CacheConfig config;
-  int tokens;
-  int offset; // tokens seen before
-  int length; // rows in use before
+  CacheStep step;
+  Layouts layouts;
+  mx::Dtype dtype; // of keys and values
   float scale;
   bool causal;
-  bool observed; // there are queries
-  bool masked;
-  bool sunk;
-  RowLayout layout;
-
-  int rows_written() const {
-    return config.overwrites(tokens, length) ? length : length + tokens;
-  }
-  int rows_kept() const {
-    return std::min(rows_written(), config.max_size);
-  }
-  bool evicts() const {
-    return rows_written() > config.max_size;
-  }
+  bool has_queries;
+  bool has_mask;
+  bool has_sinks;
 };
 
-/// Where each input and output stands; the optional ones follow the fixed ones.
-namespace input {
-enum { rows, scores, positions, novelty, key_sum, victim, fixed };
+/// The ledger's arrays come first, in inputs and outputs alike. Inputs: pool, ring if there
+/// is one, queries, mask and sinks follow. Outputs: what attention gives, if there are
+/// queries, and the new buffers where rows are rearranged.
+enum { scores, positions, novelty, key_sum, victim, ledger_arrays };
+inline constexpr int pool_input = ledger_arrays;
+
+inline int newest_input(const Settings& settings) {
+  return pool_input + (settings.layouts.ring ? 1 : 0);
 }
-namespace output {
-enum { scores, positions, novelty, key_sum, victim, fixed };
+inline int queries_input(const Settings& settings) {
+  return newest_input(settings) + 1;
 }
 
 void evaluate(

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "cache_step.h"
 #include "checks.h"
 #include "cpu_attention.h"
 #include "cpu_dispatch.h"
@@ -17,97 +18,122 @@ namespace {
 
 constexpr const char* function = "cache_write";
 
+namespace input {
+enum { keys, values, victim, rows };
+}
+
+char* row_of(mx::array& rows, int b, int h, int64_t row) {
+  int64_t step = rows.shape(3) * int64_t(rows.itemsize());
+  return rows.data<char>() +
+         ((int64_t(b) * rows.shape(1) + h) * rows.shape(2) + row) * step;
+}
+
+/// `buffers` are the pool and, if there is one, the ring.
 void put_tokens(
-    const mx::array& keys,
-    const mx::array& values,
-    const mx::array& victim,
-    int length,
-    const CacheConfig& config,
-    mx::array& rows) {
-  const int heads = keys.shape(1), tokens = keys.shape(2), capacity = rows.shape(2);
-  const RowLayout layout =
-      make_layout(function, config.format, keys.shape(3), values.shape(3), keys.dtype());
-  char* data = rows.data<char>();
-  std::vector<float> key_storage, value_storage, scratch;
+    const CacheStep& step,
+    const Layouts& layouts,
+    const std::vector<mx::array>& inputs,
+    std::vector<mx::array>& buffers) {
+  const auto& keys = inputs[input::keys];
+  const auto& values = inputs[input::values];
+  const auto& victims = inputs[input::victim];
+  auto& pool = buffers[0];
+  auto& newest = buffers.back();
+  const RowLayout& layout = layouts.newest();
+  std::vector<float> key_storage, value_storage, scratch, widened;
   for (int b = 0; b < keys.shape(0); ++b) {
-    for (int h = 0; h < heads; ++h) {
-      cpu::RowsView new_keys = cpu::rows_of(keys, b, h, key_storage);
-      cpu::RowsView new_values = cpu::rows_of(values, b, h, value_storage);
-      for (int l = 0; l < tokens; ++l) {
-        int row = length + l;
-        if (config.overwrites(tokens, length)) {
-          row = std::clamp(
-              victim.data<int32_t>()[b * victim.strides(0) + h * victim.strides(1)], 0,
-              capacity - 1);
+    for (int h = 0; h < keys.shape(1); ++h) {
+      const int victim =
+          victims.data<int32_t>()[b * victims.strides(0) + h * victims.strides(1)];
+      int first = step.first_row();
+      if (first == over_victim) {
+        first = std::clamp(victim, 0, pool.shape(2) - 1);
+      }
+      if (step.leaves_ring()) {
+        const int row = step.pool_row_for_leaving(victim);
+        if (row >= 0) {
+          move_row(
+              layout, row_of(newest, b, h, first), layouts.pool, row_of(pool, b, h, row),
+              widened, scratch);
         }
-        char* to = data + (int64_t(b * heads + h) * capacity + row) * layout.bytes();
-        layout.key.store(cpu::row_at(new_keys, l), to, scratch);
-        layout.value.store(cpu::row_at(new_values, l), to, scratch);
+      }
+      auto new_keys = cpu::rows_of(keys, b, h, key_storage);
+      auto new_values = cpu::rows_of(values, b, h, value_storage);
+      for (int t = 0; t < step.tokens; ++t) {
+        char* to = row_of(newest, b, h, first + t);
+        layout.key.store(cpu::row_at(new_keys, t), to, scratch);
+        layout.value.store(cpu::row_at(new_values, t), to, scratch);
       }
     }
   }
 }
 
-/// inputs: keys, values, victim, then rows where there are any.
+/// inputs: keys, values, victim, then pool and ring where there are any; outputs: pool and,
+/// if the format has one, ring.
 class CacheWrite : public mx::Primitive {
  public:
-  CacheWrite(mx::Stream stream, int length, CacheConfig config, bool copy)
-      : Primitive(stream), length_(length), config_(std::move(config)), copy_(copy) {
+  CacheWrite(mx::Stream stream, CacheStep step, Layouts layouts, bool copy)
+      : Primitive(stream),
+        step_(std::move(step)),
+        layouts_(std::move(layouts)),
+        copy_(copy) {
   }
 
   void eval_cpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
-    auto& out = outputs[0];
-    bool has_rows = inputs.size() == 4;
-    const bool shared = has_rows && !copy_ && share_rows(inputs[3], out);
-    if (!shared) {
-      out.set_data(mx::allocator::malloc(out.nbytes()));
+    std::vector<bool> copies(outputs.size());
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const bool has_rows = inputs.size() > input::rows;
+      const bool shared =
+          has_rows && !copy_ && share_rows(inputs[input::rows + i], outputs[i]);
+      if (!shared) {
+        outputs[i].set_data(mx::allocator::malloc(outputs[i].nbytes()));
+      }
+      copies[i] = has_rows && !shared;
     }
-    const bool carry_over = has_rows && !shared;
     cpu::dispatch(
         stream(), inputs, outputs,
-        [carry_over, length = length_, config = config_](auto& in, auto& out) {
-          if (carry_over) {
-            copy_rows(in[3], length, out[0]);
+        [copies, step = step_, layouts = layouts_](auto& in, auto& out) {
+          for (size_t i = 0; i < out.size(); ++i) {
+            if (copies[i]) {
+              copy_rows(in[input::rows + i], used_before(step, i), out[i]);
+            }
           }
-          put_tokens(in[0], in[1], in[2], length, config, out[0]);
+          put_tokens(step, layouts, in, out);
         });
   }
 
   void eval_gpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
-    const auto& keys = inputs[0];
-    const auto& values = inputs[1];
-    auto& out = outputs[0];
-    if (inputs.size() == 4) {
-      metal::carry_over(stream(), inputs[3], length_, !copy_, out);
-    } else {
-      out.set_data(mx::allocator::malloc(out.nbytes()));
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (inputs.size() > input::rows) {
+        metal::carry_over(
+            stream(), inputs[input::rows + i], used_before(step_, i), !copy_, outputs[i]);
+      } else {
+        outputs[i].set_data(mx::allocator::malloc(outputs[i].nbytes()));
+      }
     }
-    const bool overwrites = config_.overwrites(keys.shape(2), length_);
-    metal::Write write{keys, values, inputs[2], overwrites ? metal::over_victim : length_};
-    write.pool_size = out.shape(2);
-    write.pool_layout =
-        make_layout(function, config_.format, keys.shape(3), values.shape(3), keys.dtype());
-    metal::write(stream(), write, out, nullptr);
+    metal::write(
+        stream(), step_, layouts_,
+        {inputs[input::keys], inputs[input::values], inputs[input::victim]}, outputs);
   }
 
   DEFINE_NAME(H2OCacheWrite)
 
  private:
-  int length_;
-  CacheConfig config_;
+  CacheStep step_;
+  Layouts layouts_;
   bool copy_;
+
+  static int used_before(const CacheStep& step, size_t buffer) {
+    return buffer == 0 ? step.pool_length(step.offset) : step.ring_length(step.offset);
+  }
 };
 
-void check(
-    const std::optional<mx::array>& rows,
-    const mx::array& keys,
-    const mx::array& values,
-    const mx::array& victim,
-    int length,
-    int row,
-    mx::Dtype dtype) {
+void check(const WriteArguments& arguments) {
+  const auto& [rows, keys, values, victim, offset, copy] = arguments;
+  check_heads(function, "keys", keys, "[B, Hkv, L, Dk]");
+  check_heads(function, "values", values, "[B, Hkv, L, Dv]");
   int batch = keys.shape(0), heads = keys.shape(1), tokens = keys.shape(2);
   if (values.shape(0) != batch || values.shape(1) != heads || values.shape(2) != tokens) {
     refuse(
@@ -122,64 +148,81 @@ void check(
         function, "victim has shape ", victim.shape(), " and dtype ", victim.dtype(),
         "; expected int32 [", batch, ", ", heads, "].");
   }
-  if (!rows) {
-    if (length != 0) {
-      refuse(function, "length is ", length, " but there are no rows.");
-    }
-    return;
+  if (offset < 0 || (!rows && offset != 0)) {
+    refuse(function, "offset is ", offset, " but there are no rows.");
   }
-  if (rows->ndim() != 4 || rows->dtype() != dtype) {
+}
+
+/// `rows` must be a buffer of these keys' and values' rows with `used` in it.
+void check_buffer(
+    const char* name,
+    const mx::array& rows,
+    const mx::Shape& keys,
+    int width,
+    mx::Dtype dtype,
+    int used) {
+  if (rows.ndim() != 4 || rows.dtype() != dtype) {
     refuse(
-        function, "rows has shape ", rows->shape(), " and dtype ", rows->dtype(),
+        function, name, " has shape ", rows.shape(), " and dtype ", rows.dtype(),
         "; expected [B, Hkv, capacity, row] of ", dtype, ".");
   }
-  if (rows->shape(0) != batch || rows->shape(1) != heads || rows->shape(3) != row) {
+  if (rows.shape(0) != keys[0] || rows.shape(1) != keys[1] || rows.shape(3) != width) {
     refuse(
-        function, "rows has shape ", rows->shape(), "; these keys and values want [", batch,
-        ", ", heads, ", capacity, ", row, "].");
+        function, name, " has shape ", rows.shape(), "; these keys and values want [",
+        keys[0], ", ", keys[1], ", capacity, ", width, "].");
   }
-  if (length < 0 || length > rows->shape(2)) {
+  if (used > rows.shape(2)) {
     refuse(
-        function, "length is ", length, "; rows has capacity for 0...", rows->shape(2),
+        function, name, " has ", rows.shape(2), " rows; the tokens seen before take ", used,
         ".");
   }
 }
 
 } // namespace
 
-mx::array cache_write(
-    const std::optional<mx::array>& rows,
-    const mx::array& keys,
-    const mx::array& values,
-    const mx::array& victim,
-    int length,
-    const CacheConfig& config,
-    bool copy,
-    mx::StreamOrDevice s) {
+Rows cache_write(
+    const WriteArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s) {
   validate(config);
+  check(arguments);
+  const auto& [rows, keys, values, victim, offset, copy] = arguments;
   const RowFormat& format = config.format;
-  check_heads(function, "keys", keys, "[B, Hkv, L, Dk]");
-  check_heads(function, "values", values, "[B, Hkv, L, Dv]");
-  auto dtype = format.is_dense() ? (rows ? rows->dtype() : keys.dtype()) : format.dtype;
-  auto layout = make_layout(function, format, keys.shape(3), values.shape(3), dtype);
-  auto row_dtype = rows_dtype(format, dtype);
-  const int row = int(layout.bytes() / int64_t(mx::size_of(row_dtype)));
-  check(rows, keys, values, victim, length, row, row_dtype);
+  const CacheStep step{config, offset, keys.shape(2)};
+  auto dtype = rows                    ? vectors_dtype(*rows, format)
+               : format.is_all_dense() ? keys.dtype()
+                                       : format.dtype;
+  const Layouts layouts =
+      make_layouts(function, format, keys.shape(3), values.shape(3), dtype);
 
   auto stream = mx::to_stream(s);
-  auto new_keys = mx::astype(keys, dtype, stream);
-  auto new_values = mx::astype(values, dtype, stream);
-  int tokens = keys.shape(2);
-  bool overwrites = config.overwrites(tokens, length);
-  int capacity = grown_capacity(
-      rows ? rows->shape(2) : 0, overwrites ? length : length + tokens, config.max_size);
-  std::vector<mx::array> inputs{new_keys, new_values, victim};
-  if (rows) {
-    inputs.push_back(*rows);
+  std::vector<mx::array> inputs{
+      mx::astype(keys, dtype, stream), mx::astype(values, dtype, stream), victim};
+  std::vector<mx::Shape> shapes;
+  std::vector<mx::Dtype> dtypes;
+  auto add = [&](const char* name, const mx::array* old, const RowLayout& layout,
+                 int used_before, int used, int most) {
+    auto row_dtype = rows_dtype(layout, dtype);
+    const int width = int(layout.bytes() / int64_t(mx::size_of(row_dtype)));
+    if (old) {
+      check_buffer(name, *old, keys.shape(), width, row_dtype, used_before);
+      inputs.push_back(*old);
+    }
+    const int capacity = grown_capacity(old ? old->shape(2) : 0, std::max(1, used), most);
+    shapes.push_back({keys.shape(0), keys.shape(1), capacity, width});
+    dtypes.push_back(row_dtype);
+  };
+  add("pool", rows ? &rows->pool : nullptr, layouts.pool, step.pool_length(offset),
+      step.pool_used(), config.pool_rows());
+  if (layouts.ring) {
+    if (rows && !rows->ring) {
+      refuse(function, "rows has no ring; recent_bits is ", format.recent_bits, ".");
+    }
+    add("ring", rows ? &*rows->ring : nullptr, *layouts.ring, step.ring_length(offset),
+        step.ring_used(), config.ring_rows());
   }
-  return mx::array(
-      {keys.shape(0), keys.shape(1), capacity, row}, row_dtype,
-      std::make_shared<Placed<CacheWrite>>(stream, length, config, copy), inputs);
+  auto outputs = mx::array::make_arrays(
+      std::move(shapes), dtypes,
+      std::make_shared<Placed<CacheWrite>>(stream, step, layouts, copy), inputs);
+  return rows_from(outputs.begin(), outputs.end());
 }
 
 } // namespace h2o

@@ -45,6 +45,34 @@ void check_ledger(
   check_array("key_sum", ledger.key_sum, {batch, kv_heads, key_dim}, mx::float32);
 }
 
+void check_rows_in_use(const char* function, const Rows& rows, const CacheStep& step) {
+  const RowFormat& format = step.config.format;
+  if (rows.ring.has_value() != format.has_ring()) {
+    refuse(
+        function, "rows has ", rows.ring ? "a ring" : "no ring", "; recent_bits is ",
+        format.recent_bits, ".");
+  }
+  auto check = [&](const char* name, const mx::array& a, bool is_dense, int used) {
+    if (a.ndim() != 4 || (a.dtype() == mx::uint32) == is_dense) {
+      refuse(
+          function, name, " has shape ", a.shape(), " and dtype ", a.dtype(),
+          "; expected what cache_write returned with this format.");
+    }
+    if (is_dense) {
+      check_heads(function, name, a, "[B, Hkv, capacity, Dk + Dv]");
+    }
+    if (step.offset < 0 || step.tokens < 0 || used > a.shape(2)) {
+      refuse(
+          function, step.tokens, " tokens after ", step.offset, " need ", used, " rows; ",
+          name, " has ", a.shape(2), ". Write them first.");
+    }
+  };
+  check("pool", rows.pool, format.is_dense(), step.pool_used());
+  if (rows.ring) {
+    check("ring", *rows.ring, format.ring().is_dense(), step.ring_used());
+  }
+}
+
 void check_new_queries(const char* function, const mx::array& queries, int tokens) {
   if (queries.ndim() == 4 && queries.shape(2) != tokens) {
     refuse(function, "queries has ", queries.shape(2), " tokens; tokens is ", tokens, ".");

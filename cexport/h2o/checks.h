@@ -3,6 +3,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "cache_step.h"
 #include "functions.h"
 
 /// Argument checks shared by the functions. Each throws std::invalid_argument
@@ -29,6 +30,10 @@ void check_ledger(
     int kv_heads,
     int max_size,
     int key_dim);
+
+/// The buffers of a cache must be [B, Hkv, capacity, row], fit its format, and have as many
+/// rows as the step says are in use.
+void check_rows_in_use(const char* function, const Rows& rows, const CacheStep& step);
 
 /// The queries of a cache's step must be those of the tokens just written.
 void check_new_queries(const char* function, const mx::array& queries, int tokens);

@@ -20,15 +20,6 @@ template <class... Parts>
 
 } // namespace
 
-bool CacheConfig::is_protected(int position, int recent_from) const {
-  if (position < sink_size || position >= recent_from) {
-    return true;
-  }
-  return std::any_of(pinned.begin(), pinned.end(), [position](const auto& range) {
-    return range.first <= position && position < range.second;
-  });
-}
-
 void validate(const CacheConfig& config) {
   validate(static_cast<const Policy&>(config));
   validate(config.format);
@@ -36,8 +27,8 @@ void validate(const CacheConfig& config) {
 
 void validate(const RowFormat& format) {
   for (auto [name, bits] :
-       {std::pair{"key_bits", format.key_bits},
-        std::pair{"value_bits", format.value_bits}}) {
+       {std::pair{"key_bits", format.key_bits}, std::pair{"value_bits", format.value_bits},
+        std::pair{"recent_bits", format.has_ring() ? format.recent_bits : 16}}) {
     if (bits != 4 && bits != 8 && bits != 16) {
       refuse(name, " is ", bits, "; it must be 4, 8 or 16.");
     }
@@ -46,6 +37,11 @@ void validate(const RowFormat& format) {
     refuse(
         "key_bits is ", format.key_bits, " and value_bits ", format.value_bits,
         "; either both are 16 or neither is.");
+  }
+  if (format.has_ring() && format.key_bits != format.value_bits) {
+    refuse(
+        "key_bits is ", format.key_bits, " and value_bits ", format.value_bits,
+        "; with recent_bits they must be equal.");
   }
   if (format.group_size != 32 && format.group_size != 64 && format.group_size != 128) {
     refuse("group_size is ", format.group_size, "; it must be 32, 64 or 128.");

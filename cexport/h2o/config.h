@@ -5,16 +5,32 @@
 
 namespace h2o {
 
-/// How keys and values are stored: 16 bits stands for their own dtype, 4 and 8 for
-/// MLX's affine quantisation in groups of `group_size` elements.
+/// How keys and values are stored. 16 bits keep their own dtype; 4 and 8 bits are MLX's
+/// affine quantization in groups of `group_size` elements.
+///
+/// With `recent_bits` the newest tokens lie in a ring of `recent_budget` rows at that
+/// precision, and all others in a pool of the remaining rows; without, all are in the pool.
 struct RowFormat {
-  int key_bits = 16;
+  int key_bits = 16; // of the pool
   int value_bits = 16;
   int group_size = 64;
-  mlx::core::Dtype dtype = mlx::core::float32; // of quantised vectors' scales and biases
+  mlx::core::Dtype dtype = mlx::core::float32; // of keys and values where any are quantized
+  int recent_bits = 0;                         // of the ring; 0: there is none
 
+  bool has_ring() const {
+    return recent_bits != 0;
+  }
+  /// Whether the pool's rows are stored as they come.
   bool is_dense() const {
-    return key_bits == 16 && value_bits == 16;
+    return key_bits == 16;
+  }
+  /// Whether all rows are stored as they come.
+  bool is_all_dense() const {
+    return is_dense() && (!has_ring() || recent_bits == 16);
+  }
+  /// The format of the ring's rows.
+  RowFormat ring() const {
+    return {recent_bits, recent_bits, group_size, dtype};
   }
 };
 
@@ -22,15 +38,12 @@ struct RowFormat {
 struct CacheConfig : Policy {
   RowFormat format = {};
 
-  /// Whether `tokens` written after `length` rows take the victim's place: one token into a
-  /// full cache.
-  bool overwrites(int tokens, int length) const {
-    return tokens == 1 && length == max_size;
+  int ring_rows() const {
+    return format.has_ring() ? recent_budget : 0;
   }
-
-  /// Whether `position` may not be evicted while `recent_from` is the oldest
-  /// position of the recent window.
-  bool is_protected(int position, int recent_from) const;
+  int pool_rows() const {
+    return max_size - ring_rows();
+  }
 };
 
 /// Each throws std::invalid_argument naming the field, its value and what is allowed.

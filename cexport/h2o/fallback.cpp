@@ -2,11 +2,180 @@
 
 #include <algorithm>
 
+#include "cache_step.h"
 #include "fallback_ops.h"
 #include "mlx/ops.h"
 #include "row_layout.h"
 
 namespace h2o::fallback {
+
+namespace {
+
+using Vectors = std::pair<mx::array, mx::array>; // keys and values
+
+/// What a step of a cache is computed from.
+struct Step : CacheStep {
+  const AttendArguments& given;
+  mx::StreamOrDevice s;
+
+  const RowFormat& format() const {
+    return config.format;
+  }
+  int key_dim() const {
+    return given.ledger.key_sum.shape(2);
+  }
+};
+
+/// Keys and values of a buffer's rows in use; in float32 where they are quantized.
+Vectors widened(
+    const Step& step, const mx::array& rows, int count, const RowFormat& format) {
+  return unpacked_rows(
+      first_rows(rows, count, step.s), format, step.key_dim(), mx::float32, step.s);
+}
+
+/// Those of the pool's rows, then of the ring's, in float32.
+Vectors joined(const Step& step, const Vectors& ring) {
+  auto wide = [&](const mx::array& a) {
+    return mx::astype(a, mx::float32, step.s);
+  };
+  if (step.pool_used() == 0) {
+    return {wide(ring.first), wide(ring.second)};
+  }
+  auto pool = widened(step, step.given.rows.pool, step.pool_used(), step.format());
+  return {
+      mx::concatenate({wide(pool.first), wide(ring.first)}, 2, step.s),
+      mx::concatenate({wide(pool.second), wide(ring.second)}, 2, step.s)};
+}
+
+/// Entries of the ledger by the rows that attention reads, `fresh` ones of the new tokens in
+/// their places.
+mx::array entered(const Step& step, const mx::array& old, const mx::array& fresh) {
+  const auto& s = step.s;
+  const int size = step.config.pool_rows(), pool_used = step.pool_used();
+  const int old_pool = step.pool_length(step.offset);
+  const int old_ring = step.ring_length(step.offset), row = step.first_row();
+  auto victim = mx::expand_dims(step.given.ledger.victim, 2, s);
+  if (row == over_victim) {
+    return mx::where(mx::equal(mx::arange(size, s), victim, s), fresh, old, s);
+  }
+  if (!step.leaves_ring()) {
+    std::vector<mx::array> parts{take_rows(old, 2, 0, old_pool, s)};
+    if (old_ring > 0) {
+      parts.push_back(take_rows(old, 2, size, size + old_ring, s));
+    }
+    parts.push_back(fresh);
+    return mx::concatenate(parts, 2, s);
+  }
+  auto in_pool = take_rows(old, 2, 0, pool_used, s);
+  auto in_ring = take_rows(old, 2, size, size + old_ring, s);
+  auto target = old_pool < size ? mx::array(old_pool) : victim;
+  auto leaving = take_rows(in_ring, 2, row, row + 1, s);
+  in_pool = mx::where(mx::equal(mx::arange(pool_used, s), target, s), leaving, in_pool, s);
+  auto taken = mx::equal(mx::arange(old_ring, s), mx::array(row), s);
+  return mx::concatenate({in_pool, mx::where(taken, fresh, in_ring, s)}, 2, s);
+}
+
+/// Which rows, by index [B, Hkv, *], stay in the pool and in the ring's slots.
+struct Kept {
+  mx::array pool;
+  std::optional<mx::array> ring;
+};
+
+Kept kept_rows(const Step& step, const Entries& entries) {
+  const auto& s = step.s;
+  const CacheConfig& config = step.config;
+  const auto& positions = entries.positions;
+  const int count = positions.shape(2), seen = step.seen();
+  const int pool_length = step.pool_length(seen);
+  auto order = [&] {
+    return eviction_order(
+        importance(entries, config, seen - config.recent_budget, s), positions, s);
+  };
+  if (!config.format.has_ring()) {
+    return {mx::sort(take_rows(order(), 2, count - pool_length, count, s), -1, s), {}};
+  }
+  auto index = mx::broadcast_to(mx::arange(count, s), positions.shape(), s);
+  auto recent = mx::greater_equal(positions, mx::array(seen - config.ring_rows()), s);
+  auto to_pool = mx::logical_not(recent, s);
+  if (count > config.max_size) {
+    auto rank = mx::astype(mx::argsort(order(), -1, s), mx::int32, s);
+    auto stays = mx::greater_equal(rank, mx::array(count - config.max_size), s);
+    to_pool = mx::logical_and(to_pool, stays, s);
+  }
+  auto in_pool = mx::sort(mx::where(to_pool, index, mx::array(count), s), -1, s);
+  const mx::array slots(config.ring_rows());
+  auto slot_of = mx::where(recent, mx::remainder(positions, slots, s), slots, s);
+  auto by_slot = mx::astype(mx::argsort(slot_of, -1, s), mx::int32, s);
+  return {
+      take_rows(in_pool, 2, 0, pool_length, s),
+      take_rows(by_slot, 2, 0, step.ring_length(seen), s)};
+}
+
+/// Rows of one format in another; quantized anew only where they differ.
+mx::array converted(
+    const Step& step,
+    const mx::array& rows,
+    const RowFormat& from,
+    const RowFormat& to,
+    int width) { // of a row in the new format
+  if (from.key_bits == to.key_bits) {
+    return rows;
+  }
+  if (rows.shape(2) == 0) {
+    auto dtype = to.is_dense() ? to.dtype : mx::uint32;
+    return mx::zeros({rows.shape(0), rows.shape(1), 0, width}, dtype, step.s);
+  }
+  auto [keys, values] = widened(step, rows, rows.shape(2), from);
+  return packed_rows(
+      mx::astype(keys, to.dtype, step.s), mx::astype(values, to.dtype, step.s), to, step.s);
+}
+
+/// New buffers with the rows that stay.
+Rows rearranged(const Step& step, const Kept& kept) {
+  const auto& s = step.s;
+  const auto& rows = step.given.rows;
+  auto pool = take_rows(rows.pool, 2, 0, step.pool_used(), s);
+  if (!kept.ring) {
+    return {pick_rows(pool, kept.pool, s)};
+  }
+  const RowFormat& format = step.format();
+  auto ring = take_rows(*rows.ring, 2, 0, step.ring_used(), s);
+  auto gather = [&](const mx::array& in_pool, const mx::array& in_ring,
+                    const mx::array& chosen, int most) {
+    auto taken = pick_rows(mx::concatenate({in_pool, in_ring}, 2, s), chosen, s);
+    const int count = chosen.shape(2);
+    const int capacity = grown_capacity(0, std::max(1, count), most);
+    if (capacity == count) {
+      return taken;
+    }
+    auto spare = taken.shape();
+    spare[2] = capacity - count;
+    return mx::concatenate({taken, mx::zeros(spare, taken.dtype(), s)}, 2, s);
+  };
+  return {
+      gather(
+          pool, converted(step, ring, format.ring(), format, rows.pool.shape(3)), kept.pool,
+          step.config.pool_rows()),
+      gather(
+          converted(step, pool, format, format.ring(), rows.ring->shape(3)), ring,
+          *kept.ring, step.config.ring_rows())};
+}
+
+/// Entries at their places in the ledger, `empty` where there is none.
+mx::array saved(const Step& step, const mx::array& entries, const mx::array& empty) {
+  const int pool_length = step.pool_length(step.seen()), slots = step.config.ring_rows();
+  const int size = step.config.pool_rows();
+  if (slots == 0) {
+    return resized(entries, size, empty, step.s);
+  }
+  auto in_pool = take_rows(entries, 2, 0, pool_length, step.s);
+  auto in_ring = take_rows(entries, 2, pool_length, entries.shape(2), step.s);
+  return mx::concatenate(
+      {resized(in_pool, size, empty, step.s), resized(in_ring, slots, empty, step.s)}, 2,
+      step.s);
+}
+
+} // namespace
 
 std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
     const mx::array& queries,
@@ -23,67 +192,52 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
 }
 
 Attended cache_attend(
-    const std::optional<mx::array>& queries,
-    const mx::array& rows,
-    const Ledger& ledger,
-    int tokens,
-    int offset,
-    int length,
-    float scale,
-    const Mask& mask,
-    const std::optional<mx::array>& sinks,
-    const CacheConfig& config,
-    mx::StreamOrDevice s) {
-  const bool overwrote = config.overwrites(tokens, length);
-  const int count = overwrote ? length : length + tokens;
-  const int key_dim = ledger.key_sum.shape(2);
-  auto used = take_rows(rows, 2, 0, count, s);
-  auto [keys, values] = unpacked_rows(used, config.format, key_dim, mx::float32, s);
+    const AttendArguments& given, const CacheConfig& config, mx::StreamOrDevice s) {
+  const Step step{{config, given.offset, given.tokens}, given, s};
+  const Ledger& ledger = given.ledger;
+  const int seen = step.seen(), first = step.first_row();
 
-  auto new_keys = overwrote ? pick_rows(keys, mx::expand_dims(ledger.victim, 2, s), s)
-                            : take_rows(keys, 2, length, count, s);
-  auto [new_novelty, key_sum] =
-      entered_keys(new_keys, ledger.key_sum, offset, config.novelty_margin, s);
-  auto new_positions =
-      mx::broadcast_to(mx::arange(offset, offset + tokens, s), new_novelty.shape(), s);
-  auto entered = [&](const mx::array& old, const mx::array& fresh) {
-    if (overwrote) {
-      auto here = mx::equal(mx::arange(count, s), mx::expand_dims(ledger.victim, 2, s), s);
-      return mx::where(here, fresh, old, s);
-    }
-    return mx::concatenate({take_rows(old, 2, 0, length, s), fresh}, 2, s);
-  };
+  const auto& ring = given.rows.ring;
+  const auto newest = ring
+                          ? widened(step, *ring, step.ring_used(), config.format.ring())
+                          : widened(step, given.rows.pool, step.pool_used(), config.format);
+  const auto [keys, values] = ring ? joined(step, newest) : newest;
+  auto new_keys = first == over_victim
+                      ? pick_rows(keys, mx::expand_dims(ledger.victim, 2, s), s)
+                      : take_rows(newest.first, 2, first, first + given.tokens, s);
+  auto [novelty, key_sum] = entered_keys(new_keys, ledger.key_sum, given.offset, config, s);
+  auto positions = mx::broadcast_to(mx::arange(given.offset, seen, s), novelty.shape(), s);
   Entries entries{
-      entered(ledger.scores, mx::full(new_novelty.shape(), -1.0f, mx::float32, s)),
-      entered(ledger.positions, new_positions), entered(ledger.novelty, new_novelty)};
+      entered(step, ledger.scores, mx::full(novelty.shape(), -1.0f, mx::float32, s)),
+      entered(step, ledger.positions, positions), entered(step, ledger.novelty, novelty)};
 
-  Attended result{std::nullopt, rows, ledger};
-  if (queries) {
-    result.out = attention(*queries, keys, values, scale, mask, sinks, s);
-    int window = std::min(tokens, config.observation_window);
-    auto logits = masked_logits(*queries, keys, scale, mask, window, true, s);
-    entries.scores = observed_scores(entries.scores, logits, sinks, config, s);
+  Attended result{std::nullopt, given.rows, ledger};
+  if (given.queries) {
+    const auto& queries = *given.queries;
+    result.out = attention(queries, keys, values, given.scale, given.mask, given.sinks, s);
+    const int window = std::min(given.tokens, config.observation_window);
+    auto logits = masked_logits(queries, keys, given.scale, given.mask, window, true, s);
+    entries.scores = observed_scores(entries.scores, logits, given.sinks, config, s);
+  }
+  if (step.rearranges()) {
+    auto kept = kept_rows(step, entries);
+    result.rows = rearranged(step, kept);
+    entries = picked(
+        entries, kept.ring ? mx::concatenate({kept.pool, *kept.ring}, 2, s) : kept.pool, s);
   }
 
-  const int seen = offset + tokens, kept = std::min(count, config.max_size);
-  if (count > kept) {
-    auto order = eviction_order(
-        importance(entries, config, seen - config.recent_budget, s), entries.positions, s);
-    auto stay = mx::sort(take_rows(order, 2, count - kept, count, s), -1, s);
-    entries = picked(entries, stay, s);
-    result.rows = pick_rows(used, stay, s);
-  }
+  entries = {
+      saved(step, entries.scores, mx::array(-1.0f)),
+      saved(step, entries.positions, mx::array(-1)),
+      saved(step, entries.novelty, mx::array(0.0f))};
   auto victim = mx::full(ledger.victim.shape(), -1, mx::int32, s);
-  if (kept == config.max_size) {
+  if (step.chooses_victim()) {
     auto order = eviction_order(
         importance(entries, config, seen + 1 - config.recent_budget, s), entries.positions,
         s);
     victim = mx::astype(mx::squeeze(take_rows(order, 2, 0, 1, s), 2, s), mx::int32, s);
   }
-  result.ledger = {
-      resized(entries.scores, config.max_size, mx::array(-1.0f), s),
-      resized(entries.positions, config.max_size, mx::array(-1), s),
-      resized(entries.novelty, config.max_size, mx::array(0.0f), s), key_sum, victim};
+  result.ledger = {entries.scores, entries.positions, entries.novelty, key_sum, victim};
   return result;
 }
 

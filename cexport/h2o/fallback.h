@@ -1,7 +1,6 @@
 #pragma once
 
 #include "functions.h"
-#include "mixed.h"
 
 /// The functions of functions.h in MLX operations: what a GPU runs for calls that our
 /// kernels do not take. Same results; the logits of the observed queries are materialised.
@@ -18,30 +17,6 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
     mx::StreamOrDevice s);
 
 Attended cache_attend(
-    const std::optional<mx::array>& queries,
-    const mx::array& rows,
-    const Ledger& ledger,
-    int tokens,
-    int offset,
-    int length,
-    float scale,
-    const Mask& mask,
-    const std::optional<mx::array>& sinks,
-    const CacheConfig& config,
-    mx::StreamOrDevice s);
-
-MixedAttended mixed_cache_attend(
-    const std::optional<mx::array>& queries,
-    const MixedRows& rows,
-    const Ledger& ledger,
-    int tokens,
-    int offset,
-    int key_dim,
-    int value_dim,
-    float scale,
-    const Mask& mask,
-    const std::optional<mx::array>& sinks,
-    const MixedConfig& config,
-    mx::StreamOrDevice s);
+    const AttendArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s);
 
 } // namespace h2o::fallback

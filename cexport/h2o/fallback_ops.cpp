@@ -145,12 +145,12 @@ mx::array observed_scores(
     const mx::array& scores,
     const mx::array& logits,
     const std::optional<mx::array>& sinks,
-    const CacheConfig& config,
+    const Policy& policy,
     mx::StreamOrDevice s) {
   int batch = logits.shape(0), kv_heads = scores.shape(1);
   int group = logits.shape(1) / kv_heads, window = logits.shape(2), rows = logits.shape(3);
   auto seen_by_head = mx::not_equal(logits, mx::array(lowest), s);
-  auto looked_at = config.score == Score::abs_logit
+  auto looked_at = policy.score == Score::abs_logit
                        ? mx::where(seen_by_head, mx::abs(logits, s), mx::array(0.0f), s)
                        : probabilities(logits, sinks, s);
   mx::Shape grouped{batch, kv_heads, group, window, rows};
@@ -163,7 +163,7 @@ mx::array observed_scores(
   auto later = mx::subtract(running_sum(counts, true, s), counts, s);
   auto earlier = mx::subtract(running_sum(counts, false, s), counts, s);
   auto total = mx::sum(counts, 2, false, s);
-  auto decay = mx::array(config.decay);
+  auto decay = mx::array(policy.decay);
   auto faded = mx::where(
       seen, mx::multiply(m, mx::power(decay, mx::astype(later, mx::float32, s), s), s),
       mx::array(0.0f), s);
@@ -172,36 +172,33 @@ mx::array observed_scores(
       is_new, mx::array(0.0f),
       mx::multiply(scores, mx::power(decay, mx::astype(total, mx::float32, s), s), s), s);
   auto updated = old;
-  if (config.score == Score::peak) {
+  if (policy.score == Score::peak) {
     updated = mx::maximum(old, mx::max(faded, 2, false, s), s);
   } else {
     auto first_ever = mx::logical_and(
         mx::expand_dims(is_new, 2, s), mx::equal(earlier, mx::array(0), s), s);
-    auto weight = mx::where(first_ever, mx::array(1.0f), mx::array(1.0f - config.decay), s);
+    auto weight = mx::where(first_ever, mx::array(1.0f), mx::array(1.0f - policy.decay), s);
     updated = mx::add(old, mx::sum(mx::multiply(faded, weight, s), 2, false, s), s);
   }
   return mx::where(mx::greater(total, mx::array(0), s), updated, scores, s);
 }
 
 mx::array importance(
-    const Entries& entries,
-    const CacheConfig& config,
-    int recent_from,
-    mx::StreamOrDevice s) {
+    const Entries& entries, const Policy& policy, int recent_from, mx::StreamOrDevice s) {
   auto value = entries.scores;
-  if (config.novelty != 0.0f) {
+  if (policy.novelty != 0.0f) {
     auto most = mx::max(entries.scores, -1, true, s);
     auto counts = mx::logical_and(
         mx::greater(entries.scores, mx::array(0.0f), s),
         mx::greater(most, mx::array(0.0f), s), s);
     auto share = mx::where(counts, mx::divide(entries.scores, most, s), mx::array(0.0f), s);
-    value = mx::add(share, mx::multiply(entries.novelty, mx::array(config.novelty), s), s);
+    value = mx::add(share, mx::multiply(entries.novelty, mx::array(policy.novelty), s), s);
   }
   const auto& position = entries.positions;
   auto held = mx::logical_or(
-      mx::less(position, mx::array(config.sink_size), s),
+      mx::less(position, mx::array(policy.sink_size), s),
       mx::greater_equal(position, mx::array(recent_from), s), s);
-  for (auto [begin, end] : config.pinned) {
+  for (auto [begin, end] : policy.pinned) {
     held = mx::logical_or(
         held,
         mx::logical_and(
@@ -240,8 +237,9 @@ std::pair<mx::array, mx::array> entered_keys(
     const mx::array& new_keys,
     const mx::array& key_sum,
     int offset,
-    float margin,
+    const Policy& policy,
     mx::StreamOrDevice s) {
+  const float margin = policy.novelty_margin;
   const int tokens = new_keys.shape(2);
   auto unit = unit_keys(new_keys, s);
   auto sums = mx::add(mx::expand_dims(key_sum, 2, s), running_sum(unit, false, s), s);

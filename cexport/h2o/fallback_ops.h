@@ -2,7 +2,7 @@
 
 #include "functions.h"
 
-/// The pieces, in MLX operations, that fallback.cpp and fallback_mixed.cpp are made of.
+/// The MLX operations that fallback.cpp is made of.
 namespace h2o::fallback {
 
 /// The ledger while a chunk is being entered: any number of rows.
@@ -48,15 +48,12 @@ mx::array observed_scores(
     const mx::array& scores,
     const mx::array& logits,
     const std::optional<mx::array>& sinks,
-    const CacheConfig& config,
+    const Policy& policy,
     mx::StreamOrDevice s);
 
 /// Importance [B, Hkv, N], +infinity for protected rows.
 mx::array importance(
-    const Entries& entries,
-    const CacheConfig& config,
-    int recent_from,
-    mx::StreamOrDevice s);
+    const Entries& entries, const Policy& policy, int recent_from, mx::StreamOrDevice s);
 
 /// Row indices [B, Hkv, N] from the least important on, ties by position.
 mx::array eviction_order(
@@ -69,7 +66,7 @@ std::pair<mx::array, mx::array> entered_keys(
     const mx::array& new_keys,
     const mx::array& key_sum,
     int offset,
-    float margin,
+    const Policy& policy,
     mx::StreamOrDevice s);
 
 } // namespace h2o::fallback

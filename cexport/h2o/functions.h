@@ -40,7 +40,7 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
     const std::optional<mx::array>& sinks = std::nullopt,
     mx::StreamOrDevice s = {});
 
-/// The same over keys and values in MLX's affine quantisation: each is words uint32
+/// The same over keys and values in MLX's affine quantization: each is words uint32
 /// [B, Hkv, N, D * bits / 32], scales and biases [B, Hkv, N, D / group_size].
 std::pair<mx::array, mx::array> scaled_dot_product_attention_quantized_with_scores(
     const mx::array& queries,
@@ -69,55 +69,74 @@ Ledger make_ledger(
     const CacheConfig& config,
     mx::StreamOrDevice s = {});
 
-/// The ledger after all rows from `length` on were dropped again. Only right for
-/// a cache that has not evicted, whose rows are its positions.
+/// The buffers of a cache; those of quantized rows are uint32.
+struct Rows {
+  mx::array pool;                               ///< [B, Hkv, capacity, row]
+  std::optional<mx::array> ring = std::nullopt; ///< the same, if the format has a ring
+
+  const mx::array& newest() const { ///< where new tokens are written
+    return ring ? *ring : pool;
+  }
+};
+
+/// The ledger after all rows from `length` on were dropped again. Only right for a cache
+/// without a ring that has not evicted, whose rows are its positions.
 Ledger trim_ledger(
-    const mx::array& rows,
+    const Rows& rows,
     const Ledger& ledger,
     int length,
-    const RowFormat& format,
+    const CacheConfig& config,
     mx::StreamOrDevice s = {});
 
-/// The buffer [B, Hkv, capacity, Dk + Dv] with keys [B, Hkv, L, Dk] and values
-/// [B, Hkv, L, Dv] put in: one token over `victim` [B, Hkv] when `length` is C,
-/// else after the `length` rows in use. No `rows` stands for an empty cache.
-///
-/// The result shares the buffer of `rows` unless it must grow or `copy` is true:
-/// nothing else may then read `rows` or a view of it.
-mx::array cache_write(
-    const std::optional<mx::array>& rows,
-    const mx::array& keys,
-    const mx::array& values,
-    const mx::array& victim,
-    int length,
+/// Keys [B, Hkv, N, Dk] and values [B, Hkv, N, Dv] of the rows in use, those of the pool
+/// first: views of dense rows, else widened to the format's dtype. `tokens` are those just
+/// written whose attention is outstanding, `offset` the ones seen before them.
+std::pair<mx::array, mx::array> cache_fetch(
+    const Rows& rows,
+    int key_dim,
+    int offset,
+    int tokens,
     const CacheConfig& config,
-    bool copy = false,
     mx::StreamOrDevice s = {});
+
+struct WriteArguments {
+  std::optional<Rows> rows; ///< none for an empty cache
+  mx::array keys;           ///< [B, Hkv, L, Dk]
+  mx::array values;         ///< [B, Hkv, L, Dv]
+  mx::array victim;         ///< the ledger's
+  int offset;               ///< tokens seen before
+  bool copy = false;        ///< write into copies of `rows`
+};
+
+/// The rows with new tokens put in, which grow in steps of 256. See CacheStep for where
+/// they go.
+///
+/// The result shares the buffers of `rows` unless they must grow or `copy` is true:
+/// nothing else may then read `rows` or a view of them.
+Rows cache_write(
+    const WriteArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s = {});
+
+struct AttendArguments {
+  std::optional<mx::array> queries; ///< [B, Hq, tokens, Dk]; none: attended elsewhere
+  Rows rows;                        ///< as cache_write returned them
+  Ledger ledger;                    ///< from before the write
+  int tokens;                       ///< the newest, just written
+  int offset;                       ///< tokens seen before them
+  float scale = 1.0f;
+  Mask mask = {};
+  std::optional<mx::array> sinks = std::nullopt; ///< [Hq]
+};
 
 struct Attended {
-  std::optional<mx::array> out; ///< [B, Hq, L, Dv] in the dtype of the queries
-  mx::array rows;               ///< the given rows, or the C kept ones after an eviction
+  std::optional<mx::array> out; ///< [B, Hq, tokens, Dv] in the dtype of the queries
+  Rows rows; ///< the given ones, or new ones that a chunk was sorted into
   Ledger ledger;
 };
 
-/// What the newest `tokens` of a cache have just been written for: their
-/// attention over the rows in use, and the ledger that follows from it. Several
-/// tokens that overflow C are attended first and evicted from after.
-///
-/// `offset` and `length` count the tokens seen and the rows in use before the
-/// write. Without `queries` [B, Hq, tokens, Dk] no row is observed and `out` is
-/// empty: for attention that was computed elsewhere.
+/// The attention of the newest tokens over the rows in use, and the ledger that follows
+/// from it. Several tokens that overflow C are attended first and evicted from after.
+/// Without queries no row is observed.
 Attended cache_attend(
-    const std::optional<mx::array>& queries,
-    const mx::array& rows,
-    const Ledger& ledger,
-    int tokens,
-    int offset,
-    int length,
-    float scale,
-    const Mask& mask,
-    const std::optional<mx::array>& sinks,
-    const CacheConfig& config,
-    mx::StreamOrDevice s = {});
+    const AttendArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s = {});
 
 } // namespace h2o

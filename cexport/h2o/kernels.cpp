@@ -345,15 +345,12 @@ void add_scaled_abs(const float* values, float factor, int count, float* sum) {
 }
 
 float importance(
-    const float* scores,
-    const float* novelty,
-    const int32_t* positions,
+    const Policy& policy,
+    const HeadLedger& ledger,
     int count,
-    float novelty_weight,
-    const Protection& protection,
+    int recent_from,
     float* out) {
-  return selected()->importance(
-      scores, novelty, positions, count, novelty_weight, protection, out);
+  return selected()->importance(policy, ledger, count, recent_from, out);
 }
 
 void quantize_vector(
@@ -385,8 +382,8 @@ void from_float32(const float* values, int count, Element element, void* out) {
   selected()->from_float32(values, count, element, out);
 }
 
-void update_scores(const float* m, int count, float decay, bool peak, float* scores) {
-  selected()->update_scores(m, count, decay, peak, scores);
+void update_scores(const Policy& policy, const float* m, int count, float* scores) {
+  selected()->update_scores(policy, m, count, scores);
 }
 
 } // namespace h2o::cpu

@@ -4,16 +4,18 @@
 #include <string>
 #include <vector>
 
+#include "policy_fields.h"
+
 /// The inner loops of the CPU evaluation. Each is compiled for every instruction
 /// set that a portable build may meet; the best one is chosen when first used.
 namespace h2o::cpu {
 
 enum class Element { float32, float16, bfloat16 };
 
-/// What quantised vectors consist of beside their words: MLX's affine quantisation,
+/// What quantized vectors consist of beside their words: MLX's affine quantization,
 /// x = scale * q + bias for each group of elements.
 struct Packing {
-  int bits = 16; // 4 or 8; 16: not quantised
+  int bits = 16; // 4 or 8; 16: not quantized
   int group_size = 0;
   Element element = Element::float32; // of scales and biases
   const void* scales = nullptr;
@@ -25,18 +27,17 @@ struct Packing {
 /// Vectors of one KV head, `stride` bytes apart, each contiguous.
 struct RowsView {
   const void* data;
-  Element element; // of vectors that are not quantised
+  Element element; // of vectors that are not quantized
   int64_t stride;
   Packing packing = {};
 };
 
-/// The unprotected rows are those whose position p has sink_size <= p < recent_from
-/// and lies in none of the `pinned` half-open ranges.
-struct Protection {
-  int sink_size;
-  int recent_from;
-  const int* pinned; // begin, end, begin, end, ...
-  int pinned_count;
+/// The ledger of one KV head; all rows from some count on are empty.
+struct HeadLedger {
+  float* scores;
+  int32_t* positions;
+  float* novelty;
+  float* key_sum; // [Dk]
 };
 
 /// out[h * out_stride + n] = sum over d of queries[h * dim + d] * rows[n][d].
@@ -63,10 +64,10 @@ void mix_rows(
 
 float largest(const float* values, int count);
 
-/// The recursion of scores: decay * score + (1 - decay) * m, for `peak` the larger of
+/// The recursion of scores by the policy's `decay` and `score`: decay * score + (1 - decay) * m, for peak the larger of
 /// decay * score and m; m alone where a score is negative (its first observation), and the
 /// score as it was where m is not finite. m is never negative.
-void update_scores(const float* m, int count, float decay, bool peak, float* scores);
+void update_scores(const Policy& policy, const float* m, int count, float* scores);
 
 /// out[i] = exp(values[i] - shift), 0 below the smallest normal; returns the sum.
 float exp_shifted(const float* values, float shift, int count, float* out);
@@ -77,17 +78,11 @@ void add_scaled(const float* values, float factor, int count, float* sum);
 /// sum[i] += factor * |values[i]|, leaving out hidden rows (lowest finite float).
 void add_scaled_abs(const float* values, float factor, int count, float* sum);
 
-/// out[i] = importance of row i (design: score / largest score + weight * novelty,
-/// or the score alone when weight is 0), +infinity where the row is protected; returns the
-/// smallest.
+/// out[i] = importance of row i (score / largest score + policy.novelty * novelty, or the
+/// score alone when that is 0); returns the smallest. It is +infinity where the row is
+/// protected: positions below `sink_size`, from `recent_from` on, or in a `pinned` range.
 float importance(
-    const float* scores,
-    const float* novelty,
-    const int32_t* positions,
-    int count,
-    float novelty_weight,
-    const Protection& protection,
-    float* out);
+    const Policy& policy, const HeadLedger& ledger, int count, int recent_from, float* out);
 
 /// Of the rows whose importance is `least`, that of the lowest position; -1 if that is
 /// infinite, so that all rows are protected.
@@ -96,7 +91,7 @@ int least_important(
 
 void to_float32(RowsView rows, int row_count, int dim, float* out, int64_t out_stride);
 
-/// MLX's affine quantisation of one vector, bit-exact to mx.quantize on the CPU once
+/// MLX's affine quantization of one vector, bit-exact to mx.quantize on the CPU once
 /// scales and biases are stored in the array's dtype: words [dim * bits / 8 bytes], a
 /// scale and a bias for each group of elements.
 void quantize_vector(

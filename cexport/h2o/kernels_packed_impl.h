@@ -1,4 +1,4 @@
-// The kernels over quantised vectors; part of kernels_impl.h, in its namespace and with
+// The kernels over quantized vectors; part of kernels_impl.h, in its namespace and with
 // its macros. A vector is scale * q + bias for each group of elements, so
 //   query . vector = sum over groups of scale * (query . q) + bias * (sum of query)
 // and the integers are widened in registers, once for all heads of a block.

@@ -1,7 +1,9 @@
 // Softmax, scores and importance; part of kernels_impl.h, in its namespace and with its macros.
 
 H2O_TARGET void update_scores(
-    const float* m, int count, float decay, bool peak, float* scores) {
+    const Policy& policy, const float* m, int count, float* scores) {
+  const float decay = policy.decay;
+  const bool peak = policy.score == Score::peak;
   const Vector infinity = splat(std::numeric_limits<float>::infinity());
   const Vector share = splat(1.0f - decay);
   int i = 0;
@@ -110,13 +112,13 @@ H2O_TARGET void add_scaled_abs(const float* values, float factor, int count, flo
 }
 
 H2O_TARGET float importance(
-    const float* scores,
-    const float* novelty,
-    const int32_t* positions,
+    const Policy& policy,
+    const HeadLedger& ledger,
     int count,
-    float novelty_weight,
-    const Protection& protection,
+    int recent_from,
     float* out) {
+  const float* scores = ledger.scores;
+  const float novelty_weight = policy.novelty;
   float most = novelty_weight == 0.0f ? 0.0f : largest(scores, count);
   const Vector divisor = splat(most > 0.0f ? most : 1.0f);
   const Vector infinity = splat(std::numeric_limits<float>::infinity());
@@ -127,8 +129,8 @@ H2O_TARGET float importance(
     float score_tail[lanes] = {}, novelty_tail[lanes] = {};
     int32_t position_tail[lanes] = {};
     const float* score_at = scores + i;
-    const float* novelty_at = novelty + i;
-    const int32_t* position_at = positions + i;
+    const float* novelty_at = ledger.novelty + i;
+    const int32_t* position_at = ledger.positions + i;
     if (here < lanes) {
       std::copy(score_at, score_at + here, score_tail);
       std::copy(novelty_at, novelty_at + here, novelty_tail);
@@ -143,11 +145,9 @@ H2O_TARGET float importance(
       value += load(novelty_at) * novelty_weight;
     }
     IntVector position = load(position_at);
-    IntVector held =
-        (position < protection.sink_size) | (position >= protection.recent_from);
-    for (int p = 0; p < protection.pinned_count; ++p) {
-      held |= (position >= protection.pinned[2 * p]) &
-              (position < protection.pinned[2 * p + 1]);
+    IntVector held = (position < policy.sink_size) | (position >= recent_from);
+    for (const auto& [begin, end] : policy.pinned) {
+      held |= (position >= begin) & (position < end);
     }
     value = held ? infinity : value;
     if (here == lanes) {

@@ -1,4 +1,4 @@
-// Narrowing and quantising; part of kernels_impl.h, in its namespace and with its macros.
+// Narrowing and quantizing; part of kernels_impl.h, in its namespace and with its macros.
 
 template <class T>
 H2O_TARGET void from_float32_of(const float* values, int count, T* out) {

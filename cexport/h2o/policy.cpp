@@ -18,22 +18,6 @@ float dot(const float* a, const float* b, int dim) {
   return result;
 }
 
-float score_importance(
-    const CacheConfig& config,
-    const HeadLedger& ledger,
-    int count,
-    int recent_from,
-    float* out) {
-  std::vector<int> pinned;
-  for (auto [begin, end] : config.pinned) {
-    pinned.push_back(begin);
-    pinned.push_back(end);
-  }
-  return importance(
-      ledger.scores, ledger.novelty, ledger.positions, count, config.novelty,
-      {config.sink_size, recent_from, pinned.data(), int(config.pinned.size())}, out);
-}
-
 /// Whether any head of the group sees row n.
 bool is_seen(const QueryResult& query, int group, int n) {
   for (int g = 0; g < group; ++g) {
@@ -52,13 +36,14 @@ float typical_cosine(float sum_square, int count) {
 }
 
 void enter_token(
+    const Policy& policy,
     HeadLedger& ledger,
     int row,
     int position,
     RowsView key,
     int dim,
-    float margin,
     float* scratch) {
+  const float margin = policy.novelty_margin;
   ledger.scores[row] = -1.0f;
   ledger.positions[row] = position;
   float* unit = scratch;
@@ -84,7 +69,7 @@ void enter_token(
 }
 
 void observe(
-    const CacheConfig& config,
+    const Policy& policy,
     const QueryResult& query,
     int group,
     bool may_hide,
@@ -92,7 +77,7 @@ void observe(
     float* m) {
   std::fill(m, m + query.rows, 0.0f);
   for (int g = 0; g < group; ++g) {
-    if (config.score == Score::abs_logit) {
+    if (policy.score == Score::abs_logit) {
       add_scaled_abs(query.logits + g * query.stride, 1.0f / group, query.rows, m);
     } else {
       add_scaled(
@@ -106,27 +91,27 @@ void observe(
       }
     }
   }
-  update_scores(m, query.rows, config.decay, config.score == Score::peak, scores);
+  update_scores(policy, m, query.rows, scores);
 }
 
 int choose_victim(
-    const CacheConfig& config,
+    const Policy& policy,
     const HeadLedger& ledger,
     int count,
     int recent_from,
     float* scratch) {
-  float least = score_importance(config, ledger, count, recent_from, scratch);
+  float least = importance(policy, ledger, count, recent_from, scratch);
   return least_important(scratch, ledger.positions, count, least);
 }
 
 std::vector<int> rows_to_keep(
-    const CacheConfig& config,
+    const Policy& policy,
     const HeadLedger& ledger,
     int count,
     int drop,
     int recent_from,
     float* scratch) {
-  score_importance(config, ledger, count, recent_from, scratch);
+  importance(policy, ledger, count, recent_from, scratch);
   std::vector<int> rows(count);
   std::iota(rows.begin(), rows.end(), 0);
   std::nth_element(rows.begin(), rows.begin() + drop, rows.end(), [&](int a, int b) {

@@ -9,36 +9,28 @@
 /// evict, as all implementations of the cache define them.
 namespace h2o::cpu {
 
-/// The ledger of one KV head; all rows from `count` on are empty.
-struct HeadLedger {
-  float* scores;
-  int32_t* positions;
-  float* novelty;
-  float* key_sum; // [Dk]
-};
-
 /// The cosine that a typical one of `count` keys has with the mean of them all, from the
 /// squared length of the sum of their unit vectors, count + count (count - 1) c^2.
 float typical_cosine(float sum_square, int count);
 
 /// Enters a token written to `row`: unobserved, with its position, and its novelty
 /// 1 - u.S/|S| against S, the sum of all unit keys so far, u = `key`/|key| included; with a
-/// `margin` above 0, max(0, c - u.S/|S| - `margin`), c the typical cosine. A key without a finite direction adds
-/// nothing to S; if it is not finite its novelty is 0.
+/// `novelty_margin` above 0, max(0, c - u.S/|S| - margin), c the typical cosine. A key
+/// without a finite direction adds nothing to S; if it is not finite its novelty is 0.
 void enter_token(
+    const Policy& policy,
     HeadLedger& ledger,
     int row,
     int position,
     RowsView key,
     int dim,
-    float margin,
     float* scratch);
 
 /// Updates the scores of all rows that one query sees with m, the mean over the
-/// group of what `config.score` looks at. A row's first m sets its score; m that
+/// group of what `policy.score` looks at. A row's first m sets its score; m that
 /// is not finite counts as not seen. `m` is scratch of at least as many rows.
 void observe(
-    const CacheConfig& config,
+    const Policy& policy,
     const QueryResult& query,
     int group,
     bool may_hide,
@@ -49,7 +41,7 @@ void observe(
 /// position; `recent_from` is the oldest position of the recent window.
 /// `scratch` holds `count` floats.
 int choose_victim(
-    const CacheConfig& config,
+    const Policy& policy,
     const HeadLedger& ledger,
     int count,
     int recent_from,
@@ -58,7 +50,7 @@ int choose_victim(
 /// The rows, ascending, that stay when the `drop` least important unprotected of
 /// `count` go.
 std::vector<int> rows_to_keep(
-    const CacheConfig& config,
+    const Policy& policy,
     const HeadLedger& ledger,
     int count,
     int drop,

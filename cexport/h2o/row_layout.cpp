@@ -120,9 +120,15 @@ void copy_rows(const mx::array& from, int length, mx::array& to) {
   }
 }
 
-mx::Dtype rows_dtype(const RowFormat& format, mx::Dtype dtype) {
-  return format.is_dense() ? dtype : mx::uint32;
+mx::Dtype rows_dtype(const RowLayout& layout, mx::Dtype dtype) {
+  return layout.key.bits == 16 ? dtype : mx::uint32;
 }
+
+mx::Dtype vectors_dtype(const Rows& rows, const RowFormat& format) {
+  return format.is_all_dense() ? rows.pool.dtype() : format.dtype;
+}
+
+namespace {
 
 RowLayout make_layout(
     const char* function,
@@ -156,12 +162,42 @@ RowLayout layout_of(
   int64_t group = group_bits(format.value_bits, format.group_size, element);
   if (left <= 0 || left % group != 0) {
     refuse(
-        function, "rows has ", rows.shape(3), " words a row, which does not fit keys of ",
+        function, "rows has ", rows.shape(3), " words per row, which does not fit keys of ",
         key_dim, " at ", format.key_bits, " bits and values at ", format.value_bits,
         " in groups of ", format.group_size, ".");
   }
   int value_dim = int(left / group * format.group_size);
   return make_layout(function, format, key_dim, value_dim, format.dtype);
+}
+
+} // namespace
+
+Layouts make_layouts(
+    const char* function,
+    const RowFormat& format,
+    int key_dim,
+    int value_dim,
+    mx::Dtype dtype) {
+  Layouts layouts{make_layout(function, format, key_dim, value_dim, dtype), std::nullopt};
+  if (format.has_ring()) {
+    layouts.ring = make_layout(function, format.ring(), key_dim, value_dim, dtype);
+  }
+  return layouts;
+}
+
+Layouts layouts_of(
+    const char* function, const RowFormat& format, const Rows& rows, int key_dim) {
+  Layouts layouts{layout_of(function, format, rows.pool, key_dim), std::nullopt};
+  if (format.has_ring()) {
+    layouts.ring = layout_of(function, format.ring(), *rows.ring, key_dim);
+  }
+  return layouts;
+}
+
+mx::array first_rows(const mx::array& rows, int count, mx::StreamOrDevice s) {
+  auto stop = rows.shape();
+  stop[2] = count;
+  return mx::slice(rows, mx::Shape(4, 0), stop, s);
 }
 
 mx::array packed_rows(
@@ -188,7 +224,7 @@ std::pair<mx::array, mx::array> unpacked_rows(
     int key_dim,
     mx::Dtype dtype,
     mx::StreamOrDevice s) {
-  RowLayout layout = layout_of("rows", format, rows, key_dim);
+  const RowLayout layout = layout_of("cache_fetch", format, rows, key_dim);
   auto columns = [&](int64_t begin, int64_t end) {
     mx::Shape start(4, 0), stop = rows.shape();
     start[3] = int(begin);

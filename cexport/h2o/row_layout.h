@@ -4,7 +4,7 @@
 #include "kernels.h"
 
 /// How a token's key and value lie side by side in one row of the buffer: as they are,
-/// or quantised as words, scales and biases (the key's, then the value's).
+/// or quantized as words, scales and biases (the key's, then the value's).
 namespace h2o {
 
 /// One vector of a row.
@@ -26,7 +26,7 @@ struct VectorLayout {
   /// The vectors of all rows from `row` on, `stride` bytes apart.
   cpu::RowsView view(const char* row, int64_t stride) const;
 
-  /// Stores `vector` in `row`, quantising it. `scratch` is for the caller to keep.
+  /// Stores `vector` in `row`, quantizing it. `scratch` is for the caller to keep.
   void store(cpu::RowsView vector, char* row, std::vector<float>& scratch) const;
 };
 
@@ -39,7 +39,17 @@ struct RowLayout {
   }
 };
 
-/// Stores the row at `from` as the row at `to`, quantising anew where the layouts differ.
+/// How the rows of a cache lie in its pool and, if there is one, its ring.
+struct Layouts {
+  RowLayout pool;
+  std::optional<RowLayout> ring;
+
+  const RowLayout& newest() const { // of the buffer that new tokens are written to
+    return ring ? *ring : pool;
+  }
+};
+
+/// Stores the row at `from` as the row at `to`, quantizing anew where the layouts differ.
 void move_row(
     const RowLayout& from_layout,
     const char* from,
@@ -56,12 +66,15 @@ bool share_rows(const mx::array& from, mx::array& to);
 /// Copies the first `length` rows of every head into another buffer.
 void copy_rows(const mx::array& from, int length, mx::array& to);
 
-/// The dtype of the buffer: that of the keys, or uint32 for quantised rows.
-mx::Dtype rows_dtype(const RowFormat& format, mx::Dtype dtype);
+/// The dtype of a buffer of such rows: that of the vectors, or uint32 for quantized rows.
+mx::Dtype rows_dtype(const RowLayout& layout, mx::Dtype dtype);
 
-/// The layout of rows for keys of `key_dim` and values of `value_dim` in `dtype`;
-/// throws std::invalid_argument where a head dim is no multiple of the group.
-RowLayout make_layout(
+/// The dtype of keys and values in rows: their own where all are dense, else the format's.
+mx::Dtype vectors_dtype(const Rows& rows, const RowFormat& format);
+
+/// The layouts of keys of `key_dim` and values of `value_dim` in `dtype`; throws
+/// std::invalid_argument where a head dim is no multiple of the group.
+Layouts make_layouts(
     const char* function,
     const RowFormat& format,
     int key_dim,
@@ -69,8 +82,21 @@ RowLayout make_layout(
     mx::Dtype dtype);
 
 /// The same for the rows of a cache, whose value dim follows from their width.
-RowLayout layout_of(
-    const char* function, const RowFormat& format, const mx::array& rows, int key_dim);
+Layouts layouts_of(
+    const char* function, const RowFormat& format, const Rows& rows, int key_dim);
+
+/// A pool and, if there is a second, a ring.
+template <class Iterator>
+Rows rows_from(Iterator first, Iterator last) {
+  Rows rows{*first};
+  if (last - first == 2) {
+    rows.ring = *(first + 1);
+  }
+  return rows;
+}
+
+/// The first `count` rows of a buffer [B, Hkv, capacity, row].
+mx::array first_rows(const mx::array& rows, int count, mx::StreamOrDevice s);
 
 /// keys [B, Hkv, L, Dk] and values [B, Hkv, L, Dv] as rows, in MLX operations.
 mx::array packed_rows(
@@ -79,7 +105,7 @@ mx::array packed_rows(
     const RowFormat& format,
     mx::StreamOrDevice s);
 
-/// Keys and values of rows, in MLX operations: dense ones as they are, quantised ones
+/// Keys and values of rows, in MLX operations: dense ones as they are, quantized ones
 /// widened to `dtype`.
 std::pair<mx::array, mx::array> unpacked_rows(
     const mx::array& rows,

@@ -4,7 +4,7 @@
 
 namespace h2o::python {
 
-/// Gives a Python module the functions of functions.h and mixed.h; their signatures and
+/// Gives a Python module the functions of functions.h; their signatures and
 /// docstrings for users are in h2o_py/fast.py.
 void bind(nanobind::module_& m);
 

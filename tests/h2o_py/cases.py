@@ -9,7 +9,7 @@ import mlx.core as mx
 from h2o_py import fast, reference
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache
-from h2o_py.ledger import Attended, Ledger
+from h2o_py.ledger import Attended, Ledger, Rows
 from h2o_py.row_format import DENSE
 
 TOLERANCE = {mx.float32: 1e-5, mx.float16: 2e-3, mx.bfloat16: 1.6e-2}
@@ -20,7 +20,7 @@ def _fallback_attend(queries, rows, ledger, *, config, row_format=DENSE, **optio
     out, kept, state = ext.cache_attend(
         queries, rows, tuple(ledger), config=native, fallback=True, **options
     )
-    return Attended(out, kept, Ledger(*state))
+    return Attended(out, Rows(*kept), Ledger(*state))
 
 
 def _fallback_attention(*arguments, **options):
@@ -32,7 +32,7 @@ fallback = SimpleNamespace(
     scaled_dot_product_attention_with_scores=_fallback_attention,
     make_ledger=fast.make_ledger,
     trim_ledger=fast.trim_ledger,
-    fetch=fast.fetch,
+    cache_fetch=fast.cache_fetch,
     cache_write=fast.cache_write,
     cache_attend=_fallback_attend,
 )

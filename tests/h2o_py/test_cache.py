@@ -41,7 +41,7 @@ def test_the_buffer_grows_in_steps_of_256_up_to_max_size():
     capacities = []
     for tokens in (1, 255, 1, 255, 88, 1, 1):
         step(cache, *random_tokens(tokens))
-        capacities.append(cache._rows.shape[2])
+        capacities.append(cache._rows.pool.shape[2])
     assert capacities == [256, 256, 512, 512, 600, 600, 600]
 
 
@@ -67,7 +67,7 @@ def test_rows_are_written_in_place_whether_evaluated_alone_or_pipelined():
     step(cache, *random_tokens(1, kv_heads=8, heads=8, dim=128))
     mx.eval(cache.ledger)
     gc.collect()
-    rows_bytes = cache._rows.nbytes
+    rows_bytes = cache._rows.pool.nbytes
     inputs = [random_tokens(1, kv_heads=8, heads=8, dim=128) for _ in range(50)]
     mx.eval(inputs)
     for pipelined in (False, True):

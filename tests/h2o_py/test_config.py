@@ -133,7 +133,13 @@ def test_the_core_refuses_what_python_refuses():
     from h2o_py._compiled import ext
 
     settings = vars(H2OConfig(64))
-    stored = {"key_bits": 16, "value_bits": 16, "group_size": 64, "dtype": mx.float32}
+    stored = {
+        "key_bits": 16,
+        "value_bits": 16,
+        "group_size": 64,
+        "dtype": mx.float32,
+        "recent_bits": 0,
+    }
 
     def make(changes):
         policy = SimpleNamespace(**{key: changes.get(key, settings[key]) for key in settings})

@@ -7,6 +7,7 @@ from h2o_py import reference
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
+from h2o_py.ledger import Rows
 from tests.h2o_py.cases import (
     BACKENDS,
     TOLERANCE,
@@ -171,8 +172,8 @@ def test_an_additive_mask_that_means_to_hide_leaves_scores_alone():
     ("change", "message"),
     [
         ({"tokens": 2}, "queries has 1 tokens; tokens is 2."),
-        ({"offset": 3, "length": 9}, "offset is 3 and length 9"),
-        ({"length": 40, "offset": 40}, "length 40 and 1 tokens need more rows than the 40"),
+        ({"offset": -1}, "tokens is 1 and offset -1; expected 1 or more and 0 or more."),
+        ({"offset": 40}, "1 tokens after 40 need 41 rows; pool has 40. Write them first."),
         ({"mask": mx.zeros((1, 3))}, "mask has shape (1,3); expected one that broadcasts"),
     ],
 )
@@ -181,8 +182,8 @@ def test_wrong_arguments_of_attend_are_named(change, message):
 
     config = H2OConfig(64)
     ledger = fast.make_ledger(1, 2, 8, config)
-    rows = mx.zeros((1, 2, 40, 16))
-    arguments = {"tokens": 1, "offset": 0, "length": 0, **change}
+    rows = Rows(mx.zeros((1, 2, 40, 16)))
+    arguments = {"tokens": 1, "offset": 0, **change}
     with pytest.raises(ValueError) as caught:
         fast.cache_attend(mx.zeros((1, 4, 1, 8)), rows, ledger, config=config, **arguments)
     assert message in str(caught.value)
@@ -198,7 +199,7 @@ def test_wrong_arguments_of_write_are_named():
         fast.cache_write(None, k, mx.zeros((1, 2, 2, 8)), victim, 0, config)
     with pytest.raises(ValueError, match="victim has shape"):
         fast.cache_write(None, k, k, victim.astype(mx.float32), 0, config)
-    with pytest.raises(ValueError, match=r"rows has shape \(1,2,9,8\)"):
-        fast.cache_write(mx.zeros((1, 2, 9, 8)), k, k, victim, 0, config)
-    with pytest.raises(ValueError, match="length is 3 but there are no rows"):
+    with pytest.raises(ValueError, match=r"pool has shape \(1,2,9,8\)"):
+        fast.cache_write(Rows(mx.zeros((1, 2, 9, 8))), k, k, victim, 0, config)
+    with pytest.raises(ValueError, match="offset is 3 but there are no rows"):
         fast.cache_write(None, k, k, victim, 3, config)

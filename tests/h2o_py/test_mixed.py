@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models import cache as mlx_lm_cache
 
-from h2o_py import reference_mixed
+from h2o_py import reference
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.mixed_cache import MixedH2OKVCache
@@ -28,7 +28,7 @@ STEPS = [5, 1, 1, 9, 30, 1, 1, 1, 1, 5, 60, *[1] * 60, 7, *[1] * 5]
 def in_use(cache):
     """Rows in use of pool and ring."""
     ringed = min(cache.offset, cache.config.recent_budget)
-    return cache._rows[:, :, : cache.length - ringed], cache._ring[:, :, :ringed]
+    return cache._rows.pool[:, :, : cache.length - ringed], cache._rows.ring[:, :, :ringed]
 
 
 @pytest.mark.parametrize(("heavy", "recent"), BITS)
@@ -36,7 +36,7 @@ def in_use(cache):
 def test_equals_the_reference_through_chunks_and_steps(heavy, recent, dtype):
     mx.random.seed(1)
     ours = MixedH2OKVCache(SMALL, heavy, recent)
-    oracle = MixedH2OKVCache(SMALL, heavy, recent, backend=reference_mixed)
+    oracle = MixedH2OKVCache(SMALL, heavy, recent, backend=reference)
     for i, tokens in enumerate(STEPS):
         new = random_tokens(tokens, batch=2, dtype=dtype)
         out, wanted = step(ours, *new), step(oracle, *new)
@@ -73,10 +73,14 @@ def test_recent_tokens_are_in_the_ring_as_they_came_and_the_others_quantised_onc
             if row >= pool_size:
                 assert position == 90 - 12 + (position - 90) % 12
                 assert position % 12 == row - pool_size
-                assert (cache._ring[0, head, row - pool_size, :64] == key[0, 0, 0]).all().item()
+                assert (
+                    (cache._rows.ring[0, head, row - pool_size, :64] == key[0, 0, 0])
+                    .all()
+                    .item()
+                )
             else:
                 words, _, _ = mx.quantize(key, group_size=64, bits=4)
-                assert cache._rows[0, head, row, :8].tolist() == words[0, 0, 0].tolist()
+                assert cache._rows.pool[0, head, row, :8].tolist() == words[0, 0, 0].tolist()
 
 
 def test_a_step_moves_one_token_to_the_pool_and_no_other_row():
@@ -84,9 +88,9 @@ def test_a_step_moves_one_token_to_the_pool_and_no_other_row():
     mx.random.seed(4)
     for _ in range(60):
         step(cache, *random_tokens(1))
-    before = [a.tolist() for a in (cache._rows, cache._ring)]
+    before = [a.tolist() for a in cache._rows]
     step(cache, *random_tokens(1))
-    after = [a.tolist() for a in (cache._rows, cache._ring)]
+    after = [a.tolist() for a in cache._rows]
     for old, new, most in zip(before, after, (1, 1), strict=True):
         for head in range(2):
             changed = sum(a != b for a, b in zip(old[0][head], new[0][head], strict=True))
@@ -187,7 +191,7 @@ def test_rows_are_written_in_place():
             mx.eval(previous)
         previous = out
     mx.eval(out)
-    assert mx.get_peak_memory() - before < cache._ring.nbytes / 4
+    assert mx.get_peak_memory() - before < cache._rows.ring.nbytes / 4
 
 
 def test_a_ledger_of_another_size_is_named():

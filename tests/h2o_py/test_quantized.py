@@ -106,7 +106,7 @@ def test_the_cache_equals_the_reference_and_its_rows_mx_quantize(
         slack = 1 if name == "fast" else 2
         assert largest_difference(out, wanted) <= slack * TOLERANCE[dtype]
         used = slice(0, ours.length)
-        assert (ours._rows[:, :, used] == oracle._rows[:, :, used]).all().item()
+        assert (ours._rows.pool[:, :, used] == oracle._rows.pool[:, :, used]).all().item()
         assert_same_state(ours, oracle, 2e-5)
 
 
@@ -121,10 +121,10 @@ def test_rows_are_quantised_once_and_never_moved():
         step(cache, q, k, v)
         for head in range(2):
             row = cache.positions[0, head].tolist().index(position)
-            assert cache._rows[0, head, row, :8].tolist() == written[position][head]
+            assert cache._rows.pool[0, head, row, :8].tolist() == written[position][head]
     for head in range(2):
         for row, position in enumerate(cache.positions[0, head].tolist()):
-            assert cache._rows[0, head, row, :8].tolist() == written[position][head]
+            assert cache._rows.pool[0, head, row, :8].tolist() == written[position][head]
 
 
 @pytest.mark.parametrize(

@@ -67,4 +67,3 @@ class _MetalRule:
 
 
 reference = copied("h2o_py.reference", mx=_MetalRule())
-reference_mixed = copied("h2o_py.reference_mixed", mx=_MetalRule(), plain=reference)

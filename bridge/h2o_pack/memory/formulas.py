@@ -69,7 +69,7 @@ def evicting_kv_bytes(
 
     sizes: max_size and recent_budget. A mixed cache has a ring of recent_budget rows at
     the recent precision and a pool of the others at the heavy one, each grown on its own
-    (design of cexport/h2o/mixed.h).
+    (design of cexport/h2o/cache_step.h).
     """
     max_size, recent = sizes
     group = storage.group_size

@@ -84,12 +84,11 @@ def core_caches(case: RecordedCase) -> list[Any]:
 
 def reference_caches(case: RecordedCase) -> list[Any]:
     """Make one cache for each layer, on the reference."""
-    from h2o_py import MixedH2OKVCache, reference, reference_mixed
+    from h2o_py import reference
 
     caches = core_caches(case)
     for cache in caches:
-        mixed = isinstance(cache, MixedH2OKVCache)
-        cache.backend = reference_mixed if mixed else reference
+        cache.backend = reference
     return caches
 
 

@@ -208,7 +208,7 @@ H2OVectors vectors_of(const std::vector<mx::array>& arrays) {
   return vectors;
 }
 
-/// Our kernels, over quantised rows or two parts.
+/// Our kernels, over quantized rows or two parts.
 void bind_packed(Encoder& encoder, const Call& call) {
   auto mask = mask_strides(call);
   const Part& pool = call.parts[0];

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../cache_step.h"
 #include "../functions.h"
 #include "../row_layout.h"
 
@@ -8,9 +9,6 @@
 /// kernels take; everything else goes to fallback.h. Without Metal in this build each
 /// throws std::logic_error.
 namespace h2o::metal {
-
-/// The row of a token that takes the victim's place.
-inline constexpr int over_victim = -1;
 
 /// What decides whether our kernels can attend.
 struct CallShape {
@@ -60,25 +58,14 @@ struct Attention {
 void attend(
     mx::Stream stream, const Attention& attention, mx::array& out, mx::array* scores);
 
-/// One step of a cache: its attention and its ledger.
-struct Step {
-  mx::array new_keys; // the buffer that holds them
-  VectorLayout key;   // their layout
-  CacheConfig config;
-  mx::Dtype dtype = mx::float32;
+/// What new tokens do to the ledger, and their attention.
+struct LedgerUpdate {
+  CacheStep step;
+  mx::array newest; // the buffer that holds the new keys
+  VectorLayout key; // their layout
+  mx::Dtype dtype;
   std::optional<Attention> attention = {}; // none: written but not attended
   std::optional<mx::array> mask = {}; // [B, Hq, L, N] in the dtype that it was given in
-  int tokens = 1;
-  int offset = 0;       // tokens seen before
-  int first_row = 0;    // the first token's entry, over_victim when the buffer is full
-  int rows = 0;         // in use now
-  bool chooses = false; // a victim for the next token
-  /// With a ring: its slots follow the pool's entries.
-  bool has_ring = false;
-  bool leaves = false;
-  int pool_used = 0;
-  int pool_rows = 0;
-  int pool_size = 0;
 };
 
 /// Appends to a primitive's inputs the mask as given, on a GPU the mask for attention over
@@ -91,30 +78,26 @@ void push_masks(
     const std::optional<mx::array>& sinks,
     mx::Stream stream);
 
-/// Gives a step what `push_masks` appended on a GPU.
+/// Gives an update what `push_masks` appended on a GPU.
 void take_masks(
-    Step& step, std::vector<mx::array>::const_iterator inputs, bool masked, bool sunk);
+    LedgerUpdate& update,
+    std::vector<mx::array>::const_iterator inputs,
+    bool has_mask,
+    bool has_sinks);
 
 /// Encodes attention and the ledger's update: outputs are scores, positions, novelty,
 /// key_sum, victim and, with attention, out.
-void step(
+void update_ledger(
     mx::Stream stream,
-    const Step& step,
+    const LedgerUpdate& update,
     const std::vector<mx::array>& ledger,
     std::vector<mx::array>& outputs);
 
-/// Tokens that go into the rows of `pool`, or into those of a ring, whose leaving token goes
-/// to the pool.
-struct Write {
+/// New tokens [B, Hkv, L, D] and the ledger's victim.
+struct NewTokens {
   mx::array keys;
   mx::array values;
   mx::array victim;
-  int first_row; // of the tokens, over_victim when the buffer is full
-  bool leaves = false;
-  int pool_used = 0;
-  int pool_size = 0; // rows that the pool may have
-  RowLayout pool_layout = {};
-  std::optional<RowLayout> ring_layout = {};
 };
 
 /// Makes `to` the buffer of `from`, if it may share it and has its shape, or a copy of its
@@ -122,6 +105,12 @@ struct Write {
 void carry_over(
     mx::Stream stream, const mx::array& from, int length, bool share, mx::array& to);
 
-void write(mx::Stream stream, const Write& write, mx::array& pool, mx::array* ring);
+/// Puts tokens into `buffers`, the pool and, if there is one, the ring.
+void write(
+    mx::Stream stream,
+    const CacheStep& step,
+    const Layouts& layouts,
+    const NewTokens& tokens,
+    std::vector<mx::array>& buffers);
 
 } // namespace h2o::metal

@@ -23,57 +23,61 @@ int32_t mask_kind(const std::optional<mx::array>& mask) {
                                          : H2O_MASK_FLOAT32;
 }
 
-H2OLedger parameters_of(const Step& step, const mx::array& keys, int group) {
+H2OLedger parameters_of(const LedgerUpdate& update, const mx::array& keys, int group) {
+  const CacheStep& step = update.step;
+  const CacheConfig& config = step.config;
   const int64_t item = int64_t(keys.itemsize());
+  const int first_row = step.first_row();
   H2OLedger p{};
   p.kv_heads = keys.shape(1);
   p.group = group;
   p.tokens = step.tokens;
-  p.rows = step.rows;
-  p.size = step.config.max_size;
+  p.rows = step.rows();
+  p.size = config.max_size;
   p.offset = step.offset;
-  p.first_row = step.first_row;
-  p.leaves = step.leaves;
-  p.pool_used = step.pool_used;
-  p.pool_rows = step.has_ring ? step.pool_rows : step.rows;
-  p.pool_size = step.has_ring ? step.pool_size : step.config.max_size;
-  p.observed_from = std::max(0, step.tokens - step.config.observation_window);
-  p.chooses = step.chooses;
-  p.recent_from = step.offset + step.tokens + 1 - step.config.recent_budget;
-  p.pin_count = int32_t(step.config.pinned.size());
-  p.policy = policy_parameters(step.config);
-  if (step.mask) {
-    p.mask_batch = step.mask->strides(0);
-    p.mask_head = step.mask->strides(1);
-    p.mask_query = step.mask->strides(2);
-    p.mask_row = step.mask->strides(3);
+  p.first_row = config.format.has_ring() ? config.pool_rows() + first_row : first_row;
+  p.leaves = step.leaves_ring();
+  p.pool_used = step.pool_length(step.offset);
+  p.pool_rows = step.pool_used();
+  p.pool_size = config.pool_rows();
+  p.observed_from = std::max(0, step.tokens - config.observation_window);
+  p.chooses = step.chooses_victim();
+  p.recent_from = step.seen() + 1 - config.recent_budget;
+  p.pin_count = int32_t(config.pinned.size());
+  p.policy = policy_parameters(config);
+  if (update.mask) {
+    p.mask_batch = update.mask->strides(0);
+    p.mask_head = update.mask->strides(1);
+    p.mask_query = update.mask->strides(2);
+    p.mask_row = update.mask->strides(3);
   }
   p.key_head = (keys.shape(1) == 1 ? keys.strides(0) : keys.strides(1)) * item;
   p.key_row = keys.strides(2) * item;
-  p.key = layout_parameters(step.key);
+  p.key = layout_parameters(update.key);
   return p;
 }
 
 void encode_ledger(
     Encoder& encoder,
-    const Step& step,
+    const LedgerUpdate& update,
     const std::vector<mx::array>& ledger,
     const mx::array* logits,
     int group,
     std::vector<mx::array>& outputs) {
-  const auto keys = encoder.contiguous(step.new_keys);
-  const auto sinks = step.attention ? step.attention->sinks : std::nullopt;
-  const auto& pinned = step.config.pinned;
+  const auto keys = encoder.contiguous(update.newest);
+  const auto sinks = update.attention ? update.attention->sinks : std::nullopt;
+  const CacheConfig& config = update.step.config;
+  const auto& pinned = config.pinned;
   Constants constants;
   constants.set(constant::has_sinks, sinks.has_value())
-      .set(constant::key_bits, int32_t(step.has_ring ? 16 : step.key.bits))
-      .set(constant::group_size, int32_t(step.key.group_size))
-      .set(constant::ring_bits, int32_t(step.has_ring ? step.key.bits : 0))
-      .set(constant::score, score_number(step.config.score))
-      .set(constant::mask_kind, mask_kind(step.mask))
+      .set(constant::key_bits, int32_t(config.format.has_ring() ? 16 : update.key.bits))
+      .set(constant::group_size, int32_t(update.key.group_size))
+      .set(constant::ring_bits, int32_t(config.format.recent_bits))
+      .set(constant::score, score_number(config.score))
+      .set(constant::mask_kind, mask_kind(update.mask))
       .set(constant::observes, logits != nullptr)
       .set(constant::has_pins, !pinned.empty());
-  encoder.use("h2o_update_ledger_" + type_name(step.dtype), constants);
+  encoder.use("h2o_update_ledger_" + type_name(update.dtype), constants);
   encoder->set_input_array(keys, 0);
   if (logits != nullptr) {
     encoder->set_input_array(*logits, 1);
@@ -84,9 +88,9 @@ void encode_ledger(
   for (int i = 0; i < 5; ++i) {
     encoder->set_output_array(outputs[i], 7 + i);
   }
-  encoder->set_bytes(parameters_of(step, keys, group), 12);
-  if (step.mask) {
-    encoder->set_input_array(*step.mask, 13);
+  encoder->set_bytes(parameters_of(update, keys, group), 12);
+  if (update.mask) {
+    encoder->set_input_array(*update.mask, 13);
   }
   if (sinks) {
     encoder->set_input_array(*sinks, 14);
@@ -101,7 +105,7 @@ void encode_ledger(
     encoder.keep(table);
     encoder->set_input_array(table, 15);
   }
-  const int wanted = (step.config.max_size + 31) / 32 * 32;
+  const int wanted = (config.max_size + 31) / 32 * 32;
   const int threads = std::min(std::clamp(wanted, 256, 1024), encoder.max_threads());
   encoder.dispatch(
       MTL::Size(keys.shape(0) * keys.shape(1), 1, 1), MTL::Size(threads, 1, 1));
@@ -109,9 +113,9 @@ void encode_ledger(
 
 } // namespace
 
-void step(
+void update_ledger(
     mx::Stream stream,
-    const Step& step,
+    const LedgerUpdate& update,
     const std::vector<mx::array>& ledger,
     std::vector<mx::array>& outputs) {
   Encoder encoder(stream);
@@ -119,16 +123,16 @@ void step(
   for (const auto& a : ledger) {
     entries.push_back(encoder.contiguous(a));
   }
-  if (!step.attention) {
-    encode_ledger(encoder, step, entries, nullptr, 1, outputs);
+  if (!update.attention) {
+    encode_ledger(encoder, update, entries, nullptr, 1, outputs);
     return;
   }
-  const auto& queries = step.attention->queries;
+  const auto& queries = update.attention->queries;
   const int lines = queries.shape(0) * queries.shape(1) * queries.shape(2);
-  auto logits = encoder.temporary({lines, step.rows}, mx::float32);
-  encode_attention(encoder, *step.attention, outputs[5], &logits);
-  const int group = queries.shape(1) / step.attention->kv_heads;
-  encode_ledger(encoder, step, entries, &logits, group, outputs);
+  auto logits = encoder.temporary({lines, update.step.rows()}, mx::float32);
+  encode_attention(encoder, *update.attention, outputs[5], &logits);
+  const int group = queries.shape(1) / update.attention->kv_heads;
+  encode_ledger(encoder, update, entries, &logits, group, outputs);
 }
 
 } // namespace h2o::metal

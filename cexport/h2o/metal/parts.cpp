@@ -31,13 +31,16 @@ void push_masks(
 }
 
 void take_masks(
-    Step& step, std::vector<mx::array>::const_iterator inputs, bool masked, bool sunk) {
-  if (masked) {
-    step.mask = inputs[0];
-    step.attention->mask = inputs[1];
+    LedgerUpdate& update,
+    std::vector<mx::array>::const_iterator inputs,
+    bool has_mask,
+    bool has_sinks) {
+  if (has_mask) {
+    update.mask = inputs[0];
+    update.attention->mask = inputs[1];
   }
-  if (sunk) {
-    step.attention->sinks = inputs[masked ? 2 : 0];
+  if (has_sinks) {
+    update.attention->sinks = inputs[has_mask ? 2 : 0];
   }
 }
 

@@ -23,7 +23,11 @@ void attend(mx::Stream, const Attention&, mx::array&, mx::array*) {
   refuse();
 }
 
-void step(mx::Stream, const Step&, const std::vector<mx::array>&, std::vector<mx::array>&) {
+void update_ledger(
+    mx::Stream,
+    const LedgerUpdate&,
+    const std::vector<mx::array>&,
+    std::vector<mx::array>&) {
   refuse();
 }
 
@@ -31,7 +35,12 @@ void carry_over(mx::Stream, const mx::array&, int, bool, mx::array&) {
   refuse();
 }
 
-void write(mx::Stream, const Write&, mx::array&, mx::array*) {
+void write(
+    mx::Stream,
+    const CacheStep&,
+    const Layouts&,
+    const NewTokens&,
+    std::vector<mx::array>&) {
   refuse();
 }
 

@@ -38,39 +38,45 @@ void carry_over(
   Encoder(stream).copy_rows(from, length, to);
 }
 
-void write(mx::Stream stream, const Write& write, mx::array& pool, mx::array* ring) {
+void write(
+    mx::Stream stream,
+    const CacheStep& step,
+    const Layouts& layouts,
+    const NewTokens& tokens,
+    std::vector<mx::array>& buffers) {
   Encoder encoder(stream);
-  const auto victim = encoder.contiguous(write.victim);
+  const auto& [keys, values, given_victim] = tokens;
+  const auto victim = encoder.contiguous(given_victim);
+  auto& pool = buffers[0];
+  const bool has_ring = layouts.ring.has_value();
   H2OWrite parameters{
-      write.keys.shape(1),
-      write.first_row,
-      write.leaves,
-      write.pool_used,
-      write.pool_size,
-      tokens_of(write.keys),
-      tokens_of(write.values),
-      rows_of(pool, write.pool_layout),
+      keys.shape(1),
+      step.first_row(),
+      step.leaves_ring(),
+      step.pool_length(step.offset),
+      has_ring ? step.config.pool_rows() : pool.shape(2),
+      tokens_of(keys),
+      tokens_of(values),
+      rows_of(pool, layouts.pool),
       {}};
   Constants constants;
-  constants.set(constant::key_bits, int32_t(write.pool_layout.key.bits))
-      .set(constant::value_bits, int32_t(write.pool_layout.value.bits))
-      .set(constant::group_size, int32_t(write.pool_layout.key.group_size))
-      .set(
-          constant::ring_bits,
-          int32_t(write.ring_layout ? write.ring_layout->key.bits : 0));
-  encoder.use("h2o_write_row_" + type_name(write.keys.dtype()), constants);
-  encoder->set_input_array(write.keys, 0);
-  encoder->set_input_array(write.values, 1);
+  constants.set(constant::key_bits, int32_t(layouts.pool.key.bits))
+      .set(constant::value_bits, int32_t(layouts.pool.value.bits))
+      .set(constant::group_size, int32_t(layouts.pool.key.group_size))
+      .set(constant::ring_bits, int32_t(step.config.format.recent_bits));
+  encoder.use("h2o_write_row_" + type_name(keys.dtype()), constants);
+  encoder->set_input_array(keys, 0);
+  encoder->set_input_array(values, 1);
   encoder->set_input_array(victim, 2);
   encoder->set_output_array(pool, 3);
-  if (write.ring_layout) {
-    parameters.ring = rows_of(*ring, *write.ring_layout);
-    encoder->set_output_array(*ring, 4);
+  if (has_ring) {
+    parameters.ring = rows_of(buffers[1], *layouts.ring);
+    encoder->set_output_array(buffers[1], 4);
   }
   encoder->set_bytes(parameters, 5);
-  const int groups = (write.keys.shape(3) + write.values.shape(3)) / 64;
+  const int groups = (keys.shape(3) + values.shape(3)) / 64;
   encoder.dispatch(
-      MTL::Size(write.keys.shape(0) * write.keys.shape(1), write.keys.shape(2), 1),
+      MTL::Size(keys.shape(0) * keys.shape(1), keys.shape(2), 1),
       MTL::Size(32 * std::clamp(groups, 1, 8), 1, 1));
 }
 

@@ -60,7 +60,7 @@ def test_attention_alone_is_that_of_the_caches_call(layer):
     _, calls = layer
     rows = calls._written(1, calls._ledger)
     attended = fast.cache_attend(
-        calls._queries, rows, calls._ledger, tokens=1, offset=calls._offset, length=32,
+        calls._queries, rows, calls._ledger, tokens=1, offset=calls._offset,
         config=calls._config, scale=calls._key_dim**-0.5,
     )  # fmt: skip
     out, logits = calls.write_attend()

@@ -10,7 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from h2o_py.cache import H2OKVCache, _Before
+from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.ledger import Ledger
 
@@ -26,21 +26,14 @@ class ControlCache(H2OKVCache):
         """Return float32 [B, Hkv, C]; the least important row is evicted first."""
         raise NotImplementedError
 
-    def _compute(
-        self,
-        queries: mx.array | None,
-        before: _Before,
-        ledger: Ledger,
-        options: dict[str, Any],
-    ) -> mx.array | None:
-        count = before.length + self.offset - before.offset
-        if self.offset - before.offset > 1 and count > self.max_size:
+    def _attend(self, queries: mx.array | None, **options: Any) -> mx.array | None:
+        if self.length > self.max_size:
             raise ValueError(
                 f"{type(self).__name__} reads at most max_size = {self.max_size} tokens at "
                 "once. Feed the text token by token."
             )
-        out = super()._compute(queries, before, ledger, options)
-        if count >= self.max_size and self._ledger is not None:
+        out = super()._attend(queries, **options)
+        if self.length >= self.max_size and self._ledger is not None:
             self._ledger = self._ledger._replace(victim=self._least(self._ledger))
         return out
 

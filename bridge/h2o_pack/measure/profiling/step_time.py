@@ -32,6 +32,7 @@ from h2o_py import fast
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigWarning, H2OScoresMissingWarning
+from h2o_py.ledger import Rows
 from h2o_py.models import make_h2o_cache
 
 _CHUNK = 128
@@ -109,7 +110,7 @@ class _Layer:
         ledger = cache.ledger
         assert ledger is not None  # noqa: S101  it was filled
         self._ledger = ledger
-        self._rows = [rows + 0 for _ in range(3)]  # written in place: a buffer for each
+        self._rows = [Rows(rows + 0) for _ in range(3)]  # each written in place
         keys, values = cache.keys, cache.values
         assert keys is not None  # noqa: S101
         assert values is not None  # noqa: S101
@@ -120,14 +121,14 @@ class _Layer:
         self._stepping = ledger
         mx.eval(self._rows, self._token, self._queries, ledger)
 
-    def write(self) -> mx.array:
+    def write(self) -> Rows:
         """Write only."""
         return self._written(0, self._ledger)
 
     def write_attend(self) -> tuple[mx.array, mx.array]:
         """Write, then attention and its logits, without a ledger."""
         rows = self._written(1, self._ledger)
-        keys, values = fast.fetch(rows, self._config.max_size, self._key_dim, self._config)
+        keys, values = fast.cache_fetch(rows, self._key_dim, self._offset, self._config)
         return fast.scaled_dot_product_attention_with_scores(
             self._queries, keys, values, scale=self._key_dim**-0.5
         )
@@ -141,7 +142,6 @@ class _Layer:
             self._stepping,
             tokens=1,
             offset=self._offset,
-            length=self._config.max_size,
             config=self._config,
             scale=self._key_dim**-0.5,
         )
@@ -149,9 +149,9 @@ class _Layer:
         self._stepping = attended.ledger
         return [attended.out, *attended.ledger]
 
-    def _written(self, which: int, ledger: Any) -> mx.array:
+    def _written(self, which: int, ledger: Any) -> Rows:
         self._rows[which] = fast.cache_write(
-            self._rows[which], *self._token, ledger.victim, self._config.max_size, self._config
+            self._rows[which], *self._token, ledger.victim, self._offset, self._config
         )
         return self._rows[which]
 
