@@ -13,6 +13,7 @@ from mlx_lm.models import cache as mlx_lm_cache
 from mlx_lm.models.base import create_causal_mask
 
 from h2o_py.config import H2OConfig
+from h2o_py.errors import H2OConfigError, H2OStateError
 from h2o_py.ledger import Ledger, Rows
 from h2o_py.missing_scores import warn_once
 from h2o_py.row_format import DENSE, RowFormat
@@ -179,7 +180,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     def _attend(self, queries: mx.array | None, **options: Any) -> mx.array | None:
         if self._pending is None or self._ledger is None:
-            raise ValueError("attend comes after update_and_fetch, once for each write.")
+            raise H2OStateError("attend_before_write")
         tokens = self.offset - self._pending.offset
         attended = self._backend().cache_attend(
             queries,
@@ -222,10 +223,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         rows = min(self.length, self.max_size)
         if window_size is not None and rows + N > window_size:
             if self.offset > rows:
-                raise ValueError(
-                    f"window_size = {window_size}: an H2O cache cannot serve a layer with a "
-                    "sliding window. Leave that layer the model's own cache."
-                )
+                raise H2OStateError("sliding_window", window_size=window_size)
             return create_causal_mask(N, rows, window_size=window_size)  # type: ignore[no-any-return]
         if N == 1:
             return None
@@ -263,11 +261,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
             ValueError: always.
 
         """
-        raise ValueError(
-            f"kv_bits = {bits} (kv_group_size = {group_size}) does not apply to an H2O cache, "
-            "which quantizes when it writes. Drop kv_bits and make the caches with "
-            'make_h2o_cache(model, config, kv="8") (or "k8v4", "4").'
-        )
+        raise H2OConfigError("quantized_later", bits=bits, group_size=group_size)
 
     def size(self) -> int:
         """Tokens whose keys and values are kept."""
@@ -310,10 +304,11 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
             return
         count = len(self._BUFFERS)
         if len(arrays) != count + len(Ledger._fields):
-            raise ValueError(
-                f"the state has {len(arrays)} arrays; {self._KIND} has "
-                f"{', '.join((*self._BUFFERS, *Ledger._fields))}. Was it saved by another "
-                "kind of cache?"
+            raise H2OStateError(
+                "other_state",
+                found=len(arrays),
+                kind=self._KIND,
+                names=", ".join((*self._BUFFERS, *Ledger._fields)),
             )
         self._rows, self._ledger = Rows(*arrays[:count]), Ledger(*arrays[count:])
         self._shared = True
@@ -329,10 +324,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     def meta_state(self, values: Sequence[str]) -> None:
         if not values or values[0] != self.FORMAT:
             found = values[0] if values else "nothing"
-            raise ValueError(
-                f"the cache's format is {found!r}; this version reads {self.FORMAT!r}. Make "
-                "the cache again from its prompt."
-            )
+            raise H2OStateError("other_state_format", found=found, format=self.FORMAT)
         self.config = H2OConfig.from_dict(json.loads(values[4]))
         self.offset, self.length, pending = (int(x) for x in values[1:4])
         if pending:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import mlx.core as mx
+
+from h2o_py.errors import H2OConfigError
 
 BITS = (4, 8)
 GROUP_SIZES = (32, 64, 128)
@@ -30,7 +33,7 @@ class RowFormat:
             ring `key_bits` and `value_bits` are equal.
 
     Raises:
-        ValueError: a value is not among these.
+        H2OConfigError: a value is not among these.
 
     """
 
@@ -44,13 +47,13 @@ class RowFormat:
         check_choice("key_bits", self.key_bits, (*BITS, _OWN_DTYPE))
         check_choice("value_bits", self.value_bits, (*BITS, _OWN_DTYPE))
         check_choice("group_size", self.group_size, GROUP_SIZES)
-        both = f"key_bits = {self.key_bits} and value_bits = {self.value_bits}"
+        both: dict[str, Any] = {"key_bits": self.key_bits, "value_bits": self.value_bits}
         if (self.key_bits == _OWN_DTYPE) != (self.value_bits == _OWN_DTYPE):
-            raise ValueError(f"{both}: either both are 16 or neither is.")
+            raise H2OConfigError("mixed_dense_and_quantized", **both)
         if self.recent_bits is not None:
             check_choice("recent_bits", self.recent_bits, (*BITS, _OWN_DTYPE))
             if self.key_bits != self.value_bits:
-                raise ValueError(f"{both}: with recent_bits they must be equal.")
+                raise H2OConfigError("ring_with_unequal_bits", **both)
 
     @property
     def is_dense(self) -> bool:
@@ -75,10 +78,10 @@ class RowFormat:
 
 
 def check_choice(name: str, value: object, choices: tuple[int, ...]) -> None:
-    """Raise ValueError unless `value` is one of `choices`."""
+    """Raise H2OConfigError unless `value` is one of `choices`."""
     if value not in choices:
         known = ", ".join(str(choice) for choice in choices)
-        raise ValueError(f"{name} = {value!r} is not one of {known}.")
+        raise H2OConfigError("unknown_choice", field=name, value=value, known=known, near="")
 
 
 DENSE = RowFormat()

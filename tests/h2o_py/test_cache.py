@@ -250,7 +250,7 @@ def test_without_attend_novelty_and_recency_decide_and_it_says_so_once(monkeypat
 
 def test_attend_without_a_write_is_refused():
     cache = filled(SMALL, 10)
-    with pytest.raises(ValueError, match="attend comes after update_and_fetch"):
+    with pytest.raises(ValueError, match="attend was called without a write"):
         cache.attend(random_tokens(1)[0], scale=1.0)
 
 

@@ -202,9 +202,9 @@ def test_trimming_restores_the_key_sum():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bits": 3}, "key_bits = 3 is not one of 4, 8."),
-        ({"bits": 8, "group_size": 48}, "group_size = 48 is not one of 32, 64, 128."),
-        ({"key_bits": 16, "value_bits": 8}, "key_bits = 16 is not one of 4, 8."),
+        ({"bits": 3}, "key_bits must be one of 4, 8, got 3."),
+        ({"bits": 8, "group_size": 48}, "group_size must be one of 32, 64, 128, got 48."),
+        ({"key_bits": 16, "value_bits": 8}, "key_bits must be one of 4, 8, got 16."),
     ],
 )
 def test_wrong_bits_and_groups_are_named(options, message):
