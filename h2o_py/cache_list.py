@@ -8,7 +8,7 @@ from mlx_lm.models import cache as mlx_lm_cache
 
 
 class H2OCacheList(mlx_lm_cache.CacheList):
-    """`CacheList` that mlx_lm neither batches nor quantises without asking its members."""
+    """`CacheList` that mlx_lm neither batches nor quantizes without asking its members."""
 
     @property
     def merge(self) -> Any:

@@ -139,7 +139,7 @@ int mlx_h2o_ledger_trim(
     const mlx_stream s);
 
 /* The keys [B, Hkv, length, Dk] and values [B, Hkv, length, Dv] of the first `length`
- * rows, for attention that is computed elsewhere: views of dense rows, quantised ones
+ * rows, for attention that is computed elsewhere: views of dense rows, quantized ones
  * widened to the configuration's dtype. */
 int mlx_h2o_cache_fetch(
     mlx_array* keys,

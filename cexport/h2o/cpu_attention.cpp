@@ -179,7 +179,7 @@ void attend_head(
   auto& logits = workspace.logits;
   auto& weights = workspace.weights;
   auto& mixed = workspace.mixed;
-  auto& normalisers = workspace.normalisers;
+  auto& normalizers = workspace.normalizers;
   wide.resize(2 * parts.size());
   if (shape.queries > 2 * tile) {
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -192,7 +192,7 @@ void attend_head(
   logits.resize(size_t(tile) * group * stride);
   weights.resize(logits.size());
   mixed.resize(size_t(tile) * group * shape.value_dim);
-  normalisers.resize(size_t(tile) * group);
+  normalizers.resize(size_t(tile) * group);
   const Element out_element = element_of(out.dtype());
 
   for (int first = 0; first < shape.queries; first += tile) {
@@ -237,7 +237,7 @@ void attend_head(
           std::fill(row_weights + rows, row_weights + tile_rows, 0.0f);
           sum += sinks ? std::exp(sink - most) : 0.0f;
         }
-        normalisers[slot] = sum == 0.0f ? 0.0f : 1.0f / sum;
+        normalizers[slot] = sum == 0.0f ? 0.0f : 1.0f / sum;
       }
     }
     for_each_part(parts, tile_rows, [&](const RowsPart& part, int start, int rows) {
@@ -250,7 +250,7 @@ void attend_head(
         const int slot = l * group + g;
         float* vector = &mixed[size_t(slot) * shape.value_dim];
         for (int d = 0; d < shape.value_dim; ++d) {
-          vector[d] *= normalisers[slot];
+          vector[d] *= normalizers[slot];
         }
         int64_t start =
             ((int64_t(batch) * out.shape(1) + head * group + g) * shape.queries + first +
@@ -262,7 +262,7 @@ void attend_head(
       }
       observe(
           {first + l, visible_rows(first + l), &logits[l * group * stride],
-           &weights[l * group * stride], &normalisers[l * group], stride});
+           &weights[l * group * stride], &normalizers[l * group], stride});
     }
   }
 }

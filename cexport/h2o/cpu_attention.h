@@ -70,13 +70,13 @@ struct QueryResult {
   int rows;                 // rows that causality lets it see
   const float* logits;      // lowest finite float: hidden
   const float* weights;     // exp(logit - largest)
-  const float* normalisers; // [group]: weights times this are probabilities
+  const float* normalizers; // [group]: weights times this are probabilities
   int64_t stride;
 };
 
 /// Buffers of one evaluation, kept from head to head.
 struct Workspace {
-  std::vector<float> query, logits, weights, mixed, normalisers;
+  std::vector<float> query, logits, weights, mixed, normalizers;
   std::vector<std::vector<float>> wide;
 };
 

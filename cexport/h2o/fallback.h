@@ -3,7 +3,7 @@
 #include "functions.h"
 
 /// The functions of functions.h in MLX operations: what a GPU runs for calls that our
-/// kernels do not take. Same results; the logits of the observed queries are materialised.
+/// kernels do not take. Same results; the logits of the observed queries are materialized.
 /// Arguments are already checked.
 namespace h2o::fallback {
 

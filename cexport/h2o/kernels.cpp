@@ -34,7 +34,7 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-/// A bfloat16 that is only ever read together with its neighbour.
+/// A bfloat16 that is only ever read together with its neighbor.
 struct PairedBFloat16 {
   uint16_t bits;
 };

@@ -81,7 +81,7 @@ void observe(
       add_scaled_abs(query.logits + g * query.stride, 1.0f / group, query.rows, m);
     } else {
       add_scaled(
-          query.weights + g * query.stride, query.normalisers[g] / group, query.rows, m);
+          query.weights + g * query.stride, query.normalizers[g] / group, query.rows, m);
     }
   }
   if (may_hide) {

@@ -16,7 +16,7 @@
 #define H2O_MASK_BFLOAT16 4
 
 /// Keys or values of one part of the rows: arrays [B * Hkv, N, ...] of words (elements, if
-/// not quantised) and of scales and biases, which have the same strides.
+/// not quantized) and of scales and biases, which have the same strides.
 struct H2OVectors {
   int64_t word_head;
   int64_t word_row;
@@ -24,7 +24,7 @@ struct H2OVectors {
   int64_t scale_row;
 };
 
-/// Attention over quantised rows: the pool's, then the ring's.
+/// Attention over quantized rows: the pool's, then the ring's.
 struct H2OAttention {
   int32_t group; // query heads of a KV head
   int32_t query_heads;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// Reading and writing single vectors of rows: 16 bits stands for elements as they are, 4
-/// and 8 for MLX's affine quantisation, x = scale * word + bias for each group.
+/// and 8 for MLX's affine quantization, x = scale * word + bias for each group.
 
 constant int h2o_key_bits [[function_constant(28)]];
 constant int h2o_value_bits [[function_constant(29)]];
@@ -12,7 +12,7 @@ constant bool h2o_pool_packed = h2o_key_bits != 16;
 constant bool h2o_has_ring = h2o_ring_bits != 0;
 constant bool h2o_ring_packed = h2o_ring_bits != 0 && h2o_ring_bits != 16;
 
-/// One vector, wherever it lies; `stride` is that of its elements, if not quantised.
+/// One vector, wherever it lies; `stride` is that of its elements, if not quantized.
 template <typename T>
 struct H2OVector {
   const device uchar* words;
@@ -114,7 +114,7 @@ struct H2OLane {
   }
 };
 
-/// Stores a group of a vector as MLX's Metal backend quantises it (its range always
+/// Stores a group of a vector as MLX's Metal backend quantizes it (its range always
 /// includes 0, halves round away from it), by one simdgroup. `group` counts groups.
 template <typename T>
 inline void h2o_quantize_group(
@@ -124,12 +124,12 @@ inline void h2o_quantize_group(
     int bits,
     int group,
     uint lane) {
-  const int each = h2o_group_size / 32; // 1, 2 or 4 elements a lane
+  const int each = h2o_group_size / 32; // 1, 2 or 4 elements per lane
   const int first = group * h2o_group_size + int(lane) * each;
   float x[4];
   float low = FLT_MAX, high = 0;
   for (int i = 0; i < each; ++i) {
-    // Rounded as the vector would be stored unquantised, which a moved row was not.
+    // Rounded as the vector would be stored unquantized, which a moved row was not.
     x[i] = static_cast<float>(static_cast<T>(from.at(first + i)));
     low = min(low, x[i]);
     high = max(high, x[i]);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Stores a vector in a row: element by element, or quantised group by group.
+/// Stores a vector in a row: element by element, or quantized group by group.
 template <typename T>
 inline void h2o_store(
     H2OVector<T> from,
@@ -22,7 +22,7 @@ inline void h2o_store(
   }
 }
 
-/// Stores a row of the ring as a row of the pool, quantising anew where they differ.
+/// Stores a row of the ring as a row of the pool, quantizing anew where they differ.
 template <typename T>
 inline void h2o_move_vector(
     const device uchar* from,
@@ -47,7 +47,7 @@ inline void h2o_move_vector(
   h2o_store(vector, to, to_layout, h2o_key_bits, thread_index, threads);
 }
 
-/// Puts each token's key and value into its row, quantised if the format says so. With a
+/// Puts each token's key and value into its row, quantized if the format says so. With a
 /// ring, the row that a single token takes there moves to the pool first.
 ///
 /// One threadgroup of whole simdgroups for each KV head (x) and token (y). `victim` is

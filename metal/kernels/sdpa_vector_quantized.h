@@ -160,7 +160,7 @@ inline void h2o_read_query(const device T* query, float scale, uint lane, thread
   }
 }
 
-/// sdpa_vector over rows in MLX's affine quantisation (or, in one part, as they are): one
+/// sdpa_vector over rows in MLX's affine quantization (or, in one part, as they are): one
 /// threadgroup of 32 simdgroups for each query head of each sequence (x) and query (y).
 template <typename T, int D>
 [[kernel, max_total_threads_per_threadgroup(1024)]] void sdpa_vector_quantized(

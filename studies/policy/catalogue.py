@@ -26,7 +26,7 @@ TERMS = {
     "former, novelty to a mean decaying by .95": Policy(mean_decay=0.95),
     "former, novelty carried on by .8": Policy(carry=0.8),
     "former, half a value novelty": Policy(value_novelty=0.5),
-    "former, pooled over 1 neighbour": Policy(pooled=1),
+    "former, pooled over 1 neighbor": Policy(pooled=1),
     "peak .97, no novelty": Policy(decay=0.97, novelty=0, recent=quarter),
     "superseded keys go": Superseded(novelty=0, decay=0, recent=quarter),
 }

@@ -45,7 +45,7 @@ class Model:
             weights=weights,
         )
 
-    def embedded(self, tokens: np.ndarray[Any, np.dtype[np.int32]]) -> Array:
+    def embed(self, tokens: np.ndarray[Any, np.dtype[np.int32]]) -> Array:
         """Hidden states [B, hidden] of token ids [B]."""
         columns: Array = self.weights["model.embed_tokens.weight"]
         return np.ascontiguousarray(columns[:, tokens].T)

@@ -35,7 +35,7 @@ class Policy:
         carry: a token's novelty is at least this share of the one before it.
         fading: what novelty is multiplied by at each step.
         value_novelty: weight of the same novelty of values.
-        pooled: neighbours on each side whose importance a row may take over.
+        pooled: neighbors on each side whose importance a row may take over.
         sinks: first positions, which are kept.
         seed: of chance.
 
@@ -107,7 +107,7 @@ class Policy:
         return self._pooled(rows, importance, t) if self.pooled else importance
 
     def _pooled(self, rows: Rows, importance: Array, t: int) -> Array:
-        """The largest importance of a row and of its neighbours by position."""
+        """The largest importance of a row and of its neighbors by position."""
         width = self.pooled
         shape = (*importance.shape[:2], t + 2 * width + 1)
         by_position = np.full(shape, -np.inf, np.float32)

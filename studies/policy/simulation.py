@@ -41,7 +41,7 @@ def simulate(model: Model, tokens: Integers, policy: Any, max_size: int) -> Outc
     group = model.heads // model.kv_heads
     scale = model.head_dim**-0.5
     for t in range(length):
-        hidden = model.embedded(tokens[:, t])
+        hidden = model.embed(tokens[:, t])
         for index, rows in enumerate(layers):
             q, k, v = model.projected(hidden, index, t)
             grouped = q.reshape(batch, model.kv_heads, group, model.head_dim)

@@ -60,7 +60,7 @@ held-out words; a fact is asked for after at least so many tokens.
 
 {recall}
 
-| Held out | nats a token | bits a byte | {ngram}-gram, nats a token |
+| Held out | nats per token | bits per byte | {ngram}-gram, nats per token |
 |---|---|---|---|
 {losses}
 
@@ -73,11 +73,11 @@ It has seen little prose, follows no instructions, has no chat template and know
 the world. It recalls facts in the forms it was trained on. What an eviction policy does to it \
 says little about large models.
 
-## Licence
+## License
 
 The training text is the Python standard library's and its documentation's, under the Python \
 Software Foundation License Version 2. The weights are distributed under the project's own \
-licence.
+license.
 """
 
 

@@ -14,12 +14,12 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 
 def convert(model: Path, variant: Path) -> None:
-    """Quantise `model` by mlx_lm.convert, tied embedding included, into a new folder."""
-    from mlx_lm import convert as quantise  # noqa: PLC0415 - slow to import
+    """Quantize `model` by mlx_lm.convert, tied embedding included, into a new folder."""
+    from mlx_lm import convert as quantize  # noqa: PLC0415 - slow to import
 
     shutil.rmtree(variant, ignore_errors=True)
     recipe = Recipe()
-    quantise(
+    quantize(
         str(model),
         str(variant),
         quantize=True,

@@ -1,6 +1,6 @@
-"""The text that the embedded model learns from: a Python installation's own.
+"""The text that the bundled demo model learns from: a Python installation's own.
 
-Sources of the standard library and the interpreter's help topics (PSF licence). Whole
+Sources of the standard library and the interpreter's help topics (PSF license). Whole
 files and topics are held out by a hash of their names, so that the same installation
 gives the same split on every machine.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 END_OF_TEXT = "<|endoftext|>"
 HELD_OUT_PERCENT = 6
-SHORTEST_SOURCE = 400  # characters; below that a file is little but a licence
+SHORTEST_SOURCE = 400  # characters; below that a file is little but a license
 OTHER_FOLDERS = {  # tests, other people's packages, tables of data
     "test",
     "tests",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def draw_curve(record: dict[str, Any], path: Path) -> None:
-    """Draw text and answers over tokens seen; stages and the quantised end are marked."""
+    """Draw text and answers over tokens seen; stages and the quantized end are marked."""
     points = record["curve"]["points"]
     seen = [point["tokens"] / 1e6 for point in points]
     figure = Figure(figsize=(9, 4.5), layout="constrained")
@@ -25,20 +25,20 @@ def draw_curve(record: dict[str, Any], path: Path) -> None:
             reached, 1.0, f" length {stage['length']}", transform=axes.get_xaxis_transform()
         )
         reached += stage["total"] / 1e6
-    quantised = quantised_from(record)
+    quantized = quantized_from(record)
     axes.axvspan(
-        quantised, seen[-1], color="tab:green", alpha=0.12, label="half of steps in 4 bits"
+        quantized, seen[-1], color="tab:green", alpha=0.12, label="half of steps in 4 bits"
     )
     axes.set_yscale("log")
     axes.set_xlabel("million tokens seen")
-    axes.set_ylabel("training loss, nats a token (log)")
+    axes.set_ylabel("training loss, nats per token (log)")
     axes.legend(loc="center right")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)
 
 
-def quantised_from(record: dict[str, Any]) -> float:
-    """Return after how many million tokens steps begin to see quantised weights."""
+def quantized_from(record: dict[str, Any]) -> float:
+    """Return after how many million tokens steps begin to see quantized weights."""
     first = (1 - record["recipe"]["quantised_share"]) * record["steps"]
     tokens = 0
     for stage in record["recipe"]["stages"]:

@@ -22,7 +22,7 @@ PROGRAM = (  # the files that decide the weights
     "vocabulary.py",
     "recipe.py",
     "samples.py",
-    "quantisation.py",
+    "quantization.py",
     "model.py",
     "muon.py",
     "training.py",

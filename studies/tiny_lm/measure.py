@@ -160,7 +160,7 @@ def total_loss(window: Sequence[int]) -> float:
 
 
 def loss(pool: ProcessPoolExecutor, tokens: Tokens) -> dict[str, float]:
-    """Return nats a token and bits a byte over windows that do not overlap."""
+    """Return nats per token and bits per byte over windows that do not overlap."""
     ids = tokens.ids
     windows = [ids[start : start + WINDOW + 1] for start in range(0, len(ids) - 1, WINDOW)]
     nats = sum(pool.map(total_loss, windows))

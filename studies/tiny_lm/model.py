@@ -8,14 +8,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from studies.tiny_lm.quantisation import quantised
+from studies.tiny_lm.quantization import quantized
 
 if TYPE_CHECKING:
     from studies.tiny_lm.recipe import Architecture
 
 
 class Precision:
-    """Whether matrices are seen as they are or as their quantised variant."""
+    """Whether matrices are seen as they are or as their quantized variant."""
 
     def __init__(self, bits: int, group_size: int) -> None:
         self.bits = bits
@@ -24,7 +24,7 @@ class Precision:
 
     def __call__(self, weight: torch.Tensor) -> torch.Tensor:
         """Return the weight [rows, columns] as the forward pass sees it."""
-        return quantised(weight, self.bits, self.group_size) if self.on else weight
+        return quantized(weight, self.bits, self.group_size) if self.on else weight
 
 
 class Linear(nn.Module):
@@ -41,7 +41,7 @@ class Linear(nn.Module):
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with normalised queries and keys."""
+    """Grouped-query attention with normalized queries and keys."""
 
     def __init__(self, shape: Architecture, precision: Precision) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each on the normalised residual stream."""
+    """Attention and feed-forward, each on the normalized residual stream."""
 
     def __init__(self, shape: Architecture, precision: Precision) -> None:
         super().__init__()

@@ -64,7 +64,7 @@ class Stage:
 
     @property
     def steps(self) -> int:
-        """Optimiser steps of the stage."""
+        """Optimizer steps of the stage."""
         return max(1, self.total // self.batch)
 
 
@@ -90,13 +90,13 @@ class Recipe:
     late_copy_share: float = 0.03
     prose_share: float = 0.05  # of stretches of text; more learns the little prose by heart
     answer_weight: float = 3.0  # of an answer's tokens in the loss; text weighs 1
-    quantised_share: float = 0.25  # the end of the run, where every other step is quantised
+    quantised_share: float = 0.25  # the end of the run, where every other step is quantized
     bits: int = 4
     group_size: int = 64
 
     @property
     def steps(self) -> int:
-        """Optimiser steps of the whole run."""
+        """Optimizer steps of the whole run."""
         return sum(stage.steps for stage in self.stages)
 
     @property
@@ -119,6 +119,6 @@ class Recipe:
             return warm
         return warm * (self.last_rate + (1 - self.last_rate) * left / self.decay_share)
 
-    def quantises(self, step: int) -> bool:
+    def quantizes(self, step: int) -> bool:
         """Whether a step sees the weights as the 4-bit variant will hold them."""
         return step >= (1 - self.quantised_share) * self.steps and step % 2 == 1

@@ -28,7 +28,7 @@ LONGEST_GRADIENT = 1.0
 
 @dataclass(frozen=True)
 class Point:
-    """The mean losses of some steps, in nats a token, up to `tokens` seen."""
+    """The mean losses of some steps, in nats per token, up to `tokens` seen."""
 
     step: int
     tokens: int
@@ -51,7 +51,7 @@ class Curve:
 
 
 class Trainer:
-    """Holds the model and both optimisers of one run."""
+    """Holds the model and both optimizers of one run."""
 
     def __init__(self, shape: Architecture, recipe: Recipe, maker: SampleMaker) -> None:
         torch.manual_seed(recipe.seed)
@@ -98,13 +98,13 @@ class Trainer:
         )
 
     def step(self, step: int, stage: Stage) -> tuple[float, float]:
-        """Take one optimiser step; returns the losses of text and of answers."""
+        """Take one optimizer step; returns the losses of text and of answers."""
         recipe = self.recipe
         late = step >= recipe.steps / 2
         copy_share = recipe.late_copy_share if late else recipe.copy_share
         count = stage.batch // stage.length
         inputs, targets, weights = stack(self.maker.batch(stage.length, count, copy_share))
-        self.model.precision.on = recipe.quantises(step)
+        self.model.precision.on = recipe.quantizes(step)
         with torch.autocast("cpu", torch.bfloat16):
             logits = self.forward(inputs)
         losses = functional.cross_entropy(

@@ -17,7 +17,7 @@ public enum H2OCacheFile {
     }
 
     /// - Parameters:
-    ///   - caches: one a layer, none empty
+    ///   - caches: one per layer, none empty
     ///   - file: its name ends in .safetensors
     ///   - metadata: strings that ``load(from:)`` gives back
     /// - Throws: ``H2OFileError`` for an empty cache, or an error of writing
@@ -39,7 +39,7 @@ public enum H2OCacheFile {
         try MLX.save(arrays: arrays, metadata: header, url: file)
     }
 
-    /// The caches of a file, one a layer, and the metadata that was saved with them.
+    /// The caches of a file, one per layer, and the metadata that was saved with them.
     ///
     /// - Throws: ``H2OFileError`` for a file of another kind or version,
     ///   ``H2OStateError`` for a damaged one, or an error of reading

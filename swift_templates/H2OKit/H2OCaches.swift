@@ -8,7 +8,7 @@ public struct H2OCaches: Hashable, Sendable {
     public var configuration: H2OConfiguration
     /// How rows are stored.
     public var storage: H2OStorage
-    /// Elements of quantised rows that share a scale and a bias; divides the head dims.
+    /// Elements of quantized rows that share a scale and a bias; divides the head dims.
     public var groupSize: Int
     /// Budgets that differ from layer to layer.
     public var budgets: H2OBudgets?
@@ -30,7 +30,7 @@ public struct H2OCaches: Hashable, Sendable {
     ///   - model: a model of mlx-swift-lm
     ///   - configuration: which tokens each cache keeps
     ///   - storage: how rows are stored
-    ///   - groupSize: 32, 64 or 128 elements of quantised rows share a scale and a bias;
+    ///   - groupSize: 32, 64 or 128 elements of quantized rows share a scale and a bias;
     ///     divides the head dims
     ///   - budgets: heavy and recent budgets that differ from layer to layer
     /// - Throws: ``H2OCachesError`` when the model cannot work with evicting caches or has
@@ -46,7 +46,7 @@ public struct H2OCaches: Hashable, Sendable {
 
     func make(for model: any LanguageModel) throws -> [any KVCache] {
         let name = H2OFamilies.name(of: model)
-        // No parameters: those that bound or quantise would give other caches to replace.
+        // No parameters: those that bound or quantize would give other caches to replace.
         let own = model.newCache(parameters: nil)
         if let reason = H2OFamilies.reasonAgainst(model, caches: own) {
             throw H2OCachesError.unfit(model: name, reason: reason)
@@ -80,7 +80,7 @@ extension H2OCaches: KVCacheMaker {
         }
         if parameters.kvBits != nil {
             throw H2OCachesError.excludes(
-                "kvBits", "an H2O cache quantises when it writes; give it a storage")
+                "kvBits", "an H2O cache quantizes when it writes; give it a storage")
         }
         return try make(for: model)
     }

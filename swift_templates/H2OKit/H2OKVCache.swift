@@ -1,7 +1,7 @@
 import MLX
 import MLXLMCommon
 
-/// A KV cache that keeps at most C tokens a head: sinks, the newest tokens, and those
+/// A KV cache that keeps at most C tokens per head: sinks, the newest tokens, and those
 /// that attention looks at (heavy hitters).
 ///
 /// Its `state` is the rows `[B, Hkv, N, Dk + Dv]`, scores, positions and novelty

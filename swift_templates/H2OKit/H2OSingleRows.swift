@@ -1,7 +1,7 @@
 import Foundation
 import MLX
 
-/// All rows in one buffer and one format: as they come, or quantised.
+/// All rows in one buffer and one format: as they come, or quantized.
 struct H2OSingleRows: H2ORows {
     /// Its dtype is that of the first keys.
     private(set) var format: MLXFast.H2ORowFormat

@@ -3,7 +3,7 @@ extension H2OStorage {
     ///
     /// - Parameters:
     ///   - configuration: which tokens it keeps
-    ///   - groupSize: 32, 64 or 128 elements of quantised rows share a scale and a bias;
+    ///   - groupSize: 32, 64 or 128 elements of quantized rows share a scale and a bias;
     ///     divides the head dims
     /// - Throws: ``H2OConfigurationError`` when `groupSize` is none of these
     public func makeCache(

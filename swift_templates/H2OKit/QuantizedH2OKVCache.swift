@@ -1,11 +1,11 @@
 import MLX
 import MLXLMCommon
 
-/// ``H2OKVCache`` whose rows are quantised once, when they are written.
+/// ``H2OKVCache`` whose rows are quantized once, when they are written.
 ///
 /// Words, scales and biases are those of `quantized(_:groupSize:bits:)`; attention reads
 /// them as they are, and eviction moves none. It is no `QuantizedKVCacheProtocol`:
-/// upstream would take it to its own quantised attention, which gives no scores.
+/// upstream would take it to its own quantized attention, which gives no scores.
 ///
 /// Its `state` begins with the rows, uint32 `[B, Hkv, N, words]`: words, scales and biases
 /// of the key, then those of the value. The rest is that of ``H2OKVCache``.

@@ -24,7 +24,7 @@ def model(tmp_path: Path) -> Model:
 
 @pytest.fixture(scope="session")
 def demo_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a package of the embedded model; its builds are shared by the tests."""
+    """Return a package of the bundled demo model; its builds are shared by the tests."""
     output = tmp_path_factory.mktemp("demo") / "Demo"
     arguments = ["ios", "--model", "demo", "--max-kv", "64", "--output", str(output)]
     result = CliRunner().invoke(main, arguments)

@@ -31,7 +31,7 @@ XCODEBUILD = [
     (READY, "ok", f"26.1 in {XCODE}", ""),
     ("echo Xcode 16.2", "problem", "16.2 is older than 16.3", "App Store"),
     (None, "problem", "xcodebuild is missing", "Install Xcode"),
-    (LICENCE, "problem", "licence has not been agreed", "-license accept"),
+    (LICENCE, "problem", "license has not been agreed", "-license accept"),
     (GARBAGE, "warning", "could not be read", "-runFirstLaunch"),
     (FLOODS, "warning", "printed too much", "-runFirstLaunch"),
     (HANGS, "warning", "did not end within", "-runFirstLaunch"),
@@ -63,7 +63,7 @@ GIT = [
     ("echo git version 2.17.1", "warning", "2.17.1 is older than 2.18", "Update it"),
     (None, "problem", "it is missing", "xcode-select --install"),
     (BROKEN, "warning", "no way", "xcode-select --install"),
-    (LICENCE, "problem", "licence", "-license accept"),
+    (LICENCE, "problem", "license", "-license accept"),
     (HANGS, "warning", "did not end within", "xcode-select"),
 ]
 CLANG = [

@@ -1,4 +1,4 @@
-"""The whole way: a package of the embedded model, its parity, and broken copies of it."""
+"""The whole way: a package of the bundled demo model, its parity, and broken copies of it."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ BROKEN = {
     ),
     "score not averaged over the group": (
         "cexport/h2o/policy.cpp",
-        "query.normalisers[g] / group",
-        "query.normalisers[g]",
+        "query.normalizers[g] / group",
+        "query.normalizers[g]",
     ),
     "the ring has the precision of the pool": (
         "cexport/c/h2o.cpp",

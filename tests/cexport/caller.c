@@ -257,13 +257,13 @@ static void check_attention(mlx_stream s) {
       mlx_fast_scaled_dot_product_attention_quantized_with_scores(
           &out, &scores, q, w, sc, bi, w, sc, bi, 0.125f, 8, 8, 64, "causal", none, none,
           s) == 0,
-      "quantised attention");
+      "quantized attention");
   check(
       mlx_fast_scaled_dot_product_attention_with_scores(
           &wanted, &logits, q, k, k, 0.125f, "causal", none, none, s) == 0,
       "dense attention");
-  check(largest_difference(out, wanted) < 1e-5, "quantised output");
-  check(largest_difference(scores, logits) < 1e-5, "quantised logits");
+  check(largest_difference(out, wanted) < 1e-5, "quantized output");
+  check(largest_difference(scores, logits) < 1e-5, "quantized logits");
 
   check(
       mlx_fast_scaled_dot_product_attention_quantized_with_scores(

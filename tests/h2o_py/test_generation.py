@@ -1,4 +1,4 @@
-"""Generation with mlx_lm on the embedded model through H2O caches."""
+"""Generation with mlx_lm on the bundled demo model through H2O caches."""
 
 import argparse
 import inspect

@@ -58,7 +58,7 @@ def test_it_keeps_what_one_precision_keeps(chunks):
         assert kept(mixed) == kept(dense)
 
 
-def test_recent_tokens_are_in_the_ring_as_they_came_and_the_others_quantised_once():
+def test_recent_tokens_are_in_the_ring_as_they_came_and_the_others_quantized_once():
     cache = MixedH2OKVCache(SMALL, heavy_bits=4, recent_bits=16)
     mx.random.seed(3)
     keys = []

@@ -68,7 +68,7 @@ def test_with_room_for_all_the_tokens_equal_those_of_the_models_own_caches(famil
 
 @pytest.mark.parametrize("kv", LOSSY)
 @pytest.mark.parametrize("family", SCORED)
-def test_with_room_for_all_quantised_rows_stay_close_to_the_models_own_caches(family, kv):
+def test_with_room_for_all_quantized_rows_stay_close_to_the_models_own_caches(family, kv):
     model = small_model(family)
     _, logprobs = generated(model, make_prompt_cache(model), answer=1)
     few_recent = H2OConfig(256, heavy_budget=220)  # so that most rows have the lower bits

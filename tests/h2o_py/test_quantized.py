@@ -1,4 +1,4 @@
-"""Quantised attention and caches: bit-exact rows, close outputs, honest sizes."""
+"""Quantized attention and caches: bit-exact rows, close outputs, honest sizes."""
 
 import mlx.core as mx
 import pytest
@@ -25,7 +25,7 @@ DTYPES = [mx.float32, mx.float16, mx.bfloat16]
 SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
 
 
-def quantised(k, v, bits, group_size):
+def quantized(k, v, bits, group_size):
     keys = mx.quantize(k, group_size=group_size, bits=bits[0])
     values = mx.quantize(v, group_size=group_size, bits=bits[1])
     wide = [
@@ -41,12 +41,12 @@ def quantised(k, v, bits, group_size):
     [(d, g) for d in (64, 96, 128, 256) for g in (32, 64, 128) if d % g == 0],
 )
 @pytest.mark.parametrize(("dtype", "tolerance"), [(mx.float32, 1e-5), (mx.float16, 1e-3)])
-def test_attention_equals_dequantise_then_dense(bits, dim, group_size, dtype, tolerance):
+def test_attention_equals_dequantize_then_dense(bits, dim, group_size, dtype, tolerance):
     mx.random.seed(dim + group_size)
     for queries, rows, mask in ((1, 1, None), (1, 333, None), (7, 130, "causal")):
         q, _, _ = random_tokens(queries, dim=dim, dtype=dtype)
         _, k, v = random_tokens(rows, dim=dim, dtype=dtype)
-        packed, _ = quantised(k, v, bits, group_size)
+        packed, _ = quantized(k, v, bits, group_size)
         exact = (
             [a.astype(mx.float32) for a in packed[1:3]],
             [a.astype(mx.float32) for a in packed[4:6]],
@@ -76,7 +76,7 @@ def test_4096_rows_and_masks(bits):
     mx.random.seed(4)
     q, _, _ = random_tokens(2, dim=128, dtype=mx.float16)
     _, k, v = random_tokens(4096, dim=128, dtype=mx.float16)
-    packed, wide = quantised(k, v, bits, 64)
+    packed, wide = quantized(k, v, bits, 64)
     for mask in (mx.random.uniform(shape=(2, 4096)) > 0.5, mx.random.normal((1, 4, 2, 4096))):
         out, _ = fast.scaled_dot_product_attention_quantized_with_scores(
             q, *packed, scale=0.09, bits=bits, mask=mask
@@ -110,7 +110,7 @@ def test_the_cache_equals_the_reference_and_its_rows_mx_quantize(
         assert_same_state(ours, oracle, 2e-5)
 
 
-def test_rows_are_quantised_once_and_never_moved():
+def test_rows_are_quantized_once_and_never_moved():
     cache = QuantizedH2OKVCache(SMALL, bits=4)
     mx.random.seed(3)
     written = {}
@@ -153,17 +153,17 @@ def test_the_state_takes_the_bytes_it_promises(bits, group_size, ratio):
     assert packed.state[0].nbytes == plain.nbytes * ratio / 8
 
 
-def test_unrouted_models_get_dequantised_rows():
+def test_unrouted_models_get_dequantized_rows():
     cache = QuantizedH2OKVCache(SMALL, bits=8)
     _, k, v = random_tokens(9, dtype=mx.float16)
     keys, values = cache.update_and_fetch(k, v)
-    _, wide = quantised(k, v, (8, 8), 64)
+    _, wide = quantized(k, v, (8, 8), 64)
     assert keys.dtype == mx.float16
     assert largest_difference(keys, wide[0]) <= 2e-3
     assert largest_difference(values, wide[1]) <= 2e-3
 
 
-def test_mlx_lm_does_not_take_it_for_its_own_quantised_cache():
+def test_mlx_lm_does_not_take_it_for_its_own_quantized_cache():
     cache = QuantizedH2OKVCache(SMALL, key_bits=8, value_bits=4)
     assert not hasattr(cache, "bits")
     assert (cache.key_bits, cache.value_bits, cache.group_size) == (8, 4, 64)
@@ -219,9 +219,9 @@ def test_a_head_dim_that_is_no_multiple_of_the_group_is_named():
         step(cache, *random_tokens(1, dim=96))
 
 
-def test_wrong_quantised_arguments_are_named():
+def test_wrong_quantized_arguments_are_named():
     q, k, v = random_tokens(1)
-    packed, _ = quantised(k, v, (8, 8), 64)
+    packed, _ = quantized(k, v, (8, 8), 64)
     attention = fast.scaled_dot_product_attention_quantized_with_scores
     with pytest.raises(ValueError, match="keys has scales of shape"):
         attention(q, packed[0], packed[1][..., :0], *packed[2:], scale=1.0, bits=8)

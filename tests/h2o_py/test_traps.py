@@ -183,7 +183,7 @@ def test_trap_states_that_mlx_cannot_evaluate_or_save(kv):
 
 
 @pytest.mark.parametrize("kv", STORAGES)
-def test_trap_a_bits_attribute_sends_it_to_mlx_lms_quantised_attention(kv):
+def test_trap_a_bits_attribute_sends_it_to_mlx_lms_quantized_attention(kv):
     assert not hasattr(STORAGES[kv](SMALL, 64), "bits")
 
 

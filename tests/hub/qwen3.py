@@ -27,7 +27,7 @@ def shapes(
 ) -> Iterator[tuple[str, str, tuple[int, ...]]]:
     """Yield (name, type, shape) of every tensor."""
     hidden, heads, kv_heads, head_dim, ff = 2560, 32, 8, 128, 9728
-    yield from quantised("model.embed_tokens", vocabulary, hidden)
+    yield from quantized("model.embed_tokens", vocabulary, hidden)
     for number in range(layers):
         layer = f"model.layers.{number}"
         yield f"{layer}.input_layernorm.weight", "BF16", (hidden,)
@@ -43,11 +43,11 @@ def shapes(
             ("mlp.up_proj", ff, hidden),
             ("mlp.down_proj", hidden, ff),
         ):
-            yield from quantised(f"{layer}.{name}", rows, columns)
+            yield from quantized(f"{layer}.{name}", rows, columns)
     yield "model.norm.weight", "BF16", (hidden,)
 
 
-def quantised(name: str, rows: int, columns: int) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+def quantized(name: str, rows: int, columns: int) -> Iterator[tuple[str, str, tuple[int, ...]]]:
     """Yield the three tensors of a linear layer in 4 bits, groups of 64."""
     yield f"{name}.weight", "U32", (rows, columns // 8)
     yield f"{name}.scales", "BF16", (rows, columns // 64)

@@ -1,4 +1,4 @@
-"""The reference with MLX's Metal rule for quantising, which is not that of its CPU.
+"""The reference with MLX's Metal rule for quantizing, which is not that of its CPU.
 
 Metal takes 0 for the largest value of a group without a positive one, and rounds halves
 away from zero; the CPU takes the largest value as it is, and rounds halves to even.
@@ -39,7 +39,7 @@ def quantize(a, group_size=64, bits=8, **_):
 
 
 def agrees_with_the_cpu(a, bits, group_size=64):
-    """Whether both rules store `a` alike, quantised to each of `bits` in turn."""
+    """Whether both rules store `a` alike, quantized to each of `bits` in turn."""
     for each in bits:
         stored = [rule(a, group_size=group_size, bits=each) for rule in (mx.quantize, quantize)]
         if not all(mx.array_equal(*both).item() for both in zip(*stored, strict=True)):
@@ -58,7 +58,7 @@ def round_half_away(x):
 
 
 class _MetalRule:
-    """mlx.core, but for how it quantises."""
+    """mlx.core, but for how it quantizes."""
 
     quantize = staticmethod(quantize)
 

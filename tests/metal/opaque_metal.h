@@ -1,4 +1,4 @@
-// As much of Metal as MLX's sdpa_vector.h uses, for a compiler of C++ that is to optimise
+// As much of Metal as MLX's sdpa_vector.h uses, for a compiler of C++ that is to optimize
 // it and not to run it: what other threads contribute is a call to a function that it
 // cannot see into, and, as on a GPU, touches no memory.
 

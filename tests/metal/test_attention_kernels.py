@@ -107,7 +107,7 @@ def test_dense_attention_equals_the_reference(host, backend, dtype, dim, rows):
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_quantised_attention_equals_the_reference(host, backend, dtype, dim, rows):
+def test_quantized_attention_equals_the_reference(host, backend, dtype, dim, rows):
     mx.random.seed(rows * 1000 + dim + 1)
     turn = DIMS.index(dim) + DTYPES.index(dtype) + ROWS.index(rows)
     groups = [g for g in (32, 64, 128) if dim % g == 0]

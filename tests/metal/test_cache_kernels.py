@@ -35,8 +35,8 @@ FORMATS = {
     "r4h8": lambda config, backend: MixedH2OKVCache(config, 8, 4, backend=backend),
     "r8h8": lambda config, backend: MixedH2OKVCache(config, 8, 8, backend=backend),
 }
-# What keys and values are quantised to, first in the ring and then in the pool.
-QUANTISED_TO = {
+# What keys and values are quantized to, first in the ring and then in the pool.
+QUANTIZED_TO = {
     "dense": ((), ()),
     "8": ((8,), (8,)),
     "k8v4": ((8,), (4,)),
@@ -54,13 +54,13 @@ CONFIG = H2OConfig(
 
 
 def both(name, backend, config=CONFIG):
-    """The cache on the kernels, and on the reference with Metal's rule of quantising."""
+    """The cache on the kernels, and on the reference with Metal's rule of quantizing."""
     return FORMATS[name](config, backend), FORMATS[name](config, metal_rule.reference)
 
 
 def token_without_ties(name, dtype=mx.float32, batch=1):
-    """A token that MLX's CPU and Metal quantise alike: they round halves differently."""
-    keys_through, values_through = QUANTISED_TO[name]
+    """A token that MLX's CPU and Metal quantize alike: they round halves differently."""
+    keys_through, values_through = QUANTIZED_TO[name]
     group = 32 if name == "k8v4" else 64
     while True:
         q, k, v = random_tokens(1, batch=batch, dtype=dtype)
@@ -146,7 +146,7 @@ def test_chunks_between_single_tokens_equal_the_reference(host, backend, name):
     mx.random.seed(17)
     ours, theirs = both(name, backend)
     for tokens in [5, 1, 1, 8, 3, 1, 1, 1, 20, 1, 9, 1, 1, 1, 2, *[1] * 20, 30, 1, 1]:
-        # A long chunk is left to MLX, which quantises here as its CPU does.
+        # A long chunk is left to MLX, which quantizes here as its CPU does.
         several = [token_without_ties(name, batch=2) for _ in range(tokens)]
         new = [mx.concatenate(parts, axis=2) for parts in zip(*several, strict=True)]
         compare_step(host, ours, theirs, new, mx.float32, tokens)
@@ -282,7 +282,7 @@ def test_steps_past_the_budget_equal_the_reference(host, backend, dtype, name):
 @pytest.mark.parametrize(("group", "dim"), [(32, 64), (64, 64), (128, 128), (32, 96)])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_rows_are_quantised_as_mlx_does_on_metal_to_the_bit(
+def test_rows_are_quantized_as_mlx_does_on_metal_to_the_bit(
     host, backend, dtype, bits, group, dim
 ):
     mx.random.seed(53)

@@ -76,7 +76,7 @@ def rows(host, backend):
     return {row.name: row for row in traffic.table(host, backend)}
 
 
-def test_fused_quantised_steps_move_a_fraction_of_the_dense_bytes(rows):
+def test_fused_quantized_steps_move_a_fraction_of_the_dense_bytes(rows):
     assert rows["8-bit"].ratio <= 0.60
     assert rows["4-bit"].ratio <= 0.35
     assert rows["4-bit"].ratio < rows["keys 8, values 4"].ratio < rows["8-bit"].ratio

@@ -2,7 +2,7 @@
 
 Sums are then taken in any order, divisions are approximate, and the compiler may take
 infinity and NaN for impossible: outputs, kept positions and hidden rows must still be
-right. Bits of quantised rows may differ at ties.
+right. Bits of quantized rows may differ at ties.
 """
 
 import mlx.core as mx
@@ -64,7 +64,7 @@ def test_dense_decodes_keep_what_the_reference_keeps(fast_host, fast_backend, sc
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "dense"])
-def test_quantised_decodes_stay_within_their_steps(fast_host, fast_backend, name):
+def test_quantized_decodes_stay_within_their_steps(fast_host, fast_backend, name):
     mx.random.seed(3)
     ours, theirs = FORMATS[name](CONFIG, fast_backend), H2OKVCache(CONFIG, reference)
     for i in range(40):  # nothing is evicted yet: the same rows, rounded

@@ -85,7 +85,7 @@ def test_mlx_own_attention_kernel_gives_mlx_own_result(
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_mlx_own_quantisation_kernel_rounds_as_it_says(host, bits):
+def test_mlx_own_quantization_kernel_rounds_as_it_says(host, bits):
     rng = np.random.default_rng(bits)
     x = rng.normal(size=(4, 64)).astype(np.float32)
     threads = x.size // 2  # two values of a group of 64 each

@@ -1,7 +1,7 @@
 """What MLX's kernels cost with our edits: nothing when scores are off, a store when on.
 
 The kernels are compiled as C++ by clang with their function constants baked in, as
-Metal does when it makes a pipeline, and the optimised LLVM IR is compared. In Metal an
+Metal does when it makes a pipeline, and the optimized LLVM IR is compared. In Metal an
 argument whose function constant is off does not exist. C++ has no such arguments, so
 they are taken out of the signatures of both kernels, upstream's and the edited one, and
 become local values that nothing is known about: `absent` in opaque_metal.h.
@@ -127,7 +127,7 @@ def source(text: str, version: str, case: str, values: Mapping[str, str]) -> str
     )
 
 
-def optimised(code: str, *flags: str) -> str:
+def optimized(code: str, *flags: str) -> str:
     """Return the LLVM IR that clang makes of a C++ file."""
     clang = shutil.which("clang++")
     assert clang, "clang++ is not on PATH; Swift's toolchain has one, and so has Debian's clang"
@@ -145,7 +145,7 @@ def compiled(version: str, variant: str, case: str, *flags: str) -> str:
     else:
         values = {} if variant == "undefined" else {"output_scores": variant}
         code = source(patch(header(version), version), version, case, values)
-    return optimised(code, *flags)
+    return optimized(code, *flags)
 
 
 def functions(text: str) -> list[Function]:
@@ -223,13 +223,13 @@ def test_fast_math_leaves_the_bits_of_minus_infinity_in(version):
 def test_a_store_that_ignored_the_constant_would_be_noticed(version):
     careless = patch(header(version), version).replace("h2o_emit && simd_lid", "simd_lid")
     code = source(careless, version, "no mask", {"output_scores": "false"})
-    assert optimised(code, "-O3") != compiled(version, "upstream", "no mask", "-O3")
+    assert optimized(code, "-O3") != compiled(version, "upstream", "no mask", "-O3")
 
 
 @every_version
 def test_a_store_that_also_loads_would_be_noticed(version):
     careless = re.sub(r"(scores\[size_t.*\]) =", r"\1 +=", patch(header(version), version))
     code = source(careless, version, "no mask", {"output_scores": "true"})
-    ours = functions(optimised(code, "-O2", *ONE_BY_ONE))
+    ours = functions(optimized(code, "-O2", *ONE_BY_ONE))
     upstream = functions(compiled(version, "upstream", "no mask", "-O2", *ONE_BY_ONE))
     assert all(after.loads > before.loads for before, after in zip(upstream, ours, strict=True))

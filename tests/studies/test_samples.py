@@ -100,9 +100,9 @@ def test_the_rate_rises_stays_and_falls_to_what_is_left() -> None:
     assert recipe.rate(recipe.steps) == pytest.approx(recipe.last_rate)
 
 
-def test_every_other_step_of_the_end_sees_quantised_weights() -> None:
+def test_every_other_step_of_the_end_sees_quantized_weights() -> None:
     recipe = Recipe()
-    steps = [step for step in range(recipe.steps) if recipe.quantises(step)]
+    steps = [step for step in range(recipe.steps) if recipe.quantizes(step)]
     assert min(steps) >= 0.75 * recipe.steps
     assert len(steps) == pytest.approx(0.125 * recipe.steps, abs=1)
 

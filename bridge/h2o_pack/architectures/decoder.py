@@ -111,7 +111,7 @@ def check_kinds(
     problems: Problems,
     name: str = "layer_types",
 ) -> None:
-    """Note a list of layer types that is not one known name a layer."""
+    """Note a list of layer types that is not one known name per layer."""
     if given is None:
         return
     for kind in sorted(set(given) - set(known)):

@@ -47,7 +47,9 @@ def counts(*, required: bool = False, least: int = 0) -> Any:
             isinstance(each, int) and not isinstance(each, bool) and least <= each <= MAX_COUNT
             for each in value[: MAX_LAYERS + 1]
         )
-        return None if fits and short(value) else "a list of whole numbers, one a layer at most"
+        return (
+            None if fits and short(value) else "a list of whole numbers, one per layer or fewer"
+        )
 
     return _declare(check, dataclasses.MISSING if required else None, ())
 
@@ -57,7 +59,7 @@ def names(*, required: bool = False) -> Any:
 
     def check(value: object) -> str | None:
         fits = isinstance(value, list) and all(isinstance(each, str) for each in value)
-        return None if fits and short(value) else "a list of texts, one a layer at most"
+        return None if fits and short(value) else "a list of texts, at most one per layer"
 
     return _declare(check, dataclasses.MISSING if required else None, ())
 
@@ -87,7 +89,7 @@ def numbers(*, required: bool = False) -> Any:
 
     def check(value: object) -> str | None:
         fits = short(value) and all(ordinary(each) for each in value)  # type: ignore[attr-defined]
-        return None if fits else "a list of positive numbers, one a layer at most"
+        return None if fits else "a list of positive numbers, at most one per layer"
 
     return _declare(check, dataclasses.MISSING if required else None, ())
 

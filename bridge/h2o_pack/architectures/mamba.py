@@ -127,7 +127,7 @@ class FalconH1(WithHeadDim):
 
 @dataclass(frozen=True, kw_only=True)
 class NemotronH(WithHeadDim):
-    """nemotron_h: a letter a layer, M Mamba 2, * attention, - feed-forward, E experts."""
+    """nemotron_h: one letter per layer, M Mamba 2, * attention, - feed-forward, E experts."""
 
     num_key_value_heads: int = count()
     hybrid_override_pattern: tuple[str, ...] | None = letters(required=True)

@@ -20,7 +20,7 @@ class Chosen(Decoder):
     num_experts_per_tok: int = count()
 
     def check(self, problems: Problems) -> None:
-        """Note more experts a token than there are."""
+        """Note more experts per token than there are."""
         super().check(problems)
         if self.experts and self.experts_per_token > self.experts:
             problems.add(

@@ -125,7 +125,7 @@ class ModelFile:
 class Model:
     """A model that h2o-pack can package.
 
-    id: hub id, alias of an embedded model, or folder name. commit: the hub's commit id, ""
+    id: hub id, alias of a bundled model, or folder name. commit: the hub's commit id, ""
     for local folders. files: what inference needs, nothing else. folder: where all of them
     lie already, None when they must be downloaded. assumed: nothing is known of this
     architecture, and all its layers were taken for full attention because the user said so.

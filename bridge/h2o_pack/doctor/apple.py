@@ -84,7 +84,7 @@ def selected_xcode(machine: Surroundings, folder: str) -> Finding:
         return problem(name, f"xcodebuild is missing ({folder})", GET_XCODE)
     if "license" in ran.said.lower():
         remedy = "Run: sudo xcodebuild -license accept"
-        return problem(name, "its licence has not been agreed to", remedy)
+        return problem(name, "its license has not been agreed to", remedy)
     found = version_in(ran.said) if ran.said.startswith("Xcode") else None
     if ran.code != 0 or found is None:
         return not_understood(name, ran, "Run: xcodebuild -runFirstLaunch")

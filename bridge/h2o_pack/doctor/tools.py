@@ -49,7 +49,7 @@ def git(machine: Surroundings) -> Finding:
         return problem(name, what, f"Run: {install}; or give `h2o-pack vendor --upstream`.")
     if "license" in ran.said.lower() and machine.is_mac:
         remedy = "Run: sudo xcodebuild -license accept"
-        return problem(name, "Xcode's licence has not been agreed to", remedy)
+        return problem(name, "Xcode's license has not been agreed to", remedy)
     found = GIT.search(ran.said)
     if ran.code != 0 or found is None:
         return not_understood(name, ran, f"Run: {install}")

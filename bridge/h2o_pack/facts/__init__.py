@@ -47,7 +47,7 @@ class KnownModel:
     source: Annotated[str, doc("Where the id and the numbers are from.")]
     hub: Annotated[str, doc("Id on the hub.")] = ""
     revision: Annotated[str, doc("Branch, tag or commit there.")] = ""
-    embedded: Annotated[str, doc("Folder in h2o-pack, for a bundled model.")] = ""
+    bundled: Annotated[str, doc("Folder in h2o-pack, for a bundled model.")] = ""
     folder: Annotated[str, doc("Folder on this machine.")] = ""
     model_type: Annotated[str, doc("As in config.json.")] = ""
     layers: Annotated[Count, doc("Decoder layers.")] = 0

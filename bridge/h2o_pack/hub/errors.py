@@ -49,7 +49,7 @@ def explained(hub_id: str, revision: str) -> Iterator[None]:
     except GatedRepoError as error:
         raise refused(
             hub_id,
-            "asks for its licence to be accepted",
+            "asks for its license to be accepted",
             f"Accept it at {constants.ENDPOINT}/{hub_id}, then run `hf auth login`, or set "
             "HF_TOKEN.",
         ) from error

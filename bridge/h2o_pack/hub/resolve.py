@@ -45,7 +45,7 @@ def resolve(
         name, revision = split_revision(name, revision)
         known = find(name, own)
     if known is not None and not known.hub:
-        place = BUNDLED / known.embedded if known.embedded else Path(known.folder)
+        place = BUNDLED / known.bundled if known.bundled else Path(known.folder)
         return from_folder(known.name, place, assume_full_attention=assume_full_attention)
     if folder is not None:
         if revision:
@@ -76,8 +76,8 @@ def resolve(
 def listed(own: Path | None = None) -> tuple[KnownModel, ...]:
     """Return the catalogue, with the shapes of the models in this package filled in."""
     return tuple(
-        with_shapes(each, from_folder(each.name, BUNDLED / each.embedded))
-        if each.embedded
+        with_shapes(each, from_folder(each.name, BUNDLED / each.bundled))
+        if each.bundled
         else each
         for each in catalogue(own)
     )

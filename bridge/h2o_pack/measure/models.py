@@ -21,7 +21,7 @@ def loadable(name: str) -> str:
     """
     known = find(name)
     if known is not None:
-        return known.embedded or known.hub or known.folder
+        return known.bundled or known.hub or known.folder
     if local_folder(name) is None and not HUB_ID.fullmatch(name):
         raise unknown(name, None)
     return name

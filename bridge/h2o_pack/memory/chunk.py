@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Run:
     """A model with its caches, and how it is given text.
 
-    caches: one a layer, None where the layer keeps the model's own. context: tokens that
+    caches: one per layer, None where the layer keeps the model's own. context: tokens that
     are in the caches at most. dtype_bytes: of an element of activations and caches.
     """
 

@@ -53,7 +53,7 @@ def plan_memory(
 
     Args:
         model: what is known of it.
-        caches: one a layer, None where the layer keeps the model's own cache.
+        caches: one per layer, None where the layer keeps the model's own cache.
         storage: of H2O caches, a name in `STORAGES`.
         context: tokens of the longest conversation; None is what the model can attend to.
         step: tokens of the prompt that are given to the model at once; the generated
@@ -141,7 +141,7 @@ def kv_bytes(layer: Layer, cache: H2OConfig | None, run: Run, storage: Storage) 
 
 
 def rounding(model: Model, backend: Backend) -> int:
-    """Half a page for each tensor of the layers: words, scales and biases if quantised."""
+    """Half a page for each tensor of the layers: words, scales and biases if quantized."""
     if backend.page == 1:
         return 0
     arrays = 3 if model.config.bits else 1

@@ -87,8 +87,8 @@ class EvictingAttention:
         wide_keys = rows * layer.kv_heads * layer.key_dim * FLOAT32
         wide_values = rows * layer.kv_heads * layer.value_dim * FLOAT32
         keys = values = written
-        quantised = not self.storage.is_dense
-        if quantised:
+        quantized = not self.storage.is_dense
+        if quantized:
             keys = graph.op([written], wide_keys, dispatches=4, term="chunk rows")
             values = graph.op([written], wide_values, dispatches=4, term="chunk rows")
         if self.storage.recent is not None:  # pool and ring are joined
@@ -101,7 +101,7 @@ class EvictingAttention:
         unit = keys
         for dispatches in (1, 1, 4, 2, 3, 2):
             unit = graph.op([unit], fresh, dispatches=dispatches)
-        if quantised:
+        if quantized:
             keys16 = graph.op([keys], wide_keys // FLOAT32 * kit.element, term="chunk rows")
             values = graph.op([values], wide_values // FLOAT32 * kit.element, term="chunk rows")
         else:
@@ -111,7 +111,7 @@ class EvictingAttention:
         window = min(tokens, self.config.observation_window)
         queries = window * self.heads
         scaled = graph.op([q], queries * layer.key_dim * FLOAT32, dispatches=2)
-        if not quantised:
+        if not quantized:
             keys = graph.op([keys], wide_keys, term="chunk rows")
         matrix = queries * rows
         logits = graph.op([scaled, keys], matrix * FLOAT32, dispatches=6, term="attention")
@@ -127,7 +127,7 @@ class EvictingAttention:
                 dispatches=dispatches,
                 term="attention",
             )
-        graph.small(40)  # importance, two orders, ledger: a few numbers a row
+        graph.small(40)  # importance, two orders, ledger: a few numbers per row
         return out
 
 

@@ -105,9 +105,9 @@ def paged(size: int, page: int) -> int:
 
 
 def tokens_per_second(bandwidth: float, bytes_per_token: float, efficiency: float) -> float:
-    """Generation speed when memory is what limits it: tokens a second.
+    """Generation speed when memory is what limits it: tokens per second.
 
-    bandwidth: bytes a second. bytes_per_token: of weights and of keys and values that one
+    bandwidth: bytes per second. bytes_per_token: of weights and of keys and values that one
     step reads. efficiency: the part of the bandwidth that such a step reaches; it is
     calibrated by published speeds (facts/speed.toml).
     """

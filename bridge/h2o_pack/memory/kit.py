@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kit:
-    """Operations on `tokens` tokens, queued in a graph; sizes are elements a token.
+    """Operations on `tokens` tokens, queued in a graph; sizes are elements per token.
 
     element: bytes of an element of activations. bits and group_size: of the weights.
     """
@@ -36,7 +36,7 @@ class Kit:
         return self.graph.op([x], size, dispatches=self.linear_dispatches, elements=elements)
 
     def weight_elements(self, parameters: int) -> int:
-        """Elements of a weight's arrays: 32-bit words, scales and biases if quantised."""
+        """Elements of a weight's arrays: 32-bit words, scales and biases if quantized."""
         if not (self.bits and self.group_size):
             return parameters
         return parameters * self.bits // 32 + 2 * parameters // self.group_size

@@ -26,7 +26,7 @@ class OwnModel(KnownModel):
         """Refuse a name that could not be asked for, and a model without one place."""
         if not self.name.strip() or "@" in self.name:
             raise ValueError(f"{self.name!r} cannot be a name")
-        if bool(self.hub) == bool(self.folder) or self.embedded:
+        if bool(self.hub) == bool(self.folder) or self.bundled:
             raise ValueError(f'"{self.name}" should give either hub or folder')
 
 

@@ -1,4 +1,4 @@
-"""How a model's weights are quantised, by its configuration."""
+"""How a model's weights are quantized, by its configuration."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 BITS = (2, 3, 4, 5, 6, 8)
 GROUPS = (16, 32, 64, 128)
-# mlx_lm.utils.load_model: methods that it quantises at once or repacks
+# mlx_lm.utils.load_model: methods that it quantizes at once or repacks
 METHODS = {"mxfp4": (4, 32), "compressed-tensors": (4, 32)}
 REMEDY = "Choose a model converted with mlx_lm.convert."
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """Bits of a weight and elements of a group; 0 for weights that are not quantised.
+    """Bits of a weight and elements of a group; 0 for weights that are not quantized.
 
     Layers may have settings of their own, which the weights' sizes then show.
     """

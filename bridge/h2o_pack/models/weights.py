@@ -79,7 +79,7 @@ def part_of(name: str, *, mixture: bool) -> str:
 def activations(tensor: Tensor) -> str:
     """Return the dtype that an embedding's tensor gives activations, "" if it gives none.
 
-    A quantised table is dequantised to the dtype of its scales.
+    A quantized table is dequantized to the dtype of its scales.
     """
     leaf = tensor.name.rpartition(".")[2]
     return DTYPES.get(tensor.dtype, "") if leaf in ("weight", "scales") else ""

@@ -88,7 +88,7 @@ def run_parity(
             done.append(Level(2, "trace", "Swift caches against mlx-lm", (), NO_SWIFT))
         if "tokens" in levels and host is not None and swift is not None:
             progress("running the model in mlx-lm")
-            storages = traces.quantised(described.head_dim)
+            storages = traces.quantized(described.head_dim)
             request = requests.ask(
                 model, config, described.context, storages, work / "tokens", own_budgets(record)
             )

@@ -34,10 +34,10 @@ LARGEST = 3.4e38
 # is above 1. Both sides run the same layers in other builds of MLX, and every layer adds the
 # roundings of its sums; float16 and bfloat16: eight units in the last place.
 TOLERANCES = {"float32": 1e-4, "float16": 2**-7, "bfloat16": 2**-4}
-# A quantised element that two roundings put on either side of a code's boundary moves by a
+# A quantized element that two roundings put on either side of a code's boundary moves by a
 # step of its group, whatever the dtype: mlx-lm differs from itself by up to 3e-3 when each
 # weight is moved by one rounding of float32.
-QUANTISED = 1e-2
+QUANTIZED = 1e-2
 
 
 def answer(
@@ -223,7 +223,7 @@ def tolerance(dtype: str, kv: str | None) -> float:
     """Return the largest difference of logits that is allowed."""
     if kv is None or kv == "dense":
         return TOLERANCES[dtype]
-    return max(TOLERANCES[dtype], QUANTISED)
+    return max(TOLERANCES[dtype], QUANTIZED)
 
 
 def empty(name: str, request: Request, steps: int, allowed: float) -> CaseResult:

@@ -1,6 +1,6 @@
 """The parity trace: every layer's inputs and results from a real run of mlx-lm.
 
-A trace is a folder with trace.json and one safetensors file a case. Arrays are
+A trace is a folder with trace.json and one safetensors file per case. Arrays are
 named "<layer>.<step>.<what>": q [B, Hq, L, Dk], k [B, Hkv, L, Dk] and
 v [B, Hkv, L, Dv] as the model gave them to the cache; out [B, Hq, L, Dv],
 positions int32 [B, Hkv, C] and scores float32 [B, Hkv, C] after the step. A case
@@ -48,7 +48,7 @@ class Case:
     """One run to record: the model's dtype, the cache, and whether it is routed.
 
     kv: how rows are stored, a name in h2o_py.models.STORAGES; group_size: of
-    quantised rows.
+    quantized rows.
     """
 
     name: str
@@ -88,11 +88,11 @@ def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
     """Return the runs that together exercise a package's caches.
 
     float32 comes first: the model keeps what a narrower dtype made of its weights.
-    Quantised storages are left out where no group divides the head dim.
+    Quantized storages are left out where no group divides the head dim.
     """
     from h2o_py.config import H2OConfig as Config
 
-    stored = quantised(head_dim)
+    stored = quantized(head_dim)
     return (
         Case("float32", "float32", config),
         Case("published policy", "float32", Config.paper(config.max_size)),
@@ -106,8 +106,8 @@ def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
     )
 
 
-def quantised(head_dim: int) -> dict[str, int]:
-    """Return {kv: group size} of the storages that quantise, if a group divides the heads."""
+def quantized(head_dim: int) -> dict[str, int]:
+    """Return {kv: group size} of the storages that quantize, if a group divides the heads."""
     from h2o_py.models import STORAGES
 
     group_size = next((size for size in (64, 32) if head_dim % size == 0), 0)

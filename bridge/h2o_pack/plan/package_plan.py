@@ -29,7 +29,7 @@ __all__ = ["CacheOptions", "Plan", "cache_config", "make_plan", "make_request"]
 class Plan:
     """All that the generated package depends on.
 
-    cache: what the layers have in common. caches: one a layer, None where the layer keeps
+    cache: what the layers have in common. caches: one per layer, None where the layer keeps
     the model's own. memory: on the device that takes most of those asked for.
     asset_pack: the model comes to the device apart from the app.
     """

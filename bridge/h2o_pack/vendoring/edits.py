@@ -139,7 +139,7 @@ def read_edits(path: Path) -> EditSet:
 def apply_all(text: str, edits: Iterable[Edit]) -> str:
     """Return a file's text with all its edits, in order.
 
-    Raises ValueError for edits that would not be recognised as made.
+    Raises ValueError for edits that would not be recognized as made.
     """
     edits = tuple(edits)
     for edit in edits:

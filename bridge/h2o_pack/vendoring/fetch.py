@@ -112,7 +112,7 @@ def obtain(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, say: Say) -> None:
         made = Path(temporary) / store.name
         command = git.fetch(made, address(pin, origin.mirror), pin.commit)
         try:
-            git.run(git.initialise(made))
+            git.run(git.initialize(made))
         except git.FailedError as error:
             raise not_usable(folder, error) from error
         try:

@@ -56,7 +56,7 @@ class FailedError(Exception):
     """A git command that ended badly; the text is git's own reason."""
 
 
-def initialise(store: Path) -> tuple[str, ...]:
+def initialize(store: Path) -> tuple[str, ...]:
     """Make an empty repository without a work tree."""
     return "init", "--quiet", "--bare", "--template=", str(store)
 

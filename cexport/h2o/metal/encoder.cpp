@@ -112,7 +112,8 @@ void Encoder::dispatch(MTL::Size grid, MTL::Size group) {
     throw std::runtime_error(
         "[h2o] " + name_ + " can run with " +
         std::to_string(kernel_->maxTotalThreadsPerThreadgroup()) +
-        " threads a threadgroup on this GPU; " + std::to_string(threads) + " are needed.");
+        " threads per threadgroup on this GPU; " + std::to_string(threads) +
+        " are needed.");
   }
   encoder_.dispatch_threadgroups(grid, group);
 }

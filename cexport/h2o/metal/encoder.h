@@ -81,7 +81,7 @@ class Encoder {
   /// Copies the first `rows` rows of every head [B, H, *, width] of `from` to `to`.
   void copy_rows(const mx::array& from, int rows, mx::array& to);
 
-  /// Makes `name`, specialised, the kernel of the next dispatch.
+  /// Makes `name`, specialized, the kernel of the next dispatch.
   void use(const std::string& name, const Constants& constants = {});
 
   /// Dispatches `grid` threadgroups of `group` threads; throws std::runtime_error where the

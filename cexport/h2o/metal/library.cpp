@@ -35,11 +35,11 @@ std::string library_path() {
 MTL::ComputePipelineState* pipeline(
     mlx::core::metal::Device& device,
     const std::string& name,
-    const std::string& specialised,
+    const std::string& specialized,
     const mlx::core::metal::MTLFCList& constants) {
   static const std::string path = library_path();
   MTL::Library* library = device.get_library("h2o", path);
-  return device.get_kernel(name, library, specialised, constants);
+  return device.get_kernel(name, library, specialized, constants);
 }
 
 #else
@@ -48,9 +48,9 @@ MTL::ComputePipelineState* pipeline(
 MTL::ComputePipelineState* pipeline(
     mlx::core::metal::Device& device,
     const std::string& name,
-    const std::string& specialised,
+    const std::string& specialized,
     const mlx::core::metal::MTLFCList& constants) {
-  return device.get_kernel(name, specialised, constants);
+  return device.get_kernel(name, specialized, constants);
 }
 
 #endif

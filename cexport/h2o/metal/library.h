@@ -6,12 +6,12 @@
 
 namespace h2o::metal {
 
-/// The compiled kernel `name` with these function constants; `specialised` names the
+/// The compiled kernel `name` with these function constants; `specialized` names the
 /// combination in MLX's cache of pipelines.
 MTL::ComputePipelineState* pipeline(
     mlx::core::metal::Device& device,
     const std::string& name,
-    const std::string& specialised,
+    const std::string& specialized,
     const mlx::core::metal::MTLFCList& constants);
 
 } // namespace h2o::metal

@@ -79,7 +79,7 @@ H2O_REDUCTION(simd_broadcast_first)
 bool simd_any(bool x);
 bool simd_all(bool x);
 
-/// Metal shuffles scalars and vectors of at most 32 bits an element, bool apart.
+/// Metal shuffles scalars and vectors of at most 32 bits per element, except bool.
 template <typename T>
 T simd_shuffle(T x, ushort lane);
 template <typename T>

@@ -59,14 +59,14 @@ final class GenerationTests: XCTestCase {
         }
     }
 
-    func testAnotherBoundOrQuantisationIsRefused() throws {
+    func testAnotherBoundOrQuantizationIsRefused() throws {
         let model = TinyModel { [KVCacheSimple()] }
         var bounded = try parameters()
         bounded.maxKVSize = 512
-        var quantised = try parameters()
-        quantised.kvBits = 8
+        var quantized = try parameters()
+        quantized.kvBits = 8
 
-        for (parameters, name) in [(bounded, "maxKVSize"), (quantised, "kvBits")] {
+        for (parameters, name) in [(bounded, "maxKVSize"), (quantized, "kvBits")] {
             XCTAssertThrowsError(
                 try TokenIterator(input: prompt, model: model, parameters: parameters)
             ) { error in

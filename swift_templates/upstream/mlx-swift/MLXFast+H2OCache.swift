@@ -34,7 +34,7 @@ extension MLXFast {
     /// of a full cache, over `victim`. The buffer grows in steps of 256 rows.
     ///
     /// - Parameters:
-    ///   - rows: `[B, Hkv, capacity, Dk + Dv]`, of quantised ones uint32
+    ///   - rows: `[B, Hkv, capacity, Dk + Dv]`, of quantized ones uint32
     ///     `[B, Hkv, capacity, words]`, nil for an empty cache. The result shares this
     ///     buffer, so nothing else may read it any more, unless `copy`
     ///   - keys: `[B, Hkv, L, Dk]`, after RoPE
@@ -42,7 +42,7 @@ extension MLXFast {
     ///   - victim: the ledger's
     ///   - length: rows in use before
     ///   - policy: see ``H2OPolicy``
-    ///   - format: how rows are stored; quantised on the way in
+    ///   - format: how rows are stored; quantized on the way in
     ///   - copy: write into a copy of `rows`
     ///   - stream: stream or device to evaluate on
     /// - Returns: the new rows
@@ -109,7 +109,7 @@ extension MLXFast {
     ///   - format: how the rows are stored
     ///   - stream: stream or device to evaluate on
     /// - Returns: keys `[B, Hkv, length, Dk]` and values `[B, Hkv, length, Dv]`: views of
-    ///   dense rows, quantised ones in the format's dtype
+    ///   dense rows, quantized ones in the format's dtype
     public static func h2oCacheFetch(
         rows: MLXArray, length: Int, keyDim: Int, policy: H2OPolicy,
         format: H2ORowFormat = .dense, stream: StreamOrDevice = .default

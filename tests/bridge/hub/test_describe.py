@@ -239,7 +239,7 @@ def test_other_bytes_than_those_asked_for_are_refused(hub):
 def test_what_may_not_be_read_says_how_to_be_allowed(hub, monkeypatch):
     hub.add("someone/gated", repository(), gated=True, token=TOKEN)
     hub.add("someone/private", repository(), private=True, token=TOKEN)
-    assert "asks for its licence to be accepted. Accept it at" in refusal(
+    assert "asks for its license to be accepted. Accept it at" in refusal(
         "someone/gated", ExitCode.MODEL
     )
     said = refusal("someone/private", ExitCode.MODEL)

@@ -243,8 +243,8 @@ def test_a_size_that_the_hub_lies_about_is_refused(hub, package):
 @pytest.mark.parametrize(
     ("status", "error", "code", "words"),
     [
-        (401, "GatedRepo", ExitCode.MODEL, "asks for its licence to be accepted. Accept it at"),
-        (403, "GatedRepo", ExitCode.MODEL, "asks for its licence"),
+        (401, "GatedRepo", ExitCode.MODEL, "asks for its license to be accepted. Accept it at"),
+        (403, "GatedRepo", ExitCode.MODEL, "asks for its license"),
         (401, "RepoNotFound", ExitCode.MODEL, "is not on the hub, or is private"),
         (401, "", ExitCode.MODEL, "may not be read: the hub answers"),
         (403, "", ExitCode.MODEL, "may not be read: the hub answers"),

@@ -24,7 +24,7 @@ def refusal(name: str, code: ExitCode = ExitCode.MODEL, **options: object) -> st
     return str(caught.value)
 
 
-def test_the_alias_demo_is_the_embedded_model():
+def test_the_alias_demo_is_the_bundled_demo_model():
     model = resolve("Demo")
     assert (model.id, model.commit, model.assumed) == ("demo", "", False)
     assert [file.path for file in model.files] == [

@@ -1,4 +1,4 @@
-"""Prints MLX's peak memory for runs of the embedded model: kv,max_kv,step,tokens each."""
+"""Prints MLX's peak memory for runs of the bundled demo model: kv,max_kv,step,tokens each."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def write(path: Path, text: str) -> Path:
 
 def test_every_entry_leads_to_one_place_and_can_be_packaged():
     for each in known_models().values():
-        assert bool(each.hub) != bool(each.embedded)
+        assert bool(each.hub) != bool(each.bundled)
         assert each.source
         if each.hub:
             assert each.model_type in architectures()
@@ -55,7 +55,7 @@ def test_the_catalogue_is_listed(run):
     assert max(map(len, lines[:-2])) <= 80
 
 
-def test_the_catalogue_as_json_has_the_embedded_models_own_shapes(run):
+def test_the_catalogue_as_json_has_the_bundled_demo_models_own_shapes(run):
     document = schemas.check(json.loads(run("models", "--json").stdout), "models")
     entries = {each["name"]: each for each in document["models"]}
     assert set(entries) == set(known_models())
@@ -157,7 +157,7 @@ GOOD = '[[model]]\nname = "a"\nhub = "b/c"\nsource = "s"\n'
         (GOOD + "weight = 1", "has an unknown key 'weight'", 1),
         (GOOD + 'folder = "x"', "should give either hub or folder", 1),
         ('\n[[model]]\nname = "a"\nsource = "s"', "should give either hub or folder", 2),
-        (GOOD.replace("b/c", "") + 'embedded = "demo"', "should give either hub", 1),
+        (GOOD.replace("b/c", "") + 'bundled = "demo"', "should give either hub", 1),
         (GOOD.replace('"a"', '"a@b"'), "'a@b' cannot be a name", 1),
     ],
 )

@@ -59,7 +59,7 @@ def test_of_the_experts_of_every_mixture_the_chosen_ones_are_read(model_type):
     assert found.bytes_per_token == found.bytes - unread
 
 
-def test_a_quantised_model_is_weighed_as_it_is_stored():
+def test_a_quantized_model_is_weighed_as_it_is_stored():
     model = small_model("llama", mx.bfloat16, num_hidden_layers=3)
     nn.quantize(model, group_size=32, bits=4)
     found = weigh(tensors_of(model))

@@ -59,7 +59,7 @@ extension KVCache {
     public func finalize() {}
 }
 
-/// A cache that upstream's own quantised attention reads.
+/// A cache that upstream's own quantized attention reads.
 public protocol QuantizedKVCacheProtocol: KVCache {
     var groupSize: Int { get }
     var bits: Int { get }

@@ -1,4 +1,4 @@
-"""MLX's affine quantisation in PyTorch, for training that knows of it.
+"""MLX's affine quantization in PyTorch, for training that knows of it.
 
 The rule is that of mx.quantize (mlx/ops.cpp, affine_quantize): in each group of a row the
 larger of the extremes by magnitude is represented exactly, and so is zero where it can be.
@@ -12,7 +12,7 @@ import torch
 SMALLEST_SCALE = 1e-7
 
 
-def quantised(weight: torch.Tensor, bits: int, group_size: int) -> torch.Tensor:
+def quantized(weight: torch.Tensor, bits: int, group_size: int) -> torch.Tensor:
     """Return what is left of `weight` [rows, columns] after packing; same shape, float32.
 
     Gradients pass straight through, as if nothing had been rounded.
