@@ -65,7 +65,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         self._rows: Rows | None = None
         self._ledger: Ledger | None = None
         self._pending: _Before | None = None
-        self._lent: tuple[mx.array, mx.array] | None = None
+        self._fetched: tuple[mx.array, mx.array] | None = None
         self._shared = False
 
     @property
@@ -120,8 +120,8 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
             self._begin(keys, values)
             batch, heads, _, key_dim = keys.shape
             self._ledger = self._backend().make_ledger(batch, heads, key_dim, self.config)
-        copy = self._shared or self._lent_elsewhere()
-        self._lent = None
+        copy = self._shared or self._fetched_is_in_use()
+        self._fetched = None
         self._rows = self._backend().cache_write(
             self._rows,
             keys,
@@ -137,14 +137,14 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         self.offset += tokens
         if tokens > 1 or self.length < self.max_size:
             self.length += tokens
-        self._lent = self._views(share=False)
-        return self._lent
+        self._fetched = self._views(share=False)
+        return self._fetched
 
-    def lends(self, keys: mx.array, values: mx.array) -> bool:
-        """Whether these are the rows of a write whose attention has not come yet."""
-        if self._pending is None or self._lent is None:
+    def awaits_attention(self, keys: mx.array, values: mx.array) -> bool:
+        """Whether these are the arrays of the last write, and `attend` was not called since."""
+        if self._pending is None or self._fetched is None:
             return False
-        return keys is self._lent[0] and values is self._lent[1]
+        return keys is self._fetched[0] and values is self._fetched[1]
 
     def attend(
         self,
@@ -174,7 +174,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         return out
 
     def settle(self) -> None:
-        """Enter tokens whose attention was computed elsewhere, and evict what is too much."""
+        """Add the written tokens to the ledger without scores, and evict down to `max_size`."""
         if self._pending is not None:
             self._attend(None)
 
@@ -196,9 +196,9 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         if self.length > self.max_size:
             # A chunk was evicted from: these rows are new, and the larger buffer goes.
             self._shared = False
-            self._lent = None
+            self._fetched = None
         elif self.row_format.has_ring and tokens > 1:
-            self._lent = None  # sorted into new buffers; the larger ones go
+            self._fetched = None  # sorted into new buffers; the larger ones go
         self.length = min(self.length, self.max_size)
         self._pending = None
         out: mx.array | None = attended.out
@@ -232,14 +232,14 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         return "causal"
 
     def is_trimmable(self) -> bool:
-        """Whether the newest tokens can be taken back: until the first eviction.
+        """Whether the newest tokens can be removed: until the first eviction.
 
         Never with a ring: what moved to the pool does not come back.
         """
         return not self.row_format.has_ring and self.offset <= self.max_size
 
     def trim(self, n: int) -> int:
-        """Take back the `n` newest tokens; returns how many were, 0 once rows were evicted.
+        """Remove the `n` newest tokens; returns how many were removed, 0 after an eviction.
 
         What their queries added to the scores of other rows stays.
         """
@@ -341,12 +341,12 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         """An independent cache in the same state; the buffer is copied at the next write."""
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin._lent = None  # noqa: SLF001
+        twin._fetched = None  # noqa: SLF001
         self._shared = twin._shared = True  # noqa: SLF001
         return twin
 
     def _begin(self, keys: mx.array, values: mx.array) -> None:
-        """Take over what depends on the first keys [B, Hkv, L, Dk] and values."""
+        """Set what depends on the first keys [B, Hkv, L, Dk] and values [B, Hkv, L, Dv]."""
 
     def _backend(self) -> ModuleType:
         if self.backend is None:
@@ -371,11 +371,11 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         )
         return keys, values
 
-    def _lent_elsewhere(self) -> bool:
-        """Whether someone still holds the arrays of the last `update_and_fetch`."""
-        if self._lent is None:
+    def _fetched_is_in_use(self) -> bool:
+        """Whether a caller still holds the arrays of the last `update_and_fetch`."""
+        if self._fetched is None:
             return False
-        keys, values = self._lent
+        keys, values = self._fetched
         held_here = 3  # the tuple, the local name, getrefcount's argument
         return sys.getrefcount(keys) > held_here or sys.getrefcount(values) > held_here
 

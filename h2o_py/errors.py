@@ -99,7 +99,7 @@ WORDING: dict[str, Wording] = {
         "key_bits = {key_bits} and value_bits = {value_bits} must be equal with recent_bits"
     ),
 }
-"""All that h2o_py says to refuse or to warn, by code."""
+"""The texts of all errors and warnings, by code."""
 
 
 def plain(field: str) -> str:
@@ -147,7 +147,7 @@ class _Message(Exception):  # noqa: N818  errors and warnings share it
 
 
 class H2OError(_Message, ValueError):
-    """Something that h2o_py refuses."""
+    """An input, a model or a state that h2o_py refuses."""
 
 
 class H2OConfigError(H2OError):
@@ -155,7 +155,7 @@ class H2OConfigError(H2OError):
 
 
 class H2OBudgetsError(H2OError):
-    """Budgets per layer that are no such document, or another model's."""
+    """A budgets document that is invalid or was made for another model."""
 
 
 class H2OModelError(H2OError):
@@ -171,7 +171,7 @@ class H2OFileError(H2OError):
 
 
 class H2OConfigWarning(_Message, UserWarning):
-    """A setting that works but is known to serve text badly."""
+    """A setting that works but is known to give poor text."""
 
 
 class H2OScoresMissingWarning(_Message, UserWarning):

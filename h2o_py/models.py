@@ -20,8 +20,8 @@ from h2o_py.quantized_cache import QuantizedH2OKVCache
 from h2o_py.storages import STORAGE_BITS, StorageBits
 
 
-def _makes(bits: StorageBits) -> Callable[[H2OConfig, int], H2OKVCache]:
-    """What makes a cache of a configuration and a group size."""
+def _cache_maker(bits: StorageBits) -> Callable[[H2OConfig, int], H2OKVCache]:
+    """Return a function that makes a cache from a configuration and a group size."""
     if bits.is_dense:
         return lambda config, _: H2OKVCache(config)
     if bits.recent is None:
@@ -33,9 +33,9 @@ def _makes(bits: StorageBits) -> Callable[[H2OConfig, int], H2OKVCache]:
 
 
 STORAGES: dict[str, Callable[[H2OConfig, int], H2OKVCache]] = {
-    name: _makes(bits) for name, bits in STORAGE_BITS.items()
+    name: _cache_maker(bits) for name, bits in STORAGE_BITS.items()
 }
-"""What makes a cache of a configuration and a group size, by the name of the storage."""
+"""Functions that make a cache from a configuration and a group size, by storage name."""
 
 _ORIGINAL = "_make_cache_before_h2o"
 

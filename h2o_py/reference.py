@@ -30,7 +30,7 @@ def scaled_dot_product_attention_with_scores(
 ) -> tuple[mx.array, mx.array]:
     """Attention [B, Hq, L, Dv] and its logits, float32 [B * Hq * L, N]."""
     logits = _logits(queries, keys, scale, mask)
-    out = _mixed(_probabilities(logits, sinks), values)
+    out = _weighted_sum(_probabilities(logits, sinks), values)
     return out.astype(queries.dtype), logits.reshape(-1, keys.shape[2])
 
 
@@ -53,7 +53,7 @@ def trim_ledger(
     config: H2OConfig,  # noqa: ARG001  as in h2o_py.fast
     row_format: RowFormat = DENSE,
 ) -> Ledger:
-    """The ledger after all rows from `length` on were dropped; no row may be evicted yet."""
+    """The ledger after dropping all rows from `length` on; only before any eviction."""
     stays = mx.arange(ledger.scores.shape[2]) < length
     keys, _ = _wide(rows.pool, length, ledger.key_sum.shape[2], row_format)
     return Ledger(
@@ -122,7 +122,7 @@ class _Step:
 
     @property
     def rearranges(self) -> bool:
-        """Whether attention is followed by new buffers, in which the rows that stay are."""
+        """Whether the kept rows are copied to new buffers after attention."""
         return self.tokens > 1 if self.slots else self.pool_used > self.config.max_size
 
     @property
@@ -135,7 +135,7 @@ class _Step:
         return self.pool_length(self.offset)
 
     def moved_to(self, victim: mx.array) -> mx.array | int:
-        """The pool's row for what leaves the ring; none if that is itself the victim."""
+        """The pool's row for what leaves the ring; none if that is the victim itself."""
         filled = self.pool_length(self.offset)
         return filled if filled < self.pool_size else victim[:, :, None]
 
@@ -198,8 +198,8 @@ def cache_attend(
     entries, key_sum = _entered(fresh, ledger, step)
     out = None
     if queries is not None:
-        logits = _logits(queries, keys, scale, mask, hide_faint=True)
-        out = _mixed(_probabilities(logits, sinks), values).astype(queries.dtype)
+        logits = _logits(queries, keys, scale, mask, low_bias_hides=True)
+        out = _weighted_sum(_probabilities(logits, sinks), values).astype(queries.dtype)
         entries["scores"] = _observed(entries["scores"], logits, sinks, config)
     if step.rearranges:
         rows, entries = _rearranged(rows, entries, step, key_dim)
@@ -239,7 +239,10 @@ def cache_fetch(
 def _written(
     rows: mx.array, tokens: mx.array, row: mx.array | int, used: int, most: int
 ) -> mx.array:
-    """`rows` with the tokens from `row` on, `used` then in use and `most` kept at last."""
+    """Write tokens into `rows` from `row` on.
+
+    used: rows in use with them. most: rows that the buffer keeps after eviction.
+    """
     if tokens.shape[2] == 1:
         return _put(_grown(rows, used, most), tokens, row)
     capacity = _capacity(rows.shape[2], used, most)
@@ -248,13 +251,13 @@ def _written(
 
 
 def _put(rows: mx.array, token: mx.array, row: mx.array | int) -> mx.array:
-    """`rows` with one token [B, Hkv, 1, R] in place of a row."""
+    """Replace one row of `rows` by a token [B, Hkv, 1, R]."""
     taken = mx.equal(mx.arange(rows.shape[2]), row)
     return mx.where(taken[..., None], token, rows)
 
 
 def _grown(rows: mx.array, needed: int, most: int) -> mx.array:
-    """`rows` with spare ones so that at least `needed` are there."""
+    """Extend `rows` with empty ones to at least `needed`."""
     batch, heads, capacity, width = rows.shape
     spare = _capacity(capacity, needed, most) - capacity
     if spare == 0:
@@ -341,7 +344,7 @@ def _logits(
     scale: float,
     mask: mx.array | str | None,
     *,
-    hide_faint: bool = False,
+    low_bias_hides: bool = False,
 ) -> mx.array:
     """Float32 [B, Hq, L, N]; the lowest finite float where a row is hidden."""
     group = queries.shape[1] // keys.shape[1]
@@ -356,7 +359,7 @@ def _logits(
         return mx.where(mask, logits, LOWEST)
     bias = mask.astype(mx.float32)
     hidden = logits + bias <= LOWEST
-    if hide_faint:
+    if low_bias_hides:
         hidden = hidden | (bias <= (-32752.0 if mask.dtype == mx.float16 else -1e9))
     return mx.where(hidden, LOWEST, logits + bias)
 
@@ -374,7 +377,7 @@ def _probabilities(logits: mx.array, sinks: mx.array | None) -> mx.array:
     return mx.where(total == 0, 0.0, weights / total)
 
 
-def _mixed(probabilities: mx.array, values: mx.array) -> mx.array:
+def _weighted_sum(probabilities: mx.array, values: mx.array) -> mx.array:
     group = probabilities.shape[1] // values.shape[1]
     return probabilities @ mx.repeat(values.astype(mx.float32), group, axis=1)
 
@@ -449,7 +452,7 @@ def _entered(
 def _rearranged(
     rows: Rows, entries: dict[str, mx.array], step: _Step, key_dim: int
 ) -> tuple[Rows, dict[str, mx.array]]:
-    """New buffers of the rows that stay, the newest in the ring's slots; their entries."""
+    """Copy the kept rows to new buffers, the newest to the ring's slots; also their entries."""
     config, row_format, seen = step.config, step.row_format, step.seen
     positions = entries["positions"]
     count = positions.shape[2]
@@ -525,7 +528,7 @@ def _importance(
 
 
 def _eviction_order(importance: mx.array, positions: mx.array) -> mx.array:
-    """Row indices from the first to go on: by importance, equal ones by position."""
+    """Row indices in the order of eviction: by importance, then by position."""
     by_position = mx.argsort(positions, axis=-1)
     by_importance = mx.argsort(mx.take_along_axis(importance, by_position, axis=-1), axis=-1)
     return mx.take_along_axis(by_position, by_importance, axis=-1)

@@ -38,8 +38,8 @@ def routed_attention(
 ) -> mx.array:
     """mlx_lm's `scaled_dot_product_attention`, with two kinds of caches served first.
 
-    A cache with `attend` that lent these very keys and values computes the attention
-    itself. A cache with `update_scores` gets the logits, float32 [B * Hq * L, N]. All
+    A cache whose `awaits_attention(keys, values)` is true computes the attention itself,
+    by its `attend`. A cache with `update_scores` gets the logits, float32 [B * Hq * L, N]. All
     others go where they always went.
 
     Args:
@@ -55,8 +55,8 @@ def routed_attention(
         [B, Hq, L, Dv].
 
     """
-    lends = getattr(cache, "lends", None)
-    if lends is not None and lends(keys, values):
+    awaits_attention = getattr(cache, "awaits_attention", None)
+    if awaits_attention is not None and awaits_attention(keys, values):
         out: mx.array = cache.attend(queries, scale=scale, mask=mask, sinks=sinks)
         return out
     if hasattr(cache, "update_scores"):

@@ -95,8 +95,9 @@ void evaluate(
       auto head_values =
           vectors_of(values, format.value_bits, format.group_size, b, h, value_storage);
       cpu::attend_head(
-          shape, queries, {{head_keys, head_values, rows}}, mask, /* hide_faint */ false,
-          sinks, b, h, out, workspace, [&](const cpu::QueryResult& result) {
+          shape, queries, {{head_keys, head_values, rows}}, mask,
+          /* low_bias_hides */ false, sinks, b, h, out, workspace,
+          [&](const cpu::QueryResult& result) {
             for (int g = 0; g < group; ++g) {
               int64_t line =
                   (int64_t(b) * queries.shape(1) + h * group + g) * tokens + result.query;
@@ -238,7 +239,7 @@ int check_quantized(
       refuse(
           quantized_function, name, " has ", i == 1 ? "scales" : "biases", " of shape ",
           parts[i].shape(), "; words of shape ", words.shape(), " at ", bits,
-          " bits in groups of ", group_size, " want ", wanted, ".");
+          " bits in groups of ", group_size, " need ", wanted, ".");
     }
   }
   if (dim % group_size != 0) {
@@ -313,7 +314,7 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_quantized_with_scor
     refuse(quantized_function, "bits is 16; expected 4 or 8.");
   }
   if (keys.size() != 3 || values.size() != 3) {
-    refuse(quantized_function, "keys and values are each words, scales and biases.");
+    refuse(quantized_function, "keys and values must each be words, scales and biases.");
   }
   int key_dim = check_quantized("keys", keys, format.key_bits, format.group_size);
   int value_dim = check_quantized("values", values, format.value_bits, format.group_size);

@@ -34,7 +34,7 @@ Ledger trim_ledger(
   }
   int size = ledger.scores.shape(2), key_dim = ledger.key_sum.shape(2);
   if (length < 0 || length > size || length > rows.pool.shape(2)) {
-    refuse("trim_ledger", "length is ", length, "; expected 0...", size, ".");
+    refuse("trim_ledger", "length is ", length, "; expected between 0 and ", size, ".");
   }
   auto stays = mx::less(mx::arange(size, s), mx::array(length), s);
   auto keys = unpacked_rows(

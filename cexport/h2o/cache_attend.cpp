@@ -85,14 +85,14 @@ void check(const AttendArguments& arguments, const CacheStep& step) {
   if (tokens < 1 || offset < 0) {
     refuse(
         function, "tokens is ", tokens, " and offset ", offset,
-        "; expected 1 or more and 0 or more.");
+        "; tokens must be at least 1, offset at least 0.");
   }
   check_rows_in_use(function, rows, step);
   if (ledger.key_sum.ndim() != 3 || ledger.key_sum.shape(2) < 1 ||
       (step.config.format.is_dense() && ledger.key_sum.shape(2) >= rows.pool.shape(3))) {
     refuse(
         function, "ledger.key_sum has shape ", ledger.key_sum.shape(),
-        "; expected [B, Hkv, Dk] with Dk below the ", rows.pool.shape(3),
+        "; expected [B, Hkv, Dk] with Dk less than the ", rows.pool.shape(3),
         " elements of a row.");
   }
   const int batch = rows.pool.shape(0), heads = rows.pool.shape(1);

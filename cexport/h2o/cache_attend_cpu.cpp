@@ -145,7 +145,7 @@ class Attend {
     const mx::array* sinks = settings_.has_sinks ? &in_.back() : nullptr;
     const int first_observed = step_.tokens - policy().observation_window;
     cpu::attend_head(
-        shape, queries, std::move(parts), mask, /* hide_faint */ true, sinks, b, h,
+        shape, queries, std::move(parts), mask, /* low_bias_hides */ true, sinks, b, h,
         out_[ledger_arrays], workspace_, [&](const cpu::QueryResult& query) {
           if (query.query >= first_observed) {
             cpu::observe(

@@ -168,12 +168,12 @@ void check_buffer(
   }
   if (rows.shape(0) != keys[0] || rows.shape(1) != keys[1] || rows.shape(3) != width) {
     refuse(
-        function, name, " has shape ", rows.shape(), "; these keys and values want [",
+        function, name, " has shape ", rows.shape(), "; these keys and values need [",
         keys[0], ", ", keys[1], ", capacity, ", width, "].");
   }
   if (used > rows.shape(2)) {
     refuse(
-        function, name, " has ", rows.shape(2), " rows; the tokens seen before take ", used,
+        function, name, " has ", rows.shape(2), " rows; the earlier tokens need ", used,
         ".");
   }
 }

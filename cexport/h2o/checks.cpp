@@ -93,8 +93,8 @@ void check_attention(
   int tokens = queries.shape(2);
   if (queries.shape(0) != batch || queries.shape(3) != key_dim) {
     refuse(
-        function, "queries has shape ", queries.shape(), "; the keys want batch ", batch,
-        " and head dim ", key_dim, ".");
+        function, "queries has shape ", queries.shape(), "; the keys have batch size ",
+        batch, " and head dim ", key_dim, ".");
   }
   if (kv_heads == 0 || query_heads == 0 || query_heads % kv_heads != 0) {
     refuse(
@@ -107,12 +107,12 @@ void check_attention(
         " rows; expected at least one of each.");
   }
   if (mask.causal && mask.values) {
-    refuse(function, "mask is both causal and an array; give one.");
+    refuse(function, "mask is both causal and an array; give only one.");
   }
   if (mask.causal && tokens > rows) {
     refuse(
-        function, "a causal mask with ", tokens, " queries needs as many rows; there are ",
-        rows, ".");
+        function, "a causal mask with ", tokens,
+        " queries needs at least as many rows; there are ", rows, ".");
   }
   if (mask.values) {
     const auto& values = *mask.values;

@@ -13,7 +13,7 @@ constexpr int growth_step = 256;
 template <class... Parts>
 [[noreturn]] void refuse(const Parts&... parts) {
   std::ostringstream text;
-  text << "[H2OConfig] ";
+  text << "H2O cache configuration: ";
   (text << ... << parts);
   throw std::invalid_argument(text.str());
 }

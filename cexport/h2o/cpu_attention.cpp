@@ -130,7 +130,7 @@ MaskView::MaskView(const mx::array& mask, const mx::Shape& full_shape)
     : data_(mask.data<char>()),
       boolean_(mask.dtype() == mx::bool_),
       element_(element_of(mask.dtype())),
-      faint_(mask.dtype() == mx::float16 ? -32752.0f : -1e9f) {
+      hiding_bias_(mask.dtype() == mx::float16 ? -32752.0f : -1e9f) {
   int missing = 4 - int(mask.ndim());
   for (int axis = missing; axis < 4; ++axis) {
     bool broadcast = mask.shape(axis - missing) == 1 && full_shape[axis] != 1;
@@ -139,7 +139,7 @@ MaskView::MaskView(const mx::array& mask, const mx::Shape& full_shape)
 }
 
 void MaskView::apply(
-    int batch, int head, int query, int count, bool hide_faint, float* logits) const {
+    int batch, int head, int query, int count, bool low_bias_hides, float* logits) const {
   int64_t start = batch * strides_[0] + head * strides_[1] + query * strides_[2];
   int64_t step = strides_[3];
   if (boolean_) {
@@ -154,7 +154,8 @@ void MaskView::apply(
       {advance(data_, element_, start), element_, step * int64_t(element_size(element_))},
       count, 1, bias.data(), 1);
   for (int n = 0; n < count; ++n) {
-    bool hidden = (hide_faint && bias[n] <= faint_) || logits[n] + bias[n] <= lowest;
+    bool hidden =
+        (low_bias_hides && bias[n] <= hiding_bias_) || logits[n] + bias[n] <= lowest;
     logits[n] = hidden ? lowest : logits[n] + bias[n];
   }
 }
@@ -164,7 +165,7 @@ void attend_head(
     const mx::array& queries,
     std::vector<RowsPart> parts,
     const MaskView& mask,
-    bool hide_faint,
+    bool low_bias_hides,
     const mx::array* sinks,
     int batch,
     int head,
@@ -178,7 +179,7 @@ void attend_head(
   auto& query = workspace.query;
   auto& logits = workspace.logits;
   auto& weights = workspace.weights;
-  auto& mixed = workspace.mixed;
+  auto& weighted_sums = workspace.weighted_sums;
   auto& normalizers = workspace.normalizers;
   wide.resize(2 * parts.size());
   if (shape.queries > 2 * tile) {
@@ -191,7 +192,7 @@ void attend_head(
   query.resize(size_t(tile) * group * shape.key_dim);
   logits.resize(size_t(tile) * group * stride);
   weights.resize(logits.size());
-  mixed.resize(size_t(tile) * group * shape.value_dim);
+  weighted_sums.resize(size_t(tile) * group * shape.value_dim);
   normalizers.resize(size_t(tile) * group);
   const Element out_element = element_of(out.dtype());
 
@@ -220,7 +221,7 @@ void attend_head(
         float* row_logits = &logits[slot * stride];
         float* row_weights = &weights[slot * stride];
         if (mask) {
-          mask.apply(batch, head * group + g, first + l, rows, hide_faint, row_logits);
+          mask.apply(batch, head * group + g, first + l, rows, low_bias_hides, row_logits);
         }
         std::fill(row_logits + rows, row_logits + tile_rows, lowest);
         float most = largest(row_logits, rows);
@@ -243,12 +244,12 @@ void attend_head(
     for_each_part(parts, tile_rows, [&](const RowsPart& part, int start, int rows) {
       mix_rows(
           weights.data() + start, count * group, stride, part.values, rows, shape.value_dim,
-          start > 0, mixed.data());
+          start > 0, weighted_sums.data());
     });
     for (int l = 0; l < count; ++l) {
       for (int g = 0; g < group; ++g) {
         const int slot = l * group + g;
-        float* vector = &mixed[size_t(slot) * shape.value_dim];
+        float* vector = &weighted_sums[size_t(slot) * shape.value_dim];
         for (int d = 0; d < shape.value_dim; ++d) {
           vector[d] *= normalizers[slot];
         }

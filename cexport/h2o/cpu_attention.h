@@ -33,16 +33,16 @@ class MaskView {
 
   /// Applies the mask to `logits` of one query. A hidden row's logit becomes the
   /// lowest finite float: where a bool mask is false and where the sum is not
-  /// above it; with `hide_faint` also where an additive mask is so low (at most
+  /// above it; with `low_bias_hides` also where an additive mask is so low (at most
   /// -1e9, float16 half its lowest) that it means to hide.
   void apply(
-      int batch, int head, int query, int count, bool hide_faint, float* logits) const;
+      int batch, int head, int query, int count, bool low_bias_hides, float* logits) const;
 
  private:
   const void* data_ = nullptr;
   bool boolean_ = false;
   Element element_ = Element::float32;
-  float faint_ = 0.0f;
+  float hiding_bias_ = 0.0f;
   int64_t strides_[4] = {0, 0, 0, 0};
 };
 
@@ -76,7 +76,7 @@ struct QueryResult {
 
 /// Buffers of one evaluation, kept from head to head.
 struct Workspace {
-  std::vector<float> query, logits, weights, mixed, normalizers;
+  std::vector<float> query, logits, weights, weighted_sums, normalizers;
   std::vector<std::vector<float>> wide;
 };
 
@@ -87,7 +87,7 @@ void attend_head(
     const mx::array& queries,
     std::vector<RowsPart> parts,
     const MaskView& mask,
-    bool hide_faint,
+    bool low_bias_hides,
     const mx::array* sinks,
     int batch,
     int head,

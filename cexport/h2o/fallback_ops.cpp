@@ -87,7 +87,7 @@ mx::array masked_logits(
     float scale,
     const Mask& mask,
     int count,
-    bool hide_faint,
+    bool low_bias_hides,
     mx::StreamOrDevice s) {
   int batch = queries.shape(0), heads = queries.shape(1), tokens = queries.shape(2);
   int kv_heads = keys.shape(1), rows = keys.shape(2);
@@ -112,9 +112,9 @@ mx::array masked_logits(
   auto bias = mx::astype(values, mx::float32, s);
   auto sum = mx::add(logits, bias, s);
   auto hidden = mx::less_equal(sum, mx::array(lowest), s);
-  if (hide_faint) {
-    float faint = mask.values->dtype() == mx::float16 ? -32752.0f : -1e9f;
-    hidden = mx::logical_or(hidden, mx::less_equal(bias, mx::array(faint), s), s);
+  if (low_bias_hides) {
+    float hiding_bias = mask.values->dtype() == mx::float16 ? -32752.0f : -1e9f;
+    hidden = mx::logical_or(hidden, mx::less_equal(bias, mx::array(hiding_bias), s), s);
   }
   return mx::where(hidden, mx::array(lowest), sum, s);
 }

@@ -29,7 +29,7 @@ mx::array masked_logits(
     float scale,
     const Mask& mask,
     int count,
-    bool hide_faint,
+    bool low_bias_hides,
     mx::StreamOrDevice s);
 
 mx::array attention(

@@ -146,16 +146,6 @@ void store_halves(Float16* p, const float* values, int count) {
 #define H2O_LOAD_HALF(p) widen_half(p)
 #endif
 #include "kernels_impl.h"
-#undef H2O_NAMESPACE
-#undef H2O_TARGET
-#undef H2O_LANES
-#undef H2O_REGISTER
-#undef H2O_WIDEN_HALF
-#undef H2O_WIDEN_BYTES
-#undef H2O_STORE_HALF
-#undef H2O_ROW_BLOCK
-#undef H2O_DIM_BLOCK
-#undef H2O_LOAD_HALF
 
 #if defined(__x86_64__)
 
@@ -174,16 +164,6 @@ void store_halves(Float16* p, const float* values, int count) {
 #define H2O_LOAD_HALF(p) \
   _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))
 #include "kernels_impl.h"
-#undef H2O_NAMESPACE
-#undef H2O_TARGET
-#undef H2O_LANES
-#undef H2O_REGISTER
-#undef H2O_WIDEN_HALF
-#undef H2O_WIDEN_BYTES
-#undef H2O_STORE_HALF
-#undef H2O_ROW_BLOCK
-#undef H2O_DIM_BLOCK
-#undef H2O_LOAD_HALF
 
 #define H2O_NAMESPACE avx512
 #define H2O_TARGET \
@@ -201,16 +181,6 @@ void store_halves(Float16* p, const float* values, int count) {
 #define H2O_LOAD_HALF(p) \
   _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))
 #include "kernels_impl.h"
-#undef H2O_NAMESPACE
-#undef H2O_TARGET
-#undef H2O_LANES
-#undef H2O_REGISTER
-#undef H2O_WIDEN_HALF
-#undef H2O_WIDEN_BYTES
-#undef H2O_STORE_HALF
-#undef H2O_ROW_BLOCK
-#undef H2O_DIM_BLOCK
-#undef H2O_LOAD_HALF
 
 #endif
 
@@ -286,8 +256,8 @@ void use_instruction_set(const char* name) {
     }
   }
   throw std::invalid_argument(
-      std::string("[use_instruction_set] this processor or build has no \"") + name +
-      "\".");
+      std::string("[use_instruction_set] \"") + name +
+      "\" is not available on this processor or in this build.");
 }
 
 std::vector<std::string> instruction_sets() {

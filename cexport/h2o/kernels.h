@@ -64,9 +64,9 @@ void mix_rows(
 
 float largest(const float* values, int count);
 
-/// The recursion of scores by the policy's `decay` and `score`: decay * score + (1 - decay) * m, for peak the larger of
-/// decay * score and m; m alone where a score is negative (its first observation), and the
-/// score as it was where m is not finite. m is never negative.
+/// Updates scores by the policy's `decay` and `score`: decay * score + (1 - decay) * m, or
+/// for peak the larger of decay * score and m. A negative score (not yet observed) becomes
+/// m, and a score stays where m is not finite. m is never negative.
 void update_scores(const Policy& policy, const float* m, int count, float* scores);
 
 /// out[i] = exp(values[i] - shift), 0 below the smallest normal; returns the sum.

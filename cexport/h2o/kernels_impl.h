@@ -108,3 +108,15 @@ H2O_TARGET void to_float32(
 #undef H2O_INLINE
 
 } // namespace h2o::cpu::H2O_NAMESPACE
+
+// The next set of instructions defines its own.
+#undef H2O_NAMESPACE
+#undef H2O_TARGET
+#undef H2O_LANES
+#undef H2O_REGISTER
+#undef H2O_WIDEN_HALF
+#undef H2O_WIDEN_BYTES
+#undef H2O_STORE_HALF
+#undef H2O_ROW_BLOCK
+#undef H2O_DIM_BLOCK
+#undef H2O_LOAD_HALF

@@ -14,7 +14,7 @@ namespace {
 template <class... Parts>
 [[noreturn]] void refuse(const Parts&... parts) {
   std::ostringstream text;
-  text << "[H2OConfig] ";
+  text << "H2O cache configuration: ";
   (text << ... << parts);
   throw std::invalid_argument(text.str());
 }

@@ -17,7 +17,7 @@ inline bool h2o_is_hidden(float logit) {
 }
 
 /// Whether the mask means to hide a row: false, or so low that no sum comes back from it.
-inline bool h2o_is_faint(const device uchar* mask, int64_t at) {
+inline bool h2o_mask_hides(const device uchar* mask, int64_t at) {
   if (h2o_mask_kind == H2O_MASK_BOOL) {
     return mask[at] == 0;
   }
@@ -99,7 +99,7 @@ struct H2OLogits {
       return true;
     }
     return h2o_reads_mask &&
-           h2o_is_faint(
+           h2o_mask_hides(
                mask, mask_at + pair / ledger.tokens * ledger.mask_head +
                          pair % ledger.tokens * ledger.mask_query + n * ledger.mask_row);
   }

@@ -70,8 +70,8 @@ struct H2OCacheCore<Rows: H2ORows> {
         return attended.output
     }
 
-    /// The keys and values in use after a write, to be held by somebody else.
-    mutating func lend(keyDim: Int) -> (MLXArray, MLXArray) {
+    /// The keys and values in use after a write; the next write copies, as the caller holds them.
+    mutating func fetch(keyDim: Int) -> (MLXArray, MLXArray) {
         isShared = true
         return rows.fetch(after: step, keyDim: keyDim, policy: configuration.policy)
     }

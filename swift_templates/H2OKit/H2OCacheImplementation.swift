@@ -44,7 +44,7 @@ extension H2OCacheImplementation {
     public func update(keys: MLXArray, values: MLXArray) -> (MLXArray, MLXArray) {
         H2OWarning.scoresDoNotArrive
         core.write(keys: keys, values: values)
-        return core.lend(keyDim: keys.dim(3))
+        return core.fetch(keyDim: keys.dim(3))
     }
 
     public func settle() {

@@ -154,7 +154,7 @@ def test_large_logits_do_not_overflow():
     ("change", "message"),
     [
         ({"q": (2, 8, 64)}, "queries has shape (2,8,64); expected [B, Hq, L, Dk]."),
-        ({"k": (2, 2, 33, 32)}, "the keys want batch 2 and head dim 32."),
+        ({"k": (2, 2, 33, 32)}, "the keys have batch size 2 and head dim 32."),
         (
             {"k": (2, 3, 33, 64), "v": (2, 3, 33, 64)},
             "queries has 8 heads; expected a multiple of the 3 KV heads.",

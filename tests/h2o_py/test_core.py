@@ -172,7 +172,7 @@ def test_an_additive_mask_that_means_to_hide_leaves_scores_alone():
     ("change", "message"),
     [
         ({"tokens": 2}, "queries has 1 tokens; tokens is 2."),
-        ({"offset": -1}, "tokens is 1 and offset -1; expected 1 or more and 0 or more."),
+        ({"offset": -1}, "offset -1; tokens must be at least 1, offset at least 0."),
         ({"offset": 40}, "1 tokens after 40 need 41 rows; pool has 40. Write them first."),
         ({"mask": mx.zeros((1, 3))}, "mask has shape (1,3); expected one that broadcasts"),
     ],

@@ -176,28 +176,28 @@ def test_an_unknown_storage_is_refused_with_the_nearest_name():
         make_h2o_cache(small_model("qwen3"), SMALL, kv="k8v5")
 
 
-def test_every_attention_of_mlx_lm_lends_its_rows_or_is_listed():
+def test_every_attention_of_mlx_lm_can_be_routed_or_is_listed():
     listed = {*families.WITHOUT_SCORES, *families.UNFIT}
-    found, lending = set(), 0
+    found, routed = set(), 0
     for path in sorted(Path(mlx_lm.models.__path__[0]).glob("*.py")):
         if path.stem == "cache":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef) and "update_and_fetch" in ast.unparse(node):
-                if _lends(node):
-                    lending += 1
+                if _can_be_routed(node):
+                    routed += 1
                 else:
                     found.add(f"{path.stem}.{node.name}")
-    assert lending > 70
+    assert routed > 70
     assert found - listed == {"deepseek_v32.Indexer"}  # part of DeepseekV32Attention
     assert listed - found == {
         "afm7.KVReuseAttention",  # reads another layer's keys
-        "gemma3n.Gemma3nAttention",  # lends, unless its keys are another layer's
-        "phi3small.Attention",  # lends, unless it is block-sparse
+        "gemma3n.Gemma3nAttention",  # routed, unless its keys are another layer's
+        "phi3small.Attention",  # routed, unless it is block-sparse
     }
 
 
-def _lends(attention):
+def _can_be_routed(attention):
     """Whether what the cache returns goes unchanged to the function that routing replaces."""
     nodes = list(ast.walk(attention))
     fetched = [n for n in nodes if isinstance(n, ast.Assign) and _fetches(n.value)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tests.hub.contents import Content
 
@@ -37,15 +36,6 @@ class Repository:
         self.commits[digest.hexdigest()] = made
         self.refs[branch] = digest.hexdigest()
         return digest.hexdigest()
-
-    def commit_folder(self, folder: Path, branch: str = "main") -> str:
-        """Make the files below a folder the content of a branch."""
-        paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        names = {path.relative_to(folder).as_posix(): path for path in paths}
-        contents = {
-            name: Content(file=path, lfs=name.endswith(LARGE)) for name, path in names.items()
-        }
-        return self.commit(contents, branch)
 
     def resolve(self, revision: str) -> str:
         """Return the commit that a branch, a tag or a commit's id names, or nothing."""

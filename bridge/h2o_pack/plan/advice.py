@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 SPARSE = 8  # context / max_kv from which retrieval suffers (docs/choosing-max-kv.md)
 SHORT_RECENT = 64  # newest tokens under which reproductions of H2O lost coherence
 FOUR_BIT_KEYS = ("4",)
-MEGABYTE = 1e6
 
 
 def advice(request: Request) -> tuple[str, ...]:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from h2o_pack.vendoring.edits import AddedFile, EditSet
     from h2o_pack.vendoring.fetch import Origin
 
-HOSTS = ("apple", "linux")
-
 
 def vendor(
     package: Path, upstream: Path | Origin, host: str, say: Say = silent

@@ -153,10 +153,10 @@ def test_attention_of_the_same_tokens_counts_once():
     cache = make_prompt_cache(small_model("qwen3"))[0]
     recorder.record([cache], lambda layer, chunk: seen.append((layer, chunk.end)))
     keys, values = cache.update_and_fetch(mx.ones((1, 2, 5, 8)), mx.ones((1, 2, 5, 8)))
-    assert cache.lends(keys, values)
-    assert not cache.lends(keys, mx.ones((1, 2, 5, 8)))
+    assert cache.awaits_attention(keys, values)
+    assert not cache.awaits_attention(keys, mx.ones((1, 2, 5, 8)))
     cache.attend(mx.ones((1, 4, 5, 8)), scale=1.0, mask="causal")
-    assert not cache.lends(keys, values)
+    assert not cache.awaits_attention(keys, values)
     assert seen == [(0, 5)]
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from h2o_pack.architectures.model import Layer
 from h2o_pack.memory.storages import STORAGES
-from h2o_pack.memory.terms import KV
+from h2o_pack.memory.terms import CACHE, KV
 from tests.bridge.memory.described import model, request
 
 BACKENDS = ("iphone", "ipad", "mac", "cpu")
@@ -116,9 +116,8 @@ def test_more_bits_take_more(described, rows, backend):
 def test_the_terms_add_up(described, kv, backend):
     plan = request(described, kv=kv).plan(backend)
     assert plan.total == sum(term.bytes for term in plan.terms)
-    assert (
-        plan.total
-        == plan.weights + plan.caches + plan.prefill + plan.buffer_cache + plan.of("app")
+    assert plan.total == plan.weights + plan.caches + plan.prefill + plan.of(CACHE) + plan.of(
+        "app"
     )
     assert plan.prefill >= max(plan.prefill_peak, plan.decode_peak)
     assert all(term.bytes >= 0 for term in plan.terms)

@@ -46,7 +46,7 @@ class PaperH2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         rows: tuple[mx.array, mx.array] = self._rows.update_and_fetch(keys, values)
         return rows
 
-    def lends(self, _keys: mx.array, _values: mx.array) -> bool:
+    def awaits_attention(self, _keys: mx.array, _values: mx.array) -> bool:
         """Return whether attention comes here: once after each write."""
         return self._attends
 

@@ -1,7 +1,7 @@
 """A model's own caches, which also show the logits of each attention.
 
-`h2o_py.routing` gives the attention of mlx_lm's models to a cache that lent the keys and
-values. Here the model's own caches do so, compute it with the function that reports
+`h2o_py.routing` lets a cache compute the attention over the keys and values that it
+returned. Here the model's own caches do so, compute it with the function that reports
 logits, and hand those on before the next layer begins: nothing is kept.
 """
 
@@ -51,7 +51,7 @@ def record(caches: list[Any], watch: Watch) -> None:
     for index, cache in attention_caches(caches).items():
         kind = type(cache)
         cache.__class__ = type(f"Recording{kind.__name__}", (_Recording, kind), {})
-        cache.watch, cache.layer, cache.lent = watch, index, None
+        cache.watch, cache.layer, cache.fetched = watch, index, None
 
 
 def kind_of(cache: Any) -> tuple[str, int | None]:
@@ -67,15 +67,17 @@ class _Recording:
 
     watch: Watch
     layer: int
-    lent: tuple[mx.array, mx.array] | None
+    fetched: tuple[mx.array, mx.array] | None
     offset: int
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        self.lent = super().update_and_fetch(keys, values)  # type: ignore[misc]
-        return self.lent
+        self.fetched = super().update_and_fetch(keys, values)  # type: ignore[misc]
+        return self.fetched
 
-    def lends(self, keys: mx.array, values: mx.array) -> bool:
-        return self.lent is not None and keys is self.lent[0] and values is self.lent[1]
+    def awaits_attention(self, keys: mx.array, values: mx.array) -> bool:
+        return (
+            self.fetched is not None and keys is self.fetched[0] and values is self.fetched[1]
+        )
 
     def attend(
         self,
@@ -85,9 +87,9 @@ class _Recording:
         mask: mx.array | str | None = None,
         sinks: mx.array | None = None,
     ) -> mx.array:
-        assert self.lent is not None  # noqa: S101  asked after lends
-        keys, values = self.lent
-        self.lent = None
+        assert self.fetched is not None  # noqa: S101  routing asked awaits_attention first
+        keys, values = self.fetched
+        self.fetched = None
         out, logits = fast.scaled_dot_product_attention_with_scores(
             queries, keys, values, scale=scale, mask=mask, sinks=sinks
         )
