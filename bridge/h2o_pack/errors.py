@@ -71,7 +71,7 @@ class UserError(Exception):
 
 
 class CombinedError(UserError):
-    """Several errors, printed one a line; the exit code is the first one's."""
+    """Several errors, printed one per line; the exit code is the first one's."""
 
     def __init__(self, errors: Sequence[UserError]) -> None:
         self._errors = tuple(each for error in errors for each in error.errors)

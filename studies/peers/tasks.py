@@ -63,7 +63,7 @@ class Batch:
 
 
 def batches(task: Task, tokens: Tokens, words: Sequence[str]) -> list[Batch]:
-    """Return the task's batches, one a seed."""
+    """Return the task's batches, one per seed."""
     return [
         batch(
             task,

@@ -138,7 +138,7 @@ def stages(given: list[dict[str, int]]) -> str:
 
 
 def recall_table(recalls: Iterable[dict[str, int]], facts: int) -> str:
-    """Return one row a trial."""
+    """Return one row per trial."""
     rows = ["| Tokens between | Other facts between | Cache | Recall |", "|---|---|---|---|"]
     for each in recalls:
         cache = f"`RotatingKVCache({each['window']}, keep=4)`" if each["window"] else "full"
@@ -150,7 +150,7 @@ def recall_table(recalls: Iterable[dict[str, int]], facts: int) -> str:
 def loss_rows(
     losses: dict[str, dict[str, float]], ngram: dict[str, dict[str, float]]
 ) -> Iterable[str]:
-    """Return one row a part of the held-out text."""
+    """Return one row per part of the held-out text."""
     for part, loss in losses.items():
         yield (
             f"| {part} | {loss['nats_a_token']:.3f} | {loss['bits_a_byte']:.3f} "

@@ -70,7 +70,7 @@ def letters(*, required: bool = False) -> Any:
     def check(value: object) -> str | None:
         parts = list(value) if isinstance(value, str) else value
         fits = isinstance(parts, list) and all(isinstance(each, str) for each in parts)
-        return None if fits and short(parts) else "a text of a letter a layer at most"
+        return None if fits and short(parts) else "a text of at most one letter per layer"
 
     return _declare(check, dataclasses.MISSING if required else None, ())
 

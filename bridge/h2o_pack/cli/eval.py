@@ -74,7 +74,7 @@ def eval(  # noqa: A001  the command's name
     no_pictures: bool,
     compare: Path | None,
     out: Terminal,
-    **wishes: Any,
+    **changes: Any,
 ) -> None:
     """Measure what eviction costs: perplexity, recall and retention beside the full cache.
 
@@ -83,20 +83,20 @@ def eval(  # noqa: A001  the command's name
     mlx.launch -n 2 -- h2o-pack eval.
     """
     from h2o_pack.measure.evaluation.evaluate import Options, evaluate
-    from h2o_pack.measure.evaluation.loaded import ByLayer
+    from h2o_pack.measure.evaluation.loaded import LayerBudgetsSource
     from h2o_pack.measure.evaluation.page import print_report
-    from h2o_pack.measure.evaluation.preset import Wishes, load_preset
+    from h2o_pack.measure.evaluation.preset import PresetChanges, load_preset
     from h2o_pack.measure.evaluation.share import join
     from h2o_pack.measure.models import loadable
 
     share = join()
-    given = {name: value for name, value in wishes.items() if value is not None}
+    given = {name: value for name, value in changes.items() if value is not None}
     with user_errors("eval"), out.progress() as say:
-        wanted = Wishes(models=tuple(map(loadable, models or ())), **given)
+        wanted = PresetChanges(models=tuple(map(loadable, models or ())), **given)
         options = Options(
             load_preset(preset).changed(wanted),
             text,
-            ByLayer(layer_budgets, profile),
+            LayerBudgetsSource(layer_budgets, profile),
             output,
             not no_pictures,
             compare,

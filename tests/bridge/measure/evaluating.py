@@ -10,7 +10,7 @@ import mlx.core as mx
 from mlx_lm.models.qwen3 import Model, ModelArgs
 from mlx_lm.utils import load_tokenizer
 
-from h2o_pack.measure.evaluation.loaded import ByLayer, wrap
+from h2o_pack.measure.evaluation.loaded import LayerBudgetsSource, wrap
 from h2o_pack.measure.text import Tokens, held_out
 
 DEMO = Path(__file__).parents[3] / "bridge/h2o_pack/models/demo"
@@ -70,5 +70,5 @@ def loaded(name="random", model=None, by_layer=None):
     """What a run takes, of the random model."""
     documents = held_out().documents[:8]
     model = random_model() if model is None else model
-    by_layer = by_layer or ByLayer()
+    by_layer = by_layer or LayerBudgetsSource()
     return wrap(model, tokenizer(), name, documents, "held-out text", by_layer)

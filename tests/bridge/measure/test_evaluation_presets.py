@@ -15,8 +15,8 @@ from msgspec import structs
 from h2o_pack.errors import UserError
 from h2o_pack.measure.evaluation import page, paper, tulu
 from h2o_pack.measure.evaluation.evaluate import measure
-from h2o_pack.measure.evaluation.loaded import ByLayer
-from h2o_pack.measure.evaluation.preset import Wishes, load_preset, names, parse, rows_of
+from h2o_pack.measure.evaluation.loaded import LayerBudgetsSource
+from h2o_pack.measure.evaluation.preset import PresetChanges, load_preset, names, parse, rows_of
 from h2o_pack.measure.evaluation.results import Evaluation, Report
 from h2o_pack.measure.evaluation.share import Share
 from h2o_pack.measure.tables import markdown_table
@@ -26,16 +26,18 @@ from tests.bridge.measure.evaluating import Quiet, loaded
 PAPER = [name for name in names() if name.startswith("paper")]
 
 
-def tiny(preset, name="random", **wishes):
+def tiny(preset, name="random", **changes):
     """A preset's report at sizes of a second, as if it were of another model."""
-    report = run(preset, **wishes)
+    report = run(preset, **changes)
     return dataclasses.replace(report, model=dataclasses.replace(report.model, name=name))
 
 
 @cache
-def run(preset, **wishes):
-    wishes = {"samples": 1, "seeds": (1,), "budgets": ("40",), "generate": 2} | wishes
-    changed = load_preset(preset).changed(Wishes(lengths=(96,), models=("random",), **wishes))
+def run(preset, **changes):
+    changes = {"samples": 1, "seeds": (1,), "budgets": ("40",), "generate": 2} | changes
+    changed = load_preset(preset).changed(
+        PresetChanges(lengths=(96,), models=("random",), **changes)
+    )
     few = [
         structs.replace(each, decoys=min(1, each.decoys), depths=each.depths[:1])
         for each in changed.experiments
@@ -152,7 +154,7 @@ def test_budgets_by_layer_come_from_a_user_s_file(tmp_path):
         {"heavy_budget": 16, "recent_budget": 4},
     ]
     path.write_text(json.dumps({"format": 1, "layers": layers}))
-    wanted = loaded(by_layer=ByLayer(budgets=path))
+    wanted = loaded(by_layer=LayerBudgetsSource(budgets=path))
     from h2o_pack.measure.evaluation.contenders import find_contender
 
     caches = wanted.factory.caches(find_contender("default_adaptive").with_rows(24))
@@ -202,7 +204,7 @@ def test_unknown_presets_and_experiments_are_refused_with_the_nearest():
     with pytest.raises(UserError, match='Did you mean "demo"'):
         load_preset("demos")
     with pytest.raises(UserError, match='Did you mean "fact"'):
-        load_preset("demo").changed(Wishes(experiments=("facts",)))
+        load_preset("demo").changed(PresetChanges(experiments=("facts",)))
 
 
 def test_conversations_become_documents_until_there_is_enough(monkeypatch):

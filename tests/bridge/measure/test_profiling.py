@@ -137,7 +137,7 @@ def test_attention_that_is_held_stays_within_the_stated_bound():
     held = tally.LayerTally(tokens, 64, mapped=False)
     before = mx.get_active_memory() - logits.nbytes
     mx.reset_peak_memory()
-    held.add(recorder.Seen(logits, kv_heads, tokens, None))
+    held.add(recorder.ObservedAttention(logits, kv_heads, tokens, None))
     most = mx.get_peak_memory() - before
     bound = rows.working_bytes(heads, kv_heads, chunk, tokens)
     assert 0.3 * bound < most <= bound

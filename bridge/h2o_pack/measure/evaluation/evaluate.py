@@ -10,7 +10,11 @@ import msgspec
 
 from h2o_pack.measure.errors import usage_error, writing
 from h2o_pack.measure.evaluation import compare, page, plots
-from h2o_pack.measure.evaluation.loaded import ByLayer, Loaded, load_for_evaluation
+from h2o_pack.measure.evaluation.loaded import (
+    LayerBudgetsSource,
+    LoadedModel,
+    load_for_evaluation,
+)
 from h2o_pack.measure.evaluation.preset import Preset
 from h2o_pack.measure.evaluation.report import make_report
 from h2o_pack.measure.evaluation.results import Evaluation, Report
@@ -28,7 +32,7 @@ class Options:
     """A run.
 
     Args:
-        preset: what to run, with a user's wishes.
+        preset: what to run, a user's changes included.
         text: a user's text instead of the preset's.
         by_layer: where budgets by layer come from.
         output: folder for results.json, README.md and the pictures; one below it for each
@@ -40,7 +44,7 @@ class Options:
 
     preset: Preset
     text: Path | None = None
-    by_layer: ByLayer = field(default_factory=ByLayer)
+    by_layer: LayerBudgetsSource = field(default_factory=LayerBudgetsSource)
     output: Path | None = None
     pictures: bool = True
     earlier: Path | None = None
@@ -82,7 +86,7 @@ def evaluate(options: Options, share: Share, say: Say) -> tuple[Evaluation, list
     return Evaluation(reports=tuple(reports)), unlike
 
 
-def measure(loaded: Loaded, preset: Preset, share: Share, say: Say) -> Report:
+def measure(loaded: LoadedModel, preset: Preset, share: Share, say: Say) -> Report:
     """Run a preset on a model that is loaded."""
     return make_report(loaded, preset, *run(loaded, preset, share, say))
 

@@ -26,7 +26,7 @@ _PROFILED, _PIECES = 1024, 4
 
 
 @dataclass(frozen=True)
-class ByLayer:
+class LayerBudgetsSource:
     """Where budgets by layer come from.
 
     Args:
@@ -41,7 +41,7 @@ class ByLayer:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModel:
     """A model with its cache factory, text and words for names.
 
     sha256: of the names, types, shapes and bytes of all parameters, in the names' order.
@@ -62,8 +62,8 @@ def load_for_evaluation(
     *,
     text: Part | Literal["tulu"] = "source",
     file: Path | None = None,
-    by_layer: ByLayer = ByLayer(),
-) -> Loaded:
+    by_layer: LayerBudgetsSource = LayerBudgetsSource(),
+) -> LoadedModel:
     """Load a model and what it reads.
 
     Args:
@@ -88,12 +88,12 @@ def wrap(
     name: str,
     documents: tuple[str, ...],
     called: str,
-    by_layer: ByLayer = ByLayer(),
-) -> Loaded:
+    by_layer: LayerBudgetsSource = LayerBudgetsSource(),
+) -> LoadedModel:
     """Gather what a run needs of a model that is loaded already."""
     tokens = Tokens(tokenizer, documents)
     factory = CacheFactory(model, budgets=budgets_for(model, tokens, by_layer))
-    return Loaded(
+    return LoadedModel(
         name=name if "/" not in name and "\\" not in name else Path(name).name,
         sha256=digest(model),
         model=model,
@@ -124,7 +124,7 @@ def _documents(text: Part | Literal["tulu"], file: Path | None) -> tuple[tuple[s
     return held_out(text).documents, f"held-out {text} of the demo model"
 
 
-def budgets_for(model: Any, tokens: Tokens, by_layer: ByLayer) -> BudgetsFor:
+def budgets_for(model: Any, tokens: Tokens, by_layer: LayerBudgetsSource) -> BudgetsFor:
     """Return what makes budgets: a user's file, or a contender's rule on a profile."""
     known: list[Measures] = []
 

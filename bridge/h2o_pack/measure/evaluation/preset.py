@@ -111,15 +111,15 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     text: Literal["source", "prose", "tulu"] = "source"
     batch: Count = 8
 
-    def changed(self, wishes: Wishes) -> Preset:
-        """Return the preset with a user's wishes.
+    def changed(self, changes: PresetChanges) -> Preset:
+        """Return the preset with a user's changes applied.
 
         Raises:
             UserError: an experiment or a contender is unknown, or a budget is none.
 
         """
         ids = [each.id for each in self.experiments]
-        for name in wishes.experiments:
+        for name in changes.experiments:
             if name not in ids:
                 raise usage_error(
                     f'the preset has no experiment "{name}"',
@@ -128,20 +128,20 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         made = structs.replace(
             self,
             experiments=tuple(
-                _changed(each, wishes)
+                _changed(each, changes)
                 for each in self.experiments
-                if not wishes.experiments or each.id in wishes.experiments
+                if not changes.experiments or each.id in changes.experiments
             ),
-            models=wishes.models or self.models,
-            seeds=wishes.seeds or self.seeds,
-            batch=wishes.batch or self.batch,
+            models=changes.models or self.models,
+            seeds=changes.seeds or self.seeds,
+            batch=changes.batch or self.batch,
         )
         _check(made)
         return made
 
 
-class Wishes(Struct, frozen=True, kw_only=True):
-    """What a user wants otherwise than a preset has it; empty, or 0, for what stays.
+class PresetChanges(Struct, frozen=True, kw_only=True):
+    """A user's changes to a preset; empty, or 0, keeps the preset's value.
 
     The fields are those of `Preset`, `Experiment` and `Group` that have the same names.
     """
@@ -157,15 +157,15 @@ class Wishes(Struct, frozen=True, kw_only=True):
     experiments: tuple[str, ...] = ()
 
 
-def _changed(experiment: Experiment, wishes: Wishes) -> Experiment:
+def _changed(experiment: Experiment, changes: PresetChanges) -> Experiment:
     groups = []
     for group in experiment.groups:
-        names = wishes.contenders or group.contenders
-        kept = not wishes.contenders or group.baseline in names
+        names = changes.contenders or group.contenders
+        kept = not changes.contenders or group.baseline in names
         groups.append(
             structs.replace(
                 group,
-                budgets=wishes.budgets or group.budgets,
+                budgets=changes.budgets or group.budgets,
                 contenders=names,
                 baseline=group.baseline if kept else names[0],
             )
@@ -173,9 +173,9 @@ def _changed(experiment: Experiment, wishes: Wishes) -> Experiment:
     return structs.replace(
         experiment,
         groups=tuple(groups),
-        samples=wishes.samples or experiment.samples,
-        lengths=wishes.lengths or experiment.lengths,
-        generate=wishes.generate or experiment.generate,
+        samples=changes.samples or experiment.samples,
+        lengths=changes.lengths or experiment.lengths,
+        generate=changes.generate or experiment.generate,
     )
 
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from h2o_pack.measure.evaluation.contenders import Contender
-from h2o_pack.measure.evaluation.loaded import Loaded
+from h2o_pack.measure.evaluation.loaded import LoadedModel
 from h2o_pack.measure.evaluation.lockstep import PREFILL
 from h2o_pack.measure.evaluation.preset import Experiment, Preset, rows_of
 from h2o_pack.measure.evaluation.results import (
@@ -18,7 +18,7 @@ from h2o_pack.measure.evaluation.results import (
     QuestionCount,
     Report,
 )
-from h2o_pack.measure.evaluation.run import FULL, Place, Unit
+from h2o_pack.measure.evaluation.run import FULL, CellKey, Unit
 from h2o_pack.measure.evaluation.statistics import CONFIDENCE, compare, estimate, rounded
 from h2o_pack.measure.machine import describe
 
@@ -34,9 +34,9 @@ LOWER_IS_BETTER = {
 
 
 def make_report(
-    loaded: Loaded,
+    loaded: LoadedModel,
     preset: Preset,
-    tables: Sequence[Sequence[Place]],
+    tables: Sequence[Sequence[CellKey]],
     work: Sequence[Unit],
     found: Sequence[Any],
 ) -> Report:
@@ -84,7 +84,7 @@ def _gathered(number: int, work: Sequence[Unit], found: Sequence[Any]) -> Gather
 
 
 def _experiment(
-    experiment: Experiment, loaded: Loaded, cells: Sequence[Place], gathered: Gathered
+    experiment: Experiment, loaded: LoadedModel, cells: Sequence[CellKey], gathered: Gathered
 ) -> ExperimentResult:
     groups = []
     for group, members in groupby(cells, key=lambda place: place.group):
@@ -104,7 +104,9 @@ def _experiment(
     )
 
 
-def _cell(place: Place, places: Sequence[Place], loaded: Loaded, gathered: Gathered) -> Cell:
+def _cell(
+    place: CellKey, places: Sequence[CellKey], loaded: LoadedModel, gathered: Gathered
+) -> Cell:
     contender, length = place.contender, place.length
     outcomes = gathered[length, contender]
     values = _values(outcomes)
@@ -130,7 +132,7 @@ def _cell(place: Place, places: Sequence[Place], loaded: Loaded, gathered: Gathe
     )
 
 
-def _baseline(place: Place, places: Sequence[Place]) -> Place | None:
+def _baseline(place: CellKey, places: Sequence[CellKey]) -> CellKey | None:
     """Return the cell that this one is compared with: the baseline's of length and budget.
 
     The full cache, which has no budget, is compared where there is but one.

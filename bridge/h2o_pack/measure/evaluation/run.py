@@ -10,7 +10,7 @@ from h2o_pack.measure.errors import usage_error
 from h2o_pack.measure.evaluation import lockstep, speed
 from h2o_pack.measure.evaluation.cache_factory import CacheFactory
 from h2o_pack.measure.evaluation.contenders import UNBOUNDED, Contender, find_contender
-from h2o_pack.measure.evaluation.loaded import Loaded
+from h2o_pack.measure.evaluation.loaded import LoadedModel
 from h2o_pack.measure.evaluation.preset import Experiment, Group, Preset, rows_of
 from h2o_pack.measure.evaluation.samples import make_sample
 from h2o_pack.measure.evaluation.share import Share
@@ -22,7 +22,7 @@ _BYTES_OF = find_contender("default")
 
 
 @dataclass(frozen=True)
-class Place:
+class CellKey:
     """A cell of a table: a contender in a group, at a length and budget."""
 
     group: Group
@@ -41,7 +41,7 @@ class Unit:
     contenders: tuple[Contender, ...]
 
 
-def places(experiment: Experiment, factory: CacheFactory) -> list[Place]:
+def places(experiment: Experiment, factory: CacheFactory) -> list[CellKey]:
     """Return all cells of an experiment's tables, the full cache first in each.
 
     Raises:
@@ -52,7 +52,7 @@ def places(experiment: Experiment, factory: CacheFactory) -> list[Place]:
     found = []
     for group in experiment.groups:
         for length in experiment.lengths:
-            found.append(Place(group, length, "all", FULL))
+            found.append(CellKey(group, length, "all", FULL))
             for budget in group.budgets:
                 rows = rows_of(budget, length)
                 if rows < lockstep.PREFILL:
@@ -72,11 +72,11 @@ def places(experiment: Experiment, factory: CacheFactory) -> list[Place]:
                         bought = rows
                     contender = who.with_rows(bought)
                     factory.caches(contender)  # what cannot work is refused before the run
-                    found.append(Place(group, length, budget, contender))
+                    found.append(CellKey(group, length, budget, contender))
     return found
 
 
-def units(preset: Preset, tables: Sequence[Sequence[Place]]) -> list[Unit]:
+def units(preset: Preset, tables: Sequence[Sequence[CellKey]]) -> list[Unit]:
     """Return all work, in an order that does not depend on how many processes do it."""
     found = []
     for i, (experiment, cells) in enumerate(zip(preset.experiments, tables, strict=True)):
@@ -96,8 +96,8 @@ def units(preset: Preset, tables: Sequence[Sequence[Place]]) -> list[Unit]:
 
 
 def run(
-    loaded: Loaded, preset: Preset, share: Share, say: Say
-) -> tuple[list[list[Place]], list[Unit], list[Any]]:
+    loaded: LoadedModel, preset: Preset, share: Share, say: Say
+) -> tuple[list[list[CellKey]], list[Unit], list[Any]]:
     """Do this process's share of the work and gather the rest.
 
     Args:
@@ -131,7 +131,7 @@ def run(
     return tables, work, share.gather(found, len(work))
 
 
-def _read(loaded: Loaded, experiment: Experiment, unit: Unit, advance: Advance) -> Any:
+def _read(loaded: LoadedModel, experiment: Experiment, unit: Unit, advance: Advance) -> Any:
     samples = [
         make_sample(
             loaded.tokens,
@@ -160,7 +160,7 @@ def _read(loaded: Loaded, experiment: Experiment, unit: Unit, advance: Advance) 
     ]
 
 
-def _speed(loaded: Loaded, experiment: Experiment, unit: Unit) -> Any:
+def _speed(loaded: LoadedModel, experiment: Experiment, unit: Unit) -> Any:
     prompt = loaded.tokens.first + loaded.tokens.window(0, unit.length)
     found = speed.measure(
         loaded.model,

@@ -18,7 +18,7 @@ from h2o_py import fast
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedAttention:
     """One layer's attention for a chunk of tokens.
 
     logits: float32 [Hq, L, N], very low where a row is hidden. end: the position after the
@@ -32,7 +32,7 @@ class Seen:
     sinks: mx.array | None
 
 
-Watch = Callable[[int, Seen], None]
+Watch = Callable[[int, ObservedAttention], None]
 
 
 def attention_caches(caches: list[Any]) -> dict[int, Any]:
@@ -96,5 +96,5 @@ class _Recording:
         heads, tokens = queries.shape[1:3]
         mx.eval(out, logits)
         by_head = logits.reshape(heads, tokens, -1)
-        self.watch(self.layer, Seen(by_head, keys.shape[1], self.offset, sinks))
+        self.watch(self.layer, ObservedAttention(by_head, keys.shape[1], self.offset, sinks))
         return out

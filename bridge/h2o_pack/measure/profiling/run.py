@@ -68,7 +68,7 @@ def profile_model(
     }
     held = 0
 
-    def watch(layer: int, seen: recorder.Seen) -> None:
+    def watch(layer: int, seen: recorder.ObservedAttention) -> None:
         nonlocal held
         heads, queries, _ = seen.logits.shape
         held = max(held, working_bytes(heads, seen.kv_heads, queries, options.tokens))

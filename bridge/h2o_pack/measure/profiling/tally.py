@@ -9,7 +9,7 @@ import numpy as np
 
 from h2o_pack.measure.profiling import accumulated, reach, rows
 from h2o_pack.measure.profiling.maps import MapBuilder
-from h2o_pack.measure.profiling.recorder import Seen
+from h2o_pack.measure.profiling.recorder import ObservedAttention
 from h2o_pack.measure.profiling.report import Figures, HeadProfile, LayerProfile
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -44,7 +44,7 @@ class LayerTally:
         """Whether no attention arrived."""
         return not self._samples
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: ObservedAttention) -> None:
         """Enter a chunk, one KV head after the other."""
         heads, queries, _ = seen.logits.shape
         if self._sums is None:
