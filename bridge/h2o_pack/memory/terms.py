@@ -62,3 +62,8 @@ class MemoryPlan:
     def prefill(self) -> int:
         """Of a chunk of the prompt, or of a generated token if that takes more."""
         return self.of(*WORKING, ROUNDING)
+
+    @property
+    def buffer_cache(self) -> int:
+        """What MLX may keep of buffers that were freed."""
+        return self.of(CACHE)
