@@ -1,6 +1,6 @@
 """Which dataclass reads the configuration of which model type.
 
-One small module a family or group of them. Whether a type is supported is told by
+One small module per family or group of families. Whether a type is supported is told by
 facts/architectures.toml alone.
 """
 
