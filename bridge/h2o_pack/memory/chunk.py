@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from h2o_pack.memory.evicting import EvictingAttention, attention
 from h2o_pack.memory.formulas import FLOAT32, plain_kv_bytes, sliding_rows, unbounded_rows
-from h2o_pack.memory.graph import Buffer, Graph
+from h2o_pack.memory.graph import Buffer, Graph, Peak, Section
 from h2o_pack.memory.kit import CPUKit, Kit
 
 if TYPE_CHECKING:
@@ -38,35 +39,34 @@ class Run:
         pairs = zip(self.config.layers, self.caches, strict=True)
         return any(layer.kind == "full" and cache is None for layer, cache in pairs)
 
-    @property
+    @cached_property
     def uniform(self) -> bool:
         """Whether all layers are alike."""
         return len(set(self.config.layers)) == len(set(self.caches)) == 1
 
 
-def peak_of(run: Run, tokens: int, logits: int) -> tuple[dict[str, int], bool]:
-    """Queue `tokens` tokens through the layers, and the head for the last `logits`.
-
-    Returns:
-        Bytes by term when most is held, and whether tasks were closed by their inputs'
-        elements rather than by their dispatches.
-
-    """
+def peak_of(run: Run, tokens: int, logits: int) -> Peak:
+    """Queue `tokens` tokens through the layers, and the head for the last `logits`."""
     config, backend = run.config, run.backend
     graph = Graph(page=backend.page)
-    kind = Kit if backend.metal else CPUKit
-    kit = kind(graph, tokens, run.dtype_bytes, config.bits, config.group_size)
+    kit_of_backend = Kit if backend.metal else CPUKit
+    kit = kit_of_backend(graph, tokens, run.dtype_bytes, config.bits, config.group_size)
     hidden = kit.new([], config.hidden_size, dispatches=2)
-    uniform = run.uniform
-    for done, (layer, cache) in enumerate(zip(config.layers, run.caches, strict=True), 1):
-        hidden = decoder_layer(run, kit, layer, cache, hidden)
+    queued: dict[tuple[Layer, H2OConfig | None], Section] = {}
+    for done, kind in enumerate(zip(config.layers, run.caches, strict=True), 1):
+        if kind in queued:
+            hidden = graph.repeat(queued[kind], hidden)
+        else:
+            start, read = graph.mark, hidden
+            hidden = decoder_layer(run, kit, *kind, hidden)
+            queued[kind] = Section(start, graph.mark, read, hidden)
         two_layers = 2 * graph.dispatches / done
-        if uniform and graph.dispatches > backend.longest_window + two_layers:
+        if run.uniform and graph.dispatches > backend.longest_window + two_layers:
             break  # the queue reaches back less far: more layers of the kind change nothing
     window = backend.window(graph)
     hidden = kit.norm(hidden, config.hidden_size)
     queue_logits(run, kit, hidden, logits)
-    return graph.peak(window), window < backend.longest_window
+    return graph.peak(window)
 
 
 def decoder_layer(

@@ -9,9 +9,8 @@ therefore held together: usually several layers of a chunk, not one.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NewType
+from typing import TYPE_CHECKING, NamedTuple, NewType
 
 from h2o_pack.memory.formulas import paged
 
@@ -19,6 +18,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Buffer = NewType("Buffer", int)
+
+
+class Mark(NamedTuple):
+    """How many buffers a graph had at some point, and its sums until then."""
+
+    buffers: int
+    dispatches: int
+    elements: int
+    squared: int
+
+
+class Section(NamedTuple):
+    """Operations between two marks, which read one buffer from before and end with another."""
+
+    start: Mark
+    end: Mark
+    read: Buffer
+    made: Buffer
 
 
 @dataclass
@@ -76,6 +93,26 @@ class Graph:
         """Queue operations whose arrays are too small to be counted."""
         self._queue((), dispatches, 0)
 
+    @property
+    def mark(self) -> Mark:
+        """Where the graph is now."""
+        return Mark(len(self.sizes), self.dispatches, self.elements, self.squared)
+
+    def repeat(self, section: Section, read: Buffer) -> Buffer:
+        """Queue the operations of a section again, which now read another buffer."""
+        start, end, was_read, made = section
+        part, later = slice(start.buffers, end.buffers), self.dispatches - start.dispatches
+        again = Buffer(len(self.sizes) + made - start.buffers)
+        self.sizes += self.sizes[part]
+        self.terms += self.terms[part]
+        self.births += [each + later for each in self.births[part]]
+        self.deaths += [each + later for each in self.deaths[part]]
+        self.deaths[read] = self.deaths[was_read] + later
+        self.dispatches += end.dispatches - start.dispatches
+        self.elements += end.elements - start.elements
+        self.squared += end.squared - start.squared
+        return again
+
     def _queue(self, reads: Iterable[Buffer], dispatches: int, elements: int) -> None:
         self.dispatches += dispatches
         self.elements += elements
@@ -83,20 +120,43 @@ class Graph:
         for buffer in reads:
             self.deaths[buffer] = self.dispatches
 
-    def peak(self, window: float) -> dict[str, int]:
-        """Bytes by term when most is held, with `window` dispatches queued and not done."""
-        events = []
-        for birth, death, size, term in zip(
-            self.births, self.deaths, self.sizes, self.terms, strict=True
-        ):
-            events.append((float(birth), 1, size, term))
-            events.append((max(birth, death + window), 2, -size, term))
-        held: dict[str, int] = defaultdict(int)
-        now = most = 0
-        best: dict[str, int] = {}
-        for _, _, change, term in sorted(events):
-            held[term] += change
-            now += change
+    def peak(self, window: float) -> Peak:
+        """When most is held, with `window` dispatches queued and not done."""
+        ends = [
+            max(birth, death + window)
+            for birth, death in zip(self.births, self.deaths, strict=True)
+        ]
+        freed = sorted(zip(ends, self.sizes, strict=True))
+        now = most = moment = done = 0
+        for birth, size in zip(self.births, self.sizes, strict=True):
+            while freed[done][0] < birth:
+                now -= freed[done][1]
+                done += 1
+            now += size
             if now > most:
-                most, best = now, dict(held)
-        return best
+                most, moment = now, birth
+        return Peak(self, ends, window, most, moment)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """When most is held: the bytes, and the dispatch at which that is.
+
+    ends: dispatches at which buffers are freed.
+    """
+
+    graph: Graph
+    ends: list[float]
+    window: float
+    total: int
+    moment: int
+
+    def by_term(self) -> dict[str, int]:
+        """The bytes that each term takes of the total."""
+        graph, held = self.graph, dict[str, int]()
+        for birth, end, size, term in zip(
+            graph.births, self.ends, graph.sizes, graph.terms, strict=True
+        ):
+            if birth <= self.moment <= end:
+                held[term] = held.get(term, 0) + size
+        return held
