@@ -7,6 +7,7 @@ import pytest
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.parity import toolchain
+from h2o_pack.parity.host import Host
 
 
 def program(folder: Path, name: str, body: str) -> Path:
@@ -74,6 +75,43 @@ def test_an_interruption_ends_the_program(tmp_path):
     command = [sys.executable, "-u", "-c", "import time; print('on'); time.sleep(600)"]
     with pytest.raises(KeyboardInterrupt):
         toolchain.run(command, tmp_path / "log", {}, stop)
+
+
+@pytest.fixture
+def swift(tmp_path):
+    """Return a host, and a program in the place of swift that builds it."""
+
+    def make(body: str) -> tuple[Host, toolchain.Toolchain]:
+        found = program(tmp_path, "swift", body)
+        return Host("h", tmp_path, tmp_path), toolchain.Toolchain(str(found))
+
+    return make
+
+
+def test_tests_run_when_the_build_in_the_background_is_done(swift, tmp_path):
+    host, tool = swift('echo "$1 $H2O_PARITY_TRACE"; [ "$1" = build ] || exit 3')
+    lines: list[str] = []
+    with toolchain.building(host, tool, tmp_path) as build:
+        for trace in ("one", "two"):
+            settings = {"H2O_PARITY_TRACE": trace}
+            assert build.run_tests("Tests", settings, lines.append) == 3
+    assert [line for line in lines if line.startswith("test")] == ["test one", "test two"]
+
+
+def test_a_build_that_fails_in_the_background_is_told_when_tests_are_to_run(swift, tmp_path):
+    host, tool = swift("echo 'a.swift: error: no such thing'; exit 1")
+    with (
+        pytest.raises(UserError, match=r"swift build failed:\n  a.swift: error"),
+        toolchain.building(host, tool, tmp_path) as build,
+    ):
+        build.run_tests("Tests", {}, print)
+
+
+def test_what_fails_meanwhile_ends_the_build(swift, tmp_path):
+    host, tool = swift("exec sleep 600")
+    with pytest.raises(KeyboardInterrupt), toolchain.building(host, tool, tmp_path) as build:
+        raise KeyboardInterrupt
+    assert build.process.returncode
 
 
 def test_a_failure_shows_the_errors_and_the_log(tmp_path):

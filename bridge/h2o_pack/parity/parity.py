@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import os
 import warnings
+from contextlib import ExitStack, contextmanager
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,7 @@ from h2o_pack.parity import trace as traces
 from h2o_pack.parity.report import Level, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
 LEVELS = {"op": 1, "trace": 2, "tokens": 3}
@@ -67,10 +69,16 @@ def run_parity(
     root = package.resolve()
     work, model = root / hosts.WORK, root / MODEL_FOLDER
     described = read_config(model / "config.json", assume_full_attention=True)
-    with write.exclusive(package), warnings.catch_warnings():
+    with ExitStack() as stack:
+        stack.enter_context(write.exclusive(package))
+        stack.enter_context(warnings.catch_warnings())
+        stack.enter_context(without_compiling())
         warnings.simplefilter("ignore", H2OConfigWarning)
         config = H2OConfig.from_dict(record.config)
         host = hosts.prepare(root) if swift is not None else None
+        build = None  # goes on while Python records and compares
+        if host is not None and swift is not None:
+            build = stack.enter_context(toolchain.building(host, swift, work))
         seen, done = 0, []
         if set(levels) & set(DEFAULT):
             progress("recording a run of mlx-lm")
@@ -81,19 +89,19 @@ def run_parity(
             done.append(
                 Level(1, "op", "C++ core in mlx-lm against h2o_py.reference", op.compare(trace))
             )
-        if "trace" in levels and host is not None and swift is not None:
-            cases = replay.replay(trace, host, swift, work, progress)
+        if "trace" in levels and host is not None and build is not None:
+            cases = replay.replay(trace, build, work, progress)
             done.append(Level(2, "trace", f"Swift caches on {host.name} against mlx-lm", cases))
         elif "trace" in levels:
             done.append(Level(2, "trace", "Swift caches against mlx-lm", (), NO_SWIFT))
-        if "tokens" in levels and host is not None and swift is not None:
+        if "tokens" in levels and host is not None and build is not None:
             progress("running the model in mlx-lm")
             storages = traces.quantized(described.head_dim)
             request = requests.ask(
                 model, config, described.context, storages, work / "tokens", own_budgets(record)
             )
             seen = seen or len(request.prompt) + requests.DECODED
-            tokens.answer(request, model, host, swift, work, progress)
+            tokens.answer(request, model, build, progress)
             compared = tokens.describe(request, host)
             done.append(Level(3, "tokens", compared, tokens.compare(request)))
         elif "tokens" in levels:
@@ -107,6 +115,22 @@ def run_parity(
         host=host.name if host else "",
         levels=tuple(done),
     )
+
+
+@contextmanager
+def without_compiling() -> Iterator[None]:
+    """Keep MLX from compiling fused operations.
+
+    It would start a C++ compiler for each of them, for more seconds than a run takes here.
+    """
+    import mlx.core as mx
+
+    mx.disable_compile()
+    try:
+        yield
+    finally:
+        if "MLX_DISABLE_COMPILE" not in os.environ:
+            mx.enable_compile()
 
 
 def own_budgets(record: lock.Lock) -> requests.ByLayer | None:

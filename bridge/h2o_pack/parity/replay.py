@@ -6,30 +6,29 @@ import json
 from typing import TYPE_CHECKING
 
 from h2o_pack.parity.report import CaseResult, Difference
-from h2o_pack.parity.toolchain import LOG, failure, run_tests
+from h2o_pack.parity.toolchain import failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from h2o_pack.parity.host import Host
-    from h2o_pack.parity.toolchain import Toolchain
+    from h2o_pack.parity.toolchain import Build
     from h2o_pack.parity.trace import Trace
 
 TESTS = "ParityReplayTests"
 
 
 def replay(
-    trace: Trace, host: Host, swift: Toolchain, work: Path, on_line: Callable[[str], None]
+    trace: Trace, build: Build, work: Path, on_line: Callable[[str], None]
 ) -> tuple[CaseResult, ...]:
-    """Build and run the replay; UserError when it does not build or does not report."""
+    """Run the replay; UserError when it does not build or does not report."""
     report = work / "report.json"
     report.unlink(missing_ok=True)
     settings = {"H2O_PARITY_TRACE": str(trace.folder), "H2O_PARITY_REPORT": str(report)}
-    failed = run_tests(TESTS, settings, host, swift, work, on_line)
+    failed = build.run_tests(TESTS, settings, on_line)
     results = read_report(report, trace) if report.exists() else ()
     if len(results) != len(trace.cases) or (failed and all(each.equal for each in results)):
-        raise failure("swift test", work / LOG)
+        raise failure("swift test", build.log)
     return results
 
 

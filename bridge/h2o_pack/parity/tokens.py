@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from h2o_pack.parity import request as requests
 from h2o_pack.parity.op import first_head, largest
 from h2o_pack.parity.report import CaseResult, Difference
-from h2o_pack.parity.toolchain import LOG, failure, run_tests
+from h2o_pack.parity.toolchain import failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from h2o_pack.parity.host import Host
     from h2o_pack.parity.request import Request, Text, TokenCase
-    from h2o_pack.parity.toolchain import Toolchain
+    from h2o_pack.parity.toolchain import Build
 
 TESTS = "ParityTokensTests"
 ANSWER, LOGITS = "answer.json", "answer.safetensors"
@@ -40,21 +40,14 @@ TOLERANCES = {"float32": 1e-4, "float16": 2**-7, "bfloat16": 2**-4}
 QUANTIZED = 1e-2
 
 
-def answer(
-    request: Request,
-    model: Path,
-    host: Host,
-    swift: Toolchain,
-    work: Path,
-    on_line: Callable[[str], None],
-) -> None:
-    """Build the package and let it answer; UserError when it cannot."""
+def answer(request: Request, model: Path, build: Build, on_line: Callable[[str], None]) -> None:
+    """Let the package answer; UserError when it cannot."""
     for name in (ANSWER, LOGITS):
         (request.folder / name).unlink(missing_ok=True)
     settings = {"H2O_PARITY_TOKENS": str(request.folder), "H2O_MODEL_DIR": str(model)}
-    failed = run_tests(TESTS, settings, host, swift, work, on_line)
+    failed = build.run_tests(TESTS, settings, on_line)
     if failed or not (request.folder / ANSWER).exists():
-        raise failure("swift test", work / LOG)
+        raise failure("swift test", build.log)
 
 
 def describe(request: Request, host: Host) -> str:

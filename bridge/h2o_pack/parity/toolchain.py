@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING
 from h2o_pack.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from h2o_pack.parity.host import Host
 
 GET_SWIFT = "https://swift.org/install"
 SHOWN_LINES = 12
 LOG = "swift.log"
+POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -75,25 +77,59 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def run_tests(
-    tests: str,
-    settings: Mapping[str, str],
-    host: Host,
-    swift: Toolchain,
-    work: Path,
-    on_line: Callable[[str], None],
-) -> int:
-    """Build a package and run a class of its tests; UserError when it does not build.
+@dataclass(frozen=True)
+class Build:
+    """A package whose tests are being built; `run_tests` waits for that."""
 
-    settings: of the tests' environment. Returns the exit status; LOG in `work` has the rest.
-    """
-    env = environment(settings)
-    places = ["--package-path", str(host.root), "--scratch-path", str(host.scratch)]
+    process: subprocess.Popen[bytes]
+    swift: Toolchain
+    places: tuple[str, ...]
+    log: Path
+
+    def run_tests(
+        self, tests: str, settings: Mapping[str, str], on_line: Callable[[str], None]
+    ) -> int:
+        """Run a class of the package's tests; UserError when it did not build.
+
+        settings: of the tests' environment. Returns the exit status; the log has the rest.
+        """
+        while self.process.poll() is None:
+            on_line(last_line(self.log))
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(POLL_SECONDS)
+        if self.process.returncode:
+            raise failure("swift build", self.log)
+        test = [self.swift.swift, "test", *self.places, "--skip-build", "--filter", tests]
+        return run(test, self.log, environment(settings), on_line)
+
+
+@contextmanager
+def building(host: Host, swift: Toolchain, work: Path) -> Iterator[Build]:
+    """Build a package's tests in the background; stop that if the block fails."""
+    places = ("--package-path", str(host.root), "--scratch-path", str(host.scratch))
     log = work / LOG
-    if run([swift.swift, "build", *places, "--build-tests"], log, env, on_line):
-        raise failure("swift build", log)
-    test = [swift.swift, "test", *places, "--skip-build", "--filter", tests]
-    return run(test, log, env, on_line)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(  # noqa: S603
+            [swift.swift, "build", *places, "--build-tests"],
+            env=environment({}),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        ) as process,
+    ):
+        try:
+            yield Build(process, swift, places, log)
+        except BaseException:
+            process.terminate()
+            raise
+
+
+def last_line(log: Path) -> str:
+    """Return the last line that a program has written to its log so far."""
+    lines = log.read_text("utf-8", errors="replace").splitlines()
+    return lines[-1].rstrip() if lines else ""
 
 
 def run(
