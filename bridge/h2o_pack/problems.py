@@ -29,8 +29,9 @@ class Problems(errors.Problems):
     def refuse(self) -> None:
         """Raise what was found, if anything was; of very many the first ones."""
         if len(self.found) > MOST:
+            omitted = f"more problems omitted (first {MOST} shown)"
             self.found[MOST:] = [
-                UserError("there is more", where=self.where, remedy=ELSE, code=self.code)
+                UserError(omitted, where=self.where, remedy=ELSE, code=self.code)
             ]
         super().refuse()
 

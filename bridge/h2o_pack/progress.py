@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 Unit = Literal["bytes", "items"]
 
 
-class Advance(Protocol):
+class BarAdvance(Protocol):
     """Moves a bar on by `amount` of its unit."""
 
     def __call__(self, amount: int) -> None:
         """Move it."""
 
 
-class Say(Protocol):
+class ProgressReporter(Protocol):
     """Takes one line about what is being done; `done` for what is finished."""
 
     def __call__(self, text: str, *, done: bool = False) -> None:
@@ -27,7 +27,7 @@ class Say(Protocol):
 
     def bar(
         self, text: str, total: int, unit: Unit = "bytes"
-    ) -> AbstractContextManager[Advance]:
+    ) -> AbstractContextManager[BarAdvance]:
         """Show how far something long has come, until the block ends.
 
         Args:
@@ -39,13 +39,13 @@ class Say(Protocol):
 
 
 class Silent:
-    """A `Say` that tells nobody."""
+    """A `ProgressReporter` that tells nobody."""
 
     def __call__(self, text: str, *, done: bool = False) -> None:
         """Tell nobody."""
 
     @contextmanager
-    def bar(self, text: str, total: int, unit: Unit = "bytes") -> Iterator[Advance]:  # noqa: ARG002
+    def bar(self, text: str, total: int, unit: Unit = "bytes") -> Iterator[BarAdvance]:  # noqa: ARG002
         """Show nothing."""
         yield lambda _amount: None
 

@@ -28,7 +28,7 @@ class Truncate:
 
 @dataclass(frozen=True)
 class SayLength:
-    """Say another Content-Length than what is sent, then close the connection."""
+    """ProgressReporter another Content-Length than what is sent, then close the connection."""
 
     length: int
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from h2o_pack.architectures.model import Model, ModelFile
-    from h2o_pack.progress import Say
+    from h2o_pack.progress import ProgressReporter
 
 
-def bundle(model: Model, package: Path, say: Say = silent) -> Manifest:
+def bundle(model: Model, package: Path, say: ProgressReporter = silent) -> Manifest:
     """Put `model.files` into `package`/Model, fetched first if need be; write the manifest.
 
     Weights become hard links where the disks allow it; nothing is moved to another
@@ -97,7 +97,7 @@ def compare(
 
 
 def differs(wanted: ModelFile, found: BundledFile, blob: Path | None) -> str:
-    """Say how a file is not what it should be, or nothing.
+    """ProgressReporter how a file is not what it should be, or nothing.
 
     blob: the file in the hub's cache. A repository's own blobs there are named by their
     content: by the sha256 of a file in LFS, by git's id of another.

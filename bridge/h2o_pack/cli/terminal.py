@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-    from h2o_pack.progress import Advance, Say, Unit
+    from h2o_pack.progress import BarAdvance, ProgressReporter, Unit
     from h2o_pack.results import Result
 
 LEAST_WIDTH = 20
@@ -50,7 +50,7 @@ class Terminal:
             people(results())
 
     @contextmanager
-    def progress(self, *, log: bool = False) -> Iterator[Say]:
+    def progress(self, *, log: bool = False) -> Iterator[ProgressReporter]:
         """Show what is being done on one line, if somebody looks at it.
 
         What is done stays on lines of its own, with `log` also where nobody looks.
@@ -69,7 +69,7 @@ class Terminal:
 
 @dataclass(frozen=True)
 class Reporter:
-    """A `Say` that writes to a screen; `status` is its moving line, if it has one."""
+    """Reports progress on a screen; `status` is its moving line, if it has one."""
 
     terminal: Terminal
     screen: Console
@@ -88,7 +88,7 @@ class Reporter:
             self.status.update(escape(text[: max(LEAST_WIDTH, self.screen.width - 4)]))
 
     @contextmanager
-    def bar(self, text: str, total: int, unit: Unit = "bytes") -> Iterator[Advance]:
+    def bar(self, text: str, total: int, unit: Unit = "bytes") -> Iterator[BarAdvance]:
         """Show a bar where somebody looks, and a line where only a log does."""
         if self.status is None:
             self(text)

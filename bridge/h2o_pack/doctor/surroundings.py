@@ -13,7 +13,7 @@ from platform import machine as processor_here
 from typing import TYPE_CHECKING
 
 from h2o_pack.doctor.finding import Finding, warning
-from h2o_pack.doctor.tool import Ran, run_tool
+from h2o_pack.doctor.tool import ToolResult, run_tool
 from h2o_pack.facts import requirements
 
 if TYPE_CHECKING:
@@ -70,17 +70,17 @@ class Surroundings:
         """Return the path of a tool on PATH."""
         return shutil.which(tool, path=self.environment.get("PATH", os.defpath))
 
-    def run(self, *command: str) -> Ran | None:
+    def run(self, *command: str) -> ToolResult | None:
         """Run a tool without input; None where it is missing."""
         found = self.find(command[0])
         if found is None:
             return None
         if command[0] in SHIMS and Path(found).parent == self.shims and not self.has_developer:
-            return Ran(1, "error: no developer tools are installed")
+            return ToolResult(1, "error: no developer tools are installed")
         try:
             return run_tool([found, *command[1:]], self.environment, self.tool_seconds)
         except OSError as error:
-            return Ran(-1, f"it cannot be run: {error.strerror or error}")
+            return ToolResult(-1, f"it cannot be run: {error.strerror or error}")
 
 
 def version_in(text: str) -> tuple[int, ...] | None:
@@ -111,6 +111,6 @@ def needed(name: str) -> str:
     return requirements()[name].version
 
 
-def not_understood(name: str, ran: Ran, remedy: str) -> Finding:
+def not_understood(name: str, ran: ToolResult, remedy: str) -> Finding:
     """Return the finding for a tool that failed, hung or said something else."""
     return warning(name, f"its version could not be read: {ran.line}", remedy)

@@ -19,7 +19,7 @@ MOST_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Ran:
+class ToolResult:
     """What a tool did. code: None where it did not end in time; said: what it printed."""
 
     code: int | None
@@ -34,7 +34,9 @@ class Ran:
         return "".join(x if x.isprintable() else "?" for x in shown)[:SHOWN]
 
 
-def run_tool(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> Ran:
+def run_tool(
+    command: Sequence[str], environment: Mapping[str, str], seconds: float
+) -> ToolResult:
     """Run a tool without input, and end it with all it started when its time is over.
 
     Raises:
@@ -53,16 +55,16 @@ def run_tool(command: Sequence[str], environment: Mapping[str, str], seconds: fl
         try:
             said, ended = read(process, deadline)
             if not ended:
-                return Ran(None, f"it did not end within {seconds:g} s")
+                return ToolResult(None, f"it did not end within {seconds:g} s")
             if len(said) > MOST_BYTES:
-                return Ran(-1, "it printed too much")
+                return ToolResult(-1, "it printed too much")
             code = process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            return Ran(None, f"it did not end within {seconds:g} s")
+            return ToolResult(None, f"it did not end within {seconds:g} s")
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-    return Ran(code, said.decode("utf-8", "replace"))
+    return ToolResult(code, said.decode("utf-8", "replace"))
 
 
 def read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bool]:

@@ -53,7 +53,7 @@ class Repository:
 
         with explained(self.id, self.revision):
             address = hf_hub_url(self.id, "config.json", revision=self.revision)
-            found = patiently(lambda: get_hf_file_metadata(address, timeout=TIMEOUT))
+            found = with_retries(lambda: get_hf_file_metadata(address, timeout=TIMEOUT))
         commit = found.commit_hash or ""
         if not COMMIT.fullmatch(commit):
             raise wrong_bytes(self.id, "gives no commit id for config.json")
@@ -64,7 +64,7 @@ class Repository:
         from huggingface_hub import HfApi
 
         with explained(self.id, self.revision):
-            info = patiently(
+            info = with_retries(
                 lambda: HfApi().model_info(
                     self.id, revision=self.revision, files_metadata=True, timeout=TIMEOUT
                 )
@@ -77,7 +77,7 @@ class Repository:
     def read(self, path: str, start: int, length: int) -> bytes:
         """Read bytes [start, start + length) of a file, and no others."""
         with explained(self.id, self.revision):
-            return patiently(lambda: self._read(path, start, length))
+            return with_retries(lambda: self._read(path, start, length))
 
     def _read(self, path: str, start: int, length: int) -> bytes:
         with self._stream(path, start, length) as response:
@@ -120,20 +120,20 @@ class Repository:
             yield response
 
 
-def patiently(ask: Callable[[], Answer]) -> Answer:
+def with_retries(ask: Callable[[], Answer]) -> Answer:
     """Ask again when the hub is busy or the connection breaks, a few times."""
     for attempt in range(RETRIES):
         try:
             return ask()
         except Exception as error:  # noqa: PERF203 - what is final is raised again
-            wait = worth_waiting(error, attempt)
+            wait = retry_delay(error, attempt)
             if wait is None:
                 raise
             time.sleep(wait)
     return ask()
 
 
-def worth_waiting(error: Exception, attempt: int) -> float | None:
+def retry_delay(error: Exception, attempt: int) -> float | None:
     """Return the seconds after which to ask again, None where that would not help."""
     from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from filelock import FileLock
 
     from h2o_pack.architectures.model import Model, ModelFile
-    from h2o_pack.progress import Say
+    from h2o_pack.progress import ProgressReporter
 
 EXPIRED = (401, 403)
 
@@ -46,7 +46,7 @@ def missing(model: Model) -> tuple[ModelFile, ...]:
 
 
 def download(
-    model: Model, absent: Sequence[ModelFile], say: Say
+    model: Model, absent: Sequence[ModelFile], say: ProgressReporter
 ) -> tuple[Path, dict[str, str]]:
     """Fetch the absent files of a model at its commit.
 
@@ -91,7 +91,7 @@ def fetch_small(model: Model, file: ModelFile) -> None:
 
 
 def fetch_large(
-    model: Model, file: ModelFile, advance: Callable[[int], None], say: Say
+    model: Model, file: ModelFile, advance: Callable[[int], None], say: ProgressReporter
 ) -> None:
     """Fetch a file in LFS, continuing where an earlier run stopped."""
     from filelock import FileLock
@@ -110,7 +110,7 @@ def fetch_large(
 
 
 @contextmanager
-def alone(lock: FileLock, file: ModelFile, say: Say) -> Iterator[None]:
+def alone(lock: FileLock, file: ModelFile, say: ProgressReporter) -> Iterator[None]:
     """Hold a lock; tell when another download holds it."""
     from filelock import Timeout
 

@@ -19,7 +19,7 @@ def find_nm() -> str | None:
 
 
 def check_symbols(macos: Path, objects: Path, nm: str) -> list[Finding]:
-    """Return the symbols of MLX and Metal that compiled objects need in vain."""
+    """Return the undefined symbols that libmlx.dylib and Metal do not export."""
     needed: set[str] = set()
     defined: set[str] = set()
     for path in sorted(objects.glob("*.o")):

@@ -19,7 +19,7 @@ from h2o_pack.plan.package_plan import Plan, choose, make_plan
 if TYPE_CHECKING:
     from h2o_pack.files.lock import Vendored
     from h2o_pack.plan.options import CacheOptions
-    from h2o_pack.progress import Say
+    from h2o_pack.progress import ProgressReporter
     from h2o_pack.vendoring.fetch import Origin
     from h2o_pack.verify.differences import Verification
 
@@ -60,7 +60,7 @@ class PackageResult:
     verification: Verification | None = None
 
 
-def prepare(request: PackageRequest, say: Say) -> Plan:
+def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
     """Find the model and plan the package; nothing is written.
 
     Raises:
@@ -93,7 +93,7 @@ def dry_run(plan: Plan, request: PackageRequest) -> PackageResult:
     return PackageResult(plan, output.resolve(), tuple(rendered(plan, output)))
 
 
-def build(plan: Plan, request: PackageRequest, say: Say) -> PackageResult:
+def build(plan: Plan, request: PackageRequest, say: ProgressReporter) -> PackageResult:
     """Write the package, bundle the model, fill Vendor/ and check all of it.
 
     Upstream that cannot be had leaves a package that is whole but for Vendor/.
@@ -117,7 +117,7 @@ def build(plan: Plan, request: PackageRequest, say: Say) -> PackageResult:
     return PackageResult(plan, package.folder, package.files, vendored, not_vendored, checked)
 
 
-def fill_vendor(package: Path, upstream: Origin, say: Say) -> Vendored:
+def fill_vendor(package: Path, upstream: Origin, say: ProgressReporter) -> Vendored:
     """Make Vendor/, unless the one that is there was made so already."""
     from h2o_pack.vendoring.vendor import current, vendor
 

@@ -16,7 +16,7 @@ from h2o_pack.progress import silent
 if TYPE_CHECKING:
     from h2o_pack.bundling.manifest import Manifest
     from h2o_pack.plan.package_plan import Plan
-    from h2o_pack.progress import Say
+    from h2o_pack.progress import ProgressReporter
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -30,7 +30,7 @@ class Package:
     manifest: Manifest
 
 
-def make_package(plan: Plan, output: Path, say: Say = silent) -> Package:
+def make_package(plan: Plan, output: Path, say: ProgressReporter = silent) -> Package:
     """Write the package of `plan` to `output`, replacing an earlier one of ours."""
     with write.exclusive(output), write.replacing_package(output) as staging:
         files = rendered(plan, output)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from h2o_pack.facts import Pin
-    from h2o_pack.progress import Say
+    from h2o_pack.progress import ProgressReporter
 
 FOLDER = "upstream"
 UNFINISHED = ".unfinished-"
@@ -55,7 +55,7 @@ def usual_origin() -> Origin:
 
 @contextmanager
 def checked_out(
-    names: Iterable[str], origin: Origin, say: Say = silent
+    names: Iterable[str], origin: Origin, say: ProgressReporter = silent
 ) -> Iterator[tuple[Path, dict[str, str]]]:
     """Yield a folder with the packages at their pins, submodules in place.
 
@@ -80,7 +80,7 @@ def checked_out(
 
 
 @contextmanager
-def only_run(folder: Path, say: Say) -> Iterator[None]:
+def only_run(folder: Path, say: ProgressReporter) -> Iterator[None]:
     """Hold the cache; a second run waits for the first and finds what it fetched."""
     from filelock import FileLock, Timeout
 
@@ -96,7 +96,7 @@ def only_run(folder: Path, say: Say) -> Iterator[None]:
         lock.release()
 
 
-def obtain(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, say: Say) -> None:
+def obtain(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, say: ProgressReporter) -> None:
     """Put the repository of one of the pins into the cache if it is not there, whole."""
     folder = origin.cache / FOLDER
     store = store_of(pin, folder)

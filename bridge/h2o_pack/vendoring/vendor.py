@@ -23,13 +23,13 @@ from h2o_pack.vendoring.floating import refuse_floating
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from h2o_pack.progress import Say
+    from h2o_pack.progress import ProgressReporter
     from h2o_pack.vendoring.edits import AddedFile, EditSet
     from h2o_pack.vendoring.fetch import Origin
 
 
 def vendor(
-    package: Path, upstream: Path | Origin, host: str, say: Say = silent
+    package: Path, upstream: Path | Origin, host: str, say: ProgressReporter = silent
 ) -> lock.Vendored:
     """Make `package`/Vendor from upstream's sources and record it in the lock.
 
@@ -63,7 +63,7 @@ def vendor(
 
 @contextmanager
 def sources(
-    upstream: Path | Origin, names: list[str], say: Say
+    upstream: Path | Origin, names: list[str], say: ProgressReporter
 ) -> Iterator[tuple[Path, dict[str, str]]]:
     """Yield a folder with the packages, and {name: commit}."""
     if isinstance(upstream, Path):

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from h2o_pack.bundling.manifest import Manifest
-    from h2o_pack.progress import Say
+    from h2o_pack.progress import ProgressReporter
     from h2o_pack.verify.differences import Kind, VendorState
 
 
-def verify(package: Path, *, quick: bool = False, say: Say = silent) -> Verification:
+def verify(
+    package: Path, *, quick: bool = False, say: ProgressReporter = silent
+) -> Verification:
     """Compare a package with what h2o-pack recorded when it wrote it.
 
     Args:
@@ -80,7 +82,7 @@ def generated(package: Path, record: lock.Lock) -> Iterator[Difference]:
 
 
 def changed(package: Path, path: str, digest: str) -> tuple[Kind, str] | None:
-    """Say how a text file differs from its digest, if it does."""
+    """ProgressReporter how a text file differs from its digest, if it does."""
     place = package / path
     if not exists(place):
         return "missing", "is missing"

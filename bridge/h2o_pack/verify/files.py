@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from h2o_pack.bundling.manifest import BundledFile, Manifest
-    from h2o_pack.progress import Say
+    from h2o_pack.progress import ProgressReporter
 
 # What tools leave beside their input and no build takes.
 LEFTOVERS = (".DS_Store", "xcuserdata", "project.xcworkspace", ".swiftpm", ".build")
 
 
 def content_of_model(
-    folder: Path, bundled: Manifest, *, quick: bool, say: Say
+    folder: Path, bundled: Manifest, *, quick: bool, say: ProgressReporter
 ) -> Iterator[Difference]:
     """Yield the model's files that are not as in the manifest, in its order."""
     total = 0 if quick else bundled.size
@@ -87,7 +87,7 @@ def listed(package: Path, folder: str) -> list[str]:
 
 
 def path_problem(path: str) -> str:
-    """Say why a path of a record may not be opened, or nothing."""
+    """ProgressReporter why a path of a record may not be opened, or nothing."""
     try:
         check_path(path)
     except UserError as error:

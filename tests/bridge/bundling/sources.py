@@ -55,7 +55,7 @@ def until(holds: Callable[[], object], seconds: float = 60) -> None:
 
 
 class Bars:
-    """A `Say` that remembers its bars as {text: (total, what was told)}."""
+    """A `ProgressReporter` that remembers its bars as {text: (total, what was told)}."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

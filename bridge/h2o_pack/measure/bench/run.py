@@ -18,10 +18,12 @@ from h2o_pack.measure.bench.scaling import measure_scaling
 from h2o_pack.measure.bench.steps import measure_evaluation, measure_steps
 from h2o_pack.measure.errors import writing
 from h2o_pack.measure.pictures import require_matplotlib
-from h2o_pack.progress import Say
+from h2o_pack.progress import ProgressReporter
 
 
-def bench(options: Options, *, picture: Path | None, text: Path | None, say: Say) -> Report:
+def bench(
+    options: Options, *, picture: Path | None, text: Path | None, say: ProgressReporter
+) -> Report:
     """Measure, and write the files that are asked for.
 
     Args:
@@ -48,7 +50,7 @@ def bench(options: Options, *, picture: Path | None, text: Path | None, say: Say
     return report
 
 
-def run(options: Options, say: Say) -> Report:
+def run(options: Options, say: ProgressReporter) -> Report:
     """Measure everything; layers on the CPU, the model where mlx_lm runs it.
 
     Raises:

@@ -21,7 +21,7 @@ from h2o_pack.measure.evaluation.results import Evaluation, Report
 from h2o_pack.measure.evaluation.run import run
 from h2o_pack.measure.evaluation.share import Share
 from h2o_pack.measure.pictures import require_matplotlib
-from h2o_pack.progress import Say
+from h2o_pack.progress import ProgressReporter
 
 RESULTS = "results.json"
 PAGE = "README.md"
@@ -50,7 +50,9 @@ class Options:
     earlier: Path | None = None
 
 
-def evaluate(options: Options, share: Share, say: Say) -> tuple[Evaluation, list[str]]:
+def evaluate(
+    options: Options, share: Share, say: ProgressReporter
+) -> tuple[Evaluation, list[str]]:
     """Run, and write what is asked for. Only the leading process writes.
 
     Returns:
@@ -86,7 +88,7 @@ def evaluate(options: Options, share: Share, say: Say) -> tuple[Evaluation, list
     return Evaluation(reports=tuple(reports)), unlike
 
 
-def measure(loaded: LoadedModel, preset: Preset, share: Share, say: Say) -> Report:
+def measure(loaded: LoadedModel, preset: Preset, share: Share, say: ProgressReporter) -> Report:
     """Run a preset on a model that is loaded."""
     return make_report(loaded, preset, *run(loaded, preset, share, say))
 

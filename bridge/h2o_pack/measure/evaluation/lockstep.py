@@ -20,7 +20,7 @@ from h2o_pack.measure.evaluation.contenders import Contender
 from h2o_pack.measure.evaluation.samples import Sample
 from h2o_pack.measure.machine import usable_cores
 from h2o_pack.measure.text import Tokens
-from h2o_pack.progress import Advance
+from h2o_pack.progress import BarAdvance
 
 PREFILL = 32
 """Tokens that are read at once, as in the paper; each one after that by itself."""
@@ -56,7 +56,7 @@ def run(
     contenders: Sequence[Contender],
     *,
     in_turns: bool,
-    advance: Advance = lambda _amount: None,
+    advance: BarAdvance = lambda _amount: None,
 ) -> list[list[Outcome]]:
     """Read and ask.
 
@@ -204,7 +204,7 @@ def _ask(
     samples: Sequence[Sample],
     *,
     in_turns: bool,
-    advance: Advance,
+    advance: BarAdvance,
 ) -> list[list[list[bool]]]:
     """Return whether each question was answered, by lane, sample and question."""
     answers: list[list[list[bool]]] = [[[] for _ in samples] for _ in lanes]

@@ -14,7 +14,7 @@ from h2o_pack.measure.evaluation.loaded import LoadedModel
 from h2o_pack.measure.evaluation.preset import Experiment, Group, Preset, rows_of
 from h2o_pack.measure.evaluation.samples import make_sample
 from h2o_pack.measure.evaluation.share import Share
-from h2o_pack.progress import Advance, Say
+from h2o_pack.progress import BarAdvance, ProgressReporter
 from h2o_py.routing import routed
 
 FULL = find_contender(UNBOUNDED)
@@ -96,7 +96,7 @@ def units(preset: Preset, tables: Sequence[Sequence[CellKey]]) -> list[Unit]:
 
 
 def run(
-    loaded: LoadedModel, preset: Preset, share: Share, say: Say
+    loaded: LoadedModel, preset: Preset, share: Share, say: ProgressReporter
 ) -> tuple[list[list[CellKey]], list[Unit], list[Any]]:
     """Do this process's share of the work and gather the rest.
 
@@ -131,7 +131,7 @@ def run(
     return tables, work, share.gather(found, len(work))
 
 
-def _read(loaded: LoadedModel, experiment: Experiment, unit: Unit, advance: Advance) -> Any:
+def _read(loaded: LoadedModel, experiment: Experiment, unit: Unit, advance: BarAdvance) -> Any:
     samples = [
         make_sample(
             loaded.tokens,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from h2o_pack.measure.profiling.options import Options
     from h2o_pack.measure.profiling.read import Measures
-    from h2o_pack.progress import Say
+    from h2o_pack.progress import ProgressReporter
     from h2o_py.budgets import Budgets, LayerBudget
 
 Measure = Literal["concentration", "entropy", "reach"]
@@ -80,7 +80,7 @@ class BudgetsResult(Result):
 
 
 def make_budgets(
-    profile: Path | None, options: Options, request: BudgetsRequest, say: Say
+    profile: Path | None, options: Options, request: BudgetsRequest, say: ProgressReporter
 ) -> BudgetsResult:
     """Make budgets and write their file.
 

@@ -16,13 +16,13 @@ from h2o_pack.measure.profiling.profile_tables import headline, machine_line, se
 from h2o_pack.measure.profiling.report import Profile
 from h2o_pack.measure.profiling.run import AttentionMap, run
 from h2o_pack.measure.tables import markdown_section
-from h2o_pack.progress import Say
+from h2o_pack.progress import ProgressReporter
 
 JSON = "profile.json"
 PAGE = "profile.md"
 
 
-def profile_and_write(folder: Path | None, options: Options, say: Say) -> Profile:
+def profile_and_write(folder: Path | None, options: Options, say: ProgressReporter) -> Profile:
     """Profile a model, and write all files of the profile if a folder is given.
 
     Raises:

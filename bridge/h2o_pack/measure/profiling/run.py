@@ -21,7 +21,7 @@ from h2o_pack.measure.profiling.reach import windows
 from h2o_pack.measure.profiling.report import LayerProfile, Profile, SkippedLayer, StepTime
 from h2o_pack.measure.profiling.rows import working_bytes
 from h2o_pack.measure.profiling.tally import LayerTally
-from h2o_pack.progress import Say
+from h2o_pack.progress import ProgressReporter
 from h2o_py.errors import H2OError
 from h2o_py.families import why_unfit, why_without_scores
 from h2o_py.routing import routed
@@ -41,7 +41,7 @@ class AttentionMap:
     cells: np.ndarray[Any, np.dtype[Any]]
 
 
-def run(options: Options, say: Say) -> tuple[Profile, tuple[AttentionMap, ...]]:
+def run(options: Options, say: ProgressReporter) -> tuple[Profile, tuple[AttentionMap, ...]]:
     """Profile a model.
 
     Raises:
@@ -55,7 +55,7 @@ def run(options: Options, say: Say) -> tuple[Profile, tuple[AttentionMap, ...]]:
 
 
 def profile_model(
-    model: Any, pieces: list[list[int]], options: Options, say: Say
+    model: Any, pieces: list[list[int]], options: Options, say: ProgressReporter
 ) -> tuple[Profile, tuple[AttentionMap, ...]]:
     """Profile a model that is loaded, on samples of token ids, `options.tokens` each."""
     machine = describe_busy()
@@ -120,7 +120,7 @@ def _read(model: Any, piece: list[int], watch: recorder.Watch) -> None:
 
 
 def _timed(
-    model: Any, piece: list[int], heads: dict[int, int], options: Options, say: Say
+    model: Any, piece: list[int], heads: dict[int, int], options: Options, say: ProgressReporter
 ) -> tuple[StepTime | None, str | None]:
     if not options.time_steps:
         return None, "not asked for"
