@@ -150,7 +150,7 @@ def schema(command: str) -> dict[str, Any]:
 
 
 def complete(part: dict[str, Any]) -> None:
-    """ProgressReporter that all keys are printed, defaults too, and no others; `format` comes first."""
+    """Say that all keys are printed, defaults too, and no others; `format` comes first."""
     keys = part["properties"]
     ordered = {key: keys[key] for key in sorted(keys, key=lambda key: key != "format")}
     required = set(part.get("required", ()))

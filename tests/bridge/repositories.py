@@ -124,7 +124,7 @@ def handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(content)
 
         def log_message(self, *_arguments: object) -> None:
-            """ProgressReporter nothing."""
+            """Say nothing."""
 
     return Handler
 

@@ -219,7 +219,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_arguments: object) -> None:
-        """ProgressReporter nothing."""
+        """Say nothing."""
 
 
 def described(repository: Repository, commit: str, *, blobs: bool) -> dict[str, Any]:

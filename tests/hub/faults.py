@@ -28,7 +28,7 @@ class Truncate:
 
 @dataclass(frozen=True)
 class SayLength:
-    """ProgressReporter another Content-Length than what is sent, then close the connection."""
+    """Say another Content-Length than what is sent, then close the connection."""
 
     length: int
 

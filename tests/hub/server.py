@@ -103,7 +103,7 @@ class Listener(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """ProgressReporter nothing of clients that were killed."""
+        """Say nothing of clients that were killed."""
         import sys
 
         if not isinstance(sys.exc_info()[1], ConnectionError):

@@ -1,9 +1,11 @@
 """Generated files follow from the source, and a new setting reaches every language."""
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
+from sysconfig import get_path
 
 import pytest
 
@@ -104,8 +106,9 @@ def test_python_with_a_new_setting_takes_and_checks_it(with_a_new_setting, tmp_p
         "except ValueError as error:\n    print(error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-S", "-c", script],  # no site: an editable install comes before cwd
         cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{get_path('purelib')}"},
         capture_output=True,
         text=True,
         check=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -129,15 +130,17 @@ def test_an_unknown_sdk_and_a_min_os_of_several_are_refused(tmp_path):
         metallib.build_all(tmp_path, [], "18.0")
 
 
-def test_the_module_builds_with_the_standard_library_alone(xcrun, tmp_path):
+def test_the_module_builds_before_anything_of_it_is_compiled(xcrun, tmp_path):
     """As cexport/CMakeLists.txt runs it while h2o-pack is being installed."""
     code = (
-        f"import sys; sys.path.insert(0, {str(ROOT / 'bridge')!r}); sys.platform = 'darwin'\n"
+        f"import sys; sys.path[:0] = [{str(ROOT / 'bridge')!r}, {str(tmp_path)!r}]\n"
+        "sys.platform = 'darwin'\n"
         "from h2o_pack.kernels.metallib import main\n"
         f"sys.exit(main(['--output', {str(tmp_path / 'lib/h2o.metallib')!r},"
         f" '--include', {str(sources.upstream_headers())!r}]))\n"
     )
-    command = [sys.executable, "-I", "-S", "-c", code]
+    shutil.copytree(ROOT / "h2o_py", tmp_path / "h2o_py", ignore=shutil.ignore_patterns("*.so"))
+    command = [sys.executable, "-I", "-c", code]
     done = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "lib/h2o.metallib").read_text() == "made for macosx"

@@ -61,7 +61,7 @@ class Gemma3(Gemma3Text):
         return abs(self.num_key_value_heads)
 
     def remarks(self) -> tuple[str, ...]:
-        """ProgressReporter where upstream's Swift fills in other numbers than mlx_lm."""
+        """Say where upstream's Swift fills in other numbers than mlx_lm."""
         omitted = [
             f"{name} (mlx_lm takes {-value}, mlx-swift-lm {swift})"
             for name, value, swift in (

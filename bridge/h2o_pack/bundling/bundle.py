@@ -97,7 +97,7 @@ def compare(
 
 
 def differs(wanted: ModelFile, found: BundledFile, blob: Path | None) -> str:
-    """ProgressReporter how a file is not what it should be, or nothing.
+    """Say how a file is not what it should be, or nothing.
 
     blob: the file in the hub's cache. A repository's own blobs there are named by their
     content: by the sha256 of a file in LFS, by git's id of another.

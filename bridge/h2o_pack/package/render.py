@@ -58,7 +58,7 @@ def render(
 
 
 def marked(path: str, body: str) -> str:
-    """ProgressReporter in a file's first line that it is generated, after the line that XML begins with.
+    """Say in a file's first line that it is generated, after the line that XML begins with.
 
     The project file's own first line is fixed by Xcode; its template has the mark.
     """

@@ -144,7 +144,7 @@ def largest(ours: mx.array, theirs: mx.array) -> float:
 
 
 def first_head(ours: mx.array, theirs: mx.array, other: str = "the trace") -> str:
-    """ProgressReporter which positions the first head that differs keeps, and `other` in their place."""
+    """Say which positions the first head that differs keeps, and `other` in their place."""
     import mlx.core as mx
 
     rows = ours.shape[-1]

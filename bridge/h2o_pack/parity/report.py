@@ -149,6 +149,6 @@ def sentence(difference: Difference) -> str:
 
 
 def place(difference: Difference) -> str:
-    """ProgressReporter where a difference is: at a layer, or in a whole model."""
+    """Say where a difference is: at a layer, or in a whole model."""
     layer = "" if difference.layer is None else f"layer {difference.layer}, "
     return f"{layer}step {difference.step}"

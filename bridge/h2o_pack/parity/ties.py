@@ -15,7 +15,7 @@ TIE = 2e-6
 
 
 def tied(ours: Any, theirs: Any, before: Ledger | None, tokens: int) -> str:
-    """ProgressReporter which rows tie where two caches keep different positions; "" if it is no tie.
+    """Say which rows tie where two caches keep different positions; "" if it is no tie.
 
     ours, theirs: the caches after a step of `tokens` tokens; before: the ledger of one
     of them before it. A single token replaces the row that was least important then; a

@@ -51,7 +51,7 @@ def answer(request: Request, model: Path, build: Build, on_line: Callable[[str],
 
 
 def describe(request: Request, host: Host) -> str:
-    """ProgressReporter what is compared with what, and what is left out."""
+    """Say what is compared with what, and what is left out."""
     said = f"the model of mlx-swift-lm on {host.name} against mlx-lm, {request.dtype}"
     return said + "".join(f"; {kv} left out, see docs/parity.md" for kv in request.left_out)
 
@@ -143,7 +143,7 @@ def compare_case(
 def other_rows(
     case: TokenCase, ours: Mapping[str, mx.array], expected: Mapping[str, mx.array]
 ) -> str:
-    """ProgressReporter in which layers other rows are kept at last; that alone is no difference."""
+    """Say in which layers other rows are kept at last; that alone is no difference."""
     import mlx.core as mx
 
     said = []

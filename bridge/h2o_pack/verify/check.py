@@ -82,7 +82,7 @@ def generated(package: Path, record: lock.Lock) -> Iterator[Difference]:
 
 
 def changed(package: Path, path: str, digest: str) -> tuple[Kind, str] | None:
-    """ProgressReporter how a text file differs from its digest, if it does."""
+    """Say how a text file differs from its digest, if it does."""
     place = package / path
     if not exists(place):
         return "missing", "is missing"

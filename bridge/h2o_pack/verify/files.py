@@ -87,7 +87,7 @@ def listed(package: Path, folder: str) -> list[str]:
 
 
 def path_problem(path: str) -> str:
-    """ProgressReporter why a path of a record may not be opened, or nothing."""
+    """Say why a path of a record may not be opened, or nothing."""
     try:
         check_path(path)
     except UserError as error:

@@ -24,7 +24,7 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def machine_line(report: Report) -> str:
-    """ProgressReporter in one sentence on which machine the run was."""
+    """Say in one sentence on which machine the run was."""
     m = report.machine
     return (
         f"{m.processor}, {m.cores} cores, {m.system}, instruction set {m.instruction_set}, "
@@ -35,7 +35,7 @@ def machine_line(report: Report) -> str:
 
 
 def summary(report: Report) -> str:
-    """ProgressReporter how many goals are met."""
+    """Say how many goals are met."""
     goals = [each for each in report.claims if each.goal is not None]
     met = sum(each.verdict == "met" for each in goals)
     return f"{met} of {len(goals)} goals are met"

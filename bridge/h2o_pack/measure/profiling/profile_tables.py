@@ -37,7 +37,7 @@ def print_profile(profile: Profile, console: Console) -> None:
 
 
 def headline(profile: Profile) -> str:
-    """ProgressReporter in one sentence what was read."""
+    """Say in one sentence what was read."""
     pieces = f"{profile.samples} samples" if profile.samples > 1 else "1 sample"
     return (
         f"{profile.model} ({profile.family}), {pieces} of {profile.tokens} tokens of "
@@ -46,7 +46,7 @@ def headline(profile: Profile) -> str:
 
 
 def machine_line(profile: Profile) -> str:
-    """ProgressReporter in one sentence on which machine."""
+    """Say in one sentence on which machine."""
     m = profile.machine
     return (
         f"{m.processor}, {m.cores} cores, {m.system}, load {m.load:g} at the start; "
