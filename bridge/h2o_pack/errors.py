@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from h2o_py.errors import nearest as closest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+
+ANOTHER_MODEL = "Download the model again, or choose another one."
+MOST = 20  # problems of one thing that are shown
+LONGEST = 60  # characters of a value that are shown
 
 
 class ExitCode(IntEnum):
@@ -91,11 +96,14 @@ class CombinedError(UserError):
 class Problems:
     """Collects errors, so that all of them are shown and not the first one only.
 
-    Blocks under `caught` may each raise one; `refuse` then raises what was collected.
+    Blocks under `caught` may each raise one, and `add` notes one; `refuse` then raises what
+    was collected. where: the file or folder that noted problems are in.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, where: str = "", code: ExitCode = ExitCode.MODEL) -> None:
         self.found: list[UserError] = []
+        self.where = where
+        self.code = code
 
     @contextmanager
     def caught(self) -> Iterator[None]:
@@ -105,12 +113,51 @@ class Problems:
         except UserError as error:
             self.found.append(error)
 
+    def add(self, what: str, remedy: str = ANOTHER_MODEL, where: str = "") -> None:
+        """Note a problem; without `where` it is where the others are."""
+        problem = UserError(what, where=where or self.where, remedy=remedy, code=self.code)
+        if len(self.found) <= MOST and str(problem) not in map(str, self.found):
+            self.found.append(problem)
+
+    def fail(self, what: str, remedy: str = ANOTHER_MODEL, where: str = "") -> NoReturn:
+        """Note a problem after which nothing more can be read, and raise all."""
+        self.add(what, remedy, where)
+        self.refuse()
+        raise AssertionError
+
     def refuse(self) -> None:
-        """Raise what was collected, if anything was."""
+        """Raise what was collected, if anything was; of very many the first ones."""
+        if len(self.found) > MOST:
+            more = f"more problems are left out; these are the first {MOST}"
+            self.found[MOST:] = [
+                UserError(more, where=self.where, remedy=ANOTHER_MODEL, code=self.code)
+            ]
         if len(self.found) == 1:
             raise self.found[0]
         if self.found:
             raise CombinedError(self.found)
+
+
+def unreadable(where: object, what: str) -> UserError:
+    """Make the error for a model whose files are not as they should be."""
+    return UserError(what, where=str(where), remedy=ANOTHER_MODEL, code=ExitCode.MODEL)
+
+
+def shown(value: object) -> str:
+    """Write a value of someone else's file as short text without control characters."""
+    if isinstance(value, str):
+        text = value if value.isprintable() else ascii(value)[1:-1]
+        short = text[: LONGEST - 3] + "..." if len(text) > LONGEST else text
+        return f'"{short}"'
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, (list, tuple)):
+        return f"a list of {len(value)}"
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, int) and abs(value) >= 10**20:
+        return "a number of more than 20 digits"
+    return str(value)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from h2o_pack.architectures.fields import count, layer_count
 from h2o_pack.architectures.model import Layer
-from h2o_pack.problems import shown
+from h2o_pack.errors import shown
 
 if TYPE_CHECKING:
-    from h2o_pack.problems import Problems
+    from h2o_pack.errors import Problems
 
 
 @dataclass(frozen=True, kw_only=True)

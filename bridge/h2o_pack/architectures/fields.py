@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from h2o_pack.problems import Problems, shown
+from h2o_pack.errors import Problems, shown
 
 MAX_COUNT = 1 << 24
 MAX_LAYERS = 10_000

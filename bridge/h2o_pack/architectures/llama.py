@@ -10,7 +10,7 @@ from h2o_pack.architectures.fields import count, names
 from h2o_pack.architectures.model import Layer
 
 if TYPE_CHECKING:
-    from h2o_pack.problems import Problems
+    from h2o_pack.errors import Problems
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 

@@ -9,7 +9,7 @@ from h2o_pack.architectures.decoder import Decoder, WithHeadDim
 from h2o_pack.architectures.fields import count, counts
 
 if TYPE_CHECKING:
-    from h2o_pack.problems import Problems
+    from h2o_pack.errors import Problems
 
 
 @dataclass(frozen=True, kw_only=True)

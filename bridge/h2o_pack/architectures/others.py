@@ -10,7 +10,7 @@ from h2o_pack.architectures.fields import MAX_LAYERS, count, counts, letters, nu
 from h2o_pack.architectures.model import Layer
 
 if TYPE_CHECKING:
-    from h2o_pack.problems import Problems
+    from h2o_pack.errors import Problems
 
 
 @dataclass(frozen=True, kw_only=True)

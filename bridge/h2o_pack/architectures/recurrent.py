@@ -15,7 +15,7 @@ from h2o_pack.architectures.mixture import Chosen
 from h2o_pack.architectures.model import Layer
 
 if TYPE_CHECKING:
-    from h2o_pack.problems import Problems
+    from h2o_pack.errors import Problems
 
 
 @dataclass(frozen=True, kw_only=True)

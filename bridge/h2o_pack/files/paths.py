@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from h2o_pack.problems import shown
+from h2o_pack.errors import shown
 
 if TYPE_CHECKING:
     from pathlib import Path

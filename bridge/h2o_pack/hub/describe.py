@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2o_pack.architectures.model import ModelFile
+from h2o_pack.errors import Problems, shown
 from h2o_pack.files.paths import why_unsafe
 from h2o_pack.hub import metadata as metadata_cache
 from h2o_pack.hub.client import COMMIT, Repository
@@ -18,7 +19,6 @@ from h2o_pack.models.inspection import Contents, inspect
 from h2o_pack.models.json_file import CONFIG_BYTES, INDEX_BYTES, parse_object
 from h2o_pack.models.local import from_folder
 from h2o_pack.models.safetensors import LENGTH, header_length, parse_header
-from h2o_pack.problems import Problems, shown
 
 if TYPE_CHECKING:
     from h2o_pack.architectures.model import Model

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.local_file import reason
-from h2o_pack.hub.download_errors import changed_on_hub, hub_errors, other_bytes
+from h2o_pack.hub.errors import changed_on_hub, hub_errors, other_bytes
 from h2o_pack.hub.partial import SUFFIX, Partial
 
 if TYPE_CHECKING:

@@ -9,11 +9,10 @@ from h2o_pack.architectures import FAMILIES, Wrapped
 from h2o_pack.architectures.decoder import Decoder, WithHeadDim
 from h2o_pack.architectures.fields import read
 from h2o_pack.architectures.model import DTYPES, ModelConfig
-from h2o_pack.errors import nearest
+from h2o_pack.errors import Problems, nearest, shown
 from h2o_pack.facts import architectures, refused_architectures
 from h2o_pack.models.json_file import read_object
 from h2o_pack.models.quantization import Quantization, read_quantization
-from h2o_pack.problems import Problems, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

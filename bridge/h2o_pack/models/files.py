@@ -10,7 +10,7 @@ from h2o_pack.models.index import NAME as INDEX
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from h2o_pack.problems import Problems
+    from h2o_pack.errors import Problems
 
 CONFIG = "config.json"
 WEIGHTS = "model*.safetensors"

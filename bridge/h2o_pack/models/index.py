@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from h2o_pack.errors import shown
 from h2o_pack.files.paths import why_unsafe
-from h2o_pack.problems import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from h2o_pack.errors import Problems
     from h2o_pack.models.safetensors import Tensor
-    from h2o_pack.problems import Problems
 
 NAME = "model.safetensors.index.json"
 SHOWN = 3

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from h2o_pack.architectures.model import DTYPES, Model
+from h2o_pack.errors import Problems
 from h2o_pack.models import index as indices
 from h2o_pack.models.config import describe
 from h2o_pack.models.safetensors import total
 from h2o_pack.models.weights import weigh
-from h2o_pack.problems import Problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from h2o_pack.problems import unreadable
+from h2o_pack.errors import unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path

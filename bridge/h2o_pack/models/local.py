@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from h2o_pack.architectures.model import ModelFile
+from h2o_pack.errors import Problems, shown
 from h2o_pack.files.paths import why_bad_link, why_unsafe
 from h2o_pack.models import files, index
 from h2o_pack.models.config import describe
 from h2o_pack.models.inspection import Contents, inspect
 from h2o_pack.models.json_file import INDEX_BYTES, read_object
 from h2o_pack.models.safetensors import read_tensors
-from h2o_pack.problems import Problems, shown
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from h2o_pack.errors import Problems, shown
 from h2o_pack.models.json_file import parse_object
-from h2o_pack.problems import Problems, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
