@@ -24,18 +24,23 @@ mx::Dtype dtype_of(mlx_dtype dtype) {
 h2o::CacheConfig config_of(const mlx_h2o_config& config) {
   return {
       h2o::policy_of(config.policy),
-      {config.key_bits, config.value_bits, config.group_size, dtype_of(config.dtype)}};
-}
-
-h2o::CacheConfig mixed_of(const mlx_h2o_config& config, const mlx_h2o_mixed& mixed) {
-  return {
-      h2o::policy_of(config.policy),
-      {mixed.heavy_bits, mixed.heavy_bits, config.group_size, dtype_of(config.dtype),
-       mixed.recent_bits}};
+      {config.key_bits, config.value_bits, config.group_size, dtype_of(config.dtype),
+       config.recent_bits}};
 }
 
 std::optional<mx::array> optional_array(mlx_array a) {
   return a.ctx ? std::make_optional(mlx_array_get_(a)) : std::nullopt;
+}
+
+h2o::Rows rows_of(const mlx_h2o_rows& rows) {
+  return {mlx_array_get_(rows.pool), optional_array(rows.ring)};
+}
+
+void set_rows(mlx_h2o_rows* result, const h2o::Rows& rows) {
+  mlx_array_set_(result->pool, rows.pool);
+  if (rows.ring) {
+    mlx_array_set_(result->ring, *rows.ring);
+  }
 }
 
 h2o::Ledger ledger_of(const mlx_h2o_ledger& ledger) {
@@ -144,67 +149,58 @@ extern "C" int mlx_h2o_ledger_free(mlx_h2o_ledger ledger) {
   });
 }
 
+extern "C" int mlx_h2o_rows_free(mlx_h2o_rows rows) {
+  return guarded([&] {
+    mlx_array_free_(rows.pool);
+    mlx_array_free_(rows.ring);
+  });
+}
+
 extern "C" int mlx_h2o_cache_write(
-    mlx_array* res,
-    const mlx_array rows,
-    const mlx_array keys,
-    const mlx_array values,
-    const mlx_array victim,
-    int length,
+    mlx_h2o_rows* res,
+    const mlx_h2o_write_arguments arguments,
     const mlx_h2o_config config,
-    bool copy,
     const mlx_stream s) {
   return guarded([&] {
-    std::optional<h2o::Rows> given;
-    if (rows.ctx) {
-      given = {mlx_array_get_(rows)};
+    std::optional<h2o::Rows> rows;
+    if (arguments.rows.pool.ctx) {
+      rows = rows_of(arguments.rows);
     }
     auto written = h2o::cache_write(
-        {given, mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(victim),
-         length, copy},
+        {std::move(rows), mlx_array_get_(arguments.keys), mlx_array_get_(arguments.values),
+         mlx_array_get_(arguments.victim), arguments.offset, arguments.copy},
         config_of(config), mlx_stream_get_(s));
-    mlx_array_set_(*res, written.pool);
+    set_rows(res, written);
   });
 }
 
 extern "C" int mlx_h2o_cache_attend(
     mlx_array* out,
-    mlx_array* rows_out,
+    mlx_h2o_rows* rows_out,
     mlx_h2o_ledger* ledger_out,
-    const mlx_array queries,
-    const mlx_array rows,
-    const mlx_h2o_ledger ledger,
-    int tokens,
-    int offset,
-    int,
-    float scale,
-    const char* mask_mode,
-    const mlx_array mask_arr,
-    const mlx_array sinks,
+    const mlx_h2o_attend_arguments arguments,
     const mlx_h2o_config config,
     const mlx_stream s) {
   return guarded([&] {
     auto result = h2o::cache_attend(
-        {optional_array(queries),
-         {mlx_array_get_(rows)},
-         ledger_of(ledger),
-         tokens,
-         offset,
-         scale,
-         h2o::make_mask(mask_mode, optional_array(mask_arr)),
-         optional_array(sinks)},
+        {optional_array(arguments.queries), rows_of(arguments.rows),
+         ledger_of(arguments.ledger), arguments.tokens, arguments.offset, arguments.scale,
+         h2o::make_mask(
+             arguments.mask_mode ? arguments.mask_mode : "",
+             optional_array(arguments.mask_arr)),
+         optional_array(arguments.sinks)},
         config_of(config), mlx_stream_get_(s));
     if (result.out) {
       mlx_array_set_(*out, *result.out);
     }
-    mlx_array_set_(*rows_out, result.rows.pool);
+    set_rows(rows_out, result.rows);
     set_ledger(ledger_out, result.ledger);
   });
 }
 
 extern "C" int mlx_h2o_ledger_trim(
     mlx_h2o_ledger* res,
-    const mlx_array rows,
+    const mlx_h2o_rows rows,
     const mlx_h2o_ledger ledger,
     int length,
     const mlx_h2o_config config,
@@ -212,7 +208,7 @@ extern "C" int mlx_h2o_ledger_trim(
   return guarded([&] {
     set_ledger(
         res, h2o::trim_ledger(
-                 {mlx_array_get_(rows)}, ledger_of(ledger), length, config_of(config),
+                 rows_of(rows), ledger_of(ledger), length, config_of(config),
                  mlx_stream_get_(s)));
   });
 }
@@ -220,104 +216,15 @@ extern "C" int mlx_h2o_ledger_trim(
 extern "C" int mlx_h2o_cache_fetch(
     mlx_array* keys,
     mlx_array* values,
-    const mlx_array rows,
-    int length,
+    const mlx_h2o_rows rows,
     int key_dim,
-    const mlx_h2o_config config,
-    const mlx_stream s) {
-  return guarded([&] {
-    auto settings = config_of(config);
-    const int kept = std::min(length, settings.max_size);
-    auto result = h2o::cache_fetch(
-        {mlx_array_get_(rows)}, key_dim, kept, length - kept, settings, mlx_stream_get_(s));
-    mlx_array_set_(*keys, result.first);
-    mlx_array_set_(*values, result.second);
-  });
-}
-
-extern "C" int mlx_h2o_mixed_cache_write(
-    mlx_array* pool_out,
-    mlx_array* ring_out,
-    const mlx_array pool,
-    const mlx_array ring,
-    const mlx_array keys,
-    const mlx_array values,
-    const mlx_array victim,
     int offset,
-    const mlx_h2o_config config,
-    const mlx_h2o_mixed mixed,
-    bool copy,
-    const mlx_stream s) {
-  return guarded([&] {
-    std::optional<h2o::Rows> rows;
-    if (pool.ctx) {
-      rows = {mlx_array_get_(pool), mlx_array_get_(ring)};
-    }
-    auto written = h2o::cache_write(
-        {rows, mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(victim), offset,
-         copy},
-        mixed_of(config, mixed), mlx_stream_get_(s));
-    mlx_array_set_(*pool_out, written.pool);
-    mlx_array_set_(*ring_out, *written.ring);
-  });
-}
-
-extern "C" int mlx_h2o_mixed_cache_attend(
-    mlx_array* out,
-    mlx_array* pool_out,
-    mlx_array* ring_out,
-    mlx_h2o_ledger* ledger_out,
-    const mlx_array queries,
-    const mlx_array pool,
-    const mlx_array ring,
-    const mlx_h2o_ledger ledger,
     int tokens,
-    int offset,
-    int,
-    float scale,
-    const char* mask_mode,
-    const mlx_array mask_arr,
-    const mlx_array sinks,
     const mlx_h2o_config config,
-    const mlx_h2o_mixed mixed,
     const mlx_stream s) {
   return guarded([&] {
-    auto result = h2o::cache_attend(
-        {optional_array(queries),
-         {mlx_array_get_(pool), mlx_array_get_(ring)},
-         ledger_of(ledger),
-         tokens,
-         offset,
-         scale,
-         h2o::make_mask(mask_mode, optional_array(mask_arr)),
-         optional_array(sinks)},
-        mixed_of(config, mixed), mlx_stream_get_(s));
-    if (result.out) {
-      mlx_array_set_(*out, *result.out);
-    }
-    mlx_array_set_(*pool_out, result.rows.pool);
-    mlx_array_set_(*ring_out, *result.rows.ring);
-    set_ledger(ledger_out, result.ledger);
-  });
-}
-
-extern "C" int mlx_h2o_mixed_cache_fetch(
-    mlx_array* keys,
-    mlx_array* values,
-    const mlx_array pool,
-    const mlx_array ring,
-    int pooled,
-    int ringed,
-    int key_dim,
-    const mlx_h2o_config config,
-    const mlx_h2o_mixed mixed,
-    const mlx_stream s) {
-  return guarded([&] {
-    auto settings = mixed_of(config, mixed);
-    const int tokens = std::max(0, ringed - settings.recent_budget);
     auto result = h2o::cache_fetch(
-        {mlx_array_get_(pool), mlx_array_get_(ring)}, key_dim, pooled + ringed - tokens,
-        tokens, settings, mlx_stream_get_(s));
+        rows_of(rows), key_dim, offset, tokens, config_of(config), mlx_stream_get_(s));
     mlx_array_set_(*keys, result.first);
     mlx_array_set_(*values, result.second);
   });

@@ -25,8 +25,16 @@ typedef struct mlx_h2o_config_ {
   int key_bits;    /* 16: keys as they are; 4 or 8: quantized */
   int value_bits;  /* the same for values; 16 only together with keys */
   int group_size;  /* 32, 64 or 128 elements share a scale and a bias */
-  mlx_dtype dtype; /* of keys and values; read only where they are quantized */
+  mlx_dtype dtype; /* of keys and values; read only where any are quantized */
+  int recent_bits; /* 4, 8 or 16 for the newest `recent_budget` tokens, which a ring then
+                      holds; 0: no ring */
 } mlx_h2o_config;
+
+/* The rows of a cache; all null while it is empty. Free them with mlx_h2o_rows_free. */
+typedef struct mlx_h2o_rows_ {
+  mlx_array pool; /* [B, Hkv, capacity, Dk + Dv], or uint32 words of quantized rows */
+  mlx_array ring; /* the same, null without `recent_bits` */
+} mlx_h2o_rows;
 
 /* What is known about each row of a cache. */
 typedef struct mlx_h2o_ledger_ {
@@ -86,127 +94,77 @@ int mlx_h2o_ledger_init(
 
 int mlx_h2o_ledger_free(mlx_h2o_ledger ledger);
 
-/* Puts new tokens into the rows: one token after the last row, or over
- * `victim` when `length` is C; several tokens after the last row. Grows the
- * buffer in steps of 256 rows.
- * rows [B, Hkv, capacity, Dk + Dv], or null for an empty cache; keys and
- * values [B, Hkv, L, D]. Writes into the buffer of `rows` unless `copy`: the
- * caller must then hold no other array that shares it. */
+int mlx_h2o_rows_free(mlx_h2o_rows rows);
+
+/* New tokens, and where they go. */
+typedef struct mlx_h2o_write_arguments_ {
+  mlx_h2o_rows rows; /* null for an empty cache */
+  mlx_array keys;    /* [B, Hkv, L, Dk] */
+  mlx_array values;  /* [B, Hkv, L, Dv] */
+  mlx_array victim;  /* the ledger's */
+  int offset;        /* tokens seen before */
+  bool copy;         /* write into copies of `rows` */
+} mlx_h2o_write_arguments;
+
+/* The rows with new tokens put in: one token takes the next free row or, of a full cache,
+ * the one of `victim`; several tokens go after the rows in use until their attention. With
+ * a ring they go into that, and one token moves the oldest recent one to the pool. Buffers
+ * grow in steps of 256 rows. The result shares the buffers of `rows` unless `copy`: the
+ * caller must then hold no other array that shares them. */
 int mlx_h2o_cache_write(
-    mlx_array* res,
-    const mlx_array rows /* may be null */,
-    const mlx_array keys,
-    const mlx_array values,
-    const mlx_array victim,
-    int length,
+    mlx_h2o_rows* res,
+    const mlx_h2o_write_arguments arguments,
     const mlx_h2o_config config,
-    bool copy,
     const mlx_stream s);
 
-/* Attention of the L newest tokens over the rows in use, and what follows from
- * it: scores, positions, novelty, the next victim and, for several tokens that
- * overflow C, eviction.
- * offset and length: tokens seen and rows in use before these `tokens` were
- * written. queries [B, Hq, tokens, Dk] may be null when the attention was
- * computed elsewhere: then *out is left alone and no row is observed. *rows_out
- * is `rows` itself unless a chunk was evicted from. */
+/* The attention of the newest tokens. */
+typedef struct mlx_h2o_attend_arguments_ {
+  mlx_array queries; /* [B, Hq, tokens, Dk]; null: the attention was computed elsewhere */
+  mlx_h2o_rows rows; /* the result of the write */
+  mlx_h2o_ledger ledger; /* from before the write */
+  int tokens;            /* how many were written */
+  int offset;            /* tokens seen before them */
+  float scale;
+  const char* mask_mode; /* "" or "causal"; may be null */
+  mlx_array mask_arr;    /* broadcastable to [B, Hq, tokens, N]; may be null */
+  mlx_array sinks;       /* [Hq]; may be null */
+} mlx_h2o_attend_arguments;
+
+/* Attention of the newest tokens over the rows in use, and what follows from it: scores,
+ * positions, novelty, the next victim and, for several tokens that overflow C, eviction.
+ * Without queries *out is left alone and no row is observed. *rows_out are the given rows
+ * unless a chunk was sorted into new ones. */
 int mlx_h2o_cache_attend(
     mlx_array* out,
-    mlx_array* rows_out,
+    mlx_h2o_rows* rows_out,
     mlx_h2o_ledger* ledger_out,
-    const mlx_array queries /* may be null */,
-    const mlx_array rows,
-    const mlx_h2o_ledger ledger,
-    int tokens,
-    int offset,
-    int length,
-    float scale,
-    const char* mask_mode,
-    const mlx_array mask_arr /* may be null */,
-    const mlx_array sinks /* may be null */,
+    const mlx_h2o_attend_arguments arguments,
     const mlx_h2o_config config,
     const mlx_stream s);
 
 /* The ledger after the newest tokens were dropped again: rows from `length` on
- * become empty and key_sum is that of the rows that stay. Only for a cache that
- * has not evicted. */
+ * become empty and key_sum is that of the rows that stay. Only for a cache
+ * without a ring that has not evicted. */
 int mlx_h2o_ledger_trim(
     mlx_h2o_ledger* res,
-    const mlx_array rows,
+    const mlx_h2o_rows rows,
     const mlx_h2o_ledger ledger,
     int length,
     const mlx_h2o_config config,
     const mlx_stream s);
 
-/* The keys [B, Hkv, length, Dk] and values [B, Hkv, length, Dv] of the first `length`
- * rows, for attention that is computed elsewhere: views of dense rows, quantized ones
- * widened to the configuration's dtype. */
+/* The keys [B, Hkv, N, Dk] and values [B, Hkv, N, Dv] of the rows in use, those of the pool
+ * first, for attention that is computed elsewhere: views of dense rows, quantized ones
+ * widened to the configuration's dtype. `tokens` were just written and their attention is
+ * outstanding; `offset` were seen before them. */
 int mlx_h2o_cache_fetch(
     mlx_array* keys,
     mlx_array* values,
-    const mlx_array rows,
-    int length,
+    const mlx_h2o_rows rows,
     int key_dim,
-    const mlx_h2o_config config,
-    const mlx_stream s);
-
-/* A cache of two precisions: the newest `recent_budget` tokens in a ring, the others in
- * a pool. `group_size` and `dtype` are the configuration's, its bits are not asked. */
-typedef struct mlx_h2o_mixed_ {
-  int heavy_bits;  /* of the pool: 4, 8 or 16 */
-  int recent_bits; /* of the ring: 4, 8 or 16 */
-} mlx_h2o_mixed;
-
-/* mlx_h2o_cache_write for a pool and a ring, both null for an empty cache. `offset` is
- * the tokens seen before. */
-int mlx_h2o_mixed_cache_write(
-    mlx_array* pool_out,
-    mlx_array* ring_out,
-    const mlx_array pool /* may be null */,
-    const mlx_array ring /* may be null */,
-    const mlx_array keys,
-    const mlx_array values,
-    const mlx_array victim,
     int offset,
-    const mlx_h2o_config config,
-    const mlx_h2o_mixed mixed,
-    bool copy,
-    const mlx_stream s);
-
-/* mlx_h2o_cache_attend for a pool and a ring. The ledger's rows are the pool's
- * max_size - recent_budget, then the ring's slots. */
-int mlx_h2o_mixed_cache_attend(
-    mlx_array* out,
-    mlx_array* pool_out,
-    mlx_array* ring_out,
-    mlx_h2o_ledger* ledger_out,
-    const mlx_array queries /* may be null */,
-    const mlx_array pool,
-    const mlx_array ring,
-    const mlx_h2o_ledger ledger,
     int tokens,
-    int offset,
-    int value_dim,
-    float scale,
-    const char* mask_mode,
-    const mlx_array mask_arr /* may be null */,
-    const mlx_array sinks /* may be null */,
     const mlx_h2o_config config,
-    const mlx_h2o_mixed mixed,
-    const mlx_stream s);
-
-/* mlx_h2o_cache_fetch for the first `pooled` rows of the pool and, after them, the first
- * `ringed` rows of the ring. Always in the configuration's dtype. */
-int mlx_h2o_mixed_cache_fetch(
-    mlx_array* keys,
-    mlx_array* values,
-    const mlx_array pool,
-    const mlx_array ring,
-    int pooled,
-    int ringed,
-    int key_dim,
-    const mlx_h2o_config config,
-    const mlx_h2o_mixed mixed,
     const mlx_stream s);
 
 #ifdef __cplusplus

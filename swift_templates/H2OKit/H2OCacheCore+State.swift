@@ -3,19 +3,18 @@ import MLX
 extension H2OCacheCore {
     /// The rows' arrays, then the ledger's; none while the cache is empty.
     mutating func save() -> [MLXArray] {
-        guard let ledger else { return [] }
-        isShared = true
-        return rows.saved(length: length) + ledger.arrays
+        let shared = share()
+        guard let pool = shared.first, !hasRing else { return shared }
+        return [pool[.ellipsis, ..<length, 0...]] + shared.dropFirst()
     }
 
     /// - Throws: ``H2OStateError``
     mutating func restore(_ saved: [MLXArray]) throws {
         guard !saved.isEmpty else {
-            rows.restore(nil)
-            ledger = nil
+            (rows, ledger) = (nil, nil)
             return
         }
-        let count = Rows.savedArrays
+        let count = hasRing ? 2 : 1
         let dims = Array(repeating: 4, count: count) + [3, 3, 3, 3, 2]
         let heads = saved[0].shape.prefix(2)
         let fits =
@@ -26,26 +25,42 @@ extension H2OCacheCore {
         guard fits else {
             throw H2OStateError.inconsistent("its arrays have the shapes \(saved.map(\.shape))")
         }
-        rows.restore(Array(saved.prefix(count)))
+        rows = MLXFast.H2ORows(pool: saved[0], ring: hasRing ? saved[1] : nil)
         (ledger, isShared) = (MLXFast.H2OLedger(arrays: saved.dropFirst(count)), true)
     }
 
     /// Takes over the metadata that goes with the arrays restored before.
     ///
     /// - Throws: ``H2OStateError``, `DecodingError`, ``H2OConfigurationError``
-    mutating func restore(_ fields: [String], format: String) throws {
-        let metadata = try H2OCacheMetadata(fields, format: format)
-        try rows.restore(description: metadata.storage)
+    mutating func restore(_ fields: [String], format name: String) throws {
+        let metadata = try H2OCacheMetadata(fields, format: name)
+        if let saved = try SavedRowFormat(metadata.storage, like: format) {
+            (format, valueDim) = (saved.format, saved.valueDim ?? 0)
+        }
         configuration = metadata.configuration
         (offset, pending) = (metadata.offset, metadata.pending)
         let fits =
             pending <= offset && metadata.length == length && (ledger == nil) == (length == 0)
-            && rows.fits(
-                offset: offset, pending: pending, length: length, policy: configuration.policy)
-            && (ledger?.scores.dim(2) ?? configuration.maxSize) == configuration.maxSize
+            && rowsFit && (ledger?.scores.dim(2) ?? configuration.maxSize) == configuration.maxSize
         guard fits else {
             throw H2OStateError.inconsistent(
-                "its rows \(rows.buffers.map(\.shape)) do not fit its metadata \(fields)")
+                "its rows \((rows?.arrays ?? []).map(\.shape)) do not fit its metadata \(fields)")
         }
+    }
+
+    /// Whether the buffers are those of a cache with so many rows in use.
+    private var rowsFit: Bool {
+        guard let rows else { return length == 0 }
+        guard let ring = rows.ring else { return rows.pool.dim(2) == length }
+        let recent = configuration.policy.recentBudget
+        let waiting = pending > 1 ? pending : 0  // a chunk, which stands behind the ring
+        let ringed = min(offset - waiting, recent) + waiting
+        return ring.dim(2) >= ringed && rows.pool.dim(2) >= length - ringed && valueDim > 0
+    }
+
+    /// How the rows are stored, as JSON in Python's names; nil for dense rows.
+    var savedFormat: String? {
+        hasRing || format.keyBits != 16
+            ? json(SavedRowFormat(format, valueDim: hasRing ? valueDim : nil)) : nil
     }
 }

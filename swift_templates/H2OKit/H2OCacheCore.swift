@@ -4,8 +4,11 @@ import MLX
 ///
 /// In the shapes: B batch, Hq query heads, Hkv KV heads, L new tokens, C `maxSize`,
 /// Dk and Dv the head dims of keys and values.
-struct H2OCacheCore<Rows: H2ORows> {
+struct H2OCacheCore {
     var configuration: H2OConfiguration
+
+    /// How the rows are stored. Its dtype is that of the first keys.
+    var format: MLXFast.H2ORowFormat
 
     /// Tokens seen so far, those whose attention is outstanding included.
     var offset = 0
@@ -14,32 +17,35 @@ struct H2OCacheCore<Rows: H2ORows> {
     /// and nothing was evicted for several.
     var pending = 0
 
-    var rows: Rows
+    /// Nil while the cache is empty.
+    var rows: MLXFast.H2ORows?
 
     /// Nil while the cache is empty.
     var ledger: MLXFast.H2OLedger?
 
+    /// Dv of the first values, 0 before them.
+    var valueDim = 0
+
     /// Whether somebody else may hold the rows: the next write then copies them first.
     var isShared = false
 
-    init(_ configuration: H2OConfiguration, _ rows: Rows) {
+    init(_ configuration: H2OConfiguration, _ format: MLXFast.H2ORowFormat) {
         self.configuration = configuration
-        self.rows = rows
+        self.format = format
+        configuration.warnOnce()
     }
 
-    /// Whether the newest tokens can be dropped: until the first eviction.
-    var isTrimmable: Bool { Rows.canBeTrimmed && offset <= configuration.maxSize }
+    var hasRing: Bool { format.recentBits != nil }
+
+    /// Whether the newest tokens can be dropped: until the first eviction. Never with a
+    /// ring: what moved to the pool does not come back at the ring's precision.
+    var isTrimmable: Bool { !hasRing && offset <= configuration.maxSize }
 
     /// Rows in use: at most C, and more only while a chunk awaits its attention.
     var length: Int {
-        pending > 0 ? step.lengthAfter(configuration.maxSize) : min(offset, configuration.maxSize)
-    }
-
-    /// The last write, whose attention is outstanding.
-    private var step: H2OStep {
-        H2OStep(
-            tokens: pending, offset: offset - pending,
-            length: min(offset - pending, configuration.maxSize))
+        pending > 1
+            ? min(offset - pending, configuration.maxSize) + pending
+            : min(offset, configuration.maxSize)
     }
 
     /// Stores keys `[B, Hkv, L, Dk]` and values `[B, Hkv, L, Dv]`.
@@ -50,54 +56,68 @@ struct H2OCacheCore<Rows: H2ORows> {
             ?? MLXFast.h2oLedger(
                 batch: keys.dim(0), kvHeads: keys.dim(1), keyDim: keys.dim(3),
                 policy: configuration.policy)
+        if rows == nil { (format.dtype, valueDim) = (keys.dtype, values.dim(3)) }
+        rows = MLXFast.h2oCacheWrite(
+            rows: rows, keys: keys, values: values, victim: ledger.victim, offset: offset,
+            policy: configuration.policy, format: format, copy: isShared)
         pending = keys.dim(2)
         offset += pending
-        rows.write(
-            keys: keys, values: values, victim: ledger.victim, step: step,
-            policy: configuration.policy, copy: isShared)
         (self.ledger, isShared) = (ledger, false)
     }
 
-    /// The outstanding tokens' attention `[B, Hq, L, Dv]` and all that follows from it; nil
-    /// where it was computed elsewhere.
+    /// The attention `[B, Hq, L, Dv]` of the outstanding tokens' queries `[B, Hq, L, Dk]` and
+    /// all that follows from it; nil where it was computed elsewhere.
     @discardableResult
-    mutating func settle(_ attention: H2OAttention = .elsewhere) -> MLXArray? {
-        guard pending > 0, let ledger else { return nil }
-        let attended = rows.attend(
-            attention, ledger: ledger, step: step, policy: configuration.policy)
-        self.ledger = attended.ledger
+    mutating func settle(
+        queries: MLXArray? = nil, scale: Float = 1,
+        mask: MLXFast.ScaledDotProductAttentionMaskMode = .none
+    ) -> MLXArray? {
+        guard pending > 0, let rows, let ledger else { return nil }
+        let attended = MLXFast.h2oCacheAttend(
+            queries: queries, rows: rows, ledger: ledger, tokens: pending,
+            offset: offset - pending, scale: scale, mask: mask, policy: configuration.policy,
+            format: format)
+        (self.rows, self.ledger) = (attended.rows, attended.ledger)
         pending = 0
         return attended.output
     }
 
     /// The keys and values in use after a write; the next write copies, as the caller holds them.
     mutating func fetch(keyDim: Int) -> (MLXArray, MLXArray) {
+        guard let rows else { return (.mlxNone, .mlxNone) }
         isShared = true
-        return rows.fetch(after: step, keyDim: keyDim, policy: configuration.policy)
+        return MLXFast.h2oCacheFetch(
+            rows: rows, keyDim: keyDim, offset: offset - pending, tokens: pending,
+            policy: configuration.policy, format: format)
     }
 
     /// Drops the newest `count` tokens of a complete cache; returns how many it dropped.
     mutating func trim(_ count: Int) -> Int {
         guard isTrimmable, count > 0 else { return 0 }
         settle()
-        guard let ledger else { return 0 }
+        guard let rows, let ledger else { return 0 }
         let trimmed = min(count, offset)
         offset -= trimmed
         if offset == 0 {
-            rows.restore(nil)
-            self.ledger = nil
+            (self.rows, self.ledger) = (nil, nil)
         } else {
-            self.ledger = rows.trimmed(ledger, to: offset, policy: configuration.policy)
+            self.ledger = MLXFast.h2oLedgerTrim(
+                ledger, rows: rows, length: offset, policy: configuration.policy, format: format)
         }
         return trimmed
     }
 
     /// The buffers and the ledger's arrays, to be held by somebody else.
     mutating func share() -> [MLXArray] {
-        guard let ledger else { return [] }
+        guard let rows, let ledger else { return [] }
         isShared = true
-        return rows.buffers + ledger.arrays
+        return rows.arrays + ledger.arrays
     }
+}
+
+extension MLXFast.H2ORows {
+    /// In the order of a saved cache.
+    var arrays: [MLXArray] { [pool] + (ring.map { [$0] } ?? []) }
 }
 
 extension MLXFast.H2OLedger {

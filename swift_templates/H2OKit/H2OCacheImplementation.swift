@@ -6,14 +6,12 @@ import MLXLMCommon
 /// In the shapes: B batch, Hq query heads, Hkv KV heads, L new tokens, N rows in use,
 /// C the configuration's `maxSize`, Dk and Dv the head dims of keys and values.
 protocol H2OCacheImplementation: AnyObject, H2OScoreTracking {
-    associatedtype Rows: H2ORows
+    /// A format of this kind of cache; a saved one says which it has.
+    static var blankFormat: MLXFast.H2ORowFormat { get }
 
-    /// Rows of the kind that a saved cache is read into.
-    static var blankRows: Rows { get }
+    var core: H2OCacheCore { get set }
 
-    var core: H2OCacheCore<Rows> { get set }
-
-    init(_ core: H2OCacheCore<Rows>)
+    init(_ core: H2OCacheCore)
 }
 
 extension H2OCacheImplementation {
@@ -37,8 +35,7 @@ extension H2OCacheImplementation {
         mask: MLXFast.ScaledDotProductAttentionMaskMode
     ) -> MLXArray {
         core.write(keys: keys, values: values)
-        let attention = H2OAttention(queries: queries, scale: scale, mask: mask)
-        return core.settle(attention) ?? .mlxNone
+        return core.settle(queries: queries, scale: scale, mask: mask) ?? .mlxNone
     }
 
     public func update(keys: MLXArray, values: MLXArray) -> (MLXArray, MLXArray) {
@@ -91,9 +88,9 @@ extension H2OCacheImplementation {
     }
 
     /// The core of a cache from the ``state`` and ``metaState`` of another.
-    static func restored(_ state: [MLXArray], _ metaState: [String]) throws -> H2OCacheCore<Rows> {
+    static func restored(_ state: [MLXArray], _ metaState: [String]) throws -> H2OCacheCore {
         let metadata = try H2OCacheMetadata(metaState, format: format)
-        var core = H2OCacheCore(metadata.configuration, blankRows)
+        var core = H2OCacheCore(metadata.configuration, blankFormat)
         try core.restore(state)
         try core.restore(metaState, format: format)
         return core

@@ -13,12 +13,12 @@ struct H2OCacheMetadata: Hashable {
     /// How the rows are stored, as JSON.
     let storage: String?
 
-    init<Rows>(_ core: H2OCacheCore<Rows>) {
+    init(_ core: H2OCacheCore) {
         offset = core.offset
         length = core.length
         pending = core.pending
         configuration = core.configuration
-        storage = core.rows.description
+        storage = core.savedFormat
     }
 
     /// - Parameter format: the kind of cache and version that is expected
@@ -64,27 +64,4 @@ func decode<Value: Decodable>(_ type: Value.Type, _ text: String?) throws -> Val
         throw H2OStateError.inconsistent("it does not say how its rows are stored")
     }
     return try JSONDecoder().decode(type, from: Data(text.utf8))
-}
-
-/// The dtypes of keys and values by Python's names.
-enum SavedDType: String, Codable {
-    case float32 = "mlx.core.float32"
-    case float16 = "mlx.core.float16"
-    case bfloat16 = "mlx.core.bfloat16"
-
-    init(_ dtype: DType) {
-        switch dtype {
-        case .float16: self = .float16
-        case .bfloat16: self = .bfloat16
-        default: self = .float32
-        }
-    }
-
-    var value: DType {
-        switch self {
-        case .float32: .float32
-        case .float16: .float16
-        case .bfloat16: .bfloat16
-        }
-    }
 }

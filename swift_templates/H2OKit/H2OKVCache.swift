@@ -9,17 +9,16 @@ import MLXLMCommon
 public final class H2OKVCache: H2OCacheImplementation {
     public static let format = "h2o.dense.1"
 
-    static var blankRows: H2OSingleRows { H2OSingleRows(.dense) }
+    static let blankFormat = MLXFast.H2ORowFormat.dense
 
-    var core: H2OCacheCore<H2OSingleRows>
+    var core: H2OCacheCore
 
-    init(_ core: H2OCacheCore<H2OSingleRows>) {
+    init(_ core: H2OCacheCore) {
         self.core = core
-        core.configuration.warnOnce()
     }
 
     public convenience init(configuration: H2OConfiguration) {
-        self.init(H2OCacheCore(configuration, Self.blankRows))
+        self.init(H2OCacheCore(configuration, .dense))
     }
 
     /// - Parameters:

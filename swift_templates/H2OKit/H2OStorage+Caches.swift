@@ -1,3 +1,5 @@
+import MLX
+
 extension H2OStorage {
     /// An empty cache that stores its rows so.
     ///
@@ -20,18 +22,26 @@ extension H2OStorage {
             configuration: configuration, groupSize: groupSize, keyBits: key, valueBits: value)
     }
 
-    /// Refuses bits that are not among `allowed`.
-    static func check(_ bits: [(name: String, value: Int)], _ allowed: [Int]) throws {
-        for (name, value) in bits where !allowed.contains(value) {
-            throw H2OConfigurationError.outOfRange(
-                field: name, value: "\(value)", allowed: oneOf(allowed))
-        }
+    /// Refuses bits and group sizes that no cache has, by their names in saved caches.
+    ///
+    /// - Throws: ``H2OConfigurationError``
+    static func check(_ format: MLXFast.H2ORowFormat) throws {
+        let fields =
+            format.recentBits.map {
+                [("heavy_bits", format.keyBits, [4, 8, 16]), ("recent_bits", $0, [4, 8, 16])]
+            } ?? [("key_bits", format.keyBits, [4, 8]), ("value_bits", format.valueBits, [4, 8])]
+        for (name, value, allowed) in fields { try check(name, value, allowed) }
+        try check(groupSize: format.groupSize)
     }
 
     static func check(groupSize: Int) throws {
-        guard groupSizes.contains(groupSize) else {
+        try check("group_size", groupSize, groupSizes.sorted())
+    }
+
+    private static func check(_ field: String, _ value: Int, _ allowed: [Int]) throws {
+        guard allowed.contains(value) else {
             throw H2OConfigurationError.outOfRange(
-                field: "group_size", value: "\(groupSize)", allowed: oneOf(groupSizes.sorted()))
+                field: field, value: "\(value)", allowed: oneOf(allowed))
         }
     }
 

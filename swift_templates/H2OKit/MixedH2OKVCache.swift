@@ -13,15 +13,12 @@ import MLXLMCommon
 public final class MixedH2OKVCache: H2OCacheImplementation {
     public static let format = "h2o.mixed.1"
 
-    static var blankRows: H2OMixedRows {
-        H2OMixedRows(MLXFast.H2OMixedFormat(heavyBits: 8, recentBits: 16))
-    }
+    static let blankFormat = MLXFast.H2ORowFormat(keyBits: 8, valueBits: 8, recentBits: 16)
 
-    var core: H2OCacheCore<H2OMixedRows>
+    var core: H2OCacheCore
 
-    init(_ core: H2OCacheCore<H2OMixedRows>) {
+    init(_ core: H2OCacheCore) {
         self.core = core
-        core.configuration.warnOnce()
     }
 
     /// - Parameters:
@@ -34,12 +31,10 @@ public final class MixedH2OKVCache: H2OCacheImplementation {
         configuration: H2OConfiguration, heavyBits: Int = 8, recentBits: Int = 16,
         groupSize: Int = 64
     ) throws {
-        try H2OStorage.check(
-            [("heavy_bits", heavyBits), ("recent_bits", recentBits)], [4, 8, 16])
-        try H2OStorage.check(groupSize: groupSize)
-        let format = MLXFast.H2OMixedFormat(
-            heavyBits: heavyBits, recentBits: recentBits, groupSize: groupSize)
-        self.init(H2OCacheCore(configuration, H2OMixedRows(format)))
+        let format = MLXFast.H2ORowFormat(
+            keyBits: heavyBits, valueBits: heavyBits, groupSize: groupSize, recentBits: recentBits)
+        try H2OStorage.check(format)
+        self.init(H2OCacheCore(configuration, format))
     }
 
     /// - Parameters:
@@ -68,11 +63,11 @@ public final class MixedH2OKVCache: H2OCacheImplementation {
     }
 
     /// Bits of an element in the pool.
-    public var heavyBits: Int { core.rows.format.heavyBits }
+    public var heavyBits: Int { core.format.keyBits }
 
     /// Bits of an element in the ring.
-    public var recentBits: Int { core.rows.format.recentBits }
+    public var recentBits: Int { core.format.recentBits ?? core.format.keyBits }
 
     /// Elements that share a scale and a bias.
-    public var groupSize: Int { core.rows.format.groupSize }
+    public var groupSize: Int { core.format.groupSize }
 }

@@ -12,15 +12,12 @@ import MLXLMCommon
 public final class QuantizedH2OKVCache: H2OCacheImplementation {
     public static let format = "h2o.quantized.1"
 
-    static var blankRows: H2OSingleRows {
-        H2OSingleRows(MLXFast.H2ORowFormat(keyBits: 8, valueBits: 8))
-    }
+    static let blankFormat = MLXFast.H2ORowFormat(keyBits: 8, valueBits: 8)
 
-    var core: H2OCacheCore<H2OSingleRows>
+    var core: H2OCacheCore
 
-    init(_ core: H2OCacheCore<H2OSingleRows>) {
+    init(_ core: H2OCacheCore) {
         self.core = core
-        core.configuration.warnOnce()
     }
 
     /// - Parameters:
@@ -32,11 +29,10 @@ public final class QuantizedH2OKVCache: H2OCacheImplementation {
     public convenience init(
         configuration: H2OConfiguration, groupSize: Int = 64, keyBits: Int, valueBits: Int
     ) throws {
-        try H2OStorage.check([("key_bits", keyBits), ("value_bits", valueBits)], [4, 8])
-        try H2OStorage.check(groupSize: groupSize)
         let format = MLXFast.H2ORowFormat(
             keyBits: keyBits, valueBits: valueBits, groupSize: groupSize)
-        self.init(H2OCacheCore(configuration, H2OSingleRows(format)))
+        try H2OStorage.check(format)
+        self.init(H2OCacheCore(configuration, format))
     }
 
     /// - Parameters:
@@ -74,11 +70,11 @@ public final class QuantizedH2OKVCache: H2OCacheImplementation {
     }
 
     /// Bits of a key's element.
-    public var keyBits: Int { core.rows.format.keyBits }
+    public var keyBits: Int { core.format.keyBits }
 
     /// Bits of a value's element.
-    public var valueBits: Int { core.rows.format.valueBits }
+    public var valueBits: Int { core.format.valueBits }
 
     /// Elements that share a scale and a bias.
-    public var groupSize: Int { core.rows.format.groupSize }
+    public var groupSize: Int { core.format.groupSize }
 }

@@ -55,8 +55,8 @@ BROKEN = {
     ),
     "the ring has the precision of the pool": (
         "cexport/c/h2o.cpp",
-        "       mixed.recent_bits}};",
-        "       mixed.heavy_bits}};",
+        "       config.recent_bits}};",
+        "       config.recent_bits ? config.key_bits : 0}};",
     ),
 }
 

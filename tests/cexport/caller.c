@@ -62,7 +62,7 @@ static double largest_difference(mlx_array a, mlx_array b) {
   return largest;
 }
 
-static mlx_h2o_config config_of(int bits) {
+static mlx_h2o_config config_of(int bits, int recent_bits) {
   static const int pinned[] = {5, 7};
   mlx_h2o_config config = {0};
   config.policy.max_size = size;
@@ -79,57 +79,41 @@ static mlx_h2o_config config_of(int bits) {
   config.value_bits = bits;
   config.group_size = 64;
   config.dtype = MLX_FLOAT32;
+  config.recent_bits = recent_bits;
   return config;
 }
 
 typedef struct cache_ {
-  mlx_array rows; /* the pool of a mixed cache */
-  mlx_array ring;
+  mlx_h2o_rows rows;
   mlx_h2o_ledger ledger;
   mlx_h2o_config config;
-  mlx_h2o_mixed mixed; /* heavy_bits 0: one precision */
   int offset;
 } cache;
 
-static cache new_cache(int bits, int heavy_bits, int recent_bits, mlx_stream s) {
+static cache new_cache(int bits, int recent_bits, mlx_stream s) {
   cache c;
   memset(&c, 0, sizeof(c));
-  c.config = config_of(bits);
-  c.mixed.heavy_bits = heavy_bits;
-  c.mixed.recent_bits = recent_bits;
+  c.config = config_of(bits, recent_bits);
   check(mlx_h2o_ledger_init(&c.ledger, 1, kv_heads, dim, c.config, s) == 0, "ledger_init");
   return c;
-}
-
-static int smaller(int a, int b) {
-  return a < b ? a : b;
 }
 
 /* The attention of new tokens through a cache. */
 static mlx_array step(cache* c, mlx_array q, mlx_array k, mlx_array v, mlx_stream s) {
   const int count = mlx_array_dim(k, 2);
-  const int length = smaller(c->offset, size);
-  const char* mask = count > 1 ? "causal" : "";
-  const mlx_array none = {NULL};
+  mlx_h2o_write_arguments write = {.rows = c->rows, .keys = k, .values = v};
+  write.victim = c->ledger.victim;
+  write.offset = c->offset;
+  check(mlx_h2o_cache_write(&c->rows, write, c->config, s) == 0, "write");
+  mlx_h2o_attend_arguments attend = {.queries = q, .rows = c->rows, .ledger = c->ledger};
+  attend.tokens = count;
+  attend.offset = c->offset;
+  attend.scale = 0.125f;
+  attend.mask_mode = count > 1 ? "causal" : NULL;
   mlx_array out = {NULL};
-  int status;
-  if (c->mixed.heavy_bits != 0) {
-    status = mlx_h2o_mixed_cache_write(
-        &c->rows, &c->ring, c->rows, c->ring, k, v, c->ledger.victim, c->offset, c->config,
-        c->mixed, false, s);
-    check(status == 0, "mixed write");
-    status = mlx_h2o_mixed_cache_attend(
-        &out, &c->rows, &c->ring, &c->ledger, q, c->rows, c->ring, c->ledger, count,
-        c->offset, dim, 0.125f, mask, none, none, c->config, c->mixed, s);
-  } else {
-    status = mlx_h2o_cache_write(
-        &c->rows, c->rows, k, v, c->ledger.victim, length, c->config, false, s);
-    check(status == 0, "write");
-    status = mlx_h2o_cache_attend(
-        &out, &c->rows, &c->ledger, q, c->rows, c->ledger, count, c->offset, length, 0.125f,
-        mask, none, none, c->config, s);
-  }
-  check(status == 0, "attend");
+  check(
+      mlx_h2o_cache_attend(&out, &c->rows, &c->ledger, attend, c->config, s) == 0,
+      "attend");
   c->offset += count;
   return out;
 }
@@ -152,8 +136,8 @@ static void check_positions(const cache* c, const char* what) {
 }
 
 static void check_caches(mlx_stream s) {
-  cache dense = new_cache(16, 0, 0, s), eight = new_cache(8, 0, 0, s);
-  cache same = new_cache(16, 16, 16, s), mixed = new_cache(16, 8, 16, s);
+  cache dense = new_cache(16, 0, s), eight = new_cache(8, 0, s);
+  cache same = new_cache(16, 16, s), mixed = new_cache(8, 16, s);
   const int counts[] = {5, 50, 1, 1, 7};
   for (int i = 0; i < 60; ++i) {
     const int count = i < 5 ? counts[i] : 1;
@@ -175,16 +159,14 @@ static void check_caches(mlx_stream s) {
   cache caches[] = {dense, eight, same, mixed};
   for (int i = 0; i < 4; ++i) {
     mlx_h2o_ledger_free(caches[i].ledger);
-    mlx_array_free(caches[i].rows);
-    mlx_array_free(caches[i].ring);
+    mlx_h2o_rows_free(caches[i].rows);
   }
 }
 
 /* Plain attention over fetched rows equals that of the cache, in every storage. */
 static void check_fetch(mlx_stream s) {
   cache caches[] = {
-      new_cache(16, 0, 0, s), new_cache(8, 0, 0, s), new_cache(16, 16, 16, s),
-      new_cache(16, 4, 8, s)};
+      new_cache(16, 0, s), new_cache(8, 0, s), new_cache(16, 16, s), new_cache(4, 8, s)};
   mlx_array q = tokens(heads, 1), k = tokens(kv_heads, 1);
   const mlx_array none = {NULL};
   for (int i = 0; i < 4; ++i) {
@@ -194,19 +176,16 @@ static void check_fetch(mlx_stream s) {
     mlx_array out = step(c, q, k, k, s);
     mlx_array keys = {NULL}, values = {NULL}, wanted = {NULL}, logits = {NULL};
     const int status =
-        c->mixed.heavy_bits != 0
-            ? mlx_h2o_mixed_cache_fetch(
-                  &keys, &values, c->rows, c->ring, 31 - recent, recent, dim, c->config,
-                  c->mixed, s)
-            : mlx_h2o_cache_fetch(&keys, &values, c->rows, 31, dim, c->config, s);
+        mlx_h2o_cache_fetch(&keys, &values, c->rows, dim, 31, 0, c->config, s);
     check(status == 0 && mlx_array_dim(keys, 2) == 31, "fetch");
     mlx_fast_scaled_dot_product_attention_with_scores(
         &wanted, &logits, q, keys, values, 0.125f, "", none, none, s);
     check(largest_difference(out, wanted) < 1e-5, "attention over fetched rows");
-    mlx_array all[] = {first, queries, out, keys, values, wanted, logits, c->rows, c->ring};
-    for (int j = 0; j < 9; ++j) {
+    mlx_array all[] = {first, queries, out, keys, values, wanted, logits};
+    for (int j = 0; j < 7; ++j) {
       mlx_array_free(all[j]);
     }
+    mlx_h2o_rows_free(c->rows);
     mlx_h2o_ledger_free(c->ledger);
   }
   mlx_array_free(q);
@@ -214,7 +193,7 @@ static void check_fetch(mlx_stream s) {
 }
 
 static void check_trim(mlx_stream s) {
-  cache c = new_cache(8, 0, 0, s);
+  cache c = new_cache(8, 0, s);
   mlx_array q = tokens(heads, 9), k = tokens(kv_heads, 9);
   mlx_array_free(step(&c, q, k, k, s));
   check(mlx_h2o_ledger_trim(&c.ledger, c.rows, c.ledger, 4, c.config, s) == 0, "trim");
@@ -222,7 +201,7 @@ static void check_trim(mlx_stream s) {
   const int32_t* positions = (const int32_t*)mlx_array_data_uint8(c.ledger.positions);
   check(positions[3] == 3 && positions[4] == -1, "trimmed positions");
   mlx_h2o_ledger_free(c.ledger);
-  mlx_array_free(c.rows);
+  mlx_h2o_rows_free(c.rows);
   mlx_array_free(q);
   mlx_array_free(k);
 }
@@ -275,7 +254,7 @@ static void check_attention(mlx_stream s) {
           &out, &scores, q, w, k, 0.125f, "", none, none, s) == 1,
       "words are refused as keys");
   check(strstr(last_error, "keys has dtype uint32; expected float32") != NULL, last_error);
-  mlx_h2o_config config = config_of(16);
+  mlx_h2o_config config = config_of(16, 0);
   config.policy.recent_budget = 100;
   mlx_h2o_ledger ledger;
   memset(&ledger, 0, sizeof(ledger));

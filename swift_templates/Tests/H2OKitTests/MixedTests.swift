@@ -30,6 +30,18 @@ final class MixedTests: XCTestCase {
         XCTAssertEqual(cache.offset, 5)
     }
 
+    func testRowsOfAnotherKindAreRefused() throws {
+        let cache = try MixedH2OKVCache(maxSize: 16, groupSize: 32)
+        cache.attend(Tokens(5, seed: 1))
+        var fields = cache.metaState
+        fields[5] = try QuantizedH2OKVCache(maxSize: 16, groupSize: 32).metaState[5]
+        let state = cache.state
+
+        XCTAssertThrowsError(try MixedH2OKVCache(state: state, metaState: fields)) { error in
+            XCTAssertTrue(error.localizedDescription.contains("another kind"), "\(error)")
+        }
+    }
+
     func testBitsThatThereAreNotAreRefused() {
         XCTAssertThrowsError(try MixedH2OKVCache(maxSize: 16, heavyBits: 3)) { error in
             XCTAssertEqual(

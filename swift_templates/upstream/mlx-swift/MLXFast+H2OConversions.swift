@@ -3,26 +3,27 @@ import Cmlx
 // From the Swift types of the H2O cache to those of its C functions and back.
 
 extension MLXFast.H2OPolicy {
-    func withConfig(
-        _ format: MLXFast.H2ORowFormat = .dense, _ body: (mlx_h2o_config) -> Void
-    ) {
+    func withConfig(_ format: MLXFast.H2ORowFormat, _ body: (mlx_h2o_config) -> Void) {
         withCPolicy { policy in
             body(
                 mlx_h2o_config(
                     policy: policy, key_bits: Int32(format.keyBits),
                     value_bits: Int32(format.valueBits), group_size: Int32(format.groupSize),
-                    dtype: format.dtype.cmlxDtype))
+                    dtype: format.dtype.cmlxDtype, recent_bits: Int32(format.recentBits ?? 0)))
         }
     }
+}
 
-    func withConfig(
-        _ format: MLXFast.H2OMixedFormat, _ body: (mlx_h2o_config, mlx_h2o_mixed) -> Void
-    ) {
-        let shared = MLXFast.H2ORowFormat(
-            keyBits: 16, valueBits: 16, groupSize: format.groupSize, dtype: format.dtype)
-        let mixed = mlx_h2o_mixed(
-            heavy_bits: Int32(format.heavyBits), recent_bits: Int32(format.recentBits))
-        withConfig(shared) { config in body(config, mixed) }
+extension MLXFast.H2ORows {
+    /// Takes over the arrays of C rows, which must not be freed then.
+    init(owning rows: mlx_h2o_rows) {
+        self.init(
+            pool: MLXArray(rows.pool), ring: rows.ring.ctx == nil ? nil : MLXArray(rows.ring))
+    }
+
+    /// The same arrays for a C call that reads them.
+    var borrowed: mlx_h2o_rows {
+        mlx_h2o_rows(pool: pool.ctx, ring: ring?.ctx ?? mlx_array())
     }
 }
 

@@ -7,6 +7,10 @@ extension MLXFast {
 
     /// How rows are stored: as they come, or as the words, scales and biases that
     /// `quantized(_:groupSize:bits:)` makes of them.
+    ///
+    /// With `recentBits` the newest `recentBudget` tokens lie in a ring at that precision:
+    /// the token of position p in slot `p % recentBudget`, until as many newer ones have
+    /// come. All others are in a pool. The ledger's rows are the pool's, then the ring's.
     public struct H2ORowFormat: Hashable, Sendable {
         /// 4 or 8; 16 for keys as they are.
         public var keyBits: Int
@@ -16,39 +20,35 @@ extension MLXFast {
         public var groupSize: Int
         /// Of keys and values, which scales and biases have too.
         public var dtype: DType
+        /// Of the ring: 4, 8 or 16; nil for rows without a ring.
+        public var recentBits: Int?
 
         public init(
-            keyBits: Int, valueBits: Int, groupSize: Int = 64, dtype: DType = .float32
+            keyBits: Int, valueBits: Int, groupSize: Int = 64, dtype: DType = .float32,
+            recentBits: Int? = nil
         ) {
             self.keyBits = keyBits
             self.valueBits = valueBits
             self.groupSize = groupSize
             self.dtype = dtype
+            self.recentBits = recentBits
         }
 
         /// Keys and values as they come.
         public static var dense: H2ORowFormat { H2ORowFormat(keyBits: 16, valueBits: 16) }
     }
 
-    /// How a cache of two precisions stores its rows: the newest `recentBudget` tokens
-    /// in a ring, all others in a pool.
-    public struct H2OMixedFormat: Hashable, Sendable {
-        /// Of the pool: 4, 8 or 16.
-        public var heavyBits: Int
-        /// Of the ring: 4, 8 or 16.
-        public var recentBits: Int
-        /// 32, 64 or 128 elements share a scale and a bias.
-        public var groupSize: Int
-        /// Of keys and values.
-        public var dtype: DType
+    /// The buffers of a cache; those of quantized rows are uint32.
+    public struct H2ORows {
+        /// `[B, Hkv, capacity, its row]`.
+        public var pool: MLXArray
+        /// The same, if the format has a ring; a chunk stands behind the old rows until its
+        /// attention.
+        public var ring: MLXArray?
 
-        public init(
-            heavyBits: Int, recentBits: Int, groupSize: Int = 64, dtype: DType = .float32
-        ) {
-            self.heavyBits = heavyBits
-            self.recentBits = recentBits
-            self.groupSize = groupSize
-            self.dtype = dtype
+        public init(pool: MLXArray, ring: MLXArray? = nil) {
+            self.pool = pool
+            self.ring = ring
         }
     }
 
@@ -74,20 +74,6 @@ extension MLXFast {
             self.novelty = novelty
             self.keySum = keySum
             self.victim = victim
-        }
-    }
-
-    /// The rows of a cache of two precisions.
-    public struct H2OMixedRows {
-        /// `[B, Hkv, capacity, its row]`.
-        public var pool: MLXArray
-        /// `[B, Hkv, capacity, its row]`; a chunk stands behind the old rows until its
-        /// attention.
-        public var ring: MLXArray
-
-        public init(pool: MLXArray, ring: MLXArray) {
-            self.pool = pool
-            self.ring = ring
         }
     }
 }
