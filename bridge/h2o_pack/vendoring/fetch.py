@@ -22,6 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 from h2o_pack import facts
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.download_folder import MIRROR, cache_folder
+from h2o_pack.files.local_file import reason
 from h2o_pack.progress import silent
 from h2o_pack.vendoring import git
 
@@ -181,9 +182,9 @@ def without_password(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def not_fetched(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, reason: str) -> UserError:
+def not_fetched(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, why: str) -> UserError:
     """Make the error for a repository that does not come."""
-    given = any(each in reason for each in git.NOT_GIVEN)
+    given = any(each in why for each in git.NOT_GIVEN)
     first = "Check the network and run this again (what has arrived is kept), or name"
     if given and origin.mirror:
         first = "Bring the mirror up to date, or name"
@@ -192,7 +193,7 @@ def not_fetched(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, reason: str) 
     other = "another mirror" if origin.mirror else "a mirror"
     clones = ", ".join(f"{each.name} {each.version}" for each in wanted if not each.parent)
     return UserError(
-        f"{pin.name} {pin.version}, commit {pin.commit[:12]}, could not be fetched: {reason}",
+        f"{pin.name} {pin.version}, commit {pin.commit[:12]}, could not be fetched: {why}",
         where=without_password(address(pin, origin.mirror)),
         remedy=f"{first} {other} of https://github.com with --mirror, "
         f"or give --upstream a folder with clones of {clones}, with their submodules.",
@@ -202,9 +203,8 @@ def not_fetched(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, reason: str) 
 
 def not_usable(folder: Path, error: Exception) -> UserError:
     """Make the error for a cache on a disk that refuses."""
-    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return UserError(
-        f"the cache of upstream's sources cannot be used: {reason}",
+        f"the cache of upstream's sources cannot be used: {reason(error)}",
         where=str(folder),
         remedy="Free space there, or name another folder with --cache.",
         code=ExitCode.OUTPUT,
