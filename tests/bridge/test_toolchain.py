@@ -98,6 +98,21 @@ def test_tests_run_when_the_build_in_the_background_is_done(swift, tmp_path):
     assert [line for line in lines if line.startswith("test")] == ["test one", "test two"]
 
 
+def test_each_line_of_a_build_is_told_once(swift, tmp_path):
+    heard = tmp_path / "heard"
+    waits = f"echo one; until [ -e '{heard}' ]; do sleep 0.05; done; sleep 0.6"
+    host, tool = swift(f'[ "$1" = test ] || {{ {waits}; }}')
+    lines: list[str] = []
+
+    def hear(line: str) -> None:
+        lines.append(line)
+        heard.touch()
+
+    with toolchain.building(host, tool, tmp_path) as build:
+        build.run_tests("Tests", {}, hear)
+    assert lines == ["one"]
+
+
 def test_a_build_that_fails_in_the_background_is_told_when_tests_are_to_run(swift, tmp_path):
     host, tool = swift("echo 'a.swift: error: no such thing'; exit 1")
     with (

@@ -93,8 +93,12 @@ class Build:
 
         settings: of the tests' environment. Returns the exit status; the log has the rest.
         """
+        told = 0
         while self.process.poll() is None:
-            on_line(last_line(self.log))
+            lines = whole_lines(self.log)
+            for line in lines[told:]:
+                on_line(line)
+            told = len(lines)
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(POLL_SECONDS)
         if self.process.returncode:
@@ -126,10 +130,10 @@ def building(host: Host, swift: Toolchain, work: Path) -> Iterator[Build]:
             raise
 
 
-def last_line(log: Path) -> str:
-    """Return the last line that a program has written to its log so far."""
-    lines = log.read_text("utf-8", errors="replace").splitlines()
-    return lines[-1].rstrip() if lines else ""
+def whole_lines(log: Path) -> list[str]:
+    """Return the lines that a program has finished writing to its log so far."""
+    *lines, _ = log.read_text("utf-8", errors="replace").split("\n")
+    return [line.rstrip() for line in lines]
 
 
 def run(
