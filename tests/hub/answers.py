@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from tests.hub.contents import Content
 from tests.hub.faults import Before, Effect, Hold, Status
@@ -53,10 +53,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.answer()
 
-    def do_POST(self) -> None:
-        self.answer(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
-
-    def answer(self, body: bytes = b"") -> None:
+    def answer(self) -> None:
         """Note the request, let its faults happen, and route it."""
         parts = urlsplit(self.path)
         path = unquote(parts.path)
@@ -71,18 +68,18 @@ class Handler(BaseHTTPRequestHandler):
                 if isinstance(effect, Status):
                     self.refuse(Refused(effect.code, effect.error, headers=effect.headers))
                     return
-            self.route(path, parse_qs(parts.query), parse_qs(body.decode()))
+            self.route(path, parts.query)
         except Refused as refused:
             self.refuse(refused)
         except ConnectionError:
             self.close_connection = True
 
-    def route(self, path: str, query: Mapping[str, Any], form: Mapping[str, Any]) -> None:
+    def route(self, path: str, query: str) -> None:
         """Answer by the path."""
         parts = path.strip("/").split("/")
         if parts[:2] == ["api", "models"]:
             repository = self.repository("/".join(parts[2:4]))
-            self.api(repository, parts[4:], query, form)
+            self.api(repository, parts[4:], query)
         elif parts[0] == "cdn":
             repository = self.hub.repositories["/".join(parts[1:3])]
             content = repository.commits[parts[3]]["/".join(parts[4:])]
@@ -104,27 +101,15 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(*(MISSING if token else HIDDEN))
         return found
 
-    def api(
-        self,
-        repository: Repository,
-        rest: list[str],
-        query: Mapping[str, Any],
-        form: Mapping[str, Any],
-    ) -> None:
+    def api(self, repository: Repository, rest: list[str], query: str) -> None:
         """Answer a question about a repository."""
         kind = rest[0] if rest else "revision"
         commit = self.commit(repository, rest[1] if len(rest) > 1 else "main")
-        files = repository.commits[commit]
         if kind == "revision":
             self.reply_json(described(repository, commit, blobs="blobs" in query))
         elif kind == "tree":
-            below = "/".join(rest[2:])
-            listed = {p: c for p, c in files.items() if not below or p.startswith(below + "/")}
-            recursive = query.get("recursive", ["false"])[0].lower() == "true"
-            self.pages(list(entries(listed, below, recursive=recursive)), query)
-        elif kind == "paths-info":
-            asked = form.get("paths", [])
-            self.reply_json([file_entry(p, files[p]) for p in asked if p in files])
+            files = repository.commits[commit].items()
+            self.reply_json([file_entry(path, content) for path, content in files])
         else:
             raise Refused(404, "", "Not Found")
 
@@ -135,23 +120,11 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         return found
 
-    def pages(self, listed: list[Any], query: Mapping[str, Any]) -> None:
-        """Answer with one page of a listing, and where the next one is."""
-        start = int(query.get("cursor", ["0"])[0])
-        end = start + self.hub.page
-        headers = {}
-        if end < len(listed):
-            address = self.path.partition("?")[0]
-            more = f"recursive={query.get('recursive', ['false'])[0]}&cursor={end}"
-            headers["Link"] = f'<{self.hub.url}{address}?{more}>; rel="next"'
-        self.reply_json(listed[start:end], headers)
-
     def resolve(self, repository: Repository, revision: str, path: str) -> None:
         """Answer for a file's metadata or bytes."""
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if repository.gated and token != repository.token:
-            message = GATED.format(id=repository.id)
-            raise Refused(403 if token else 401, "GatedRepo", message)
+            raise Refused(401, "GatedRepo", GATED.format(id=repository.id))
         commit = self.commit(repository, revision)
         content = repository.commits[commit].get(path)
         if content is None:
@@ -204,10 +177,10 @@ class Handler(BaseHTTPRequestHandler):
         body = json.dumps({"error": refused.message or str(refused.code)}).encode()
         self.reply(refused.code, body, {"Content-Type": "application/json", **said})
 
-    def reply_json(self, document: Any, headers: Mapping[str, str] | None = None) -> None:
+    def reply_json(self, document: Any) -> None:
         """Answer with a JSON document; it can be dropped, cut or held like a file."""
         body = Content(json.dumps(document).encode())
-        self.content(body, {"Content-Type": "application/json", **(headers or {})})
+        self.content(body, {"Content-Type": "application/json"})
 
     def reply(self, code: int, body: bytes, headers: Mapping[str, str]) -> None:
         """Answer with a short body that nothing happens to."""
@@ -251,25 +224,8 @@ def described(repository: Repository, commit: str, *, blobs: bool) -> dict[str, 
     }
 
 
-def entries(
-    files: Mapping[str, Content], below: str, *, recursive: bool
-) -> Iterator[dict[str, Any]]:
-    """Yield what /tree lists: folders, and files with their sizes and hashes."""
-    depth = len(below.split("/")) if below else 0
-    folders = set()
-    for path, content in files.items():
-        parts = path.split("/")
-        for end in range(depth + 1, len(parts) if recursive else min(len(parts), depth + 2)):
-            folder = "/".join(parts[:end])
-            if folder not in folders:
-                folders.add(folder)
-                yield {"type": "directory", "oid": "0" * 40, "size": 0, "path": folder}
-        if recursive or len(parts) == depth + 1:
-            yield file_entry(path, content)
-
-
 def file_entry(path: str, content: Content) -> dict[str, Any]:
-    """Describe a file as /tree and /paths-info do."""
+    """Describe a file as /tree does."""
     entry: dict[str, Any] = {
         "type": "file",
         "oid": content.blob_id,

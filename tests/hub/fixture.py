@@ -7,7 +7,6 @@ set; a subprocess gets them by its environment, see `HubClient.environment`.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,10 +106,3 @@ def use(client: HubClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.file_download, "time", clock)
     monkeypatch.setattr(huggingface_hub.utils._http, "time", clock)
     close_session()
-
-
-def unused_port() -> int:
-    """Return a port of the loopback on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

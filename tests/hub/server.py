@@ -1,9 +1,9 @@
 """A loopback server that speaks the Hugging Face hub's protocol, and may fail as told.
 
-What huggingface_hub 2.4 asks for: /api/models/{id}[/revision/{rev}], /tree/{rev}[/{path}],
-/paths-info/{rev}, and HEAD and GET of /{id}/resolve/{rev}/{path}, which for files in LFS
-redirect to another host, as the hub does to its CDN. No answer has a header of Xet
-storage, so the client takes the plain HTTP path.
+What huggingface_hub 2.4 asks for here: /api/models/{id}[/revision/{rev}], /tree/{rev}, and
+HEAD and GET of /{id}/resolve/{rev}/{path}, which for files in LFS redirect to another host,
+as the hub does to its CDN. No answer has a header of Xet storage, so the client takes the
+plain HTTP path.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ class HubServer:
     """Serves repositories on 127.0.0.1 until it is closed.
 
     holding is set when a request waits because of a Hold; set `go_on` to release all.
-    page: entries in one page of a listing.
     """
 
     repositories: dict[str, Repository] = field(default_factory=dict)
@@ -40,7 +39,6 @@ class HubServer:
     requests: list[Request] = field(default_factory=list)
     holding: threading.Event = field(default_factory=threading.Event)
     go_on: threading.Event = field(default_factory=threading.Event)
-    page: int = 1000
     client: Any = None  # the HubClient of the fixture
 
     def __post_init__(self) -> None:
