@@ -11,7 +11,7 @@ from mlx_lm.models.cache import KVCache
 
 from h2o_pack.measure.evaluation.cache_factory import CacheFactory
 from h2o_pack.measure.evaluation.contenders import find_contender
-from h2o_pack.measure.evaluation.loaded import ByLayer, budgets_for
+from h2o_pack.measure.evaluation.loaded import LayerBudgetsSource, budgets_for
 from h2o_pack.measure.text import Tokens
 from h2o_py import install_routing
 from studies.peers.entries import ANSWER_TOKENS, FULL, ONCE, PREFILL
@@ -63,7 +63,7 @@ class Ours:
         self.model.set_dtype(mx.float32)
         install_routing()
         tokens = Tokens(self.tokenizer, ())
-        profiled = budgets_for(self.model, tokens, ByLayer(profile=PROFILE))
+        profiled = budgets_for(self.model, tokens, LayerBudgetsSource(profile=PROFILE))
         self.factory = CacheFactory(self.model, budgets=profiled)
 
     def logits(self, ids: list[list[int]]) -> mx.array:

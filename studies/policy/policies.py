@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from h2o_pack.measure.profiling.read import read_measures
-from h2o_pack.measure.profiling.row_rule import allocate_rows
+from h2o_pack.measure.profiling.report import read_profile
+from h2o_pack.measure.profiling.row_rule import allocate_rows, reaches
 from studies.policy.model import Array
 from studies.policy.recent import half
 from studies.policy.rows import Rows
@@ -161,7 +161,7 @@ class ByLayer(Policy):
 
     def sizes(self, max_size: int, layers: int) -> tuple[int, ...]:
         """Rows of each layer, `max_size` on average."""
-        rows = allocate_rows(read_measures(PROFILE).reaches, max_size)
+        rows = allocate_rows(reaches(read_profile(PROFILE)), max_size)
         return tuple(rows[layer] for layer in range(layers))
 
 

@@ -7,8 +7,8 @@ from mlx.utils import tree_map
 from mlx_lm import load
 
 from h2o_pack.measure.profiling import budget_rule
-from h2o_pack.measure.profiling.read import read_measures
-from h2o_pack.measure.profiling.row_rule import layer_rows
+from h2o_pack.measure.profiling.report import read_profile
+from h2o_pack.measure.profiling.row_rule import layer_rows, reaches
 from h2o_pack.measure.text import Tokens, held_out
 from h2o_py import H2OConfig, install_routing, make_h2o_cache, reference, remove_routing
 from studies.policy.catalogue import ALL, BASELINE, CHOSEN
@@ -61,8 +61,9 @@ def test_it_keeps_the_positions_that_the_reference_keeps(real, model, text, poli
     simulated = simulate(model, text, ALL[policy], ROWS)
     budgets = None
     if isinstance(ALL[policy], ByLayer):
-        found = layer_rows(read_measures(PROFILE).reaches, ROWS, 4, "tuned")
-        budgets = budget_rule.budgets({each.index: each.budget for each in found}, len(found))
+        profile = read_profile(PROFILE)
+        rows = layer_rows(reaches(profile), ROWS, H2OConfig.tuned)
+        budgets = budget_rule.budgets(rows, profile.caches)
     caches = make_h2o_cache(real, config, budgets=budgets)
     for cache in caches:
         cache.backend = reference

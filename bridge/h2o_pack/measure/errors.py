@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from h2o_pack.errors import ExitCode, UserError
+
+_T = TypeVar("_T")
 
 
 def usage_error(what: str, remedy: str) -> UserError:
@@ -27,6 +30,24 @@ def read_text(path: Path, remedy: str) -> str:
         raise usage_error(f"{path} cannot be read: {error.strerror or error}", remedy) from None
     except UnicodeDecodeError as error:
         raise usage_error(f"{path} cannot be read: {error}", remedy) from None
+
+
+def read_json(path: Path, kind: type[_T], name: str, remedy: str) -> _T:
+    """Read a file of JSON into its type; errors call it `name`.
+
+    Raises:
+        UserError: it cannot be read, is not JSON or not of the type, and where.
+
+    """
+    import msgspec  # noqa: PLC0415  `h2o-pack --help` does without
+
+    text = read_text(path, remedy)
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as error:
+        raise usage_error(f"{path} is not {name}: {error}", remedy) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise usage_error(f"{path} is not JSON: {error}", remedy) from None
 
 
 @contextmanager

@@ -13,13 +13,9 @@ from hypothesis import strategies as st
 from mlx_lm.models.cache import make_prompt_cache
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.measure.profiling import budget_rule, read
-from h2o_pack.measure.profiling.budget_rule import (
-    LayerMeasure,
-    heavy_share,
-    layer_shares,
-    split,
-)
+from h2o_pack.measure.profiling import budget_rule
+from h2o_pack.measure.profiling.budget_rule import heavy_share, layer_shares, split
+from h2o_pack.measure.profiling.report import read_profile
 from h2o_py.budgets import load_budgets
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
@@ -32,12 +28,8 @@ from tests.h2o_py.small_models import small_model
 shares = st.floats(0.3, 0.7)
 
 
-def full(*concentrations):
-    return [LayerMeasure(i, "full", x, 1.0) for i, x in enumerate(concentrations)]
-
-
-def found(layers, max_kv=260, measure="concentration", sink_size=4):
-    return layer_shares(layers, measure, max_kv, sink_size)
+def found(concentrations, max_kv=260):
+    return list(layer_shares(dict(enumerate(concentrations)), max_kv, sink_size=4).values())
 
 
 def profile_file(folder, **changes):
@@ -70,33 +62,27 @@ def test_the_rule_is_the_published_one(ratio, share):
 
 
 def test_a_worked_example():
-    layers = found(full(0.80, 0.84, 0.78, 0.78))
+    layers = found([0.80, 0.84, 0.78, 0.78])
     assert [each.ratio for each in layers] == pytest.approx([1, 1.05, 0.975, 0.975])
     assert [each.share for each in layers] == pytest.approx([0.5, 0.625, 0.4375, 0.4375])
-    assert [each.budget.heavy_budget for each in layers] == [128, 160, 112, 112]
-    assert [each.budget.recent_budget for each in layers] == [128, 96, 144, 144]
-
-
-def test_the_entropy_may_be_the_measure():
-    layers = [LayerMeasure(0, "full", 0.5, 2.0), LayerMeasure(1, "full", 0.5, 3.0)]
-    assert [each.share for each in found(layers)] == [0.5, 0.5]
-    assert [each.share for each in found(layers, measure="entropy")] == [0.3, 0.7]
+    assert [each.heavy_budget for each in layers] == [128, 160, 112, 112]
+    assert [each.recent_budget for each in layers] == [128, 96, 144, 144]
 
 
 @given(st.floats(1e-6, 1e6), st.integers(1, 40), st.integers(80, 4096))
 def test_a_profile_without_differences_gives_half_everywhere(value, count, max_kv):
-    for each in found(full(*[value] * count), max_kv):
+    for each in found([value] * count, max_kv):
         assert each.share == 0.5
         least = min(round((max_kv - 4) / 2), max_kv - 4 - 64)
-        assert each.budget.heavy_budget == max(least, round(0.3 * (max_kv - 4)))
+        assert each.heavy_budget == max(least, round(0.3 * (max_kv - 4)))
 
 
 @given(st.lists(st.floats(0, 50), min_size=1, max_size=40), st.integers(8, 5000))
 def test_shares_and_budgets_stay_within_the_rules_bounds(values, max_kv):
     available = max_kv - 4
-    for each in found(full(*values), max_kv):
+    for each in found(values, max_kv):
         assert 0.3 <= each.share <= 0.7
-        heavy, recent = each.budget.heavy_budget, each.budget.recent_budget
+        heavy, recent = each.heavy_budget, each.recent_budget
         assert heavy + recent == available
         assert round(0.3 * available) <= max(heavy, 1)
         assert heavy <= round(0.7 * available)
@@ -126,17 +112,11 @@ def test_too_few_rows_are_refused():
         split(0.5, 5, 4)
 
 
-def test_only_layers_with_full_attention_enter_the_mean():
-    layers = [
-        LayerMeasure(0, "sliding", 1.0, 1.0),
-        LayerMeasure(1, "full", 0.5, 1.0),
-        LayerMeasure(2, "skipped", None, None),
-        LayerMeasure(3, "full", 0.5, 1.0),
-    ]
-    made = budget_rule.budgets({each.index: each.budget for each in found(layers)}, 4)
+def test_layers_without_a_share_have_no_budget():
+    made = budget_rule.budgets(layer_shares({1: 0.5, 3: 0.5}, 260, 4), 4)
     assert [each and each.heavy_budget for each in made.layers] == [None, 128, None, 128]
     with pytest.raises(UserError, match="no layer with full attention"):
-        found(layers[:1])
+        found([])
 
 
 def test_a_model_profiled_gets_its_budgets_in_its_caches(make, tmp_path):
@@ -167,6 +147,15 @@ def test_layers_that_differ_get_budgets_that_differ(make, tmp_path):
     layers = load_budgets(output).layers
     assert layers[1].heavy_budget == round((0.5 + (0.9 / 0.85 - 1) * 2.5) * 252)
     assert layers[3].heavy_budget == round((0.5 + (0.8 / 0.85 - 1) * 2.5) * 252)
+    made, _ = make("--profile", path, "--max-kv", 256, "--measure", "entropy")
+    one, other = (document["layers"][i]["figures"]["entropy"] for i in (1, 3))
+    ratios = [each and each["ratio"] for each in made["layers"]]
+    assert ratios == [
+        None,
+        pytest.approx(2 * one / (one + other)),
+        None,
+        pytest.approx(2 * other / (one + other)),
+    ]
 
 
 def test_budgets_may_come_from_a_model_at_once(make, demo_text):
@@ -185,19 +174,18 @@ def demo_text(tmp_path) -> Path:
     return path
 
 
-FULL = {"index": 0, "kind": "full", "figures": {"concentration": 0.5, "entropy": 1.0}}
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"format": 2}, "$.format"),
         ({"layers": {}}, "$.layers"),
         ({"layers": [{}]}, "$.layers[0]"),
-        ({"layers": [{**FULL, "kind": "wide"}]}, "$.layers[0].kind"),
-        ({"layers": [{**FULL, "figures": {"concentration": "a"}}]}, "$.layers[0].figures"),
-        ({"layers": []}, "has no layer with full attention"),
-        ({"skipped": [{"index": 9}]}, "must name every layer once"),
+        ({"layers": [{"index": 0, "cache": "KVCache", "kind": "wide"}]}, "$.layers[0].kind"),
+        ({"layers": [], "skipped": []}, "has no layer with full attention"),
+        (
+            {"skipped": [{"index": 9, "cache": "ArraysCache", "reason": "recurrent"}]},
+            "must name every layer once",
+        ),
         ({"unfit": "it shares keys"}, "cannot use H2O caches: it shares keys"),
     ],
 )
@@ -214,12 +202,12 @@ def test_a_file_that_is_no_profile_is_refused(tmp_path, content):
     path = tmp_path / "profile.json"
     path.write_text(content, "latin-1")
     with pytest.raises(UserError, match=r"Give the\s+profile\.json"):
-        read.read_measures(path)
+        read_profile(path)
 
 
 def test_the_committed_profile_can_be_read():
-    found = read.read_measures(Path(__file__).parents[3] / "docs/results/profile/profile.json")
-    assert (found.model, len(found.layers), len(found.reaches)) == ("demo", 4, 4)
+    found = read_profile(Path(__file__).parents[3] / "docs/results/profile/profile.json")
+    assert (found.model, found.caches, len(found.full)) == ("demo", 4, 4)
 
 
 def test_the_table_shows_what_was_published(run, tmp_path):

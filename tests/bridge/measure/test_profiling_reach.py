@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from h2o_pack.errors import ExitCode
-from h2o_pack.measure.profiling import reach, read, row_rule
+from h2o_pack.measure.profiling import reach, row_rule
 from h2o_pack.measure.profiling.row_rule import Reach, allocate_rows, layer_rows
 from h2o_py.budgets import load_budgets
 from h2o_py.config import POLICIES, H2OConfig
@@ -79,9 +79,9 @@ def test_windows_grow_up_to_the_sample(tokens):
 
 def test_a_profile_tells_how_far_each_layer_looks():
     profile, _ = profiled(small_model("qwen3"), pieces(96))
-    found = read.measures(profile)
-    assert [each.index for each in found.reaches] == [layer.index for layer in profile.layers]
-    for each in found.reaches:
+    found = row_rule.reaches(profile)
+    assert [each.index for each in found] == [layer.index for layer in profile.layers]
+    for each in found:
         assert each.windows[-1] == profile.tokens
         assert each.beyond[-1] == 0
         assert 0 < each.beyond[0] < 1
@@ -145,15 +145,15 @@ def _convex(curve):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_each_layer_gets_its_policys_split(policy):
-    rows = layer_rows([looking(0, *NEAR), looking(1, *FAR)], 300, 4, policy)
-    assert sum(each.budget.max_size for each in rows) == 600
-    for each in rows:
+    rows = layer_rows([looking(0, *NEAR), looking(1, *FAR)], 300, POLICIES[policy])
+    assert sum(each.max_size for each in rows.values()) == 600
+    for each in rows.values():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", H2OConfigWarning)
-            alone = POLICIES[policy](each.budget.max_size)
-        assert each.budget.heavy_budget == alone.heavy_budget
-        assert each.budget.recent_budget == alone.recent_budget
-    assert rows[1].lost == looking(1, *FAR).lost(rows[1].budget.max_size)
+            alone = POLICIES[policy](each.max_size)
+        assert each.heavy_budget == alone.heavy_budget
+        assert each.recent_budget == alone.recent_budget
+    assert rows[1].lost == looking(1, *FAR).lost(rows[1].max_size)
 
 
 def test_the_command_writes_what_caches_read(run, tmp_path):
@@ -182,7 +182,7 @@ def test_the_command_writes_what_caches_read(run, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"windows": None}, "does not say how far"),
+        ({"layers": [], "skipped": []}, "does not say how far"),
         ({"windows": [8, 8]}, "windows must be increasing"),
         ({"windows": [8]}, r"layers\[\d\].beyond must have a share for each"),
         ({"windows": [0, 8]}, r"\$\.windows"),
@@ -192,7 +192,7 @@ def test_a_profile_without_reach_is_refused(run, tmp_path, changes, message):
     profile, _ = profiled(small_model("qwen3"))
     document = {**msgspec.to_builtins(profile), **changes}
     path = tmp_path / "profile.json"
-    path.write_text(json.dumps({k: v for k, v in document.items() if v is not None}))
+    path.write_text(json.dumps(document))
     result = run("budgets", "--profile", path, "--max-kv", 64, "--measure", "reach")
     assert result.exit_code == ExitCode.USAGE
     assert re.search(message, result.stderr)

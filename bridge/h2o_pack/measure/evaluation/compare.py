@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from h2o_pack.measure.errors import read_text, usage_error
+from h2o_pack.measure.errors import read_json
 from h2o_pack.measure.evaluation.results import Cell, Report
 from h2o_pack.measure.evaluation.statistics import Estimate
 
 _NOT_REPRODUCIBLE = ("tokens_per_second", "peak_bytes")
 """They belong to the machine."""
-_GIVE = "Give the results.json of `h2o-pack eval`."
 
 
 def read(path: Path) -> Report:
@@ -23,13 +20,7 @@ def read(path: Path) -> Report:
         UserError: the file cannot be read or is not a report.
 
     """
-    text = read_text(path, _GIVE)
-    try:
-        return msgspec.json.decode(text, type=Report)
-    except msgspec.ValidationError as error:
-        raise usage_error(f"{path} is not a report: {error}", _GIVE) from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise usage_error(f"{path} is not JSON: {error}", _GIVE) from None
+    return read_json(path, Report, "a report", "Give the results.json of `h2o-pack eval`.")
 
 
 def differences(earlier: Report, now: Report) -> list[str]:

@@ -16,10 +16,10 @@ from h2o_pack.measure.evaluation.cache_factory import BudgetsFor, CacheFactory
 from h2o_pack.measure.evaluation.contenders import SINKS, Contender, policies
 from h2o_pack.measure.models import load
 from h2o_pack.measure.profiling import budget_rule, row_rule
-from h2o_pack.measure.profiling.read import Measures
+from h2o_pack.measure.profiling.report import Profile, read_profile
 from h2o_pack.measure.text import Part, Tokens, held_out
 from h2o_pack.progress import silent
-from h2o_py.budgets import Budgets, LayerBudget, load_budgets
+from h2o_py.budgets import Budgets, load_budgets
 
 _PROFILED, _PIECES = 1024, 4
 """Tokens of a piece of the text that is profiled, and number of pieces, without a profile."""
@@ -126,43 +126,36 @@ def _documents(text: Part | Literal["tulu"], file: Path | None) -> tuple[tuple[s
 
 def budgets_for(model: Any, tokens: Tokens, by_layer: LayerBudgetsSource) -> BudgetsFor:
     """Return what makes budgets: a user's file, or a contender's rule on a profile."""
-    known: list[Measures] = []
+    known: list[Profile] = []
 
     def found_for(chosen: Contender) -> Budgets:
         if by_layer.budgets is not None:
             return load_budgets(by_layer.budgets)
         if not known:
-            known.append(_measures(model, tokens, by_layer.profile))
+            known.append(_profile(model, tokens, by_layer.profile))
         found = known[0]
         if policies()[chosen.policy].by_layer == "reach":
-            return _rows_by_layer(found, chosen)
-        shares = budget_rule.layer_shares(found.layers, "concentration", chosen.rows, SINKS)
-        by_index = {each.index: each.budget for each in shares}
-        return budget_rule.budgets(by_index, len(found.layers))
+            by_index = row_rule.layer_rows(
+                row_rule.reaches(found),
+                chosen.rows,
+                lambda rows: chosen.with_rows(rows).config(),
+            )
+        else:
+            measures = {each.index: each.figures.concentration for each in found.full}
+            by_index = budget_rule.layer_shares(measures, chosen.rows, SINKS)
+        return budget_rule.budgets(by_index, found.caches)
 
     return found_for
 
 
-def _rows_by_layer(found: Measures, chosen: Contender) -> Budgets:
-    """Split the rows that each layer gets as the contender's policy does."""
-    by_index = {}
-    for index, count in row_rule.allocate_rows(
-        row_rule.require_reaches(found.reaches), chosen.rows
-    ).items():
-        config = chosen.with_rows(count).config()
-        by_index[index] = LayerBudget(config.heavy_budget, config.recent_budget, count)
-    return budget_rule.budgets(by_index, len(found.layers))
-
-
-def _measures(model: Any, tokens: Tokens, profile: Path | None) -> Measures:
-    from h2o_pack.measure.profiling import read  # noqa: PLC0415  only where budgets differ by layer
-    from h2o_pack.measure.profiling.options import Options  # noqa: PLC0415
+def _profile(model: Any, tokens: Tokens, profile: Path | None) -> Profile:
+    from h2o_pack.measure.profiling.options import Options  # noqa: PLC0415  only where budgets differ by layer
     from h2o_pack.measure.profiling.run import profile_model  # noqa: PLC0415
 
     if profile is not None:
-        return read.read_measures(profile)
+        return read_profile(profile)
     length = min(_PROFILED, len(tokens.ids))
     options = Options(tokens=length, samples=_PIECES, time_steps=False)
     spread = max(1, len(tokens.ids) // _PIECES)
     pieces = [tokens.window(i * spread, length) for i in range(_PIECES)]
-    return read.measures(profile_model(model, pieces, options, silent)[0])
+    return profile_model(model, pieces, options, silent)[0]

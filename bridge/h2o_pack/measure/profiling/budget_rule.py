@@ -12,10 +12,13 @@ table 14.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import UNSET, Struct, UnsetType
 
 from h2o_pack.measure.errors import usage_error
+from h2o_pack.results import doc
 from h2o_py.budgets import FORMAT, Budgets, LayerBudget
 
 SLOPE = 2.5
@@ -32,27 +35,21 @@ PUBLISHED = (
 )
 
 
-@dataclass(frozen=True)
-class LayerMeasure:
-    """What a profile says of one cache; figures are None where there is no budget to set.
+class LayerResult(Struct, frozen=True, kw_only=True):
+    """A layer's budgets, and the figures that they follow from."""
 
-    kind: "full", "sliding", "other", or "skipped".
-    """
-
-    index: int
-    kind: str
-    concentration: float | None
-    entropy: float | None
-
-
-@dataclass(frozen=True)
-class LayerShare:
-    """A layer with a budget: its measure's ratio to the mean, and what follows."""
-
-    index: int
-    ratio: float
-    share: float
-    budget: LayerBudget
+    ratio: Annotated[float | UnsetType, doc("The layer's measure over the mean of all.")] = (
+        UNSET
+    )
+    share: Annotated[
+        float | UnsetType, doc("Of heavy hitters in the rows beside the sinks.")
+    ] = UNSET
+    lost: Annotated[float | UnsetType, doc("Attention older than a window of the rows.")] = (
+        UNSET
+    )
+    heavy_budget: Annotated[int, doc("Rows for heavy hitters.")]
+    recent_budget: Annotated[int, doc("Newest tokens that stay.")]
+    max_size: int | UnsetType = UNSET
 
 
 def heavy_share(ratio: float) -> float:
@@ -82,40 +79,47 @@ def split(share: float, max_kv: int, sink_size: int) -> LayerBudget:
 
 
 def layer_shares(
-    layers: Sequence[LayerMeasure], measure: str, max_kv: int, sink_size: int
-) -> tuple[LayerShare, ...]:
-    """Apply the rule to each layer with full attention.
+    measures: Mapping[int, float], max_kv: int, sink_size: int
+) -> dict[int, LayerResult]:
+    """Apply the rule to the measures of the layers with full attention, by layer.
 
-    measure: "concentration", so that a layer whose attention rests on few tokens keeps
-    more of them; or "entropy", so that one that spreads it does.
+    The measure is concentration, so that a layer whose attention rests on few tokens keeps
+    more of them; or entropy, so that one that spreads it does.
 
     Raises:
         UserError: no layer has full attention, or max_kv is too small.
 
     """
-    values = {
-        layer.index: value
-        for layer in layers
-        if layer.kind == "full" and (value := getattr(layer, measure)) is not None
-    }
-    if not values:
+    if not measures:
         raise usage_error(
             "the profile has no layer with full attention",
             "Choose another model: this one has nothing for H2O to bound.",
         )
-    mean = sum(values.values()) / len(values)
-    found = []
-    for index, value in values.items():
+    mean = sum(measures.values()) / len(measures)
+    found = {}
+    for index, value in measures.items():
         # Rounded, so that equal layers get equal rows whatever the sum's last bit is.
         ratio = round(value / mean, _DIGITS) if mean > 0 else 1.0
         share = heavy_share(ratio)
-        found.append(LayerShare(index, ratio, share, split(share, max_kv, sink_size)))
-    return tuple(found)
+        rows = split(share, max_kv, sink_size).to_dict()
+        found[index] = LayerResult(ratio=ratio, share=share, **rows)
+    return found
 
 
-def budgets(by_index: Mapping[int, LayerBudget], caches: int) -> Budgets:
+def budgets(by_index: Mapping[int, LayerResult], caches: int) -> Budgets:
     """Return one entry per cache; None where the layer has no budget of its own."""
-    return Budgets(tuple(by_index.get(i) for i in range(caches)))
+    return Budgets(
+        tuple(
+            LayerBudget(
+                found.heavy_budget,
+                found.recent_budget,
+                None if found.max_size is UNSET else found.max_size,
+            )
+            if (found := by_index.get(i))
+            else None
+            for i in range(caches)
+        )
+    )
 
 
 def to_json(made: Budgets) -> str:

@@ -6,23 +6,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from msgspec import UNSET, Struct, UnsetType
-
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.measure.errors import writing
-from h2o_pack.measure.profiling import read, row_rule
-from h2o_pack.measure.profiling.budget_rule import PUBLISHED, budgets, layer_shares, to_json
+from h2o_pack.measure.profiling import row_rule
+from h2o_pack.measure.profiling.budget_rule import (
+    PUBLISHED,
+    LayerResult,
+    budgets,
+    layer_shares,
+    to_json,
+)
+from h2o_pack.measure.profiling.report import Profile, read_profile
 from h2o_pack.measure.profiling.run import run
 from h2o_pack.measure.tables import Table, print_table
 from h2o_pack.results import Result, doc
+from h2o_py.config import POLICIES
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from h2o_pack.measure.profiling.options import Options
-    from h2o_pack.measure.profiling.read import Measures
     from h2o_pack.progress import ProgressReporter
-    from h2o_py.budgets import Budgets, LayerBudget
 
 Measure = Literal["concentration", "entropy", "reach"]
 OF_REACH = (
@@ -50,17 +54,6 @@ class BudgetsRequest:
     measure: Measure = "concentration"
     policy: str = "standard"
     output: Path | None = None
-
-
-class LayerResult(Struct, frozen=True, kw_only=True):
-    """A layer's budgets, and the figures that they follow from."""
-
-    ratio: float | UnsetType = UNSET
-    share: float | UnsetType = UNSET
-    lost: float | UnsetType = UNSET
-    heavy_budget: Annotated[int, doc("Rows for heavy hitters.")]
-    recent_budget: Annotated[int, doc("Newest tokens that stay.")]
-    max_size: int | UnsetType = UNSET
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,17 +88,16 @@ def make_budgets(
         H2OError: h2o_py refuses so few rows.
 
     """
-    found = (
-        read.measures(run(options, say)[0]) if profile is None else read.read_measures(profile)
-    )
+    found = run(options, say)[0] if profile is None else read_profile(profile)
     if found.unfit is not None:
         raise UserError(
             f"{found.model} cannot use H2O caches: {found.unfit}",
             remedy="Choose another model.",
             code=ExitCode.USAGE,
         )
-    results, made = _by_rule(found, request)
+    results = _by_rule(found, request)
     if request.output is not None:
+        made = budgets(results, found.caches)
         with writing(request.output):
             request.output.parent.mkdir(parents=True, exist_ok=True)
             request.output.write_text(to_json(made), encoding="utf-8")
@@ -116,29 +108,19 @@ def make_budgets(
         sink_size=request.sink_size,
         output=None if request.output is None else str(request.output),
         note=OF_REACH if request.measure == "reach" else PUBLISHED,
-        layers=tuple(results.get(i) for i in range(len(found.layers))),
+        layers=tuple(results.get(i) for i in range(found.caches)),
     )
 
 
-def _by_rule(
-    found: Measures, request: BudgetsRequest
-) -> tuple[dict[int, LayerResult], Budgets]:
-    rows, sinks, caches = request.max_kv, request.sink_size, len(found.layers)
-    by_index: dict[int, LayerBudget]
+def _by_rule(profile: Profile, request: BudgetsRequest) -> dict[int, LayerResult]:
+    rows, sinks = request.max_kv, request.sink_size
     if request.measure == "reach":
-        by_rows = row_rule.layer_rows(found.reaches, rows, sinks, request.policy)
-        results = {
-            each.index: LayerResult(lost=each.lost, **each.budget.to_dict()) for each in by_rows
-        }
-        by_index = {each.index: each.budget for each in by_rows}
-    else:
-        shares = layer_shares(found.layers, request.measure, rows, sinks)
-        results = {
-            each.index: LayerResult(ratio=each.ratio, share=each.share, **each.budget.to_dict())
-            for each in shares
-        }
-        by_index = {each.index: each.budget for each in shares}
-    return results, budgets(by_index, caches)
+        policy = POLICIES[request.policy]
+        return row_rule.layer_rows(
+            row_rule.reaches(profile), rows, lambda size: policy(size, sink_size=sinks)
+        )
+    measures = {each.index: getattr(each.figures, request.measure) for each in profile.full}
+    return layer_shares(measures, rows, sinks)
 
 
 def print_budgets(made: BudgetsResult, console: Console) -> None:

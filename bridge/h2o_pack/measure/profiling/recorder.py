@@ -14,6 +14,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.cache import CacheList, KVCache
 
+from h2o_pack.measure.profiling.report import Kind
 from h2o_py import fast
 
 
@@ -54,7 +55,7 @@ def record(caches: list[Any], watch: Watch) -> None:
         cache.watch, cache.layer, cache.fetched = watch, index, None
 
 
-def kind_of(cache: Any) -> tuple[str, int | None]:
+def kind_of(cache: Any) -> tuple[Kind, int | None]:
     """Return what attention sees through a cache: "full", "sliding" (its window) or "other"."""
     if type(cache) is KVCache:
         return "full", None

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
+from msgspec import Meta
+
+from h2o_pack.measure.errors import read_json
 from h2o_pack.measure.machine import BusyMachine
 from h2o_pack.measure.profiling.accumulated import SHARES, Accumulated
 from h2o_pack.measure.timing import Timing
 from h2o_pack.results import Result, doc
+
+Kind = Literal["full", "sliding", "other"]
+Amount = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=-1e-4, le=1 + 1e-4)]
+"""A share of attention; sums of float32 may leave 0 to 1 by a little."""
 
 PARTS = ("write", "attention", "ledger", "rest")
 
@@ -17,11 +27,11 @@ PARTS = ("write", "attention", "ledger", "rest")
 class Figures:
     """Means over queries, samples and, for layers, heads."""
 
-    entropy: Annotated[float, doc("Of a query's attention, in nats.")]
+    entropy: Annotated[Amount, doc("Of a query's attention, in nats.")]
     normalised_entropy: Annotated[
         float, doc("Entropy divided by ln of the tokens seen: 1 is the same attention to all.")
     ]
-    concentration: Annotated[float, doc("Probability in the 32 largest.")]
+    concentration: Annotated[Amount, doc("Probability in the 32 largest.")]
     score_variance: Annotated[float, doc("Of the logits of a query over the tokens it sees.")]
     sparsity: Annotated[float, doc("Share of entries below 1% of the largest in their row.")]
 
@@ -41,7 +51,7 @@ class LayerProfile:
 
     index: Annotated[int, doc("Of the layer's cache in the model.")]
     cache: Annotated[str, doc("Class of the model's own cache.")]
-    kind: Annotated[str, doc("What queries see: full, sliding or other.")]
+    kind: Annotated[Kind, doc("What queries see.")]
     window: Annotated[int | None, doc("Tokens that a sliding layer sees.")]
     figures: Figures
     deviations: Annotated[Figures, doc("Standard deviations between samples.")]
@@ -51,7 +61,7 @@ class LayerProfile:
         doc("The same if every query looked at all tokens alike."),
     ]
     beyond: Annotated[
-        tuple[float, ...],
+        tuple[Share, ...],
         doc("Share of attention older than each of windows, the first tokens aside."),
     ]
     heads: Annotated[tuple[HeadProfile, ...], doc("Query heads.")]
@@ -105,8 +115,50 @@ class Profile(Result):
         tuple[float, ...], doc("Shares of the tokens that `top` is for.")
     ] = SHARES
     ranks: Annotated[tuple[int, ...], doc("Ranks that `curve` is for; 1 received most.")]
-    windows: Annotated[tuple[int, ...], doc("Windows that `beyond` is for, in tokens.")]
+    windows: Annotated[
+        tuple[Annotated[int, Meta(ge=1)], ...], doc("Windows that `beyond` is for, in tokens.")
+    ]
     layers: tuple[LayerProfile, ...]
     skipped: Annotated[tuple[SkippedLayer, ...], doc("Layers without a profile.")]
     step: Annotated[StepTime | None, doc("Null where none was timed.")]
     step_missing: Annotated[str | None, doc("Why no step was timed.")]
+
+    def __post_init__(self) -> None:
+        """Check what the types do not say.
+
+        Raises:
+            ValueError: a layer or a share is missing, or windows do not increase.
+
+        """
+        indices = [each.index for each in self.layers] + [each.index for each in self.skipped]
+        if sorted(indices) != list(range(self.caches)):
+            raise ValueError("layers and skipped must name every layer once")
+        if any(one >= next_one for one, next_one in itertools.pairwise(self.windows)):
+            raise ValueError("windows must be increasing numbers of tokens")
+        for i, layer in enumerate(self.layers):
+            if len(layer.beyond) != len(self.windows):
+                count = len(self.windows)
+                raise ValueError(
+                    f"layers[{i}].beyond must have a share for each of {count} windows"
+                )
+
+    @property
+    def caches(self) -> int:
+        """How many caches the model has."""
+        return len(self.layers) + len(self.skipped)
+
+    @property
+    def full(self) -> tuple[LayerProfile, ...]:
+        """The layers with full attention, in order: those that budgets are for."""
+        layers = (layer for layer in self.layers if layer.kind == "full")
+        return tuple(sorted(layers, key=lambda layer: layer.index))
+
+
+def read_profile(path: Path) -> Profile:
+    """Read a profile.json.
+
+    Raises:
+        UserError: it cannot be read or is not one; names the file and the entry.
+
+    """
+    return read_json(path, Profile, "a profile", "Give the profile.json of `h2o-pack profile`.")

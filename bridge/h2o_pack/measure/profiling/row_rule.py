@@ -10,15 +10,17 @@ docs/results.
 
 from __future__ import annotations
 
-import bisect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from h2o_pack.measure.errors import usage_error
-from h2o_py.budgets import LayerBudget
-from h2o_py.config import POLICIES
+from h2o_pack.measure.profiling.budget_rule import LayerResult
+from h2o_pack.measure.profiling.report import Profile
+from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigWarning
 
 STEP = 4
@@ -39,14 +41,7 @@ class Reach:
 
     def lost(self, rows: int) -> float:
         """Return the share of attention that a window of so many rows loses, interpolated."""
-        i = bisect.bisect_left(self.windows, rows)
-        if i == len(self.windows):
-            return self.beyond[-1]
-        if i == 0:
-            return self.beyond[0]
-        begin, end = self.windows[i - 1], self.windows[i]
-        part = (rows - begin) / (end - begin)
-        return self.beyond[i - 1] + part * (self.beyond[i] - self.beyond[i - 1])
+        return float(np.interp(rows, self.windows, self.beyond))
 
     def saved(self, rows: int) -> float:
         """Return the attention per row that the best longer window saves."""
@@ -59,28 +54,23 @@ class Reach:
         return round(max(0.0, *further), _DIGITS) if further else 0.0
 
 
-@dataclass(frozen=True)
-class LayerRows:
-    """A layer's budgets, and the share of attention that a window of its rows loses."""
-
-    index: int
-    lost: float
-    budget: LayerBudget
-
-
-def require_reaches(reaches: Sequence[Reach]) -> Sequence[Reach]:
-    """Return the same.
+def reaches(profile: Profile) -> list[Reach]:
+    """Return how far the layers with full attention look; shares are brought into 0 to 1.
 
     Raises:
-        UserError: there is no layer to give rows to, or the profile has no reach.
+        UserError: there is no such layer.
 
     """
-    if not reaches:
+    found = [
+        Reach(each.index, profile.windows, tuple(np.clip(each.beyond, 0, 1).tolist()))
+        for each in profile.full
+    ]
+    if not found or not profile.windows:
         raise usage_error(
             "the profile does not say how far layers with full attention look",
             "Profile the model again; one without such layers has nothing for H2O to bound.",
         )
-    return reaches
+    return found
 
 
 def allocate_rows(reaches: Sequence[Reach], max_kv: int) -> dict[int, int]:
@@ -113,27 +103,29 @@ def allocate_rows(reaches: Sequence[Reach], max_kv: int) -> dict[int, int]:
 
 
 def layer_rows(
-    reaches: Sequence[Reach], max_kv: int, sink_size: int, policy: str = "standard"
-) -> tuple[LayerRows, ...]:
-    """Apply the rule to each layer with full attention.
+    reaches: Sequence[Reach], max_kv: int, config_of: Callable[[int], H2OConfig]
+) -> dict[int, LayerResult]:
+    """Apply the rule to each layer with full attention; returns its budgets by layer.
 
     Args:
         reaches: of these layers.
         max_kv: rows of a layer, on average.
-        sink_size: first tokens that always stay.
-        policy: whose split between heavy hitters and recent tokens each layer gets.
+        config_of: the policy with so many rows, whose split each layer gets.
 
     Raises:
-        UserError: there is no such layer.
         H2OError: h2o_py refuses so few rows.
 
     """
-    rows_of = allocate_rows(require_reaches(reaches), max_kv)
-    found = []
-    with warnings.catch_warnings():  # `config_of` warns where caches are made
+    found = {}
+    with warnings.catch_warnings():  # `Budgets.config_of` warns where caches are made
         warnings.simplefilter("ignore", H2OConfigWarning)
-        for each, rows in zip(reaches, rows_of.values(), strict=True):
-            config = POLICIES[policy](rows, sink_size=sink_size)
-            budget = LayerBudget(config.heavy_budget, config.recent_budget, rows)
-            found.append(LayerRows(each.index, each.lost(rows), budget))
-    return tuple(found)
+        by_index = {each.index: each for each in reaches}
+        for index, rows in allocate_rows(reaches, max_kv).items():
+            config = config_of(rows)
+            found[index] = LayerResult(
+                lost=by_index[index].lost(rows),
+                heavy_budget=config.heavy_budget,
+                recent_budget=config.recent_budget,
+                max_size=rows,
+            )
+    return found

@@ -10,7 +10,7 @@ import numpy as np
 from h2o_pack.measure.profiling import accumulated, reach, rows
 from h2o_pack.measure.profiling.maps import MapBuilder
 from h2o_pack.measure.profiling.recorder import ObservedAttention
-from h2o_pack.measure.profiling.report import Figures, HeadProfile, LayerProfile
+from h2o_pack.measure.profiling.report import Figures, HeadProfile, Kind, LayerProfile
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -72,7 +72,7 @@ class LayerTally:
             self.maps, self._builder, self._mapped = self._builder.maps, None, False
         self._sums = None
 
-    def profile(self, index: int, cache: str, kind: str, window: int | None) -> LayerProfile:
+    def profile(self, index: int, cache: str, kind: Kind, window: int | None) -> LayerProfile:
         """Return the layer's figures over all samples."""
         by_sample = np.stack(self._samples)  # [samples, heads, figures]
         over_heads = by_sample.mean(axis=1)
