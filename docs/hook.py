@@ -53,7 +53,7 @@ def title(page: Path) -> str:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated files as if they were in docs/."""
-    from mkdocs.structure.files import File  # noqa: PLC0415 - only mkdocs has it
+    from mkdocs.structure.files import File
 
     for path, text in pages.files().items():
         files.append(File.generated(config, path, content=text))

@@ -3,10 +3,9 @@
 What is about an option names its flag; what is about a file names the file's keys.
 """
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_py.policy_fields import FIELDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from warnings import WarningMessage
 
     from h2o_py.errors import H2OConfigWarning, H2OError

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from h2o_py.errors import nearest as closest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 ANOTHER_MODEL = "Download the model again, or choose another one."
 MOST = 20  # problems of one thing that are shown

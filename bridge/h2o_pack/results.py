@@ -15,17 +15,15 @@ them and of the docstrings.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from h2o_pack.errors import ExitCode, UserError, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 RESULTS = {
     "plan": ("h2o_pack.plan.report.PlanResult",),
@@ -138,7 +136,7 @@ def schema(command: str) -> dict[str, Any]:
     for part in parts.values():
         if "properties" in part:
             complete(part)
-    from h2o_py.policy_fields import FIELDS  # noqa: PLC0415  a build has no h2o_py on its path
+    from h2o_py.policy_fields import FIELDS  # a build has no h2o_py on its path
 
     for field in FIELDS if "H2OConfig" in parts else ():
         parts["H2OConfig"]["properties"][field.name]["description"] = field.meaning

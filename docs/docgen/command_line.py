@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 import click
 
 from docs.docgen.markdown import code, fence, plain, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 PROGRAM = "h2o-pack"
 EXAMPLE = re.compile(r"^Examples?:\s*", re.MULTILINE)
@@ -31,8 +28,8 @@ and what to do. [Troubleshooting](../troubleshooting.md) explains each code.
 
 def sections() -> str:
     """Describe every command, the options that all have, and the exit codes."""
-    from h2o_pack.cli import main  # noqa: PLC0415 - the program is only needed here
-    from h2o_pack.errors import MEANINGS  # noqa: PLC0415
+    from h2o_pack.cli import main  # the program is only needed here
+    from h2o_pack.errors import MEANINGS
 
     root = click.Context(main, info_name=PROGRAM)
     names = [context.command_path for context in walk(root) if context is not root]
@@ -79,7 +76,7 @@ def section(context: click.Context) -> str:
 
 def common_options() -> dict[str, click.Parameter]:
     """Return the options that every command has, which the page lists once."""
-    from h2o_pack.cli.frame import command  # noqa: PLC0415
+    from h2o_pack.cli.frame import command
 
     probe = command(example="")(lambda: None)
     found = [*probe.params, probe.get_help_option(click.Context(probe))]

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from docs.docgen.markdown import code, plain, table, yes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LAST = ("measured", "source")
 
 
 def tables(name: str) -> str:
     """Describe one file: the comment at its top, its single values and its tables."""
-    from h2o_pack.facts import FOLDER  # noqa: PLC0415 - the package is only needed here
+    from h2o_pack.facts import FOLDER  # the package is only needed here
 
     text = (FOLDER / f"{name}.toml").read_text("utf-8")
     document = msgspec.toml.decode(text)

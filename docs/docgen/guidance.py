@@ -8,15 +8,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from docs.docgen.markdown import table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 DOCS = Path(__file__).resolve().parents[1]
 RESULTS = DOCS / "results" / "eval" / "results.json"

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 MARK = re.compile(r"([*_>\[\]|])")
 CODE = re.compile(r"(`+[^`]+`+)")

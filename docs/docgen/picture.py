@@ -44,9 +44,9 @@ TEXT = re.compile(r'<text class="plan-r\d+" x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]
 
 def outputs() -> dict[str, str]:
     """Run both commands; return {command: standard output}, with the terminal's colors."""
-    from tests.hub import qwen3  # noqa: PLC0415 - only this program needs the tests' hub
-    from tests.hub.fixture import HubClient  # noqa: PLC0415
-    from tests.hub.server import HubServer  # noqa: PLC0415
+    from tests.hub import qwen3  # only this program needs the tests' hub
+    from tests.hub.fixture import HubClient
+    from tests.hub.server import HubServer
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def sections() -> str:
     """Describe all that interface/ states."""
-    from interface.source import read  # noqa: PLC0415 - needs msgspec, which only some have
+    from interface.source import read  # needs msgspec, which only some have
 
     source = read()
     settings = [

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from docs.docgen.markdown import code, plain, table, yes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 
 def texts() -> dict[str, str]:
     """Return {name: text} of the schemas."""
-    from h2o_pack import results  # noqa: PLC0415 - the package is only needed here
+    from h2o_pack import results  # the package is only needed here
 
     return {
         f"{name}.json": json.dumps(results.schema(name), indent=2) + "\n"

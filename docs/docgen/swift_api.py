@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from docs.docgen.markdown import fence, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "swift_templates"
 STRING = re.compile(r'"(?:\\.|[^"\\])*"')

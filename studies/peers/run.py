@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -14,10 +16,6 @@ from h2o_pack.measure.text import Tokens, held_out
 from studies.peers.entries import BY_TOKEN, FULL, KVPRESS, ONCE, Entry
 from studies.peers.ours import Ours
 from studies.peers.tasks import BUDGETS, TASKS, batches
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 OUR_POLICIES = {  # sinks + recent reads no more at once than it keeps: see StreamingLLM
     BY_TOKEN: ("default", "tuned", "tuned_by_layer", "paper_heavy", "sinks_recent"),
@@ -50,7 +48,7 @@ def ours() -> list[Entry]:
 
 def theirs() -> list[Entry]:
     """Return the peer's contenders, the full cache first."""
-    from studies.peers.theirs import PRESSES  # noqa: PLC0415 - needs kvpress
+    from studies.peers.theirs import PRESSES  # needs kvpress
 
     return [Entry(KVPRESS, FULL, 0)] + [
         Entry(KVPRESS, press, rows) for rows in BUDGETS for press in PRESSES
@@ -85,7 +83,7 @@ def run(
 
 def batches_of(model: Path) -> list[list[Any]]:
     """Return the batches of all tasks, from the text and words held out."""
-    from mlx_lm.utils import load_tokenizer  # noqa: PLC0415 - slow to import
+    from mlx_lm.utils import load_tokenizer  # slow to import
 
     text = held_out("source", model / "held_out")
     tokens = Tokens(load_tokenizer(model), text.documents)
@@ -95,7 +93,7 @@ def batches_of(model: Path) -> list[list[Any]]:
 def load(model: Path, peer: bool) -> None:  # noqa: FBT001 - called by the pool
     """Load the models and the samples into a worker process."""
     if peer:
-        from studies.peers.theirs import Peer  # noqa: PLC0415 - needs kvpress
+        from studies.peers.theirs import Peer  # needs kvpress
 
         _worker["peer"] = Peer(model, 1)
     _worker["ours"] = Ours(model)
@@ -127,7 +125,7 @@ def difference_of_logits(model: Path) -> float:
         ValueError: by more than can be rounding: then nothing can be compared.
 
     """
-    from studies.peers.theirs import Peer  # noqa: PLC0415 - needs kvpress
+    from studies.peers.theirs import Peer  # needs kvpress
 
     ids = [batches_of(model)[0][0].context[0][:COMPARED_TOKENS]]
     theirs = Peer(model, 1).logits(ids).numpy()

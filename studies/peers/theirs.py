@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kvpress
@@ -12,9 +14,6 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from studies.peers.entries import ANSWER_TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from studies.peers.tasks import Batch
 
 PRESSES: dict[str, Callable[[float], Any]] = {

@@ -74,10 +74,10 @@ def _model() -> Model:
 
 @lru_cache(maxsize=8)
 def _batch(kind: str, length: int, seeds: tuple[int, ...], samples: int) -> Batch:
-    from mlx_lm.utils import load_tokenizer  # noqa: PLC0415
+    from mlx_lm.utils import load_tokenizer
 
-    from h2o_pack.measure.evaluation.samples import Shape, make_sample  # noqa: PLC0415  imports tokenizers
-    from h2o_pack.measure.text import Tokens, held_out  # noqa: PLC0415
+    from h2o_pack.measure.evaluation.samples import Shape, make_sample  # imports tokenizers
+    from h2o_pack.measure.text import Tokens, held_out
 
     text = held_out()
     tokens = Tokens(load_tokenizer(MODEL), text.documents)

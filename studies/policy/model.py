@@ -27,7 +27,7 @@ class Model:
     @classmethod
     def load(cls, folder: Path) -> Model:
         """The model of a folder with config.json and model.safetensors."""
-        import mlx.core as mx  # noqa: PLC0415  numpy reads no bfloat16
+        import mlx.core as mx  # numpy reads no bfloat16
 
         config = json.loads((folder / "config.json").read_text())
         weights = {}

@@ -29,23 +29,23 @@ def main() -> None:
     parts = options.part or PARTS
     model, small = options.models / "demo", options.models / "demo-4bit"
     if "train" in parts:
-        from studies.tiny_lm.recipe import Recipe  # noqa: PLC0415 - torch takes seconds
-        from studies.tiny_lm.train import train  # noqa: PLC0415
+        from studies.tiny_lm.recipe import Recipe  # torch takes seconds
+        from studies.tiny_lm.train import train
 
         recipe = Recipe(seed=options.seed)
         if options.shorten != 1:
             recipe = recipe.shortened(options.shorten)
         train(model, options.records, recipe, options.threads, say)
     if "convert" in parts:
-        from studies.tiny_lm.convert import convert  # noqa: PLC0415
+        from studies.tiny_lm.convert import convert
 
         convert(model, small)
     if "measure" in parts:
-        from studies.tiny_lm.measure import measure  # noqa: PLC0415
+        from studies.tiny_lm.measure import measure
 
         measure(model, small, options.records, options.threads, say)
     if "card" in parts:
-        from studies.tiny_lm.card import write_cards  # noqa: PLC0415
+        from studies.tiny_lm.card import write_cards
 
         write_cards(model, small, options.records)
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 from studies.tiny_lm.files import sha256
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 CURVE = "loss-curve.png"
 
@@ -88,7 +86,7 @@ def write_cards(model: Path, variant: Path, records: Path) -> None:
         ValueError: other weights were measured than those that lie there.
 
     """
-    from studies.tiny_lm.curve import draw_curve  # noqa: PLC0415 - needs matplotlib
+    from studies.tiny_lm.curve import draw_curve  # needs matplotlib
 
     record = json.loads((records / "training.json").read_text(encoding="utf-8"))
     measured = json.loads((records / "measurements.json").read_text(encoding="utf-8"))

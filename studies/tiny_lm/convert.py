@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from studies.tiny_lm.recipe import Recipe
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 
 def convert(model: Path, variant: Path) -> None:
     """Quantize `model` by mlx_lm.convert, tied embedding included, into a new folder."""
-    from mlx_lm import convert as quantize  # noqa: PLC0415 - slow to import
+    from mlx_lm import convert as quantize  # slow to import
 
     shutil.rmtree(variant, ignore_errors=True)
     recipe = Recipe()

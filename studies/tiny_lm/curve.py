@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def draw_curve(record: dict[str, Any], path: Path) -> None:

@@ -36,7 +36,7 @@ def write_model(
     tokenizer: Tokenizer,
 ) -> None:
     """Write the folder; weights are rounded to bfloat16."""
-    from safetensors.torch import save_file  # noqa: PLC0415 - tests have no torch
+    from safetensors.torch import save_file  # tests have no torch
 
     folder.mkdir(parents=True, exist_ok=True)
     rounded = {name: weight.detach().bfloat16() for name, weight in weights.items()}

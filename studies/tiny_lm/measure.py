@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -17,10 +19,6 @@ from studies.tiny_lm.files import sha256, write_json
 from studies.tiny_lm.kneser_ney import KneserNey
 from studies.tiny_lm.trials import BEYOND, DEMANDED, EVICTING, Trial, prompts
 from studies.tiny_lm.vocabulary import SIZE, encode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 MEASUREMENTS = "measurements.json"
 FACTS = 100
@@ -90,7 +88,7 @@ def measured_before(path: Path, folders: Sequence[Path]) -> dict[str, Any]:
 
 def held_out_tokens(model: Path) -> dict[str, Tokens]:
     """Return source and prose that were held out, as token ids."""
-    from mlx_lm.utils import load_tokenizer  # noqa: PLC0415 - slow to import
+    from mlx_lm.utils import load_tokenizer  # slow to import
 
     tokenizer = load_tokenizer(model)
     return {
@@ -124,8 +122,8 @@ def load(folder: Path) -> None:
     Packed weights are multiplied in float32: on a CPU, MLX takes ten times longer in
     bfloat16, and the weights that they stand for are the same.
     """
-    import mlx.core as mx  # noqa: PLC0415 - only workers compute
-    from mlx_lm import load as load_model  # noqa: PLC0415 - slow to import
+    import mlx.core as mx  # only workers compute
+    from mlx_lm import load as load_model  # slow to import
 
     _worker["model"], _worker["tokenizer"] = load_model(str(folder))[:2]
     if "quantization" in json.loads((folder / "config.json").read_text(encoding="utf-8")):
@@ -134,9 +132,9 @@ def load(folder: Path) -> None:
 
 def answer(prompt: Sequence[int], window: int) -> str:
     """Generate greedily after a prompt; in a worker."""
-    import mlx.core as mx  # noqa: PLC0415 - only workers compute
-    from mlx_lm.generate import generate_step  # noqa: PLC0415
-    from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache  # noqa: PLC0415
+    import mlx.core as mx  # only workers compute
+    from mlx_lm.generate import generate_step
+    from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
     model = _worker["model"]
     cache = make_prompt_cache(model)
@@ -151,7 +149,7 @@ def answer(prompt: Sequence[int], window: int) -> str:
 
 def total_loss(window: Sequence[int]) -> float:
     """Return the nats of all tokens of a window but the first; in a worker."""
-    import mlx.core as mx  # noqa: PLC0415
+    import mlx.core as mx
 
     ids = mx.array(list(window))
     logits = _worker["model"](ids[None, :-1])[0].astype(mx.float32)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,9 +19,6 @@ from studies.tiny_lm.training import Trainer, use_threads
 from studies.tiny_lm.vocabulary import encode, train_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from studies.tiny_lm.recipe import Recipe
 
 RECORD = "training.json"

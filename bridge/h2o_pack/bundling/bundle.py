@@ -1,10 +1,10 @@
 """Fills a package's Model/ and writes its manifest."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2o_pack.bundling.manifest import SHA256, BundledFile, Manifest
@@ -18,9 +18,6 @@ from h2o_pack.files.local_file import local_file
 from h2o_pack.progress import silent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from h2o_pack.architectures.model import Model, ModelFile
     from h2o_pack.progress import ProgressReporter
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from h2o_pack.errors import UserError
 from h2o_pack.files.layout import MODEL_FOLDER, MODEL_MANIFEST
 from h2o_pack.files.lock import damaged
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FORMAT = 1
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -48,7 +45,7 @@ class Manifest:
 
 def read(package: Path) -> Manifest:
     """Read a package's manifest; UserError when it is missing, damaged or hostile."""
-    from h2o_pack.bundling.names import check_paths  # noqa: PLC0415 - needs this module's
+    from h2o_pack.bundling.names import check_paths  # needs this module's
 
     path = package / MODEL_FOLDER / MODEL_MANIFEST
     try:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.files.layout import MODEL_MANIFEST
 from h2o_pack.files.paths import why_unsafe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 RESERVED = "resources"  # codesign takes such a folder for the bundle's own
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from h2o_pack.errors import ExitCode, Problems, UserError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 RESERVE = 64 << 20  # generated sources, manifest, and what the file system keeps for itself
 

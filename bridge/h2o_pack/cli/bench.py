@@ -1,21 +1,17 @@
 """The `bench` command."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.lists import CommaSeparated
+from h2o_pack.cli.terminal import Terminal
 from h2o_pack.config_errors import user_errors
 from h2o_pack.measure.bench.options import DTYPES, HEAD_DIMS, LEAST_CAPACITY
-
-if TYPE_CHECKING:
-    from h2o_pack.cli.terminal import Terminal
 
 POSITIVE = click.IntRange(min=1)
 

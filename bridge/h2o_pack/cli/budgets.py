@@ -1,21 +1,17 @@
 """The `budgets` command."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from h2o_pack.cli.frame import command
+from h2o_pack.cli.terminal import Terminal
 from h2o_pack.cli.types import POLICIES
 from h2o_pack.config_errors import user_errors
 from h2o_pack.measure.profiling.options import LEAST_TOKENS
-
-if TYPE_CHECKING:
-    from h2o_pack.cli.terminal import Terminal
 
 GIVEN = click.Path(path_type=Path, exists=True, dir_okay=False)
 

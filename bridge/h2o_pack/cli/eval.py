@@ -1,22 +1,18 @@
 """The `eval` command."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.lists import COUNTS, NAMES, NUMBERS
+from h2o_pack.cli.terminal import Terminal
 from h2o_pack.config_errors import user_errors
 from h2o_pack.errors import ExitCode
-
-if TYPE_CHECKING:
-    from h2o_pack.cli.terminal import Terminal
 
 POSITIVE = click.IntRange(min=1)
 GIVEN = click.Path(path_type=Path, exists=True, dir_okay=False)

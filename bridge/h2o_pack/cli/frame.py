@@ -13,22 +13,18 @@ A command is one file of this folder, made with `command`. It parses, calls and 
 It is registered by its name and module in `h2o_pack.cli`, and imported when it is used.
 """
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 import errno
 import functools
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from h2o_pack.cli.terminal import Terminal
 from h2o_pack.errors import MEANINGS, ExitCode, UserError, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
     f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items()

@@ -1,12 +1,10 @@
 """The `ios` command."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,10 +16,8 @@ from h2o_pack.cli.options import (
     model_options,
     settings,
 )
+from h2o_pack.cli.terminal import Terminal
 from h2o_pack.errors import ExitCode
-
-if TYPE_CHECKING:
-    from h2o_pack.cli.terminal import Terminal
 
 
 @command(example="h2o-pack ios --model Qwen3-4B-4bit --max-kv 512 --device iPhone16,1")

@@ -1,20 +1,16 @@
 """The `plan` command."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.options import MAX_KV, cache_options, given_settings, model_options, settings
+from h2o_pack.cli.terminal import Terminal
 from h2o_pack.errors import Problems
-
-if TYPE_CHECKING:
-    from h2o_pack.cli.terminal import Terminal
 
 
 @command(example="h2o-pack plan --model Qwen3-4B-4bit --max-kv 512 --device 'iPhone 16 Pro'")

@@ -1,17 +1,11 @@
 """The `schema` command."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import click
 
 from h2o_pack.cli.frame import command
-
-if TYPE_CHECKING:
-    from h2o_pack.cli.terminal import Terminal
+from h2o_pack.cli.terminal import Terminal
 
 
 @command(example="h2o-pack schema plan")

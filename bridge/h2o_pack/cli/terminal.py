@@ -1,11 +1,10 @@
 """What a command shows: results to stdout, everything else to stderr."""
 
-# ruff: noqa: PLC0415 - rich is imported where something is shown
-
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from rich.console import Console
     from rich.status import Status
 

@@ -1,19 +1,14 @@
 """The `vendor` command."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from h2o_pack.cli.frame import command
+from h2o_pack.cli.terminal import Terminal
 from h2o_pack.files.download_folder import MIRROR, cache_folder
-
-if TYPE_CHECKING:
-    from h2o_pack.cli.terminal import Terminal
 
 
 @command(example="h2o-pack vendor build/Demo --host linux")

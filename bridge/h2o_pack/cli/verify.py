@@ -1,20 +1,15 @@
 """The `verify` command."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from h2o_pack.cli.frame import command
+from h2o_pack.cli.terminal import Terminal
 from h2o_pack.errors import ExitCode
-
-if TYPE_CHECKING:
-    from h2o_pack.cli.terminal import Terminal
 
 
 @command(example="h2o-pack verify build/Demo")

@@ -1,7 +1,5 @@
 """The Hugging Face hub: whether it answers, and whether there is a token for it."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 import json

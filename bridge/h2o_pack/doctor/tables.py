@@ -1,7 +1,5 @@
 """Findings for people at a terminal."""
 
-# ruff: noqa: PLC0415 - rich is imported where it is used
-
 from __future__ import annotations
 
 from collections import Counter

@@ -95,7 +95,7 @@ def pieces(
 def shares_blocks(source: Path, target: int) -> bool:
     """Give the open file `target` the blocks of `source`, if the file system can."""
     with suppress(ImportError, OSError):
-        from fcntl import ioctl  # noqa: PLC0415 - not on Windows
+        from fcntl import ioctl  # not on Windows
 
         with source.open("rb") as file:
             ioctl(target, FICLONE, file.fileno())

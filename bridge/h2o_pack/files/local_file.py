@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.paths import why_bad_link
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def local_file(folder: Path, path: str) -> Path:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.results import doc
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAME = "h2o-pack.lock.json"
 FORMAT = 1

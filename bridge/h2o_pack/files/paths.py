@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from h2o_pack.errors import shown
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LONGEST = 255
 ABSOLUTE = re.compile(r"[/~]|[A-Za-z]:")

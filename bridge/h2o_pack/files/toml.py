@@ -13,16 +13,14 @@ A dataclass may check values that belong together in `__post_init__`, raising Va
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
 from h2o_pack.errors import ExitCode, Problems, UserError, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 File = TypeVar("File")
 

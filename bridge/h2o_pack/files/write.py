@@ -4,8 +4,6 @@ A package is written beside its place and then renamed. The names used are
 fixed, so that what a killed run leaves is put right by the next one.
 """
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 import hashlib
@@ -13,17 +11,14 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
 from h2o_pack.files.layout import MODEL_FOLDER, MODEL_MANIFEST
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 
 @contextmanager

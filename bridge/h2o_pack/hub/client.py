@@ -4,21 +4,16 @@ Everything goes through huggingface_hub, so HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLIN
 and saved logins hold here too.
 """
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from h2o_pack.hub.errors import WrongBytesError, explained, wrong_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 RETRIES = 3

@@ -1,7 +1,5 @@
 """Describes a model on the Hugging Face hub without downloading its weights."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 from pathlib import Path

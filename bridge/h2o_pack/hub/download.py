@@ -1,9 +1,8 @@
 """Fetches a model's files into the hub's own cache with the hub's own client."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +14,6 @@ from h2o_pack.hub.errors import changed_on_hub, hub_errors, other_bytes
 from h2o_pack.hub.partial import SUFFIX, Partial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from filelock import FileLock
 
     from h2o_pack.architectures.model import Model, ModelFile

@@ -1,10 +1,9 @@
 """What the hub and the way to it do wrong, as errors that say what to do."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,8 +11,6 @@ from h2o_pack.errors import ExitCode, UserError, nearest
 from h2o_pack.facts import known_models
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from h2o_pack.architectures.model import Model, ModelFile
 
 RESUME = "Run the command again; what has arrived is kept."

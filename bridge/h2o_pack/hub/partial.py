@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
 
 from h2o_pack.files.digests import CHUNK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from types import TracebackType
 
 SUFFIX = ".h2o-pack.incomplete"
 

@@ -64,7 +64,7 @@ def resolve(
     hub_id = known.hub if known is not None else name
     if not HUB_ID.fullmatch(hub_id) or ".." in hub_id or "--" in hub_id:
         raise unknown(name, own)
-    from h2o_pack.hub.describe import from_hub  # noqa: PLC0415  folders need no hub
+    from h2o_pack.hub.describe import from_hub  # folders need no hub
 
     return from_hub(
         hub_id,

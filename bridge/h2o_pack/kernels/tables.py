@@ -18,7 +18,7 @@ NO_CLANG = "Instances, constants and memory are unknown without clang on PATH."
 
 def print_checks(report: ChecksResult, console: Console) -> None:
     """Print what each check found, then the findings and what to do about the rest."""
-    from rich.markup import escape  # noqa: PLC0415 - `h2o-pack --help` needs no rich
+    from rich.markup import escape
 
     table = new_table("check", "result", "s", "of")
     for each in report.checks:
@@ -63,7 +63,7 @@ def print_kernel(kernel: Kernel, console: Console) -> None:
 
 def new_table(*headings: str) -> Any:
     """Return an empty table."""
-    from rich.table import Table  # noqa: PLC0415 - `h2o-pack --help` needs no rich
+    from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for heading in headings:

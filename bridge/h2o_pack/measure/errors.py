@@ -39,7 +39,7 @@ def read_json(path: Path, kind: type[_T], name: str, remedy: str) -> _T:
         UserError: it cannot be read, is not JSON or not of the type, and where.
 
     """
-    import msgspec  # noqa: PLC0415  `h2o-pack --help` does without
+    import msgspec  # `h2o-pack --help` does without
 
     text = read_text(path, remedy)
     try:

@@ -41,7 +41,7 @@ def describe_busy() -> BusyMachine:
 
 def describe() -> Machine:
     """Describe this machine."""
-    from h2o_py._compiled import ext  # noqa: PLC0415  the compiled module, only where used
+    from h2o_py._compiled import ext  # the compiled module, only where used
 
     return Machine(
         processor=_processor(),

@@ -34,7 +34,7 @@ def load(name: str) -> tuple[Any, Any]:
         UserError: mlx_lm cannot load it.
 
     """
-    import mlx_lm  # noqa: PLC0415  takes seconds
+    import mlx_lm  # takes seconds
 
     path = str(resources.files("h2o_pack.models") / name) if name in BUNDLED else name
     try:

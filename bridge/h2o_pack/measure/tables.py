@@ -31,9 +31,9 @@ class Table:
 
 def print_table(table: Table, console: Console) -> None:
     """Show a table at a terminal."""
-    from rich import box  # noqa: PLC0415  needed only where something is shown
-    from rich.table import Table as RichTable  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich import box  # needed only where something is shown
+    from rich.table import Table as RichTable
+    from rich.text import Text
 
     shown = RichTable(
         title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False

@@ -4,8 +4,6 @@ Each step ends whole: a run that is stopped leaves the earlier package or the ne
 the next run goes on from what it finds.
 """
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 from dataclasses import dataclass

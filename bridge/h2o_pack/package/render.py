@@ -1,10 +1,10 @@
 """Turns a plan into the text of every generated file; writes nothing."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from h2o_pack import __version__, naming
@@ -16,9 +16,6 @@ from h2o_py.policy_fields import FIELDS
 from h2o_py.storages import STORAGE_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from h2o_pack.plan.package_plan import Plan
     from h2o_py.budgets import Budgets
     from h2o_py.config import H2OConfig

@@ -1,7 +1,5 @@
 """What `ios` and `vendor` did, for people and for machines."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 from dataclasses import dataclass

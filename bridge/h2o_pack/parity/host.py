@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
@@ -13,10 +14,6 @@ from h2o_pack.files import lock
 from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.vendoring.edits import EDITS, read_edits
 from h2o_pack.vendoring.vendor import added_files, digest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 WORK = ".parity"
 STANDIN = "swift_templates/standin"

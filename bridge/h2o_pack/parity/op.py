@@ -1,7 +1,5 @@
 """Level 1: the C++ core, as the trace recorded it, against h2o_py.reference."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,14 +1,13 @@
 """Runs the levels of parity on a package and collects their results."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module, metadata
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
@@ -20,10 +19,6 @@ from h2o_pack.parity import op, replay, tokens, toolchain
 from h2o_pack.parity import request as requests
 from h2o_pack.parity import trace as traces
 from h2o_pack.parity.report import Level, Report
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-    from pathlib import Path
 
 LEVELS = {"op": 1, "trace": 2, "tokens": 3}
 DEFAULT = ("op", "trace")

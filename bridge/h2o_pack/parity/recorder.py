@@ -1,7 +1,5 @@
 """H2O caches that remember what a model gave them and what they answered."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,5 @@
 """What parity found, and how people see it."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ made: the logits [vocabulary] named "<case>.<step>", step 0 the prompt's, and th
 int32 [B, Hkv, C] that each H2O cache keeps at last, named "<case>.kept.<layer>".
 """
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 import json

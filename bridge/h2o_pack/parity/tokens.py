@@ -1,7 +1,5 @@
 """Level 3: the bundled model of mlx-swift-lm against mlx-lm, ids, tokens and logits."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 import json

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,6 @@ from typing import TYPE_CHECKING
 from h2o_pack.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from h2o_pack.parity.host import Host
 
 GET_SWIFT = "https://swift.org/install"

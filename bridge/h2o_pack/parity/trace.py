@@ -7,11 +7,10 @@ positions int32 [B, Hkv, C] and scores float32 [B, Hkv, C] after the step. A cas
 that is not routed has no q, out and scores.
 """
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle
@@ -22,8 +21,6 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.models.config import read_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from h2o_py.config import H2OConfig
 
 FORMAT = 2

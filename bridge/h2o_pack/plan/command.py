@@ -1,9 +1,8 @@
 """What `plan` does: choose devices, plan, write a page."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from h2o_pack.config_errors import flag
@@ -16,8 +15,6 @@ from h2o_pack.plan.package_plan import make_request
 from h2o_pack.plan.report import PlanResult, make_report, one_of_each_kind
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from h2o_pack.architectures.model import Model
 
 OF_EVICTION = ("kv", "policy", "budgets")

@@ -1,9 +1,8 @@
 """What `models` shows, for machines and for people."""
 
-# ruff: noqa: PLC0415 - rich is imported where something is shown
-
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from itertools import groupby
 from pathlib import Path
@@ -15,8 +14,6 @@ from h2o_pack.memory.token_bytes import fixed_bytes, token_bytes
 from h2o_pack.results import Count, Result, doc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from rich.console import Console
 
     from h2o_pack.architectures.model import Layer, Model

@@ -1,20 +1,17 @@
 """The cache as a user asks for it, and what it becomes for each layer."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from h2o_pack.config_errors import config_warnings, user_errors
 from h2o_pack.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from h2o_pack.architectures.model import ModelConfig
     from h2o_py.budgets import Budgets
     from h2o_py.config import H2OConfig

@@ -165,7 +165,7 @@ def named_devices(names: tuple[str, ...]) -> tuple[Device, ...]:
     """Find the devices that were asked for; none if there are no names."""
     if not names:
         return ()
-    from h2o_pack.devices.catalogue import catalogue  # noqa: PLC0415  only where needed
+    from h2o_pack.devices.catalogue import catalogue  # only where needed
 
     known, problems = catalogue(), Problems()
     found: list[Device] = []
@@ -180,8 +180,8 @@ def refuse_unfit(request: Request, devices: tuple[Device, ...]) -> None:
     """Refuse a plan that one of the devices cannot hold; all of them are told."""
     if not devices:
         return
-    from h2o_pack.models.catalogue import catalogue  # noqa: PLC0415
-    from h2o_pack.plan.remedies import require  # noqa: PLC0415  only where needed
+    from h2o_pack.models.catalogue import catalogue
+    from h2o_pack.plan.remedies import require  # only where needed
 
     models, problems = catalogue(), Problems()
     for device in devices:

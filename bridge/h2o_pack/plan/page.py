@@ -1,7 +1,5 @@
 """A plan as one HTML page that needs nothing else: no scripts, no other files."""
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 from pathlib import Path

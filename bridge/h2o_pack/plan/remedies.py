@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from h2o_pack.devices.facts import ENTITLED
@@ -13,8 +14,6 @@ from h2o_pack.plan.verdict import verdict
 from h2o_pack.sizes import gigabytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from h2o_pack.devices.device import Device
     from h2o_pack.facts import KnownModel
     from h2o_pack.plan.request import Request

@@ -104,7 +104,7 @@ def planned(request: Request, backend: str, *, earlier: bool = True) -> MemoryPl
 @lru_cache(maxsize=1024)
 def bounded(rows: int) -> H2OConfig:
     """A cache of so many rows with the default budgets."""
-    from h2o_py.config import H2OConfig  # noqa: PLC0415  only where caches are made
+    from h2o_py.config import H2OConfig  # only where caches are made
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

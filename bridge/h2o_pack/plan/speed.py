@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,8 +14,6 @@ from h2o_pack.memory.formulas import tokens_per_second
 from h2o_pack.results import Count, doc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from h2o_pack.architectures.model import Model
     from h2o_pack.devices.device import Catalogue, Device
     from h2o_pack.memory.terms import MemoryPlan

@@ -1,7 +1,5 @@
 """Plans and devices as tables for people."""
 
-# ruff: noqa: PLC0415 - rich is imported where something is shown
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

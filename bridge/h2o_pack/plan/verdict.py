@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from h2o_pack.results import doc
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Fit = Literal["fits", "tight", "does not fit", "unknown"]
 TIGHT = 0.1  # of the limit: what estimates of the app and of the limit may be wrong by

@@ -6,8 +6,6 @@ is used. One that is not whole is fetched again. A repository appears in the
 cache when it is complete, by a rename; a lock lets one run at a time in.
 """
 
-# ruff: noqa: PLC0415 - imports inside functions keep `h2o-pack --help` quick
-
 from __future__ import annotations
 
 import os

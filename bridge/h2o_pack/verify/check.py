@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2o_pack.bundling import manifest
@@ -14,9 +16,6 @@ from h2o_pack.verify.differences import Difference, Verification
 from h2o_pack.verify.files import content_of_model, listed, path_problem, regular, text_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from h2o_pack.bundling.manifest import Manifest
     from h2o_pack.progress import ProgressReporter
     from h2o_pack.verify.differences import Kind, VendorState

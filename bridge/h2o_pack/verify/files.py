@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +18,6 @@ from h2o_pack.files.layout import MODEL_FOLDER
 from h2o_pack.verify.differences import Difference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from h2o_pack.bundling.manifest import BundledFile, Manifest
     from h2o_pack.progress import ProgressReporter
 

@@ -50,7 +50,7 @@ def multiply_adds_per_second(instruction_set: str) -> float:
 
 
 def _best_rate() -> float:
-    import numpy as np  # noqa: PLC0415  the caller's process must not need it
+    import numpy as np  # the caller's process must not need it
 
     one, other = np.ones((2, SIZE, SIZE), np.float32)
     out = np.empty_like(one)

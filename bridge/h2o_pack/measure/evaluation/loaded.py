@@ -118,7 +118,7 @@ def _documents(text: Part | Literal["tulu"], file: Path | None) -> tuple[tuple[s
     if file is not None:
         return (read_text(file, "Give a file of UTF-8 text."),), file.name
     if text == "tulu":
-        from h2o_pack.measure.evaluation.tulu import NAME, documents  # noqa: PLC0415  downloads
+        from h2o_pack.measure.evaluation.tulu import NAME, documents  # downloads
 
         return documents(), NAME
     return held_out(text).documents, f"held-out {text} of the demo model"
@@ -149,8 +149,8 @@ def budgets_for(model: Any, tokens: Tokens, by_layer: LayerBudgetsSource) -> Bud
 
 
 def _profile(model: Any, tokens: Tokens, profile: Path | None) -> Profile:
-    from h2o_pack.measure.profiling.options import Options  # noqa: PLC0415  only where budgets differ by layer
-    from h2o_pack.measure.profiling.run import profile_model  # noqa: PLC0415
+    from h2o_pack.measure.profiling.options import Options  # only where budgets differ by layer
+    from h2o_pack.measure.profiling.run import profile_model
 
     if profile is not None:
         return read_profile(profile)
