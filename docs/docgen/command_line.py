@@ -31,7 +31,7 @@ def sections() -> str:
     from h2o_pack.cli import main  # the program is only needed here
     from h2o_pack.errors import MEANINGS
 
-    root = click.Context(main, info_name=PROGRAM)
+    root = click.Context(main, info_name=PROGRAM, **main.context_settings)
     names = [context.command_path for context in walk(root) if context is not root]
     codes = table(
         ["code", "meaning"],

@@ -46,7 +46,7 @@ def show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> N
     cls=Commands,
     modules=MODULES,
     epilog=EXIT_CODES,
-    context_settings={"max_content_width": 100},
+    context_settings={"max_content_width": 100, "show_default": True},
 )
 @click.option(
     "--version",

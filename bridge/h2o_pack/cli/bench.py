@@ -8,45 +8,38 @@ from typing import Any
 import click
 
 from h2o_pack.cli.frame import command
-from h2o_pack.cli.lists import CommaSeparated
 from h2o_pack.cli.terminal import Terminal
+from h2o_pack.cli.types import PATH, POSITIVE, CommaSeparated
 from h2o_pack.config_errors import user_errors
 from h2o_pack.measure.bench.options import DTYPES, HEAD_DIMS, LEAST_CAPACITY
 
-POSITIVE = click.IntRange(min=1)
-
 
 @command(example="h2o-pack bench --quick")
-@click.option("--heads", type=POSITIVE, default=32, show_default=True, help="Query heads.")
-@click.option("--kv-heads", type=POSITIVE, default=8, show_default=True, help="KV heads.")
+@click.option("--heads", type=POSITIVE, default=32, help="Query heads.")
+@click.option("--kv-heads", type=POSITIVE, default=8, help="KV heads.")
 @click.option(
     "--head-dim",
     type=click.Choice([str(dim) for dim in HEAD_DIMS]),
     default="128",
-    show_default=True,
     help="Elements of a key.",
 )
 @click.option(
     "--capacity",
     type=click.IntRange(min=LEAST_CAPACITY),
     default=512,
-    show_default=True,
     help="Rows that each KV head keeps.",
 )
 @click.option(
     "--dtype",
     type=CommaSeparated(click.Choice(DTYPES)),
     default=",".join(DTYPES),
-    show_default=True,
     help="One or more, separated by commas.",
 )
-@click.option("--model", default="demo", show_default=True, help="Alias, folder or hub id.")
-@click.option(
-    "--tokens", type=POSITIVE, default=256, show_default=True, help="Tokens to generate."
-)
+@click.option("--model", default="demo", help="Alias, folder or hub id.")
+@click.option("--tokens", type=POSITIVE, default=256, help="Tokens to generate.")
 @click.option("--quick", is_flag=True, help="Take less than a minute.")
-@click.option("--plot", type=click.Path(path_type=Path), help="PNG to draw the report in.")
-@click.option("--write", type=click.Path(path_type=Path), help="Page to write the report to.")
+@click.option("--plot", type=PATH, help="PNG to draw the report in.")
+@click.option("--write", type=PATH, help="Page to write the report to.")
 def bench(
     *,
     head_dim: str,

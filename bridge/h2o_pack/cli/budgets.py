@@ -8,20 +8,21 @@ from typing import Any
 import click
 
 from h2o_pack.cli.frame import command
+from h2o_pack.cli.options import sample_options
 from h2o_pack.cli.terminal import Terminal
-from h2o_pack.cli.types import POLICIES
+from h2o_pack.cli.types import FILE, PATH, POLICIES, POSITIVE
 from h2o_pack.config_errors import user_errors
-from h2o_pack.measure.profiling.options import LEAST_TOKENS
-
-GIVEN = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 @command(example="h2o-pack budgets --profile build/profile/profile.json --max-kv 256")
-@click.option("--profile", type=GIVEN, help="profile.json, from `h2o-pack profile --output`.")
-@click.option("--model", help="Profile this model now: alias, folder, or id on the hub.")
+@click.option("--profile", type=FILE, help="profile.json, from `h2o-pack profile --output`.")
+@click.option(
+    "--model",
+    help="Profile this model now, on the text below: alias, folder, or id on the hub.",
+)
 @click.option(
     "--max-kv",
-    type=click.IntRange(min=1),
+    type=POSITIVE,
     required=True,
     help="Tokens that each layer's cache keeps; with reach, on average.",
 )
@@ -29,14 +30,12 @@ GIVEN = click.Path(path_type=Path, exists=True, dir_okay=False)
     "--sink-size",
     type=click.IntRange(min=0),
     default=4,
-    show_default=True,
     help="First tokens, which always stay.",
 )
 @click.option(
     "--measure",
     type=click.Choice(["concentration", "entropy", "reach"]),
     default="concentration",
-    show_default=True,
     help="What layers are compared by. The first two decide the share of heavy hitters among "
     "a layer's rows, as published; reach, how far back a layer looks, decides its number of "
     "rows.",
@@ -45,31 +44,10 @@ GIVEN = click.Path(path_type=Path, exists=True, dir_okay=False)
     "--policy",
     type=click.Choice(POLICIES),
     default="standard",
-    show_default=True,
     help="With reach: how a layer's rows are split; give the same to `ios`.",
 )
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("budgets.json"),
-    show_default=True,
-    help="File to write.",
-)
-@click.option("--text", type=GIVEN, help="With --model: UTF-8 file.")
-@click.option(
-    "--tokens",
-    type=click.IntRange(min=LEAST_TOKENS),
-    default=1024,
-    show_default=True,
-    help="With --model: tokens per sample.",
-)
-@click.option(
-    "--samples",
-    type=click.IntRange(min=1),
-    default=4,
-    show_default=True,
-    help="With --model: pieces of the text.",
-)
+@click.option("--output", type=PATH, default=Path("budgets.json"), help="File to write.")
+@sample_options
 def budgets(
     *,
     profile: Path | None,

@@ -8,6 +8,7 @@ import click
 
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.terminal import Terminal
+from h2o_pack.cli.types import PATH
 
 
 @command(example='h2o-pack devices "iPhone 17 Pro"')
@@ -15,7 +16,7 @@ from h2o_pack.cli.terminal import Terminal
 @click.option(
     "--devices",
     "own",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="TOML file of your own, read over h2o-pack's. [default: $H2O_PACK_DEVICES, or "
     "devices.toml in the user's configuration folder]",
 )

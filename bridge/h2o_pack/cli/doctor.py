@@ -9,14 +9,16 @@ import click
 
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.terminal import Terminal
+from h2o_pack.cli.types import PATH
 from h2o_pack.errors import ExitCode
 
 
 @command(example="h2o-pack doctor")
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=Path(),
+    show_default=False,
     help="Folder that packages will be made in. [default: this one]",
 )
 def doctor(*, output: Path, out: Terminal) -> None:

@@ -9,24 +9,21 @@ from typing import Any
 import click
 
 from h2o_pack.cli.frame import command
-from h2o_pack.cli.lists import COUNTS, NAMES, NUMBERS
 from h2o_pack.cli.terminal import Terminal
+from h2o_pack.cli.types import COUNTS, FILE, NAMES, NUMBERS, PATH, POSITIVE
 from h2o_pack.config_errors import user_errors
 from h2o_pack.errors import ExitCode
 
-POSITIVE = click.IntRange(min=1)
-GIVEN = click.Path(path_type=Path, exists=True, dir_okay=False)
-
 
 @command(example="h2o-pack eval --preset demo --output docs/results/eval")
-@click.option("--preset", default="demo", show_default=True, help="A name, or a TOML file.")
+@click.option("--preset", default="demo", help="A name, or a TOML file.")
 @click.option(
     "--model",
     "models",
     type=NAMES,
     help="Alias, folder or hub id; several separated by commas. [preset's]",
 )
-@click.option("--text", type=GIVEN, help="UTF-8 text to read. [preset's]")
+@click.option("--text", type=FILE, help="UTF-8 text to read. [preset's]")
 @click.option(
     "--lengths", type=COUNTS, help="Tokens per sample, separated by commas. [preset's]"
 )
@@ -50,15 +47,11 @@ GIVEN = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option(
     "--generate", type=POSITIVE, help="Tokens to generate when speed is measured. [preset's]"
 )
-@click.option("--profile", type=GIVEN, help="profile.json, for budgets by layer.")
-@click.option("--layer-budgets", type=GIVEN, help="JSON of budgets by layer.")
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    help="Folder for results.json, a page and pictures.",
-)
+@click.option("--profile", type=FILE, help="profile.json, for budgets by layer.")
+@click.option("--layer-budgets", type=FILE, help="JSON of budgets by layer.")
+@click.option("--output", type=PATH, help="Folder for results.json, a page and pictures.")
 @click.option("--no-pictures", is_flag=True, help="Draw nothing: matplotlib is not needed.")
-@click.option("--compare", type=GIVEN, help="results.json that this run must reproduce.")
+@click.option("--compare", type=FILE, help="results.json that this run must reproduce.")
 def eval(  # noqa: A001  the command's name
     *,
     preset: str,

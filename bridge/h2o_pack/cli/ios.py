@@ -17,6 +17,7 @@ from h2o_pack.cli.options import (
     settings,
 )
 from h2o_pack.cli.terminal import Terminal
+from h2o_pack.cli.types import PATH
 from h2o_pack.errors import ExitCode
 
 
@@ -30,7 +31,7 @@ from h2o_pack.errors import ExitCode
     multiple=True,
     help="Refuse what does not fit this one; several may be given.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="Folder. [default: NAME]")
+@click.option("--output", type=PATH, help="Folder. [default: NAME]")
 @click.option("--name", help="Name of the package. [default: from the model]")
 @settings()
 @click.option(
@@ -43,7 +44,6 @@ from h2o_pack.errors import ExitCode
     default=True,
     envvar="H2O_PACK_VENDOR",
     show_envvar=True,
-    show_default=True,
     help="Fetch upstream's sources into Vendor.",
 )
 @click.option("--dry-run", is_flag=True, help="Plan and show; write nothing.")

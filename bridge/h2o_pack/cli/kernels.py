@@ -9,6 +9,7 @@ import click
 
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.terminal import Terminal
+from h2o_pack.cli.types import PATH
 from h2o_pack.errors import ExitCode
 
 
@@ -20,11 +21,7 @@ def kernels() -> None:
 @command(example="h2o-pack kernels build --sdk iphoneos --output build/metal")
 @click.option("--sdk", "sdks", multiple=True, help="macosx, iphoneos or iphonesimulator. [all]")
 @click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("build/metal"),
-    show_default=True,
-    help="Folder for SDK/h2o.metallib.",
+    "--output", type=PATH, default=Path("build/metal"), help="Folder for SDK/h2o.metallib."
 )
 @click.option("--min-os", help="Oldest system. [default: macOS 14, iOS 17]")
 def build(*, sdks: tuple[str, ...], output: Path, min_os: str | None, out: Terminal) -> None:
@@ -40,7 +37,7 @@ def build(*, sdks: tuple[str, ...], output: Path, min_os: str | None, out: Termi
 
 
 @command(example="h2o-pack kernels check --download")
-@click.option("--wheels", type=click.Path(path_type=Path), help="Folder with the macOS wheels.")
+@click.option("--wheels", type=PATH, help="Folder with the macOS wheels.")
 @click.option("--download", is_flag=True, help="Get them from pypi.org; 130 MB, once.")
 def check(*, wheels: Path | None, download: bool, out: Terminal) -> None:
     """Find what a Mac would refuse, with what this machine has."""
@@ -65,7 +62,7 @@ def report(*, out: Terminal) -> None:
 
 
 @command(example="h2o-pack kernels patch --check ~/src/mlx-swift")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=PATH)
 @click.option("--check", "only_check", is_flag=True, help="Write nothing; exit 1 if it would.")
 @click.option("--mlx-version", help="Version that the header is of. [default: found out]")
 def patch(*, path: Path, only_check: bool, mlx_version: str | None, out: Terminal) -> None:

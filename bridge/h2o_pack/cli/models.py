@@ -7,24 +7,19 @@ from pathlib import Path
 import click
 
 from h2o_pack.cli.frame import command
+from h2o_pack.cli.options import revision_options
 from h2o_pack.cli.terminal import Terminal
+from h2o_pack.cli.types import PATH
 
 
 @command(example="h2o-pack models Qwen3-4B-4bit")
 @click.argument("name", required=False)
-@click.option(
-    "--revision", default="", help="Branch, tag or commit on the hub. [default: main]"
-)
-@click.option(
-    "--assume-full-attention",
-    is_flag=True,
-    help="Take an unknown architecture for one whose layers attend to the whole context.",
-)
+@revision_options
 @click.option(
     "--catalogue",
     "own",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=PATH,
     envvar="H2O_PACK_MODELS",
     show_envvar=True,
     help="TOML with models of your own; its keys are those of h2o_pack/facts/models.toml.",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from h2o_pack.cli.types import KV, POLICIES, PinnedRange
+from h2o_pack.cli.types import FILE, KV, PATH, POLICIES, POSITIVE, PinnedRange
+from h2o_pack.measure.profiling.options import LEAST_TOKENS
 from h2o_pack.plan.options import PREFILL_STEP
 from h2o_py.policy_fields import FIELDS, SCORES, Field
 from h2o_py.storages import STORAGE_BITS, SYNONYMS
@@ -34,10 +34,12 @@ STORED = "; ".join(
     + [f"{name} is {storage}" for name, storage in SYNONYMS.items()]
 )
 
-model_options = together(
-    click.option("--model", required=True, help="Alias, folder, or id on huggingface.co."),
+revision_options = together(
     click.option(
-        "--revision", default="", help="Branch, tag or commit on the hub. [default: main]"
+        "--revision",
+        default="",
+        show_default=False,
+        help="Branch, tag or commit on the hub. [default: main]",
     ),
     click.option(
         "--assume-full-attention",
@@ -45,27 +47,47 @@ model_options = together(
         help="Treat an unknown architecture as an ordinary transformer.",
     ),
 )
-"""Parameters `model`, `revision` and `assume_full_attention`."""
+"""Parameters `revision` and `assume_full_attention`."""
+
+model_options = together(
+    click.option("--model", required=True, help="Alias, folder, or id on huggingface.co."),
+    revision_options,
+)
+"""Parameter `model`, and those of `revision_options`."""
+
+sample_options = together(
+    click.option(
+        "--text",
+        type=FILE,
+        help="UTF-8 file that is read. [default: text that the demo model was not trained on]",
+    ),
+    click.option(
+        "--tokens",
+        type=click.IntRange(min=LEAST_TOKENS),
+        default=1024,
+        help="Tokens per sample.",
+    ),
+    click.option("--samples", type=POSITIVE, default=4, help="Pieces of the text."),
+)
+"""What a model is profiled on: `text`, `tokens` and `samples`."""
 
 cache_options = together(
     click.option(
         "--kv",
         type=click.Choice(KV),
         default="dense",
-        show_default=True,
         help=f"How keys and values are stored. {STORED}.",
     ),
     click.option(
         "--policy",
         type=click.Choice(POLICIES),
         default="standard",
-        show_default=True,
         help="Defaults of the settings below: tuned was chosen on the bundled demo model, "
         "paper is the published one.",
     ),
     click.option(
         "--budgets",
-        type=click.Path(path_type=Path),
+        type=PATH,
         help="JSON file of budgets per layer, from `h2o-pack budgets`.",
     ),
     click.option(
@@ -77,7 +99,6 @@ cache_options = together(
         "--prefill-step",
         type=int,
         default=PREFILL_STEP,
-        show_default=True,
         help="Tokens of a prompt that the model reads at once.",
     ),
 )

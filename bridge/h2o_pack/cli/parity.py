@@ -9,11 +9,12 @@ import click
 
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.terminal import Terminal
+from h2o_pack.cli.types import PATH
 from h2o_pack.errors import ExitCode
 
 
 @command(example="h2o-pack parity build/Demo")
-@click.argument("package", type=click.Path(path_type=Path))
+@click.argument("package", type=PATH)
 @click.option(
     "--level",
     "levels",

@@ -10,15 +10,14 @@ import click
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.options import MAX_KV, cache_options, given_settings, model_options, settings
 from h2o_pack.cli.terminal import Terminal
+from h2o_pack.cli.types import PATH
 from h2o_pack.errors import Problems
 
 
 @command(example="h2o-pack plan --model Qwen3-4B-4bit --max-kv 512 --device 'iPhone 16 Pro'")
 @model_options
 @click.option(
-    MAX_KV.flag,
-    type=int,
-    help=f"{MAX_KV.help} [default: the model's own cache, which grows]",
+    MAX_KV.flag, type=int, help=f"{MAX_KV.help} [default: the model's own cache, which grows]"
 )
 @cache_options
 @settings("recent_budget")
@@ -26,13 +25,8 @@ from h2o_pack.errors import Problems
     "--device", "names", multiple=True, help="Identifier or name; several may be given."
 )
 @click.option("--all", "every", is_flag=True, help="All devices, not one of each kind.")
-@click.option(
-    "--devices",
-    "own",
-    type=click.Path(path_type=Path),
-    help="TOML file with devices of your own.",
-)
-@click.option("--html", type=click.Path(path_type=Path), help="File to write a page to.")
+@click.option("--devices", "own", type=PATH, help="TOML file with devices of your own.")
+@click.option("--html", type=PATH, help="File to write a page to.")
 def plan(
     *,
     model: str,

@@ -8,32 +8,16 @@ from typing import Any
 import click
 
 from h2o_pack.cli.frame import command
+from h2o_pack.cli.options import sample_options
 from h2o_pack.cli.terminal import Terminal
+from h2o_pack.cli.types import PATH
 from h2o_pack.config_errors import user_errors
-from h2o_pack.measure.profiling.options import LEAST_ROWS, LEAST_TOKENS
+from h2o_pack.measure.profiling.options import LEAST_ROWS
 
 
 @command(example="h2o-pack profile --model demo --output build/profile")
 @click.option("--model", required=True, help="Alias, folder, or id on huggingface.co.")
-@click.option(
-    "--text",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="UTF-8 file to read. [default: text that the demo model was not trained on]",
-)
-@click.option(
-    "--tokens",
-    type=click.IntRange(min=LEAST_TOKENS),
-    default=1024,
-    show_default=True,
-    help="Tokens per sample.",
-)
-@click.option(
-    "--samples",
-    type=click.IntRange(min=1),
-    default=4,
-    show_default=True,
-    help="Pieces of the text.",
-)
+@sample_options
 @click.option(
     "--max-kv",
     type=click.IntRange(min=LEAST_ROWS),
@@ -41,7 +25,7 @@ from h2o_pack.measure.profiling.options import LEAST_ROWS, LEAST_TOKENS
 )
 @click.option("--no-timing", is_flag=True, help="Do not measure where a step's time goes.")
 @click.option("--quick", is_flag=True, help="Fewer repetitions when timing.")
-@click.option("--output", type=click.Path(path_type=Path), help="Folder for all files.")
+@click.option("--output", type=PATH, help="Folder for all files.")
 def profile(
     *, model: str, no_timing: bool, output: Path | None, out: Terminal, **options: Any
 ) -> None:

@@ -1,7 +1,8 @@
-"""Values of options that are more than a string or a number."""
+"""Types of options' values."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +12,9 @@ from h2o_py.storages import STORAGE_BITS, SYNONYMS
 
 POLICIES = tuple(policy.name for policy in NAMED_POLICIES)
 KV = (*STORAGE_BITS, *SYNONYMS)
+PATH = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+POSITIVE = click.IntRange(min=1)
 
 
 class PinnedRange(click.ParamType):  # type: ignore[type-arg]
@@ -24,3 +28,25 @@ class PinnedRange(click.ParamType):  # type: ignore[type-arg]
         if not (colon and begin.isdecimal() and end.isdecimal() and int(begin) < int(end)):
             self.fail(f"{value!r} is not a range of positions such as 0:128", param, ctx)
         return int(begin), int(end)
+
+
+class CommaSeparated(click.ParamType):  # type: ignore[type-arg]
+    """One or more values with commas between them, each of one type."""
+
+    def __init__(self, each: click.ParamType[Any] = click.STRING) -> None:
+        self.each = each
+        self.name = f"{each.name},..."
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Any, ...]:
+        """Read "a,b" as (a, b)."""
+        if isinstance(value, tuple):
+            return value
+        parts = [part.strip() for part in str(value).split(",") if part.strip()]
+        if not parts:
+            self.fail(f"{value!r} has no value between its commas", param, ctx)
+        return tuple(self.each.convert(part, param, ctx) for part in parts)
+
+
+NAMES = CommaSeparated()
+NUMBERS = CommaSeparated(click.INT)
+COUNTS = CommaSeparated(POSITIVE)

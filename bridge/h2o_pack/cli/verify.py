@@ -9,11 +9,12 @@ import click
 
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.terminal import Terminal
+from h2o_pack.cli.types import PATH
 from h2o_pack.errors import ExitCode
 
 
 @command(example="h2o-pack verify build/Demo")
-@click.argument("package", type=click.Path(path_type=Path))
+@click.argument("package", type=PATH)
 @click.option("--quick", is_flag=True, help="Compare sizes of the model's files only.")
 def verify(*, package: Path, quick: bool, out: Terminal) -> None:
     """Check that every file of PACKAGE is as h2o-pack wrote it."""
