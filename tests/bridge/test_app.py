@@ -93,6 +93,19 @@ def test_its_settings_name_files_that_exist(objects, files):
         assert f"App/{each['CODE_SIGN_ENTITLEMENTS']}" in files
         assert each["PRODUCT_BUNDLE_IDENTIFIER"] == "org.example.My-App-2"
         assert each["PRODUCT_NAME"] == "My_App-2"
+    [product] = [each for each in of_kind(objects, "PBXFileReference") if "app" in each["path"]]
+    assert product["path"] == "My_App-2.app"
+
+
+@pytest.mark.parametrize("name", ["MLX", "H2OKit", "Numerics"])
+def test_an_app_named_like_a_module_of_the_package_is_another_module(model, name):
+    files = render(make_plan(model, CacheOptions(512), name), assets.root(), TEMPLATES)
+    objects = openstep.read(files[PROJECT])["objects"]
+    for each in of_kind(objects, "XCBuildConfiguration"):
+        settings = each["buildSettings"]
+        if "PRODUCT_NAME" in settings:
+            assert settings["PRODUCT_NAME"] == name
+            assert settings["PRODUCT_MODULE_NAME"] == "H2OChatApp"
 
 
 def test_both_memory_entitlements_are_asked_for(files):
