@@ -1,7 +1,7 @@
 """Which dataclass reads the configuration of which model type.
 
-One small module per family or group of families. Whether a type is supported is told by
-facts/architectures.toml alone.
+Whether a type is supported, and how its keys and defaults differ from those of the class, is
+told by facts/architectures.toml alone.
 """
 
 from __future__ import annotations
@@ -10,16 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from h2o_pack.architectures import (
-    dense,
-    gemma3,
-    llama,
-    mamba,
-    mixture,
-    others,
-    recurrent,
-    windows,
-)
+from h2o_pack.architectures import decoder, others, recurrent, windows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,67 +22,51 @@ if TYPE_CHECKING:
 class Wrapped:
     """A language model that is described by the text_config of a model with more parts.
 
-    inner: the model types that text_config may name and what reads them, "" for those
-    that name none; without: what reads a configuration that has no text_config, or None.
+    inner: the model types that text_config may name besides none. alone: whether a
+    configuration may have no text_config and be that of the language model.
     """
 
-    inner: Mapping[str, type[Decoder]]
-    without: type[Decoder] | None = None
+    reader: type[Decoder]
+    inner: tuple[str, ...]
+    alone: bool = False
 
 
 FAMILIES: Mapping[str, type[Decoder] | Wrapped] = MappingProxyType(
     {
+        **dict.fromkeys(
+            (
+                "apertus", "bitnet", "cohere", "ernie4_5", "gemma", "glm4", "granite",
+                "internlm2", "mimo", "minicpm", "nanochat", "olmo2", "phi", "phi3", "qwen2",
+                "qwen3", "starcoder2",
+            ),
+            decoder.Decoder,
+        ),
+        **dict.fromkeys(
+            (
+                "bailing_moe", "glm4_moe", "minimax", "mixtral", "olmoe", "phimoe",
+                "qwen3_moe",
+            ),
+            decoder.Mixture,
+        ),
+        **dict.fromkeys(("llama", "mistral", "smollm3"), windows.Llama),
         "afmoe": windows.AfMoE,
-        "apertus": dense.StatesKVHeads,
-        "baichuan_m1": others.BaichuanM1,
-        "bailing_moe": mixture.BailingMoE,
-        "bitnet": dense.Ernie,
-        "cohere": dense.Cohere,
-        "ernie4_5": dense.Ernie,
-        "exaone4": others.Exaone4,
-        "falcon_h1": mamba.FalconH1,
-        "gemma": dense.Gemma,
-        "gemma3": Wrapped({"": gemma3.Gemma3, "gemma3_text": gemma3.Gemma3}),
-        "gemma3_text": gemma3.Gemma3Text,
-        "glm4": dense.GLM4,
-        "glm4_moe": mixture.GLM4MoE,
+        "baichuan_m1": windows.BaichuanM1,
+        "exaone4": windows.Exaone4,
+        "falcon_h1": recurrent.FalconH1,
+        "gemma3": Wrapped(windows.Gemma3, ("gemma3_text",)),
+        "gemma3_text": windows.Gemma3Text,
         "gpt_oss": windows.GPTOSS,
-        "granite": dense.StatesKVHeads,
-        "granitemoehybrid": mamba.GraniteHybrid,
-        "internlm2": dense.InternLM2,
-        "jamba": mamba.Jamba,
+        "granitemoehybrid": recurrent.GraniteHybrid,
+        "jamba": recurrent.Jamba,
         "lfm2": recurrent.LFM2,
         "lfm2_moe": recurrent.LFM2MoE,
         "lille-130m": others.Lille,
-        "llama": llama.Llama,
-        "mimo": dense.MiMo,
         "mimo_v2_flash": windows.MiMoV2,
-        "minicpm": dense.StatesKVHeads,
-        "minimax": mixture.MiniMax,
-        "mistral": llama.Llama,
-        "mistral3": Wrapped(
-            {"": llama.Ministral3, "ministral3": llama.Ministral3, "mistral": llama.Ministral3}
-        ),
-        "mixtral": mixture.Mixtral,
-        "nanochat": dense.NanoChat,
-        "nemotron_h": mamba.NemotronH,
-        "olmo2": llama.Olmo2,
-        "olmoe": mixture.OlmoE,
+        "mistral3": Wrapped(windows.Ministral3, ("ministral3", "mistral")),
+        "nemotron_h": recurrent.NemotronH,
         "openelm": others.OpenELM,
-        "phi": dense.Phi,
-        "phi3": dense.Phi3,
-        "phimoe": mixture.PhiMoE,
-        "qwen2": dense.Qwen2,
-        "qwen3": dense.Qwen3,
-        "qwen3_5": Wrapped(
-            {"": recurrent.Qwen35, "qwen3_5_text": recurrent.Qwen35}, recurrent.Qwen35
-        ),
-        "qwen3_5_moe": Wrapped(
-            {"": recurrent.Qwen35, "qwen3_5_moe_text": recurrent.Qwen35}, recurrent.Qwen35
-        ),
-        "qwen3_moe": mixture.Qwen3MoE,
-        "qwen3_next": recurrent.Qwen3Next,
-        "smollm3": llama.Llama,
-        "starcoder2": dense.StatesKVHeads,
+        "qwen3_5": Wrapped(recurrent.GatedDelta, ("qwen3_5_text",), alone=True),
+        "qwen3_5_moe": Wrapped(recurrent.GatedDelta, ("qwen3_5_moe_text",), alone=True),
+        "qwen3_next": recurrent.GatedDelta,
     }
-)
+)  # fmt: skip

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from h2o_pack.architectures.fields import count, layer_count
-from h2o_pack.architectures.model import Layer
+from h2o_pack.architectures.fields import MAX_LAYERS, UNNAMED, count, counts, key_of, names
+from h2o_pack.architectures.model import Layer, LayerKind
 from h2o_pack.errors import shown
 
 if TYPE_CHECKING:
     from h2o_pack.errors import Problems
+
+FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoder:
     """A decoder whose layers all attend to the whole context.
 
-    Fields bear the names of config.json and the defaults of mlx_lm's ModelArgs; a 0 in
-    num_key_value_heads means as many as query heads. A key of a head has
-    hidden_size / num_attention_heads elements: mlx_lm's families with this class read no
-    head_dim. Nor do they read sliding_window: their caches are plain ones.
+    Fields bear the names of config.json; facts/architectures.toml has the names, defaults
+    and required keys of model types that differ, as mlx_lm's ModelArgs states them. A 0 in
+    num_key_value_heads means as many as query heads, in head_dim the quotient. No family
+    with this class itself has a sliding_window: its caches are plain ones.
     """
 
     hidden_size: int = count()
-    num_hidden_layers: int = layer_count()
+    num_hidden_layers: int = count(most=MAX_LAYERS)
     num_attention_heads: int = count()
     num_key_value_heads: int = count(default=0)
+    head_dim: int = count(default=0)
     intermediate_size: int = count()
     vocab_size: int = count()
     max_position_embeddings: int = count()
@@ -38,11 +42,6 @@ class Decoder:
             problems.add(f"{heads} query heads cannot share {kv_heads} KV heads evenly")
         if heads and self.hidden_size and not self.key_dim:
             problems.add(f"hidden_size {self.hidden_size} gives {heads} heads no element each")
-
-    @property
-    def heads(self) -> int:
-        """Query heads."""
-        return self.num_attention_heads
 
     @property
     def depth(self) -> int:
@@ -57,7 +56,7 @@ class Decoder:
     @property
     def key_dim(self) -> int:
         """Elements of a head's key, and of its value."""
-        return self.hidden_size // max(1, self.num_attention_heads)
+        return self.head_dim or self.hidden_size // max(1, self.num_attention_heads)
 
     @property
     def feed_forward(self) -> int:
@@ -65,56 +64,130 @@ class Decoder:
         return self.intermediate_size
 
     @property
-    def experts(self) -> int:
-        """Experts of a mixture, 0 without."""
-        return 0
+    def mixture(self) -> tuple[int, int]:
+        """Experts of a layer, and how many of them a token passes; 0 without."""
+        return 0, 0
 
     @property
-    def experts_per_token(self) -> int:
-        """Experts that one token passes."""
+    def window(self) -> int:
+        """Tokens that a sliding layer attends to."""
         return 0
 
     def layers(self, size: int) -> tuple[Layer, ...]:
         """Return the layers, given the bytes of an element of activations."""
-        del size  # only recurrent states have sizes in bytes
-        return (self.full(),) * self.depth
+        made = {
+            "full": self.full(),
+            "sliding": self.sliding(),
+            "recurrent": Layer("recurrent", state_bytes=self.state_bytes(size)),
+            "none": Layer("none"),
+        }
+        return tuple(made[kind] for kind in self.kinds())
+
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """Return what each layer is."""
+        return self.every(1, "full")
 
     def full(self) -> Layer:
         """Return a layer that attends to the whole context."""
         return Layer("full", self.kv_heads, self.key_dim, self.key_dim)
 
-    def sliding(self, window: int) -> Layer:
-        """Return a layer that attends to the newest `window` tokens."""
-        return Layer("sliding", self.kv_heads, self.key_dim, self.key_dim, window)
+    def sliding(self) -> Layer:
+        """Return a layer that attends to the newest tokens."""
+        return replace(self.full(), kind="sliding", window=self.window)
+
+    def state_bytes(self, size: int) -> int:
+        """Bytes of a recurrent layer's state, as mlx_lm's `ArraysCache` holds it."""
+        del size
+        return 0
 
     def remarks(self) -> tuple[str, ...]:
         """Return what a user should know of such a configuration."""
         return ()
 
+    def one_per_layer(self, problems: Problems, *fields: str) -> None:
+        """Note lists that do not tell of every layer."""
+        for name in fields:
+            told = len(getattr(self, name))
+            if self.depth and told != self.depth:
+                key = key_of(self, name)
+                problems.add(f"{key} tells of {told} layers, and there are {self.depth}")
+
+    def every(self, period: int, other: LayerKind) -> tuple[LayerKind, ...]:
+        """Return full layers at the end of each period, others between."""
+        return tuple(other if (index + 1) % period else "full" for index in range(self.depth))
+
 
 @dataclass(frozen=True, kw_only=True)
-class WithHeadDim(Decoder):
-    """A decoder that may state its head_dim; 0 stands for the quotient."""
+class Listed(Decoder):
+    """A decoder whose layer_types say what each layer is; without, all are full."""
 
-    head_dim: int = count(default=0)
+    KINDS: ClassVar[Mapping[str, LayerKind]] = {FULL: "full", SLIDING: "sliding"}
+    layer_types: tuple[str, ...] = names()
+
+    def check(self, problems: Problems) -> None:
+        """Note layer types that are unknown, or not one for each layer."""
+        super().check(problems)
+        key, listed = key_of(self, "layer_types"), ", ".join(self.KINDS)
+        for kind in sorted(set(self.layer_types) - set(self.KINDS)):
+            problems.add(f"{key} has {shown(kind)}, which is none of {listed}")
+        if self.layer_types:
+            self.one_per_layer(problems, "layer_types")
+
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """Return what each layer is, by its type."""
+        known = tuple(self.KINDS.get(each, "none") for each in self.layer_types)
+        return known or super().kinds()
+
+
+def named_count() -> Any:
+    """Declare a whole number that is read where the model type names its key."""
+    return count(default=0, least=0, key=UNNAMED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture(Decoder):
+    """A decoder in which a token passes some of many experts, and shared ones besides.
+
+    Without experts it is an ordinary one. Fields without a key are read where the model type
+    names one. expert_width: 0 for intermediate_size. shared_width: of each shared expert, or
+    of all where shared_experts is 0.
+    """
+
+    experts: int = count(key="num_experts", default=0, least=0)
+    experts_per_token: int = count(key="num_experts_per_tok", default=0, least=0)
+    expert_width: int = named_count()
+    shared_experts: int = named_count()
+    shared_width: int = named_count()
+    dense_layers: int = named_count()
+    sparse_step: int = named_count()
+    dense_indices: tuple[int, ...] = counts(key=UNNAMED)
+
+    def check(self, problems: Problems) -> None:
+        """Note more experts per token than there are."""
+        super().check(problems)
+        if self.experts and self.experts_per_token > self.experts:
+            problems.add(
+                f"a token passes {self.experts_per_token} experts, and there are {self.experts}"
+            )
 
     @property
-    def key_dim(self) -> int:
-        """Elements of a head's key, and of its value."""
-        return self.head_dim or self.hidden_size // max(1, self.num_attention_heads)
+    def mixture(self) -> tuple[int, int]:
+        """Experts of a layer, and how many of them a token passes; 0 without."""
+        return (self.experts, self.experts_per_token) if self.experts else (0, 0)
 
+    @property
+    def has_dense_layers(self) -> bool:
+        """Whether some layers have a feed-forward of intermediate_size instead of experts."""
+        return bool(self.dense_layers or self.dense_indices or self.sparse_step > 1)
 
-def check_kinds(
-    given: tuple[str, ...] | None,
-    depth: int,
-    known: tuple[str, ...],
-    problems: Problems,
-    name: str = "layer_types",
-) -> None:
-    """Note a list of layer types that is not one known name per layer."""
-    if given is None:
-        return
-    for kind in sorted(set(given) - set(known)):
-        problems.add(f"{name} has {shown(kind)}, which is none of {', '.join(known)}")
-    if given and depth and len(given) != depth:
-        problems.add(f"{name} tells of {len(given)} layers, and there are {depth}")
+    @property
+    def feed_forward(self) -> int:
+        """The wider of a dense layer, if there is one, and the experts of a token."""
+        if not self.experts:
+            return self.intermediate_size
+        width = self.expert_width or self.intermediate_size
+        shared = self.shared_width
+        if self.shared_experts:
+            shared = self.shared_experts * (shared or width)
+        experts = self.experts_per_token * width + shared
+        return max(experts, self.intermediate_size) if self.has_dense_layers else experts

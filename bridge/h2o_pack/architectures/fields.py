@@ -8,97 +8,100 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from h2o_pack.errors import Problems, shown
 
+if TYPE_CHECKING:
+    from h2o_pack.facts import Architecture
+
 MAX_COUNT = 1 << 24
 MAX_LAYERS = 10_000
-_CHECK = "check"
+UNNAMED = "-"  # the key of a field that is read only where a model type names one
 
 Read = TypeVar("Read")
-Check = Callable[[object], "str | None"]
 
 
-def count(*, default: int | None = None, most: int = MAX_COUNT, least: int = 1) -> Any:
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What a value of config.json must be; empty: what stands for one that does not fit."""
+
+    wanted: str
+    fits: Callable[[Any], bool]
+    empty: object
+    key: str
+
+
+def count(
+    *, default: int | None = None, most: int = MAX_COUNT, least: int = 1, key: str = ""
+) -> Any:
     """Declare a whole number of `least` to `most`; required without a default.
 
-    A default may lie outside of that, to mean "not given".
+    A default may lie outside of that, to mean "not given". key: its name in config.json,
+    where that is not the field's.
     """
-
-    def check(value: object) -> str | None:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            return f"a whole number of {least:,} to {most:,}"
-        return None
-
-    return _declare(check, default, 0)
+    wanted = f"a whole number of {least:,} to {most:,}"
+    return declare(Rule(wanted, lambda value: whole(value, least, most), 0, key), default)
 
 
-def layer_count() -> Any:
-    """Declare the number of layers."""
-    return count(most=MAX_LAYERS)
+def counts(*, least: int = 0, key: str = "") -> Any:
+    """Declare a list of whole numbers, empty where none is given."""
+    return declare_list(
+        "a list of whole numbers, one per layer or fewer",
+        lambda each: whole(each, least, MAX_COUNT),
+        key,
+    )
 
 
-def counts(*, required: bool = False, least: int = 0) -> Any:
-    """Declare a list of whole numbers; None is "not given"."""
-
-    def check(value: object) -> str | None:
-        fits = isinstance(value, list) and all(
-            isinstance(each, int) and not isinstance(each, bool) and least <= each <= MAX_COUNT
-            for each in value[: MAX_LAYERS + 1]
-        )
-        return (
-            None if fits and short(value) else "a list of whole numbers, one per layer or fewer"
-        )
-
-    return _declare(check, dataclasses.MISSING if required else None, ())
+def names(*, key: str = "") -> Any:
+    """Declare a list of texts, or a text of one letter per layer, empty where none is given."""
+    return declare_list("a list of texts, at most one per layer", is_text, key)
 
 
-def names(*, required: bool = False) -> Any:
-    """Declare a list of texts; None is "not given"."""
-
-    def check(value: object) -> str | None:
-        fits = isinstance(value, list) and all(isinstance(each, str) for each in value)
-        return None if fits and short(value) else "a list of texts, at most one per layer"
-
-    return _declare(check, dataclasses.MISSING if required else None, ())
-
-
-def letters(*, required: bool = False) -> Any:
-    """Declare a text, or a list of its parts, read as a tuple; None is "not given"."""
-
-    def check(value: object) -> str | None:
-        parts = list(value) if isinstance(value, str) else value
-        fits = isinstance(parts, list) and all(isinstance(each, str) for each in parts)
-        return None if fits and short(parts) else "a text of at most one letter per layer"
-
-    return _declare(check, dataclasses.MISSING if required else None, ())
+def numbers(*, key: str = "") -> Any:
+    """Declare a list of positive numbers of ordinary size, empty where none is given."""
+    return declare_list("a list of positive numbers, at most one per layer", ordinary, key)
 
 
 def number(*, default: float | None = None) -> Any:
     """Declare a positive number of ordinary size."""
-
-    def check(value: object) -> str | None:
-        return None if ordinary(value) else "a positive number"
-
-    return _declare(check, default, 0.0)
-
-
-def numbers(*, required: bool = False) -> Any:
-    """Declare a list of positive numbers of ordinary size; None is "not given"."""
-
-    def check(value: object) -> str | None:
-        fits = short(value) and all(ordinary(each) for each in value)  # type: ignore[attr-defined]
-        return None if fits else "a list of positive numbers, at most one per layer"
-
-    return _declare(check, dataclasses.MISSING if required else None, ())
+    return declare(Rule("a positive number", ordinary, 0.0, ""), default)
 
 
 def flag(*, default: bool) -> Any:
     """Declare true or false."""
-    return _declare(
-        lambda value: None if isinstance(value, bool) else "true or false", default, empty=False
+    return declare(
+        Rule("true or false", lambda value: isinstance(value, bool), empty=False, key=""),
+        default,
     )
+
+
+def declare_list(wanted: str, fits: Callable[[Any], bool], key: str) -> Any:
+    """Declare a list with no more entries than a model may have layers."""
+
+    def all_fit(value: object) -> bool:
+        parts = list(value) if isinstance(value, str) and fits("") else value
+        return isinstance(parts, list) and len(parts) <= MAX_LAYERS and all(map(fits, parts))
+
+    return declare(Rule(wanted, all_fit, (), key), ())
+
+
+def declare(rule: Rule, default: object) -> Any:
+    """Declare a field; it is required if it has no default."""
+    metadata = {"rule": rule}
+    if default is None:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def whole(value: object, least: int, most: int) -> bool:
+    """Whether a value is a whole number of least to most; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def is_text(value: object) -> bool:
+    """Whether a value is a text."""
+    return isinstance(value, str)
 
 
 def ordinary(value: object) -> bool:
@@ -110,40 +113,57 @@ def ordinary(value: object) -> bool:
     )
 
 
-def short(value: object) -> bool:
-    """Whether a list has no more entries than a model may have layers."""
-    return isinstance(value, list) and len(value) <= MAX_LAYERS
+def key_of(read_from: object, name: str) -> str:
+    """Return the key of config.json that a field of a dataclass is read from."""
+    rule: Rule = read_from.__dataclass_fields__[name].metadata["rule"]  # type: ignore[attr-defined]
+    return rule.key or name
 
 
-def _declare(check: Check, default: Any, empty: object) -> Any:
-    metadata = {_CHECK: check, "empty": empty}
-    if default is dataclasses.MISSING or (default is None and empty == 0):
-        return dataclasses.field(metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+def keys_of(kind: type, known: Architecture | None) -> dict[str, tuple[str, Rule, object]]:
+    """Return each field that is read: its key in config.json, its rule, its default.
+
+    The default is dataclasses.MISSING where the key is required.
+    """
+    found = {}
+    for field in dataclasses.fields(kind):
+        rule: Rule | None = field.metadata.get("rule")
+        if rule is None or (known and field.name in known.unread):
+            continue
+        key, default = rule.key or field.name, field.default
+        if known is not None:
+            key = known.keys.get(field.name, key)
+            default = known.defaults.get(key, default)
+            if key in known.required:
+                default = dataclasses.MISSING
+        if key != UNNAMED:
+            found[field.name] = (key, rule, default)
+    return found
 
 
 def read(
-    kind: type[Read], document: Mapping[str, Any], problems: Problems, inside: str = ""
+    kind: type[Read],
+    document: Mapping[str, Any],
+    problems: Problems,
+    inside: str = "",
+    known: Architecture | None = None,
 ) -> Read:
     """Make a `kind` of the object's fields; a field that does not fit becomes 0 or empty.
 
-    inside: the key of config.json whose object this is, for the messages.
+    inside: the key of config.json whose object this is, for the messages. known: how the
+    model type's keys and defaults differ from the class's.
     """
     values = {}
-    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
-        if _CHECK not in field.metadata:
-            continue
-        name = f"{inside}.{field.name}" if inside else field.name
-        value = document.get(field.name)
-        if value is None:
-            if field.default is dataclasses.MISSING:
-                problems.add(f"config.json lacks {name}")
-                values[field.name] = field.metadata["empty"]
-            continue
-        wanted = field.metadata[_CHECK](value)
-        if wanted is None:
-            values[field.name] = tuple(value) if isinstance(value, (list, str)) else value
+    for name, (key, rule, default) in keys_of(kind, known).items():
+        place = f"{inside}.{key}" if inside else key
+        value = document.get(key)
+        if value is None and default is not dataclasses.MISSING:
+            values[name] = default
+        elif value is None:
+            problems.add(f"config.json lacks {place}")
+            values[name] = rule.empty
+        elif rule.fits(value):
+            values[name] = tuple(value) if isinstance(value, (list, str)) else value
         else:
-            problems.add(f"{name} is {shown(value)} but should be {wanted}")
-            values[field.name] = field.metadata["empty"]
+            problems.add(f"{place} is {shown(value)} but should be {rule.wanted}")
+            values[name] = rule.empty
     return kind(**values)

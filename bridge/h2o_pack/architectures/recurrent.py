@@ -6,52 +6,49 @@ dtype of the activations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
-from h2o_pack.architectures.decoder import Decoder, WithHeadDim, check_kinds
+from h2o_pack.architectures.decoder import FULL, Decoder, Listed, Mixture
 from h2o_pack.architectures.fields import count, counts, flag, names, number
-from h2o_pack.architectures.mixture import Chosen
-from h2o_pack.architectures.model import Layer
+from h2o_pack.architectures.model import Layer, LayerKind
 
 if TYPE_CHECKING:
     from h2o_pack.errors import Problems
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convolved(Decoder):
+class Convolved(Listed):
     """Short convolutions in the layers that full_attn_idxs or layer_types leave out."""
 
+    KINDS: ClassVar[Mapping[str, LayerKind]] = {FULL: "full", "conv": "recurrent"}
     conv_L_cache: int = count(most=4096)  # noqa: N815 - the key in config.json
-    full_attn_idxs: tuple[int, ...] | None = counts()
-    layer_types: tuple[str, ...] | None = names()
+    full_attn_idxs: tuple[int, ...] = counts()
 
     def check(self, problems: Problems) -> None:
         """Note a configuration that does not say which layers attend."""
         super().check(problems)
-        check_kinds(self.layer_types, self.depth, ("full_attention", "conv"), problems)
-        if self.full_attn_idxs is None and self.layer_types is None:
+        if not self.full_attn_idxs and not self.layer_types:
             problems.add("config.json lacks both full_attn_idxs and layer_types")
 
-    def layers(self, size: int) -> tuple[Layer, ...]:
-        """Return the layers; a convolution keeps its last inputs."""
-        state = Layer(
-            "recurrent", state_bytes=(self.conv_L_cache - 1) * self.hidden_size * size
-        )
-        indices = self.full_attn_idxs
-        if indices is None:
-            kinds = self.layer_types or ()
-            indices = tuple(i for i, kind in enumerate(kinds) if kind == "full_attention")
-        return tuple(self.full() if i in indices else state for i in range(self.depth))
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """Return what each layer is."""
+        if not self.full_attn_idxs:
+            return super().kinds()
+        indices = set(self.full_attn_idxs)
+        return tuple("full" if i in indices else "recurrent" for i in range(self.depth))
+
+    def state_bytes(self, size: int) -> int:
+        """Bytes of the last inputs of a convolution."""
+        return (self.conv_L_cache - 1) * self.hidden_size * size
 
 
 @dataclass(frozen=True, kw_only=True)
 class LFM2(Convolved):
     """lfm2: the width of the feed-forward follows from block_ff_dim."""
 
-    num_key_value_heads: int = count()
-    intermediate_size: int = count(default=0)
-    block_ff_dim: int = count()
+    intermediate_size: int = count(key="block_ff_dim")
     block_multiple_of: int = count()
     block_ffn_dim_multiplier: float = number()
     block_auto_adjust_ff_dim: bool = flag(default=False)
@@ -60,29 +57,19 @@ class LFM2(Convolved):
     def feed_forward(self) -> int:
         """Two thirds of block_ff_dim, scaled and rounded up, as lfm2.MLP has it."""
         if not self.block_auto_adjust_ff_dim:
-            return self.block_ff_dim
-        width = int(self.block_ffn_dim_multiplier * int(2 * self.block_ff_dim / 3))
+            return self.intermediate_size
+        width = int(self.block_ffn_dim_multiplier * int(2 * self.intermediate_size / 3))
         return self.block_multiple_of * -(-width // self.block_multiple_of)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LFM2MoE(Convolved, Chosen):
+class LFM2MoE(Convolved, Mixture):
     """lfm2_moe."""
-
-    num_key_value_heads: int = count()
-    moe_intermediate_size: int = count()
-    num_dense_layers: int = count(least=0)
-
-    @property
-    def feed_forward(self) -> int:
-        """The wider of a dense layer, if there is one, and the experts of a token."""
-        experts = self.num_experts_per_tok * self.moe_intermediate_size
-        return max(experts, self.intermediate_size) if self.num_dense_layers else experts
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatedDelta(WithHeadDim):
-    """Every full_attention_interval-th layer attends; the others are gated-delta layers."""
+class GatedDelta(Mixture):
+    """qwen3_5 and qwen3_next: the layers between those that attend are gated-delta layers."""
 
     linear_num_value_heads: int = count()
     linear_num_key_heads: int = count()
@@ -91,79 +78,119 @@ class GatedDelta(WithHeadDim):
     linear_conv_kernel_dim: int = count(most=4096)
     full_attention_interval: int = count(default=4)
 
-    def layers(self, size: int) -> tuple[Layer, ...]:
-        """Return the layers; a state is [value heads, value dim, key dim]."""
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """Return what each layer is."""
+        return self.every(self.full_attention_interval, "recurrent")
+
+    def state_bytes(self, size: int) -> int:
+        """Bytes of the convolution's last inputs and of [value heads, value dim, key dim]."""
         keys = self.linear_num_key_heads * self.linear_key_head_dim
         values = self.linear_num_value_heads * self.linear_value_head_dim
         convolution = (self.linear_conv_kernel_dim - 1) * (2 * keys + values)
-        state = Layer(
-            "recurrent", state_bytes=(convolution + values * self.linear_key_head_dim) * size
-        )
-        return tuple(
-            state if (index + 1) % self.full_attention_interval else self.full()
-            for index in range(self.depth)
-        )
+        return (convolution + values * self.linear_key_head_dim) * size
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qwen3Next(GatedDelta, Chosen):
-    """qwen3_next."""
+class Mamba2(Decoder):
+    """Layers with a Mamba 2 state; the names are those of granitemoehybrid and falcon_h1."""
 
-    num_key_value_heads: int = count()
-    head_dim: int = count()
-    moe_intermediate_size: int = count()
-    shared_expert_intermediate_size: int = count()
-    decoder_sparse_step: int = count()
-    mlp_only_layers: tuple[int, ...] | None = counts(required=True)
+    mamba_n_heads: int = count(default=0)
+    mamba_d_head: int = count(default=0)
+    mamba_d_state: int = count(default=0)
+    mamba_d_conv: int = count(default=0, most=4096)
+    mamba_n_groups: int = count(default=0)
 
     @property
-    def feed_forward(self) -> int:
-        """The wider of a dense layer, if there is one, and the experts of a token."""
-        experts = (
-            self.num_experts_per_tok * self.moe_intermediate_size
-            + self.shared_expert_intermediate_size
-        )
-        dense = self.mlp_only_layers or self.decoder_sparse_step > 1
-        return max(experts, self.intermediate_size) if dense else experts
+    def inner(self) -> int:
+        """Elements of all heads."""
+        return self.mamba_n_heads * self.mamba_d_head
+
+    def state_bytes(self, size: int) -> int:
+        """Bytes of a state (mlx_lm/models/ssm.py).
+
+        Convolution [d_conv - 1, n_heads * d_head + 2 * n_groups * d_state] and recurrence
+        [n_heads, d_head, d_state].
+        """
+        channels = self.inner + 2 * self.mamba_n_groups * self.mamba_d_state
+        recurrence = self.inner * self.mamba_d_state
+        return ((self.mamba_d_conv - 1) * channels + recurrence) * size
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qwen35(GatedDelta):
-    """qwen3_5 and qwen3_5_moe, often as the text_config beside a vision tower."""
+class GraniteHybrid(Listed, Mixture, Mamba2):
+    """granitemoehybrid (Granite 4): Mamba 2 layers and a few that attend."""
 
-    hidden_size: int = count(default=4096)
-    num_hidden_layers: int = count(default=32)
-    num_attention_heads: int = count(default=32)
-    num_key_value_heads: int = count(default=8)
-    intermediate_size: int = count(default=14336)
-    vocab_size: int = count(default=151936)
-    max_position_embeddings: int = count(default=131072)
-    linear_num_value_heads: int = count(default=64)
-    linear_num_key_heads: int = count(default=16)
-    linear_key_head_dim: int = count(default=192)
-    linear_value_head_dim: int = count(default=128)
-    linear_conv_kernel_dim: int = count(default=4, most=4096)
-    num_experts: int = count(default=0, least=0)
-    num_experts_per_tok: int = count(default=0, least=0)
-    moe_intermediate_size: int = count(default=0, least=0)
-    shared_expert_intermediate_size: int = count(default=0, least=0)
+    KINDS: ClassVar[Mapping[str, LayerKind]] = {"mamba": "recurrent", "attention": "full"}
+
+    def check(self, problems: Problems) -> None:
+        """Note Mamba layers without their sizes."""
+        super().check(problems)
+        if "mamba" in self.layer_types:
+            for name in ("n_heads", "d_head", "d_state", "d_conv", "n_groups"):
+                if not getattr(self, f"mamba_{name}"):
+                    problems.add(f"config.json lacks mamba_{name}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FalconH1(Mamba2):
+    """falcon_h1: every layer attends and has a Mamba 2 state beside its keys."""
+
+    mamba_d_ssm: int = count(default=1536)
+
+    def check(self, problems: Problems) -> None:
+        """Note heads that do not make up the Mamba layer's width."""
+        super().check(problems)
+        if self.mamba_d_ssm and self.inner and self.mamba_d_ssm != self.inner:
+            problems.add(
+                f"mamba_d_ssm is {self.mamba_d_ssm}, but mamba_n_heads and mamba_d_head "
+                f"make {self.inner}"
+            )
+
+    def layers(self, size: int) -> tuple[Layer, ...]:
+        """Return the layers, each with both."""
+        return (replace(self.full(), state_bytes=self.state_bytes(size)),) * self.depth
+
+
+@dataclass(frozen=True, kw_only=True)
+class NemotronH(Listed, Mixture, Mamba2):
+    """nemotron_h: one letter per layer, M Mamba 2, * attention, - feed-forward, E experts."""
+
+    KINDS: ClassVar[Mapping[str, LayerKind]] = {
+        "M": "recurrent", "*": "full", "-": "none", "E": "none",
+    }  # fmt: skip
+    layer_types: tuple[str, ...] = names(key="hybrid_override_pattern")
 
     @property
-    def experts(self) -> int:
-        """Experts of a layer, 0 without."""
-        return self.num_experts
+    def has_dense_layers(self) -> bool:
+        """Whether a layer is an ordinary feed-forward."""
+        return "-" in self.layer_types
 
-    @property
-    def experts_per_token(self) -> int:
-        """Experts that one token passes."""
-        return self.num_experts_per_tok
 
-    @property
-    def feed_forward(self) -> int:
-        """Width of what one token passes."""
-        if not self.num_experts:
-            return self.intermediate_size
-        return (
-            self.num_experts_per_tok * self.moe_intermediate_size
-            + self.shared_expert_intermediate_size
-        )
+@dataclass(frozen=True, kw_only=True)
+class Jamba(Listed, Mixture):
+    """jamba: Mamba 1 layers and a few that attend; a single expert is no mixture."""
+
+    KINDS: ClassVar[Mapping[str, LayerKind]] = {"mamba": "recurrent", "attention": "full"}
+    layer_types: tuple[str, ...] = names(key="layers_block_type")
+    attn_layer_offset: int = count(least=0)
+    attn_layer_period: int = count()
+    mamba_d_conv: int = count(most=4096)
+    mamba_d_state: int = count()
+    mamba_expand: int = count()
+
+    def __post_init__(self) -> None:
+        """Take a single expert for an ordinary feed-forward."""
+        if self.experts == 1:
+            object.__setattr__(self, "experts", 0)
+
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """Return what each layer is."""
+        if self.layer_types:
+            return super().kinds()
+        period, offset = max(1, self.attn_layer_period), self.attn_layer_offset
+        return tuple("full" if i % period == offset else "recurrent" for i in range(self.depth))
+
+    def state_bytes(self, size: int) -> int:
+        """Bytes of [inner, d_conv - 1] and [inner, d_state]."""
+        inner = self.mamba_expand * self.hidden_size
+        return inner * (self.mamba_d_conv - 1 + self.mamba_d_state) * size

@@ -2,118 +2,208 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
-from h2o_pack.architectures.decoder import WithHeadDim
+from h2o_pack.architectures.decoder import Decoder, Listed, Mixture
 from h2o_pack.architectures.fields import count, counts, names
-from h2o_pack.architectures.llama import Layered
-from h2o_pack.architectures.mixture import Chosen, LocalExperts
-from h2o_pack.architectures.model import Layer
+from h2o_pack.architectures.model import Layer, LayerKind
 
 if TYPE_CHECKING:
     from h2o_pack.errors import Problems
 
 
 @dataclass(frozen=True, kw_only=True)
-class GPTOSS(LocalExperts, Layered):
-    """gpt_oss: without layer_types, sliding and full layers take turns."""
+class Windowed(Decoder):
+    """A decoder with sliding layers."""
 
-    hidden_size: int = count(default=2880)
-    num_hidden_layers: int = count(default=36)
-    num_attention_heads: int = count(default=64)
-    num_key_value_heads: int = count(default=8)
-    head_dim: int = count(default=64)
-    intermediate_size: int = count(default=2880)
-    vocab_size: int = count(default=201088)
-    num_local_experts: int = count(default=128)
-    num_experts_per_tok: int = count(default=4)
-    sliding_window: int = count(default=128)
-
-    def layers(self, size: int) -> tuple[Layer, ...]:
-        """Return the layers by their types."""
-        if self.layer_types is not None:
-            return super().layers(size)
-        pair = (self.sliding(self.sliding_window), self.full())
-        return pair * (self.depth // 2)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AfMoE(Chosen, Layered):
-    """afmoe (Trinity)."""
-
-    layer_types: tuple[str, ...] | None = names(required=True)
-    hidden_size: int = count(default=2048)
-    num_hidden_layers: int = count(default=32)
-    num_attention_heads: int = count(default=32)
-    num_key_value_heads: int = count(default=4)
-    head_dim: int = count(default=64)
-    intermediate_size: int = count(default=6144)
-    vocab_size: int = count(default=200192)
-    max_position_embeddings: int = count(default=131072)
-    sliding_window: int = count(default=2048)
-    moe_intermediate_size: int = count(default=1024)
-    num_experts: int = count(default=128)
-    num_experts_per_tok: int = count(default=8)
-    num_shared_experts: int = count(default=1, least=0)
-    num_dense_layers: int = count(default=2, least=0)
+    sliding_window: int = count(default=0)
 
     @property
-    def feed_forward(self) -> int:
-        """The wider of a dense layer, if there is one, and the experts of a token."""
-        passed = self.num_experts_per_tok + self.num_shared_experts
-        experts = passed * self.moe_intermediate_size
-        return max(experts, self.intermediate_size) if self.num_dense_layers else experts
+    def window(self) -> int:
+        """Tokens that a sliding layer attends to."""
+        return self.sliding_window
 
 
 @dataclass(frozen=True, kw_only=True)
-class MiMoV2(Chosen, WithHeadDim):
-    """mimo_v2_flash: sliding layers have heads of their own."""
+class Layered(Listed, Windowed):
+    """A decoder whose layer_types name its sliding layers."""
 
-    num_experts: int = 0
-    num_key_value_heads: int = count()
-    head_dim: int = count()
+    def check(self, problems: Problems) -> None:
+        """Note sliding layers without a window."""
+        super().check(problems)
+        if "sliding" in self.kinds() and not self.sliding_window:
+            problems.add("layer_types has sliding layers, and sliding_window is not given")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutWindows(Layered):
+    """A family whose sliding layers upstream would not serve as it should."""
+
+    why: ClassVar[str]
+    remedy: ClassVar[str] = "Choose a model of another family."
+
+    def check(self, problems: Problems) -> None:
+        """Refuse sliding layers."""
+        super().check(problems)
+        if "sliding" in self.kinds():
+            problems.add(f"this model has sliding-window layers, {self.why}", self.remedy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Llama(WithoutWindows):
+    """llama, mistral and smollm3."""
+
+    why = (
+        "which mlx-swift-lm's Llama.swift and SmolLM3.swift take for layers that attend to "
+        "the whole context"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ministral3(WithoutWindows):
+    """ministral3 or mistral, the language model inside mistral3."""
+
+    why = "for which mlx-lm's mistral3 makes plain caches and mlx-swift-lm's rotating ones"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exaone4(WithoutWindows):
+    """exaone4: sliding_window_pattern is repeated over the layers, L local, G global."""
+
+    KINDS: ClassVar[Mapping[str, LayerKind]] = {"L": "sliding", "G": "full"}
+    why = (
+        "and mlx-swift-lm's Exaone4.swift uses one mask for layers with a window and layers "
+        "without"
+    )
+    remedy = "Choose a model of another family, or EXAONE 4.0 1.2B, which has none."
+
+    layer_types: tuple[str, ...] = names(key="sliding_window_pattern")
+
+    def one_per_layer(self, problems: Problems, *fields: str) -> None:
+        """Nothing: the pattern is repeated."""
+
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """Return what each layer is."""
+        return (super().kinds() * self.depth)[: self.depth]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPTOSS(Layered, Mixture):
+    """gpt_oss: without layer_types, sliding and full layers take turns."""
+
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """Return what each layer is."""
+        return super().kinds() if self.layer_types else self.every(2, "sliding")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AfMoE(Layered, Mixture):
+    """afmoe (Trinity)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemma3Text(Windowed):
+    """gemma3_text: every sliding_window_pattern-th layer attends to the whole context."""
+
+    sliding_window: int = count(default=512)
+    sliding_window_pattern: int = count(default=6)
+
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """Return what each layer is."""
+        return self.every(self.sliding_window_pattern, "sliding")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemma3(Gemma3Text):
+    """The text_config of gemma3, which may leave out its head counts.
+
+    num_hidden_layers has a default in mlx_lm only; without one a package says nothing.
+    """
+
+    OMITTED: ClassVar = {"num_attention_heads": (8, 4), "num_key_value_heads": (4, 1)}
+    num_attention_heads: int = count(default=0)
+    omitted: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Take the head counts that mlx_lm takes."""
+        omitted = tuple(name for name in self.OMITTED if not getattr(self, name))
+        object.__setattr__(self, "omitted", omitted)
+        for name in omitted:
+            object.__setattr__(self, name, self.OMITTED[name][0])
+
+    def remarks(self) -> tuple[str, ...]:
+        """Say where upstream's Swift fills in other numbers than mlx_lm."""
+        said = [
+            "{} (mlx_lm takes {}, mlx-swift-lm {})".format(name, *self.OMITTED[name])
+            for name in self.omitted
+        ]
+        advice = (
+            f"text_config of config.json lacks {' and '.join(said)}: add them, or the package "
+            "cannot load the weights."
+        )
+        return (advice,) if said else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiMoV2(Mixture, Windowed):
+    """mimo_v2_flash: sliding layers have heads of their own; 1 in the pattern is one."""
+
     v_head_dim: int = count()
     swa_num_attention_heads: int = count()
     swa_num_key_value_heads: int = count()
     swa_head_dim: int = count()
     swa_v_head_dim: int = count()
-    hybrid_layer_pattern: tuple[int, ...] | None = counts(required=True)
-    moe_layer_freq: tuple[int, ...] | None = counts(required=True)
-    sliding_window_size: int = count()
-    moe_intermediate_size: int = count()
-    n_routed_experts: int = count()
-    n_shared_experts: int = count(default=0, least=0)
+    hybrid_layer_pattern: tuple[int, ...] = counts()
+    moe_layer_freq: tuple[int, ...] = counts()
+    sliding_window: int = count(key="sliding_window_size")
 
     def check(self, problems: Problems) -> None:
         """Note lists that do not tell of every layer."""
         super().check(problems)
-        for name in ("hybrid_layer_pattern", "moe_layer_freq"):
-            given = getattr(self, name)
-            if given and self.depth and len(given) != self.depth:
-                problems.add(f"{name} tells of {len(given)} layers, and there are {self.depth}")
+        self.one_per_layer(problems, "hybrid_layer_pattern", "moe_layer_freq")
 
     @property
-    def experts(self) -> int:
-        """Experts that are chosen from."""
-        return self.n_routed_experts
+    def has_dense_layers(self) -> bool:
+        """Whether a layer has no experts."""
+        return 0 in self.moe_layer_freq
 
-    @property
-    def feed_forward(self) -> int:
-        """The wider of a dense layer, if there is one, and the experts of a token."""
-        passed = self.num_experts_per_tok + self.n_shared_experts
-        dense = 0 in (self.moe_layer_freq or ())
-        return max(passed * self.moe_intermediate_size, dense * self.intermediate_size)
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """Return what each layer is."""
+        return tuple("sliding" if kind == 1 else "full" for kind in self.hybrid_layer_pattern)
+
+    def full(self) -> Layer:
+        """Return a layer that attends to the whole context."""
+        return Layer("full", self.kv_heads, self.key_dim, self.v_head_dim)
+
+    def sliding(self) -> Layer:
+        """Return a layer that attends to the newest tokens."""
+        heads, window = self.swa_num_key_value_heads, self.window
+        return Layer("sliding", heads, self.swa_head_dim, self.swa_v_head_dim, window)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaichuanM1(Windowed):
+    """baichuan_m1: keys and values are mixed with the token before, which is kept."""
+
+    sliding_window: int = count()
+    sliding_window_layers: tuple[int, ...] = counts()
+    num_swa_attention_heads: int = count(default=0)
+    num_swa_key_value_heads: int = count(default=0)
+
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """Return what each layer is."""
+        local = set(self.sliding_window_layers)
+        return tuple("sliding" if i in local else "full" for i in range(self.depth))
+
+    def sliding(self) -> Layer:
+        """Return a sliding layer, which may have head counts of its own."""
+        dim = self.hidden_size // (self.num_swa_attention_heads or self.num_attention_heads)
+        heads = self.num_swa_key_value_heads or self.num_key_value_heads
+        return Layer("sliding", heads, dim, dim, self.window)
 
     def layers(self, size: int) -> tuple[Layer, ...]:
-        """Return the layers: 1 in the pattern is a sliding one."""
-        del size
-        full = Layer("full", self.kv_heads, self.key_dim, self.v_head_dim)
-        sliding = Layer(
-            "sliding",
-            self.swa_num_key_value_heads,
-            self.swa_head_dim,
-            self.swa_v_head_dim,
-            self.sliding_window_size,
-        )
-        return tuple(sliding if kind == 1 else full for kind in self.hybrid_layer_pattern or ())
+        """Return the layers, each with the token before."""
+        found = super().layers(size)
+        return tuple(replace(each, state_bytes=each.row_elements * size) for each in found)

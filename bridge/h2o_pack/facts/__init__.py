@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -71,15 +71,26 @@ class KnownModel:
 class Architecture:
     """A supported model type and the upstream code that implements it.
 
-    scores: whether the Swift attention passes through the cache.
+    file: of mlx_lm, where it is not the type's name. scores: whether the Swift attention
+    passes through the cache. keys, unread, required and defaults: how its configuration
+    differs from what its class in h2o_pack.architectures reads; like: a type with the same.
     """
 
     model_type: str
-    mlx_lm: str
     swift: str
-    scores: bool
-    measured: bool
-    source: str
+    file: str = ""
+    scores: bool = True
+    measured: bool = True
+    keys: dict[str, str] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    defaults: dict[str, int] = field(default_factory=dict)
+    like: str = ""
+
+    @property
+    def mlx_lm(self) -> str:
+        """The module under mlx_lm/models."""
+        return self.file or self.model_type
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from h2o_pack.architectures import FAMILIES, Wrapped
-from h2o_pack.architectures.decoder import Decoder, WithHeadDim
+from h2o_pack.architectures.decoder import Decoder
 from h2o_pack.architectures.fields import read
 from h2o_pack.architectures.model import DTYPES, ModelConfig
 from h2o_pack.errors import Problems, nearest, shown
@@ -73,7 +73,7 @@ def describe(
     text, inside, kind = language_model(document, model_type, problems, known=known)
     quantization = read_quantization(document, text, problems)
     dtype = stored_dtype or read_dtype(document, text, problems)
-    family = read(kind, text, problems, inside)
+    family = read(kind, text, problems, inside, architectures().get(read_like(model_type)))
     family.check(problems)
     problems.refuse()
     config = assemble(model_type, family, dtype, quantization)
@@ -109,10 +109,11 @@ def assemble(
     model_type: str, family: Decoder, dtype: str, quantization: Quantization
 ) -> ModelConfig:
     """Put the parts of a checked configuration together."""
+    experts, per_token = family.mixture
     return ModelConfig(
         model_type=model_type,
         layers=family.layers(DTYPES[dtype]),
-        heads=family.heads,
+        heads=family.num_attention_heads,
         hidden_size=family.hidden_size,
         intermediate_size=family.feed_forward,
         vocabulary=family.vocab_size,
@@ -120,8 +121,8 @@ def assemble(
         dtype=dtype,
         bits=quantization.bits,
         group_size=quantization.group_size,
-        experts=family.experts,
-        experts_per_token=family.experts_per_token,
+        experts=experts,
+        experts_per_token=per_token,
     )
 
 
@@ -144,31 +145,36 @@ def refuse_unknown(model_type: str, problems: Problems, *, assume_full_attention
         )
 
 
+def read_like(model_type: str) -> str:
+    """Return the type whose keys and defaults a type has: another one's or its own."""
+    known = architectures().get(model_type)
+    return (known.like if known else "") or model_type
+
+
 def language_model(
     document: Mapping[str, Any], model_type: str, problems: Problems, *, known: bool
 ) -> tuple[Mapping[str, Any], str, type[Decoder]]:
     """Return the object that describes the language model, its key, and what reads it."""
-    family = FAMILIES[model_type] if known else Wrapped({}, WithHeadDim)
+    family = FAMILIES[model_type] if known else Wrapped(Decoder, (), alone=True)
     if not isinstance(family, Wrapped):
         return document, "", family
     text = document.get("text_config")
-    if text is None and family.without is not None:
-        return document, "", family.without
+    if text is None and family.alone:
+        return document, "", family.reader
     if not isinstance(text, dict):
         problems.fail(f"text_config is {shown(text)} but should be an object")
-    if not known:
-        return text, "text_config", WithHeadDim
-    inner = "" if text.get("model_type") is None else text["model_type"]
-    if not isinstance(inner, str) or inner not in family.inner:
-        named = ", ".join(each for each in family.inner if each)
+    inner = text.get("model_type")
+    if known and inner is not None and inner not in family.inner:
         problems.fail(
-            f"text_config.model_type is {shown(inner)} but should be {named}",
+            f"text_config.model_type is {shown(inner)} but should be {', '.join(family.inner)}",
             "Choose another model.",
         )
+    if not known:
+        return text, "text_config", family.reader
     filled = {"vocab_size": document.get("vocab_size"), **text}
     if model_type == "gemma3" and document.get("vocab_size") is None:
         filled.setdefault("vocab_size", 262208)
-    return filled, "text_config", family.inner[inner]
+    return filled, "text_config", family.reader
 
 
 def read_dtype(document: Mapping[str, Any], text: Mapping[str, Any], problems: Problems) -> str:

@@ -168,7 +168,7 @@ def test_all_problems_are_told_together(tmp_path):
             {"layer_types": ["x"] * 4},
             'layer_types has "x", which is none of full_attention, sliding_attention',
         ),
-        ({"layer_types": "full"}, 'layer_types is "full" but should be a list of texts'),
+        ({"layer_types": 3}, "layer_types is 3 but should be a list of texts"),
         ({"sliding_window": -1}, f"sliding_window is -1 but should be {COUNT}"),
         ({"num_experts_per_tok": 9}, "a token passes 9 experts, and there are 4"),
     ],

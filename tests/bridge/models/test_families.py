@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 from pathlib import Path
 
 import mlx.core as mx
@@ -10,11 +12,12 @@ import mlx_lm.utils
 import pytest
 from mlx_lm.models.cache import ArraysCache, CacheList, make_prompt_cache
 
-from h2o_pack.architectures import FAMILIES
+from h2o_pack.architectures import FAMILIES, Wrapped
+from h2o_pack.architectures.fields import keys_of
 from h2o_pack.architectures.model import Layer, ModelConfig
 from h2o_pack.errors import UserError
 from h2o_pack.facts import architectures, refused_architectures
-from h2o_pack.models.config import describe
+from h2o_pack.models.config import describe, read_like
 from h2o_py import H2OConfig, H2OKVCache, install_routing, make_h2o_cache, remove_routing
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
 
@@ -32,6 +35,8 @@ HALF = {
 }
 """Without mixtures: MLX multiplies gathered matrices in float32 only on a CPU."""
 KINDS = {"KVCache": "full", "H2OKVCache": "full", "RotatingKVCache": "sliding"}
+ONLY_HERE = {"max_position_embeddings", "max_context_length"}
+"""What the plan reads and mlx_lm need not."""
 NO_MLX_LM = {
     "__init__", "activations", "base", "bitlinear_layers", "cache", "gated_delta", "mla",
     "pipeline", "rope_utils", "ssm", "switch_layers",
@@ -176,7 +181,7 @@ def test_families_that_give_no_scores_on_the_device_say_so():
             "Exaone4.swift uses one mask",
         ),
         (
-            small_config("lfm2", full_attn_idxs=[]),
+            small_config("lfm2", full_attn_idxs=None, layer_types=["conv"] * 4),
             'no layer of this "lfm2" model attends to the whole context',
         ),
     ],
@@ -190,6 +195,22 @@ def test_layers_that_upstream_would_not_serve_are_refused(document, what):
 def test_every_type_is_read_by_a_dataclass_and_no_type_is_both_known_and_refused():
     assert set(FAMILIES) == set(architectures())
     assert not set(architectures()) & set(refused_architectures())
+
+
+@pytest.mark.parametrize("model_type", MEASURED)
+def test_keys_and_defaults_are_those_that_mlx_lm_states(model_type):
+    family = FAMILIES[model_type]
+    wrapped = isinstance(family, Wrapped)
+    known = architectures()[read_like(model_type)]
+    name = {"gemma3": "gemma3_text", "mistral3": "ministral3"}.get(model_type, known.mlx_lm)
+    module = importlib.import_module(f"mlx_lm.models.{name}")
+    args = getattr(module, "TextModelArgs", module.ModelArgs)
+    stated = {each.name: each.default for each in dataclasses.fields(args)}
+    read = keys_of(family.reader if wrapped else family, known).values()
+    for key, _, default in read:
+        assert key in stated or key in ONLY_HERE, key
+        if isinstance(default, int) and default and key in stated:
+            assert default == stated[key], key
 
 
 def test_nothing_that_mlx_lm_has_is_unheard_of():
