@@ -28,7 +28,7 @@ from tests.bridge.trees import build_tree
 
 FOLDER = Path(__file__).parent.parent / "golden"
 COPIED = "copied.txt"
-DEMO, LARGE = "demo", "Qwen3-4B-4bit"
+DEMO, LARGE, APART = "demo", "Qwen3-4B-4bit", "demo-asset-pack"
 WEIGHTS = 2_263_022_529  # as published
 BUDGETS = {
     "format": 1,
@@ -42,6 +42,7 @@ BUDGETS = {
 PACKAGES = {
     DEMO: CacheOptions(max_kv=64),
     "demo-k8v4": CacheOptions(max_kv=64, kv="k8v4", settings={"pinned": ((0, 8), (20, 22))}),
+    APART: CacheOptions(max_kv=64),
     LARGE: CacheOptions(max_kv=512),
 }
 
@@ -56,7 +57,7 @@ def golden_files(name: str) -> dict[str, str]:
             budgets = Path(scratch) / "budgets.json"
             budgets.write_text(json.dumps(BUDGETS), "utf-8")
             options = replace(options, budgets=budgets)
-        plan = make_plan(model, options)
+        plan = replace(make_plan(model, options), asset_pack=name == APART)
         files = render(plan, root, TEMPLATES)
     demo = {} if name == DEMO else golden_files(DEMO)
     committed = {}

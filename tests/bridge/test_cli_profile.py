@@ -23,11 +23,14 @@ def text(tmp_path_factory):
 
 def test_a_profile_is_written_and_makes_budgets(run, tmp_path, text):
     folder = tmp_path / "profile"
-    flags = ("--text", text, *LITTLE, "--output", folder)
+    flags = ("--text", text, "--tokens", 96, "--samples", 1, "--quick", "--output", folder)
     result = run("profile", "--model", "demo", *flags, "--json")
     assert result.exit_code == 0, result.output
     document = schemas.check(json.loads(result.stdout), "profile")
     assert json.loads((folder / "profile.json").read_text()) == document
+    assert (document["model"], document["family"]) == ("demo", "qwen3")
+    assert [layer["kind"] for layer in document["layers"]] == ["full"] * 4
+    assert document["step"]["rows"] == 24
     made = tmp_path / "new/budgets.json"
     flags = ("--profile", folder / "profile.json", "--max-kv", 200, "--output", made)
     result = run("budgets", *flags, "--json")
@@ -43,6 +46,7 @@ def test_people_get_tables(run, text):
     result = run("profile", "--model", "demo", "--text", text, *LITTLE)
     assert result.exit_code == 0, result.output
     assert "How few tokens hold the accumulated attention" in result.output
+    assert "no step was timed: not asked for" in result.output
 
 
 def test_names_become_what_mlx_lm_loads(tmp_path):

@@ -54,11 +54,6 @@ def test_packages_come_with_their_submodules_in_place(repositories, cache):
     assert sources(cache, repositories.url) == ALL
 
 
-def test_the_commits_are_told(repositories, cache):
-    with checked_out(NAMES, Origin(cache, repositories.url)) as (_folder, commits):
-        assert commits == repositories.commits
-
-
 def test_only_the_pinned_commit_is_fetched_without_its_history(repositories, cache):
     before = repositories.commits["mlx-swift-lm"]
     later = commit(repositories.folder("mlx-swift-lm"), {"Package.swift": "later\n"})
@@ -101,17 +96,6 @@ def test_a_second_run_needs_no_network(repositories, server, cache):
     assert len(server.requests) == asked
     assert sources(cache, NOBODY) == ALL
     assert [line.partition(": ")[2] for line in said] == ["in the cache"] * 3
-
-
-def test_each_repository_has_one_line(repositories, cache):
-    said: list[str] = []
-    sources(cache, repositories.url, said)
-    short = {name: each[:12] for name, each in repositories.commits.items()}
-    assert said == [
-        f"mlx-swift 1.0 {short['mlx-swift']}: fetched",
-        f"mlx 1.0 {short['mlx']}: fetched",
-        f"mlx-swift-lm 1.0 {short['mlx-swift-lm']}: fetched",
-    ]
 
 
 def point_elsewhere(repository: Path) -> None:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import plistlib
 import re
 import shutil
 import subprocess
 from pathlib import PurePosixPath
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from h2o_pack import assets
 from h2o_pack.errors import UserError
 from h2o_pack.hub.resolve import local_folder, resolve
-from h2o_pack.package.contents import TEMPLATES, make_package
+from h2o_pack.package.contents import TEMPLATES
 from h2o_pack.package.render import render
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.verify.check import verify
+from tests.bridge import openstep
+from tests.bridge.test_naming import read_swift_literal
 from tests.bridge.trees import names, write_model
 
 NAMES = (
@@ -95,9 +99,9 @@ def files(model, name):
     return {path: text for path, text in made.items() if "H2OKit/" not in path}
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(name=st.sampled_from(NAMES) | st.text(max_size=40))
-def test_every_path_and_text_of_a_package_stays_plain(model, name):
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=st.sampled_from((*NAMES, "\udcff")) | st.text(max_size=40))  # \udcff: no UTF-8
+def test_every_path_and_text_of_a_package_stays_plain_and_says_the_name(model, name):
     made = files(model, name)
     for path, text in made.items():
         pure = PurePosixPath(path)
@@ -105,37 +109,34 @@ def test_every_path_and_text_of_a_package_stays_plain(model, name):
         assert ".." not in pure.parts
         assert "Resources" not in pure.parts
         assert all(re.fullmatch(r"[\w.+-]+", part, re.ASCII) for part in pure.parts), path
-        text.encode()
-        assert not set(text) & set("\x00\x1b\r\u2028\u202e"), path
+        assert all(each.isprintable() or each in "\n\t" for each in text), path
         if path.endswith((".swift", ".plist", ".entitlements", ".pbxproj", ".yml")):
             assert text.isascii(), path
-    json.loads(made["h2o-pack.lock.json"])
     assert "\n\n\n" not in made["README.md"]
-
-
-def test_a_package_with_any_name_lies_where_it_was_asked_for(run, tmp_path, monkeypatch):
-    folder = tmp_path / "work"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    for number, name in enumerate(NAMES[::4]):
-        model = write_model(tmp_path / "models" / str(number))
-        result = run("ios", "--model", model, "--max-kv", 256, f"--name={name}")
-        assert result.exit_code == 0, result.output
-        (made,) = names(folder)
-        assert not verify(folder / made).differences
-        shutil.rmtree(folder / made)
-    assert names(tmp_path) == ["models", "work"]
+    assert yaml.safe_load(made[".github/workflows/parity.yml"])["jobs"]
+    assert openstep.read(made["App/Chat.xcodeproj/project.pbxproj"])["objects"]
+    assert plistlib.loads(made["App/Info.plist"].encode())
+    recorded = json.loads(made["h2o-pack.lock.json"])
+    assert recorded["model"] == name
+    module = made[f"Sources/{recorded['module']}Model/BundledModel.swift"]
+    [literal] = re.findall(r"let id = (.*)", module)
+    assert read_swift_literal(literal) == re.sub("[\ud800-\udfff]", "\ufffd", name)
+    assert f'name: "{recorded["package"]}"' in made["Package.swift"]
+    assert f'"{recorded["module"]}Model"' in made["Package.swift"]
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES[::2] if n and "/" not in n and len(n) < 255])
-def test_a_model_folder_with_any_name_is_packaged(tmp_path, name):
+def test_a_model_folder_and_a_package_may_have_any_name(run, tmp_path, monkeypatch, name):
     if name in ("..", ".hidden"):
         name = name + "x"
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
     folder = write_model(tmp_path / "models" / name)
-    found = resolve(str(folder))
-    made = make_package(make_plan(found, CacheOptions(max_kv=512)), tmp_path / "out" / "Demo")
-    assert not verify(made.folder).differences
-    assert names(tmp_path / "out") == ["Demo"]
+    result = run("ios", "--model", folder, "--max-kv", 256, f"--name={name}")
+    assert result.exit_code == 0, result.output
+    (made,) = names(tmp_path / "work")
+    assert not verify(tmp_path / "work" / made).differences
+    assert names(tmp_path) == ["models", "work"]
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])

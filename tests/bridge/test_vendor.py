@@ -299,11 +299,6 @@ def test_the_command_has_a_line_for_each_repository(run, package, repositories, 
     assert result.stdout.startswith(f"{package}/Vendor is made for the host apple\n")
 
 
-def test_quiet_says_nothing(run, package, repositories, tmp_path):
-    result = fetching(run, package, tmp_path / "cache", repositories.url, "-q")
-    assert (result.exit_code, result.output) == (0, "")
-
-
 def test_json_is_all_that_is_printed(run, package, repositories, tmp_path):
     result = fetching(run, package, tmp_path / "cache", repositories.url, "--json")
     document = json.loads(result.output)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from h2o_pack.bundling import place
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock, write
 from h2o_pack.package import contents as package
@@ -49,14 +48,6 @@ def test_an_empty_folder_is_taken(plan, tmp_path):
     (tmp_path / "Demo").mkdir()
     make_package(plan, tmp_path / "Demo")
     assert lock.read(tmp_path / "Demo").model == "tiny"
-
-
-def test_a_package_of_ours_is_replaced(plan, other_plan, tmp_path):
-    output = tmp_path / "Demo"
-    make_package(plan, output)
-    make_package(other_plan, output)
-    assert lock.read(output).config["max_size"] == 600
-    assert names(tmp_path) == ["Demo", "tiny"]
 
 
 def test_what_the_tool_did_not_write_stays_when_a_package_is_replaced(
@@ -116,30 +107,6 @@ def test_a_folder_whose_lock_is_damaged_is_left_alone(plan, tmp_path):
     assert tree(output) == {lock.NAME: "{", "x": "y"}
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("bug"), MemoryError()])
-def test_an_interruption_leaves_everything_as_it_was(
-    plan, other_plan, tmp_path, monkeypatch, error
-):
-    output = tmp_path / "build" / "Demo"
-
-    def stop(*_arguments):
-        raise error
-
-    monkeypatch.setattr(place, "place", stop)
-    with pytest.raises(type(error)):
-        make_package(plan, output)
-    assert not output.parent.exists()
-    monkeypatch.undo()
-
-    make_package(plan, output)
-    before = tree(output)
-    monkeypatch.setattr(place, "place", stop)
-    with pytest.raises(type(error)):
-        make_package(other_plan, output)
-    assert tree(output) == before
-    assert names(output.parent) == ["Demo"]
-
-
 @pytest.mark.parametrize("fails_at", ["first", "second"])
 def test_a_failed_exchange_puts_the_earlier_package_back(
     plan, other_plan, tmp_path, monkeypatch, fails_at
@@ -164,34 +131,6 @@ def test_a_failed_exchange_puts_the_earlier_package_back(
     )
     assert tree(output) == before
     assert names(tmp_path) == ["Demo", "tiny"]
-
-
-def test_what_a_killed_run_left_is_put_right_by_the_next(plan, other_plan, tmp_path):
-    output = tmp_path / "Demo"
-    make_package(plan, output)
-    build_tree(output, {"Vendor/x": "upstream"})
-    killed_between_the_renames = tmp_path / ".Demo.h2o-old"
-    output.rename(killed_between_the_renames)
-    build_tree(tmp_path / ".Demo.h2o-new", {"half": "written"})
-    make_package(other_plan, output)
-    assert (output / "Vendor/x").read_text() == "upstream"
-    assert lock.read(output).config["max_size"] == 600
-
-    shutil.copytree(output, killed_between_the_renames)
-    shutil.rmtree(output / "Vendor")
-    make_package(plan, output)
-    assert (output / "Vendor/x").read_text() == "upstream"
-    assert names(tmp_path) == ["Demo", "tiny"]
-
-
-def test_two_runs_at_once_in_one_folder_are_refused(plan, tmp_path):
-    output = tmp_path / "Demo"
-    with write.exclusive(output):
-        assert refusal(plan, output) == (
-            f"another h2o-pack is working on {output}. "
-            "Wait until it ends, or choose another folder."
-        )
-    make_package(plan, output)
 
 
 def test_a_folder_above_that_is_a_file_is_named(plan, tmp_path):

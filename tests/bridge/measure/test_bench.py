@@ -1,8 +1,6 @@
 """The benchmark measures the real thing, and computes with its figures what it says."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 from rich.console import Console
@@ -281,16 +279,3 @@ def test_wrong_options_are_refused_by_name(run, options, words):
     result = run("bench", *options)
     assert result.exit_code == ExitCode.USAGE
     assert words in " ".join(result.stderr.split())
-
-
-@pytest.mark.parametrize("name", ["bench", "eval", "profile", "budgets"])
-def test_help_loads_nothing_heavy(name):
-    code = (
-        "import sys; from h2o_pack.cli import main\n"
-        f"try: main([{name!r}, '--help'])\n"
-        "finally: print([m for m in ('mlx', 'mlx_lm', 'msgspec', 'numpy') if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.endswith("[]\n")

@@ -187,11 +187,16 @@ def demo_text(tmp_path) -> Path:
             "must name every layer once",
         ),
         ({"unfit": "it shares keys"}, "cannot use H2O caches: it shares keys"),
+        ({"layers": [], "skipped": [], "windows": []}, "does not say how far"),
+        ({"windows": [8, 8]}, "windows must be increasing"),
+        ({"windows": [8]}, ".beyond must have a share for each"),
+        ({"windows": [0, 8]}, "$.windows"),
     ],
 )
 def test_a_wrong_profile_is_refused_naming_what_is_wrong(run, tmp_path, changes, message):
     path, output = profile_file(tmp_path, **changes), tmp_path / "budgets.json"
-    result = run("budgets", "--profile", path, "--max-kv", 256, "--output", output)
+    options = ("--measure", "reach") if "windows" in changes else ()
+    result = run("budgets", "--profile", path, "--max-kv", 256, "--output", output, *options)
     assert result.exit_code == ExitCode.USAGE
     assert message in " ".join(result.stderr.split())
     assert not output.exists()

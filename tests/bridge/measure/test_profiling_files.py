@@ -15,7 +15,6 @@ from h2o_pack.measure.profiling import page, pieces, plot, profile_tables
 from h2o_pack.measure.profiling.report import Profile
 from tests.bridge import schemas
 from tests.bridge.measure.profiles import profiled
-from tests.conftest import DEMO
 from tests.h2o_py.small_models import small_model
 
 
@@ -113,21 +112,6 @@ def test_a_profile_without_attention_is_written_without_pictures(tmp_path):
     written = page.write(profile, attention_maps, tmp_path)
     assert [path.name for path in written] == ["profile.json", "profile.md"]
     assert "No step was timed: " in written[1].read_text()
-
-
-def test_the_command_profiles_the_demo_model(run, tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("import os, sys\nprint(os.getcwd())\n" * 40)
-    flags = ["--model", DEMO, "--text", path, "--tokens", 96, "--samples", 1]
-    result = run("profile", *flags, "--quick", "--json")
-    assert result.exit_code == 0, result.output
-    document = schemas.check(json.loads(result.stdout), "profile")
-    assert (document["model"], document["family"]) == ("demo", "qwen3")
-    assert [layer["kind"] for layer in document["layers"]] == ["full"] * 4
-    assert document["step"]["rows"] == 24
-    shown = run("profile", *flags, "--no-timing").stdout
-    assert "Attention by layer" in shown
-    assert "no step was timed: not asked for" in shown
 
 
 def test_the_committed_page_is_what_the_committed_profile_says():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import warnings
 
 import mlx.core as mx
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from h2o_pack.errors import ExitCode
 from h2o_pack.measure.profiling import reach, row_rule
 from h2o_pack.measure.profiling.row_rule import Reach, allocate_rows, layer_rows
 from h2o_py.budgets import load_budgets
@@ -177,22 +175,3 @@ def test_the_command_writes_what_caches_read(run, tmp_path):
         caches = make_h2o_cache(model, H2OConfig.tuned(200), budgets=budgets)
     made = [each.max_size for each, told in zip(caches, budgets.layers, strict=True) if told]
     assert made == sizes
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"layers": [], "skipped": []}, "does not say how far"),
-        ({"windows": [8, 8]}, "windows must be increasing"),
-        ({"windows": [8]}, r"layers\[\d\].beyond must have a share for each"),
-        ({"windows": [0, 8]}, r"\$\.windows"),
-    ],
-)
-def test_a_profile_without_reach_is_refused(run, tmp_path, changes, message):
-    profile, _ = profiled(small_model("qwen3"))
-    document = {**msgspec.to_builtins(profile), **changes}
-    path = tmp_path / "profile.json"
-    path.write_text(json.dumps(document))
-    result = run("budgets", "--profile", path, "--max-kv", 64, "--measure", "reach")
-    assert result.exit_code == ExitCode.USAGE
-    assert re.search(message, result.stderr)

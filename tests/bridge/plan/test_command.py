@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -10,7 +8,6 @@ from h2o_pack.errors import ExitCode
 from tests.bridge.schemas import check
 
 PLAN = ("plan", "--model", "demo", "--max-kv", "256")
-HEAVY = ("mlx", "mlx.core", "mlx_lm", "numpy", "transformers", "huggingface_hub", "jinja2")
 
 
 @pytest.fixture(autouse=True)
@@ -104,15 +101,3 @@ def test_devices_as_json_and_for_people(run):
     assert "iPhone16,1" in shown
     assert "Harbeth issue 33" in " ".join(shown.replace("│", " ").split())
     assert run("devices", "Nokia").exit_code == ExitCode.USAGE
-
-
-def test_planning_imports_no_arrays_no_hub_and_no_templates():
-    code = (
-        "import sys, click.testing as t; from h2o_pack.cli import main;"
-        f"r = t.CliRunner().invoke(main, {[*PLAN, '--json']!r});"
-        f"print(r.exit_code, [name for name in {HEAVY!r} if name in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True
-    )
-    assert done.stdout.strip() == "0 []"

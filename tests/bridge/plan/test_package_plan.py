@@ -26,22 +26,6 @@ def test_what_is_not_given_is_the_default_of_the_cache(model):
     assert plan.warnings == ()
 
 
-def test_what_is_given_is_kept(model):
-    settings = {
-        "sink_size": 0,
-        "heavy_budget": 100,
-        "recent_budget": 90,
-        "score": "softmax",
-        "decay": 0.5,
-        "novelty": 0.0,
-        "novelty_margin": 0.1,
-        "pinned": ((0, 10), (20, 30)),
-        "observation_window": 8,
-    }
-    plan = make_plan(model, CacheOptions(max_kv=300, settings=settings))
-    assert plan.cache == H2OConfig(300, **settings)
-
-
 def test_the_package_is_named_after_the_model_or_as_asked(model):
     options = CacheOptions(max_kv=256)
     assert make_plan(model, options).package_name == "tiny"

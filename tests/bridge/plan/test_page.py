@@ -1,12 +1,7 @@
 from __future__ import annotations
 
 import re
-import shutil
-import struct
-import subprocess
-import zlib
 from html.parser import HTMLParser
-from itertools import pairwise
 
 import pytest
 
@@ -15,7 +10,6 @@ from h2o_pack.plan.page import page
 from tests.bridge.memory.described import model
 
 VOID = {"meta", "br", "link", "img"}
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
 OPTIONS = {
     "kv": "dense",
     "settings": {},
@@ -112,65 +106,3 @@ def test_limits_are_marked_where_they_are(text, report):
         for limit, mark in zip(limits, marks, strict=True)
     }
     assert len(ratios) <= 3
-
-
-def pixels(path) -> tuple[int, int, list[bytes]]:
-    """Width, height and rows of an 8-bit RGB or RGBA PNG, unfiltered."""
-    data, at, packed = path.read_bytes(), 8, b""
-    wide = high = channels = 0
-    while at < len(data):
-        size, kind = struct.unpack(">I4s", data[at : at + 8])
-        body = data[at + 8 : at + 8 + size]
-        if kind == b"IHDR":
-            wide, high, depth, color = struct.unpack(">IIBB", body[:10])
-            assert depth == 8
-            channels = {2: 3, 6: 4}[color]
-        packed += body if kind == b"IDAT" else b""
-        at += 12 + size
-    raw, stride = zlib.decompress(packed), wide * channels
-    rows, before = [], bytearray(stride)
-    for y in range(high):
-        kind = raw[y * (stride + 1)]
-        line = bytearray(raw[y * (stride + 1) + 1 : (y + 1) * (stride + 1)])
-        for x in range(stride):
-            left = line[x - channels] if x >= channels else 0
-            above = before[x]
-            corner = before[x - channels] if x >= channels else 0
-            line[x] = (line[x] + predicted(kind, left, above, corner)) & 255
-        rows.append(bytes(line))
-        before = line
-    return wide, channels, rows
-
-
-def predicted(kind: int, left: int, above: int, corner: int) -> int:
-    if kind < 4:
-        return (0, left, above, (left + above) // 2)[kind]
-    guess = left + above - corner
-    return min((left, above, corner), key=lambda each: abs(guess - each))
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
-def test_a_browser_draws_every_bar(tmp_path):
-    known, devices = planned.choose(
-        ("iPhone 15 Pro", "iPad16,3", "iPhone 12"), None, every=False
-    )
-    report = planned.report(model(), 512, OPTIONS, known, devices)
-    source, picture = tmp_path / "plan.html", tmp_path / "plan.png"
-    planned.write_page(report, source)
-    subprocess.run(
-        [
-            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=800,500",
-            f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={picture}",
-            source.as_uri(),
-        ],
-        check=True,
-        capture_output=True,
-        timeout=120,
-    )  # fmt: skip
-    _, channels, rows = pixels(picture)
-    blue = bytes.fromhex("3b6fb6")  # of the weights, the first part of each bar
-    drawn = [
-        sum(row[x : x + 3] == blue for x in range(0, len(row), channels)) > 40 for row in rows
-    ]
-    bars = sum(now and not before for before, now in pairwise(drawn))
-    assert bars == len(report.devices) == 4
