@@ -4,32 +4,6 @@ import XCTest
 
 /// A step writes into the buffer in place unless somebody else holds it.
 final class CopyOnWriteTests: XCTestCase {
-    func testRowsOfAnUpdateStayAsTheyWere() throws {
-        let cache = try H2OKVCache(maxSize: 16)
-        cache.attend(Tokens(30, seed: 1))
-        let token = Tokens(1, seed: 2)
-
-        let (keys, values) = cache.update(keys: token.keys, values: token.values)
-        let before = (keys.asArray(Float.self), values.asArray(Float.self))
-        cache.attendOneByOne(20, seed: 3)
-
-        XCTAssertEqual(keys.asArray(Float.self), before.0)
-        XCTAssertEqual(values.asArray(Float.self), before.1)
-    }
-
-    func testRowsReadLateAreThoseOfTheirTime() throws {
-        let cache = try H2OKVCache(maxSize: 16)
-        let twin = try H2OKVCache(maxSize: 16)
-        for each in [cache, twin] { each.attend(Tokens(30, seed: 1)) }
-        let token = Tokens(1, seed: 2)
-        let expected = twin.update(keys: token.keys, values: token.values).0.asArray(Float.self)
-
-        let (keys, _) = cache.update(keys: token.keys, values: token.values)
-        cache.attendOneByOne(20, seed: 3)
-
-        XCTAssertEqual(keys.asArray(Float.self), expected)
-    }
-
     func testAStateStaysAsItWas() throws {
         let cache = try H2OKVCache(maxSize: 16)
         cache.attend(Tokens(30, seed: 1))

@@ -58,20 +58,6 @@ final class QuantizedTests: XCTestCase {
             })
     }
 
-    func testTokensAreTakenBackUntilTheFirstEviction() throws {
-        let cache = try QuantizedH2OKVCache(maxSize: 16, groupSize: 32, bits: 8)
-        let never = try QuantizedH2OKVCache(maxSize: 16, groupSize: 32, bits: 8)
-        for each in [cache, never] { each.attend(Tokens(7, seed: 1)) }
-        let unscored = Tokens(5, seed: 9)
-
-        _ = cache.update(keys: unscored.keys, values: unscored.values)
-        XCTAssertEqual(cache.trim(5), 5)
-
-        XCTAssertEqual(cache.attendOneByOne(20, seed: 3), never.attendOneByOne(20, seed: 3))
-        XCTAssertFalse(cache.isTrimmable)
-        XCTAssertEqual(cache.trim(1), 0)
-    }
-
     func testAttentionOverPackedRowsEqualsThatOverWidenedOnes() throws {
         let tokens = Tokens(9, seed: 1)
         let cache = try QuantizedH2OKVCache(maxSize: 16, groupSize: 32, bits: 8)

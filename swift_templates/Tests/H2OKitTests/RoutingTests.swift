@@ -22,23 +22,6 @@ final class RoutingTests: XCTestCase {
         XCTAssertTrue(scores.prefix(6).allSatisfy { $0 > 0 }, "scores \(scores)")
     }
 
-    func testTheOutputHasTheQueriesDtype() throws {
-        for dtype in [DType.float32, .float16, .bfloat16] {
-            let cache = try H2OKVCache(maxSize: 16)
-            let tokens = Tokens(20, seed: 1)
-
-            let output = attentionWithCacheUpdate(
-                queries: tokens.queries.asType(dtype), keys: tokens.keys.asType(dtype),
-                values: tokens.values.asType(dtype), cache: cache, scale: Heads.scale,
-                mask: .causal)
-
-            XCTAssertEqual(output.dtype, dtype)
-            XCTAssertEqual(output.shape, [1, Heads.queries, 20, Heads.valueDim])
-            XCTAssertEqual(cache.state[0].dtype, dtype)
-            XCTAssertEqual(try XCTUnwrap(cache.scores).dtype, .float32)
-        }
-    }
-
     func testScoredAttentionReturnsItsLogits() {
         let tokens = Tokens(3, seed: 1)
 

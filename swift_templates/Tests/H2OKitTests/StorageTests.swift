@@ -67,7 +67,7 @@ final class StorageTests: XCTestCase {
         }
     }
 
-    func testACacheIsSavedBetweenUpdateAndAttention() throws {
+    func testACacheIsSavedAndCopiedBetweenUpdateAndAttention() throws {
         for storage in H2OStorage.allCases {
             let cache = try storage.makeCache(maxSize: 16)
             let tokens = Tokens(20, seed: 1)
@@ -75,10 +75,13 @@ final class StorageTests: XCTestCase {
 
             let restored = try type(of: cache).init(
                 state: cache.state, metaState: cache.metaState)
+            let copy = try XCTUnwrap(cache.copy() as? any H2OScoreTracking)
 
-            XCTAssertEqual(restored.length, 20, "\(storage)")
-            XCTAssertEqual(
-                restored.attendOneByOne(3, seed: 2), cache.attendOneByOne(3, seed: 2), "\(storage)")
+            let expected = cache.attendOneByOne(3, seed: 2)
+            for each in [restored, copy] {
+                XCTAssertEqual(each.length, 20, "\(storage)")
+                XCTAssertEqual(each.attendOneByOne(3, seed: 2), expected, "\(storage)")
+            }
         }
     }
 
@@ -153,6 +156,7 @@ final class StorageTests: XCTestCase {
 
                 XCTAssertEqual(output.dtype, dtype, "\(storage)")
                 XCTAssertEqual(output.shape, [1, Heads.queries, 20, Heads.valueDim])
+                XCTAssertEqual(try XCTUnwrap(cache.scores).dtype, .float32)
             }
         }
     }

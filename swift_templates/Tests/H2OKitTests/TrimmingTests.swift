@@ -14,16 +14,19 @@ final class TrimmingTests: XCTestCase {
     }
 
     func testATrimmedCacheGoesOnAsIfTheTokensHadNeverCome() throws {
-        let trimmed = try H2OKVCache(maxSize: 16)
-        let never = try H2OKVCache(maxSize: 16)
-        let unscored = Tokens(5, seed: 9)
-        for cache in [trimmed, never] { cache.attend(Tokens(7, seed: 1)) }
+        for storage in [H2OStorage.dense, .eightBits] {
+            let trimmed = try storage.makeCache(maxSize: 16)
+            let never = try storage.makeCache(maxSize: 16)
+            let unscored = Tokens(5, seed: 9)
+            for cache in [trimmed, never] { cache.attend(Tokens(7, seed: 1)) }
 
-        _ = trimmed.update(keys: unscored.keys, values: unscored.values)
-        trimmed.trim(5)
+            _ = trimmed.update(keys: unscored.keys, values: unscored.values)
+            XCTAssertEqual(trimmed.trim(5), 5)
 
-        XCTAssertEqual(trimmed.attendOneByOne(20, seed: 3), never.attendOneByOne(20, seed: 3))
-        XCTAssertEqual(trimmed.keptPositions, never.keptPositions)
+            XCTAssertEqual(trimmed.attendOneByOne(20, seed: 3), never.attendOneByOne(20, seed: 3))
+            XCTAssertEqual(trimmed.keptPositions, never.keptPositions)
+            XCTAssertFalse(trimmed.isTrimmable)
+        }
     }
 
     func testNoMoreIsDroppedThanThereIs() throws {
