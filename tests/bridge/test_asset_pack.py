@@ -13,6 +13,7 @@ from h2o_pack.facts import store_limits
 from h2o_pack.package.contents import make_package
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from tests.bridge.bundling.sources import File, Model
+from tests.bridge.refusals import refused
 from tests.bridge.trees import tree
 from tests.hub.contents import sparse
 
@@ -35,10 +36,9 @@ def sized(size):
 
 def test_a_model_that_makes_the_app_too_large_is_refused_with_the_way_out():
     check_app_size(sized(4_000_000_000), asset_pack=False)
-    with pytest.raises(UserError) as caught:
-        check_app_size(sized(4_607_731_712), asset_pack=False)
-    assert caught.value.code == ExitCode.USAGE
-    assert str(caught.value) == (
+    assert refused(
+        check_app_size, sized(4_607_731_712), asset_pack=False, code=ExitCode.USAGE
+    ) == (
         "someone/large has 4.61 GB, more than Apple's limit for an uncompressed app, 4 GB "
         f"({store_limits()['app'].source}). Give --asset-pack, so that it comes apart from the "
         "app, or choose a smaller model or fewer bits."

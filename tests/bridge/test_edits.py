@@ -6,6 +6,7 @@ from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.vendoring.edits import EDITS, Edit, apply, apply_all, read_edits
 from h2o_pack.vendoring.vendor import added_files
+from tests.bridge.refusals import refused
 
 TEXT = "#include <a>\n#include <b>\n\nint f() {\n  return 1;\n}\n"
 
@@ -51,10 +52,7 @@ def test_a_replacement_that_its_own_anchor_matches_is_made_only_once():
 
 @pytest.mark.parametrize(("anchor", "found"), [("return 7", 0), ("include", 2)])
 def test_an_anchor_that_drifted_names_file_anchor_count_and_version(anchor, found):
-    with pytest.raises(UserError) as caught:
-        apply(TEXT, edit(anchor, "after", "x\n"))
-    assert caught.value.code == ExitCode.VERSION
-    assert str(caught.value) == (
+    assert refused(apply, TEXT, edit(anchor, "after", "x\n"), code=ExitCode.VERSION) == (
         f"anchor '{anchor}' matches {found} times instead of 1 "
         "(mlx-swift/Source/f.cpp, expected as in mlx-swift 0.31.6). "
         "Give --upstream the sources of mlx-swift 0.31.6."

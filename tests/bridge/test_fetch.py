@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from h2o_pack import facts
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import ExitCode
 from h2o_pack.files import download_folder as caches
 from h2o_pack.package.contents import make_package
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
@@ -18,6 +19,7 @@ from h2o_pack.vendoring import fetch
 from h2o_pack.vendoring import git as commands
 from h2o_pack.vendoring import vendor as vendoring
 from h2o_pack.vendoring.fetch import Origin, checked_out
+from tests.bridge.refusals import refused
 from tests.bridge.repositories import ALL, FILES, NAMES, commit, git, store
 from tests.bridge.trees import build_tree, names, tree
 from tests.interruptible import interruptible
@@ -36,11 +38,7 @@ def sources(cache: Path, mirror: str, said: list[str] | None = None) -> dict[str
         return {path: text for path, text in tree(folder).items() if not path.startswith(".")}
 
 
-def refusal(cache: Path, mirror: str, code: ExitCode = ExitCode.NETWORK) -> str:
-    with pytest.raises(UserError) as caught:
-        sources(cache, mirror)
-    assert caught.value.code == code
-    return str(caught.value)
+refusal = partial(refused, sources, code=ExitCode.NETWORK)
 
 
 def unfinished(cache: Path) -> list[str]:
@@ -334,7 +332,7 @@ def test_facts_that_do_not_fit_the_parents_tree_are_an_error_of_ours(repositorie
 
 def test_without_git_the_message_says_how_to_get_it(repositories, cache, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert refusal(cache, repositories.url, ExitCode.TOOL) == (
+    assert refusal(cache, repositories.url, code=ExitCode.TOOL) == (
         "git is missing, and upstream's sources are fetched with it (PATH). Install it "
         "(Debian: apt-get install git; macOS: xcode-select --install), or give --upstream a "
         "folder that has the sources."
@@ -343,7 +341,7 @@ def test_without_git_the_message_says_how_to_get_it(repositories, cache, tmp_pat
 
 def test_a_cache_that_cannot_be_made_is_named(repositories, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    assert refusal(tmp_path / "file", repositories.url, ExitCode.OUTPUT) == (
+    assert refusal(tmp_path / "file", repositories.url, code=ExitCode.OUTPUT) == (
         "the cache of upstream's sources cannot be used: Not a directory "
         f"({tmp_path}/file/upstream). Free space there, or name another folder with --cache."
     )

@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from functools import partial
 
 import pytest
 
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
 from h2o_pack.package.contents import make_package
 from h2o_pack.parity import host as hosts
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.vendoring.vendor import digest
+from tests.bridge.refusals import refused
 from tests.bridge.trees import build_tree, tree
 
 
@@ -72,11 +74,7 @@ def test_vendored_sources_are_used_in_place(package, copied_assets):
     assert host.root == package
 
 
-def refusal(package) -> str:
-    with pytest.raises(UserError) as caught:
-        hosts.prepare(package)
-    assert caught.value.code == ExitCode.VERSION
-    return str(caught.value)
+refusal = partial(refused, hosts.prepare, code=ExitCode.VERSION)
 
 
 def test_vendored_sources_with_other_edits_are_refused(package, copied_assets):

@@ -8,6 +8,7 @@ import pytest
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.parity import toolchain
 from h2o_pack.parity.host import Host
+from tests.bridge.refusals import refused
 
 
 def program(folder: Path, name: str, body: str) -> Path:
@@ -26,10 +27,7 @@ def test_without_swift_there_is_no_toolchain(tmp_path, monkeypatch):
 def test_without_a_cxx_compiler_the_message_says_how_to_get_one(tmp_path, monkeypatch):
     program(tmp_path / "bin", "swift", "exit 0")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(UserError) as caught:
-        toolchain.find_toolchain()
-    assert caught.value.code == ExitCode.TOOL
-    assert str(caught.value) == (
+    assert refused(toolchain.find_toolchain, code=ExitCode.TOOL) == (
         "there is no working C++ compiler. Install one: `apt install g++` on Debian, "
         "`xcode-select --install` on macOS."
     )

@@ -3,12 +3,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from functools import partial
 
 import pytest
 
 from h2o_pack.bundling.bundle import bundle
 from h2o_pack.errors import ExitCode, UserError
 from tests.bridge.bundling.sources import Bars, File, Model, local
+from tests.bridge.refusals import refused
 from tests.bridge.trees import build_tree, tree
 
 FILES = {"config.json": "{}", "tokenizer.json": "[]", "model.safetensors": "weights"}
@@ -25,11 +27,7 @@ def package(tmp_path):
     return tmp_path / "package"
 
 
-def refusal(model, package, code=ExitCode.MODEL):
-    with pytest.raises(UserError) as caught:
-        bundle(model, package)
-    assert caught.value.code == code
-    return str(caught.value)
+refusal = partial(refused, bundle, code=ExitCode.MODEL)
 
 
 def test_the_model_folder_holds_the_models_files_and_a_manifest(folder, package):

@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 
 from h2o_pack.bundling.names import check_paths
 from h2o_pack.errors import ExitCode, UserError
+from tests.bridge.refusals import refused
 
 
 def refusal(*paths):
-    with pytest.raises(UserError) as caught:
-        check_paths(paths)
-    assert caught.value.code == ExitCode.MODEL
-    return str(caught.value)
+    return refused(check_paths, paths, code=ExitCode.MODEL)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
+from tests.bridge.refusals import refused
 
 WITHOUT_VENDOR = lock.Lock(
     "0.1.0", "demo", "demo", "Demo", {"max_size": 64}, {}, {"a": "0" * 64}
@@ -22,11 +24,7 @@ def test_a_lock_reads_back_as_it_was_written(tmp_path, vendor):
     assert lock.read(tmp_path) == written
 
 
-def refusal(folder) -> str:
-    with pytest.raises(UserError) as caught:
-        lock.read(folder)
-    assert caught.value.code == ExitCode.OUTPUT
-    return str(caught.value)
+refusal = partial(refused, lock.read, code=ExitCode.OUTPUT)
 
 
 def test_a_folder_without_a_lock_is_not_ours(tmp_path):

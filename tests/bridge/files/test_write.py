@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from h2o_pack.files import lock, write
 from h2o_pack.package import contents as package
 from h2o_pack.package.contents import make_package
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
+from tests.bridge.refusals import refused
 from tests.bridge.trees import build_tree, names, tree
 
 
@@ -24,11 +26,7 @@ def other_plan(model):
     return make_plan(model, CacheOptions(max_kv=600))
 
 
-def refusal(plan, output: Path) -> str:
-    with pytest.raises(UserError) as caught:
-        make_package(plan, output)
-    assert caught.value.code == ExitCode.OUTPUT
-    return str(caught.value)
+refusal = partial(refused, make_package, code=ExitCode.OUTPUT)
 
 
 def test_a_package_appears_with_the_folders_above_it(plan, tmp_path):

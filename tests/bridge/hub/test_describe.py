@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from h2o_pack.architectures.model import ModelFile
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import ExitCode
 from h2o_pack.files.download_folder import VARIABLE
 from h2o_pack.hub import client as hub_client
 from h2o_pack.hub.resolve import resolve
@@ -22,6 +23,7 @@ from tests.bridge.models.checkpoints import (
     repository,
     sparse_checkpoint,
 )
+from tests.bridge.refusals import refused
 from tests.hub import faults
 from tests.hub.contents import Content, large
 from tests.hub.server import HubServer
@@ -44,11 +46,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return waited
 
 
-def refusal(name: str, code: ExitCode, **options: object) -> str:
-    with pytest.raises(UserError) as caught:
-        resolve(name, **options)
-    assert caught.value.code == code
-    return str(caught.value)
+refusal = partial(refused, resolve, code=ExitCode.MODEL)
 
 
 def bytes_sent(hub) -> list[str]:
@@ -102,7 +100,7 @@ def test_branches_tags_and_commits_can_be_asked_for(hub):
     made.commit(repository(num_hidden_layers=4), "dev")
     depths = [len(resolve(f"{ID}@{r}").config.layers) for r in ("v1.0", "dev", first)]
     assert depths == [1, 4, 1]
-    assert "has no revision 'v2'. Give a branch" in refusal(f"{ID}@v2", ExitCode.MODEL)
+    assert "has no revision 'v2'. Give a branch" in refusal(f"{ID}@v2")
 
 
 @pytest.mark.parametrize("damage", ["", "{}", "x", "half"])
@@ -172,7 +170,7 @@ def test_offline_a_model_in_the_hubs_own_cache_is_read_from_there(hub, monkeypat
 
 def test_offline_an_unknown_model_is_refused_with_what_to_do(hub, monkeypatch):
     offline(monkeypatch)
-    assert refusal(ID, ExitCode.NETWORK) == (
+    assert refusal(ID, code=ExitCode.NETWORK) == (
         f"{ID} cannot be fetched: HF_HUB_OFFLINE is set and the model is not in its cache. "
         "Unset it, or give a local folder as --model."
     )
@@ -199,7 +197,7 @@ def test_a_busy_hub_is_asked_again_and_then_named(hub, waits, code):
     assert resolve(ID).weights.bytes == ALL
     assert waits == [5, 5, 5, 5]
     hub.fail("*", busy)
-    said = refusal(f"{ID}@other", ExitCode.NETWORK)
+    said = refusal(f"{ID}@other", code=ExitCode.NETWORK)
     assert str(code) in said
     assert "Wait a little, then run the command again" in said
 
@@ -218,7 +216,7 @@ def test_a_connection_that_breaks_is_tried_again(hub, fault):
 def test_a_connection_that_always_breaks_is_an_error_of_the_network(hub):
     hub.add(ID, repository())
     hub.fail("/cdn/*", faults.Drop(after=4))
-    assert f"{ID} cannot be fetched" in refusal(ID, ExitCode.NETWORK)
+    assert f"{ID} cannot be fetched" in refusal(ID, code=ExitCode.NETWORK)
 
 
 def test_a_hub_that_ignores_ranges_is_cut_off_before_the_weights(hub, tmp_path):
@@ -233,19 +231,17 @@ def test_a_hub_that_ignores_ranges_is_cut_off_before_the_weights(hub, tmp_path):
 def test_other_bytes_than_those_asked_for_are_refused(hub):
     hub.add(ID, repository())
     hub.fail("/cdn/*", faults.ShiftRange(by=1))
-    assert "sent other bytes of model.safetensors" in refusal(ID, ExitCode.NETWORK)
+    assert "sent other bytes of model.safetensors" in refusal(ID, code=ExitCode.NETWORK)
 
 
 def test_what_may_not_be_read_says_how_to_be_allowed(hub, monkeypatch):
     hub.add("someone/gated", repository(), gated=True, token=TOKEN)
     hub.add("someone/private", repository(), private=True, token=TOKEN)
-    assert "asks for its license to be accepted. Accept it at" in refusal(
-        "someone/gated", ExitCode.MODEL
-    )
-    said = refusal("someone/private", ExitCode.MODEL)
+    assert "asks for its license to be accepted. Accept it at" in refusal("someone/gated")
+    said = refusal("someone/private")
     assert "someone/private is not on the hub, or is private. Check the spelling" in said
     hub.fail("/someone/gated/*", faults.Status(403), numbers=range(1))
-    assert "may not be read: the hub answers 403" in refusal("someone/gated", ExitCode.MODEL)
+    assert "may not be read: the hub answers 403" in refusal("someone/gated")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     for name in ("someone/gated", "someone/private"):
         assert resolve(name).weights.bytes == ALL
@@ -254,13 +250,13 @@ def test_what_may_not_be_read_says_how_to_be_allowed(hub, monkeypatch):
 
 
 def test_an_id_that_is_nowhere_is_answered_with_the_nearest(hub):
-    said = refusal("mlx-community/Qwen3-4B-4bits", ExitCode.MODEL)
+    said = refusal("mlx-community/Qwen3-4B-4bits")
     assert 'Did you mean "mlx-community/Qwen3-4B-4bit"?' in said
 
 
 def test_an_unsupported_architecture_is_refused_before_headers_are_read(hub):
     hub.add(ID, repository(model_type="gemma2"))
-    said = refusal(ID, ExitCode.MODEL)
+    said = refusal(ID)
     assert 'model_type "gemma2" is not supported: mlx-swift-lm makes its mask' in said
     assert bytes_sent(hub) == []
 
@@ -270,21 +266,21 @@ def test_an_unsupported_architecture_is_refused_before_headers_are_read(hub):
 )
 def test_a_listing_with_a_path_that_leads_elsewhere_is_refused(hub, name):
     hub.add(ID, {**repository(), name: b"x"})
-    said = refusal(ID, ExitCode.MODEL)
+    said = refusal(ID)
     assert "the hub lists a file" in said
     assert "nothing of this one was downloaded" in said
 
 
 def test_several_missing_files_are_told_together(hub):
     hub.add(ID, {"config.json": "{}"})
-    said = refusal(ID, ExitCode.MODEL)
+    said = refusal(ID)
     assert "there is no model*.safetensors" in said
     assert "there is no tokenizer.json" in said
 
 
 def test_a_large_config_is_not_fetched(hub):
     hub.add(ID, {**repository(), "config.json": Content(b"{" + b" " * (10 << 20) + b"}")})
-    assert "config.json is larger than 1 MiB" in refusal(ID, ExitCode.MODEL)
+    assert "config.json is larger than 1 MiB" in refusal(ID)
     assert hub.asked("GET", "config.json") == []
 
 
@@ -301,11 +297,11 @@ def test_a_stale_index_names_what_is_not_there(hub):
         ),
     }
     hub.add(ID, files)
-    said = refusal(ID, ExitCode.MODEL)
+    said = refusal(ID)
     assert 'model.safetensors.index.json names "model-3.safetensors", which is missing' in said
     files["model.safetensors.index.json"] = index(model_1={**first, "model.gone": ("", [])})
     hub.repositories[ID].commit(files)
-    said = refusal(ID, ExitCode.MODEL)
+    said = refusal(ID)
     assert 'it names tensor "model.gone", which no file has' in said
     assert 'it does not name tensor "model.b", which the files have' in said
     files["model.safetensors.index.json"] = index(model_1=first, model_2=second)
@@ -331,6 +327,6 @@ def test_a_branch_that_moves_meanwhile_does_not_mix_two_states(hub):
 def test_the_settings_of_the_hubs_client_hold(hub, monkeypatch):
     """HF_ENDPOINT and the cache are those of the fixture; no other host is asked."""
     hub.add(ID, {**repository(), "config.json": json.dumps({"model_type": "nothing"})})
-    said = refusal(ID, ExitCode.MODEL)
+    said = refusal(ID)
     assert 'model_type "nothing" is not supported' in said
     assert {each.path.split("/")[1] for each in hub.requests} == {"api", "someone"}

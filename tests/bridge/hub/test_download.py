@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from functools import partial
 
 import pytest
 from huggingface_hub import constants
 
 from h2o_pack.bundling.bundle import bundle
 from h2o_pack.bundling.manifest import read
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import ExitCode
 from h2o_pack.hub.partial import SUFFIX
 from tests.bridge.bundling.sources import Bars, File, Model, remote, until
+from tests.bridge.refusals import refused
 from tests.bridge.trees import tree
 from tests.hub import faults
 from tests.hub.contents import large
@@ -37,11 +39,7 @@ def package(tmp_path):
     return tmp_path / "package"
 
 
-def refusal(model, package, code):
-    with pytest.raises(UserError) as caught:
-        bundle(model, package)
-    assert caught.value.code == code
-    return str(caught.value)
+refusal = partial(refused, bundle, code=ExitCode.MODEL)
 
 
 def partials(hub):
@@ -111,7 +109,7 @@ def test_dropped_connections_are_continued(hub, repository, package, drops):
 def test_a_later_run_continues_where_an_earlier_one_gave_up(hub, repository, package, tmp_path):
     hub.fail(CDN, faults.Drop(after=1000), numbers=range(1))
     hub.fail(CDN, faults.Status(500), numbers=range(1, 2))
-    said = refusal(remote(repository), package, ExitCode.NETWORK)
+    said = refusal(remote(repository), package, code=ExitCode.NETWORK)
     assert said == (
         f"{ID} cannot be read: the hub answers 500. "
         "Wait a little, then run the command again; what has arrived is kept."
@@ -141,7 +139,7 @@ def test_other_bytes_are_refused_and_nothing_of_them_stays(
 ):
     hub.fail(CDN, faults.Drop(after=1000), numbers=range(1) if numbers.start else range(0))
     hub.fail(CDN, faults.Other(large(b"x" * len(WEIGHTS))), numbers=numbers)
-    said = refusal(remote(repository), package, ExitCode.NETWORK)
+    said = refusal(remote(repository), package, code=ExitCode.NETWORK)
     assert f"model.safetensors of {ID} arrived with the sha256" in said
     assert f"instead of {HASH[:12]}" in said
     assert partials(hub) == []
@@ -172,7 +170,7 @@ def test_too_long_a_start_from_an_earlier_run_is_dropped(hub, repository, packag
 def test_a_range_that_begins_elsewhere_is_seen(hub, repository, package):
     hub.fail(CDN, faults.Drop(after=1000), numbers=range(1))
     hub.fail(CDN, faults.ShiftRange(by=10), numbers=range(1, 2))
-    assert "model.safetensors" in refusal(remote(repository), package, ExitCode.NETWORK)
+    assert "model.safetensors" in refusal(remote(repository), package, code=ExitCode.NETWORK)
     assert not (package / "Model").exists()
 
 
@@ -187,20 +185,20 @@ def test_a_range_that_begins_elsewhere_is_seen(hub, repository, package):
 )
 def test_a_wrong_length_is_an_error_and_never_a_short_file(hub, repository, package, effect):
     hub.fail(CDN, effect, method="GET")
-    said = refusal(remote(repository), package, ExitCode.NETWORK)
+    said = refusal(remote(repository), package, code=ExitCode.NETWORK)
     assert ID in said
     assert not list(hub.client.cache.rglob(HASH))
 
 
 def test_a_small_file_that_is_cut_is_an_error(hub, repository, package):
     hub.fail("*/config.json", faults.Truncate(to=3), method="GET")
-    said = refusal(remote(repository), package, ExitCode.NETWORK)
+    said = refusal(remote(repository), package, code=ExitCode.NETWORK)
     assert "cannot be fetched: Consistency check failed" in said
 
 
 def test_a_small_file_with_other_bytes_is_refused_and_removed(hub, repository, package):
     hub.fail("*/config.json", faults.Other(large(b'{"b": 1}')), numbers=range(2), method="GET")
-    said = refusal(remote(repository), package, ExitCode.MODEL)
+    said = refusal(remote(repository), package)
     assert "config.json has the git id" in said
     assert "run the command again" in said
 
@@ -224,20 +222,20 @@ def test_a_commit_whose_content_changed_is_refused(hub, repository, package):
         faults.Before(lambda: files.update({"model.safetensors": large(b"x")})),
         numbers=range(2),
     )
-    said = refusal(model, package, ExitCode.MODEL)
+    said = refusal(model, package)
     assert "model.safetensors of someone/tiny is not what the hub listed" in said
 
 
 def test_a_commit_that_went_away_is_refused(hub, repository, package):
     model = remote(repository)
     del repository.commits[model.commit]
-    assert f"has no revision {model.commit!r}" in refusal(model, package, ExitCode.MODEL)
+    assert f"has no revision {model.commit!r}" in refusal(model, package)
 
 
 def test_a_size_that_the_hub_lies_about_is_refused(hub, package):
     lying = large(WEIGHTS, says_size=len(WEIGHTS) + 1)
     model = remote(hub.add(ID, {"model.safetensors": lying}))
-    assert "model.safetensors" in refusal(model, package, ExitCode.NETWORK)
+    assert "model.safetensors" in refusal(model, package, code=ExitCode.NETWORK)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +256,7 @@ def test_an_answer_that_refuses_is_explained(
     hub, repository, package, status, error, code, words
 ):
     hub.fail(f"/{ID}/*", faults.Status(status, {"Retry-After": "1"}, error))
-    assert words in refusal(remote(repository), package, code)
+    assert words in refusal(remote(repository), package, code=code)
 
 
 def test_a_new_address_is_asked_for_when_the_signed_one_has_expired(hub, repository, package):
@@ -272,7 +270,7 @@ def test_a_new_address_is_asked_for_when_the_signed_one_has_expired(hub, reposit
 
 def test_an_address_that_never_works_is_not_asked_for_for_ever(hub, repository, package):
     hub.fail(CDN, faults.Status(403))
-    said = refusal(remote(repository), package, ExitCode.MODEL)
+    said = refusal(remote(repository), package)
     assert "the hub answers 403" in said
 
 
@@ -296,7 +294,7 @@ def test_a_hub_that_is_gone_is_explained(hub, repository, package):
     model = remote(repository)
     hub.http.server_close()
     hub.http.shutdown()
-    said = refusal(model, package, ExitCode.NETWORK)
+    said = refusal(model, package, code=ExitCode.NETWORK)
     assert f"{ID} cannot be fetched: the hub cannot be reached" in said
 
 
@@ -307,7 +305,7 @@ def test_without_a_network_the_cache_is_enough(hub, repository, package, tmp_pat
     bundle(remote(repository), tmp_path / "again")
     (tmp_path / "third").mkdir()
     other = hub.add("someone/other", FILES)
-    said = refusal(remote(other), tmp_path / "third", ExitCode.NETWORK)
+    said = refusal(remote(other), tmp_path / "third", code=ExitCode.NETWORK)
     assert "HF_HUB_OFFLINE is set" in said
 
 
@@ -321,7 +319,7 @@ def test_a_damaged_copy_in_the_cache_is_refused_and_removed(
     content[77] ^= 1
     blob.write_bytes(content if how == "bytes" else WEIGHTS[:-1])
     (tmp_path / "again").mkdir()
-    said = refusal(remote(repository), tmp_path / "again", ExitCode.MODEL)
+    said = refusal(remote(repository), tmp_path / "again")
     assert "the copy in the hub's cache is damaged" in said
     assert not blob.exists()
     (tmp_path / "third").mkdir()
@@ -332,7 +330,7 @@ def test_a_damaged_copy_in_the_cache_is_refused_and_removed(
 def test_a_cache_that_cannot_be_written_is_explained(hub, repository, package):
     hub.client.home.mkdir(exist_ok=True)
     hub.client.cache.write_text("a file in the way")
-    said = refusal(remote(repository), package, ExitCode.OUTPUT)
+    said = refusal(remote(repository), package, code=ExitCode.OUTPUT)
     assert "the hub's cache cannot be written" in said
 
 
@@ -349,7 +347,7 @@ def test_a_full_disk_is_explained_and_what_arrived_stays(
         return write(self, piece)
 
     monkeypatch.setattr(Partial, "write", full)
-    said = refusal(remote(repository), package, ExitCode.OUTPUT)
+    said = refusal(remote(repository), package, code=ExitCode.OUTPUT)
     assert "the hub's cache cannot be written: No space left on device" in said
     monkeypatch.setattr(Partial, "write", write)
     assert [path.stat().st_size for path in partials(hub)] == [2000]
@@ -386,6 +384,6 @@ def test_two_files_of_one_content_are_fetched_once(hub, package):
 @pytest.mark.parametrize("path", ["../../evil.json", "/evil.json", "a/../../../evil", "x\0y"])
 def test_a_hostile_listing_is_refused_before_anything_is_fetched(hub, package, tmp_path, path):
     model = Model(ID, (File(path, 1),), commit="0" * 40)
-    refusal(model, package, ExitCode.MODEL)
+    refusal(model, package)
     assert hub.requests == []
     assert not list(tmp_path.rglob("*evil*"))

@@ -5,23 +5,20 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import ExitCode
 from h2o_pack.facts import known_models
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.models.files import inference_needs
 from tests.bridge.models.checkpoints import repository
+from tests.bridge.refusals import refused
 from tests.bridge.trees import write_model
 
-
-def refusal(name: str, code: ExitCode = ExitCode.MODEL, **options: object) -> str:
-    with pytest.raises(UserError) as caught:
-        resolve(name, **options)
-    assert caught.value.code == code
-    return str(caught.value)
+refusal = partial(refused, resolve, code=ExitCode.MODEL)
 
 
 def test_the_alias_demo_is_the_bundled_demo_model():
@@ -96,16 +93,16 @@ def test_what_cannot_be_a_hub_id_never_reaches_the_network(hub, name):
 
 @pytest.mark.parametrize("revision", ["../../x", "a b", "", "a\n", "x@y"])
 def test_what_cannot_be_a_revision_never_reaches_the_network(hub, revision):
-    said = refusal(f"someone/tiny@{revision}", ExitCode.USAGE)
+    said = refusal(f"someone/tiny@{revision}", code=ExitCode.USAGE)
     assert "is no revision. Give a branch, a tag or a commit id." in said
     assert hub.requests == []
 
 
 def test_two_revisions_or_one_of_a_folder_are_refused(tmp_path):
-    said = refusal("a/b@v1", ExitCode.USAGE, revision="v2")
+    said = refusal("a/b@v1", code=ExitCode.USAGE, revision="v2")
     assert "the model is given as revision 'v1' and --revision is 'v2'" in said
     folder = write_model(tmp_path / "mine")
-    said = refusal(str(folder), ExitCode.USAGE, revision="v2")
+    said = refusal(str(folder), code=ExitCode.USAGE, revision="v2")
     assert "is a folder, which has no revisions" in said
 
 

@@ -11,13 +11,11 @@ from h2o_pack.hub.resolve import resolve
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_py.config import H2OConfig
 from tests.bridge.memory import described
+from tests.bridge.refusals import refused
 
 
 def refusal(model, **options: object) -> str:
-    with pytest.raises(UserError) as caught:
-        make_plan(model, CacheOptions(**options))
-    assert caught.value.code == ExitCode.USAGE
-    return str(caught.value)
+    return refused(make_plan, model, CacheOptions(**options), code=ExitCode.USAGE)
 
 
 def test_what_is_not_given_is_the_default_of_the_cache(model):
