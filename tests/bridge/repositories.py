@@ -6,14 +6,17 @@ import os
 import subprocess
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from h2o_pack.facts import FOLDER as FACTS
-from h2o_pack.facts import pins
+from h2o_pack.facts import pins, with_submodules
+from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.vendoring import fetch
+from h2o_pack.vendoring.edits import EDITS
+from h2o_pack.vendoring.edits import FOLDER as EDITS_FOLDER
 from tests.bridge.trees import build_tree
 
 OWNER = "owner"
@@ -129,6 +132,11 @@ def handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+VERSION = """
+[[upstream_version]]
+name = "{name}"
+what = "made for a test"
+"""
 PIN = """
 [[pin]]
 name = "{name}"
@@ -137,6 +145,7 @@ commit = "{commit}"
 source = "https://github.com/owner/{name}"
 measured = true
 """
+OF_A_VERSION = PIN + 'upstream_version = "{version}"\n'
 SUBMODULE = PIN + 'parent = "mlx-swift"\npath = "Source/mlx"\n'
 
 
@@ -155,14 +164,22 @@ class Repositories:
     def folder(self, name: str) -> Path:
         return self.mirror / OWNER / name
 
-    def pin(self, **commits: str) -> None:
-        """Write the facts, with other commits for some."""
-        text = ""
+    def pin(self, later: str = "", **commits: str) -> None:
+        """Write the facts, with other commits for some.
+
+        later: the commit of mlx-swift-lm in a second upstream version, "later".
+        """
+        name = "mlx-swift-lm"
+        text = VERSION.format(name="3.31.4")
+        if later:
+            text += VERSION.format(name="later")
+            text += OF_A_VERSION.format(name=name, commit=later, version="later")
         for name, commit in {**self.commits, **commits}.items():
-            row = SUBMODULE if name == "mlx" else PIN
-            text += row.format(name=name, commit=commit)
+            row = {"mlx": SUBMODULE, "mlx-swift-lm": OF_A_VERSION}.get(name, PIN)
+            text += row.format(name=name, commit=commit, version="3.31.4")
         others = {path.name: path.read_text("utf-8") for path in FACTS.glob("*.toml")}
         build_tree(self.facts, {**others, "upstream.toml": text})
+        pins.cache_clear()
 
 
 FILES = {
@@ -193,6 +210,18 @@ def make_repositories(folder: Path) -> Repositories:
     made = Repositories(mirror, folder / "facts", commits)
     made.pin()
     return made
+
+
+def fetched(
+    cache: Path, mirror: str, say: ProgressReporter = silent
+) -> AbstractContextManager[tuple[Path, dict[str, str]]]:
+    """Check out the repositories and the submodule."""
+    return fetch.checked_out(with_submodules(NAMES), fetch.Origin(cache, mirror), say)
+
+
+def edits_tree(common: str, own: str = "", version: str = "3.31.4") -> dict[str, str]:
+    """Return the files of edits: those of all upstream versions and those of one."""
+    return {EDITS: common, f"{EDITS_FOLDER}/{version}/edits.toml": own}
 
 
 def store(cache: Path, name: str) -> Path:

@@ -11,7 +11,7 @@ from h2o_pack.facts import requirements
 from h2o_pack.package.contents import TEMPLATES
 from h2o_pack.package.render import render
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
-from h2o_pack.vendoring.edits import EDITS, read_edits
+from h2o_pack.vendoring.edits import edits_of
 from h2o_pack.vendoring.floating import REMOTE
 
 APPLE = {
@@ -58,7 +58,7 @@ def test_no_source_needs_a_macro_of_a_package(files):
 
 
 def test_upstreams_macros_and_what_compiles_them_are_left_out():
-    edits = read_edits(assets.root() / EDITS).for_host("apple").edits
+    edits = edits_of(assets.root()).for_host("apple").edits
     anchors = [edit.anchor for edit in edits if edit.package == "mlx-swift-lm"]
     assert any("swift-syntax" in anchor for anchor in anchors)
     assert any("MLXHuggingFaceMacros" in anchor for anchor in anchors)
@@ -66,7 +66,7 @@ def test_upstreams_macros_and_what_compiles_them_are_left_out():
 
 
 def test_every_manifest_asks_for_the_swift_that_the_doctor_asks_for(files):
-    edits = read_edits(assets.root() / EDITS).for_host("apple").edits
+    edits = edits_of(assets.root()).for_host("apple").edits
     [lowered] = [e.replacement for e in edits if "swift-tools-version" in e.replacement]
     wanted = f"// swift-tools-version: {requirements()['swift'].version}"
     assert files["Package.swift"].splitlines()[0] == wanted

@@ -4,7 +4,7 @@ import pytest
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.vendoring.edits import EDITS, Edit, apply, apply_all, read_edits
+from h2o_pack.vendoring.edits import Edit, apply, apply_all, edits_of, read_edits
 from h2o_pack.vendoring.vendor import added_files
 from tests.bridge.refusals import refused
 
@@ -55,8 +55,18 @@ def test_an_anchor_that_drifted_names_file_anchor_count_and_version(anchor, foun
     assert refused(apply, TEXT, edit(anchor, "after", "x\n"), code=ExitCode.VERSION) == (
         f"anchor '{anchor}' matches {found} times instead of 1 "
         "(mlx-swift/Source/f.cpp, expected as in mlx-swift 0.31.6). "
-        "Give --upstream the sources of mlx-swift 0.31.6."
+        "Use the sources of mlx-swift 0.31.6."
     )
+
+
+def test_all_anchors_that_drifted_are_named_at_once():
+    lost = [edit(anchor, "after", "x\n") for anchor in ("return 7", "return 1", "return 8")]
+    with pytest.raises(UserError) as caught:
+        apply_all(TEXT, lost)
+    assert [each.what for each in caught.value.errors] == [
+        "anchor 'return 7' matches 0 times instead of 1",
+        "anchor 'return 8' matches 0 times instead of 1",
+    ]
 
 
 def test_edits_of_one_file_that_would_not_be_recognised_are_refused():
@@ -135,7 +145,7 @@ def test_entries_for_another_host_are_left_out(tmp_path):
 
 
 def test_the_edits_that_ship_are_readable_and_their_files_exist():
-    edits = read_edits(assets.root() / EDITS)
+    edits = edits_of(assets.root())
     assert {copy.package for copy in edits.for_host("apple").copies} == {
         "mlx-swift",
         "mlx-swift-lm",
@@ -156,7 +166,7 @@ def test_the_edits_that_ship_are_readable_and_their_files_exist():
 
 
 def test_only_apple_gets_metal_sources_and_nobody_the_kernels_of_the_python_build():
-    edits = read_edits(assets.root() / EDITS)
+    edits = edits_of(assets.root())
     apple = added_files(assets.root(), edits.for_host("apple").files)
     linux = added_files(assets.root(), edits.for_host("linux").files)
     metal = "mlx-swift/Source/Cmlx/mlx-generated/metal/"

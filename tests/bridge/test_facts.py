@@ -41,7 +41,10 @@ def test_the_version_is_that_of_the_installed_package():
             'versions = "1"',
             "[[pin]] has an unknown key 'versions' (PATH:1). Did you mean \"version\"?",
         ),
-        ('version = "1"\n[[pins]]', "unknown key 'pins': the file has [[pin]] (PATH)"),
+        (
+            'version = "1"\n[[pins]]',
+            "unknown key 'pins': the file has [[upstream_version]], [[pin]] (PATH)",
+        ),
     ],
 )
 def test_a_fact_that_does_not_fit_its_type_is_refused(tmp_path, row, message):

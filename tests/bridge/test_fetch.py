@@ -17,10 +17,8 @@ from h2o_pack.package.contents import make_package
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.vendoring import fetch
 from h2o_pack.vendoring import git as commands
-from h2o_pack.vendoring import vendor as vendoring
-from h2o_pack.vendoring.fetch import Origin, checked_out
 from tests.bridge.refusals import refused
-from tests.bridge.repositories import ALL, FILES, NAMES, commit, git, store
+from tests.bridge.repositories import ALL, FILES, commit, edits_tree, fetched, git, store
 from tests.bridge.trees import build_tree, names, tree
 from tests.interruptible import interruptible
 
@@ -34,7 +32,7 @@ def sources(cache: Path, mirror: str, said: list[str] | None = None) -> dict[str
         if done and said is not None:
             said.append(text)
 
-    with checked_out(NAMES, Origin(cache, mirror), say) as (folder, _commits):
+    with fetched(cache, mirror, say) as (folder, _commits):
         return {path: text for path, text in tree(folder).items() if not path.startswith(".")}
 
 
@@ -77,7 +75,7 @@ def test_a_mirror_takes_the_place_of_github():
 
 
 def test_the_checked_out_files_are_gone_afterwards_and_the_cache_stays(repositories, cache):
-    with checked_out(NAMES, Origin(cache, repositories.url)) as (folder, _commits):
+    with fetched(cache, repositories.url) as (folder, _commits):
         assert folder.is_dir()
     assert not folder.exists()
     assert len(names(cache / fetch.FOLDER)) == len(FILES) + 1  # and the lock
@@ -170,7 +168,6 @@ def test_another_pin_is_another_place_in_the_cache(repositories, cache):
     sources(cache, repositories.url)
     later = commit(repositories.folder("mlx-swift-lm"), {"Package.swift": "later\n"})
     repositories.pin(**{"mlx-swift-lm": later})
-    facts.pins.cache_clear()
     assert sources(cache, repositories.url)["mlx-swift-lm/Package.swift"] == "later\n"
     assert len(names(cache / fetch.FOLDER)) == len(FILES) + 2
 
@@ -185,7 +182,7 @@ def test_two_runs_at_once_share_one_fetch(server, cache):
             waits.set()
 
     def second() -> None:
-        with checked_out(NAMES, Origin(cache, server.url), wait) as (folder, _commits):
+        with fetched(cache, server.url, wait) as (folder, _commits):
             found.append((folder / "mlx-swift-lm/Package.swift").read_text())
 
     runs = [threading.Thread(target=sources, args=(cache, server.url))]
@@ -235,7 +232,7 @@ def test_a_killed_run_leaves_the_package_alone_and_the_next_one_goes_on(
     package, repositories, server, cache, tmp_path, how
 ):
     before = tree(package)
-    small = build_tree(tmp_path / "small", {vendoring.EDITS: EDITS})
+    small = build_tree(tmp_path / "small", edits_tree(EDITS))
     server.held = {"mlx"}
     options = ("--mirror", server.url, "--cache", cache)
     command = [sys.executable, "-c", CODE, repositories.facts, small, "vendor", package]

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from h2o_pack.vendoring import git
-from h2o_pack.vendoring.fetch import Origin, checked_out
-from tests.bridge.repositories import ALL, NAMES, store
+from tests.bridge.repositories import ALL, fetched, store
 from tests.bridge.trees import build_tree
 
 
@@ -37,7 +36,7 @@ def test_the_users_settings_of_git_change_nothing_of_what_arrives(
     for name in ("GIT_DIR", "GIT_OBJECT_DIRECTORY"):
         monkeypatch.setenv(name, str(tmp_path / "another"))
     monkeypatch.delenv("GIT_CONFIG_GLOBAL", raising=False)
-    with checked_out(NAMES, Origin(cache, repositories.url)) as (folder, _commits):
+    with fetched(cache, repositories.url) as (folder, _commits):
         for path, text in ALL.items():
             assert (folder / path).read_bytes() == text.encode()
     assert not (tmp_path / "another").exists()
@@ -49,7 +48,7 @@ def test_the_users_settings_may_choose_the_way(repositories, cache, tmp_path, mo
     settings = f'[url "{repositories.url}/"]\n insteadOf = https://mirror.example/\n'
     monkeypatch.setenv("HOME", str(build_tree(tmp_path / "home", {".gitconfig": settings})))
     monkeypatch.delenv("GIT_CONFIG_GLOBAL", raising=False)
-    with checked_out(NAMES, Origin(cache, "https://mirror.example")) as (folder, _commits):
+    with fetched(cache, "https://mirror.example") as (folder, _commits):
         assert (folder / "mlx-swift-lm/Package.swift").is_file()
 
 

@@ -63,14 +63,14 @@ def test_what_the_package_no_longer_has_goes(package):
 def vendored(package, assets_root, host: str = hosts.SYSTEM) -> None:
     build_tree(package, {"Vendor/mlx-swift/Package.swift": ""})
     record = lock.read(package)
-    vendor = lock.Vendored(host, digest(assets_root), ())
+    vendor = lock.Vendored(host, digest(assets_root, ""), ())
     (package / lock.NAME).write_text(dataclasses.replace(record, vendor=vendor).to_json())
 
 
 def test_vendored_sources_are_used_in_place(package, copied_assets):
     vendored(package, copied_assets)
     host = hosts.prepare(package)
-    assert host.name == "mlx-swift 0.31.6 (vendored)"
+    assert host.name == "mlx-swift 0.31.6 with mlx-swift-lm 3.31.4 (vendored)"
     assert host.root == package
 
 

@@ -14,7 +14,7 @@ from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.vendoring import vendor as vendoring
 from h2o_pack.vendoring.fetch import Origin
 from h2o_pack.vendoring.vendor import vendor
-from tests.bridge.repositories import commit, git
+from tests.bridge.repositories import commit, edits_tree, git
 from tests.bridge.trees import build_tree, names, tree
 
 EDITS = """
@@ -44,13 +44,6 @@ where = "after"
 insert = "#include \\"h2o.h\\"\\n"
 
 [[edit]]
-package = "mlx-swift-lm"
-file = "Package.swift"
-anchor = 'url: ".*"'
-where = "replace"
-replacement = 'path: "../mlx-swift"'
-
-[[edit]]
 package = "mlx-swift"
 file = "Package.swift"
 anchor = '^gpu\\n'
@@ -67,6 +60,17 @@ edits = "../../metal/edits/kernels.toml"
 package = "mlx-swift"
 source = "cexport/h2o/*.cpp"
 destination = "Source/h2o/"
+"""
+
+EDITS_OF_THE_VERSION = """
+[shared]
+package = "mlx-swift-lm"
+
+[[edit]]
+file = "Package.swift"
+anchor = 'url: ".*"'
+where = "replace"
+replacement = 'path: "../mlx-swift"'
 """
 
 KERNEL_EDITS = """
@@ -103,7 +107,7 @@ def package(model, tmp_path, monkeypatch) -> Path:
     small = build_tree(
         tmp_path / "small",
         {
-            vendoring.EDITS: EDITS,
+            **edits_tree(EDITS, EDITS_OF_THE_VERSION),
             "metal/edits/kernels.toml": KERNEL_EDITS,
             "cexport/h2o/a.cpp": "int a;\n",
             "cexport/h2o/b.cpp": "int b;\n",
@@ -154,8 +158,8 @@ def test_other_edits_of_the_kernels_make_the_vendor_folder_out_of_date(package, 
     before = vendor(package, upstream, "apple").edits
     kernels = assets.root() / "metal/edits/kernels.toml"
     kernels.write_text(KERNEL_EDITS.replace("store;", "keep;"))
-    assert vendoring.digest(assets.root()) != before
-    assert vendor(package, upstream, "apple").edits == vendoring.digest(assets.root())
+    assert vendoring.digest(assets.root(), "") != before
+    assert vendor(package, upstream, "apple").edits == vendoring.digest(assets.root(), "")
 
 
 def test_sources_that_are_edited_already_are_taken_as_they_are(package, upstream, tmp_path):
@@ -194,10 +198,12 @@ def test_a_clone_without_its_submodules_is_named(package, upstream):
 def test_drifted_sources_leave_the_earlier_vendor_folder_whole(package, upstream):
     vendor(package, upstream, "apple")
     before = tree(package)
-    (upstream / "mlx-swift/Source/all.h").write_text("// rewritten upstream\n")
-    said = refusal(package, upstream, ExitCode.VERSION)
-    assert "mlx-swift/Source/all.h, expected as in mlx-swift 0.31.6" in said
-    assert "matches 0 times instead of 1" in said
+    for name in ("mlx-swift/Source/all.h", "mlx-swift/Source/kernel.h"):
+        (upstream / name).write_text("// rewritten upstream\n")
+    first, second = refusal(package, upstream, ExitCode.VERSION).splitlines()
+    assert "matches 0 times instead of 1" in first
+    assert "mlx-swift/Source/all.h, expected as in mlx-swift 0.31.6" in first
+    assert "mlx-swift/Source/kernel.h, expected as in mlx-swift 0.31.6" in second
     assert tree(package) == before
 
 

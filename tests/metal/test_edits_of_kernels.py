@@ -25,8 +25,7 @@ from h2o_pack.kernels.sources import (
     version_of,
     versions,
 )
-from h2o_pack.vendoring.edits import Edit, read_edits
-from h2o_pack.vendoring.vendor import EDITS
+from h2o_pack.vendoring.edits import EDITS, Edit, read_edits
 from tests.bridge.trees import tree
 from tests.metal.mlx_headers import ROOT, header, include_folder
 

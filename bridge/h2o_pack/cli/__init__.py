@@ -33,10 +33,10 @@ def show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> N
     """Print the version and what it is made for."""
     if not asked or ctx.resilient_parsing:
         return
-    from h2o_pack.facts import pins  # facts are read when they are shown
+    from h2o_pack.facts import upstream_file  # facts are read when they are shown
 
     click.echo(f"h2o-pack {__version__}")
-    for pin in pins().values():
+    for pin in upstream_file().pin:
         commit = f" ({pin.commit})" if pin.commit else ""
         click.echo(f"  {pin.name} {pin.version}{commit}")
     ctx.exit()

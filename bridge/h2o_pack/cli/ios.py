@@ -46,6 +46,12 @@ from h2o_pack.errors import ExitCode
     show_envvar=True,
     help="Fetch upstream's sources into Vendor.",
 )
+@click.option(
+    "--upstream-version",
+    metavar="NAME",
+    default="",
+    help="Version of mlx-swift-lm to stand on; `h2o-pack --version` lists them.",
+)
 @click.option("--dry-run", is_flag=True, help="Plan and show; write nothing.")
 def ios(
     *,
@@ -56,6 +62,7 @@ def ios(
     name: str | None,
     asset_pack: bool,
     vendor: bool,
+    upstream_version: str,
     dry_run: bool,
     out: Terminal,
     **options: Any,
@@ -79,6 +86,7 @@ def ios(
         output=output,
         asset_pack=asset_pack,
         upstream=usual_origin() if vendor else None,
+        upstream_version=upstream_version,
     )
     with out.progress() as say:
         plan = pipeline.prepare(request, say)

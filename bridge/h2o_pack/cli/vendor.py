@@ -39,8 +39,21 @@ from h2o_pack.files.download_folder import MIRROR, cache_folder
     default="apple",
     help="Where the package will be built.",
 )
+@click.option(
+    "--upstream-version",
+    metavar="NAME",
+    default="",
+    help="Version of mlx-swift-lm to stand on. [default: the package's]",
+)
 def vendor(
-    *, package: Path, upstream: Path | None, mirror: str, cache: Path, host: str, out: Terminal
+    *,
+    package: Path,
+    upstream: Path | None,
+    mirror: str,
+    cache: Path,
+    host: str,
+    upstream_version: str,
+    out: Terminal,
 ) -> None:
     """Put upstream's sources, edited, into PACKAGE's Vendor folder.
 
@@ -51,7 +64,8 @@ def vendor(
     from h2o_pack.vendoring.vendor import vendor as fill
 
     with out.progress(log=not out.json) as say:
-        vendored = fill(package, upstream or Origin(cache, mirror), host, say)
+        origin = upstream or Origin(cache, mirror)
+        vendored = fill(package, origin, host, say, version=upstream_version)
     out.show(
         summary.vendor_result(package, vendored),
         lambda console: summary.print_vendored(package, vendored, console),

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
+from h2o_pack.errors import ExitCode, UserError, nearest, shown
 from h2o_pack.files.toml import read_tables
 from h2o_pack.results import Count, doc
 from h2o_py.unfit_families import UNFIT_FAMILIES
@@ -23,6 +24,7 @@ class Pin:
     """One upstream version; `commit` where it is a git repository.
 
     A submodule names the pin that it is in as `parent`, and its `path` there.
+    upstream_version: the one that it belongs to; "" is all of them.
     """
 
     name: str
@@ -32,11 +34,20 @@ class Pin:
     commit: str = ""
     parent: str = ""
     path: str = ""
+    upstream_version: str = ""
 
     @property
     def place(self) -> str:
         """Where its files lie in a folder with all packages."""
         return f"{self.parent}/{self.path}" if self.parent else self.name
+
+
+@dataclass(frozen=True)
+class UpstreamVersion:
+    """A set of pins that a package can stand on; its edits lie in a folder of its name."""
+
+    name: str
+    what: str
 
 
 @dataclass(frozen=True)
@@ -136,6 +147,7 @@ class Limit:
 class UpstreamFile:
     """upstream.toml."""
 
+    upstream_version: tuple[UpstreamVersion, ...]
     pin: tuple[Pin, ...]
 
 
@@ -183,20 +195,44 @@ def by(field: str, facts: Iterable[Fact]) -> Mapping[str, Fact]:
     return MappingProxyType({getattr(each, field): each for each in facts})
 
 
+def upstream_file() -> UpstreamFile:
+    """Everything that upstream.toml says."""
+    return read_tables(FOLDER / "upstream.toml", UpstreamFile)
+
+
+def upstream_versions() -> Mapping[str, UpstreamVersion]:
+    """The upstream versions by name, the default first."""
+    return by("name", upstream_file().upstream_version)
+
+
 @cache
-def pins() -> Mapping[str, Pin]:
-    """Upstream pins by name."""
-    return by("name", read_tables(FOLDER / "upstream.toml", UpstreamFile).pin)
+def pins(upstream_version: str = "") -> Mapping[str, Pin]:
+    """Pins by name, of one upstream version or of the default one.
+
+    Raises:
+        UserError: there is no such version.
+
+    """
+    known = upstream_versions()
+    chosen = upstream_version or next(iter(known))
+    if chosen not in known:
+        raise UserError(
+            f"there is no upstream version {shown(chosen)}",
+            remedy=f"{nearest(chosen, known)}Use {' or '.join(known)}.",
+            code=ExitCode.USAGE,
+        )
+    belonging = (pin for pin in upstream_file().pin if pin.upstream_version in ("", chosen))
+    return by("name", belonging)
 
 
-def submodules(name: str) -> tuple[Pin, ...]:
-    """Return the pins that are submodules of a pin."""
-    return tuple(pin for pin in pins().values() if pin.parent == name)
-
-
-def with_submodules(names: Iterable[str]) -> tuple[Pin, ...]:
+def with_submodules(names: Iterable[str], upstream_version: str = "") -> tuple[Pin, ...]:
     """Return the pins of these names, each followed by its submodules."""
-    return tuple(pin for name in names for pin in (pins()[name], *submodules(name)))
+    known = pins(upstream_version)
+    return tuple(
+        pin
+        for name in names
+        for pin in (known[name], *(each for each in known.values() if each.parent == name))
+    )
 
 
 @cache

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.facts import pins, upstream_versions
 from h2o_pack.results import doc
 
 NAME = "h2o-pack.lock.json"
@@ -43,7 +44,8 @@ class Lock:
 
     config, kv, group_size, budgets: the caches; budgets has the rows of each layer for heavy
     hitters and newest tokens, or is None. files: sha256 of each generated file by path.
-    commit: the model's on the hub, "" for a local one.
+    commit: the model's on the hub, "" for a local one. upstream_version: whose pins `upstream`
+    has.
     """
 
     h2o_pack: str
@@ -58,6 +60,16 @@ class Lock:
     kv: str = "dense"
     group_size: int = 64
     budgets: list[dict[str, int] | None] | None = None
+    upstream_version: str = ""
+
+    def standing_on(self, version: str) -> Lock:
+        """Return the lock of the same package on an upstream version, the default for ""."""
+        name = version or next(iter(upstream_versions()))
+        of = {
+            pin.name: {"version": pin.version, "commit": pin.commit}
+            for pin in pins(name).values()
+        }
+        return replace(self, upstream=of, upstream_version=name)
 
     def to_json(self) -> str:
         """Write the lock as the text of its file."""

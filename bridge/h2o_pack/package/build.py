@@ -6,7 +6,7 @@ the next run goes on from what it finds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ class PackageRequest:
 
     output: its folder, by default one of the package's name. upstream: where Vendor/ comes
     from, None to leave it out. asset_pack: the model comes to the device apart from the app.
+    upstream_version: the one that the package stands on, "" for the default.
     """
 
     model: str
@@ -40,6 +41,7 @@ class PackageRequest:
     output: Path | None = None
     upstream: Origin | None = None
     asset_pack: bool = False
+    upstream_version: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,12 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
         UserError: all that is wrong with the request, together.
 
     """
+    from h2o_pack.facts import pins
     from h2o_pack.hub.resolve import resolve
 
     problems = Problems()
+    with problems.caught():
+        pins(request.upstream_version)
     with problems.caught():
         chosen = choose(request.cache)
     with problems.caught():
@@ -78,9 +83,10 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
             assume_full_attention=request.assume_full_attention,
         )
     problems.refuse()
-    return make_plan(
+    plan = make_plan(
         model, request.cache, request.name, asset_pack=request.asset_pack, chosen=chosen
     )
+    return replace(plan, upstream_version=request.upstream_version)
 
 
 def dry_run(plan: Plan, request: PackageRequest) -> PackageResult:
@@ -119,8 +125,9 @@ def fill_vendor(package: Path, upstream: Origin, say: ProgressReporter) -> Vendo
     """Make Vendor/, unless the one that is there was made so already."""
     from h2o_pack.vendoring.vendor import current, vendor
 
-    kept = lock.read(package).vendor
-    if kept is not None and current(kept):
+    record = lock.read(package)
+    kept = record.vendor
+    if kept is not None and current(kept, record.upstream_version):
         say("Vendor is as it should be")
         return kept
     return vendor(package, upstream, kept.host if kept else HOST, say)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from h2o_pack import __version__, naming
-from h2o_pack.facts import pins
 from h2o_pack.files import lock
 from h2o_pack.naming import one_line, swift_string
 from h2o_pack.sizes import gigabytes
@@ -158,9 +157,7 @@ def make_lock(plan: Plan, files: dict[str, str], vendor: lock.Vendored | None) -
         kv=plan.storage,
         group_size=plan.group_size,
         budgets=layer_budgets(plan.budgets),
-        upstream={
-            name: {"version": pin.version, "commit": pin.commit} for name, pin in pins().items()
-        },
+        upstream={},
         files={path: lock.sha256(text.encode()) for path, text in sorted(files.items())},
         vendor=vendor,
-    )
+    ).standing_on(plan.upstream_version)

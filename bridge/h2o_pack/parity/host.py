@@ -12,7 +12,7 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
 from h2o_pack.files import lock
 from h2o_pack.files.layout import VENDOR_FOLDER
-from h2o_pack.vendoring.edits import EDITS, read_edits
+from h2o_pack.vendoring.edits import edits_of
 from h2o_pack.vendoring.vendor import added_files, digest
 
 WORK = ".parity"
@@ -42,23 +42,26 @@ def prepare(package: Path) -> Host:
 
 def vendored(package: Path) -> Host:
     """Check that Vendor/ was made for this machine by the current edits."""
-    record = lock.read(package).vendor
+    record = lock.read(package)
+    version, made = record.upstream_version, record.vendor
     again = f"Run `h2o-pack vendor {package} --host {SYSTEM}` again"
-    if record is None or record.edits != digest(assets.root()):
+    if made is None or made.edits != digest(assets.root(), version):
         raise UserError(
             f"{VENDOR_FOLDER}/ was not made by this version of h2o-pack",
             where=str(package / VENDOR_FOLDER),
             remedy=f"{again}, or move the folder away.",
             code=ExitCode.VERSION,
         )
-    if record.host != SYSTEM:
+    if made.host != SYSTEM:
         raise UserError(
-            f"{VENDOR_FOLDER}/ was made for the host {record.host}, and this is {SYSTEM}",
+            f"{VENDOR_FOLDER}/ was made for the host {made.host}, and this is {SYSTEM}",
             where=str(package / VENDOR_FOLDER),
             remedy=f"{again}.",
             code=ExitCode.VERSION,
         )
-    name = f"mlx-swift {pins()['mlx-swift'].version} (vendored)"
+    known = pins(version)
+    stands_on = (f"{name} {known[name].version}" for name in ("mlx-swift", "mlx-swift-lm"))
+    name = f"{' with '.join(stands_on)} (vendored)"
     return Host(name, package, package / WORK / "vendored")
 
 
@@ -69,7 +72,7 @@ def standin_files(package: Path) -> dict[str, Path]:
         files |= tree(package / folder, folder)
     root = assets.root()
     files |= tree(root / STANDIN, VENDOR_FOLDER)
-    ours = added_files(root, read_edits(root / EDITS).for_host(SYSTEM).files)
+    ours = added_files(root, edits_of(root).for_host(SYSTEM).files)
     return files | {f"{VENDOR_FOLDER}/{path}": source for path, source in ours.items()}
 
 

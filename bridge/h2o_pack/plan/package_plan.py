@@ -31,7 +31,8 @@ class Plan:
 
     cache: what the layers have in common. caches: one per layer, None where the layer keeps
     the model's own. memory: on the device that takes most of those asked for.
-    asset_pack: the model comes to the device apart from the app.
+    asset_pack: the model comes to the device apart from the app. upstream_version: "" is the
+    default.
     """
 
     model: Model
@@ -45,6 +46,7 @@ class Plan:
     budgets: Budgets | None = None
     caches: tuple[H2OConfig | None, ...] = ()
     asset_pack: bool = False
+    upstream_version: str = ""
 
 
 @dataclass(frozen=True)

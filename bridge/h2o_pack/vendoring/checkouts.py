@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from h2o_pack import facts
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.vendoring import git
 
@@ -15,13 +14,12 @@ if TYPE_CHECKING:
     from h2o_pack.facts import Pin
 
 
-def checked(upstream: Path, names: Iterable[str]) -> dict[str, str]:
-    """Return {name: commit} of the packages in a folder; "" where git does not know it.
+def checked(upstream: Path, wanted: Iterable[Pin]) -> dict[str, str]:
+    """Return {name: commit} of the pins in a folder; "" where git does not know it.
 
     A clone, or a submodule in one, of another commit than the pin's is refused.
     """
-    pins = facts.with_submodules(names)
-    return {pin.name: checked_commit(upstream / pin.place, pin) for pin in pins}
+    return {pin.name: checked_commit(upstream / pin.place, pin) for pin in wanted}
 
 
 def checked_commit(checkout: Path, pin: Pin) -> str:

@@ -11,15 +11,16 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import pins
+from h2o_pack.errors import CombinedError, ExitCode, Problems, UserError
+from h2o_pack.facts import pins, upstream_versions
 from h2o_pack.files.toml import convert, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-EDITS = "swift_templates/upstream/edits.toml"
+FOLDER = "swift_templates/upstream"
+EDITS = f"{FOLDER}/edits.toml"
 Place = Literal["after", "before", "replace"]
 
 
@@ -118,6 +119,15 @@ class EditSet:
         )
 
 
+def edits_of(root: Path, version: str = "") -> EditSet:
+    """Return what one upstream version takes: what all take, then what it has of its own."""
+    name = version or next(iter(upstream_versions()))
+    common, own = (read_edits(root / path) for path in (EDITS, f"{FOLDER}/{name}/edits.toml"))
+    return EditSet(
+        common.copies + own.copies, common.edits + own.edits, common.files + own.files
+    )
+
+
 def read_edits(path: Path) -> EditSet:
     """Read a file of edits; UserError when it is not as it should be.
 
@@ -139,11 +149,16 @@ def read_edits(path: Path) -> EditSet:
 def apply_all(text: str, edits: Iterable[Edit]) -> str:
     """Return a file's text with all its edits, in order.
 
-    Raises ValueError for edits that would not be recognized as made.
+    Raises UserError for all anchors that are not found as expected, together, and
+    ValueError for edits that would not be recognized as made.
     """
     edits = tuple(edits)
+    problems = Problems()
     for edit in edits:
-        text = apply(text, edit)
+        with problems.caught():
+            text = apply(text, edit)
+    if problems.found:
+        raise CombinedError(problems.found)
     for edit in edits:
         if apply(text, edit) != text:
             raise ValueError(f"the edit of {edit.file} at {edit.anchor!r} would apply twice")
@@ -186,10 +201,9 @@ def anchor_lost(edit: Edit, found: int) -> UserError:
     pin = pins().get(edit.package)
     version = edit.version or (pin.version if pin else "")
     expected = f"{edit.package} {version}".rstrip()
-    option = "Use" if edit.version else "Give --upstream"
     return UserError(
         f"anchor {edit.anchor!r} matches {found} times instead of {edit.count}",
         where=f"{edit.package}/{edit.file}, expected as in {expected}",
-        remedy=f"{option} the sources of {expected}.",
+        remedy=f"Use the sources of {expected}.",
         code=ExitCode.VERSION,
     )

@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
-from h2o_pack import facts
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.download_folder import MIRROR, cache_folder
 from h2o_pack.files.local_file import reason
@@ -25,7 +24,7 @@ from h2o_pack.progress import silent
 from h2o_pack.vendoring import git
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from h2o_pack.facts import Pin
     from h2o_pack.progress import ProgressReporter
@@ -54,13 +53,12 @@ def usual_origin() -> Origin:
 
 @contextmanager
 def checked_out(
-    names: Iterable[str], origin: Origin, say: ProgressReporter = silent
+    wanted: tuple[Pin, ...], origin: Origin, say: ProgressReporter = silent
 ) -> Iterator[tuple[Path, dict[str, str]]]:
-    """Yield a folder with the packages at their pins, submodules in place.
+    """Yield a folder with the repositories of the pins, submodules in place.
 
     It comes with {name: commit} and is gone afterwards; the cache stays.
     """
-    wanted = facts.with_submodules(names)
     folder = origin.cache / FOLDER
     with ExitStack() as stack:
         try:
@@ -72,7 +70,7 @@ def checked_out(
             say("unpacking upstream's sources")
             tree = Path(stack.enter_context(unfinished(folder)))
             for pin in wanted:
-                check_out(pin, folder, tree)
+                check_out(pin, wanted, folder, tree)
         except OSError as error:
             raise not_usable(folder, error) from error
         yield tree, {pin.name: pin.commit for pin in wanted}
@@ -139,7 +137,7 @@ def is_whole(store: Path, commit: str) -> bool:
     return found == commit
 
 
-def check_out(pin: Pin, folder: Path, tree: Path) -> None:
+def check_out(pin: Pin, wanted: tuple[Pin, ...], folder: Path, tree: Path) -> None:
     """Write a pin's files to their place below `tree`, after those of its parent."""
     store, target = store_of(pin, folder), tree / pin.place
     target.mkdir(parents=True, exist_ok=True)
@@ -148,7 +146,7 @@ def check_out(pin: Pin, folder: Path, tree: Path) -> None:
         git.run(git.check_out(store, target), index=tree / f".{pin.name}.index")
     except git.FailedError as error:
         raise not_usable(folder, error) from error
-    expected = {each.path: each.commit for each in facts.submodules(pin.name)}
+    expected = {each.path: each.commit for each in wanted if each.parent == pin.name}
     if found != expected:
         raise ValueError(f"upstream.toml: {pin.name} has submodules {found}, not {expected}")
 

@@ -10,37 +10,45 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2o_pack import assets
-from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import pins
+from h2o_pack.errors import CombinedError, ExitCode, Problems, UserError
+from h2o_pack.facts import pins, with_submodules
 from h2o_pack.files import lock, write
 from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.progress import silent
 from h2o_pack.vendoring.checkouts import checked
-from h2o_pack.vendoring.edits import EDITS, apply_all, read_edits
+from h2o_pack.vendoring.edits import FOLDER, apply_all, edits_of
 from h2o_pack.vendoring.fetch import checked_out
 from h2o_pack.vendoring.floating import refuse_floating
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from h2o_pack.facts import Pin
     from h2o_pack.progress import ProgressReporter
     from h2o_pack.vendoring.edits import AddedFile, EditSet
     from h2o_pack.vendoring.fetch import Origin
 
 
 def vendor(
-    package: Path, upstream: Path | Origin, host: str, say: ProgressReporter = silent
+    package: Path,
+    upstream: Path | Origin,
+    host: str,
+    say: ProgressReporter = silent,
+    *,
+    version: str = "",
 ) -> lock.Vendored:
     """Make `package`/Vendor from upstream's sources and record it in the lock.
 
     upstream is where they are fetched from, or a folder that has mlx-swift with its
-    submodules, mlx-swift-lm, and the others that edits.toml copies.
+    submodules, mlx-swift-lm, and the others that edits.toml copies. version: the upstream
+    version; the one in the package's lock if it is not given.
     """
-    edits = read_edits(assets.root() / EDITS).for_host(host)
-    names = sorted({copy.package for copy in edits.copies})
-    wanted = ", ".join(f"{name} {pins()[name].version}" for name in names)
     with write.exclusive(package):
         record = lock.read(package)
+        version = version or record.upstream_version
+        edits = edits_of(assets.root(), version).for_host(host)
+        names = sorted({copy.package for copy in edits.copies})
+        wanted = with_submodules(names, version)
         target = package.resolve() / VENDOR_FOLDER
         if target.exists() and record.vendor is None:
             raise UserError(
@@ -48,33 +56,36 @@ def vendor(
                 remedy="Move it away and run this again.",
                 code=ExitCode.OUTPUT,
             )
-        with sources(upstream, names, say) as (folder, commits):
+        with sources(upstream, wanted, say) as (folder, commits):
             say("copying and editing upstream's sources")
             with write.replacing(target) as staging:
                 copy_sources(folder, staging, edits, wanted)
                 edited = edit_sources(staging, edits)
                 add_files(assets.root(), staging, edits.files)
                 refuse_floating(staging)
-            vendored = lock.Vendored(host, digest(assets.root()), edited, commits)
-            record = dataclasses.replace(record, vendor=vendored)
+            vendored = lock.Vendored(host, digest(assets.root(), version), edited, commits)
+            record = dataclasses.replace(record.standing_on(version), vendor=vendored)
             write.replace_file(package / lock.NAME, record.to_json())
     return vendored
 
 
 @contextmanager
 def sources(
-    upstream: Path | Origin, names: list[str], say: ProgressReporter
+    upstream: Path | Origin, wanted: tuple[Pin, ...], say: ProgressReporter
 ) -> Iterator[tuple[Path, dict[str, str]]]:
     """Yield a folder with the packages, and {name: commit}."""
     if isinstance(upstream, Path):
-        yield upstream, checked(upstream, names)
+        yield upstream, checked(upstream, wanted)
     else:
-        with checked_out(names, upstream, say) as found:
+        with checked_out(wanted, upstream, say) as found:
             yield found
 
 
-def copy_sources(upstream: Path, vendor_folder: Path, edits: EditSet, wanted: str) -> None:
+def copy_sources(
+    upstream: Path, vendor_folder: Path, edits: EditSet, wanted: tuple[Pin, ...]
+) -> None:
     """Copy what building needs and no more."""
+    clones = ", ".join(f"{pin.name} {pin.version}" for pin in wanted if not pin.parent)
     for copy in edits.copies:
         source = upstream / copy.package / copy.path
         absent = [
@@ -84,7 +95,7 @@ def copy_sources(upstream: Path, vendor_folder: Path, edits: EditSet, wanted: st
             raise UserError(
                 f"{absent[0].relative_to(upstream)} is missing",
                 where=str(upstream),
-                remedy=f"--upstream should hold {wanted}, with their submodules.",
+                remedy=f"--upstream should hold {clones}, with their submodules.",
                 code=ExitCode.USAGE,
             )
         target = vendor_folder / copy.package / copy.path
@@ -102,17 +113,23 @@ def copy_sources(upstream: Path, vendor_folder: Path, edits: EditSet, wanted: st
 
 
 def edit_sources(vendor_folder: Path, edits: EditSet) -> tuple[lock.EditedFile, ...]:
-    """Apply the edits, file by file; return each file's sha256 before and after."""
+    """Apply the edits, file by file; return each file's sha256 before and after.
+
+    Raises UserError for all anchors that are not found as expected, together.
+    """
     done = []
+    problems = Problems()
     for package, name in sorted({(edit.package, edit.file) for edit in edits.edits}):
         path = vendor_folder / package / name
         mine = [edit for edit in edits.edits if (edit.package, edit.file) == (package, name)]
         before = path.read_bytes() if path.is_file() else b""
-        after = apply_all(before.decode(), mine).encode()
-        path.write_bytes(after)
-        done.append(
-            lock.EditedFile(f"{package}/{name}", lock.sha256(before), lock.sha256(after))
-        )
+        with problems.caught():
+            after = apply_all(before.decode(), mine).encode()
+            path.write_bytes(after)
+            digests = (lock.sha256(before), lock.sha256(after))
+            done.append(lock.EditedFile(f"{package}/{name}", *digests))
+    if problems.found:
+        raise CombinedError(problems.found)
     return tuple(done)
 
 
@@ -130,23 +147,24 @@ def added_files(assets_root: Path, files: tuple[AddedFile, ...]) -> dict[str, Pa
     for file in files:
         sources = sorted(assets_root.glob(file.source))
         if not sources:
-            raise ValueError(f"{EDITS}: nothing matches {file.source}")
+            raise ValueError(f"{FOLDER}: nothing matches {file.source}")
         for source in sources:
             name = source.name if file.destination.endswith("/") else ""
             found[f"{file.package}/{file.destination}{name}"] = source
     return found
 
 
-def current(vendored: lock.Vendored) -> bool:
-    """Tell whether Vendor/ was made of the pinned upstream with this release's edits."""
-    commits = {pin.name: pin.commit for pin in pins().values()}
+def current(vendored: lock.Vendored, version: str) -> bool:
+    """Tell whether Vendor/ was made of an upstream version with this release's edits."""
+    commits = {pin.name: pin.commit for pin in pins(version).values()}
     pinned = all(commits.get(name) == commit for name, commit in vendored.commits.items())
-    return pinned and bool(vendored.commits) and vendored.edits == digest(assets.root())
+    made_so = vendored.edits == digest(assets.root(), version)
+    return pinned and bool(vendored.commits) and made_so
 
 
-def digest(assets_root: Path) -> str:
-    """Return one sha256 of the edits and of every file that they add."""
-    edits = read_edits(assets_root / EDITS)
+def digest(assets_root: Path, version: str) -> str:
+    """Return one sha256 of a version's edits and of every file that they add."""
+    edits = edits_of(assets_root, version)
     total = hashlib.sha256(repr(edits).encode())
     for path, source in sorted(added_files(assets_root, edits.files).items()):
         total.update(path.encode() + b"\0" + source.read_bytes())

@@ -9,10 +9,10 @@ import pytest
 
 from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
-from h2o_pack.vendoring import vendor as vendoring
 from tests.bridge import schemas
 from tests.bridge.golden import large_model
-from tests.bridge.trees import names, tree
+from tests.bridge.repositories import commit, edits_tree
+from tests.bridge.trees import build_tree, names, tree
 
 EDITS = """
 [[copy]]
@@ -22,6 +22,15 @@ path = "Source"
 [[copy]]
 package = "mlx-swift-lm"
 path = "Package.swift"
+"""
+
+EDITS_OF_LATER = """
+[[edit]]
+package = "mlx-swift-lm"
+file = "Package.swift"
+anchor = '^later$'
+where = "after"
+insert = "// edited\\n"
 """
 
 
@@ -37,7 +46,7 @@ def ios(run, tmp_path):
 @pytest.fixture
 def upstream(copied_assets, repositories, cache, monkeypatch):
     """Small repositories in the place of upstream's, which `ios` fetches."""
-    (copied_assets / vendoring.EDITS).write_text(EDITS)
+    build_tree(copied_assets, edits_tree(EDITS))
     monkeypatch.setenv("H2O_PACK_VENDOR", "1")
     monkeypatch.setenv("H2O_PACK_CACHE", str(cache))
     monkeypatch.setenv("H2O_PACK_MIRROR", repositories.url)
@@ -68,10 +77,55 @@ def test_the_same_vendor_folder_is_not_made_again(ios, upstream, tmp_path, monke
 
 def test_another_release_makes_it_again(ios, upstream, tmp_path, copied_assets):
     ios()
-    (copied_assets / vendoring.EDITS).write_text(EDITS.replace("Source", "Package.swift", 1))
+    build_tree(copied_assets, edits_tree(EDITS.replace("Source", "Package.swift", 1)))
     result = ios()
     assert result.exit_code == 0, result.stderr
     assert names(tmp_path / "Demo/Vendor/mlx-swift") == ["Package.swift"]
+
+
+def test_another_upstream_version_has_its_own_sources_and_edits(
+    ios, upstream, tmp_path, copied_assets
+):
+    later = commit(upstream.folder("mlx-swift-lm"), {"Package.swift": "later\n"})
+    upstream.pin(later=later)
+    build_tree(copied_assets, edits_tree(EDITS, EDITS_OF_LATER, "later"))
+    ios()
+    manifest = tmp_path / "Demo/Vendor/mlx-swift-lm/Package.swift"
+    assert "later" not in manifest.read_text()
+
+    result = ios("--upstream-version", "later")
+    assert result.exit_code == 0, result.stderr
+    assert manifest.read_text() == "later\n// edited\n"
+    record = lock.read(tmp_path / "Demo")
+    assert record.vendor is not None
+    assert record.vendor.commits == {**upstream.commits, "mlx-swift-lm": later}
+    assert record.upstream["mlx-swift-lm"]["commit"] == later
+    assert "Vendor is as it should be" in ios("-v", "--upstream-version", "later").stderr
+
+
+def test_vendor_goes_on_with_the_packages_upstream_version_or_another(
+    ios, run, upstream, tmp_path, copied_assets
+):
+    later = commit(upstream.folder("mlx-swift-lm"), {"Package.swift": "later\n"})
+    upstream.pin(later=later)
+    build_tree(copied_assets, edits_tree(EDITS, EDITS_OF_LATER, "later"))
+    ios("--no-vendor", "--upstream-version", "later")
+    manifest = tmp_path / "Demo/Vendor/mlx-swift-lm/Package.swift"
+
+    assert run("vendor", tmp_path / "Demo").exit_code == 0
+    assert manifest.read_text() == "later\n// edited\n"
+    assert run("vendor", tmp_path / "Demo", "--upstream-version", "3.31.4").exit_code == 0
+    assert "later" not in manifest.read_text()
+    assert lock.read(tmp_path / "Demo").upstream_version == "3.31.4"
+
+
+def test_an_upstream_version_that_there_is_not_is_refused(ios, tmp_path):
+    result = ios("--upstream-version", "3.31.5")
+    assert result.exit_code == ExitCode.USAGE
+    assert result.stderr.startswith(
+        'error: there is no upstream version "3.31.5". Did you mean "3.31.4"? Use 3.31.4'
+    )
+    assert names(tmp_path) == []
 
 
 def test_offline_the_package_is_whole_but_for_vendor(ios, upstream, tmp_path, monkeypatch):
