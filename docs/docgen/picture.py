@@ -1,9 +1,8 @@
 """The README's picture and sample: what `h2o-pack plan` prints.
 
 `python -m docs.docgen.picture --write` runs the two commands below and writes
-docs/images/plan.svg and the block between the README's marks. No network is needed: a
-server on this machine stands in for the hub. It serves the names, types and shapes of the
-tensors of mlx-community/Qwen3-4B-4bit, and `plan` reads nothing else.
+docs/images/plan.svg and the block between the README's marks. No network is needed: the
+catalogue states what `plan` needs of the model.
 """
 
 from __future__ import annotations
@@ -44,26 +43,19 @@ TEXT = re.compile(r'<text class="plan-r\d+" x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]
 
 def outputs() -> dict[str, str]:
     """Run both commands; return {command: standard output}, with the terminal's colors."""
-    from tests.hub import qwen3  # only this program needs the tests' hub
-    from tests.hub.fixture import HubClient
-    from tests.hub.server import HubServer
-
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        server = HubServer()
-        try:
-            server.add(qwen3.ID, qwen3.files(folder, sha256=qwen3.SHA256))
-            environment = HubClient(server, folder / "huggingface", []).environment(
-                COLUMNS=str(WIDTH),
-                FORCE_COLOR="1",
-                TERM="xterm-256color",
-                PYTHONPATH=os.pathsep.join(sys.path),
-                PYTHONUTF8="1",
-            )
-            environment.pop("NO_COLOR", None)
-            return {command: run(command, environment) for command in (BOUNDED, UNBOUNDED)}
-        finally:
-            server.close()
+        environment = os.environ | {
+            "H2O_PACK_CACHE": scratch,
+            "HF_HOME": scratch,
+            "XDG_CONFIG_HOME": scratch,
+            "COLUMNS": str(WIDTH),
+            "FORCE_COLOR": "1",
+            "TERM": "xterm-256color",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "PYTHONUTF8": "1",
+        }
+        environment.pop("NO_COLOR", None)
+        return {command: run(command, environment) for command in (BOUNDED, UNBOUNDED)}
 
 
 def run(command: str, environment: dict[str, str]) -> str:

@@ -41,11 +41,8 @@ def models(
     from h2o_pack.plan import model_tables as report
 
     if name is None:
-        known = listed(own)
-        out.show(
-            report.catalogue_result(known),
-            lambda console: report.print_catalogue(known, console),
-        )
+        known = report.catalogue_result(listed(own))
+        out.show(known, lambda console: report.print_catalogue(known.models, console))
         return
     with out.progress() as say:
         say(f"reading what describes {name}")

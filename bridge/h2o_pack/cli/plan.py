@@ -42,7 +42,8 @@ def plan(
 ) -> None:
     """Plan the memory of a model on devices, and estimate its speed.
 
-    Reads the model's configuration and headers only, never its weights.
+    Reads the model's configuration and headers only, never its weights. Needs no network for
+    a model of the catalogue (`h2o-pack models` lists them).
     """
     from h2o_pack.hub.resolve import resolve
     from h2o_pack.plan import command as planned
@@ -54,7 +55,12 @@ def plan(
         known, chosen = planned.choose(names, own, every=every)
     with problems.caught(), out.progress() as say:
         say(f"reading the headers of {model}")
-        found = resolve(model, revision=revision, assume_full_attention=assume_full_attention)
+        found = resolve(
+            model,
+            revision=revision,
+            assume_full_attention=assume_full_attention,
+            stated=True,
+        )
     problems.refuse()
     report = planned.report(found, max_kv, options, known, chosen)
     if html is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from h2o_pack.errors import ExitCode, UserError, nearest, shown
 from h2o_pack.files.toml import read_tables
@@ -60,22 +60,14 @@ class KnownModel:
     revision: Annotated[str, doc("Branch, tag or commit there.")] = ""
     bundled: Annotated[str, doc("Folder in h2o-pack, for a bundled model.")] = ""
     folder: Annotated[str, doc("Folder on this machine.")] = ""
-    model_type: Annotated[str, doc("As in config.json.")] = ""
-    layers: Annotated[Count, doc("Decoder layers.")] = 0
-    evicting_layers: Annotated[Count, doc("Layers that attend to the whole context.")] = 0
-    heads: Annotated[Count, doc("Query heads.")] = 0
-    kv_heads: Annotated[Count, doc("KV heads of a layer that evicts.")] = 0
-    head_dim: Annotated[Count, doc("Elements of a key.")] = 0
-    hidden_size: Annotated[Count, doc("Elements of a hidden state.")] = 0
-    feed_forward: Annotated[Count, doc("Elements of a feed-forward layer.")] = 0
-    vocabulary: Annotated[Count, doc("Tokens.")] = 0
-    context: Annotated[Count, doc("Tokens that the model can attend to.")] = 0
-    tied_embeddings: Annotated[bool, doc("No tensor is an output head.")] = False
-    weights_bytes: Annotated[Count, doc("Bytes of the language model's weights.")] = 0
-    measured: Annotated[
-        bool,
-        doc("weights_bytes is a published size; else it is computed at 4.5 bits per weight."),
-    ] = False
+    config: Annotated[
+        dict[str, Any],
+        doc("What plans need of config.json; 4 bits in groups of 64 if not said."),
+    ] = field(default_factory=dict)
+    weights_bytes: Annotated[
+        Count, doc("Bytes of the language model's weights, as mlx_lm quantizes the shapes.")
+    ] = 0
+    bytes_per_token: Annotated[Count, doc("Bytes of weights read to decode one token.")] = 0
 
 
 @dataclass(frozen=True)

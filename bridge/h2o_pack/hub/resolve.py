@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 from h2o_pack.architectures.model import Model
 from h2o_pack.errors import ExitCode, UserError, nearest
 from h2o_pack.facts import KnownModel
-from h2o_pack.models.catalogue import catalogue, find
+from h2o_pack.models.catalogue import as_model, catalogue, find
 from h2o_pack.models.local import from_folder
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -23,6 +22,7 @@ def resolve(
     revision: str = "",
     assume_full_attention: bool = False,
     own: Path | None = None,
+    stated: bool = False,
 ) -> Model:
     """Find a model and describe it, by its metadata only.
 
@@ -33,6 +33,8 @@ def resolve(
         assume_full_attention: take an unknown architecture for one whose layers all
             attend to the whole context.
         own: the user's own catalogue, see `catalogue`.
+        stated: take what this machine has kept of a model of the catalogue, or what the
+            catalogue states, and do not ask the hub, unless a revision is given.
 
     Raises:
         UserError: the model is unknown, unreadable or unsupported; several at once where
@@ -64,8 +66,13 @@ def resolve(
     hub_id = known.hub if known is not None else name
     if not HUB_ID.fullmatch(hub_id) or ".." in hub_id or "--" in hub_id:
         raise unknown(name, own)
-    from h2o_pack.hub.describe import from_hub  # folders need no hub
+    from h2o_pack.hub.describe import from_caches, from_hub  # folders need no hub
 
+    if known is not None and stated and not revision:
+        kept = from_caches(hub_id, known.revision or "main", assume_full_attention=False)
+        found = kept or as_model(known)
+        if found is not None:
+            return found
     return from_hub(
         hub_id,
         revision or (known.revision if known is not None else ""),
@@ -73,34 +80,14 @@ def resolve(
     )
 
 
-def listed(own: Path | None = None) -> tuple[KnownModel, ...]:
-    """Return the catalogue, with the shapes of the models in this package filled in."""
-    return tuple(
-        with_shapes(each, from_folder(each.name, BUNDLED / each.bundled))
-        if each.bundled
-        else each
-        for each in catalogue(own)
-    )
+def listed(own: Path | None = None) -> tuple[tuple[KnownModel, Model | None], ...]:
+    """Return the catalogue, each entry with what is known of its model without asking."""
+    return tuple((each, bundled(each) or as_model(each)) for each in catalogue(own))
 
 
-def with_shapes(known: KnownModel, model: Model) -> KnownModel:
-    """Return an entry of the catalogue with what the model says of itself."""
-    config = model.config
-    return replace(
-        known,
-        model_type=config.model_type,
-        layers=len(config.layers),
-        evicting_layers=len(config.evicting),
-        heads=config.heads,
-        kv_heads=config.kv_heads,
-        head_dim=config.head_dim,
-        hidden_size=config.hidden_size,
-        feed_forward=config.intermediate_size,
-        vocabulary=config.vocabulary,
-        context=config.context,
-        tied_embeddings=model.weights.tied_embeddings,
-        weights_bytes=model.weights.bytes,
-    )
+def bundled(known: KnownModel) -> Model | None:
+    """Describe a model that is in this package."""
+    return from_folder(known.name, BUNDLED / known.bundled) if known.bundled else None
 
 
 def split_revision(name: str, revision: str) -> tuple[str, str]:

@@ -73,7 +73,12 @@ def plan_memory(
     prefill, decode = prefill_peak(run, step, earlier=earlier), decode_peak(run)
     worst = max(prefill, decode, key=lambda held: sum(held.values()))
     found = [
-        Term(terms.WEIGHTS, model.weights.bytes, "exact", "all tensors that inference loads"),
+        Term(
+            terms.WEIGHTS,
+            model.weights.bytes,
+            "exact" if model.files else "stated",
+            "all tensors that inference loads" + ("" if model.files else ", by the catalogue"),
+        ),
         *kept(run, kind),
         *(Term(name, worst.get(name, 0), "modelled", SAYS[name]) for name in terms.WORKING),
         Term(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from h2o_pack.results import Count, doc
 
-Known = Literal["exact", "modelled", "setting", "estimated"]
+Known = Literal["exact", "stated", "modelled", "setting", "estimated"]
 
 WEIGHTS, KV, STATE, LEDGER = "weights", "keys and values", "recurrent state", "ledger"
 WORKING = ("activations", "attention", "chunk rows", "ledger copies", "logits")
@@ -18,8 +18,8 @@ ROUNDING, CACHE, APP = "page rounding", "MLX buffer cache", "app"
 class Term:
     """One thing that takes memory.
 
-    known: exact (from shapes), modelled (what MLX allocates at the worst moment), setting
-    (a limit that the app sets) or estimated.
+    known: exact (from shapes), stated (by the catalogue), modelled (what MLX allocates at the
+    worst moment), setting (a limit that the app sets) or estimated.
     """
 
     name: Annotated[str, doc("Of the term.")]

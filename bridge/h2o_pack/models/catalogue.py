@@ -7,11 +7,14 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from h2o_pack.architectures.model import Model, Weights
 from h2o_pack.errors import ExitCode
 from h2o_pack.facts import KnownModel, known_models
 from h2o_pack.files.toml import Blame, read_tables
+from h2o_pack.models.config import describe
 
 VARIABLE = "H2O_PACK_MODELS"
+QUANTIZATION = {"bits": 4, "group_size": 64}
 BLAME = Blame(
     "Correct the file; `h2o-pack models --help` says where its keys are explained.",
     ExitCode.USAGE,
@@ -59,6 +62,26 @@ def find(name: str, own: Path | None = None) -> KnownModel | None:
     """Return the model of a short name, in whatever case."""
     listed = catalogue(own)
     return next((each for each in listed if each.name.lower() == name.lower()), None)
+
+
+def as_model(known: KnownModel) -> Model | None:
+    """Describe a model as the catalogue states it, without asking anybody; None if it does not.
+
+    Raises:
+        UserError: what a user's own catalogue states makes no sense or is not supported.
+
+    """
+    if not known.config:
+        return None
+    where = f"{known.name} in the catalogue"
+    found = describe({"quantization": QUANTIZATION, **known.config}, where)
+    read = known.bytes_per_token or known.weights_bytes
+    text = known.config.get("text_config", known.config)
+    tied = bool(text.get("tie_word_embeddings", True))
+    weights = Weights(known.weights_bytes, tied, read)
+    return Model(
+        known.hub or known.name, "", found.config, weights, (), None, remarks=found.remarks
+    )
 
 
 def users_file() -> Path | None:

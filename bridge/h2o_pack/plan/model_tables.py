@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,12 +23,31 @@ WIDE = 130  # columns
 
 
 @dataclass(frozen=True)
-class CatalogueEntry(KnownModel):
+class CatalogueEntry:
     """A model of the catalogue; 0 and empty text are not stated."""
 
+    name: Annotated[str, doc("What --model takes.")]
+    source: Annotated[str, doc("Where the id and the numbers are from.")]
+    hub: Annotated[str, doc("Id on the hub.")]
+    revision: Annotated[str, doc("Branch, tag or commit there.")]
+    bundled: Annotated[str, doc("Folder in h2o-pack, for a bundled model.")]
+    folder: Annotated[str, doc("Folder on this machine.")]
+    model_type: Annotated[str, doc("As in config.json.")] = ""
+    layers: Annotated[Count, doc("Decoder layers.")] = 0
+    evicting_layers: Annotated[Count, doc("Layers that attend to the whole context.")] = 0
+    heads: Annotated[Count, doc("Query heads.")] = 0
+    kv_heads: Annotated[Count, doc("KV heads of a layer that evicts.")] = 0
+    head_dim: Annotated[Count, doc("Elements of a key.")] = 0
+    hidden_size: Annotated[Count, doc("Elements of a hidden state.")] = 0
+    feed_forward: Annotated[Count, doc("Elements of a feed-forward layer.")] = 0
+    vocabulary: Annotated[Count, doc("Tokens.")] = 0
+    context: Annotated[Count, doc("Tokens that the model can attend to.")] = 0
+    tied_embeddings: Annotated[bool, doc("No tensor is an output head.")] = False
+    weights_bytes: Annotated[Count, doc("Bytes of the language model's weights.")] = 0
     kv_bytes_per_token: Annotated[
         Count, doc("Keys and values of a token in 16 bits, in the layers that evict.")
     ] = 0
+    fixed_bytes: Annotated[Count, doc("Full windows and recurrent states, in 16 bits.")] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,17 +91,35 @@ class ModelResult(Result):
     model: ModelDescription
 
 
-def catalogue_result(models: Iterable[KnownModel]) -> CatalogueResult:
+def catalogue_result(
+    models: Iterable[tuple[KnownModel, Model | None]],
+) -> CatalogueResult:
     """Return the catalogue as --json prints it."""
-    names = [each.name for each in fields(KnownModel)]
-    return CatalogueResult(
-        models=tuple(
-            CatalogueEntry(
-                **{name: getattr(each, name) for name in names},
-                kv_bytes_per_token=stated_token_bytes(each),
-            )
-            for each in models
-        )
+    return CatalogueResult(models=tuple(entry(*each) for each in models))
+
+
+def entry(known: KnownModel, model: Model | None) -> CatalogueEntry:
+    """Return an entry, with the shapes of its model if they are known."""
+    place = (known.name, known.source, known.hub, known.revision, known.bundled, known.folder)
+    if model is None:
+        return CatalogueEntry(*place)
+    config, weights = model.config, model.weights
+    return CatalogueEntry(
+        *place,
+        model_type=config.model_type,
+        layers=len(config.layers),
+        evicting_layers=len(config.evicting),
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        hidden_size=config.hidden_size,
+        feed_forward=config.intermediate_size,
+        vocabulary=config.vocabulary,
+        context=config.context,
+        tied_embeddings=weights.tied_embeddings,
+        weights_bytes=weights.bytes,
+        kv_bytes_per_token=token_bytes(config)["dense"],
+        fixed_bytes=sum(fixed_bytes(config).values()),
     )
 
 
@@ -104,12 +141,7 @@ def model_result(model: Model) -> ModelResult:
     )
 
 
-def stated_token_bytes(model: KnownModel) -> int:
-    """Bytes of keys and values of a token in 16 bits, in the layers that evict."""
-    return 4 * model.evicting_layers * model.kv_heads * model.head_dim
-
-
-def print_catalogue(models: Iterable[KnownModel], console: Console) -> None:
+def print_catalogue(models: Iterable[CatalogueEntry], console: Console) -> None:
     """Show the catalogue; where it is and the heads only on a wide screen."""
     from rich.table import Table
 
@@ -127,17 +159,16 @@ def print_catalogue(models: Iterable[KnownModel], console: Console) -> None:
         table.add_row(*row)
     console.print(table)
     console.print(
-        "layers: those that evict, of all. KiB/token: keys and values in 16 bits in these. "
-        "~: computed at 4.5 bits per weight.",
+        "layers: those that evict, of all. KiB/token: keys and values in 16 bits in these.",
         markup=False,
     )
     console.print("next: h2o-pack models NAME asks the model itself", markup=False)
 
 
-def short_row(model: KnownModel) -> tuple[str, ...]:
+def short_row(model: CatalogueEntry) -> tuple[str, ...]:
     """Return what is shown of a model on any screen; what is not stated is left open."""
     evicting, layers = model.evicting_layers, model.layers
-    kept = f"{stated_token_bytes(model) / KIB:g}" if evicting else ""
+    kept = f"{model.kv_bytes_per_token / KIB:g}" if evicting else ""
     size = f"{model.weights_bytes / GB:.2f} GB" if model.weights_bytes else ""
     return (
         model.name,
@@ -145,11 +176,11 @@ def short_row(model: KnownModel) -> tuple[str, ...]:
         f"{evicting} of {layers}" if evicting != layers else f"{layers or ''}",
         kept,
         f"{model.context:,}" if model.context else "",
-        size if model.measured or not size else f"~{size}",
+        size,
     )
 
 
-def more_of(model: KnownModel) -> tuple[str, ...]:
+def more_of(model: CatalogueEntry) -> tuple[str, ...]:
     """Return what is shown of a model on a wide screen besides."""
     return (
         f"{model.kv_heads or ''}",

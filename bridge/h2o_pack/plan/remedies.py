@@ -43,7 +43,7 @@ def remedies(
     if rows and (rows < request.max_kv or not request.max_kv):
         yield f"--max-kv {rows}"
     known = known_fitting(request, models, limit, backend)
-    if known is not None and known.name != request.model.id:
+    if known is not None and request.model.id not in (known.name, known.hub):
         yield f"--model {known.name}"
 
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from h2o_pack.architectures.model import Layer, Model, ModelConfig, Weights
 from h2o_pack.memory.estimate import PREFILL_STEP, plan_memory
+from h2o_pack.models.catalogue import as_model
 from h2o_pack.plan.verdict import largest
 
 if TYPE_CHECKING:
+    from h2o_pack.architectures.model import Model
     from h2o_pack.facts import KnownModel
     from h2o_pack.memory.terms import MemoryPlan
     from h2o_py.config import H2OConfig
@@ -80,10 +81,9 @@ class Request:
             TOKENS,
         )
 
-    def of_model(self, known: KnownModel) -> Request:
-        """The same settings for a model of the catalogue, by its stated shapes."""
-        other = dataclasses.replace(self, model=as_model(known), caches=())
-        return other.with_max_kv(self.max_kv)
+    def of_model(self, model: Model) -> Request:
+        """The same settings for another model."""
+        return dataclasses.replace(self, model=model, caches=()).with_max_kv(self.max_kv)
 
 
 @lru_cache(maxsize=4096)
@@ -111,36 +111,12 @@ def bounded(rows: int) -> H2OConfig:
         return H2OConfig(max_size=rows)
 
 
-@lru_cache(maxsize=256)
-def as_model(known: KnownModel) -> Model:
-    """A model as the catalogue states it, without asking anybody.
-
-    Layers that do not evict are left out of it: their windows and states are not stated.
-    """
-    full = Layer("full", known.kv_heads, known.head_dim, known.head_dim)
-    rest = known.layers - known.evicting_layers
-    config = ModelConfig(
-        model_type=known.model_type,
-        layers=(full,) * known.evicting_layers + (Layer("none"),) * rest,
-        heads=known.heads,
-        hidden_size=known.hidden_size,
-        intermediate_size=known.feed_forward,
-        vocabulary=known.vocabulary,
-        context=known.context,
-        dtype="bfloat16",
-        bits=4,
-        group_size=64,
-    )
-    size = known.weights_bytes
-    return Model(known.name, "", config, Weights(size, known.tied_embeddings, size), (), None)
-
-
 def known_fitting(
     request: Request, models: tuple[KnownModel, ...], limit: int, backend: str
 ) -> KnownModel | None:
     """The largest model of the catalogue that fits with the same settings."""
-    stated = [known for known in models if known.weights_bytes and known.evicting_layers]
-    for known in sorted(stated, key=lambda each: each.weights_bytes, reverse=True):
-        if planned(request.of_model(known), backend, earlier=False).total <= limit:
+    for known in sorted(models, key=lambda each: each.weights_bytes, reverse=True):
+        model = as_model(known) if known.weights_bytes < limit else None
+        if model and planned(request.of_model(model), backend, earlier=False).total <= limit:
             return known
     return None

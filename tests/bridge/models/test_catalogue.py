@@ -9,14 +9,17 @@ import pytest
 
 from h2o_pack.architectures.model import Layer, ModelConfig
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import architectures, known_models
+from h2o_pack.facts import known_models
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.memory.token_bytes import fixed_bytes, token_bytes
-from h2o_pack.models.catalogue import catalogue, config_folder, find
+from h2o_pack.models.catalogue import as_model, catalogue, config_folder, find
+from h2o_pack.models.weights import weigh
 from h2o_py import H2OConfig, make_h2o_cache
 from tests.bridge import schemas
+from tests.bridge.models.catalogue_models import quantized
 from tests.bridge.models.checkpoints import ALL, folder_of, repository
 from tests.bridge.models.small_configs import small_model
+from tests.bridge.models.test_weights import tensors_of
 
 
 @pytest.fixture(autouse=True)
@@ -32,14 +35,53 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_every_entry_leads_to_one_place_and_can_be_packaged():
-    for each in known_models().values():
-        assert bool(each.hub) != bool(each.bundled)
-        assert each.source
-        if each.hub:
-            assert each.model_type in architectures()
-            assert 0 < each.evicting_layers <= each.layers
-            assert each.weights_bytes > 0
+PHONE = ("--max-kv", "128", "--device", "iPhone18,1", "--json")
+HUB = [each for each in known_models().values() if each.hub]
+PUBLISHED = {
+    "Qwen3-0.6B-4bit": 335_450_584,
+    "Qwen3-4B-4bit": 2_263_022_529,
+    "Llama-3.2-1B-Instruct-4bit": 695_283_921,
+    "Llama-3.2-3B-Instruct-4bit": 1_807_496_278,
+}
+"""Sizes of model.safetensors on the hub: the tensors and a header."""
+
+
+@pytest.mark.parametrize("known", HUB, ids=[each.name for each in HUB])
+def test_the_weights_of_an_entry_are_those_of_mlx_lms_model(known):
+    model = as_model(known)
+    assert known.source
+    assert model.config.evicting
+    experts, chosen = model.config.experts, model.config.experts_per_token
+    found = weigh(tensors_of(quantized(known)), experts=experts, experts_per_token=chosen)
+    weights = model.weights
+    assert (found.bytes, found.bytes_per_token) == (weights.bytes, weights.bytes_per_token)
+    assert found.tied_embeddings == weights.tied_embeddings
+    header = PUBLISHED.get(known.name, found.bytes) - found.bytes
+    assert 0 <= header < 2e5
+
+
+def test_a_model_of_the_catalogue_is_planned_without_the_hub(run, hub):
+    for known in HUB:
+        assert resolve(known.name, stated=True) == as_model(known)
+    result = run("plan", "--model", "Qwen3.5-2B-4bit", *PHONE)
+    document = schemas.check(json.loads(result.stdout), "plan")
+    assert document["model"] == "mlx-community/Qwen3.5-2B-4bit"
+    terms = {each["name"]: each for each in document["plans"][0]["terms"]}
+    assert (terms["weights"]["bytes"], terms["weights"]["known"]) == (1_059_315_904, "stated")
+    assert terms["recurrent state"]["bytes"] == 18 * (3 * 6144 + 16 * 128 * 128) * 2
+    assert hub.requests == []
+
+
+def test_what_is_kept_of_a_model_is_planned_rather_than_what_the_catalogue_states(run, hub):
+    hub.add("mlx-community/Qwen3-0.6B-4bit", repository())
+    plan = ("plan", "--model", "Qwen3-0.6B-4bit", *PHONE)
+    assert run("models", "Qwen3-0.6B-4bit").exit_code == 0
+    asked = len(hub.requests)
+    weights = json.loads(run(*plan).stdout)["plans"][0]["terms"][0]
+    assert (weights["bytes"], weights["known"]) == (ALL, "exact")
+    assert len(hub.requests) == asked
+    run(*plan, "--revision", "main")
+    assert len(hub.requests) > asked
 
 
 def test_the_catalogue_is_listed(run):
@@ -51,7 +93,7 @@ def test_the_catalogue_is_listed(run):
     assert qwen == ["Qwen3-4B-4bit", "qwen3", "36", "144", "40,960", "2.26", "GB"]
     (gemma,) = [line for line in lines if line.startswith("gemma-3-1b")]
     assert "4 of 26" in gemma
-    assert "~0.56 GB" in gemma
+    assert "0.73 GB" in gemma
     assert max(map(len, lines[:-2])) <= 80
 
 
@@ -112,7 +154,7 @@ source = "my own"
 [[model]]
 name = "QWEN3-4B-4bit"
 hub = "someone/other"
-context = 4096
+config = {model_type = "llama"}
 source = "my own"
 """
 
@@ -152,8 +194,8 @@ GOOD = '[[model]]\nname = "a"\nhub = "b/c"\nsource = "s"\n'
         ("model = 3", "model should be tables that begin with [[model]]", None),
         (GOOD + GOOD, '[[model]] "a" is given twice', 5),
         (GOOD + '[[model]]\nname = "d"', "missing required field `source`", 5),
-        (GOOD + "layers = true", "Expected `int`, got `bool` - at `$.layers`", 1),
-        (GOOD + "layers = -1", "Expected `int` >= 0 - at `$.layers`", 1),
+        (GOOD + "config = true", "Expected `object`, got `bool` - at `$.config`", 1),
+        (GOOD + "weights_bytes = -1", "Expected `int` >= 0 - at `$.weights_bytes`", 1),
         (GOOD + "weight = 1", "has an unknown key 'weight'", 1),
         (GOOD + 'folder = "x"', "should give either hub or folder", 1),
         ('\n[[model]]\nname = "a"\nsource = "s"', "should give either hub or folder", 2),
