@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import struct
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from h2o_pack.models.local import from_folder
 from h2o_pack.package.contents import TEMPLATES
 from h2o_pack.package.render import SWIFT_TEMPLATES, marked, render
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
+from tests.bridge.models.checkpoints import sparse_checkpoint
 from tests.bridge.trees import build_tree
 
 FOLDER = Path(__file__).parent.parent / "golden"
@@ -84,11 +84,7 @@ def large_model(folder: Path) -> Model:
     """Describe a model by its committed config; its weights take no room on the disk."""
     config = (FOLDER / "models" / LARGE / "config.json").read_text("utf-8")
     build_tree(folder, {"config.json": config, "tokenizer.json": "{}"})
-    tensor = {"dtype": "U8", "shape": [WEIGHTS], "data_offsets": [0, WEIGHTS]}
-    header = json.dumps({"weights": tensor}).encode()
-    with (folder / "model.safetensors").open("wb") as file:
-        file.write(struct.pack("<Q", len(header)) + header)
-        file.truncate(file.tell() + WEIGHTS)
+    sparse_checkpoint(folder / "model.safetensors", {"weights": ("U8", [WEIGHTS])})
     return from_folder(LARGE, folder)
 
 

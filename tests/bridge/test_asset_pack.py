@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import pytest
 
@@ -13,9 +12,9 @@ from h2o_pack.facts import store_limits
 from h2o_pack.package.contents import make_package
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from tests.bridge.bundling.sources import File, Model
+from tests.bridge.models.checkpoints import sparse_checkpoint
 from tests.bridge.refusals import refused
 from tests.bridge.trees import tree
-from tests.hub.contents import sparse
 
 
 @pytest.fixture
@@ -52,20 +51,14 @@ def test_an_asset_pack_has_a_limit_too():
 
 
 def test_a_too_large_model_is_refused_before_anything_is_written(model, run, tmp_path):
-    sparse(model.folder / "model-2.safetensors", 4_100_000_000, header())
+    tensors = {"w2": ("U8", [4_100_000_000])}
+    sparse_checkpoint(model.folder / "model-2.safetensors", tensors)
     output = tmp_path / "Demo"
     command = ("ios", "--model", model.folder, "--max-kv", 256, "--output", output)
     result = run(*command)
     assert result.exit_code == 2
     assert "Give --asset-pack" in result.stderr
     assert not output.exists()
-
-
-def header():
-    """Return a safetensors header of one large tensor."""
-    size = 4_100_000_000 - 8 - 96
-    tensor = {"w2": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
-    return (96).to_bytes(8, "little") + json.dumps(tensor).encode().ljust(96)
 
 
 def test_the_model_lies_in_the_package_as_always(plan, tmp_path):

@@ -8,14 +8,13 @@ is the median over the turns of the ratios within a turn.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +42,7 @@ def main() -> None:
     )
     parser.add_argument("--turns", type=int, default=3, help="Times that each way runs.")
     parser.add_argument("--folder", type=Path, help="Where to work, a few GB.")
-    parser.add_argument("--way", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    if chosen.way:
-        print(json.dumps(child(chosen.way, chosen.folder)))  # noqa: T201
-        return
     with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
         measured, size = measure(Path(folder), chosen.layers, chosen.turns)
     text = page(measured, size, chosen.turns)
@@ -64,31 +59,23 @@ def measure(folder: Path, layers: int, turns: int) -> tuple[list[dict[str, Any]]
     contents = qwen3.files(source, layers)
     server = HubServer()
     server.add(qwen3.ID, contents)
-    client = HubClient(server, folder / "huggingface", [])
+    os.environ |= HubClient(server, folder / "huggingface", []).settings
     # Real blocks, so that reading the local model costs what reading costs.
     local = folder / "local"
     local.mkdir()
     shutil.copyfile(source / "model.safetensors", local / "model.safetensors")
     size = (local / "model.safetensors").stat().st_size
-    result = [{way: run(way, folder, client) for way in WAYS} for _turn in range(turns)]
+    result = [{way: run(way, folder) for way in WAYS} for _turn in range(turns)]
     server.close()
     return result, size
 
 
-def run(way: str, folder: Path, client: HubClient) -> dict[str, float]:
+def run(way: str, folder: Path) -> dict[str, float]:
     """Run one way in a process of its own; what it wrote is deleted."""
-    program = [sys.executable, "-m", "tests.hub.throughput", "--way", way]
-    paths = os.pathsep.join(each for each in sys.path if each)
-    done = subprocess.run(
-        [*program, "--folder", str(folder)],
-        env=client.environment(PYTHONPATH=paths),
-        stdout=subprocess.PIPE,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        found = pool.submit(child, way, folder).result()
     for name in ("target", "huggingface"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    found: dict[str, float] = json.loads(done.stdout)
     return found
 
 
