@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-from h2o_pack.measure.errors import usage_error
+from h2o_pack.files.text import usage_error
 
 
 def require_matplotlib() -> None:

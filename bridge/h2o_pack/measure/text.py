@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any, Literal
 
 from h2o_pack.errors import UserError
-from h2o_pack.measure.errors import usage_error
+from h2o_pack.files.text import usage_error
 
 Part = Literal["source", "prose"]
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from h2o_pack.config_errors import flag
 from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.devices.device import Catalogue, Device
-from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.files.text import writing
 from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.plan.options import CacheOptions, cache_config, read_budgets
-from h2o_pack.plan.package_plan import make_request
+from h2o_pack.plan.package_plan import make_request, named_devices
 from h2o_pack.plan.report import PlanResult, make_report, one_of_each_kind
 
 if TYPE_CHECKING:
@@ -27,13 +28,7 @@ def choose(
     known = catalogue(own)
     if not names:
         return known, known.all_devices() if every else one_of_each_kind(known.all_devices())
-    problems = Problems()
-    found: list[Device] = []
-    for name in names:
-        with problems.caught():
-            found += known.find(name)
-    problems.refuse()
-    return known, tuple(dict.fromkeys(found))
+    return known, named_devices(names, known)
 
 
 def report(
@@ -72,14 +67,6 @@ def write_page(made: PlanResult, path: Path) -> None:
     """Write a plan as an HTML page."""
     from h2o_pack.plan.page import page
 
-    text = page(made)
-    try:
+    with writing(path, "the page", "Give --html a file in a folder that you may write to."):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
-    except OSError as error:
-        raise UserError(
-            f"the page cannot be written: {error.strerror}",
-            where=str(path),
-            remedy="Give --html a file in a folder that you may write to.",
-            code=ExitCode.OUTPUT,
-        ) from error
+        path.write_text(page(made), "utf-8")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from h2o_pack import naming
 from h2o_pack.bundling.app_size import check_app_size
 from h2o_pack.config_errors import warnings_as_text
+from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.memory.storages import storage_of
 from h2o_pack.plan.advice import advice
@@ -16,7 +17,7 @@ from h2o_pack.plan.request import Request
 
 if TYPE_CHECKING:
     from h2o_pack.architectures.model import Model
-    from h2o_pack.devices.device import Device
+    from h2o_pack.devices.device import Catalogue, Device
     from h2o_pack.memory import MemoryPlan
     from h2o_py.budgets import Budgets
     from h2o_py.config import H2OConfig
@@ -72,7 +73,7 @@ def choose(options: CacheOptions) -> Chosen:
     with problems.caught():
         budgets = read_budgets(options)
     with problems.caught():
-        devices = named_devices(options.devices)
+        devices = named_devices(options.devices, catalogue()) if options.devices else ()
     problems.refuse()
     return Chosen(cache, remarks, budgets, devices)
 
@@ -163,29 +164,25 @@ def refuse_outside(value: int, most: int, flag: str, model: Model) -> None:
     )
 
 
-def named_devices(names: tuple[str, ...]) -> tuple[Device, ...]:
-    """Find the devices that were asked for; none if there are no names."""
-    if not names:
-        return ()
-    from h2o_pack.devices.catalogue import catalogue  # only where needed
-
-    known, problems = catalogue(), Problems()
+def named_devices(names: tuple[str, ...], known: Catalogue) -> tuple[Device, ...]:
+    """Find the devices that were asked for."""
+    problems = Problems()
     found: list[Device] = []
     for name in names:
         with problems.caught():
             found += known.find(name)
     problems.refuse()
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
 
 
 def refuse_unfit(request: Request, devices: tuple[Device, ...]) -> None:
     """Refuse a plan that one of the devices cannot hold; all of them are told."""
     if not devices:
         return
-    from h2o_pack.models.catalogue import catalogue
-    from h2o_pack.plan.remedies import require  # only where needed
+    from h2o_pack.models.catalogue import catalogue as known_models
+    from h2o_pack.plan.remedies import require
 
-    models, problems = catalogue(), Problems()
+    models, problems = known_models(), Problems()
     for device in devices:
         with problems.caught():
             require(request, models, device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from h2o_pack import __version__
 from h2o_pack.devices.facts import DEFAULT, ENTITLED
@@ -12,11 +12,10 @@ from h2o_pack.plan.tables import capacity, limit
 from h2o_pack.sizes import gigabytes, megabytes
 
 if TYPE_CHECKING:
-    from h2o_pack.memory.terms import MemoryPlan
     from h2o_pack.plan.report import DeviceFit, PlanResult
+    from h2o_pack.plan.verdict import Verdict
 
 TEMPLATE = Path(__file__).with_name("plan.html.j2")
-STYLES = {"fits": "fits", "tight": "tight", "does not fit": "over", "unknown": "unknown"}
 
 
 def page(report: PlanResult) -> str:
@@ -26,51 +25,22 @@ def page(report: PlanResult) -> str:
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=True
     )
-    return environment.from_string(TEMPLATE.read_text("utf-8")).render(values(report))
-
-
-def values(report: PlanResult) -> dict[str, Any]:
-    """Return what the template shows."""
-    terms = [
-        {
-            "name": term.name,
-            "known": term.known,
-            "what": term.what,
-            "color": position,
-            "sizes": [megabytes(plan.terms[position].bytes) for plan in report.plans],
-        }
-        for position, term in enumerate(report.plans[0].terms)
-        if any(plan.terms[position].bytes for plan in report.plans)
-    ]
-    scale = scale_of(report)
-    known = rules()
-    plans = {plan.backend: plan for plan in report.plans}
-    return {
-        "version": __version__,
-        "settings": report,
-        "legend": terms,
-        "terms": terms,
-        "plans": [
-            {"backend": plan.backend, "total": megabytes(plan.total)} for plan in report.plans
+    environment.filters |= {"GB": gigabytes, "MB": megabytes, "percent_of": percent_of}
+    return environment.from_string(TEMPLATE.read_text("utf-8")).render(
+        report=report,
+        plans={plan.backend: plan for plan in report.plans},
+        terms=[
+            (number, term)
+            for number, term in enumerate(report.plans[0].terms)
+            if any(plan.terms[number].bytes for plan in report.plans)
         ],
-        "rows": [row_values(row, plans[row.backend], scale) for row in report.devices],
-        "scale_text": f"{gigabytes(scale)} GB",
-        "advice": report.advice,
-        "sources": sources(report),
-        "rule": known,
-        "small": f"{gigabytes(known['small_bytes'])} GB",
-        "sustained": f"{known['sustained']:.0%}",
-        "points": [
-            {
-                "model": each.model,
-                "device": each.identifier,
-                "published": f"{each.tokens_per_second:.1f}",
-                "predicted": f"{each.predicted:.1f}",
-                "error": f"{each.error:+.1%}",
-            }
-            for each in report.calibration
-        ],
-    }
+        scale=scale_of(report),
+        headroom=headroom,
+        figures=figures,
+        sources=sources(report),
+        rule=rules(),
+        version=__version__,
+    )
 
 
 def scale_of(report: PlanResult) -> float:
@@ -81,60 +51,33 @@ def scale_of(report: PlanResult) -> float:
     return 1.03 * max(amounts)
 
 
-def percent(part: float, whole: float) -> str:
+def percent_of(part: float, whole: float) -> str:
     """A width or a place, with digits enough that widths add up."""
     return f"{100 * part / whole:.4f}"
 
 
-def row_values(row: DeviceFit, plan: MemoryPlan, scale: float) -> dict[str, Any]:
-    """Return one device's bar, marks and figures."""
-    share, left = row.entitled.headroom_share, row.entitled.headroom
-    headroom = ""
-    if share is not None and left is not None:
-        headroom = (
-            f"{gigabytes(left)} GB, {share:.0%} left"
-            if left >= 0
-            else f"{gigabytes(-left)} GB too much"
-        )
-    marks = [
-        {
-            "kind": kind,
-            "left": percent(verdict.limit, scale),
-            "title": f"{kind}: {gigabytes(verdict.limit)} GB",
-        }
-        for kind, verdict in ((DEFAULT, row.default), (ENTITLED, row.entitled))
-        if verdict.limit
+def headroom(verdict: Verdict) -> str:
+    """Say what is left of a limit, or lacks; nothing where nobody knows the limit."""
+    share, left = verdict.headroom_share, verdict.headroom
+    if share is None or left is None:
+        return ""
+    if left < 0:
+        return f"{gigabytes(-left)} GB too much"
+    return f"{gigabytes(left)} GB, {share:.0%} left"
+
+
+def figures(row: DeviceFit) -> list[str]:
+    """Return a device's cells in the table."""
+    share = row.entitled.headroom_share
+    return [
+        gigabytes(row.needed),
+        limit(row.source(DEFAULT)),
+        row.default.verdict,
+        limit(row.source(ENTITLED)),
+        row.entitled.verdict,
+        "-" if share is None else f"{share:.0%}",
+        *capacity(row),
     ]
-    speed = "speed unknown" if row.speed is None else f"{row.speed} tokens/s"
-    return {
-        "name": row.name,
-        "chip": row.chip,
-        "speed": speed,
-        "needed": f"{gigabytes(plan.total)} GB",
-        "width": percent(plan.total, scale),
-        "parts": [
-            {
-                "width": percent(term.bytes, plan.total),
-                "color": position,
-                "title": f"{term.name}: {megabytes(term.bytes)} MB",
-            }
-            for position, term in enumerate(plan.terms)
-            if term.bytes
-        ],
-        "marks": marks,
-        "verdict": row.entitled.verdict,
-        "style": STYLES[row.entitled.verdict],
-        "left": headroom,
-        "cells": [
-            gigabytes(plan.total),
-            limit(row.source(DEFAULT)),
-            row.default.verdict,
-            limit(row.source(ENTITLED)),
-            row.entitled.verdict,
-            "-" if share is None else f"{share:.0%}",
-            *capacity(row),
-        ],
-    }
 
 
 def sources(report: PlanResult) -> list[str]:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from h2o_pack.errors import UserError
-from h2o_pack.measure.errors import read_text
+from h2o_pack.files.text import read_text
 from h2o_pack.measure.evaluation.preset import load_preset, names
 from h2o_pack.measure.evaluation.samples import ASKED_IN, Shape, make_sample
 from h2o_pack.measure.text import Tokens, held_out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from h2o_pack.measure.errors import usage_error
+from h2o_pack.files.text import usage_error
 
 DTYPES = ("float16", "bfloat16", "float32")
 HEAD_DIMS = (64, 96, 128, 256)

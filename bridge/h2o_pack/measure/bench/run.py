@@ -6,6 +6,7 @@ from pathlib import Path
 
 import mlx.core as mx
 
+from h2o_pack.files.text import writing
 from h2o_pack.measure import machine, models
 from h2o_pack.measure.bench import page, peak, plot, whole_model
 from h2o_pack.measure.bench.caches import CACHES
@@ -16,7 +17,6 @@ from h2o_pack.measure.bench.pipelining import measure_pipelining, measure_upstre
 from h2o_pack.measure.bench.report import Report
 from h2o_pack.measure.bench.scaling import measure_scaling
 from h2o_pack.measure.bench.steps import measure_evaluation, measure_steps
-from h2o_pack.measure.errors import writing
 from h2o_pack.measure.pictures import require_matplotlib
 from h2o_pack.progress import ProgressReporter
 

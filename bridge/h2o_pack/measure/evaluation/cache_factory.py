@@ -11,7 +11,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 
 from h2o_pack.architectures.model import Layer
-from h2o_pack.measure.errors import usage_error
+from h2o_pack.files.text import usage_error
 from h2o_pack.measure.evaluation.contenders import (
     ALL_STORAGES,
     REVERSED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from h2o_pack.measure.errors import read_json
+from h2o_pack.files.text import read_json
 from h2o_pack.measure.evaluation.results import Cell, Report
 from h2o_pack.measure.evaluation.statistics import Estimate
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from msgspec import Struct, toml
 
 from h2o_pack.errors import UserError, nearest
-from h2o_pack.measure.errors import usage_error
+from h2o_pack.files.text import usage_error
 from h2o_pack.memory.storages import STORAGES, Storage
 from h2o_py.config import POLICIES, H2OConfig
 from h2o_py.errors import H2OConfigWarning

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from h2o_pack.measure.errors import usage_error, writing
+from h2o_pack.files.text import usage_error, writing
 from h2o_pack.measure.evaluation import compare, page, plots
 from h2o_pack.measure.evaluation.loaded import (
     LayerBudgetsSource,

@@ -11,7 +11,7 @@ import mlx.core as mx
 import mlx.utils as mlx_utils
 import numpy as np
 
-from h2o_pack.measure.errors import read_text
+from h2o_pack.files.text import read_text
 from h2o_pack.measure.evaluation.cache_factory import BudgetsFor, CacheFactory
 from h2o_pack.measure.evaluation.contenders import SINKS, Contender, policies
 from h2o_pack.measure.models import load

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct, field, structs
 
 from h2o_pack.errors import UserError, nearest
-from h2o_pack.measure.errors import read_text, usage_error
+from h2o_pack.files.text import read_text, usage_error
 from h2o_pack.measure.evaluation.contenders import UNBOUNDED, find_contender
 from h2o_pack.measure.evaluation.samples import Shape
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from h2o_pack.measure.errors import usage_error
+from h2o_pack.files.text import usage_error
 from h2o_pack.measure.evaluation import lockstep, speed
 from h2o_pack.measure.evaluation.cache_factory import CacheFactory
 from h2o_pack.measure.evaluation.contenders import UNBOUNDED, Contender, find_contender

@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from h2o_pack.measure.errors import usage_error
+from h2o_pack.files.text import usage_error
 from h2o_pack.measure.text import Tokens
 
 STATEMENT = "\nthe code of {key} is {code}.\n"

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import mlx.core as mx
 import numpy as np
 
-from h2o_pack.measure.errors import usage_error
+from h2o_pack.files.text import usage_error
 
 _T = TypeVar("_T")
 

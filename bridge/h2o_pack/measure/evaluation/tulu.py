@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from h2o_pack.measure.errors import usage_error
+from h2o_pack.files.text import usage_error
 
 NAME = "allenai/tulu-3-sft-mixture"
 ENOUGH = 4_000_000

@@ -17,7 +17,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Struct, UnsetType
 
-from h2o_pack.measure.errors import usage_error
+from h2o_pack.files.text import usage_error
 from h2o_pack.results import doc
 from h2o_py.budgets import FORMAT, Budgets, LayerBudget
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.measure.errors import writing
+from h2o_pack.files.text import writing
 from h2o_pack.measure.profiling import row_rule
 from h2o_pack.measure.profiling.budget_rule import (
     PUBLISHED,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from h2o_pack.measure.errors import writing
+from h2o_pack.files.text import writing
 from h2o_pack.measure.pictures import require_matplotlib
 from h2o_pack.measure.profiling import plot
 from h2o_pack.measure.profiling.options import Options

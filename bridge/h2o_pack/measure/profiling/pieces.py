@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, get_args
 
-from h2o_pack.measure.errors import read_text
+from h2o_pack.files.text import read_text
 from h2o_pack.measure.text import (
     BETWEEN_DOCUMENTS,
     Part,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from h2o_pack.measure.errors import read_json
+from h2o_pack.files.text import read_json
 from h2o_pack.measure.machine import BusyMachine
 from h2o_pack.measure.profiling.accumulated import SHARES, Accumulated
 from h2o_pack.measure.timing import Timing

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from h2o_pack.measure.errors import usage_error
+from h2o_pack.files.text import usage_error
 from h2o_pack.measure.profiling.budget_rule import LayerResult
 from h2o_pack.measure.profiling.report import Profile
 from h2o_py.config import H2OConfig

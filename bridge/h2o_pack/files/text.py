@@ -1,4 +1,4 @@
-"""Errors of measurements that the user can put right."""
+"""Reads and writes files that a user named; what fails says which and what to do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.files.local_file import reason
 
 _T = TypeVar("_T")
 
@@ -27,7 +28,7 @@ def read_text(path: Path, remedy: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise usage_error(f"{path} cannot be read: {error.strerror or error}", remedy) from None
+        raise usage_error(f"{path} cannot be read: {reason(error)}", remedy) from None
     except UnicodeDecodeError as error:
         raise usage_error(f"{path} cannot be read: {error}", remedy) from None
 
@@ -51,8 +52,12 @@ def read_json(path: Path, kind: type[_T], name: str, remedy: str) -> _T:
 
 
 @contextmanager
-def writing(output: Path) -> Iterator[None]:
+def writing(
+    output: Path, what: str = "", remedy: str = "Give another place for the output."
+) -> Iterator[None]:
     """Turn a failure to write below `output` into an error that names the file.
+
+    what: is written, "" for the file's own name.
 
     Raises:
         UserError: a file or folder cannot be written.
@@ -62,7 +67,8 @@ def writing(output: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(
-            f"{error.filename or output} cannot be written: {error.strerror or error}",
-            remedy="Give another place for the output.",
+            f"{what or error.filename or output} cannot be written: {reason(error)}",
+            where=str(output) if what else None,
+            remedy=remedy,
             code=ExitCode.OUTPUT,
         ) from error
