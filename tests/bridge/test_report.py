@@ -9,18 +9,24 @@ from rich.console import Console
 from h2o_pack.parity.report import CaseResult, Difference, Level, Report, print_report
 from h2o_pack.results import to_json
 
-EQUAL = CaseResult("float32", "float32", 4, 64, 768, 3e-6, 1e-6, True, 1e-5, None)
-MOVED = CaseResult(
-    "float16",
-    "float16",
-    4,
-    64,
-    768,
-    0.5,
-    0.1,
-    False,
-    2e-3,
-    Difference(2, 7, "positions", "head 1 keeps [3], the trace [5] instead"),
+EQUAL = CaseResult(
+    name="float32",
+    dtype="float32",
+    layers=4,
+    steps=64,
+    comparisons=768,
+    largest_output_difference=3e-6,
+    largest_score_difference=1e-6,
+    tolerance=1e-5,
+)
+MOVED = replace(
+    EQUAL,
+    name="float16",
+    largest_output_difference=0.5,
+    largest_score_difference=0.1,
+    positions_equal=False,
+    tolerance=2e-3,
+    first_difference=Difference(2, 7, "positions", "head 1 keeps [3], the trace [5] instead"),
 )
 REPORT = Report(
     "build/Demo",

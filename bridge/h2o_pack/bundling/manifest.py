@@ -6,12 +6,15 @@ import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from h2o_pack.errors import UserError
 from h2o_pack.files.layout import MODEL_FOLDER, MODEL_MANIFEST
-from h2o_pack.files.lock import damaged
+from h2o_pack.files.lock import FORMAT, damaged, read_record
+from h2o_pack.results import Count
 
-FORMAT = 1
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -20,8 +23,8 @@ class BundledFile:
     """A file of Model/: its path there, size in bytes and hexadecimal sha256."""
 
     path: str
-    size: int
-    sha256: str
+    size: Count
+    sha256: Annotated[str, Meta(pattern=f"^{SHA256.pattern}$")]
 
 
 @dataclass(frozen=True)
@@ -49,18 +52,11 @@ def read(package: Path) -> Manifest:
 
     path = package / MODEL_FOLDER / MODEL_MANIFEST
     try:
-        document = json.loads(path.read_text("utf-8"))
-        if document["format"] != FORMAT:
-            raise damaged(path, f"has another format than {FORMAT}")
-        files = tuple(BundledFile(**each) for each in document["files"])
-        manifest = Manifest(document["model"], files, document.get("commit", ""))
-        check_paths(file.path for file in files)
-    except UserError as error:
-        raise damaged(path, f"cannot be used: {error.what}") from error
+        manifest = read_record(path, Manifest)
     except FileNotFoundError as error:
         raise damaged(path, "is missing") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise damaged(path) from error
-    if not all(type(file.size) is int and SHA256.fullmatch(file.sha256) for file in files):
-        raise damaged(path)
+    try:
+        check_paths(file.path for file in manifest.files)
+    except UserError as error:
+        raise damaged(path, f"cannot be used: {error.what}") from error
     return manifest

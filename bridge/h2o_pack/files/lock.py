@@ -6,7 +6,9 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins, upstream_versions
@@ -14,6 +16,7 @@ from h2o_pack.results import doc
 
 NAME = "h2o-pack.lock.json"
 FORMAT = 1
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -85,27 +88,38 @@ def read(package: Path) -> Lock:
     """Read a package's lock; UserError when the folder is not a package of ours."""
     path = package / NAME
     try:
-        document = json.loads(path.read_text("utf-8"))
+        return read_record(path, Lock)
     except FileNotFoundError as error:
         raise UserError(
             f"{package} is not a package made by h2o-pack: it has no {NAME}",
             remedy="Give a folder that `h2o-pack ios --output` made.",
             code=ExitCode.OUTPUT,
         ) from error
-    except (OSError, ValueError) as error:
-        raise damaged(path) from error
-    if not isinstance(document, dict):
-        raise damaged(path)
-    if document.pop("format", None) != FORMAT:
-        raise damaged(path, f"has another format than {FORMAT}")
+
+
+def read_record(path: Path, kind: type[_T]) -> _T:
+    """Read a record of ours into its dataclass; UserError when it is damaged.
+
+    Raises:
+        FileNotFoundError: there is none.
+
+    """
     try:
-        vendor = document.pop("vendor")
-        if vendor is not None:
-            files = tuple(EditedFile(**each) for each in vendor["files"])
-            vendor = Vendored(vendor["host"], vendor["edits"], files, vendor.get("commits", {}))
-        return Lock(**document, vendor=vendor)
-    except (KeyError, TypeError) as error:
+        data = path.read_bytes()
+        found = msgspec.json.decode(data, type=Head)
+        if found.format != FORMAT:
+            raise damaged(path, f"has another format than {FORMAT}")
+        return msgspec.json.decode(data, type=kind)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
         raise damaged(path) from error
+
+
+class Head(msgspec.Struct):
+    """What all records of ours have."""
+
+    format: int
 
 
 def damaged(path: Path, what: str = "is damaged") -> UserError:

@@ -10,6 +10,7 @@ from h2o_pack.errors import Problems, shown
 from h2o_pack.files.paths import why_unsafe
 from h2o_pack.hub import metadata as metadata_cache
 from h2o_pack.hub.client import COMMIT, Repository
+from h2o_pack.hub.download import snapshot
 from h2o_pack.hub.errors import UnreachableError
 from h2o_pack.models import files, index
 from h2o_pack.models.config import describe
@@ -63,18 +64,20 @@ def described(contents: Contents, *, assume_full_attention: bool) -> Model:
 
 def from_caches(hub_id: str, revision: str, *, assume_full_attention: bool) -> Model | None:
     """Describe a model without the hub; None if nothing of it is kept."""
+    from huggingface_hub import try_to_load_from_cache
+
     commit = revision if COMMIT.fullmatch(revision) else ""
     for each in (commit, metadata_cache.last_commit(hub_id, revision)):
         contents = metadata_cache.load(hub_id, each) if each else None
         if contents is not None:
             return described(contents, assume_full_attention=assume_full_attention)
-    for each in (commit, downloaded_branch(hub_id, revision)):
-        folder = snapshot(hub_id, each) if each else None
-        if folder is not None and (folder / files.CONFIG).is_file():
-            return from_folder(
-                hub_id, folder, commit=each, assume_full_attention=assume_full_attention
-            )
-    return None
+    kept = try_to_load_from_cache(hub_id, files.CONFIG, revision=revision)
+    if not isinstance(kept, str):
+        return None
+    folder = Path(kept).parent
+    return from_folder(
+        hub_id, folder, commit=folder.name, assume_full_attention=assume_full_attention
+    )
 
 
 def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
@@ -155,33 +158,9 @@ def header(repository: Repository, file: ModelFile, problems: Problems) -> bytes
 
 def downloaded(contents: Contents) -> Path | None:
     """Return the snapshot in the hub's cache if it has all files in full length."""
-    folder = snapshot(contents.id, contents.commit)
-    if folder is None:
-        return None
+    folder = snapshot(contents)
     try:
         whole = all((folder / e.path).stat().st_size == e.size for e in contents.files)
     except OSError:
         return None
     return folder if whole else None
-
-
-def snapshot(hub_id: str, commit: str) -> Path | None:
-    """Return the folder of huggingface_hub's cache for a commit, None if there is none."""
-    folder = hub_cache(hub_id) / "snapshots" / commit
-    return folder if folder.is_dir() else None
-
-
-def downloaded_branch(hub_id: str, revision: str) -> str:
-    """Return the commit at which huggingface_hub's cache has a branch, or ""."""
-    try:
-        commit = (hub_cache(hub_id) / "refs" / revision).read_text("ascii").strip()
-    except (OSError, ValueError):
-        return ""
-    return commit if COMMIT.fullmatch(commit) else ""
-
-
-def hub_cache(hub_id: str) -> Path:
-    """Return a model's folder in huggingface_hub's cache."""
-    from huggingface_hub import constants
-
-    return Path(constants.HF_HUB_CACHE) / f"models--{hub_id.replace('/', '--')}"

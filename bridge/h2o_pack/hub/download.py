@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from filelock import FileLock
 
     from h2o_pack.architectures.model import Model, ModelFile
+    from h2o_pack.models.inspection import Contents
     from h2o_pack.progress import ProgressReporter
 
 EXPIRED = (401, 403)
@@ -64,16 +65,15 @@ def download(
                 else:
                     fetch_small(model, file)
                     advance(file.size)
-    folder = snapshot(model)
-    return folder, known
+    return snapshot(model), known
 
 
-def snapshot(model: Model) -> Path:
+def snapshot(model: Model | Contents) -> Path:
     """Return the folder of the cache with the files of the model's commit."""
     return repository(model) / "snapshots" / model.commit
 
 
-def repository(model: Model) -> Path:
+def repository(model: Model | Contents) -> Path:
     """Return the folder of the cache for the model's repository."""
     from huggingface_hub.file_download import repo_folder_name
 

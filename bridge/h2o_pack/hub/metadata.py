@@ -12,17 +12,24 @@ import json
 import os
 import tempfile
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
-from h2o_pack.architectures.model import ModelFile
+import msgspec
+
 from h2o_pack.files.download_folder import cache_folder
 from h2o_pack.hub.client import COMMIT
 from h2o_pack.models.inspection import Contents
-from h2o_pack.models.safetensors import Tensor
 
-FORMAT = 1
+
+@dataclass(frozen=True)
+class Entry:
+    """The JSON of an entry."""
+
+    contents: Contents
+    format: Literal[2] = 2
 
 
 def load(hub_id: str, commit: str) -> Contents | None:
@@ -31,40 +38,16 @@ def load(hub_id: str, commit: str) -> Contents | None:
         first, _, body = entry(hub_id, commit).read_bytes().partition(b"\n")
         if hashlib.sha256(body).hexdigest().encode() != first:
             return None
-        document = json.loads(body)
-        if document.pop("format") != FORMAT:
-            return None
-        given = Contents(
-            id=document["id"],
-            commit=document["commit"],
-            config=document["config"],
-            index=document["index"],
-            tensors={
-                file: tuple(Tensor(*each) for each in tensors)
-                for file, tensors in document["tensors"].items()
-            },
-            files=tuple(ModelFile(**each) for each in document["files"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        given = msgspec.convert(json.loads(body), Entry).contents
+    except (OSError, ValueError):
         return None
     return given if (given.id, given.commit) == (hub_id, commit) else None
 
 
 def store(contents: Contents) -> None:
     """Keep what describes a model. A cache that cannot be written is no error."""
-    document = {
-        "format": FORMAT,
-        "id": contents.id,
-        "commit": contents.commit,
-        "config": dict(contents.config),
-        "index": None if contents.index is None else dict(contents.index),
-        "tensors": {
-            file: [[each.name, each.dtype, each.bytes] for each in tensors]
-            for file, tensors in contents.tensors.items()
-        },
-        "files": [asdict(each) for each in contents.files],
-    }
-    body = json.dumps(document, separators=(",", ":")).encode()
+    # By json, as a configuration may have Infinity.
+    body = json.dumps(msgspec.to_builtins(Entry(contents)), separators=(",", ":")).encode()
     digest = hashlib.sha256(body).hexdigest().encode()
     write(entry(contents.id, contents.commit), digest + b"\n" + body)
 

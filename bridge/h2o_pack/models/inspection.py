@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from h2o_pack.architectures.model import DTYPES, Model
+from h2o_pack.architectures.model import DTYPES, Model, ModelFile
 from h2o_pack.errors import Problems
 from h2o_pack.models import index as indices
 from h2o_pack.models.config import describe
-from h2o_pack.models.safetensors import total
+from h2o_pack.models.safetensors import Tensor, total
 from h2o_pack.models.weights import weigh
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
-
-    from h2o_pack.architectures.model import ModelFile
-    from h2o_pack.models.safetensors import Tensor
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from h2o_pack.parity.report import CaseResult, Difference
@@ -33,19 +32,17 @@ def compare_case(trace: Trace, case: RecordedCase) -> CaseResult:
     """
     import mlx.core as mx
 
+    from h2o_py import fast, reference
+
     arrays = cast("dict[str, mx.array]", mx.load(str(trace.folder / case.file)))
-    caches, cores = reference_caches(case), core_caches(case)
+    caches, cores = make_caches(case, reference), make_caches(case, fast)
     result = CaseResult(
         name=case.name,
         dtype=case.dtype,
         layers=case.layers,
         steps=len(case.steps),
-        comparisons=0,
-        largest_output_difference=0.0,
         largest_score_difference=0.0,
-        positions_equal=True,
         tolerance=case.tolerance,
-        first_difference=None,
     )
     for step, tokens in enumerate(case.steps):
         for layer, (cache, core) in enumerate(zip(caches, cores, strict=True)):
@@ -59,34 +56,22 @@ def compare_case(trace: Trace, case: RecordedCase) -> CaseResult:
             advance(core, recorded, tokens, case.scale)
             tie = tied(cache, core, before, tokens)
             if tie:
-                note = Difference(layer, step, "tie", tie)
-                result = replace(result, ties=(*result.ties, note))
+                result = result.tie(layer, step, tie)
                 cache.state, cache.meta_state = core.state, core.meta_state
             for kind, difference, detail in differences(cache, out, recorded, case.tolerance):
-                result = count(result, Difference(layer, step, kind, detail), difference)
+                result = result.compared(Difference(layer, step, kind, detail), difference)
     return result
 
 
-def core_caches(case: RecordedCase) -> list[Any]:
-    """Make the caches that the trace was recorded with, without the recording."""
-    from h2o_py import fast
+def make_caches(case: RecordedCase, backend: Any) -> list[Any]:
+    """Make the caches that the trace was recorded with, on the core or on the reference."""
     from h2o_py.config import H2OConfig
     from h2o_py.models import STORAGES
 
     config = H2OConfig.from_dict(case.config)
     caches = [STORAGES[case.kv](config, case.group_size) for _ in range(case.layers)]
     for cache in caches:
-        cache.backend = fast
-    return caches
-
-
-def reference_caches(case: RecordedCase) -> list[Any]:
-    """Make one cache for each layer, on the reference."""
-    from h2o_py import reference
-
-    caches = core_caches(case)
-    for cache in caches:
-        cache.backend = reference
+        cache.backend = backend
     return caches
 
 
@@ -153,18 +138,3 @@ def first_head(ours: mx.array, theirs: mx.array, other: str = "the trace") -> st
         for array in (ours, theirs)
     )
     return f"head {head} keeps {sorted(mine - its)}, {other} {sorted(its - mine)} instead"
-
-
-def count(result: CaseResult, found: Difference, size: float) -> CaseResult:
-    """Add one comparison to a result."""
-    output = size if found.kind == "output" else 0.0
-    score = size if found.kind == "scores" else 0.0
-    moved = found.kind == "positions" and bool(found.detail)
-    return replace(
-        result,
-        comparisons=result.comparisons + 1,
-        largest_output_difference=max(result.largest_output_difference, output),
-        largest_score_difference=max(result.largest_score_difference or 0.0, score),
-        positions_equal=result.positions_equal and not moved,
-        first_difference=result.first_difference or (found if found.detail else None),
-    )

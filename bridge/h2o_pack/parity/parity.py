@@ -23,15 +23,7 @@ from h2o_pack.parity.report import Level, Report
 LEVELS = {"op": 1, "trace": 2, "tokens": 3}
 DEFAULT = ("op", "trace")
 IN_SWIFT = ("trace", "tokens")
-NO_SWIFT = (
-    "not verified: that the generated Swift caches do the same; "
-    f"this needs Swift 6, see {toolchain.GET_SWIFT}"
-)
-
-NO_SWIFT_FOR_MODELS = (
-    "not verified: that the model of mlx-swift-lm says the same; "
-    f"this needs Swift 6, see {toolchain.GET_SWIFT}"
-)
+NO_SWIFT = f"this needs Swift 6, see {toolchain.GET_SWIFT}"
 
 
 def run_parity(
@@ -48,10 +40,11 @@ def run_parity(
     """
     record = lock.read(package)
     check_versions()
-    swift = toolchain.find_toolchain() if set(levels) & set(IN_SWIFT) else None
+    in_swift = bool(set(levels) & set(IN_SWIFT))
+    swift = toolchain.find_toolchain() if in_swift else None
     if "tokens" in levels:
         check_vendored(package, swift)
-    if swift is None and require_swift and set(levels) & set(IN_SWIFT):
+    if swift is None and require_swift and in_swift:
         raise UserError(
             "there is no Swift toolchain on PATH",
             remedy=f"Install Swift 6, see {toolchain.GET_SWIFT}.",
@@ -70,46 +63,57 @@ def run_parity(
         stack.enter_context(without_compiling())
         warnings.simplefilter("ignore", H2OConfigWarning)
         config = H2OConfig.from_dict(record.config)
-        host = hosts.prepare(root) if swift is not None else None
         build = None  # goes on while Python records and compares
-        if host is not None and swift is not None:
-            build = stack.enter_context(toolchain.building(host, swift, work))
+        if swift is not None:
+            build = stack.enter_context(toolchain.building(hosts.prepare(root), swift, work))
         seen, done = 0, []
         if set(levels) & set(DEFAULT):
             progress("recording a run of mlx-lm")
             trace = traces.record(model, config, described.context, work / "trace")
             seen = sum(trace.cases[0].steps)
-        if "op" in levels:
-            progress("replaying it through the reference")
-            done.append(
-                Level(1, "op", "C++ core in mlx-lm against h2o_py.reference", op.compare(trace))
-            )
-        if "trace" in levels and host is not None and build is not None:
-            cases = replay.replay(trace, build, work, progress)
-            done.append(Level(2, "trace", f"Swift caches on {host.name} against mlx-lm", cases))
-        elif "trace" in levels:
-            done.append(Level(2, "trace", "Swift caches against mlx-lm", (), NO_SWIFT))
-        if "tokens" in levels and host is not None and build is not None:
+            if "op" in levels:
+                progress("replaying it through the reference")
+                compared = "C++ core in mlx-lm against h2o_py.reference"
+                done.append(Level(1, "op", compared, op.compare(trace)))
+            if "trace" in levels:
+                done.append(trace_level(trace, build, work, progress))
+        if "tokens" in levels and build is None:
+            what = "not verified: that the model of mlx-swift-lm says the same"
+            compared = "the model of mlx-swift-lm against mlx-lm"
+            done.append(Level(3, "tokens", compared, (), f"{what}; {NO_SWIFT}"))
+        elif "tokens" in levels and build is not None:
             progress("running the model in mlx-lm")
-            storages = traces.quantized(described.head_dim)
             request = requests.ask(
-                model, config, described.context, storages, work / "tokens", own_budgets(record)
+                model,
+                config,
+                described.context,
+                traces.quantized(described.head_dim),
+                work / "tokens",
+                own_budgets(record),
             )
             seen = seen or len(request.prompt) + requests.DECODED
             tokens.answer(request, model, build, progress)
-            compared = tokens.describe(request, host)
+            compared = tokens.describe(request, build.host)
             done.append(Level(3, "tokens", compared, tokens.compare(request)))
-        elif "tokens" in levels:
-            compared = "the model of mlx-swift-lm against mlx-lm"
-            done.append(Level(3, "tokens", compared, (), NO_SWIFT_FOR_MODELS))
     return Report(
         package=str(package),
         model=record.model,
         max_kv=config.max_size,
         tokens=seen,
-        host=host.name if host else "",
+        host=build.host.name if build else "",
         levels=tuple(done),
     )
+
+
+def trace_level(
+    trace: traces.Trace, build: toolchain.Build | None, work: Path, say: Callable[[str], None]
+) -> Level:
+    """Let the Swift caches replay the trace, if there is Swift."""
+    if build is None:
+        what = "not verified: that the generated Swift caches do the same"
+        return Level(2, "trace", "Swift caches against mlx-lm", (), f"{what}; {NO_SWIFT}")
+    compared = f"Swift caches on {build.host.name} against mlx-lm"
+    return Level(2, "trace", compared, replay.replay(trace, build, work, say))
 
 
 @contextmanager

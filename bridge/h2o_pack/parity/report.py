@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from h2o_pack.results import Count, Result, doc
 
@@ -27,7 +27,7 @@ class Difference:
     detail: Annotated[str, doc("How.")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CaseResult:
     """One case of a level; level 3 compares logits as outputs, and no scores."""
 
@@ -35,20 +35,38 @@ class CaseResult:
     dtype: Annotated[str, doc("Of keys and values.")]
     layers: Annotated[Count, doc("Layers compared.")]
     steps: Annotated[Count, doc("Steps compared.")]
-    comparisons: Annotated[Count, doc("Comparisons made.")]
+    comparisons: Annotated[Count, doc("Comparisons made.")] = 0
     largest_output_difference: Annotated[
         float, doc("Relative to the largest output of the step, where that is above 1.")
-    ]
+    ] = 0.0
     largest_score_difference: Annotated[
         float | None, doc("Relative to the score, where that is above 1.")
-    ]
-    positions_equal: Annotated[bool, doc("Whether the same tokens were kept.")]
+    ] = None
+    positions_equal: Annotated[bool, doc("Whether the same tokens were kept.")] = True
     tolerance: Annotated[float, doc("Allowed difference of outputs.")]
-    first_difference: Annotated[Difference | None, doc("The first layer and step that differ.")]
+    first_difference: Annotated[
+        Difference | None, doc("The first layer and step that differ.")
+    ] = None
     ties: Annotated[
         tuple[Difference, ...],
         doc("Where rounding alone decided between two rows or tokens: not a difference."),
     ] = ()
+
+    def compared(self, found: Difference, size: float = 0.0) -> CaseResult:
+        """Add a comparison that gave so large a difference; the detail of one allowed is ""."""
+        largest = {"output": "largest_output_difference", "scores": "largest_score_difference"}
+        changes: dict[str, Any] = {"comparisons": self.comparisons + 1}
+        if found.kind in largest:
+            name = largest[found.kind]
+            changes[name] = max(getattr(self, name) or 0.0, size)
+        if found.detail:
+            changes["first_difference"] = self.first_difference or found
+            changes["positions_equal"] = self.positions_equal and found.kind != "positions"
+        return replace(self, **changes)
+
+    def tie(self, layer: int | None, step: int, detail: str, kind: str = "tie") -> CaseResult:
+        """Note where rounding alone decided."""
+        return replace(self, ties=(*self.ties, Difference(layer, step, kind, detail)))
 
     @property
     def equal(self) -> bool:

@@ -82,7 +82,7 @@ def compare_texts(request: Request, said: list[Mapping[str, Any]]) -> CaseResult
             detail = f"Swift says of {shown(text)}: {said[step]['error']}"
         elif tuple(said[step]["ids"]) != text.ids:
             detail = first_id(text, said[step]["ids"])
-        result = note(result, step, "token id", detail)
+        result = result.compared(Difference(None, step, "token id", detail))
     return result
 
 
@@ -111,30 +111,28 @@ def compare_case(
     """Compare the caches made, and of every step the token and the logits."""
     result = empty(case.name, request, len(case.tokens), tolerance(request.dtype, case.kv))
     if said is None:
-        return note(result, 0, "missing", "Swift gave no answer for it")
+        return result.compared(Difference(None, 0, "missing", "Swift gave no answer for it"))
     if said.get("error"):
-        return note(result, len(said["tokens"]), "error", f"Swift says: {said['error']}")
-    evicting = tuple(said["evicting"])
-    result = note(
-        result,
-        0,
-        "caches",
-        ""
-        if evicting == case.evicting
-        else f"{sum(evicting)} of {len(evicting)} caches evict in Swift, "
-        f"{sum(case.evicting)} of {len(case.evicting)} in Python",
-    )
+        step, detail = len(said["tokens"]), f"Swift says: {said['error']}"
+        return result.compared(Difference(None, step, "error", detail))
+    evicting, detail = tuple(said["evicting"]), ""
+    if evicting != case.evicting:
+        detail = (
+            f"{sum(evicting)} of {len(evicting)} caches evict in Swift, "
+            f"{sum(case.evicting)} of {len(case.evicting)} in Python"
+        )
+    result = result.compared(Difference(None, 0, "caches", detail))
     for step, token in enumerate(case.tokens):
         name = f"{case.name}.{step}"
         if step >= len(said["tokens"]) or name not in ours:
-            return note(result, step, "missing", "Swift made no token")
+            missing = Difference(None, step, "missing", "Swift made no token")
+            return result.compared(missing)
         result = compare_step(
             result, step, (said["tokens"][step], token), ours[name], expected[name]
         )
     said_of_rows = other_rows(case, ours, expected)
     if said_of_rows:
-        found = Difference(None, len(case.tokens) - 1, "kept", said_of_rows)
-        result = replace(result, ties=(*result.ties, found))
+        result = result.tie(None, len(case.tokens) - 1, said_of_rows, "kept")
     return result
 
 
@@ -171,12 +169,12 @@ def compare_step(
     mine, its = (each.reshape(-1).astype(mx.float32) for each in (logits, expected))
     if mine.size != its.size:
         detail = f"Swift has {mine.size} logits, Python {its.size}"
-        return note(result, step, "logits", detail)
+        return result.compared(Difference(None, step, "logits", detail))
     scale = max(1.0, mx.abs(its).max().item())
     size = largest(mine / scale, its / scale)
     so_far = max(result.largest_output_difference, min(size, LARGEST))
     result = replace(result, largest_output_difference=so_far)
-    ours, theirs = tokens
+    (ours, theirs), detail = tokens, ""
     if ours != theirs:
         gap = (its[theirs] - its[ours]).item() / scale
         detail = (
@@ -186,28 +184,17 @@ def compare_step(
         )
         if gap <= result.tolerance:
             said = f"near tie: {detail}; they are {gap:.2g} apart in Python"
-            result = replace(result, ties=(*result.ties, Difference(None, step, "tie", said)))
-            detail = ""
-        result = note(result, step, "token", detail)
-    else:
-        result = note(result, step, "token", "")
+            result, detail = result.tie(None, step, said), ""
+    result = result.compared(Difference(None, step, "token", detail))
     apart = mx.abs(mine - its)
     worst = int(mx.argmax(mx.where(mx.isnan(apart), float("inf"), apart)).item())
     detail = (
         f"the logits differ by {size:.2g}, allowed is {result.tolerance:.2g}; most at token "
         f"{worst}: {mine[worst].item():.6g} in Swift, {its[worst].item():.6g} in Python"
     )
-    return note(result, step, "logits", "" if size <= result.tolerance else detail)
-
-
-def note(result: CaseResult, step: int, kind: str, detail: str) -> CaseResult:
-    """Add one comparison; `detail` says what differs, or nothing."""
-    found = Difference(None, step, kind, detail) if detail else None
-    return replace(
-        result,
-        comparisons=result.comparisons + 1,
-        first_difference=result.first_difference or found,
-    )
+    if size <= result.tolerance:
+        detail = ""
+    return result.compared(Difference(None, step, "logits", detail))
 
 
 def tolerance(dtype: str, kv: str | None) -> float:
@@ -224,10 +211,5 @@ def empty(name: str, request: Request, steps: int, allowed: float) -> CaseResult
         dtype=request.dtype,
         layers=len(request.cases[0].evicting),
         steps=steps,
-        comparisons=0,
-        largest_output_difference=0.0,
-        largest_score_difference=None,
-        positions_equal=True,
         tolerance=allowed,
-        first_difference=None,
     )

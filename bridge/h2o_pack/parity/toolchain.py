@@ -80,6 +80,7 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
 class Build:
     """A package whose tests are being built; `run_tests` waits for that."""
 
+    host: Host
     process: subprocess.Popen[bytes]
     swift: Toolchain
     places: tuple[str, ...]
@@ -123,7 +124,7 @@ def building(host: Host, swift: Toolchain, work: Path) -> Iterator[Build]:
         ) as process,
     ):
         try:
-            yield Build(process, swift, places, log)
+            yield Build(host, process, swift, places, log)
         except BaseException:
             process.terminate()
             raise

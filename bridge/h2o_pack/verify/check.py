@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import stat
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from h2o_pack.verify.files import content_of_model, listed, path_problem, regula
 if TYPE_CHECKING:
     from h2o_pack.bundling.manifest import Manifest
     from h2o_pack.progress import ProgressReporter
-    from h2o_pack.verify.differences import Kind, VendorState
+    from h2o_pack.verify.differences import Part, VendorState
 
 
 def verify(
@@ -38,7 +39,9 @@ def verify(
     package = package.resolve()
     record = lock.read(package)
     say("comparing generated files")
-    found = [*generated(package, record), *added(package, record)]
+    files = sorted(record.files.items())
+    generated = (compared(package, "generated", path, digest) for path, digest in files)
+    found = [*filter(None, generated), *added(package, record)]
     size, count = 0, len(record.files)
     try:
         bundled = manifest.read(package)
@@ -67,28 +70,18 @@ def verify(
     )
 
 
-def generated(package: Path, record: lock.Lock) -> Iterator[Difference]:
-    """Yield the generated files that are not as they were written."""
-    for path, digest in sorted(record.files.items()):
-        problem = path_problem(path)
-        if problem:
-            yield Difference("records", path, "other", f"is named in the lock, but {problem}")
-            continue
-        difference = changed(package, path, digest)
-        if difference:
-            kind, detail = difference
-            yield Difference("generated", path, kind, detail)
-
-
-def changed(package: Path, path: str, digest: str) -> tuple[Kind, str] | None:
-    """Say how a text file differs from its digest, if it does."""
+def compared(package: Path, part: Part, path: str, digest: str) -> Difference | None:
+    """Compare a text file with its digest in the lock; None where it is the same."""
+    problem = path_problem(path)
+    if problem:
+        return Difference("records", path, "other", f"is named in the lock, but {problem}")
     place = package / path
-    if not exists(place):
-        return "missing", "is missing"
+    if not os.path.lexists(place):
+        return Difference(part, path, "missing", "is missing")
     if not regular(place):
-        return "not a file", "is not a regular file"
+        return Difference(part, path, "not a file", "is not a regular file")
     if text_digest(place) != digest:
-        return "changed", "has changed since h2o-pack wrote it"
+        return Difference(part, path, "changed", "has changed since h2o-pack wrote it")
     return None
 
 
@@ -141,23 +134,11 @@ def vendored(package: Path, record: lock.Lock) -> tuple[VendorState, list[Differ
     found = []
     for file in record.vendor.files:
         path = f"{VENDOR_FOLDER}/{file.path}"
-        problem = path_problem(path)
-        if problem:
-            what = f"is named in the lock, but {problem}"
-            found.append(Difference("records", path, "other", what))
+        difference = compared(package, "vendor", path, file.after)
+        if difference is None:
             continue
-        difference = changed(package, path, file.after)
-        if difference:
-            kind, detail = difference
-            unedited = kind == "changed" and text_digest(package / path) == file.before
-            detail = "is as upstream has it: the edit is gone" if unedited else detail
-            found.append(Difference("vendor", path, kind, detail))
+        if difference.kind == "changed" and text_digest(package / path) == file.before:
+            gone = "is as upstream has it: the edit is gone"
+            difference = replace(difference, detail=gone)
+        found.append(difference)
     return "checked", found
-
-
-def exists(path: Path) -> bool:
-    """Whether something has a name, even a link to nothing."""
-    try:
-        return stat.S_IFMT(path.lstat().st_mode) != 0
-    except OSError:
-        return False

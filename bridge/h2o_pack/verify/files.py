@@ -96,10 +96,7 @@ def path_problem(path: str) -> str:
 
 def regular(path: Path) -> bool:
     """Whether a path is a file itself, not a link to one."""
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
-        return False
+    return path.is_file() and not path.is_symlink()
 
 
 def text_digest(path: Path) -> str:
