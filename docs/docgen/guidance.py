@@ -9,8 +9,8 @@ import argparse
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -31,36 +31,31 @@ COLUMNS = {
     "tuned": "`tuned`",
     BY_LAYER: "`tuned`, rows by layer",
 }
-NOT_YET = "No evaluation is committed yet: `h2o-pack eval` measures your own model.\n"
+MISSING: Mapping[str, Any] = {"metrics": {}, "difference": {}}
+"""The cell of what was not measured, which tables show as "-"."""
 
 
-@dataclass(frozen=True)
 class Results:
-    """An evaluation's document, and how to find a cell in it."""
+    """An evaluation's document and its cells; experiments and groups may be missing."""
 
-    document: Mapping[str, Any]
-
-    def group(self, experiment: str, group: str) -> Mapping[str, Any]:
-        """Return a group of an experiment; empty where it was not run."""
-        for each in self.document["experiments"]:
-            if each["id"] == experiment:
-                for found in each["groups"]:
-                    if found["id"] == group:
-                        return dict(found)
-        return {}
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = document
+        self._cells = {
+            (experiment["id"], group["id"], cell["contender"], cell["budget"]): cell
+            for experiment in document["experiments"]
+            for group in experiment["groups"]
+            for cell in group["cells"]
+        }
 
     def cells(self, experiment: str, group: str) -> list[Mapping[str, Any]]:
         """Return a group's cells."""
-        return list(self.group(experiment, group).get("cells", ()))
+        return [cell for key, cell in self._cells.items() if key[:2] == (experiment, group)]
 
     def cell(
-        self, experiment: str, group: str, contender: str, budget: str = "all"
-    ) -> Mapping[str, Any] | None:
-        """Return the cell of a contender at a budget, if it was measured."""
-        for each in self.cells(experiment, group):
-            if (each["contender"], each["budget"]) == (contender, budget):
-                return each
-        return None
+        self, experiment: str, contender: str, budget: str = "all", group: str = "policies"
+    ) -> Mapping[str, Any]:
+        """Return the cell of a contender at a budget, or `MISSING`."""
+        return self._cells.get((experiment, group, contender, budget), MISSING)
 
 
 def measured(results: Results) -> str:
@@ -85,53 +80,33 @@ def measured(results: Results) -> str:
 def summary(results: Results) -> str:
     """Return a table of what is recalled and predicted, by policy."""
     document = results.document
-    length = int(results.cells("fact", "policies")[0]["length"])
     many = next(e["decoys"] for e in document["experiments"] if e["id"] == "decoys") + 1
     short = results.cells("instruction", "pinned")[0]["length"]
+    start = f"an instruction at the start of {short} tokens, 1/4 of the rows"
     asked = [
         *((f"one fact, {b} of the rows", "fact", b, "") for b in ("1/2", "1/4", "1/8")),
         *(
             (f"one of {many} similar facts, {b} of the rows", "decoys", b, "")
             for b in ("1/4", "1/8")
         ),
-        (
-            f"an instruction at the start of {short} tokens, 1/4 of the rows",
-            "instruction",
-            "1/4",
-            "",
-        ),
+        (start, "instruction", "1/4", ""),
         ("the same instruction, pinned", "instruction", "1/4", "+pinned"),
     ]
-    rows = [
-        (what, *(mean_recall(results, experiment, name + pin, budget) for name in COLUMNS))
-        for what, experiment, budget, pin in asked
-    ]
-    rows += [
-        (
-            f"perplexity, {budget} of the rows",
-            *(perplexity(results.cell("fact", "policies", name, budget)) for name in COLUMNS),
-        )
-        for budget in ("1/2", "1/4", "1/8")
-    ]
-    full = results.cell("fact", "policies", FULL)
+    rows = []
+    for what, experiment, budget, pin in asked:
+        group = "pinned" if experiment == "instruction" else "policies"
+        cells = (results.cell(experiment, name + pin, budget, group) for name in COLUMNS)
+        rows.append((what, *(number(cell, "recall") for cell in cells)))
+    for budget in ("1/2", "1/4", "1/8"):
+        cells = (results.cell("fact", name, budget) for name in COLUMNS)
+        rows.append((f"perplexity, {budget} of the rows", *map(perplexity, cells)))
+    full = results.cell("fact", FULL)
     origin = (
         f"Recall and perplexity with the real cache, for a model of 2 M parameters and "
-        f"{length:,} tokens. The full cache recalls {mean(full or {}, 'recall'):.2f} of the "
+        f"{full['length']:,} tokens. The full cache recalls {number(full, 'recall')} of the "
         f"facts and has perplexity {perplexity(full)}."
     )
     return f"{origin}\n\n{table(('', *COLUMNS.values()), rows)}\n"
-
-
-def mean_recall(results: Results, experiment: str, contender: str, budget: str) -> str:
-    """Write the mean of recall alone."""
-    group = "pinned" if experiment == "instruction" else "policies"
-    cell = results.cell(experiment, group, contender, budget)
-    return "-" if cell is None else f"{mean(cell, 'recall'):.2f}"
-
-
-def perplexity(cell: Mapping[str, Any] | None) -> str:
-    """Write perplexity."""
-    return "-" if cell is None else f"{math.exp(mean(cell, 'nll')):.2f}"
 
 
 def rows_section(results: Results) -> str:
@@ -142,14 +117,12 @@ def rows_section(results: Results) -> str:
     rows = [
         (
             budget,
-            *(
-                recall(results.cell("fact", "policies", c, budget))
-                for c in (DEFAULT, PUBLISHED)
-            ),
-            recall(results.cell("decoys", "policies", DEFAULT, budget)),
+            recall(results.cell("fact", DEFAULT, budget)),
+            recall(results.cell("fact", PUBLISHED, budget)),
+            recall(results.cell("decoys", DEFAULT, budget)),
             extra_nats(results, DEFAULT, budget),
             extra_nats(results, WINDOW, budget),
-            verdict(results.cell("fact", "policies", DEFAULT, budget), "nll"),
+            verdict(results.cell("fact", DEFAULT, budget)),
         )
         for budget in budgets
     ]
@@ -175,13 +148,12 @@ def by_layer_section(results: Results) -> str:
     rows = [
         (
             budget,
-            recall(results.cell("fact", "policies", BY_LAYER, budget)),
-            recall(results.cell("decoys", "policies", BY_LAYER, budget)),
-            *(
-                extra_nats(results, contender, budget)
-                for contender in (BY_LAYER, WINDOW_BY_LAYER, WINDOW)
-            ),
-            verdict(results.cell("fact", "policies", BY_LAYER, budget), "nll"),
+            recall(results.cell("fact", BY_LAYER, budget)),
+            recall(results.cell("decoys", BY_LAYER, budget)),
+            extra_nats(results, BY_LAYER, budget),
+            extra_nats(results, WINDOW_BY_LAYER, budget),
+            extra_nats(results, WINDOW, budget),
+            verdict(results.cell("fact", BY_LAYER, budget)),
         )
         for budget in budgets
     ]
@@ -205,87 +177,60 @@ def conclusions(results: Results, budgets: Sequence[str]) -> list[str]:
     """Say what the figures mean for the published rule, and where recall is lost."""
     said = []
     if str(PAPER_RULE) in budgets:
-        here = results.cell("fact", "policies", DEFAULT, str(PAPER_RULE))
-        theirs = results.cell("fact", "policies", PUBLISHED, str(PAPER_RULE))
+        ours, theirs = (
+            recall(results.cell("fact", name, str(PAPER_RULE))) for name in (DEFAULT, PUBLISHED)
+        )
         said.append(
             f"With the published rule, max_kv = context / {PAPER_RULE.denominator} and half of "
-            f"the rows for heavy hitters, this policy recalls {recall(here)} of the facts and "
-            f"the published policy {recall(theirs)}."
+            f"the rows for heavy hitters, this policy recalls {ours} of the facts and "
+            f"the published policy {theirs}."
         )
     for experiment, what in (("fact", "one fact"), ("decoys", "one of many similar facts")):
-        kept = [b for b in budgets if keeps_recall(results, experiment, b)]
-        asked = [b for b in budgets if results.cell(experiment, "policies", DEFAULT, b)]
+        least = NEAR_FULL * mean(results.cell(experiment, FULL), "recall")
+        cells = {b: results.cell(experiment, DEFAULT, b) for b in budgets}
+        asked = [budget for budget, cell in cells.items() if cell is not MISSING]
+        kept = list(takewhile(lambda b: mean(cells[b], "recall") >= least, asked))  # noqa: B023
         if not asked:
             continue
-        if kept:
-            said.append(
-                f"Recall of {what} equals that of the full cache down to {kept[-1]} of the "
-                "text."
-                + (
-                    ""
-                    if kept[-1] == asked[-1]
-                    else f" At {after(asked, kept[-1])} it is lower."
-                )
-            )
-        else:
+        if not kept:
             said.append(
                 f"Recall of {what} is below that of the full cache at every budget measured: "
                 "keep the whole text where such facts matter."
             )
+            continue
+        lower = f" At {asked[len(kept)]} it is lower." if len(kept) < len(asked) else ""
+        said.append(
+            f"Recall of {what} equals that of the full cache down to {kept[-1]} of the "
+            f"text.{lower}"
+        )
     return said
-
-
-def keeps_recall(results: Results, experiment: str, budget: str) -> bool:
-    """Whether the default's recall is near the full cache's, at this and all larger budgets."""
-    full = results.cell(experiment, "policies", FULL)
-    larger = shares(results.cells(experiment, "policies"))
-    for each in larger[: larger.index(budget) + 1] if budget in larger else ():
-        cell = results.cell(experiment, "policies", DEFAULT, each)
-        if (
-            cell is None
-            or full is None
-            or mean(cell, "recall") < NEAR_FULL * mean(full, "recall")
-        ):
-            return False
-    return budget in larger
-
-
-def after(budgets: Sequence[str], budget: str) -> str:
-    """Return the next smaller budget."""
-    return budgets[list(budgets).index(budget) + 1]
 
 
 def storage_section(results: Results) -> str:
     """Which storage: all with the bytes of 16-bit rows at a budget."""
     tables = []
+    head = (
+        "stored as",
+        "rows",
+        "one fact",
+        "one of many",
+        "nats per token",
+        "compared with 16-bit",
+    )
     for budget in shares(results.cells("fact", "bytes")):
-        group = "bytes"
-        cells = [c for c in results.cells("fact", group) if c["budget"] == budget]
-        tables.append(
-            table(
-                (
-                    "stored as",
-                    "rows",
-                    "one fact",
-                    "one of many",
-                    "nats per token",
-                    "compared with 16-bit",
-                ),
-                [
-                    (
-                        each["title"],
-                        each["rows"],
-                        recall(each),
-                        recall(
-                            results.cell("decoys", group, each["contender"], each["budget"])
-                        ),
-                        f"{mean(each, 'nll'):.3f}",
-                        verdict(each, "nll"),
-                    )
-                    for each in cells
-                ],
+        rows = [
+            (
+                each["title"],
+                each["rows"],
+                recall(each),
+                recall(results.cell("decoys", each["contender"], budget, "bytes")),
+                number(each, "nll", 3),
+                verdict(each),
             )
-        )
+            for each in results.cells("fact", "bytes")
+            if each["budget"] == budget
+        ]
+        tables.append(table(head, rows))
         tables.append(f"All take the bytes of 16-bit rows for {budget} of the text.")
     return "\n\n".join(["### Which storage, in the same bytes", *tables]) if tables else ""
 
@@ -307,32 +252,39 @@ def shares(cells: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def mean(cell: Mapping[str, Any], metric: str) -> float:
-    """Return the mean of a metric."""
-    return float(cell["metrics"][metric]["mean"])
+    """Return the mean of a metric, NaN where it was not measured."""
+    return float(cell["metrics"].get(metric, {"mean": math.nan})["mean"])
 
 
-def recall(cell: Mapping[str, Any] | None) -> str:
+def number(cell: Mapping[str, Any], metric: str, digits: int = 2) -> str:
+    """Write the mean of a metric alone."""
+    return f"{mean(cell, metric):.{digits}f}" if metric in cell["metrics"] else "-"
+
+
+def recall(cell: Mapping[str, Any]) -> str:
     """Write recall with its interval."""
-    if cell is None or "recall" not in cell["metrics"]:
+    if "recall" not in cell["metrics"]:
         return "-"
     found = cell["metrics"]["recall"]
     return f"{found['mean']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
 
 
+def perplexity(cell: Mapping[str, Any]) -> str:
+    """Write perplexity."""
+    return "-" if cell is MISSING else f"{math.exp(mean(cell, 'nll')):.2f}"
+
+
 def extra_nats(results: Results, contender: str, budget: str) -> str:
     """Write how much worse than the full cache a contender predicts."""
-    full = results.cell("fact", "policies", FULL)
-    cell = results.cell("fact", "policies", contender, budget)
-    return (
-        "-" if full is None or cell is None else f"{mean(cell, 'nll') - mean(full, 'nll'):+.3f}"
+    nll, full = (
+        mean(results.cell("fact", *place), "nll") for place in ((contender, budget), (FULL,))
     )
+    return "-" if math.isnan(nll - full) else f"{nll - full:+.3f}"
 
 
-def verdict(cell: Mapping[str, Any] | None, metric: str) -> str:
-    """Return what a cell's difference to its group's baseline says."""
-    if cell is None or metric not in cell["difference"]:
-        return "-"
-    return str(cell["difference"][metric]["verdict"] or "-")
+def verdict(cell: Mapping[str, Any]) -> str:
+    """Return what a cell's difference in nats to its group's baseline says."""
+    return str(cell["difference"].get("nll", {"verdict": "-"})["verdict"])
 
 
 PAGES: Mapping[Path, Callable[[Results], str]] = {
@@ -344,8 +296,6 @@ PAGES: Mapping[Path, Callable[[Results], str]] = {
 
 def text(page: Path) -> str:
     """Return the text that belongs between the marks of a page."""
-    if not RESULTS.is_file():
-        return NOT_YET
     return PAGES[page](Results(json.loads(RESULTS.read_text("utf-8"))))
 
 
