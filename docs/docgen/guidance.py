@@ -40,7 +40,7 @@ class Results:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = document
-        self._cells = {
+        self._cells: dict[tuple[str, ...], Mapping[str, Any]] = {
             (experiment["id"], group["id"], cell["contender"], cell["budget"]): cell
             for experiment in document["experiments"]
             for group in experiment["groups"]
