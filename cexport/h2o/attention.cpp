@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 
 #include "checks.h"
 #include "cpu_attention.h"
@@ -20,7 +19,7 @@ constexpr const char* dense_function = "scaled_dot_product_attention_with_scores
 constexpr const char* quantized_function =
     "scaled_dot_product_attention_quantized_with_scores";
 
-struct Settings {
+struct AttentionSettings {
   float scale;
   bool causal;
   bool masked;
@@ -67,7 +66,7 @@ cpu::RowsView vectors_of(
 /// inputs: queries, the keys' and the values' parts, then mask and sinks where there are
 /// any; outputs: out, scores.
 void evaluate(
-    const Settings& settings,
+    const AttentionSettings& settings,
     std::vector<mx::array>& inputs,
     std::vector<mx::array>& outputs) {
   const auto& queries = inputs[0];
@@ -104,7 +103,7 @@ void evaluate(
               const float* from = result.logits + g * result.stride;
               float* to = scores + line * rows;
               std::copy(from, from + result.rows, to);
-              std::fill(to + result.rows, to + rows, std::numeric_limits<float>::lowest());
+              std::fill(to + result.rows, to + rows, lowest);
             }
           });
     }
@@ -113,7 +112,7 @@ void evaluate(
 
 class AttentionWithScores : public mx::Primitive {
  public:
-  AttentionWithScores(mx::Stream stream, Settings settings)
+  AttentionWithScores(mx::Stream stream, AttentionSettings settings)
       : Primitive(stream), settings_(settings) {
   }
 
@@ -175,7 +174,7 @@ class AttentionWithScores : public mx::Primitive {
   DEFINE_NAME(H2OAttentionWithScores)
 
  private:
-  Settings settings_;
+  AttentionSettings settings_;
 };
 
 /// Builds the graph node; `keys` and `values` are their parts.
@@ -185,7 +184,7 @@ std::pair<mx::array, mx::array> attention_node(
     const std::vector<mx::array>& values,
     const Mask& mask,
     const std::optional<mx::array>& sinks,
-    const Settings& settings,
+    const AttentionSettings& settings,
     mx::Stream stream) {
   std::vector<mx::array> inputs{queries};
   inputs.insert(inputs.end(), keys.begin(), keys.end());
@@ -290,13 +289,13 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
           queries, keys, values, scale, mask, sinks, stream);
     }
   }
-  Settings settings{scale,
-                    mask.causal,
-                    mask.values.has_value(),
-                    sinks.has_value(),
-                    keys.shape(3),
-                    values.shape(3),
-                    RowFormat{}};
+  AttentionSettings settings{scale,
+                             mask.causal,
+                             mask.values.has_value(),
+                             sinks.has_value(),
+                             keys.shape(3),
+                             values.shape(3),
+                             RowFormat{}};
   return attention_node(queries, {keys}, {values}, mask, sinks, settings, stream);
 }
 
@@ -341,7 +340,7 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_quantized_with_scor
         queries, widened(keys, format.key_bits), widened(values, format.value_bits), scale,
         mask, sinks, stream);
   }
-  Settings settings{
+  AttentionSettings settings{
       scale,     mask.causal, mask.values.has_value(), sinks.has_value(), key_dim,
       value_dim, format};
   return attention_node(queries, keys, values, mask, sinks, settings, stream);

@@ -16,7 +16,7 @@ namespace h2o {
 
 namespace {
 
-constexpr const char* function = "cache_attend";
+constexpr const char* cache_attend_function = "cache_attend";
 
 using attend::Settings;
 
@@ -30,7 +30,7 @@ class CacheAttend : public mx::Primitive {
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     for (int i = attend::pool_input; i < attend::queries_input(settings_); ++i) {
       if (inputs[i].strides(3) != 1) {
-        refuse(function, "rows must be contiguous in their last dimension.");
+        refuse(cache_attend_function, "rows must be contiguous in their last dimension.");
       }
     }
     allocate(outputs);
@@ -84,23 +84,24 @@ void check(const AttendArguments& arguments, const CacheStep& step) {
   const auto& [queries, rows, ledger, tokens, offset, scale, mask, sinks] = arguments;
   if (tokens < 1 || offset < 0) {
     refuse(
-        function, "tokens is ", tokens, " and offset ", offset,
+        cache_attend_function, "tokens is ", tokens, " and offset ", offset,
         "; tokens must be at least 1, offset at least 0.");
   }
-  check_rows_in_use(function, rows, step);
+  check_rows_in_use(cache_attend_function, rows, step);
   if (ledger.key_sum.ndim() != 3 || ledger.key_sum.shape(2) < 1 ||
       (step.config.format.is_dense() && ledger.key_sum.shape(2) >= rows.pool.shape(3))) {
     refuse(
-        function, "ledger.key_sum has shape ", ledger.key_sum.shape(),
+        cache_attend_function, "ledger.key_sum has shape ", ledger.key_sum.shape(),
         "; expected [B, Hkv, Dk] with Dk less than the ", rows.pool.shape(3),
         " elements of a row.");
   }
   const int batch = rows.pool.shape(0), heads = rows.pool.shape(1);
   const int key_dim = ledger.key_sum.shape(2);
-  check_ledger(function, ledger, batch, heads, step.config.max_size, key_dim);
+  check_ledger(cache_attend_function, ledger, batch, heads, step.config.max_size, key_dim);
   if (queries) {
-    check_new_queries(function, *queries, tokens);
-    check_attention(function, *queries, batch, heads, step.rows(), key_dim, mask, sinks);
+    check_new_queries(cache_attend_function, *queries, tokens);
+    check_attention(
+        cache_attend_function, *queries, batch, heads, step.rows(), key_dim, mask, sinks);
   }
 }
 
@@ -126,7 +127,7 @@ Attended cache_attend(
   check(arguments, step);
   const Settings settings{
       step,
-      layouts_of(function, config.format, rows, ledger.key_sum.shape(2)),
+      layouts_of(cache_attend_function, config.format, rows, ledger.key_sum.shape(2)),
       vectors_dtype(rows, config.format),
       scale,
       mask.causal,

@@ -16,7 +16,7 @@ namespace h2o {
 
 namespace {
 
-constexpr const char* function = "cache_write";
+constexpr const char* cache_write_function = "cache_write";
 
 namespace input {
 enum { keys, values, victim, rows };
@@ -132,24 +132,24 @@ class CacheWrite : public mx::Primitive {
 
 void check(const WriteArguments& arguments) {
   const auto& [rows, keys, values, victim, offset, copy] = arguments;
-  check_heads(function, "keys", keys, "[B, Hkv, L, Dk]");
-  check_heads(function, "values", values, "[B, Hkv, L, Dv]");
+  check_heads(cache_write_function, "keys", keys, "[B, Hkv, L, Dk]");
+  check_heads(cache_write_function, "values", values, "[B, Hkv, L, Dv]");
   int batch = keys.shape(0), heads = keys.shape(1), tokens = keys.shape(2);
   if (values.shape(0) != batch || values.shape(1) != heads || values.shape(2) != tokens) {
     refuse(
-        function, "keys has shape ", keys.shape(), " and values ", values.shape(),
-        "; all but the head dim must agree.");
+        cache_write_function, "keys has shape ", keys.shape(), " and values ",
+        values.shape(), "; all but the head dim must agree.");
   }
   if (tokens < 1) {
-    refuse(function, "keys has no tokens; expected at least one.");
+    refuse(cache_write_function, "keys has no tokens; expected at least one.");
   }
   if (victim.shape() != mx::Shape{batch, heads} || victim.dtype() != mx::int32) {
     refuse(
-        function, "victim has shape ", victim.shape(), " and dtype ", victim.dtype(),
-        "; expected int32 [", batch, ", ", heads, "].");
+        cache_write_function, "victim has shape ", victim.shape(), " and dtype ",
+        victim.dtype(), "; expected int32 [", batch, ", ", heads, "].");
   }
   if (offset < 0 || (!rows && offset != 0)) {
-    refuse(function, "offset is ", offset, " but there are no rows.");
+    refuse(cache_write_function, "offset is ", offset, " but there are no rows.");
   }
 }
 
@@ -163,18 +163,19 @@ void check_buffer(
     int used) {
   if (rows.ndim() != 4 || rows.dtype() != dtype) {
     refuse(
-        function, name, " has shape ", rows.shape(), " and dtype ", rows.dtype(),
-        "; expected [B, Hkv, capacity, row] of ", dtype, ".");
+        cache_write_function, name, " has shape ", rows.shape(), " and dtype ",
+        rows.dtype(), "; expected [B, Hkv, capacity, row] of ", dtype, ".");
   }
   if (rows.shape(0) != keys[0] || rows.shape(1) != keys[1] || rows.shape(3) != width) {
     refuse(
-        function, name, " has shape ", rows.shape(), "; these keys and values need [",
-        keys[0], ", ", keys[1], ", capacity, ", width, "].");
+        cache_write_function, name, " has shape ", rows.shape(),
+        "; these keys and values need [", keys[0], ", ", keys[1], ", capacity, ", width,
+        "].");
   }
   if (used > rows.shape(2)) {
     refuse(
-        function, name, " has ", rows.shape(2), " rows; the earlier tokens need ", used,
-        ".");
+        cache_write_function, name, " has ", rows.shape(2),
+        " rows; the earlier tokens need ", used, ".");
   }
 }
 
@@ -191,7 +192,7 @@ Rows cache_write(
                : format.is_all_dense() ? keys.dtype()
                                        : format.dtype;
   const Layouts layouts =
-      make_layouts(function, format, keys.shape(3), values.shape(3), dtype);
+      make_layouts(cache_write_function, format, keys.shape(3), values.shape(3), dtype);
 
   auto stream = mx::to_stream(s);
   std::vector<mx::array> inputs{
@@ -214,7 +215,9 @@ Rows cache_write(
       step.pool_used(), config.pool_rows());
   if (layouts.ring) {
     if (rows && !rows->ring) {
-      refuse(function, "rows has no ring; recent_bits is ", format.recent_bits, ".");
+      refuse(
+          cache_write_function, "rows has no ring; recent_bits is ", format.recent_bits,
+          ".");
     }
     add("ring", rows ? &*rows->ring : nullptr, *layouts.ring, step.ring_length(offset),
         step.ring_used(), config.ring_rows());

@@ -1,22 +1,14 @@
 #include "config.h"
 
 #include <algorithm>
-#include <sstream>
-#include <stdexcept>
+
+#include "checks.h"
 
 namespace h2o {
 
 namespace {
 
 constexpr int growth_step = 256;
-
-template <class... Parts>
-[[noreturn]] void refuse(const Parts&... parts) {
-  std::ostringstream text;
-  text << "H2O cache configuration: ";
-  (text << ... << parts);
-  throw std::invalid_argument(text.str());
-}
 
 } // namespace
 
@@ -30,21 +22,21 @@ void validate(const RowFormat& format) {
        {std::pair{"key_bits", format.key_bits}, std::pair{"value_bits", format.value_bits},
         std::pair{"recent_bits", format.has_ring() ? format.recent_bits : 16}}) {
     if (bits != 4 && bits != 8 && bits != 16) {
-      refuse(name, " is ", bits, "; it must be 4, 8 or 16.");
+      refuse_config(name, " is ", bits, "; it must be 4, 8 or 16.");
     }
   }
   if ((format.key_bits == 16) != (format.value_bits == 16)) {
-    refuse(
+    refuse_config(
         "key_bits is ", format.key_bits, " and value_bits ", format.value_bits,
         "; either both are 16 or neither is.");
   }
   if (format.has_ring() && format.key_bits != format.value_bits) {
-    refuse(
+    refuse_config(
         "key_bits is ", format.key_bits, " and value_bits ", format.value_bits,
         "; with recent_bits they must be equal.");
   }
   if (format.group_size != 32 && format.group_size != 64 && format.group_size != 128) {
-    refuse("group_size is ", format.group_size, "; it must be 32, 64 or 128.");
+    refuse_config("group_size is ", format.group_size, "; it must be 32, 64 or 128.");
   }
 }
 

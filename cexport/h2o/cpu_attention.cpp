@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <stdexcept>
 #include <vector>
 
 namespace h2o::cpu {
 
 namespace {
-
-constexpr float lowest = std::numeric_limits<float>::lowest();
 
 /// Query heads handled together, so that a row once read serves all of them.
 constexpr int tile_heads = 16;

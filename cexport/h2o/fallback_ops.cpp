@@ -21,7 +21,6 @@ namespace fallback {
 
 namespace {
 
-constexpr float lowest = std::numeric_limits<float>::lowest();
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 /// Inclusive sums along axis 2, which MLX 0.31.1's CPU scan leaves unwritten for some

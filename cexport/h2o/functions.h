@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,6 +18,9 @@
 namespace h2o {
 
 namespace mx = mlx::core;
+
+/// The logit of a row that a query does not see.
+inline constexpr float lowest = std::numeric_limits<float>::lowest();
 
 /// A mask as MLX's attention takes it: nothing, `causal`, or an array (bool:
 /// true is seen; otherwise added to the logits) broadcastable to [B, Hq, L, N].

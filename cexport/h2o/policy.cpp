@@ -9,7 +9,6 @@ namespace h2o::cpu {
 
 namespace {
 
-constexpr float lowest = std::numeric_limits<float>::lowest();
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 float dot(const float* a, const float* b, int dim) {

@@ -4,24 +4,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <sstream>
-#include <stdexcept>
+
+#include "checks.h"
 
 namespace h2o {
 
 namespace {
 
-template <class... Parts>
-[[noreturn]] void refuse(const Parts&... parts) {
-  std::ostringstream text;
-  text << "H2O cache configuration: ";
-  (text << ... << parts);
-  throw std::invalid_argument(text.str());
-}
-
 template <class Value>
 [[noreturn]] void out_of_range(const char* field, const Value& value, const char* allowed) {
-  refuse(field, " must be ", allowed, ", got ", value, ".");
+  refuse_config(field, " must be ", allowed, ", got ", value, ".");
 }
 
 /// Positions in any of the ranges or below `sink_size`, each counted once.
@@ -75,7 +67,7 @@ void validate(const Policy& policy) {
     const int64_t total = int64_t(policy.sink_size) + int64_t(policy.heavy_budget) +
                           int64_t(policy.recent_budget);
     if (!(total <= int64_t(policy.max_size))) {
-      refuse(
+      refuse_config(
           "sink_size + heavy_budget + recent_budget = ", policy.sink_size, " + ",
           policy.heavy_budget, " + ", policy.recent_budget, " = ", total,
           " is more than max_size = ", policy.max_size,
@@ -87,7 +79,7 @@ void validate(const Policy& policy) {
         covered(policy.pinned, int64_t(policy.sink_size)) + int64_t(policy.recent_budget);
     const int64_t needed = held + 1;
     if (!(held < int64_t(policy.max_size))) {
-      refuse(
+      refuse_config(
           "max_size = ", policy.max_size,
           " leaves no row to evict: sink, pinned and recent tokens hold ", held,
           ". Raise max_size to at least ", needed, ", lower recent_budget or pin less.");
@@ -108,7 +100,7 @@ Score score_from_name(const std::string& name) {
   const char* field = "score";
   const char* known = "peak, softmax, abs_logit";
   const std::string value = "'" + name + "'";
-  refuse(field, " must be one of ", known, ", got ", value, ".");
+  refuse_config(field, " must be one of ", known, ", got ", value, ".");
 }
 
 } // namespace h2o

@@ -102,9 +102,8 @@ def interchanged(demo_package, tmp_path_factory) -> Path:
         described.append(entry)
     (folder / "interchange.json").write_text(json.dumps({"situations": described}))
     host = prepare(demo_package.resolve())
-    places = ["--package-path", host.root, "--scratch-path", host.scratch]
     done = subprocess.run(
-        ["swift", "test", *places, "--filter", "InterchangeTests"],
+        ["swift", "test", *host.options, "--filter", "InterchangeTests"],
         env=environment({"H2O_INTERCHANGE": str(folder)}),
         capture_output=True,
         text=True,

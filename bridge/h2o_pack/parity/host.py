@@ -17,6 +17,7 @@ from h2o_pack.vendoring.vendor import added_files, digest
 
 WORK = ".parity"
 STANDIN = "swift_templates/standin"
+CMLX = f"{VENDOR_FOLDER}/mlx-swift/Source/Cmlx/"
 GENERATED = ("Sources", "Tests")
 SYSTEM = "linux" if sys.platform == "linux" else "apple"
 
@@ -28,6 +29,12 @@ class Host:
     name: str
     root: Path
     scratch: Path
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Return what `swift build` and `swift test` need; nobody debugs what they make."""
+        places = ("--package-path", str(self.root), "--scratch-path", str(self.scratch))
+        return (*places, "-Xswiftc", "-gnone", "-Xcxx", "-g0")
 
 
 def prepare(package: Path) -> Host:
@@ -65,15 +72,22 @@ def vendored(package: Path) -> Host:
     return Host(name, package, package / WORK / "vendored")
 
 
-def standin_files(package: Path) -> dict[str, Path]:
-    """Return {path: source} of the package with the stand-in as its Vendor/."""
-    files = {"Package.swift": package / "Package.swift"}
+def standin_files(package: Path) -> dict[str, Path | str]:
+    """Return {path: source} of the package with the stand-in as its Vendor/.
+
+    The stand-in compiles its C++ as one file, since MLX's headers take longer to read than
+    all of it to compile; the inner loops include none of them and stay apart.
+    """
+    files: dict[str, Path | str] = {"Package.swift": package / "Package.swift"}
     for folder in GENERATED:
         files |= tree(package / folder, folder)
     root = assets.root()
     files |= tree(root / STANDIN, VENDOR_FOLDER)
     ours = added_files(root, edits_of(root).for_host(SYSTEM).files)
-    return files | {f"{VENDOR_FOLDER}/{path}": source for path, source in ours.items()}
+    files |= {f"{VENDOR_FOLDER}/{path}": source for path, source in ours.items()}
+    sources = [path for path in files if path.startswith(CMLX) and path.endswith(".cpp")]
+    names = sorted({path.removeprefix(CMLX) for path in sources} - {"h2o/kernels.cpp"})
+    return files | {f"{CMLX}all.cpp": "".join(f'#include "{name}"\n' for name in names)}
 
 
 def tree(folder: Path, name: str) -> dict[str, Path]:
@@ -86,8 +100,8 @@ def tree(folder: Path, name: str) -> dict[str, Path]:
     }
 
 
-def sync(files: Mapping[str, Path], root: Path) -> None:
-    """Make `root` hold just these files, touching only those that changed.
+def sync(files: Mapping[str, Path | str], root: Path) -> None:
+    """Make `root` hold just these files or texts, touching only what changed.
 
     SwiftPM compiles again what is newer than its last build.
     """
@@ -97,7 +111,7 @@ def sync(files: Mapping[str, Path], root: Path) -> None:
             path.unlink()
     for name, source in files.items():
         target = root / name
-        data = source.read_bytes()
+        data = source.encode() if isinstance(source, str) else source.read_bytes()
         if not target.is_file() or target.read_bytes() != data:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)

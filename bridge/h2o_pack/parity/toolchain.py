@@ -83,7 +83,6 @@ class Build:
     host: Host
     process: subprocess.Popen[bytes]
     swift: Toolchain
-    places: tuple[str, ...]
     log: Path
 
     def run_tests(
@@ -103,20 +102,19 @@ class Build:
                 self.process.wait(POLL_SECONDS)
         if self.process.returncode:
             raise failure("swift build", self.log)
-        test = [self.swift.swift, "test", *self.places, "--skip-build", "--filter", tests]
+        test = [self.swift.swift, "test", *self.host.options, "--skip-build", "--filter", tests]
         return run(test, self.log, environment(settings), on_line)
 
 
 @contextmanager
 def building(host: Host, swift: Toolchain, work: Path) -> Iterator[Build]:
     """Build a package's tests in the background; stop that if the block fails."""
-    places = ("--package-path", str(host.root), "--scratch-path", str(host.scratch))
     log = work / LOG
     log.parent.mkdir(parents=True, exist_ok=True)
     with (
         log.open("wb") as file,
         subprocess.Popen(  # noqa: S603
-            [swift.swift, "build", *places, "--build-tests"],
+            [swift.swift, "build", *host.options, "--build-tests"],
             env=environment({}),
             stdin=subprocess.DEVNULL,
             stdout=file,
@@ -124,7 +122,7 @@ def building(host: Host, swift: Toolchain, work: Path) -> Iterator[Build]:
         ) as process,
     ):
         try:
-            yield Build(host, process, swift, places, log)
+            yield Build(host, process, swift, log)
         except BaseException:
             process.terminate()
             raise

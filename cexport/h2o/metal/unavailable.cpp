@@ -9,7 +9,7 @@ namespace h2o::metal {
 
 namespace {
 
-[[noreturn]] void refuse() {
+[[noreturn]] void no_kernels() {
   throw std::logic_error("[h2o] This build has no Metal kernels.");
 }
 
@@ -20,7 +20,7 @@ bool supports(const CallShape&) {
 }
 
 void attend(mx::Stream, const Attention&, mx::array&, mx::array*) {
-  refuse();
+  no_kernels();
 }
 
 void update_ledger(
@@ -28,11 +28,11 @@ void update_ledger(
     const LedgerUpdate&,
     const std::vector<mx::array>&,
     std::vector<mx::array>&) {
-  refuse();
+  no_kernels();
 }
 
 void carry_over(mx::Stream, const mx::array&, int, bool, mx::array&) {
-  refuse();
+  no_kernels();
 }
 
 void write(
@@ -41,7 +41,7 @@ void write(
     const Layouts&,
     const NewTokens&,
     std::vector<mx::array>&) {
-  refuse();
+  no_kernels();
 }
 
 } // namespace h2o::metal

@@ -21,6 +21,7 @@ let package = Package(
         .target(
             name: "Cmlx",
             path: "Source/Cmlx",
+            sources: ["all.cpp", "h2o/kernels.cpp"],
             cxxSettings: [
                 .headerSearchPath("mlx-c"),
                 .define("H2O_CPU_ONLY"),

@@ -11,7 +11,7 @@ namespace mx = mlx::core;
 
 namespace {
 
-std::optional<mx::array> optional_array(mlx_array a) {
+std::optional<mx::array> array_or_none(mlx_array a) {
   return a.ctx ? std::make_optional(mlx_array_get_(a)) : std::nullopt;
 }
 
@@ -64,9 +64,9 @@ extern "C" int mlx_fast_scaled_dot_product_attention(
     const mlx_stream s) {
   return mlx_status_([&] {
     mlx_array_set_(
-        *res, mx::fast::scaled_dot_product_attention(
-                  mlx_array_get_(queries), mlx_array_get_(keys), mlx_array_get_(values),
-                  scale, mask_mode, optional_array(mask_arr), optional_array(sinks),
-                  mlx_stream_get_(s)));
+        *res,
+        mx::fast::scaled_dot_product_attention(
+            mlx_array_get_(queries), mlx_array_get_(keys), mlx_array_get_(values), scale,
+            mask_mode, array_or_none(mask_arr), array_or_none(sinks), mlx_stream_get_(s)));
   });
 }
