@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ from h2o_pack import assets
 from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode
 from h2o_pack.naming import swift_string
-from h2o_pack.parity import request
+from h2o_pack.parity import op, request, trace
 from h2o_pack.parity.host import SYSTEM, prepare
+from h2o_pack.parity.report import CaseResult
 from h2o_pack.parity.toolchain import environment
 from tests.bridge.golden import FOLDER
 
@@ -68,6 +70,23 @@ def parity(package: Path, *arguments: str) -> Result:
 @pytest.fixture
 def package(demo_package) -> Path:
     return demo_package
+
+
+@pytest.fixture(autouse=True, scope="module")
+def recorded_once() -> Iterator[None]:
+    """Record and compare the package's runs once: no test here changes the Python half."""
+    record, compare = cache(trace.record), op.compare
+    compared: dict[Path, tuple[CaseResult, ...]] = {}
+
+    def compare_once(made: trace.Trace) -> tuple[CaseResult, ...]:
+        if made.folder not in compared:
+            compared[made.folder] = compare(made)
+        return compared[made.folder]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trace, "record", record)
+        patch.setattr(op, "compare", compare_once)
+        yield
 
 
 class TestWithoutSwift:
@@ -184,7 +203,6 @@ class TestWithSwift:
     def test_the_packages_own_tests_pass(self, package):
         host = prepare(package)
         work = package / ".parity"
-        places = ["--package-path", host.root, "--scratch-path", host.scratch]
         from mlx_lm.utils import load_tokenizer
 
         tokenizer = load_tokenizer(package / "Model")
@@ -197,7 +215,7 @@ class TestWithSwift:
             "H2O_TOKENIZER_PROBES": str(probes),
         }
         done = subprocess.run(
-            ["swift", "test", *places],
+            ["swift", "test", *host.options],
             env=environment(settings),
             capture_output=True,
             text=True,
@@ -226,8 +244,7 @@ class TestWithSwift:
     def refusal(self, package, *sources):
         """What the compiler says of sources that import the package's modules."""
         host = prepare(package)
-        places = ["--package-path", host.root, "--scratch-path", host.scratch]
-        build = ["swift", "build", *places, "--build-tests"]
+        build = ["swift", "build", *host.options, "--build-tests"]
         subprocess.run(build, env=environment({}), check=True, capture_output=True)
         headers = host.root / "Vendor/mlx-swift/Source/Cmlx/include"
         command = [
