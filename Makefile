@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
 INSTALLED := $(VENV)/.installed
 # Python compiles modules when it first imports them; of all of them few are needed.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
@@ -13,12 +14,15 @@ SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists
 
 CODE := bridge h2o_py interface metal tests studies docs
 
-demo: $(INSTALLED)
+demo: $(RUNTIME)
 	$(BIN)/h2o-pack ios --model demo --max-kv 64 --output build/Demo --no-vendor
 	$(BIN)/h2o-pack parity build/Demo
 
-# pytest comes last and builds and tests the generated Swift package too.
-test: check pytest
+# pytest comes last and builds and tests the generated Swift package too. What comes before
+# it mostly keeps one core busy.
+test:
+	$(MAKE) --jobs=2 check metal-host
+	$(MAKE) pytest
 
 check: lint types
 	$(BIN)/python -m interface --check
@@ -47,7 +51,7 @@ fuzz: $(INSTALLED)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 # The module that runs the Metal kernels on the CPU, for tests. Needs clang++.
-metal-host: $(INSTALLED)
+metal-host: $(RUNTIME)
 	$(BIN)/python metal/host/build.py
 
 # Writes the text that generated packages are compared with; look at the diff afterwards.
@@ -78,7 +82,13 @@ lock:
 clean:
 	rm -rf build dist $(VENV)
 
-$(INSTALLED): $(SOURCES)
+# What the checks and tests need besides.
+$(INSTALLED): $(RUNTIME) requirements.lock
+	$(PIP) --requirement requirements.lock
+	@touch $@
+
+# What `make demo` needs: the core, compiled, and the packages that h2o-pack imports.
+$(RUNTIME): $(SOURCES)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 		echo "h2o-pack needs Python 3.10 or newer; $(PYTHON) is older or missing." \
 		"Set PYTHON=/path/to/python3."; exit 5; }
@@ -88,9 +98,11 @@ $(INSTALLED): $(SOURCES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 		echo "Python cannot make a virtual environment: install its venv module" \
 		"(Debian: apt-get install python3-venv)."; exit 5; }
-	@# The core compiles while pip installs what it does not need.
 	grep -E '^(cmake|ninja|nanobind|scikit-build-core|pathspec|packaging|mlx|mlx-cpu|mlx-metal)==' \
 		requirements.lock | $(PIP) --requirement /dev/stdin
-	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation --no-deps --editable . & \
-		core=$$!; $(PIP) --requirement requirements.lock && wait $$core
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation --constraint requirements.lock \
+		--editable .
+	@# Python reads these files in the locale's encoding, which may lack the path's letters.
+	@sed -i.absolute 's|^/.*/bridge$$|../../../../bridge|; s|^/.*|../../../..|' \
+		$(VENV)/lib/python*/site-packages/*editable*.pth
 	@touch $@
