@@ -14,7 +14,6 @@ LONGEST = (
     "tests/metal/test_zero_overhead.py",
     "tests/metal/test_checks.py",
     "tests/metal/test_symbols.py",
-    "tests/cexport/test_c_api.py",
     "tests/studies/test_bundled_models.py",
     "tests/metal/test_attention_kernels.py",
     "tests/bridge/test_end_to_end.py",

@@ -140,22 +140,6 @@ extern "C" int mlx_h2o_ledger_init(
   });
 }
 
-extern "C" int mlx_h2o_ledger_free(mlx_h2o_ledger ledger) {
-  return guarded([&] {
-    for (auto a :
-         {ledger.scores, ledger.positions, ledger.novelty, ledger.key_sum, ledger.victim}) {
-      mlx_array_free_(a);
-    }
-  });
-}
-
-extern "C" int mlx_h2o_rows_free(mlx_h2o_rows rows) {
-  return guarded([&] {
-    mlx_array_free_(rows.pool);
-    mlx_array_free_(rows.ring);
-  });
-}
-
 extern "C" int mlx_h2o_cache_write(
     mlx_h2o_rows* res,
     const mlx_h2o_write_arguments arguments,

@@ -30,7 +30,7 @@ typedef struct mlx_h2o_config_ {
                       holds; 0: no ring */
 } mlx_h2o_config;
 
-/* The rows of a cache; all null while it is empty. Free them with mlx_h2o_rows_free. */
+/* The rows of a cache; all null while it is empty. Free each with mlx_array_free. */
 typedef struct mlx_h2o_rows_ {
   mlx_array pool; /* [B, Hkv, capacity, Dk + Dv], or uint32 words of quantized rows */
   mlx_array ring; /* the same, null without `recent_bits` */
@@ -83,7 +83,7 @@ int mlx_fast_scaled_dot_product_attention_quantized_with_scores(
     const mlx_array sinks /* may be null */,
     const mlx_stream s);
 
-/* The ledger of an empty cache. Free it with mlx_h2o_ledger_free. */
+/* The ledger of an empty cache. Free its arrays with mlx_array_free. */
 int mlx_h2o_ledger_init(
     mlx_h2o_ledger* res,
     int batch,
@@ -91,10 +91,6 @@ int mlx_h2o_ledger_init(
     int key_dim,
     const mlx_h2o_config config,
     const mlx_stream s);
-
-int mlx_h2o_ledger_free(mlx_h2o_ledger ledger);
-
-int mlx_h2o_rows_free(mlx_h2o_rows rows);
 
 /* New tokens, and where they go. */
 typedef struct mlx_h2o_write_arguments_ {

@@ -53,6 +53,9 @@ final class RoutingTests: XCTestCase {
                 cache.attend(
                     queries: tokens.queries, keys: tokens.keys,
                     values: tokens.values[.ellipsis, ..<2, 0...], scale: 1, mask: .causal)
-            })
+            }
+        ) { error in
+            XCTAssertTrue("\(error)".contains("all but the head dim must agree"), "\(error)")
+        }
     }
 }
