@@ -36,8 +36,8 @@ FAMILIES: Mapping[str, type[Decoder] | Wrapped] = MappingProxyType(
         **dict.fromkeys(
             (
                 "apertus", "bitnet", "cohere", "ernie4_5", "gemma", "glm4", "granite",
-                "internlm2", "mimo", "minicpm", "nanochat", "olmo2", "phi", "phi3", "qwen2",
-                "qwen3", "starcoder2",
+                "helium", "hunyuan_v1_dense", "internlm2", "mimo", "minicpm", "nanochat",
+                "olmo2", "phi", "phi3", "qwen2", "qwen3", "starcoder2",
             ),
             decoder.Decoder,
         ),

@@ -77,6 +77,7 @@ class Architecture:
     file: of mlx_lm, where it is not the type's name. scores: whether the Swift attention
     passes through the cache. keys, unread, required and defaults: how its configuration
     differs from what its class in h2o_pack.architectures reads; like: a type with the same.
+    upstream_versions: those that have it, if not all.
     """
 
     model_type: str
@@ -89,6 +90,7 @@ class Architecture:
     required: tuple[str, ...] = ()
     defaults: dict[str, int] = field(default_factory=dict)
     like: str = ""
+    upstream_versions: tuple[str, ...] = ()
 
     @property
     def mlx_lm(self) -> str:

@@ -91,18 +91,23 @@ def remarks_on_type(model_type: str) -> tuple[str, ...]:
     """Return what a user should know of models of a type."""
     known = architectures().get(model_type)
     if known is None:
-        remark = (
+        assumed = (
             f"nothing is known of model_type {shown(model_type)}: all its layers were taken "
             "for layers that attend to the whole context, as asked."
         )
-    elif not known.scores:
-        remark = (
+        return (assumed,)
+    remarks = []
+    if not known.scores:
+        remarks.append(
             f"mlx-swift-lm's {known.swift}.swift attends outside of the cache, so no scores "
             "arrive on the device: novelty and recency alone decide what stays."
         )
-    else:
-        return ()
-    return (remark,)
+    if known.upstream_versions:
+        remarks.append(
+            f"of mlx-swift-lm, only {' and '.join(known.upstream_versions)} has models of this "
+            "type: give `h2o-pack ios` --upstream-version."
+        )
+    return tuple(remarks)
 
 
 def assemble(

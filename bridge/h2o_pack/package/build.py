@@ -15,6 +15,7 @@ from h2o_pack.files import lock
 from h2o_pack.plan.package_plan import Plan, choose, make_plan
 
 if TYPE_CHECKING:
+    from h2o_pack.architectures.model import Model
     from h2o_pack.files.lock import Vendored
     from h2o_pack.plan.options import CacheOptions
     from h2o_pack.progress import ProgressReporter
@@ -83,10 +84,27 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
             assume_full_attention=request.assume_full_attention,
         )
     problems.refuse()
+    refuse_missing_type(model, request.upstream_version)
     plan = make_plan(
         model, request.cache, request.name, asset_pack=request.asset_pack, chosen=chosen
     )
     return replace(plan, upstream_version=request.upstream_version)
+
+
+def refuse_missing_type(model: Model, upstream_version: str) -> None:
+    """Refuse a model of a type that the upstream version does not have."""
+    from h2o_pack.facts import architectures, upstream_versions
+
+    known = architectures().get(model.config.model_type)
+    version = upstream_version or next(iter(upstream_versions()))
+    if known is None or not known.upstream_versions or version in known.upstream_versions:
+        return
+    raise UserError(
+        f'mlx-swift-lm {version} has no language model of type "{known.model_type}"',
+        where=model.id,
+        remedy=f"Give --upstream-version {known.upstream_versions[-1]}.",
+        code=ExitCode.MODEL,
+    )
 
 
 def dry_run(plan: Plan, request: PackageRequest) -> PackageResult:

@@ -17,8 +17,12 @@ from h2o_pack.architectures.fields import keys_of
 from h2o_pack.architectures.model import Layer, ModelConfig
 from h2o_pack.errors import UserError
 from h2o_pack.facts import architectures, refused_architectures
+from h2o_pack.hub.resolve import resolve
 from h2o_pack.models.config import describe, read_like
+from h2o_pack.package.build import PackageRequest, prepare
+from h2o_pack.plan.options import CacheOptions
 from h2o_py import H2OConfig, H2OKVCache, install_routing, make_h2o_cache, remove_routing
+from tests.bridge.models.checkpoints import folder_of
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
 
 NEEDS_METAL = {"bitnet"}
@@ -167,6 +171,17 @@ def test_head_counts_that_gemma_3_leaves_out_are_those_of_mlx_lm():
 def test_families_that_give_no_scores_on_the_device_say_so():
     remarks = describe(small_config("gpt_oss"), "config.json").remarks
     assert remarks[0].startswith("mlx-swift-lm's GPTOSS.swift attends outside of the cache")
+
+
+def test_a_type_that_only_a_later_upstream_has_says_so_and_is_refused_for_others(tmp_path):
+    folder = folder_of(tmp_path / "later", model_type="helium")
+    (remark,) = resolve(str(folder)).remarks
+    assert remark.startswith("of mlx-swift-lm, only main-2026-08-22 has models of this type")
+    request = PackageRequest(str(folder), CacheOptions(max_kv=64))
+    with pytest.raises(UserError) as caught:
+        prepare(request, lambda _: None)
+    assert 'mlx-swift-lm 3.31.4 has no language model of type "helium"' in str(caught.value)
+    assert "Give --upstream-version main-2026-08-22." in str(caught.value)
 
 
 @pytest.mark.parametrize(
