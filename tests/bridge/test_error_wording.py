@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import h2o_py.errors
 from h2o_pack.cli import main
-from h2o_py import policy_rules
+from h2o_pack.measure import models
+from h2o_pack.measure.profiling import run
+from h2o_py import H2OConfig, commands, policy_rules
 from h2o_py.config_wording import Wording
 
 CACHE = ["--model", "demo", "--max-kv"]
@@ -35,11 +38,25 @@ FILES = {
     "300}, null, null, null]}",
 }
 ACCEPTED = {"few recent tokens": [*CACHE, "64", "--dry-run"]}
+PROFILE = Path(__file__).parents[2] / "docs/results/profile/profile.json"
+EVAL = ("eval", "--preset", "tiny", "--lengths", "80", "--samples", "1", "--contenders")
+MEASURING = [
+    (*EVAL, "default", "--max-kv", "3"),
+    (*EVAL, "tuned_by_layer", "--max-kv", "40", "--layer-budgets", "budgets.json"),
+    ("budgets", "--profile", str(PROFILE), "--max-kv", "3"),
+    ("bench", "--model", "refused"),
+    ("profile", "--model", "refused"),
+]
+GENERATING = [
+    ("--h2o-max-size", "3"),
+    ("--h2o-max-size", "64", "--h2o-decay", "2"),
+    ("--h2o-max-size", "256", "--h2o-budgets", "budgets.json"),
+]
 
 
-def outcome(command, arguments):
+def outcome(*arguments):
     """The exit code and the shape of what is printed as JSON."""
-    result = CliRunner().invoke(main, [command, *arguments, "--json"])
+    result = CliRunner().invoke(main, [*arguments, "--json"])
     assert "Traceback" not in result.output
     return result.exit_code, shape(json.loads(result.stdout))
 
@@ -53,17 +70,30 @@ def shape(value):
 
 
 def outcomes(folder):
-    found = {name: outcome("ios", arguments) for name, arguments in REFUSED.items()}
-    found |= {name: outcome("plan", [*CACHE, "3"]) for name in ["plan"]}
+    found = {name: outcome("ios", *arguments) for name, arguments in REFUSED.items()}
+    found["plan"] = outcome("plan", *CACHE, "3")
     for name, text in FILES.items():
         (folder / "budgets.json").write_text(text)
-        found[f"ios: {name}"] = outcome("ios", BUDGETS)
-        found[f"plan: {name}"] = outcome("plan", BUDGETS)
-    return found | {name: outcome("ios", arguments) for name, arguments in ACCEPTED.items()}
+        found[f"ios: {name}"] = outcome("ios", *BUDGETS)
+        found[f"plan: {name}"] = outcome("plan", *BUDGETS)
+    (folder / "budgets.json").write_text("{")
+    found |= {" ".join(each): outcome(*each) for each in MEASURING}
+    for arguments in GENERATING:
+        with pytest.raises(SystemExit) as ended:
+            commands.main(["generate", "--model", "refused", *arguments])
+        found[" ".join(arguments)] = (ended.value.code, None)
+    return found | {name: outcome("ios", *arguments) for name, arguments in ACCEPTED.items()}
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
+    """Work in a folder with a model that h2o_py refuses when it is loaded to be measured."""
+    (tmp_path / "refused").mkdir()
+    load = models.load
+    for place in (models, run):
+        monkeypatch.setattr(
+            place, "load", lambda name: H2OConfig(3) if name == "refused" else load(name)
+        )
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
