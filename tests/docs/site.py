@@ -11,13 +11,12 @@ LOADING_LINKS = {"stylesheet", "icon", "preload", "preconnect", "modulepreload",
 
 @dataclass
 class Page:
-    """A page: places that links may lead to, links (all, and those of the navigation),
-    what it loads, and its main text.
+    """A page: places that links may lead to, links of the navigation, what it loads, and
+    its main text.
     """
 
     path: str
     places: set[str] = field(default_factory=set)
-    links: list[str] = field(default_factory=list)
     navigation: list[str] = field(default_factory=list)
     resources: list[str] = field(default_factory=list)
     classes: set[str] = field(default_factory=set)
@@ -53,10 +52,8 @@ class Reader(HTMLParser):
         page.places |= {values[name] for name in ("id", "name") if name in values}
         page.classes |= set(values.get("class", "").split())
         page.styles += [values["style"]] if "style" in values else []
-        if tag == "a" and "href" in values:
-            page.links.append(values["href"])
-            if "nav" in self.open:
-                page.navigation.append(values["href"].partition("#")[0])
+        if tag == "a" and "href" in values and "nav" in self.open:
+            page.navigation.append(values["href"].partition("#")[0])
         if tag == "link" and LOADING_LINKS & set(values.get("rel", "").split()):
             page.resources.append(values.get("href", ""))
         if tag != "a" and "src" in values:

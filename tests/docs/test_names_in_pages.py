@@ -16,7 +16,12 @@ from h2o_pack.memory import terms
 from tests.docs.conftest import ROOT, SOURCES
 
 WRITTEN_BY_PROGRAMS = ("performance.md", "results/")
-PAGES = sorted(path for path in SOURCES if not path.startswith(WRITTEN_BY_PROGRAMS))
+PAGES = {
+    path: text for path, text in SOURCES.items() if not path.startswith(WRITTEN_BY_PROGRAMS)
+}
+PAGES |= {
+    f"../{name}": (ROOT / name).read_text("utf-8") for name in ("README.md", "CONTRIBUTING.md")
+}
 CODE = re.compile(r"`([^`\n]+)`")
 FENCE = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"\b(h2o_py|h2o_pack)((?:\.\w+)+)(?!\w*[/.]\w)")
@@ -60,7 +65,7 @@ def wrong_part(call: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_and_options_exist(page):
-    for call in calls(SOURCES[page]):
+    for call in calls(PAGES[page]):
         assert not wrong_part(call), f"{call!r} has {wrong_part(call)!r}"
 
 
@@ -90,7 +95,7 @@ def resolves(package: str, rest: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_python_names_exist(page):
-    for code in CODE.findall(SOURCES[page]):
+    for code in CODE.findall(PAGES[page]):
         for package, rest in NAME.findall(code):
             assert resolves(package, rest), f"{package}{rest}"
 
@@ -104,10 +109,18 @@ def test_a_python_name_that_does_not_exist_is_found():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_files_exist(page):
-    for code in CODE.findall(SOURCES[page]):
+    for code in CODE.findall(PAGES[page]):
         for name in FILE.findall(code):
             places = [ROOT / name, ROOT / "bridge/h2o_pack" / name]
             assert any(place.exists() for place in places), f"{page}: {name}"
+
+
+@pytest.mark.parametrize("page", ["../README.md", "../CONTRIBUTING.md"])
+def test_make_targets_exist(page):
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    named = re.findall(r"(?:^|`)make ([a-z-]+)", PAGES[page], re.MULTILINE)
+    assert named
+    assert set(named) <= set(re.findall(r"^([a-z][\w-]*):", makefile, re.MULTILINE))
 
 
 def test_the_terms_of_the_memory_plan_are_those_of_the_code():
