@@ -61,7 +61,7 @@ UNFIT_FAMILIES = (
         reason="mlx-swift-lm makes plain caches for its layers with a sliding window too",
         mlx_lm={},
         model_types=("olmo3",),
-        source="mlx-swift-lm 3.31.4, Olmo3.swift",
+        source="mlx-swift-lm 3.31.4, Olmo3.swift; fit with sliding caches, as in main",
     ),
     UnfitFamily(
         reason="mlx-swift-lm uses one mask for its layers with a sliding window and those "

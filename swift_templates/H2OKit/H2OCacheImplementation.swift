@@ -50,6 +50,11 @@ extension H2OCacheImplementation {
 
     public var isTrimmable: Bool { core.isTrimmable }
 
+    /// Whether tokens could still be taken back after so many more.
+    public func isTrimmable(after positions: Int) -> Bool {
+        core.isTrimmable && offset + positions <= configuration.maxSize
+    }
+
     @discardableResult
     public func trim(_ n: Int) -> Int { core.trim(n) }
 
@@ -75,7 +80,11 @@ extension H2OCacheImplementation {
         return Self(core)
     }
 
-    public func innerState() -> [MLXArray] { core.share() }
+    /// What to evaluate so that the whole cache is: the ledger, which follows from the rows.
+    /// The rows themselves would be copied by the next write, as somebody might hold them.
+    public func innerState() -> [MLXArray] {
+        core.pending > 0 ? core.share() : core.ledger?.arrays ?? []
+    }
 
     public var state: [MLXArray] {
         get { core.save() }

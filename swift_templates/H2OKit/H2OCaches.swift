@@ -41,13 +41,23 @@ public struct H2OCaches: Hashable, Sendable {
     ) throws -> [any KVCache] {
         let caches = H2OCaches(
             configuration: configuration, storage: storage, groupSize: groupSize, budgets: budgets)
-        return try caches.make(for: model)
+        return try caches.makeCaches(for: model)
+    }
+}
+
+extension H2OCaches: KVCacheMaker {
+    /// - Throws: ``H2OCachesError``
+    public func check(_ parameters: GenerateParameters) throws {
+        if let setting = parameters.otherCacheSetting {
+            throw H2OCachesError.excludes(setting)
+        }
     }
 
-    func make(for model: any LanguageModel) throws -> [any KVCache] {
+    /// - Throws: ``H2OCachesError``, ``H2OBudgetsError``, ``H2OConfigurationError``
+    public func makeCaches(for model: any LanguageModel) throws -> [any KVCache] {
         let name = H2OFamilies.name(of: model)
         // No parameters: those that bound or quantize would give other caches to replace.
-        let own = model.newCache(parameters: nil)
+        let own = try model.ownCaches()
         if let reason = H2OFamilies.reasonAgainst(model, caches: own) {
             throw H2OCachesError.unfit(model: name, reason: reason)
         }
@@ -64,25 +74,6 @@ public struct H2OCaches: Hashable, Sendable {
             let empty = try storage.makeCache(configuration, groupSize: groupSize)
             return cache.replacingPlainCaches { empty.copy() }
         }
-    }
-}
-
-extension H2OCaches: KVCacheMaker {
-    public var scheme: String { "h2o" }
-
-    /// - Throws: ``H2OCachesError``, ``H2OBudgetsError``, ``H2OConfigurationError``
-    public func makeCaches(
-        for model: any LanguageModel, parameters: GenerateParameters
-    ) throws -> [any KVCache] {
-        if parameters.maxKVSize != nil {
-            throw H2OCachesError.excludes(
-                "maxKVSize", "the H2O configuration's maxSize already bounds the cache")
-        }
-        if parameters.kvBits != nil {
-            throw H2OCachesError.excludes(
-                "kvBits", "an H2O cache quantizes when it writes; give it a storage")
-        }
-        return try make(for: model)
     }
 }
 

@@ -7,7 +7,7 @@ public enum H2OCachesError: LocalizedError, Hashable, Sendable {
     /// No layer of the model has a plain cache.
     case nothingToBound(model: String, caches: [String])
     /// A parameter of generation that contradicts H2O caches.
-    case excludes(String, String)
+    case excludes(String)
 
     public var errorDescription: String? {
         switch self {
@@ -18,8 +18,9 @@ public enum H2OCachesError: LocalizedError, Hashable, Sendable {
             "\(model) has no layer with a plain KVCacheSimple (it uses "
                 + "\(caches.isEmpty ? "no caches" : caches.joined(separator: ", "))), so there is "
                 + "nothing for H2O to bound. Generate without H2O."
-        case .excludes(let parameter, let reason):
-            "\(parameter) and H2O caches exclude each other: \(reason). Leave \(parameter) nil."
+        case .excludes(let parameter):
+            "\(parameter) and H2O caches exclude each other: an H2O configuration bounds the cache "
+                + "by maxSize, and its storage says how rows are quantized. Leave \(parameter) nil."
         }
     }
 }

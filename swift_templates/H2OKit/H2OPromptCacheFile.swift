@@ -35,8 +35,9 @@ public enum H2OPromptCacheFile {
             case is any H2OScoreTracking:
                 for (j, text) in cache.metaState.enumerated() { header["0.\(i).\(j)"] = text }
             case is RotatingKVCache:
-                // Python's lacks the step, the third of Swift's.
-                for (j, text) in cache.metaState.enumerated() where j != 2 {
+                // Python's lacks the step, the third of Swift's, and what newer ones have at
+                // the end.
+                for (j, text) in cache.metaState.prefix(5).enumerated() where j != 2 {
                     header["0.\(i).\(j > 2 ? j - 1 : j)"] = text
                 }
             default:
@@ -105,14 +106,15 @@ public enum H2OPromptCacheFile {
         case "KVCache", "KVCacheSimple": cache = KVCacheSimple()
         case "ArraysCache", "MambaCache": cache = MambaCache()
         case "RotatingKVCache":
-            let values = metaState.compactMap(Int.init)
-            guard values.count == metaState.count, [4, 5].contains(values.count) else {
+            let numbers = Array(metaState.prefix(5))
+            let values = numbers.compactMap(Int.init)
+            guard values.count == numbers.count, 4 ... 6 ~= metaState.count else {
                 throw H2OStateError.inconsistent("a RotatingKVCache has the strings \(metaState)")
             }
             cache = RotatingKVCache(maxSize: values[1], keep: values[0])
             cache.state = state
             // Python's lacks the step, the third of Swift's.
-            cache.metaState = values.count == 5 ? metaState : insertingStep(metaState)
+            cache.metaState = values.count == 5 ? numbers : insertingStep(numbers)
             return cache
         default:
             throw H2OFileError.otherCache(

@@ -13,7 +13,7 @@ FLOODS = (
 GARBAGE = "printf '\\377\\000\\033[31mwhat\\n'"
 BROKEN = "echo 'error: no way' >&2; exit 1"
 XCODE = "/Applications/Xcode.app/Contents/Developer"
-READY = "printf 'Xcode 26.1\\nBuild version 17B55\\n'"
+READY = "printf 'Xcode 26.4\\nBuild version 17B55\\n'"
 
 
 class Machine:

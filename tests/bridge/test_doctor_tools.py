@@ -28,8 +28,8 @@ XCODE_SELECT = [
     (HANGS, "warning", "did not end within", "xcode-select -s"),
 ]
 XCODEBUILD = [
-    (READY, "ok", f"26.1 in {XCODE}", ""),
-    ("echo Xcode 16.2", "problem", "16.2 is older than 16.3", "App Store"),
+    (READY, "ok", f"26.4 in {XCODE}", ""),
+    ("echo Xcode 16.2", "problem", "16.2 is older than 26.4", "App Store"),
     (None, "problem", "xcodebuild is missing", "Install Xcode"),
     (LICENCE, "problem", "license has not been agreed", "-license accept"),
     (GARBAGE, "warning", "could not be read", "-runFirstLaunch"),
@@ -53,8 +53,8 @@ IOS_SDK = [
     (None, "problem", "xcrun is missing", "Install Xcode"),
 ]
 SWIFT = [
-    ("echo 'Apple Swift version 6.2.1 (swiftlang-6.2.1)'", "ok", "6.2.1", ""),
-    ("echo Swift version 5.10", "problem", "5.10 is older than 6.1", "Update Xcode"),
+    ("echo 'Apple Swift version 6.3.1 (swiftlang-6.3.1)'", "ok", "6.3.1", ""),
+    ("echo Swift version 5.10", "problem", "5.10 is older than 6.3", "Update Xcode"),
     (None, "problem", "it is missing", "Install Xcode"),
     (GARBAGE, "warning", "could not be read", "Xcode"),
 ]

@@ -89,7 +89,8 @@ def selected_xcode(machine: Surroundings, folder: str) -> Finding:
     if ran.code != 0 or found is None:
         return not_understood(name, ran, "Run: xcodebuild -runFirstLaunch")
     if older(found, least):
-        what = f"{shown(found)} is older than {least}: generated packages need Swift 6.1"
+        swift = needed("swift")
+        what = f"{shown(found)} is older than {least}: generated packages need Swift {swift}"
         return problem(name, what, "Update Xcode in the App Store.")
     return ok(name, f"{shown(found)} in {folder}")
 

@@ -54,7 +54,7 @@ extension H2OSession {
 
     /// Reads all unread tokens except the last chunk into the caches, one chunk per step.
     private func read() async throws {
-        let chunk = max(1, options.parameters.prefillStepSize)
+        let chunk = max(1, options.parameters.promptChunk)
         while unread.count > chunk {
             try await platform.background.begin()
             defer { platform.background.end() }
@@ -62,7 +62,7 @@ extension H2OSession {
             let tokens = MLXArray(unread.prefix(chunk).map { Int32($0) }, [1, chunk])
             try withError {
                 _ = context.model(LMInput.Text(tokens: tokens), cache: caches, state: nil)
-                SessionCaches.evaluate(caches)
+                eval(caches.flatMap { $0.innerState() })
             }
             unread.removeFirst(chunk)
         }
@@ -97,7 +97,9 @@ extension H2OSession {
         return try withError {
             try TokenIterator(
                 input: input, model: context.model, cache: caches,
-                parameters: options.parameters)
+                processor: options.parameters.processor(), sampler: options.parameters.sampler(),
+                promptChunk: options.parameters.promptChunk,
+                maxTokens: options.parameters.maxTokens)
         }
     }
 

@@ -6,7 +6,7 @@ public struct H2OSessionOptions: Sendable {
     public var caches: H2OCaches
     /// The system prompt; its tokens are never evicted.
     public var system: String?
-    /// Sampling, `maxTokens` of a reply, and `prefillStepSize`, the number of prompt tokens that
+    /// Sampling, `maxTokens` of a reply, and `promptChunk`, the number of prompt tokens that
     /// are read at a time. The cache settings of these parameters are not used.
     public var parameters: GenerateParameters
 

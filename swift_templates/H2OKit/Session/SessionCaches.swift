@@ -1,4 +1,3 @@
-import MLX
 import MLXLMCommon
 
 /// The caches of a session.
@@ -13,22 +12,13 @@ enum SessionCaches {
         do {
             var caches = caches
             caches.configuration = try caches.configuration.pinning(pinned)
-            return try caches.make(for: model)
+            return try caches.makeCaches(for: model)
         } catch H2OConfigurationError.nothingToEvict(let maxSize, let held, _),
             H2OBudgetsError.nothingToEvict(_, let held, let maxSize)
         {
             throw H2OSessionError.systemPromptTooLong(
                 tokens: pinned.count, atMost: pinned.count - (held - maxSize + 1))
         }
-    }
-
-    /// Evaluates the caches' arrays. Evaluating the scores of an H2O cache evaluates its rows
-    /// too, and does not make its next write copy.
-    static func evaluate(_ caches: [any KVCache]) {
-        eval(
-            caches.flatMap { cache in
-                (cache as? any H2OScoreTracking)?.scores.map { [$0] } ?? cache.innerState()
-            })
     }
 }
 

@@ -20,11 +20,11 @@ final class CopyOnWriteTests: XCTestCase {
         let cache = try H2OKVCache(maxSize: 16)
         cache.attend(Tokens(16, seed: 1))
 
-        let rows = cache.innerState()[0]
-        let before = rows.asArray(Float.self)
+        let scores = cache.innerState()[0]
+        let before = scores.asArray(Float.self)
         cache.attendOneByOne(20, seed: 3)
 
-        XCTAssertEqual(rows.asArray(Float.self), before)
+        XCTAssertEqual(scores.asArray(Float.self), before)
     }
 
     func testStepsThatAreEvaluatedTogetherEqualStepsOneByOne() throws {

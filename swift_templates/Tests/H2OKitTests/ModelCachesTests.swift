@@ -71,6 +71,11 @@ final class ModelCachesTests: XCTestCase {
 
         XCTAssertNoThrow(try H2OCaches.make(for: uniform, configuration: configuration()))
         XCTAssertThrowsError(try H2OCaches.make(for: sliding, configuration: configuration()))
+
+        let alike = Olmo3Model { [KVCacheSimple(), KVCacheSimple()] }
+        let apart = Olmo3Model { [RotatingKVCache(maxSize: 8), KVCacheSimple()] }
+        XCTAssertThrowsError(try H2OCaches.make(for: alike, configuration: configuration()))
+        XCTAssertNoThrow(try H2OCaches.make(for: apart, configuration: configuration()))
     }
 
     func testAModelWithNothingToBoundIsRefusedByName() throws {

@@ -44,7 +44,7 @@ struct ParityTokensRequest: Decodable {
         }
 
         func makeCaches(for model: any LanguageModel) throws -> [any KVCache] {
-            guard let kv else { return model.newCache(parameters: nil) }
+            guard let kv else { return try model.ownCaches() }
             return try H2OCaches.make(
                 for: model, configuration: config, storage: kv, groupSize: groupSize,
                 budgets: budgets)

@@ -61,7 +61,7 @@ final class ParityTokensTests: XCTestCase {
             let tokens = try TokenIterator(
                 input: LMInput(tokens: MLXArray(request.prompt, [request.prompt.count])),
                 model: model, cache: caches, processor: nil, sampler: sampler,
-                prefillStepSize: request.prefill, maxTokens: asked.tokens.count - 1)
+                promptChunk: request.prefill, maxTokens: asked.tokens.count - 1)
             for _ in tokens {}
             return caches
         }

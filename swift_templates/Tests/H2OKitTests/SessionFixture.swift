@@ -7,24 +7,23 @@ import XCTest
 
 /// A model of two layers whose next token depends on all rows that its cache keeps. Its
 /// arithmetic but the attention is done here, so that it needs no weights.
-final class EchoModel: Module, LanguageModel, @unchecked Sendable {
+final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
     static let vocabulary = LetterTokenizer.letters.count
     /// Ends a turn.
     static let stop = 1
 
     /// The tokens of each call, in order.
     private(set) var calls = [[Int]]()
+    /// The caches of the last call.
+    private(set) var given = [any KVCache]()
     /// Called at the begin of each call.
     var onCall: (() -> Void)?
     /// Given out in this order, then a token that depends on the attention.
     var script = [Int]()
 
-    func prepare(_ input: LMInput, cache: [any KVCache], windowSize: Int?) throws -> PrepareResult {
-        .tokens(input.text)
-    }
-
     func callAsFunction(_ inputs: MLXArray, cache: [any KVCache]?) -> MLXArray {
         onCall?()
+        given = cache ?? []
         let tokens = inputs.asArray(Int32.self).map { Int($0) }
         calls.append(tokens)
         let offset = cache?.first?.offset ?? 0
@@ -128,10 +127,11 @@ struct SessionFixture {
             configuration: ModelConfiguration(id: "echo", eosTokenIds: [EchoModel.stop]),
             model: model, processor: NoProcessor(),
             tokenizer: LetterTokenizer(hasTemplate: hasTemplate))
+        var parameters = GenerateParameters(maxTokens: maxTokens, temperature: 0)
+        parameters.promptChunk = prefillStep
         let options = H2OSessionOptions(
             caches: H2OCaches(configuration: configuration), system: system,
-            parameters: GenerateParameters(
-                maxTokens: maxTokens, temperature: 0, prefillStepSize: prefillStep))
+            parameters: parameters)
         return H2OSession(
             context: context, options: options,
             platform: H2OPlatform(

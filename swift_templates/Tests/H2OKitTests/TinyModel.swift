@@ -5,7 +5,7 @@ import MLXNN
 
 /// A model whose tokens are their own queries, keys and values, with the caches that it is
 /// told to make. Its logits are what its last layer attends to.
-class TinyModel: Module, LanguageModel {
+class TinyModel: Module, PromptAtOnceModel {
     private let make: () -> [any KVCache]
 
     /// The caches of the last call.
@@ -17,12 +17,6 @@ class TinyModel: Module, LanguageModel {
     }
 
     func newCache(parameters: GenerateParameters?) -> [any KVCache] { make() }
-
-    func prepare(
-        _ input: LMInput, cache: [any KVCache], windowSize: Int?
-    ) throws -> PrepareResult {
-        .tokens(input.text)
-    }
 
     func callAsFunction(_ inputs: MLXArray, cache: [any KVCache]?) -> MLXArray {
         given = cache ?? []
@@ -44,3 +38,6 @@ final class Gemma2Model: TinyModel {}
 
 /// A model by the name of one that cannot where it has layers with a sliding window.
 final class Exaone4Model: TinyModel {}
+
+/// A model by the name of one that cannot where its sliding layers get plain caches.
+final class Olmo3Model: TinyModel {}

@@ -1,47 +1,52 @@
 import Foundation
 import MLX
+import MLXNN
 
-/// Makes the caches of a model in place of ``LanguageModel/newCache(parameters:)``.
-///
-/// Given as ``GenerateParameters/kvCacheMaker``; asked where
-/// ``GenerateParameters/kvScheme`` is its ``scheme``.
-public protocol KVCacheMaker: Sendable {
-    /// The scheme that it is for.
-    var scheme: String { get }
+/// Makes the caches of a model in place of ``LanguageModel/newCache(parameters:)``, for
+/// ``GenerateParameters/makeCaches(by:)``.
+public protocol KVCacheMaker: Hashable, Sendable {
+    /// Refuses parameters that contradict such caches.
+    func check(_ parameters: GenerateParameters) throws
 
     /// One cache for each that the model itself would make.
     ///
-    /// - Throws: when the model or the parameters do not allow such caches
-    func makeCaches(
-        for model: any LanguageModel, parameters: GenerateParameters
-    ) throws -> [any KVCache]
+    /// - Throws: when the model does not allow such caches
+    func makeCaches(for model: any LanguageModel) throws -> [any KVCache]
 }
 
-/// A scheme that nobody can make caches for.
-public struct KVCacheMakerMissing: LocalizedError {
-    let scheme: String
+/// Speculative decoding takes rejected tokens back, which a cache that decides what it keeps
+/// can do only until it evicts.
+public struct SpeculationRefused: LocalizedError {
+    let cache: String
 
     public var errorDescription: String? {
-        "kvScheme is \"\(scheme)\", but kvCacheMaker makes no such caches. With H2OKit, "
-            + "parameters.useH2O(_:) sets both."
+        "Speculative decoding takes tokens back, and \(cache) cannot give back what it has "
+            + "evicted. Generate without a draft model, or without H2O."
     }
 }
 
-extension LanguageModel {
-    /// The caches that the parameters ask for.
-    func cachesForGeneration(parameters: GenerateParameters) throws -> [any KVCache] {
-        if let maker = parameters.kvCacheMaker, maker.scheme == parameters.kvScheme {
-            return try maker.makeCaches(for: self, parameters: parameters)
-        }
-        if let scheme = parameters.kvScheme, scheme == "h2o" {
-            throw KVCacheMakerMissing(scheme: scheme)
-        }
-        return newCache(parameters: parameters)
+func refuseSpeculation(with caches: [any KVCache]) throws {
+    if let cache = caches.lazy.compactMap(\.routed).first {
+        throw SpeculationRefused(cache: String(describing: type(of: cache)))
     }
 }
 
-/// Whether all tokens can be taken back from the caches, however many will come. A cache
-/// that decides what it keeps can do so only until it evicts.
-func canAlwaysTrim(_ cache: [any KVCache]) -> Bool {
-    canTrimPromptCache(cache) && !cache.contains { $0 is RoutedAttentionCache }
+extension KVCache {
+    /// The cache that computes attention itself, if this is or holds one.
+    var routed: (any RoutedAttentionCache)? {
+        guard let list = self as? CacheList else { return self as? any RoutedAttentionCache }
+        var found: (any RoutedAttentionCache)?
+        list.mapChildren { child in
+            found = found ?? child.routed
+            return child
+        }
+        return found
+    }
+
+    /// What to evaluate with each token. Who takes the `state` of a routed cache may keep it,
+    /// so that the cache's next write copies all rows.
+    var arraysOfStep: [MLXArray] { routed == nil ? state : innerState() }
 }
+
+/// A model that leaves its whole prompt to the token iterator.
+public protocol PromptAtOnceModel: LanguageModel {}

@@ -1,5 +1,5 @@
 // Stands in for the generation of mlx-swift-lm 3.31.4, greedy, with the hook by which its
-// parameters make caches.
+// parameters make caches; of later versions it has what they do with caches after a token.
 
 import MLX
 
@@ -10,7 +10,7 @@ public struct GenerateParameters: Sendable {
     public var kvGroupSize: Int
     public var kvScheme: String?
 
-    /// Makes the caches where ``kvScheme`` is its scheme.
+    /// Makes the caches in place of the model.
     public var kvCacheMaker: (any KVCacheMaker)?
 
     public var temperature: Float
@@ -28,6 +28,12 @@ public struct GenerateParameters: Sendable {
         self.temperature = temperature
         self.prefillStepSize = prefillStepSize
     }
+}
+
+extension GenerateParameters {
+    public func sampler() -> any LogitSampler { ArgMaxSampler() }
+
+    public func processor() -> (any LogitProcessor)? { nil }
 }
 
 /// Changes logits before a token is chosen.
@@ -96,6 +102,8 @@ public struct TokenIterator: Sequence, IteratorProtocol {
         if let maxTokens, tokenCount >= maxTokens { return nil }
         let token = upcoming
         upcoming = step(after: token)
+        // As upstream's main does after each token; release 3.31.4 evaluates the token alone.
+        eval([upcoming] + cache.flatMap(\.arraysOfStep))
         tokenCount += 1
         return token.asArray(Int32.self).first.map(Int.init)
     }

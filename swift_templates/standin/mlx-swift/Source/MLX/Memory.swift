@@ -13,6 +13,16 @@ public enum Memory {
         return result
     }
 
+    /// The most that were in use since this was last set, whatever to.
+    public static var peakMemory: Int {
+        get {
+            var result = 0
+            mlx_get_peak_memory(&result)
+            return result
+        }
+        set { mlx_reset_peak_memory() }
+    }
+
     /// The most that is kept of freed buffers.
     public static var cacheLimit: Int {
         get { known.cache }

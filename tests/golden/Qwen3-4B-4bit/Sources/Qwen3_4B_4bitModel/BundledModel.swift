@@ -28,7 +28,7 @@ public enum BundledModel {
     ///
     /// - Parameter model: the model loaded from `folder()`
     public static func makeCaches(for model: any LanguageModel) throws -> [any KVCache] {
-        try caches().makeCaches(for: model, parameters: GenerateParameters())
+        try caches().makeCaches(for: model)
     }
 
     /// The folder with the weights, the tokenizer and the configuration, see `ModelFolder`.

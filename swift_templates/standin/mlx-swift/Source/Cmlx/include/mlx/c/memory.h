@@ -10,6 +10,8 @@ extern "C" {
 
 int mlx_get_active_memory(size_t* res);
 int mlx_get_memory_limit(size_t* res);
+int mlx_get_peak_memory(size_t* res);
+int mlx_reset_peak_memory(void);
 
 /* `res` is the limit before. */
 int mlx_set_cache_limit(size_t* res, size_t limit);

@@ -1,0 +1,115 @@
+#if canImport(MLXOptimizers)  // mlx-swift itself, which the stand-in is not
+    import Foundation
+    import H2OKit
+    import MLX
+    import MLXLMCommon
+    import XCTest
+
+    /// What upstream's own ways of generating do with H2O caches.
+    final class UpstreamTests: XCTestCase {
+        private func parameters() throws -> GenerateParameters {
+            var parameters = GenerateParameters(maxTokens: 40, temperature: 0)
+            parameters.useH2O(
+                H2OCaches(configuration: try H2OConfiguration(maxSize: 32, recentBudget: 8)))
+            return parameters
+        }
+
+        private func context(
+            _ model: EchoModel, _ tokenizer: any MLXLMCommon.Tokenizer = LetterTokenizer()
+        ) -> ModelContext {
+            ModelContext(
+                configuration: ModelConfiguration(id: "echo", eosTokenIds: [EchoModel.stop]),
+                model: model, processor: TemplateProcessor(), tokenizer: tokenizer)
+        }
+
+        func testAChatSessionsCachesStayBounded() async throws {
+            let model = EchoModel()
+            let session = ChatSession(
+                ModelContainer(context: context(model)), generateParameters: try parameters())
+
+            for _ in 0 ..< 3 {
+                _ = try await session.respond(to: String(repeating: "tell me more. ", count: 4))
+                XCTAssertEqual(model.given.count, 2)
+                for cache in model.given {
+                    XCTAssertEqual((cache as? H2OKVCache)?.length, 32)
+                }
+            }
+        }
+
+        func testAChatSessionReadsOnlyWhatIsNew() async throws {
+            let model = EchoModel()
+            model.script = LetterTokenizer().encode(text: "so it is|", addSpecialTokens: false)
+            let session = ChatSession(
+                ModelContainer(context: context(model)), generateParameters: try parameters())
+            _ = try await session.respond(to: String(repeating: "tell me more. ", count: 4))
+            let first = model.calls.count
+
+            model.script = LetterTokenizer().encode(text: "yes|", addSpecialTokens: false)
+            _ = try await session.respond(to: "and then")
+
+            let read = model.calls[first...].map(\.count).max() ?? 0
+            XCTAssertLessThan(read, 30)
+            XCTAssertEqual((model.given.first as? H2OKVCache)?.length, 32)
+        }
+
+        /// A step after a cancel is one in the background, which ends an app.
+        func testNoStepFollowsACancel() async throws {
+            let model = EchoModel()
+            let stream = try generate(
+                input: LMInput(tokens: tokenArray([9, 10, 11])), parameters: parameters(),
+                context: context(model, CancellingTokenizer()))
+            for await _ in stream {}
+
+            // The prompt, and the step that goes ahead of the first token.
+            XCTAssertEqual(model.calls.count, 2)
+        }
+
+        func testSpeculativeDecodingRefusesThemByName() throws {
+            XCTAssertThrowsError(
+                try SpeculativeTokenIterator(
+                    input: LMInput(tokens: tokenArray([9, 10, 11])), mainModel: EchoModel(),
+                    draftModel: EchoModel(), parameters: parameters(), numDraftTokens: 2)
+            ) { error in
+                XCTAssertTrue(error is SpeculationRefused, "\(error)")
+                XCTAssertTrue(error.localizedDescription.contains("H2OKVCache"), "\(error)")
+            }
+        }
+    }
+
+    private struct TemplateProcessor: UserInputProcessor {
+        func prepare(input: UserInput) async throws -> LMInput {
+            let messages = DefaultMessageGenerator().generate(from: input)
+            let ids = try LetterTokenizer().applyChatTemplate(messages: messages)
+            return LMInput(tokens: tokenArray(ids))
+        }
+    }
+
+    /// Cancels the task that first turns a token into text.
+    private struct CancellingTokenizer: MLXLMCommon.Tokenizer {
+        private let letters = LetterTokenizer()
+
+        var bosToken: String? { letters.bosToken }
+        var eosToken: String? { letters.eosToken }
+        var unknownToken: String? { letters.unknownToken }
+
+        func encode(text: String, addSpecialTokens: Bool) -> [Int] {
+            letters.encode(text: text, addSpecialTokens: addSpecialTokens)
+        }
+
+        func decode(tokenIds: [Int], skipSpecialTokens: Bool) -> String {
+            withUnsafeCurrentTask { $0?.cancel() }
+            return letters.decode(tokenIds: tokenIds, skipSpecialTokens: skipSpecialTokens)
+        }
+
+        func convertTokenToId(_ token: String) -> Int? { letters.convertTokenToId(token) }
+        func convertIdToToken(_ id: Int) -> String? { letters.convertIdToToken(id) }
+
+        func applyChatTemplate(
+            messages: [[String: any Sendable]], tools: [[String: any Sendable]]?,
+            additionalContext: [String: any Sendable]?
+        ) throws -> [Int] {
+            try letters.applyChatTemplate(
+                messages: messages, tools: tools, additionalContext: additionalContext)
+        }
+    }
+#endif

@@ -1,0 +1,82 @@
+import MLX
+
+/// How generation gets caches, and how prompts are read, in mlx-swift-lm's main of
+/// 2026-08-22. The same names mean the same with other versions.
+
+/// A maker as part of a ``KVCacheConfiguration``, so that a session sees when it changes.
+package struct KVCacheMaking: Hashable, Sendable {
+    package let maker: any KVCacheMaker
+
+    package static func == (one: Self, other: Self) -> Bool {
+        AnyHashable(one.maker) == AnyHashable(other.maker)
+    }
+
+    package func hash(into hasher: inout Hasher) { maker.hash(into: &hasher) }
+}
+
+extension KVCacheConfiguration.Strategy {
+    var maker: (any KVCacheMaker)? {
+        if case .made(let making) = storage { making.maker } else { nil }
+    }
+}
+
+extension LanguageModel {
+    /// The caches that the parameters ask for.
+    func cachesForGeneration(parameters: GenerateParameters?) throws -> [any KVCache] {
+        guard let parameters, let maker = parameters.kvCache?.strategy.maker else {
+            return try newCache(parameters: parameters)
+        }
+        try maker.check(parameters)
+        return try maker.makeCaches(for: self)
+    }
+
+    /// The caches that the model makes when nothing is asked for.
+    public func ownCaches() throws -> [any KVCache] { try newCache(parameters: nil) }
+}
+
+extension GenerateParameters {
+    /// Lets `ChatSession`, `generate` and `TokenIterator` take their caches from a maker.
+    public mutating func makeCaches(by maker: any KVCacheMaker) {
+        kvCache = KVCacheConfiguration(strategy: .made(by: maker))
+    }
+
+    /// The parameter that asks for caches of another kind, if one does.
+    public var otherCacheSetting: String? {
+        if maxKVSize != nil { return "maxKVSize" }
+        if kvBits != nil { return "kvBits" }
+        if kvScheme != nil { return "kvScheme" }
+        return kvCache?.capacity == nil ? nil : "kvCache.capacity"
+    }
+
+    /// Tokens of a prompt that are read at a time; the last chunk has the rest.
+    public var promptChunk: Int {
+        get { prefill.resolvedStepSize() }
+        set {
+            prefill.stepSize = newValue
+            prefill.chunking = .remainder
+        }
+    }
+}
+
+extension TokenIterator {
+    /// Reads the prompt in chunks of `promptChunk` tokens and generates with these caches.
+    public init(
+        input: LMInput, model: any LanguageModel, cache: [any KVCache],
+        processor: (any LogitProcessor)?, sampler: any LogitSampler, promptChunk: Int,
+        maxTokens: Int?
+    ) throws {
+        try self.init(
+            input: input, model: model, cache: cache, processor: processor, sampler: sampler,
+            prefill: PrefillParameters(stepSize: promptChunk, chunking: .remainder),
+            maxTokens: maxTokens)
+    }
+}
+
+extension PromptAtOnceModel {
+    public func prepare(
+        _ input: LMInput, cache: [any KVCache], state: LMOutput.State?,
+        prefill: PrefillParameters
+    ) throws -> PrepareResult {
+        .tokens(input.text)
+    }
+}
