@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from warnings import WarningMessage
 
 from h2o_pack.errors import ExitCode, UserError
+from h2o_py.errors import H2OConfigWarning, H2OError
 from h2o_py.policy_fields import FIELDS
-
-if TYPE_CHECKING:
-    from warnings import WarningMessage
-
-    from h2o_py.errors import H2OConfigWarning, H2OError
 
 FLAGS = {"kv": "--kv", **{field.name: field.flag for field in FIELDS}}
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from docs.docgen.markdown import code, plain, table
-
-if TYPE_CHECKING:
-    from interface.source import Field, Policy, Source
+from interface.source import Field, Policy, Source
 
 
 def sections() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlx.core as mx
 from mlx_lm import load
@@ -15,9 +15,7 @@ from h2o_pack.measure.evaluation.loaded import LayerBudgetsSource, budgets_for
 from h2o_pack.measure.text import Tokens
 from h2o_py import install_routing
 from studies.peers.entries import ANSWER_TOKENS, FULL, ONCE, PREFILL
-
-if TYPE_CHECKING:
-    from studies.peers.tasks import Batch
+from studies.peers.tasks import Batch
 
 PROFILE = Path(__file__).parents[2] / "docs" / "results" / "profile" / "profile.json"
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from h2o_pack.measure.evaluation.samples import Sample, Shape, make_sample
-
-if TYPE_CHECKING:
-    from h2o_pack.measure.text import Tokens
+from h2o_pack.measure.text import Tokens
 
 SEEDS = (1, 2, 3)
 SAMPLES = 8  # a seed; a batch has the samples of one seed

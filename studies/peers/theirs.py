@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import kvpress
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
 from studies.peers.entries import ANSWER_TOKENS
-
-if TYPE_CHECKING:
-    from studies.peers.tasks import Batch
+from studies.peers.tasks import Batch
 
 PRESSES: dict[str, Callable[[float], Any]] = {
     "ObservedAttention": kvpress.ObservedAttentionPress,

@@ -6,20 +6,16 @@ import platform
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from studies.tiny_lm.corpus import choose_words, read_corpus, write_held_out
 from studies.tiny_lm.files import program_sha256, write_json, write_model
-from studies.tiny_lm.recipe import Architecture
+from studies.tiny_lm.recipe import Architecture, Recipe
 from studies.tiny_lm.samples import SampleMaker
 from studies.tiny_lm.training import Trainer, use_threads
 from studies.tiny_lm.vocabulary import encode, train_tokenizer
-
-if TYPE_CHECKING:
-    from studies.tiny_lm.recipe import Recipe
 
 RECORD = "training.json"
 

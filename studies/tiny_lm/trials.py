@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from h2o_pack.measure.evaluation.samples import ASKED_IN, Question, Shape, make_sample
-
-if TYPE_CHECKING:
-    from h2o_pack.measure.text import Tokens
+from h2o_pack.measure.text import Tokens
 
 LONGEST_STATEMENT = 24
 

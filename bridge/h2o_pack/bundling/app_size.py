@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from h2o_pack.architectures.model import Model
 from h2o_pack.bundling.space import shown
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import store_limits
-
-if TYPE_CHECKING:
-    from h2o_pack.architectures.model import Model
 
 
 def check_app_size(model: Model, *, asset_pack: bool) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from h2o_pack.architectures.model import Model, ModelFile
 from h2o_pack.bundling.manifest import SHA256, BundledFile, Manifest
 from h2o_pack.bundling.names import check_paths
 from h2o_pack.bundling.place import LINKED, place_all
@@ -15,11 +15,7 @@ from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.files.digests import GIT_ID, git_id
 from h2o_pack.files.layout import MODEL_FOLDER, MODEL_MANIFEST
 from h2o_pack.files.local_file import local_file
-from h2o_pack.progress import silent
-
-if TYPE_CHECKING:
-    from h2o_pack.architectures.model import Model, ModelFile
-    from h2o_pack.progress import ProgressReporter
+from h2o_pack.progress import ProgressReporter, silent
 
 
 def bundle(model: Model, package: Path, say: ProgressReporter = silent) -> Manifest:

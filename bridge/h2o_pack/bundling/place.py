@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from h2o_pack.bundling.manifest import BundledFile
 from h2o_pack.files.digests import copy, sha256_of
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 WORKERS = 4  # files at once; each holds two pieces of digests.CHUNK bytes
 LINKED = ".safetensors"  # weights are large and never edited; a configuration may be

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from h2o_pack.architectures.model import ModelFile
+from h2o_pack.architectures.model import Model, ModelFile
 from h2o_pack.errors import Problems, shown
 from h2o_pack.files.paths import why_unsafe
 from h2o_pack.hub import metadata as metadata_cache
-from h2o_pack.hub.client import COMMIT, Repository
+from h2o_pack.hub.client import COMMIT, Listed, Repository
 from h2o_pack.hub.download import snapshot
 from h2o_pack.hub.errors import UnreachableError
 from h2o_pack.models import files, index
@@ -18,10 +17,6 @@ from h2o_pack.models.inspection import Contents, inspect
 from h2o_pack.models.json_file import CONFIG_BYTES, INDEX_BYTES, parse_object
 from h2o_pack.models.local import from_folder
 from h2o_pack.models.safetensors import LENGTH, header_length, parse_header
-
-if TYPE_CHECKING:
-    from h2o_pack.architectures.model import Model
-    from h2o_pack.hub.client import Listed
 
 
 def from_hub(hub_id: str, revision: str = "", *, assume_full_attention: bool = False) -> Model:

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from h2o_pack.architectures.model import Model, ModelFile
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.local_file import reason
 from h2o_pack.hub.errors import changed_on_hub, hub_errors, other_bytes
 from h2o_pack.hub.partial import SUFFIX, Partial
+from h2o_pack.models.inspection import Contents
+from h2o_pack.progress import ProgressReporter
 
 if TYPE_CHECKING:
     from filelock import FileLock
 
-    from h2o_pack.architectures.model import Model, ModelFile
-    from h2o_pack.models.inspection import Contents
-    from h2o_pack.progress import ProgressReporter
 
 EXPIRED = (401, 403)
 

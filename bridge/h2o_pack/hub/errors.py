@@ -5,13 +5,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from h2o_pack.architectures.model import Model, ModelFile
 from h2o_pack.errors import ExitCode, UserError, nearest
 from h2o_pack.facts import known_models
-
-if TYPE_CHECKING:
-    from h2o_pack.architectures.model import Model, ModelFile
 
 RESUME = "Run the command again; what has arrived is kept."
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

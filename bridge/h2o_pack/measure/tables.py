@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from h2o_pack.measure.timing import Timing
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from h2o_pack.measure.timing import Timing
 
 _STYLES = {"met": "green", "not met": "red"}
 _LEAST = len("not distinguishable")

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from h2o_pack.architectures.model import Model
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.files import lock
+from h2o_pack.files.lock import Vendored
+from h2o_pack.plan.options import CacheOptions
 from h2o_pack.plan.package_plan import Plan, choose, make_plan
-
-if TYPE_CHECKING:
-    from h2o_pack.architectures.model import Model
-    from h2o_pack.files.lock import Vendored
-    from h2o_pack.plan.options import CacheOptions
-    from h2o_pack.progress import ProgressReporter
-    from h2o_pack.vendoring.fetch import Origin
-    from h2o_pack.verify.differences import Verification
+from h2o_pack.progress import ProgressReporter
+from h2o_pack.vendoring.fetch import Origin
+from h2o_pack.verify.differences import Verification
 
 HOST = "apple"
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from h2o_pack import assets
 from h2o_pack.bundling.bundle import bundle
+from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.files import lock, write
 from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.package.render import render
-from h2o_pack.progress import silent
-
-if TYPE_CHECKING:
-    from h2o_pack.bundling.manifest import Manifest
-    from h2o_pack.plan.package_plan import Plan
-    from h2o_pack.progress import ProgressReporter
+from h2o_pack.plan.package_plan import Plan
+from h2o_pack.progress import ProgressReporter, silent
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from h2o_pack import __version__, naming
 from h2o_pack.files import lock
 from h2o_pack.naming import one_line, swift_string
+from h2o_pack.plan.package_plan import Plan
 from h2o_pack.sizes import gigabytes
+from h2o_py.budgets import Budgets
+from h2o_py.config import H2OConfig
 from h2o_py.policy_fields import FIELDS
 from h2o_py.storages import STORAGE_BITS
-
-if TYPE_CHECKING:
-    from h2o_pack.plan.package_plan import Plan
-    from h2o_py.budgets import Budgets
-    from h2o_py.config import H2OConfig
 
 SWIFT_TEMPLATES = "swift_templates"
 

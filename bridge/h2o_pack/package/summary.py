@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from h2o_pack.files.lock import EditedFile
+from h2o_pack.files.lock import EditedFile, Vendored
 from h2o_pack.memory.terms import MemoryPlan
+from h2o_pack.package.build import PackageResult
+from h2o_pack.plan.package_plan import Plan
 from h2o_pack.results import Count, ErrorEntry, Result, doc, error_entries
 from h2o_py.config import H2OConfig
 from h2o_py.storages import STORAGE_BITS
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from h2o_pack.files.lock import Vendored
-    from h2o_pack.package.build import PackageResult
-    from h2o_pack.plan.package_plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from h2o_pack.parity.report import CaseResult, Difference
-from h2o_pack.parity.toolchain import failure
-
-if TYPE_CHECKING:
-    from h2o_pack.parity.toolchain import Build
-    from h2o_pack.parity.trace import Trace
+from h2o_pack.parity.toolchain import Build, failure
+from h2o_pack.parity.trace import Trace
 
 TESTS = "ParityReplayTests"
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from h2o_py.config import H2OConfig
-    from h2o_py.ledger import Ledger
+from h2o_py.config import H2OConfig
+from h2o_py.ledger import Ledger
 
 # Importance is a sum of numbers of about 1 in float32, made of scores and novelties that
 # other orders of summing change by up to 1e-6 (the largest tie seen: 8e-7). No two rows

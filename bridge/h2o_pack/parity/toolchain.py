@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from h2o_pack.errors import ExitCode, UserError
-
-if TYPE_CHECKING:
-    from h2o_pack.parity.host import Host
+from h2o_pack.parity.host import Host
 
 GET_SWIFT = "https://swift.org/install"
 SHOWN_LINES = 12

@@ -15,13 +15,11 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.models.config import read_config
-
-if TYPE_CHECKING:
-    from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig
 
 FORMAT = 2
 FILE = "trace.json"

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from h2o_pack.facts import unsplit_prompts
-
-if TYPE_CHECKING:
-    from h2o_pack.plan.request import Request
+from h2o_pack.plan.request import Request
 
 SPARSE = 8  # context / max_kv from which retrieval suffers (docs/choosing-max-kv.md)
 SHORT_RECENT = 64  # newest tokens under which reproductions of H2O lost coherence

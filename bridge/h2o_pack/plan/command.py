@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from h2o_pack.architectures.model import Model
 from h2o_pack.config_errors import flag
 from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.devices.device import Catalogue, Device
@@ -14,9 +15,6 @@ from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.plan.options import CacheOptions, cache_config, read_budgets
 from h2o_pack.plan.package_plan import make_request, named_devices
 from h2o_pack.plan.report import PlanResult, make_report, one_of_each_kind
-
-if TYPE_CHECKING:
-    from h2o_pack.architectures.model import Model
 
 OF_EVICTION = ("kv", "policy", "budgets")
 

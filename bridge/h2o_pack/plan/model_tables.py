@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from h2o_pack.architectures.model import ModelConfig, ModelFile, Weights
+from h2o_pack.architectures.model import Layer, Model, ModelConfig, ModelFile, Weights
 from h2o_pack.facts import KnownModel
 from h2o_pack.memory.token_bytes import fixed_bytes, token_bytes
 from h2o_pack.results import Count, Result, doc
@@ -16,7 +16,6 @@ from h2o_pack.results import Count, Result, doc
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from h2o_pack.architectures.model import Layer, Model
 
 KIB, GB = 1 << 10, 10**9
 WIDE = 130  # columns

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from h2o_pack import naming
+from h2o_pack.architectures.model import Model
 from h2o_pack.bundling.app_size import check_app_size
 from h2o_pack.config_errors import warnings_as_text
 from h2o_pack.devices.catalogue import catalogue
+from h2o_pack.devices.device import Catalogue, Device
 from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.memory import MemoryPlan
 from h2o_pack.memory.storages import storage_of
 from h2o_pack.plan.advice import advice
 from h2o_pack.plan.options import CacheOptions, cache_config, layer_caches, read_budgets
 from h2o_pack.plan.request import Request
-
-if TYPE_CHECKING:
-    from h2o_pack.architectures.model import Model
-    from h2o_pack.devices.device import Catalogue, Device
-    from h2o_pack.memory import MemoryPlan
-    from h2o_py.budgets import Budgets
-    from h2o_py.config import H2OConfig
-    from h2o_py.errors import H2OConfigWarning
+from h2o_py.budgets import Budgets
+from h2o_py.config import H2OConfig
+from h2o_py.errors import H2OConfigWarning
 
 __all__ = ["CacheOptions", "Plan", "cache_config", "make_plan", "make_request"]
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from h2o_pack import __version__
 from h2o_pack.devices.facts import DEFAULT, ENTITLED
+from h2o_pack.plan.report import DeviceFit, PlanResult
 from h2o_pack.plan.speed import rules
 from h2o_pack.plan.tables import capacity, limit
+from h2o_pack.plan.verdict import Verdict
 from h2o_pack.sizes import gigabytes, megabytes
-
-if TYPE_CHECKING:
-    from h2o_pack.plan.report import DeviceFit, PlanResult
-    from h2o_pack.plan.verdict import Verdict
 
 TEMPLATE = Path(__file__).with_name("plan.html.j2")
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from h2o_pack.devices.device import Device
 from h2o_pack.devices.facts import ENTITLED
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.facts import KnownModel
 from h2o_pack.memory.storages import storage_of
-from h2o_pack.plan.request import known_fitting
+from h2o_pack.plan.request import Request, known_fitting
 from h2o_pack.plan.verdict import verdict
 from h2o_pack.sizes import gigabytes
-
-if TYPE_CHECKING:
-    from h2o_pack.devices.device import Device
-    from h2o_pack.facts import KnownModel
-    from h2o_pack.plan.request import Request
 
 STEPS = (256, 128, 64)
 COMPACT = ("8", "k8v4", "4")

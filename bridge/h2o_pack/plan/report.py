@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Meta
 
+from h2o_pack.devices.device import Catalogue, Device
 from h2o_pack.devices.facts import BANDWIDTH, DEFAULT, ENTITLED, Number, What
+from h2o_pack.facts import KnownModel
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.plan.advice import advice
 from h2o_pack.plan.remedies import remedies
-from h2o_pack.plan.request import known_fitting
+from h2o_pack.plan.request import Request, known_fitting
 from h2o_pack.plan.speed import Calibration, Speed, calibration, estimate, rules
 from h2o_pack.plan.verdict import Verdict, verdict
 from h2o_pack.results import Count, Result, doc
-
-if TYPE_CHECKING:
-    from h2o_pack.devices.device import Catalogue, Device
-    from h2o_pack.facts import KnownModel
-    from h2o_pack.plan.request import Request
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
+from h2o_pack.architectures.model import Model
+from h2o_pack.devices.device import Catalogue, Device
 from h2o_pack.devices.facts import PublishedSpeed, SpeedFile
 from h2o_pack.facts import FOLDER
 from h2o_pack.files.toml import read_tables
 from h2o_pack.memory.formulas import tokens_per_second
+from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.results import Count, doc
-
-if TYPE_CHECKING:
-    from h2o_pack.architectures.model import Model
-    from h2o_pack.devices.device import Catalogue, Device
-    from h2o_pack.memory.terms import MemoryPlan
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from h2o_pack.devices.facts import DEFAULT, ENTITLED
+from h2o_pack.devices.device import Device
+from h2o_pack.devices.facts import DEFAULT, ENTITLED, Number
+from h2o_pack.plan.report import DeviceFit, PlanResult
+from h2o_pack.plan.verdict import Verdict
 from h2o_pack.sizes import gigabytes, megabytes
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from h2o_pack.devices.device import Device
-    from h2o_pack.devices.facts import Number
-    from h2o_pack.plan.report import DeviceFit, PlanResult
-    from h2o_pack.plan.verdict import Verdict
 
 STYLES = {"fits": "green", "tight": "yellow", "does not fit": "red", "unknown": "dim"}
 PLAIN: dict[str, Any] = {"show_edge": False, "collapse_padding": True, "pad_edge": False}

@@ -6,20 +6,15 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from h2o_pack.bundling import manifest
+from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.errors import UserError
 from h2o_pack.files import lock
 from h2o_pack.files.layout import MODEL_FOLDER, MODEL_MANIFEST, VENDOR_FOLDER
-from h2o_pack.progress import silent
-from h2o_pack.verify.differences import Difference, Verification
+from h2o_pack.progress import ProgressReporter, silent
+from h2o_pack.verify.differences import Difference, Part, VendorState, Verification
 from h2o_pack.verify.files import content_of_model, listed, path_problem, regular, text_digest
-
-if TYPE_CHECKING:
-    from h2o_pack.bundling.manifest import Manifest
-    from h2o_pack.progress import ProgressReporter
-    from h2o_pack.verify.differences import Part, VendorState
 
 
 def verify(

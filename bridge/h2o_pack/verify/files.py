@@ -8,18 +8,15 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from h2o_pack.bundling.manifest import BundledFile, Manifest
 from h2o_pack.bundling.names import check_path
 from h2o_pack.bundling.place import WORKERS
 from h2o_pack.errors import UserError
 from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.layout import MODEL_FOLDER
+from h2o_pack.progress import ProgressReporter
 from h2o_pack.verify.differences import Difference
-
-if TYPE_CHECKING:
-    from h2o_pack.bundling.manifest import BundledFile, Manifest
-    from h2o_pack.progress import ProgressReporter
 
 # What tools leave beside their input and no build takes.
 LEFTOVERS = (".DS_Store", "xcuserdata", "project.xcworkspace", ".swiftpm", ".build")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from h2o_pack.bundling.space import shown
+from h2o_pack.verify.differences import Verification
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from h2o_pack.verify.differences import Verification
 
 VENDOR = {
     "checked": "Vendor's edited files compared",

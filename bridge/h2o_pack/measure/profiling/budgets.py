@@ -16,17 +16,17 @@ from h2o_pack.measure.profiling.budget_rule import (
     layer_shares,
     to_json,
 )
+from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.report import Profile, read_profile
 from h2o_pack.measure.profiling.run import run
 from h2o_pack.measure.tables import Table, print_table
+from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Result, doc
 from h2o_py.config import POLICIES
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from h2o_pack.measure.profiling.options import Options
-    from h2o_pack.progress import ProgressReporter
 
 Measure = Literal["concentration", "entropy", "reach"]
 OF_REACH = (
