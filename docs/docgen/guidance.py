@@ -14,11 +14,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from docs.docgen.markdown import table
+from docs.docgen.markdown import replaced, table
 
 DOCS = Path(__file__).resolve().parents[1]
 RESULTS = DOCS / "results" / "eval" / "results.json"
-BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
+MARK = "measured"
 
 FULL, DEFAULT, WINDOW, PUBLISHED = "full", "default", "sinks_recent", "paper_heavy"
 BY_LAYER, WINDOW_BY_LAYER = "tuned_by_layer", "sinks_recent_by_layer"
@@ -299,27 +299,13 @@ def text(page: Path) -> str:
     return PAGES[page](Results(json.loads(RESULTS.read_text("utf-8"))))
 
 
-def replaced(page: str, between: str) -> str:
-    """Return a page with another text between its marks.
-
-    Raises:
-        ValueError: it lacks them.
-
-    """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after_it = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the page lacks the marks {BEGIN.strip()} and {END.strip()}")
-    return f"{before}{begin}\n{between}\n{end}{after_it}"
-
-
 def main() -> None:
     """Write or print the measured parts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="change the pages")
     write = parser.parse_args().write
     for page in PAGES:
-        changed = replaced(page.read_text("utf-8"), text(page))
+        changed = replaced(page.read_text("utf-8"), MARK, text(page))
         if write:
             page.write_text(changed, encoding="utf-8", newline="\n")
         else:

@@ -54,3 +54,18 @@ def plain_line(line: str) -> str:
 def yes(value: object) -> str:
     """Write a truth value as a word."""
     return "yes" if value else "no"
+
+
+def replaced(page: str, name: str, between: str) -> str:
+    """Return a page with another text between the marks `<!-- NAME: begin -->` and end.
+
+    Raises:
+        ValueError: it lacks them.
+
+    """
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+    before, first, rest = page.partition(begin)
+    _, last, after = rest.partition(end)
+    if not (first and last):
+        raise ValueError(f"the page lacks the marks {begin.strip()} and {end.strip()}")
+    return f"{before}{begin}\n{between.strip()}\n\n{end}{after}"

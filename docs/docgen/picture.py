@@ -24,12 +24,12 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from docs.docgen.markdown import fence
+from docs.docgen.markdown import fence, replaced
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs/images/plan.svg"
 README = ROOT / "README.md"
-BEGIN, END = "<!-- plan: begin -->\n", "<!-- plan: end -->\n"
+MARK = "plan"
 DEVICES = ("iPhone 13 mini", "iPhone 13 Pro", "iPhone 15 Pro", "iPhone 17 Pro")
 CHOSEN = "".join(f" --device '{name}'" for name in DEVICES)
 BOUNDED = f"h2o-pack plan --model Qwen3-4B-4bit --max-kv 512{CHOSEN}"
@@ -97,15 +97,6 @@ def sample(command: str, output: str) -> str:
     return fence(f"$ {command}\n" + "\n".join(lines))
 
 
-def with_sample(readme: str, block: str) -> str:
-    """Return the README with another block between its marks."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the README lacks the marks {BEGIN.strip()} and {END.strip()}")
-    return f"{before}{begin}\n{block}\n\n{end}{after}"
-
-
 def main() -> None:
     """Write the picture and the sample, or print the sample."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -118,7 +109,7 @@ def main() -> None:
         return
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     PICTURE.write_text(drawn(BOUNDED, printed[BOUNDED]), encoding="utf-8", newline="\n")
-    changed = with_sample(README.read_text("utf-8"), block)
+    changed = replaced(README.read_text("utf-8"), MARK, block)
     README.write_text(changed, encoding="utf-8", newline="\n")
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from docs.docgen import guidance
 from docs.docgen.guidance import Results, measured
+from docs.docgen.markdown import replaced
 
 
 def cell(contender, budget, recall, nll, verdict="better", rows=256, title=None):
@@ -99,13 +100,13 @@ def test_storage_is_told_with_its_rows_and_what_was_not_run_is_left_out():
 
 def test_a_page_without_its_marks_is_refused():
     with pytest.raises(ValueError, match="lacks the marks"):
-        guidance.replaced("# Nothing\n", "text")
+        replaced("# Nothing\n", "measured", "text")
 
 
 @pytest.mark.parametrize("page", guidance.PAGES, ids=lambda path: path.name)
 def test_a_page_is_what_the_program_writes(page):
     text = page.read_text("utf-8")
-    assert guidance.replaced(text, guidance.text(page)) == text, (
+    assert replaced(text, guidance.MARK, guidance.text(page)) == text, (
         "run python -m docs.docgen.guidance --write"
     )
 

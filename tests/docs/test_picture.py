@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from docs.docgen import picture
+from docs.docgen.markdown import replaced
 
 STALE = "run python -m docs.docgen.picture --write"
 
@@ -24,15 +25,10 @@ def test_the_picture_shows_what_the_command_prints(printed):
 def test_the_sample_is_what_the_command_prints(printed):
     readme = picture.README.read_text("utf-8")
     block = picture.sample(picture.UNBOUNDED, printed[picture.UNBOUNDED])
-    assert picture.with_sample(readme, block) == readme, STALE
+    assert replaced(readme, picture.MARK, block) == readme, STALE
 
 
 def test_the_picture_loads_nothing():
     text = picture.PICTURE.read_text("utf-8")
     assert "url(http" not in text
     assert "@font-face" not in text
-
-
-def test_a_readme_without_marks_is_refused():
-    with pytest.raises(ValueError, match="lacks the marks"):
-        picture.with_sample("# Nothing\n", "text")

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from h2o_pack.bundling.manifest import BundledFile
-from h2o_pack.files.digests import copy, sha256_of
+from h2o_pack.files.digests import copy, in_parallel, sha256_of
 
-WORKERS = 4  # files at once; each holds two pieces of digests.CHUNK bytes
 LINKED = ".safetensors"  # weights are large and never edited; a configuration may be
 
 
@@ -26,22 +24,14 @@ def place_all(
     known: sha256 of files that were hashed a moment ago, while they were fetched.
     advance: told the bytes of each piece, by one thread at a time.
     """
-    stop, lock = threading.Event(), threading.Lock()
 
-    def told(amount: int) -> None:
-        with lock:
-            advance(amount)
+    def put(
+        file: tuple[str, Path], told: Callable[[int], None], stop: threading.Event
+    ) -> BundledFile:
+        path, source = file
+        return place(path, source, target / path, known, told, stop)
 
-    with ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1)) as workers:
-        try:
-            placed: list[Future[BundledFile]] = [
-                workers.submit(place, path, source, target / path, known, told, stop)
-                for path, source in sources.items()
-            ]
-            return tuple(each.result() for each in placed)
-        except BaseException:
-            stop.set()
-            raise
+    return tuple(in_parallel(put, sources.items(), advance))
 
 
 def place(

@@ -11,19 +11,51 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
+from typing import TypeVar
 
 CHUNK = 4 << 20  # bytes; large enough that the system's calls do not count
+WORKERS = 4  # files at once; each holds two pieces
 GIT_ID = re.compile(r"[0-9a-f]{40}")
 FICLONE = 0x40049409  # Linux: give a file another's blocks until one of them changes
+_Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
     """The work was asked to end early."""
 
 
-def sha256_of(path: Path, advance: Callable[[int], None], stop: threading.Event) -> str:
+def in_parallel(
+    work: Callable[[_Item, Callable[[int], None], threading.Event], _Found],
+    items: Iterable[_Item],
+    advance: Callable[[int], None],
+) -> list[_Found]:
+    """Do the work of some files at once; return what it gave, in order.
+
+    work: gets an item, what to tell the bytes of each piece, and what is set when another
+    item failed. advance: told the bytes, by one thread at a time.
+    """
+    stop, lock = threading.Event(), threading.Lock()
+
+    def told(amount: int) -> None:
+        with lock:
+            advance(amount)
+
+    with ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1)) as workers:
+        try:
+            return list(workers.map(lambda item: work(item, told, stop), items))
+        except BaseException:
+            stop.set()
+            raise
+
+
+def sha256_of(
+    path: Path,
+    advance: Callable[[int], None] = lambda _amount: None,
+    stop: threading.Event | None = None,
+) -> str:
     """Return a file's sha256 as hexadecimal digits.
 
     advance: told the bytes of each piece. stop: ends the work with Stopped when set.

@@ -26,12 +26,26 @@ class Machine:
     mlx_lm: str
     h2o_pack: str
 
+    def __str__(self) -> str:
+        """Say in one sentence on which machine a run was, without a full stop."""
+        return (
+            f"{self.processor}, {self.cores} cores, {self.system}, instruction set "
+            f"{self.instruction_set}{self._load()}; python {self.python}, mlx {self.mlx}, "
+            f"mlx-lm {self.mlx_lm}, h2o-pack {self.h2o_pack}"
+        )
+
+    def _load(self) -> str:
+        return ""
+
 
 @dataclass(frozen=True)
 class BusyMachine(Machine):
     """A machine; load is how many processes wanted a core when the run began."""
 
     load: float
+
+    def _load(self) -> str:
+        return f", load {self.load:g} at the start"
 
 
 def describe_busy() -> BusyMachine:

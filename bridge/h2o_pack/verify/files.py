@@ -6,14 +6,12 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from h2o_pack.bundling.manifest import BundledFile, Manifest
 from h2o_pack.bundling.names import check_path
-from h2o_pack.bundling.place import WORKERS
 from h2o_pack.errors import UserError
-from h2o_pack.files.digests import sha256_of
+from h2o_pack.files.digests import in_parallel, sha256_of
 from h2o_pack.files.layout import MODEL_FOLDER
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.verify.differences import Difference
@@ -26,24 +24,15 @@ def content_of_model(
     folder: Path, bundled: Manifest, *, quick: bool, say: ProgressReporter
 ) -> Iterator[Difference]:
     """Yield the model's files that are not as in the manifest, in its order."""
-    total = 0 if quick else bundled.size
-    stop, lock = threading.Event(), threading.Lock()
-    with say.bar("reading the model", total) as advance:
 
-        def told(amount: int) -> None:
-            with lock:
-                advance(amount)
+    def check(
+        file: BundledFile, told: Callable[[int], None], stop: threading.Event
+    ) -> Difference | None:
+        return compare(folder, file, None if quick else told, stop)
 
-        def check(file: BundledFile) -> Difference | None:
-            return compare(folder, file, None if quick else told, stop)
-
-        with ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1)) as workers:
-            try:
-                found = list(workers.map(check, bundled.files))
-            except BaseException:
-                stop.set()
-                raise
-    yield from (each for each in found if each is not None)
+    with say.bar("reading the model", 0 if quick else bundled.size) as advance:
+        found = in_parallel(check, bundled.files, advance)
+    yield from filter(None, found)
 
 
 def compare(
@@ -99,6 +88,6 @@ def regular(path: Path) -> bool:
 def text_digest(path: Path) -> str:
     """Return the sha256 of a small file, "" when it cannot be read."""
     try:
-        return sha256_of(path, lambda _amount: None, threading.Event())
+        return sha256_of(path)
     except OSError:
         return ""

@@ -25,13 +25,8 @@ def print_report(report: Report, console: Console) -> None:
 
 def machine_line(report: Report) -> str:
     """Say in one sentence on which machine the run was."""
-    m = report.machine
-    return (
-        f"{m.processor}, {m.cores} cores, {m.system}, instruction set {m.instruction_set}, "
-        f"load {m.load:g} at the start; python {m.python}, mlx {m.mlx}, mlx-lm {m.mlx_lm}, "
-        f"h2o-pack {m.h2o_pack}; one core does {report.peak / 1e9:.0f}e9 multiply-adds "
-        "per second"
-    )
+    does = f"{report.peak / 1e9:.0f}e9 multiply-adds per second"
+    return f"{report.machine}; one core does {does}"
 
 
 def summary(report: Report) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import mlx.core as mx
+import numpy as np
 
 from h2o_pack.measure.bench.caches import BY_NAME
 from h2o_pack.measure.bench.layer import steady
@@ -101,14 +102,5 @@ def measure_scaling(options: Options, dtype: str) -> Scaling:
 
 def fit(sizes: list[int], times: list[float]) -> Line:
     """Fit the line whose relative errors have the least sum of squares."""
-    weights = [1 / time**2 for time in times]
-    total = sum(weights)
-    mean_size = sum(w * x for w, x in zip(weights, sizes, strict=True)) / total
-    mean_time = sum(w * y for w, y in zip(weights, times, strict=True)) / total
-    both = sum(
-        w * (x - mean_size) * (y - mean_time)
-        for w, x, y in zip(weights, sizes, times, strict=True)
-    )
-    spread = sum(w * (x - mean_size) ** 2 for w, x in zip(weights, sizes, strict=True))
-    slope = both / spread
-    return Line(mean_time - slope * mean_size, slope)
+    slope, start = np.polyfit(sizes, times, 1, w=1 / np.array(times))
+    return Line(float(start), float(slope))

@@ -83,13 +83,10 @@ def render(report: Report, pictures: list[Path] | None = None) -> str:
 
 def origin(report: Report) -> str:
     """Name the model, text, seeds and machine."""
-    machine, model = report.machine, report.model
+    model = report.model
     return (
         f"Model {model.name}, sha256 of its parameters `{model.parameters_sha256}`; "
-        f"text: {report.text}; seeds {', '.join(map(str, report.seeds))}. "
-        f"{machine.processor}, {machine.cores} cores, {machine.system}, instruction "
-        f"set {machine.instruction_set}; python {machine.python}, mlx {machine.mlx}, "
-        f"mlx-lm {machine.mlx_lm}, h2o-pack {machine.h2o_pack}."
+        f"text: {report.text}; seeds {', '.join(map(str, report.seeds))}. {report.machine}."
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,33 +37,41 @@ def save(report: Report, folder: Path) -> list[Path]:
     return written
 
 
-def _groups(report: Report) -> Iterable[tuple[ExperimentResult, GroupResult]]:
-    return ((each, group) for each in report.experiments for group in each.groups)
+Pair = tuple[ExperimentResult, GroupResult]
+
+
+def _most(report: Report, count: Callable[[ExperimentResult, GroupResult], int]) -> Pair | None:
+    """Return the experiment and group of which most can be shown, if there is one."""
+    pairs = [(each, group) for each in report.experiments for group in each.groups]
+    found = max(pairs, key=lambda pair: count(*pair))
+    return found if count(*found) else None
+
+
+def _has_nll(group: GroupResult) -> bool:
+    return "nll" in group.cells[0].metrics
 
 
 def _budget_sweep(report: Report) -> Any:
     """Draw the group with most budgets at one length."""
-    best: tuple[int, Any, Any] = (1, None, None)
-    for experiment, group in _groups(report):
-        cells = group.cells
-        rows = {cell.budget_rows for cell in cells if cell.budget != "all"}
-        if len({cell.length for cell in cells}) == 1 and len(rows) > best[0]:
-            best = (len(rows), experiment, group)
-    if best[1] is None or "nll" not in best[2].cells[0].metrics:
-        return None
-    return _sweep(best[1], best[2], "budget_rows", "rows of each KV head (log)")
+
+    def budgets(_experiment: ExperimentResult, group: GroupResult) -> int:
+        rows = {cell.budget_rows for cell in group.cells if cell.budget != "all"}
+        drawn = len({cell.length for cell in group.cells}) == 1 and _has_nll(group)
+        return len(rows) if len(rows) > 1 and drawn else 0
+
+    found = _most(report, budgets)
+    return found and _sweep(*found, "budget_rows", "rows of each KV head (log)")
 
 
 def _length_sweep(report: Report) -> Any:
     """Draw the group with most lengths at one budget."""
-    best: tuple[int, Any, Any] = (1, None, None)
-    for experiment, group in _groups(report):
-        count = len({cell.length for cell in group.cells})
-        if count > best[0] and "nll" in group.cells[0].metrics:
-            best = (count, experiment, group)
-    if best[1] is None:
-        return None
-    return _sweep(best[1], best[2], "length", "tokens of the text (log)")
+
+    def lengths(_experiment: ExperimentResult, group: GroupResult) -> int:
+        found = {cell.length for cell in group.cells}
+        return len(found) if len(found) > 1 and _has_nll(group) else 0
+
+    found = _most(report, lengths)
+    return found and _sweep(*found, "length", "tokens of the text (log)")
 
 
 def _sweep(experiment: ExperimentResult, group: GroupResult, key: str, label: str) -> Any:
@@ -118,16 +126,18 @@ def _line(panel: Any, cells: Cells, key: str, metric: str, number: int) -> None:
 
 def _needle_map(report: Report) -> Any:
     """Draw recall by depth of the fact; one panel per contender of the widest group."""
-    chosen: tuple[int, Any, Any] = (0, None, None)
-    for experiment, group in _groups(report):
+
+    def size(experiment: ExperimentResult, group: GroupResult) -> int:
         cells = [cell for cell in group.cells if cell.questions]
         asked = {question.depth for cell in cells for question in cell.questions}
-        size = len({(c.length, c.budget) for c in cells}) * len(asked)
-        if experiment.ask == "one" and size > chosen[0]:
-            chosen = (size, experiment, group)
-    if chosen[1] is None:
+        columns = {(cell.length, cell.budget) for cell in cells}
+        return len(columns) * len(asked) if experiment.ask == "one" else 0
+
+    found = _most(report, size)
+    if found is None:
         return None
-    cells = chosen[2].cells
+    experiment, group = found
+    cells = group.cells
     names = list(dict.fromkeys(cell.contender for cell in cells))
     figure = new_figure(2.9 * len(names) + 0.6, 3.4)
     panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
@@ -148,7 +158,7 @@ def _needle_map(report: Report) -> Any:
     panels[0].set_yticks(range(len(depths)), [f"{depth:g}" for depth in depths])
     panels[0].set_ylabel("depth of the fact")
     figure.colorbar(image, ax=list(panels), label="recall")
-    figure.suptitle(chosen[1].title)
+    figure.suptitle(experiment.title)
     return figure
 
 
@@ -160,12 +170,11 @@ def _recall(cell: Cell, depth: float) -> float:
 
 def _kept_positions(report: Report) -> Any:
     """Draw what each layer still has of each part of the text, on a log scale."""
-    experiment, group = max(
-        _groups(report), key=lambda pair: sum(bool(c.kept) for c in pair[1].cells)
-    )
-    cells = [cell for cell in group.cells if cell.kept]
-    if not cells:
+    found = _most(report, lambda _, group: sum(bool(cell.kept) for cell in group.cells))
+    if found is None:
         return None
+    experiment, group = found
+    cells = [cell for cell in group.cells if cell.kept]
     rows = sorted({cell.budget_rows for cell in cells})
     middle = rows[len(rows) // 2]
     wanted = (group.baseline, "random", "paper_heavy", "peak", "default", "tuned_by_layer")

@@ -63,10 +63,7 @@ def mean(parts: list[Accumulated]) -> Accumulated:
 
 def _line(x: Array, y: Array) -> tuple[float, float]:
     """Slope of the least-squares line, and the share of y's variance it explains."""
-    dx, dy = x - x.mean(), y - y.mean()
-    spread = float((dy**2).sum())
-    if len(x) < 2 or spread == 0:  # noqa: PLR2004  two points make a line
+    if len(x) < 2 or np.ptp(y) == 0:  # noqa: PLR2004  two points make a line
         return 0.0, 1.0
-    slope = float((dx * dy).sum() / (dx**2).sum())
-    left = float(((dy - slope * dx) ** 2).sum())
-    return slope, 1 - left / spread
+    slope = np.polyfit(x, y, 1)[0]
+    return float(slope), float(np.corrcoef(x, y)[0, 1] ** 2)

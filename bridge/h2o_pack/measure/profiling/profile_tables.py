@@ -33,7 +33,7 @@ def print_profile(profile: Profile, console: Console) -> None:
     if profile.step is None:
         console.print(f"no step was timed: {profile.step_missing}", markup=False)
     console.print(headline(profile), markup=False)
-    console.print(machine_line(profile), markup=False)
+    console.print(str(profile.machine), markup=False)
 
 
 def headline(profile: Profile) -> str:
@@ -42,15 +42,6 @@ def headline(profile: Profile) -> str:
     return (
         f"{profile.model} ({profile.family}), {pieces} of {profile.tokens} tokens of "
         f"{profile.text}"
-    )
-
-
-def machine_line(profile: Profile) -> str:
-    """Say in one sentence on which machine."""
-    m = profile.machine
-    return (
-        f"{m.processor}, {m.cores} cores, {m.system}, load {m.load:g} at the start; "
-        f"python {m.python}, mlx {m.mlx}, mlx-lm {m.mlx_lm}, h2o-pack {m.h2o_pack}"
     )
 
 
