@@ -52,7 +52,7 @@ def plan(
     options["settings"] = given_settings(options)
     problems = Problems()
     with problems.caught():
-        known, chosen = planned.choose(names, own, every=every)
+        known, chosen = planned.find_devices(names, own, every=every)
     with problems.caught(), out.progress() as say:
         say(f"reading the headers of {model}")
         found = resolve(

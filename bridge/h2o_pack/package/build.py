@@ -14,7 +14,7 @@ from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.files import lock
 from h2o_pack.files.lock import Vendored
 from h2o_pack.plan.options import CacheOptions
-from h2o_pack.plan.package_plan import Plan, choose, make_plan
+from h2o_pack.plan.package_plan import Plan, make_plan, read_options
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.vendoring.fetch import Origin
 from h2o_pack.verify.differences import Verification
@@ -44,7 +44,7 @@ class PackageRequest:
 
 @dataclass(frozen=True)
 class PackageResult:
-    """What became of an request.
+    """What became of a request.
 
     files: those generated, relative to `folder`. vendored: None where that was not asked
     for, or failed as `not_vendored` says. verification: None for a dry run.
@@ -72,7 +72,7 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
     with problems.caught():
         pins(request.upstream_version)
     with problems.caught():
-        chosen = choose(request.cache)
+        given = read_options(request.cache)
     with problems.caught():
         say(f"reading the headers of {request.model}")
         model = resolve(
@@ -83,7 +83,7 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
     problems.refuse()
     refuse_missing_type(model, request.upstream_version)
     plan = make_plan(
-        model, request.cache, request.name, asset_pack=request.asset_pack, chosen=chosen
+        model, request.cache, request.name, asset_pack=request.asset_pack, given=given
     )
     return replace(plan, upstream_version=request.upstream_version)
 
@@ -106,10 +106,10 @@ def refuse_missing_type(model: Model, upstream_version: str) -> None:
 
 def dry_run(plan: Plan, request: PackageRequest) -> PackageResult:
     """Render the package without writing it."""
-    from h2o_pack.package.contents import rendered
+    from h2o_pack.package.contents import render_files
 
     output = request.output or Path(plan.package_name)
-    return PackageResult(plan, output.resolve(), tuple(rendered(plan, output)))
+    return PackageResult(plan, output.resolve(), tuple(render_files(plan, output)))
 
 
 def build(plan: Plan, request: PackageRequest, say: ProgressReporter) -> PackageResult:

@@ -1,4 +1,4 @@
-"""Makes a package from a plan: render, write and bundle in one exchange."""
+"""Writes a package: its generated files and its model, in place of an earlier one at once."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Package:
 
 
 def make_package(plan: Plan, output: Path, say: ProgressReporter = silent) -> Package:
-    """Write the package of `plan` to `output`, replacing an earlier one of ours."""
+    """Write a package to `output`, in place of an earlier one of ours."""
     with write.exclusive(output), write.replacing_package(output) as staging:
-        files = rendered(plan, output)
+        files = render_files(plan, output)
         write.write_files(staging, files)
         manifest = bundle(plan.model, staging, say)
     return Package(output.resolve(), tuple(files), manifest)
 
 
-def rendered(plan: Plan, output: Path) -> dict[str, str]:
-    """Return the text of every generated file of the package that `output` becomes."""
-    return render(plan, assets.root(), TEMPLATES, kept_vendor(output))
+def render_files(plan: Plan, output: Path) -> dict[str, str]:
+    """Return {path: text} of every generated file of the package at `output`."""
+    return render(plan, assets.root(), TEMPLATES, existing_vendor(output))
 
 
-def kept_vendor(output: Path) -> lock.Vendored | None:
-    """Return how the Vendor/ folder that stays was made, if there is one."""
+def existing_vendor(output: Path) -> lock.Vendored | None:
+    """Return how the Vendor/ folder of an earlier package was made, if there is one."""
     return lock.read(output).vendor if (output / VENDOR_FOLDER).is_dir() else None

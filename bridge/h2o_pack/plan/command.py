@@ -19,7 +19,7 @@ from h2o_pack.plan.report import PlanResult, make_report, one_of_each_kind
 OF_EVICTION = ("kv", "policy", "budgets")
 
 
-def choose(
+def find_devices(
     names: tuple[str, ...], own: Path | None, *, every: bool
 ) -> tuple[Catalogue, tuple[Device, ...]]:
     """Find the devices that were asked for: named ones, all, or one of each kind."""

@@ -28,9 +28,9 @@ class Plan:
     """All that the generated package depends on.
 
     cache: what the layers have in common. caches: one per layer, None where the layer keeps
-    the model's own. memory: on the device that takes most of those asked for.
-    asset_pack: the model comes to the device apart from the app. upstream_version: "" is the
-    default.
+    the model's own. memory: on the requested device where the model needs most.
+    asset_pack: whether the model comes to the device apart from the app. upstream_version:
+    "" is the default.
     """
 
     model: Model
@@ -48,17 +48,17 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """What options say without a model: the caches, what they warn about, the devices."""
+class ReadOptions:
+    """The options without a model: the cache, its warnings, the budgets and the devices."""
 
     cache: H2OConfig
-    remarks: tuple[H2OConfigWarning, ...]
+    warnings: tuple[H2OConfigWarning, ...]
     budgets: Budgets | None
     devices: tuple[Device, ...]
 
 
-def choose(options: CacheOptions) -> Chosen:
-    """Read what the options name.
+def read_options(options: CacheOptions) -> ReadOptions:
+    """Make the cache's configuration, and read the budgets and find the devices named.
 
     Raises:
         UserError: all that is wrong with them, together.
@@ -66,13 +66,13 @@ def choose(options: CacheOptions) -> Chosen:
     """
     problems = Problems()
     with problems.caught():
-        cache, remarks = cache_config(options)
+        cache, found = cache_config(options)
     with problems.caught():
         budgets = read_budgets(options)
     with problems.caught():
         devices = named_devices(options.devices, catalogue()) if options.devices else ()
     problems.refuse()
-    return Chosen(cache, remarks, budgets, devices)
+    return ReadOptions(cache, found, budgets, devices)
 
 
 def make_plan(
@@ -81,29 +81,29 @@ def make_plan(
     name: str | None = None,
     *,
     asset_pack: bool = False,
-    chosen: Chosen | None = None,
+    given: ReadOptions | None = None,
 ) -> Plan:
     """Check the options against the model, the cache and the devices.
 
-    chosen: what the options say, if it was read already.
+    given: the options, if they were read already.
 
     Raises:
         UserError: names the flag, the file or the device; all that is wrong together.
 
     """
-    chosen = chosen or choose(options)
-    cache, budgets, devices = chosen.cache, chosen.budgets, chosen.devices
+    given = given or read_options(options)
+    cache, budgets, devices = given.cache, given.budgets, given.devices
     request = make_request(model, options, cache, budgets)
     problems = Problems()
     with problems.caught():
         check_app_size(model, asset_pack=asset_pack)
     with problems.caught():
-        refuse_unfit(request, devices)
+        require_fit(request, devices)
     problems.refuse()
     backends = {device.backend for device in devices} or {"iphone"}
     memory = max((request.plan(each) for each in sorted(backends)), key=lambda plan: plan.total)
     package = naming.package_name(name or naming.model_display_name(model.id))
-    remarks = [each for each in chosen.remarks if each.code != "short_recent_window"]
+    found = [each for each in given.warnings if each.code != "short_recent_window"]
     storage = storage_of(options.kv, model.config)
     return Plan(
         model=model,
@@ -111,7 +111,7 @@ def make_plan(
         memory=memory,
         package_name=package,
         module_name=naming.module_name(package),
-        warnings=(*model.remarks, *warnings_as_text(remarks), *advice(request)),
+        warnings=(*model.remarks, *warnings_as_text(found), *advice(request)),
         storage=storage.name,
         group_size=storage.group_size,
         budgets=budgets,
@@ -123,16 +123,16 @@ def make_plan(
 def make_request(
     model: Model, options: CacheOptions, cache: H2OConfig, budgets: Budgets | None
 ) -> Request:
-    """Check the options against the model, and say what memory is to be planned for."""
+    """Check the options against the model; return what memory is planned for."""
     context = model.config.context
     problems = Problems()
     with problems.caught():
-        refuse_outside(options.max_kv, context, "--max-kv", model)
+        require_tokens(options.max_kv, context, "--max-kv", model)
     with problems.caught():
         if options.context is not None:
-            refuse_outside(options.context, context, "--context", model)
+            require_tokens(options.context, context, "--context", model)
     with problems.caught():
-        refuse_outside(min(options.prefill_step, context), context, "--prefill-step", model)
+        require_tokens(min(options.prefill_step, context), context, "--prefill-step", model)
     with problems.caught():
         storage_of(options.kv, model.config)
     with problems.caught():
@@ -147,8 +147,8 @@ def make_request(
     )
 
 
-def refuse_outside(value: int, most: int, flag: str, model: Model) -> None:
-    """Refuse what is more than a model can attend to, or less than a token."""
+def require_tokens(value: int, most: int, flag: str, model: Model) -> None:
+    """Refuse a number of tokens below 1 or above what the model can attend to."""
     if 1 <= value <= most:
         return
     raise UserError(
@@ -172,8 +172,8 @@ def named_devices(names: tuple[str, ...], known: Catalogue) -> tuple[Device, ...
     return tuple(dict.fromkeys(found))
 
 
-def refuse_unfit(request: Request, devices: tuple[Device, ...]) -> None:
-    """Refuse a plan that one of the devices cannot hold; all of them are told."""
+def require_fit(request: Request, devices: tuple[Device, ...]) -> None:
+    """Refuse a plan that does not fit on one of the devices; the error names all of them."""
     if not devices:
         return
     from h2o_pack.models.catalogue import catalogue as known_models

@@ -182,7 +182,7 @@ def test_a_title_with_bars_stays_in_its_cell():
     ("change", "said"),
     [
         (("format = 1", "format = 2"), r"\$\.format"),
-        (("batch", "bacth"), "`bacth`"),
+        (("batch", "bacth"), "unknown key 'bacth'. Did you mean \"batch\""),
         (('"sabotaged"', '"sabotage"'), 'Did you mean "sabotaged"'),
         (("seeds = [1, 2, 3]", "seeds = []"), r"\$\.seeds"),
         (('"160"', '"many"'), 'the budget "many"'),

@@ -45,7 +45,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def report():
-    known, devices = planned.choose((), None, every=False)
+    known, devices = planned.find_devices((), None, every=False)
     return planned.report(model('Qwen3 <4B> & "more"'), 512, OPTIONS, known, devices)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct, field, structs
+from msgspec import Meta, Struct, field, inspect, structs
 
 from h2o_pack.errors import UserError, nearest
 from h2o_pack.files.text import read_text, usage_error
@@ -236,12 +237,15 @@ def parse(text: str, name: str, source: str) -> Preset:
         UserError: the text is not a preset; names the file and the entry.
 
     """
+    compare = "Compare with a preset of h2o-pack, such as demo.toml."
     try:
-        found = msgspec.toml.decode(text, type=Preset)
+        document = msgspec.toml.decode(text)
+        for place, key, known in unknown_keys(document, inspect.type_info(Preset)):
+            what = f"{source}: {place} has an unknown key {key!r}"
+            raise usage_error(what, nearest(key, known) + compare)
+        found = msgspec.convert(document, Preset)
     except msgspec.DecodeError as error:
-        raise usage_error(
-            f"{source}: {error}", "Compare with a preset of h2o-pack, such as demo.toml."
-        ) from None
+        raise usage_error(f"{source}: {error}", compare) from None
     preset = structs.replace(found, name=name)
     try:
         _check(preset)
@@ -250,6 +254,22 @@ def parse(text: str, name: str, source: str) -> Preset:
             error.what, where=source, remedy=error.remedy, code=error.code
         ) from None
     return preset
+
+
+def unknown_keys(
+    found: Any, kind: inspect.Type, place: str = "$"
+) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the keys that a type does not have: where, the key, and the known ones."""
+    if isinstance(kind, inspect.StructType) and isinstance(found, dict):
+        known = {field.encode_name: field.type for field in kind.fields}
+        for key, value in found.items():
+            if key in known:
+                yield from unknown_keys(value, known[key], f"{place}.{key}")
+            else:
+                yield place, key, list(known)
+    elif isinstance(kind, inspect.VarTupleType) and isinstance(found, list):
+        for i, value in enumerate(found):
+            yield from unknown_keys(value, kind.item_type, f"{place}[{i}]")
 
 
 def _check(preset: Preset) -> None:
