@@ -117,6 +117,10 @@ def known_fitting(
     """The largest model of the catalogue that fits with the same settings."""
     for known in sorted(models, key=lambda each: each.weights_bytes, reverse=True):
         model = as_model(known) if known.weights_bytes < limit else None
-        if model and planned(request.of_model(model), backend, earlier=False).total <= limit:
+        if model is None:
+            continue
+        other = request.of_model(model)
+        # The quick plan is never the larger one: most models are ruled out by it.
+        if all(planned(other, backend, earlier=each).total <= limit for each in (False, True)):
             return known
     return None
