@@ -1,4 +1,4 @@
-"""Adds up what a model with such caches takes."""
+"""Plans the memory of a model with its caches, term by term."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ BUFFER_CACHE = 20 << 20  # what mlx-swift-examples give a phone, and our Swift s
 APP = 120 << 20  # a SwiftUI app with its process, runtime, Metal library and tokenizer
 TENSORS = 7  # projections of a layer
 
-SAYS = {
-    "activations": "hidden states, queries, keys, values and feed-forward of what is queued",
-    "attention": "logits of attention where they are made, and of the scored queries",
-    "chunk rows": "rows of a chunk behind those kept, and what is copied of them",
-    "ledger copies": "ledgers that replace others",
+MEANINGS = {
+    "activations": "hidden states, queries, keys, values and feed-forward of queued layers",
+    "attention": "attention logits where they are stored, and those of scored queries",
+    "chunk rows": "rows of the prompt's chunk beside the kept ones, and copies",
+    "ledger copies": "new ledgers while the old ones are still held",
     "logits": "of the output head",
 }
 
@@ -67,9 +67,9 @@ def plan_memory(
 
     """
     config, chosen = model.config, backends()[backend]
-    kind = storage_of(storage, config, group_size)
+    stored = storage_of(storage, config, group_size)
     tokens = config.context if context is None else context
-    run = Run(config, caches, kind, tokens, chosen, config.element_bytes)
+    run = Run(config, caches, stored, tokens, chosen, config.element_bytes)
     prefill, decode = prefill_peak(run, step, earlier=earlier), decode_peak(run)
     worst = max(prefill, decode, key=lambda held: sum(held.values()))
     found = [
@@ -79,8 +79,8 @@ def plan_memory(
             "exact" if model.files else "stated",
             "all tensors that inference loads" + ("" if model.files else ", by the catalogue"),
         ),
-        *kept(run, kind),
-        *(Term(name, worst.get(name, 0), "modelled", SAYS[name]) for name in terms.WORKING),
+        *kept(run, stored),
+        *(Term(name, worst.get(name, 0), "modelled", MEANINGS[name]) for name in terms.WORKING),
         Term(
             terms.ROUNDING,
             rounding(model, chosen),
@@ -96,7 +96,7 @@ def plan_memory(
     total = sum(term.bytes for term in found)
     return MemoryPlan(
         backend=backend,
-        kv=kind.name,
+        kv=stored.name,
         context=tokens,
         prefill_step=step,
         terms=tuple(found),
@@ -108,7 +108,7 @@ def plan_memory(
 
 
 def kept(run: Run, storage: Storage) -> tuple[Term, ...]:
-    """What caches keep from token to token, after `context` tokens."""
+    """Return the terms of what stays from token to token, after `context` tokens."""
     pairs = list(zip(run.config.layers, run.caches, strict=True))
     return (
         Term(
@@ -121,7 +121,7 @@ def kept(run: Run, storage: Storage) -> tuple[Term, ...]:
             terms.STATE,
             sum(layer.state_bytes for layer, _ in pairs),
             "exact",
-            "convolutions and recurrences",
+            "states of convolutions and of recurrent layers",
         ),
         Term(
             terms.LEDGER,

@@ -63,7 +63,7 @@ def print_terms(report: PlanResult, console: Console) -> None:
     totals = [megabytes(plan.total) for plan in report.plans]
     table.add_row("total", *totals, "", "of the app at its worst moment", style="bold")
     peaks = [megabytes(plan.mlx) for plan in report.plans]
-    table.add_row("of it MLX", *peaks, "", "what MLX's own counter calls peak memory")
+    table.add_row("of which MLX", *peaks, "", "what MLX's own counter calls peak memory")
     console.print(table)
 
 
