@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from h2o_pack.measure.tables import markdown_table
+
 MARK = re.compile(r"([*_>\[\]|])")
 CODE = re.compile(r"(`+[^`]+`+)")
 INDENT = "    "
@@ -12,14 +14,8 @@ INDENT = "    "
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Write a table; cells are Markdown; `|` is escaped and line ends become spaces."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell(each) for each in line) + " |" for line in lines)
-
-
-def cell(value: object) -> str:
-    """Write one cell of a table."""
-    text = " ".join(str(value).split())
-    return re.sub(r"(?<!\\)\|", r"\\|", text)
+    escaped = ([" ".join(str(cell).split()) for cell in row] for row in rows)
+    return "\n".join(markdown_table(head, escaped, figures=False))
 
 
 def fence(text: str, language: str = "text") -> str:

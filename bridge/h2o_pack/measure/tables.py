@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -52,10 +53,14 @@ def print_table(table: Table, console: Console) -> None:
         console.print(table.note, markup=False)
 
 
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a Markdown table whose first column is text."""
-    rule = (":--", *("--:" for _ in header[1:]))
-    lines = [[cell.replace("|", "\\|") for cell in row] for row in (header, rule, *rows)]
+def markdown_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, figures: bool = True
+) -> list[str]:
+    """Return the lines of a Markdown table; all columns but the first hold figures, or none."""
+    rule = [":--"] + ["--:"] * (len(header) - 1) if figures else ["---"] * len(header)
+    lines = [
+        [re.sub(r"(?<!\\)\|", r"\|", cell) for cell in row] for row in (header, rule, *rows)
+    ]
     return [f"| {' | '.join(line)} |" for line in lines]
 
 

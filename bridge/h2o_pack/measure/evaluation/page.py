@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,15 +16,44 @@ from h2o_pack.measure.tables import Table, markdown_table, print_table
 if TYPE_CHECKING:
     from rich.console import Console
 
-_HEADERS = {
-    "perplexity": "perplexity",
-    "kl": "KL, nats",
-    "agreement": "top-1",
-    "recall": "recall",
-    "tokens_per_second": "tokens/s",
-    "peak_bytes": "peak MB",
-}
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric in tables; `source` is its name in results, `shown` what becomes of a value."""
+
+    header: str
+    source: str
+    digits: int
+    shown: Callable[[float], float] = float
+
+    def figure(self, cell: Cell, *, interval: bool = True) -> str:
+        """Write a cell's mean and its interval; nothing where it was not measured."""
+        found = cell.metrics.get(self.source)
+        if found is None:
+            return ""
+        values = (self.shown(value) for value in (found.mean, found.low, found.high))
+        mean, low, high = (f"{value:,.{self.digits}f}" for value in values)
+        return f"{mean} [{low}, {high}]" if interval and self is not PEAK else mean
+
+    def verdict(self, group: GroupResult, cell: Cell) -> str:
+        """Return what the difference to the baseline says."""
+        if self.source in cell.difference:
+            return cell.difference[self.source].verdict
+        return "baseline" if cell.contender == group.baseline else ""
+
+
+KL = Metric("KL, nats", "kl", 4)
+PEAK = Metric("peak MB", "peak_bytes", 1, lambda size: size / 1e6)
+METRICS = (
+    Metric("perplexity", "nll", 3, math.exp),
+    KL,
+    Metric("top-1", "agreement", 3),
+    Metric("recall", "recall", 2),
+    Metric("tokens/s", "tokens_per_second", 1),
+    PEAK,
+)
 AGAINST = "against the baseline"
+CERTAIN = ("better", "worse")
 _METHOD = """\
 The text is read token by token through the real cache, after a prefill of {prefill} tokens.
 All contenders read the same samples and are compared with the full cache at each position: KL
@@ -92,47 +123,44 @@ def origin(report: Report) -> str:
 
 def group_rows(group: GroupResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows of a group's table."""
-    metrics = [name for name in _HEADERS if _measured(group, name)]
-    lengths = {cell.length for cell in group.cells}
-    header = ["cache"] + (["tokens"] if len(lengths) > 1 else []) + ["rows", "KB"]
-    for name in metrics:
-        header.append(_HEADERS[name])
-        if name != "kl":  # the baseline's own distance is no goal
-            header.append("verdict")
+    measured, several = _measured(group)
+    header = ["cache", *(["tokens"] if several else []), "rows", "KB"]
+    for metric in measured:
+        # The baseline's own distance to the full cache is no goal.
+        header += [metric.header] if metric is KL else [metric.header, "verdict"]
     rows = []
     for cell in group.cells:
-        row = [cell.title]
-        row += [f"{cell.length:,}"] if len(lengths) > 1 else []
+        row = [cell.title, *([f"{cell.length:,}"] if several else [])]
         row += [f"{cell.rows:,}", f"{cell.bytes / 1024:,.0f}"]
-        for name in metrics:
-            row.append(_figure(cell, name))
-            if name != "kl":
-                row.append(_verdict(group, cell, name))
+        for metric in measured:
+            figure = metric.figure(cell)
+            row += [figure] if metric is KL else [figure, metric.verdict(group, cell)]
         rows.append(tuple(row))
     return tuple(header), rows
 
 
 def compact_rows(group: GroupResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows for a terminal: means, and all verdicts in one column."""
-    metrics = [name for name in _HEADERS if _measured(group, name)]
-    lengths = {cell.length for cell in group.cells}
-    first = ("cache", "tokens") if len(lengths) > 1 else ("cache",)
-    header = (*first, "rows", *(_HEADERS[name] for name in metrics), AGAINST)
+    measured, several = _measured(group)
+    first = ("cache", "tokens") if several else ("cache",)
+    header = (*first, "rows", *(metric.header for metric in measured), AGAINST)
     rows = []
     for cell in group.cells:
-        said = [
-            f"{_HEADERS[name]} {cell.difference[_source(name)].verdict}"
-            for name in metrics
-            if name != "kl" and _source(name) in cell.difference
-        ]
-        said = [each for each in said if not each.endswith("not distinguishable")]
+        found = [(each, each.verdict(group, cell)) for each in measured if each is not KL]
+        said = [f"{each.header} {verdict}" for each, verdict in found if verdict in CERTAIN]
         verdict = ", ".join(said) or "not distinguishable"
         if not cell.difference:
             verdict = "baseline" if cell.contender == group.baseline else ""
-        start = (cell.title, f"{cell.length:,}") if len(lengths) > 1 else (cell.title,)
-        figures = (_figure(cell, name).partition(" ")[0] for name in metrics)
+        start = (cell.title, f"{cell.length:,}") if several else (cell.title,)
+        figures = (metric.figure(cell, interval=False) for metric in measured)
         rows.append((*start, f"{cell.rows:,}", *figures, verdict))
     return header, rows
+
+
+def _measured(group: GroupResult) -> tuple[list[Metric], bool]:
+    """Return the metrics that a group has, and whether its samples differ in length."""
+    found = [each for each in METRICS if any(each.source in c.metrics for c in group.cells)]
+    return found, len({cell.length for cell in group.cells}) > 1
 
 
 def _group(experiment: ExperimentResult, group: GroupResult) -> list[str]:
@@ -167,32 +195,3 @@ def _by_turn(experiment: ExperimentResult, group: GroupResult) -> list[str]:
             shares.append(f"{right:.2f}")
         rows.append((f"{cell.title}, {cell.rows} rows", *shares))
     return [*markdown_table(header, rows), ""]
-
-
-def _measured(group: GroupResult, name: str) -> bool:
-    return any(_source(name) in cell.metrics for cell in group.cells)
-
-
-def _source(name: str) -> str:
-    return "nll" if name == "perplexity" else name
-
-
-def _figure(cell: Cell, name: str) -> str:
-    metric = cell.metrics.get(_source(name))
-    if metric is None:
-        return ""
-    mean, low, high = (metric.mean, metric.low, metric.high)
-    if name == "perplexity":
-        mean, low, high = math.exp(mean), math.exp(low), math.exp(high)
-    if name == "peak_bytes":
-        return f"{mean / 1e6:,.1f}"
-    digits = {"perplexity": 3, "kl": 4, "agreement": 3, "recall": 2, "tokens_per_second": 1}
-    shown = [f"{value:.{digits[name]}f}" for value in (mean, low, high)]
-    return f"{shown[0]} [{shown[1]}, {shown[2]}]"
-
-
-def _verdict(group: GroupResult, cell: Cell, name: str) -> str:
-    difference = cell.difference.get(_source(name))
-    if difference is None:
-        return "baseline" if cell.contender == group.baseline else ""
-    return difference.verdict
