@@ -219,6 +219,16 @@ def pins(upstream_version: str = "") -> Mapping[str, Pin]:
     return by("name", belonging)
 
 
+def locked_pins(upstream_version: str) -> dict[str, Any]:
+    """Return what a package's lock says of an upstream version, the default one for ""."""
+    found = {
+        pin.name: {"version": pin.version, "commit": pin.commit}
+        for pin in pins(upstream_version).values()
+    }
+    name = upstream_version or next(iter(upstream_versions()))
+    return {"upstream": found, "upstream_version": name}
+
+
 def with_submodules(names: Iterable[str], upstream_version: str = "") -> tuple[Pin, ...]:
     """Return the pins of these names, each followed by its submodules."""
     known = pins(upstream_version)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import pins, upstream_versions
 from h2o_pack.results import doc
 
 NAME = "h2o-pack.lock.json"
@@ -64,15 +63,6 @@ class Lock:
     group_size: int = 64
     budgets: list[dict[str, int] | None] | None = None
     upstream_version: str = ""
-
-    def standing_on(self, version: str) -> Lock:
-        """Return the lock of the same package on an upstream version, the default for ""."""
-        name = version or next(iter(upstream_versions()))
-        of = {
-            pin.name: {"version": pin.version, "commit": pin.commit}
-            for pin in pins(name).values()
-        }
-        return replace(self, upstream=of, upstream_version=name)
 
     def to_json(self) -> str:
         """Write the lock as the text of its file."""

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from h2o_pack import __version__, naming
+from h2o_pack.facts import locked_pins
 from h2o_pack.files import lock
 from h2o_pack.naming import one_line, swift_string
 from h2o_pack.plan.package_plan import Plan
 from h2o_pack.sizes import gigabytes
-from h2o_py.budgets import Budgets
 from h2o_py.config import H2OConfig
 from h2o_py.policy_fields import FIELDS
 from h2o_py.storages import STORAGE_BITS
@@ -138,11 +138,6 @@ def layer_rows(plan: Plan) -> dict[str, int | float]:
     return {"most": max(sizes), "average": sum(sizes) / len(sizes)}
 
 
-def layer_budgets(budgets: Budgets | None) -> list[dict[str, int] | None] | None:
-    """Return the rows of each layer as JSON has them."""
-    return None if budgets is None else budgets.to_dict()["layers"]
-
-
 def make_lock(plan: Plan, files: dict[str, str], vendor: lock.Vendored | None) -> lock.Lock:
     """Make the lock of the files rendered so far."""
     return lock.Lock(
@@ -154,8 +149,8 @@ def make_lock(plan: Plan, files: dict[str, str], vendor: lock.Vendored | None) -
         config=plan.cache.to_dict(),
         kv=plan.storage,
         group_size=plan.group_size,
-        budgets=layer_budgets(plan.budgets),
-        upstream={},
+        budgets=None if plan.budgets is None else plan.budgets.to_dict()["layers"],
         files={path: lock.sha256(text.encode()) for path, text in sorted(files.items())},
         vendor=vendor,
-    ).standing_on(plan.upstream_version)
+        **locked_pins(plan.upstream_version),
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from h2o_pack import assets
 from h2o_pack.errors import CombinedError, ExitCode, Problems, UserError
-from h2o_pack.facts import pins, with_submodules
+from h2o_pack.facts import locked_pins, pins, with_submodules
 from h2o_pack.files import lock, write
 from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.progress import silent
@@ -64,7 +64,7 @@ def vendor(
                 add_files(assets.root(), staging, edits.files)
                 refuse_floating(staging)
             vendored = lock.Vendored(host, digest(assets.root(), version), edited, commits)
-            record = dataclasses.replace(record.standing_on(version), vendor=vendored)
+            record = dataclasses.replace(record, vendor=vendored, **locked_pins(version))
             write.replace_file(package / lock.NAME, record.to_json())
     return vendored
 
