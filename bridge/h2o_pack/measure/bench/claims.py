@@ -109,11 +109,15 @@ def eviction_claims(eviction: Eviction) -> Iterator[Claim]:
     """Goals of a step that evicts."""
     evicting, plain = eviction.ours_evicting, eviction.ours_not_evicting
     yield claim(
-        "dense step evicting / not", eviction.dtype, evicting.over(plain), "at most", 1.05
+        "dense step, evicting / not evicting",
+        eviction.dtype,
+        evicting.over(plain),
+        "at most",
+        1.05,
     )
     paper = eviction.paper_evicting.without(eviction.paper_not_evicting).median
     yield claim(
-        "extra cost of evicting, ours / the paper's way",
+        "extra cost of evicting, H2O dense / the paper's way",
         eviction.dtype,
         evicting.without(plain).median / max(paper, 1e-3),
         "at most",
@@ -140,7 +144,7 @@ def pipelining_claims(measured: Pipelining, options: Options, peak: float) -> It
         share = share_of_peak(measured.queued, options, peak)
         yield claim("dense step's share when queued one ahead", dtype, share)
     yield claim(
-        f"{name}: memory taken in {COUNTED_STEPS:,} steps / the cache's size",
+        f"{name}: memory allocated in {COUNTED_STEPS:,} steps / size of the cache",
         dtype,
         measured.allocated_bytes / measured.cache_bytes,
         "below",
@@ -161,7 +165,7 @@ def scaling_claims(scaling: Scaling) -> Iterator[Claim]:
     """Goals of growth with rows and with tokens seen."""
     sizes = list(scaling.by_capacity)
     yield claim(
-        f"change of the slope in C, {sizes[0]} to {sizes[-1]} rows",
+        f"change of the slope over C, {sizes[0]} to {sizes[-1]} rows",
         scaling.dtype,
         scaling.slope_deviation,
         "at most",

@@ -9,15 +9,15 @@ from h2o_pack.measure.bench.report_tables import machine_line, sections, summary
 from h2o_pack.measure.tables import markdown_section
 
 _METHOD = """\
-One process measures everything. Each repetition gives every cache one burst of steps, in an
-order that changes, so that whatever else the machine does affects all of them alike; the first
-steps of a burst are not timed. A time is the median over the repetitions, with its quartiles,
-and a ratio is the median of the ratios within a repetition.
+One process measures all caches. In each repetition every cache runs one burst of steps, in an
+order that changes, so that other load on the machine affects all caches alike. The first steps
+of a burst are not timed. Times are medians over the repetitions, with their quartiles; ratios
+are medians of the ratios within a repetition.
 
-A step is one token's write, attention and ledger, evaluated before the next begins unless a
-table says otherwise. Each MLX stream evaluates on one thread of the CPU. Caches without a
-bound are kept at the same number of rows by removing a token before each step.
-`bridge/h2o_pack/measure/bench/paper.py` describes "the paper's way", and
+A step writes one token, computes its attention and updates the scores. It is evaluated before
+the next step begins, unless a table says otherwise. Each MLX stream evaluates on one thread of
+the CPU. Caches without a bound are kept at the same number of rows: a token is removed before
+each step. `bridge/h2o_pack/measure/bench/paper.py` describes "the paper's way", and
 `bridge/h2o_pack/measure/bench/peak.py` how the peak of a core is measured.
 """
 

@@ -73,8 +73,8 @@ def _steps(report: Report, steps: Steps) -> Table:
         f"heads of {o.head_dim}, {o.capacity} rows",
         ("cache", "us per step", "quartiles", "x dense"),
         rows,
-        f"{report.evaluation.median:,.1f} us of each step are what mx.eval takes for next to "
-        "nothing, mostly to wake its thread",
+        f"{report.evaluation.median:,.1f} us of each step are the fixed cost of mx.eval, "
+        "mostly of waking its thread",
     )
 
 
@@ -110,7 +110,8 @@ def _evictions(report: Report) -> Table:
             times = f"{evicting.median:,.1f}", f"{plain.median:,.1f}"
             rows.append((title, each.dtype, *times, *extra))
     return Table(
-        f"Evicting: a step with {report.options.capacity} rows, us",
+        f"A step with {report.options.capacity} rows that evicts one and one that evicts none, "
+        "us",
         ("cache", "dtype", "evicts one", "evicts none", "extra", "quartiles"),
         tuple(rows),
     )
@@ -132,8 +133,8 @@ def _pipelining(report: Report) -> Table:
     title = f"mlx-lm KVCache, {ROWS:,} rows, write"
     rows.append((title, write.dtype, alone, *timing_cells(write.queued), "-"))
     return Table(
-        "Queued one ahead by mx.async_eval, us per step, and the most memory that "
-        f"{COUNTED_STEPS:,} such steps take",
+        "Steps queued one ahead by mx.async_eval, us per step, and the most memory of "
+        f"{COUNTED_STEPS:,} such steps",
         ("cache", "dtype", "alone", "queued", "quartiles", "MB"),
         tuple(rows),
     )
