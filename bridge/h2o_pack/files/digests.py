@@ -6,14 +6,10 @@ import hashlib
 import os
 import re
 import threading
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
+from pathlib import Path
 from typing import TypeVar
 
 CHUNK = 4 << 20  # bytes; large enough that the system's calls do not count
