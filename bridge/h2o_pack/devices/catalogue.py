@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from h2o_pack.devices.device import Catalogue
-from h2o_pack.devices.facts import DevicesFile
+from h2o_pack.devices.facts import Chip, DeviceFacts, DevicesFile, Memory, Number
 from h2o_pack.errors import ExitCode, Problems, nearest
 from h2o_pack.facts import FOLDER
 from h2o_pack.files.toml import Blame, read_tables
 from h2o_pack.memory.backends import backends
 from h2o_pack.models.catalogue import config_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from h2o_pack.devices.facts import Chip, DeviceFacts, Memory, Number
 
 ENVIRONMENT = "H2O_PACK_DEVICES"
 OWN_FILE = "devices.toml"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from h2o_pack.devices.facts import (
     BANDWIDTH,
@@ -19,9 +20,6 @@ from h2o_pack.devices.facts import (
 )
 from h2o_pack.errors import ExitCode, UserError, nearest
 from h2o_pack.results import Result, doc
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING
 
 from h2o_pack.doctor.finding import Finding, not_applicable, ok, problem
 from h2o_pack.doctor.surroundings import (
@@ -16,9 +16,6 @@ from h2o_pack.doctor.surroundings import (
 )
 from h2o_pack.kernels.metallib import TOOLCHAIN
 from h2o_pack.kernels.metallib import remedy as remedy_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SELECT = "sudo xcode-select -s /Applications/Xcode.app"
 GET_XCODE = "Install Xcode from the App Store, open it once, then run: " + SELECT

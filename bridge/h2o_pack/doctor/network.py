@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from h2o_pack.doctor.finding import Finding, ok, problem, warning
 from h2o_pack.doctor.places import hub_home
-
-if TYPE_CHECKING:
-    from h2o_pack.doctor.surroundings import Surroundings
+from h2o_pack.doctor.surroundings import Surroundings
 
 HUB = "https://huggingface.co"
 QUESTION = "/api/models?limit=1"

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from h2o_pack.doctor.finding import Finding, ok, problem, warning
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from h2o_pack.doctor.surroundings import Surroundings
+from h2o_pack.doctor.surroundings import Surroundings
 
 GB = 10**9
 LEAST_GB = 1

@@ -6,18 +6,15 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from platform import machine as processor_here
-from typing import TYPE_CHECKING
 
 from h2o_pack.doctor.finding import Finding, warning
 from h2o_pack.doctor.tool import ToolResult, run_tool
 from h2o_pack.facts import requirements
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 VERSION = re.compile(r"\d+(?:\.\d+)+|\b\d+\b")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from h2o_pack.doctor.finding import Checkup
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from h2o_pack.doctor.finding import Checkup
 
 STYLES = {"ok": "green", "warning": "yellow", "problem": "red", "not applicable": "dim"}
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 from h2o_pack.facts import FOLDER, by
 from h2o_pack.files.toml import read_tables
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from h2o_pack.memory.graph import Graph
+from h2o_pack.memory.graph import Graph
 
 MEGA = 1 << 20
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from h2o_pack.architectures.model import Layer, ModelConfig
+from h2o_pack.memory.backends import Backend
 from h2o_pack.memory.evicting import EvictingAttention, attention
 from h2o_pack.memory.formulas import FLOAT32, plain_kv_bytes, sliding_rows, unbounded_rows
 from h2o_pack.memory.graph import Buffer, Graph, Peak, Section
 from h2o_pack.memory.kit import CPUKit, Kit
-
-if TYPE_CHECKING:
-    from h2o_pack.architectures.model import Layer, ModelConfig
-    from h2o_pack.memory.backends import Backend
-    from h2o_pack.memory.storages import Storage
-    from h2o_py.config import H2OConfig
+from h2o_pack.memory.storages import Storage
+from h2o_py.config import H2OConfig
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from h2o_pack.architectures.model import Layer, Model
 from h2o_pack.memory import terms
-from h2o_pack.memory.backends import backends
+from h2o_pack.memory.backends import Backend, backends
 from h2o_pack.memory.chunk import Run
 from h2o_pack.memory.formulas import (
     evicting_kv_bytes,
@@ -15,14 +14,9 @@ from h2o_pack.memory.formulas import (
     unbounded_rows,
 )
 from h2o_pack.memory.peak import decode_peak, prefill_peak
-from h2o_pack.memory.storages import storage_of
+from h2o_pack.memory.storages import Storage, storage_of
 from h2o_pack.memory.terms import MemoryPlan, Term
-
-if TYPE_CHECKING:
-    from h2o_pack.architectures.model import Layer, Model
-    from h2o_pack.memory.backends import Backend
-    from h2o_pack.memory.storages import Storage
-    from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig
 
 PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
 BUFFER_CACHE = 20 << 20  # what mlx-swift-examples give a phone, and our Swift sets

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from h2o_pack.architectures.model import Layer
+from h2o_pack.memory.backends import Backend
 from h2o_pack.memory.formulas import FLOAT32, ledger_bytes, row_bytes
-
-if TYPE_CHECKING:
-    from h2o_pack.architectures.model import Layer
-    from h2o_pack.memory.backends import Backend
-    from h2o_pack.memory.graph import Buffer
-    from h2o_pack.memory.kit import Kit
-    from h2o_pack.memory.storages import Storage
-    from h2o_py.config import H2OConfig
+from h2o_pack.memory.graph import Buffer
+from h2o_pack.memory.kit import Kit
+from h2o_pack.memory.storages import Storage
+from h2o_py.config import H2OConfig
 
 KERNEL_TOKENS = 8  # of our Metal kernels: more run as MLX operations (cexport/h2o/metal)
 

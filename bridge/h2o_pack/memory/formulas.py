@@ -6,11 +6,8 @@ bfloat16 and float16 and 4 for float32; one sequence is counted (B = 1).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from h2o_pack.architectures.model import Layer
-    from h2o_pack.memory.storages import Storage
+from h2o_pack.architectures.model import Layer
+from h2o_pack.memory.storages import Storage
 
 FLOAT32 = 4
 STEP = 256  # rows by which caches grow: cexport/h2o/config.cpp, mlx_lm KVCache.step

@@ -9,13 +9,11 @@ therefore held together: usually several layers of a chunk, not one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, NewType
+from typing import NamedTuple, NewType
 
 from h2o_pack.memory.formulas import paged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Buffer = NewType("Buffer", int)
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from h2o_pack.memory.formulas import FLOAT32
-
-if TYPE_CHECKING:
-    from h2o_pack.memory.graph import Buffer, Graph
+from h2o_pack.memory.graph import Buffer, Graph
 
 
 @dataclass(frozen=True)

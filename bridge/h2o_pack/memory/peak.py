@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from h2o_pack.memory.chunk import Run, peak_of
 from h2o_pack.memory.formulas import STEP, grown
-
-if TYPE_CHECKING:
-    from h2o_pack.memory.graph import Peak
+from h2o_pack.memory.graph import Peak
 
 RUNGS = 4  # lengths that are tried in each doubling
 FEW = 8  # tokens that caches write and attend to in another way than longer chunks

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from h2o_pack.architectures.model import ModelConfig
 from h2o_pack.errors import ExitCode, UserError, nearest
 from h2o_py.storages import GROUP_SIZES, STORAGE_BITS, SYNONYMS
-
-if TYPE_CHECKING:
-    from h2o_pack.architectures.model import ModelConfig
 
 TRIED = GROUP_SIZES[:2]  # group sizes, of which the first that divides the head dims is taken
 

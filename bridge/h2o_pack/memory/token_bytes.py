@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from h2o_pack.architectures.model import ModelConfig
 from h2o_pack.errors import UserError
 from h2o_pack.memory.formulas import row_bytes
 from h2o_pack.memory.storages import STORAGES, storage_of
-
-if TYPE_CHECKING:
-    from h2o_pack.architectures.model import ModelConfig
 
 
 def token_bytes(config: ModelConfig) -> dict[str, int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from h2o_pack.architectures import FAMILIES, Wrapped
 from h2o_pack.architectures.decoder import Decoder
@@ -13,10 +15,6 @@ from h2o_pack.errors import Problems, nearest, shown
 from h2o_pack.facts import architectures, refused_architectures
 from h2o_pack.models.json_file import read_object
 from h2o_pack.models.quantization import Quantization, read_quantization
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 ASSUME = "--assume-full-attention"
 DEFAULT_DTYPE = "bfloat16"

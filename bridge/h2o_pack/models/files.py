@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
+from h2o_pack.errors import Problems
 from h2o_pack.models.index import NAME as INDEX
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from h2o_pack.errors import Problems
 
 CONFIG = "config.json"
 WEIGHTS = "model*.safetensors"

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from h2o_pack.errors import shown
+from h2o_pack.errors import Problems, shown
 from h2o_pack.files.paths import why_unsafe
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from h2o_pack.errors import Problems
-    from h2o_pack.models.safetensors import Tensor
+from h2o_pack.models.safetensors import Tensor
 
 NAME = "model.safetensors.index.json"
 SHOWN = 3

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from h2o_pack.architectures.model import DTYPES, Model, ModelFile
 from h2o_pack.errors import Problems
@@ -12,9 +13,6 @@ from h2o_pack.models import index as indices
 from h2o_pack.models.config import describe
 from h2o_pack.models.safetensors import Tensor, total
 from h2o_pack.models.weights import weigh
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from h2o_pack.errors import unreadable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONFIG_BYTES = 1 << 20
 INDEX_BYTES = 64 << 20  # a name and a shard for each of at most some 100,000 tensors

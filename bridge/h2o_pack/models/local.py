@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from h2o_pack.architectures.model import ModelFile
+from h2o_pack.architectures.model import Model, ModelFile
 from h2o_pack.errors import Problems, shown
 from h2o_pack.files.paths import why_bad_link, why_unsafe
 from h2o_pack.models import files, index
@@ -12,11 +12,6 @@ from h2o_pack.models.config import describe
 from h2o_pack.models.inspection import Contents, inspect
 from h2o_pack.models.json_file import INDEX_BYTES, read_object
 from h2o_pack.models.safetensors import read_tensors
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from h2o_pack.architectures.model import Model
 
 
 def from_folder(

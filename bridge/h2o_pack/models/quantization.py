@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from h2o_pack.errors import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from h2o_pack.errors import Problems
+from h2o_pack.errors import Problems, shown
 
 BITS = (2, 3, 4, 5, 6, 8)
 GROUPS = (16, 32, 64, 128)

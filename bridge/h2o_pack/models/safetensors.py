@@ -7,16 +7,13 @@ https://huggingface.co/docs/safetensors
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from h2o_pack.errors import Problems, shown
 from h2o_pack.models.json_file import parse_object
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 LENGTH = 8
 MAX_HEADER = 100 << 20  # the format's own limit
