@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterator
+from typing import Any, cast
+
+import mlx.core as mx
 
 from h2o_pack.parity.report import CaseResult, Difference
 from h2o_pack.parity.ties import tied
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import mlx.core as mx
-
-    from h2o_pack.parity.trace import RecordedCase, Trace
+from h2o_pack.parity.trace import RecordedCase, Trace
+from h2o_py import fast, reference
+from h2o_py.config import H2OConfig
+from h2o_py.models import STORAGES
 
 # Scores are float32 whatever the dtype, and follow logits that are sums of up to
 # some hundred products: ten times the tolerance of float32 outputs.
@@ -30,10 +30,6 @@ def compare_case(trace: Trace, case: RecordedCase) -> CaseResult:
     Where rounding alone decided between two rows, the reference goes on from the
     core's state: kept positions that differ by such a tie are noted and no difference.
     """
-    import mlx.core as mx
-
-    from h2o_py import fast, reference
-
     arrays = cast("dict[str, mx.array]", mx.load(str(trace.folder / case.file)))
     caches, cores = make_caches(case, reference), make_caches(case, fast)
     result = CaseResult(
@@ -65,9 +61,6 @@ def compare_case(trace: Trace, case: RecordedCase) -> CaseResult:
 
 def make_caches(case: RecordedCase, backend: Any) -> list[Any]:
     """Make the caches that the trace was recorded with, on the core or on the reference."""
-    from h2o_py.config import H2OConfig
-    from h2o_py.models import STORAGES
-
     config = H2OConfig.from_dict(case.config)
     caches = [STORAGES[case.kv](config, case.group_size) for _ in range(case.layers)]
     for cache in caches:
@@ -92,8 +85,6 @@ def differences(
     cache: Any, out: mx.array | None, recorded: dict[str, mx.array], tolerance: float
 ) -> Iterator[tuple[str, float, str]]:
     """Yield (kind, size, what to say or "") of each comparison after a step."""
-    import mlx.core as mx
-
     if out is not None:
         scale = mx.maximum(1.0, mx.abs(recorded["out"].astype(mx.float32)).max())
         size = largest(out / scale, recorded["out"] / scale)
@@ -120,16 +111,12 @@ def differences(
 
 def largest(ours: mx.array, theirs: mx.array) -> float:
     """Return the largest difference of two arrays, in float32; NaN counts as infinite."""
-    import mlx.core as mx
-
     size = mx.abs(ours.astype(mx.float32) - theirs.astype(mx.float32)).max().item()
     return float("inf") if size != size else float(size)  # noqa: PLR0124 - NaN
 
 
 def first_head(ours: mx.array, theirs: mx.array, other: str = "the trace") -> str:
     """Say which positions the first head that differs keeps, and `other` in their place."""
-    import mlx.core as mx
-
     rows = ours.shape[-1]
     differing = mx.max(mx.abs(ours - theirs), axis=-1).reshape(-1)
     head = int(mx.argmax(differing > 0).item())

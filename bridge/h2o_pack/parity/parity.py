@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module, metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
@@ -15,10 +16,12 @@ from h2o_pack.files import lock, write
 from h2o_pack.files.layout import MODEL_FOLDER, VENDOR_FOLDER
 from h2o_pack.models.config import read_config
 from h2o_pack.parity import host as hosts
-from h2o_pack.parity import op, replay, tokens, toolchain
-from h2o_pack.parity import request as requests
-from h2o_pack.parity import trace as traces
+from h2o_pack.parity import toolchain
 from h2o_pack.parity.report import Level, Report
+
+if TYPE_CHECKING:
+    from h2o_pack.parity.request import ByLayer
+    from h2o_pack.parity.trace import Trace
 
 LEVELS = {"op": 1, "trace": 2, "tokens": 3}
 DEFAULT = ("op", "trace")
@@ -51,6 +54,9 @@ def run_parity(
             code=ExitCode.TOOL,
         )
     check_core()
+    from h2o_pack.parity import op, tokens  # all of these need MLX
+    from h2o_pack.parity import request as requests
+    from h2o_pack.parity import trace as traces
     from h2o_py.config import H2OConfig
     from h2o_py.errors import H2OConfigWarning
 
@@ -106,9 +112,11 @@ def run_parity(
 
 
 def trace_level(
-    trace: traces.Trace, build: toolchain.Build | None, work: Path, say: Callable[[str], None]
+    trace: Trace, build: toolchain.Build | None, work: Path, say: Callable[[str], None]
 ) -> Level:
     """Let the Swift caches replay the trace, if there is Swift."""
+    from h2o_pack.parity import replay
+
     if build is None:
         what = "not verified: that the generated Swift caches do the same"
         return Level(2, "trace", "Swift caches against mlx-lm", (), f"{what}; {NO_SWIFT}")
@@ -132,14 +140,15 @@ def without_compiling() -> Iterator[None]:
             mx.enable_compile()
 
 
-def own_budgets(record: lock.Lock) -> requests.ByLayer | None:
+def own_budgets(record: lock.Lock) -> ByLayer | None:
     """Return the package's budgets and storage, if its layers differ."""
+    from h2o_pack.parity import request
     from h2o_py.budgets import FORMAT, read_budgets
 
     if record.budgets is None:
         return None
     budgets = read_budgets({"format": FORMAT, "layers": record.budgets}, lock.NAME)
-    return requests.ByLayer(budgets, record.kv, record.group_size)
+    return request.ByLayer(budgets, record.kv, record.group_size)
 
 
 def check_vendored(package: Path, swift: toolchain.Toolchain | None) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import mlx.core as mx
+import mlx.core as mx
+from mlx_lm.models.cache import CacheList
 
-    from h2o_py.config import H2OConfig
+from h2o_py import H2OKVCache, fast, make_h2o_cache
+from h2o_py.config import H2OConfig
 
 
 def recording_caches(
@@ -18,10 +19,6 @@ def recording_caches(
     Layers with a sliding window or a recurrent state keep the model's own caches.
     kv: how rows are stored, a name in h2o_py.models.STORAGES.
     """
-    from mlx_lm.models.cache import CacheList
-
-    from h2o_py import H2OKVCache, fast, make_h2o_cache
-
     caches = make_h2o_cache(model, config, kv=kv, group_size=group_size)
     members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]
     recorders: list[Any] = [each for each in members if isinstance(each, H2OKVCache)]

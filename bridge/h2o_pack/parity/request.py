@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.models.cache import make_prompt_cache
 
 from h2o_pack.facts import unsplit_prompts
 from h2o_pack.parity.trace import load, prompt_length, prompt_tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import mlx.core as mx
-
-    from h2o_py.budgets import Budgets
-    from h2o_py.config import H2OConfig
+from h2o_py import H2OScoresMissingWarning, make_h2o_cache
+from h2o_py.budgets import Budgets
+from h2o_py.config import H2OConfig
+from h2o_py.routing import routed
 
 FORMAT = 1
 FILE, EXPECTED = "request.json", "expected.safetensors"
@@ -100,8 +100,6 @@ def ask(
     context: tokens that the model may see; storages: {kv: group size} beside dense rows;
     by_layer: a further case, if the package has budgets that differ from layer to layer.
     """
-    import mlx.core as mx
-
     model, tokenizer = load(model_folder)
     length = prompt_length(config.max_size, context)
     prompt = prompt_tokens(tokenizer, length)
@@ -149,10 +147,6 @@ def make_caches(
     model: Any, config: H2OConfig, kv: str | None, group_size: int, budgets: Budgets | None
 ) -> list[Any]:
     """Make the model's own caches, or H2O caches that store rows as `kv` says."""
-    from mlx_lm.models.cache import make_prompt_cache
-
-    from h2o_py import H2OScoresMissingWarning, make_h2o_cache
-
     if kv is None:
         return list(make_prompt_cache(model))
     with warnings.catch_warnings():
@@ -168,10 +162,6 @@ def generate(
     The prompt comes in the chunks of mlx-swift-lm's `LLMModel.prepare`: of `prefill` tokens
     while more are left, and the rest.
     """
-    import mlx.core as mx
-
-    from h2o_py.routing import routed
-
     tokens: list[int] = []
     logits: list[mx.array] = []
     left = prompt

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
+
+import mlx.core as mx
 
 from h2o_pack.parity import request as requests
+from h2o_pack.parity.host import Host
 from h2o_pack.parity.op import first_head, largest
 from h2o_pack.parity.report import CaseResult, Difference
-from h2o_pack.parity.toolchain import failure
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    import mlx.core as mx
-
-    from h2o_pack.parity.host import Host
-    from h2o_pack.parity.request import Request, Text, TokenCase
-    from h2o_pack.parity.toolchain import Build
+from h2o_pack.parity.request import Request, Text, TokenCase
+from h2o_pack.parity.toolchain import Build, failure
 
 TESTS = "ParityTokensTests"
 ANSWER, LOGITS = "answer.json", "answer.safetensors"
@@ -56,8 +52,6 @@ def describe(request: Request, host: Host) -> str:
 
 def compare(request: Request) -> tuple[CaseResult, ...]:
     """Compare the answer in the request's folder with what mlx-lm said."""
-    import mlx.core as mx
-
     document = json.loads((request.folder / ANSWER).read_text("utf-8"))
     ours = cast("dict[str, mx.array]", mx.load(str(request.folder / LOGITS)))
     expected = cast("dict[str, mx.array]", mx.load(str(request.folder / requests.EXPECTED)))
@@ -140,8 +134,6 @@ def other_rows(
     case: TokenCase, ours: Mapping[str, mx.array], expected: Mapping[str, mx.array]
 ) -> str:
     """Say in which layers other rows are kept at last; that alone is no difference."""
-    import mlx.core as mx
-
     said = []
     for layer, evicts in enumerate(case.evicting):
         name = f"{case.name}.kept.{layer}"
@@ -164,8 +156,6 @@ def compare_step(
     expected: mx.array,
 ) -> CaseResult:
     """Compare one step. tokens: Swift's and Python's."""
-    import mlx.core as mx
-
     mine, its = (each.reshape(-1).astype(mx.float32) for each in (logits, expected))
     if mine.size != its.size:
         detail = f"Swift has {mine.size} logits, Python {its.size}"

@@ -17,9 +17,15 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
+from mlx_lm.utils import load as load_model
+
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.models.config import read_config
+from h2o_pack.parity.recorder import recording_caches
 from h2o_py.config import H2OConfig
+from h2o_py.models import STORAGES
+from h2o_py.routing import routed
 
 FORMAT = 2
 FILE = "trace.json"
@@ -85,12 +91,10 @@ def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
     float32 comes first: the model keeps what a narrower dtype made of its weights.
     Quantized storages are left out where no group divides the head dim.
     """
-    from h2o_py.config import H2OConfig as Config
-
     stored = quantized(head_dim)
     return (
         Case("float32", "float32", config),
-        Case("published policy", "float32", Config.paper(config.max_size)),
+        Case("published policy", "float32", H2OConfig.paper(config.max_size)),
         Case("not routed", "float32", replace(config, novelty=0.0), routed=False),
         *(
             Case(f"kv {kv}", "float32", config, kv=kv, group_size=group_size)
@@ -103,8 +107,6 @@ def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
 
 def quantized(head_dim: int) -> dict[str, int]:
     """Return {kv: group size} of the storages that quantize, if a group divides the heads."""
-    from h2o_py.models import STORAGES
-
     group_size = next((size for size in (64, 32) if head_dim % size == 0), 0)
     return {kv: group_size for kv in STORAGES if kv != "dense"} if group_size else {}
 
@@ -146,8 +148,6 @@ def record(model_folder: Path, config: H2OConfig, context: int, folder: Path) ->
 
 def load(model_folder: Path) -> tuple[Any, Any]:
     """Load model and tokenizer with mlx-lm; UserError says what it objects to."""
-    from mlx_lm.utils import load as load_model
-
     try:
         model, tokenizer = load_model(str(model_folder))[:2]
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
@@ -172,11 +172,6 @@ def prompt_tokens(tokenizer: Any, length: int) -> list[int]:
 
 def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> RecordedCase:
     """Record one case; the model keeps the case's dtype."""
-    import mlx.core as mx
-
-    from h2o_pack.parity.recorder import recording_caches
-    from h2o_py.routing import routed
-
     model.set_dtype(getattr(mx, case.dtype))
     caches, recorders = recording_caches(model, case.config, case.kv, case.group_size)
     arrays: dict[str, mx.array] = {}
