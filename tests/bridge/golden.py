@@ -1,4 +1,4 @@
-"""The packages whose text is committed in tests/golden.
+"""The packages, and pages of made-up results, whose text is committed in tests/golden.
 
 `make golden` writes it anew; what it changed is then seen in the diff. A file that the
 packager copies unchanged from swift_templates, or that is as in the demo's package, is
@@ -8,12 +8,17 @@ files, are left out.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from rich.console import Console
 
 from h2o_pack import assets
 from h2o_pack.architectures.model import Model
@@ -28,6 +33,7 @@ from tests.bridge.trees import build_tree
 
 FOLDER = Path(__file__).parent.parent / "golden"
 COPIED = "copied.txt"
+PAGES = "pages"
 DEMO, LARGE, APART = "demo", "Qwen3-4B-4bit", "demo-asset-pack"
 WEIGHTS = 2_263_022_529  # as published
 BUDGETS = {
@@ -48,7 +54,9 @@ PACKAGES = {
 
 
 def golden_files(name: str) -> dict[str, str]:
-    """Return {path: text} of what is committed for a package, COPIED among it."""
+    """Return {path: text} of what is committed for a package, COPIED among it, or PAGES."""
+    if name == PAGES:
+        return pages()
     root = assets.root()
     with tempfile.TemporaryDirectory() as scratch:
         model = large_model(Path(scratch)) if name == LARGE else resolve(DEMO)
@@ -74,6 +82,29 @@ def golden_files(name: str) -> dict[str, str]:
     return {**committed, COPIED: "\n".join(copied) + "\n"}
 
 
+def pages() -> dict[str, str]:
+    """Return what people are shown of made-up results."""
+    from docs.docgen import guidance  # the packages need none of this
+    from h2o_pack.measure.bench import page, report_tables
+    from h2o_pack.parity import report
+    from tests.bridge.measure.test_bench import made_up
+    from tests.bridge.test_report import REPORT
+    from tests.docs.test_guidance import evaluation
+
+    def shown(tell: Callable[[Any, Console], None], result: Any) -> str:
+        console = Console(width=100, record=True, soft_wrap=True, file=io.StringIO())
+        tell(result, console)
+        return console.export_text()
+
+    found = evaluation({"1/8": 0.5, "1/2": 1.0, "1/4": 0.97}, {"1/4": 0.8})
+    return {
+        "bench.md": page.render(made_up()),
+        "bench.txt": shown(report_tables.print_report, made_up()),
+        "choosing-max-kv.md": guidance.measured(found),
+        "parity.txt": shown(report.print_report, REPORT),
+    }
+
+
 def copies(folder: Path) -> dict[str, Path]:
     """Return {text in a package: source} of the files that have no values to fill in."""
     sources = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".j2"]
@@ -90,7 +121,7 @@ def large_model(folder: Path) -> Model:
 
 def update() -> None:
     """Write the committed text anew."""
-    for name in PACKAGES:
+    for name in (*PACKAGES, PAGES):
         shutil.rmtree(FOLDER / name, ignore_errors=True)
         write.write_files(FOLDER / name, golden_files(name))
 

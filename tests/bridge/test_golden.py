@@ -1,4 +1,4 @@
-"""Generated packages, file by file, against committed text; `make golden` updates it."""
+"""Packages and pages, file by file, against committed text; `make golden` updates it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import difflib
 
 import pytest
 
-from tests.bridge.golden import COPIED, FOLDER, PACKAGES, golden_files
+from tests.bridge.golden import COPIED, FOLDER, PACKAGES, PAGES, golden_files
 from tests.bridge.trees import tree
 
 
-@pytest.mark.parametrize("name", PACKAGES)
-def test_a_package_is_as_committed(name):
+@pytest.mark.parametrize("name", [*PACKAGES, PAGES])
+def test_what_is_generated_is_as_committed(name):
     made, committed = golden_files(name), tree(FOLDER / name)
     assert sorted(made) == sorted(committed), "run `make golden` and look at the diff"
     for path, text in made.items():

@@ -53,27 +53,6 @@ def evaluation(fact_recalls, decoy_recalls) -> Results:
     )
 
 
-def test_each_budget_has_a_row_the_largest_first():
-    text = measured(evaluation({"1/8": 0.5, "1/2": 1.0, "1/4": 1.0}, {"1/4": 0.8}))
-    rows = [line for line in text.splitlines() if line.startswith("| 1/")]
-    assert [row.split("|")[1].strip() for row in rows] == ["1/2", "1/4", "1/8"]
-    assert "1.00 (0.99 to 1.01) | 0.10 (0.09 to 0.11) | 0.80" in rows[1]
-    assert "+0.100 | +0.200 | better |" in rows[1]
-    assert rows[2].split("|")[4].strip() == "-"  # not measured with decoys
-
-
-def test_the_budget_down_to_which_recall_holds_is_named():
-    text = measured(evaluation({"1/2": 1.0, "1/4": 0.97, "1/8": 0.5}, {"1/4": 1.0}))
-    assert (
-        "Recall of one fact equals that of the full cache down to 1/4 of the text. At 1/8"
-        in text
-    )
-    assert (
-        "Recall of one of many similar facts equals that of the full cache down to 1/4 of the "
-        "text.\n" in text
-    )
-
-
 def test_recall_that_comes_back_at_a_smaller_budget_is_not_believed():
     text = measured(evaluation({"1/2": 1.0, "1/4": 0.5, "1/8": 1.0}, {}))
     assert "down to 1/2 of the text. At 1/4 it is lower." in text
@@ -83,19 +62,6 @@ def test_recall_that_is_lost_everywhere_is_said():
     text = measured(evaluation({"1/2": 0.6, "1/4": 0.5}, {"1/4": 0.0}))
     assert "Recall of one fact is below that of the full cache at every budget" in text
     assert "Recall of one of many similar facts is below" in text
-
-
-def test_the_published_rule_is_held_against_the_figures():
-    text = measured(evaluation({"1/4": 0.9}, {}))
-    assert "this policy recalls 0.90 (0.89 to 0.91) of the facts" in text
-    assert "the published policy 0.10 (0.09 to 0.11)" in text
-
-
-def test_storage_is_told_with_its_rows_and_what_was_not_run_is_left_out():
-    text = measured(evaluation({"1/4": 1.0}, {}))
-    assert "| 8-bit \\| rows | 481 | 1.00 (0.99 to 1.01) | - | 1.850 | better |" in text
-    assert "bytes of 16-bit rows for 1/4 of the text" in text
-    assert "Pinning" not in text
 
 
 def test_a_page_without_its_marks_is_refused():

@@ -50,15 +50,6 @@ def test_a_lower_nll_is_the_better_one() -> None:
     assert sum(line.startswith("nll") and "**better**" in line for line in verdicts) == 2
 
 
-def test_the_page_has_a_row_for_every_contender_and_the_verdicts() -> None:
-    page = render(results(1.0, 0.5), ABOUT)
-    assert page.count("| Good | kvpress, once | 0.50 (") == 2
-    assert page.count("| **ours, the default** | h2o_py, token by token |") == len(TASKS)
-    assert page.count("**better**") == 4
-    assert page.count("**not distinguishable**") == 2  # the text
-    assert "256 rows (1/4)" in page
-
-
 class Letters:
     """Stands for held-out text: ids count up, every letter is a token."""
 

@@ -80,13 +80,6 @@ def test_the_folder_has_results_a_page_and_pictures(report, tmp_path):
     assert all(f"]({name})" in text for name in pictures)
 
 
-def test_a_page_says_the_model_the_seeds_and_no_date(report):
-    text = page.render(report)
-    assert report.model.parameters_sha256 in text
-    assert "seeds 1, 2, 3" in text
-    assert "/20" not in text
-
-
 def test_a_report_reproduces_itself(report):
     assert compare.differences(report, report) == []
 
