@@ -46,19 +46,39 @@ class Convolved(Listed):
 
 @dataclass(frozen=True, kw_only=True)
 class LFM2(Convolved):
-    """lfm2: the width of the feed-forward follows from block_ff_dim."""
+    """lfm2: the width of the feed-forward follows from block_ff_dim.
 
-    intermediate_size: int = count(key="block_ff_dim")
+    A configuration that states intermediate_size instead is one that mlx_lm reads, and
+    mlx-swift-lm does not.
+    """
+
+    intermediate_size: int = count(default=0)
+    block_ff_dim: int = count(default=0)
     block_multiple_of: int = count()
     block_ffn_dim_multiplier: float = number()
     block_auto_adjust_ff_dim: bool = flag(default=False)
 
+    def check(self, problems: Problems) -> None:
+        """Note a feed-forward without a width."""
+        super().check(problems)
+        if not self.block_ff_dim and not self.intermediate_size:
+            problems.add("config.json lacks both block_ff_dim and intermediate_size")
+
+    def remarks(self) -> tuple[str, ...]:
+        """Say what mlx-swift-lm does not find."""
+        advice = (
+            "config.json lacks block_ff_dim: add it with the value of intermediate_size, or "
+            "the package cannot load the weights."
+        )
+        return () if self.block_ff_dim else (advice,)
+
     @property
     def feed_forward(self) -> int:
         """Two thirds of block_ff_dim, scaled and rounded up, as lfm2.MLP has it."""
+        stated = self.block_ff_dim or self.intermediate_size
         if not self.block_auto_adjust_ff_dim:
-            return self.intermediate_size
-        width = int(self.block_ffn_dim_multiplier * int(2 * self.intermediate_size / 3))
+            return stated
+        width = int(self.block_ffn_dim_multiplier * int(2 * stated / 3))
         return self.block_multiple_of * -(-width // self.block_multiple_of)
 
 

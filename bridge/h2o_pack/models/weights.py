@@ -17,6 +17,7 @@ EMBEDDINGS = {
     "embed_tokens", "wte", "tok_embeddings", "token_embeddings", "word_embeddings",
     "embeddings",
 }  # fmt: skip
+TABLES = {"embed_tokens_per_layer"}  # of which a token reads one row (gemma4)
 HEADS = {"lm_head", "output"}
 EXPERTS = {"experts", "switch_mlp", "input_linear", "output_linear"}
 BLOCKS = {"layers", "h", "blocks"}
@@ -34,7 +35,7 @@ def weigh(
         experts_per_token: that one token passes.
 
     """
-    sums = dict.fromkeys(("skipped", "embedding", "head", "experts", "rest"), 0)
+    sums = dict.fromkeys(("skipped", "embedding", "table", "head", "experts", "rest"), 0)
     dtype = ""
     for tensor in tensors:
         part = part_of(tensor.name, mixture=experts > 0)
@@ -43,7 +44,7 @@ def weigh(
             dtype = activations(tensor)
     tied = sums["head"] == 0
     loaded = sum(sums.values()) - sums["skipped"]
-    unread = 0 if tied else sums["embedding"]
+    unread = sums["table"] + (0 if tied else sums["embedding"])
     if experts:
         unread += sums["experts"] * max(0, experts - experts_per_token) // experts
     return Weights(
@@ -67,6 +68,8 @@ def part_of(name: str, *, mixture: bool) -> str:
     if BLOCKS.intersection(parts):
         chosen = mixture and EXPERTS.intersection(parts) and "shared_mlp" not in parts
         return "experts" if chosen else "rest"
+    if module in TABLES:
+        return "table"
     if module in EMBEDDINGS:
         return "embedding"
     return "head" if module in HEADS else "rest"

@@ -158,6 +158,14 @@ def test_the_width_of_lfm2_is_that_of_its_layers():
     assert config_of("lfm2").intermediate_size == width
 
 
+def test_a_width_that_only_mlx_lm_finds_is_named():
+    document = small_config("lfm2", block_ff_dim=None, block_auto_adjust_ff_dim=False)
+    found = describe(document, "config.json")
+    assert found.config.intermediate_size == document["intermediate_size"] == 96
+    assert found.remarks[0].startswith("config.json lacks block_ff_dim: add it")
+    assert describe(small_config("lfm2"), "config.json").remarks == ()
+
+
 def test_head_counts_that_gemma_3_leaves_out_are_those_of_mlx_lm():
     document = small_config("gemma3")
     for name in ("num_attention_heads", "num_key_value_heads"):

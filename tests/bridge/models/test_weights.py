@@ -79,6 +79,12 @@ def test_a_table_that_is_the_head_is_read_whole_and_another_one_is_not():
     assert (apart.tied_embeddings, apart.bytes, apart.bytes_per_token) == (False, 1170, 1070)
 
 
+def test_of_a_table_for_each_layer_a_token_reads_a_row():
+    table = Tensor("language_model.model.embed_tokens_per_layer.scales", "F16", 100)
+    found = weigh([table, Tensor("model.norm.weight", "F16", 4)])
+    assert (found.bytes, found.bytes_per_token, found.embedding_bytes) == (104, 4, 0)
+
+
 @pytest.mark.parametrize(
     "name",
     [
