@@ -10,6 +10,8 @@ import msgspec
 from docs.docgen.markdown import code, plain, table, yes
 
 LAST = ("measured", "source")
+HIDDEN = ("config", "keys", "unread", "required", "defaults", "like", "file")
+"""How configurations are read: for readers of the file itself."""
 
 
 def tables(name: str) -> str:
@@ -47,7 +49,9 @@ def is_rows(value: object) -> bool:
 def rows_table(rows: list[Mapping[str, Any]]) -> str:
     """Write rows with the columns that any of them has, in the order of the file."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    columns = [key for key in columns if key not in LAST] + [k for k in LAST if k in columns]
+    columns = [key for key in columns if key not in (*LAST, *HIDDEN)] + [
+        k for k in LAST if k in columns
+    ]
     heads = [key.replace("_", " ") for key in columns]
     return table(heads, [[named(row, columns[0]), *values(row, columns[1:])] for row in rows])
 
