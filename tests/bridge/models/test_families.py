@@ -39,7 +39,7 @@ HALF = {
 }
 """Without mixtures: MLX multiplies gathered matrices in float32 only on a CPU."""
 KINDS = {"KVCache": "full", "H2OKVCache": "full", "RotatingKVCache": "sliding"}
-ONLY_HERE = {"max_position_embeddings", "max_context_length"}
+ONLY_HERE = {"max_position_embeddings", "max_context_length", "intermediate_size"}
 """What the plan reads and mlx_lm need not."""
 NO_MLX_LM = {
     "__init__", "activations", "base", "bitlinear_layers", "cache", "gated_delta", "mla",
