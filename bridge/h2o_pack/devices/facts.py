@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from h2o_pack.results import Count, doc
+from h2o_pack.results import doc
 
 What = Literal["ram", "default", "entitled", "bandwidth"]
 Unit = Literal["bytes", "MB", "MiB", "GB", "GiB", "GB/s"]
@@ -105,9 +105,8 @@ class Rule:
 class PublishedSpeed:
     """A published speed."""
 
-    model: Annotated[str, doc("The model.")]
+    model: Annotated[str, doc("A model of the catalogue.")]
     identifier: Annotated[str, doc("The device.")]
-    bytes: Annotated[Count, doc("Bytes of all weights, which a step reads.")]
     tokens_per_second: Annotated[float, doc("Published.")]
     source: Annotated[str, doc("Who says so.")]
     kind: Annotated[str, doc("How it is known.")]

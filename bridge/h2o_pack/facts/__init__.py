@@ -67,7 +67,14 @@ class KnownModel:
     weights_bytes: Annotated[
         Count, doc("Bytes of the language model's weights, as mlx_lm quantizes the shapes.")
     ] = 0
-    bytes_per_token: Annotated[Count, doc("Bytes of weights read to decode one token.")] = 0
+    bytes_per_token: Annotated[
+        Count, doc("Bytes of weights read to decode one token; 0 is all.")
+    ] = 0
+
+    @property
+    def read_per_token(self) -> int:
+        """Bytes of weights read to decode one token."""
+        return self.bytes_per_token or self.weights_bytes
 
 
 @dataclass(frozen=True)

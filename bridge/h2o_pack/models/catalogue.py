@@ -75,10 +75,9 @@ def as_model(known: KnownModel) -> Model | None:
         return None
     where = f"{known.name} in the catalogue"
     found = describe({"quantization": QUANTIZATION, **known.config}, where)
-    read = known.bytes_per_token or known.weights_bytes
     text = known.config.get("text_config", known.config)
     tied = bool(text.get("tie_word_embeddings", True))
-    weights = Weights(known.weights_bytes, tied, read)
+    weights = Weights(known.weights_bytes, tied, known.read_per_token)
     return Model(
         known.hub or known.name, "", found.config, weights, (), None, remarks=found.remarks
     )

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from h2o_pack.architectures.model import Model
 from h2o_pack.devices.device import Catalogue, Device
 from h2o_pack.devices.facts import PublishedSpeed, SpeedFile
-from h2o_pack.facts import FOLDER
+from h2o_pack.facts import FOLDER, known_models
 from h2o_pack.files.toml import read_tables
 from h2o_pack.memory.formulas import tokens_per_second
 from h2o_pack.memory.terms import MemoryPlan
@@ -37,6 +37,7 @@ class Speed:
 class Calibration(PublishedSpeed):
     """A published speed beside the estimate."""
 
+    bytes: Annotated[Count, doc("Bytes of weights, which a step reads.")]
     predicted: Annotated[float, doc("Tokens per second by the rule.")]
     error: Annotated[float, doc("Of the prediction, as a part of the published speed.")]
 
@@ -84,9 +85,15 @@ def calibration(devices: Catalogue) -> tuple[Calibration, ...]:
     compared = []
     for point in facts().point:
         bandwidth = devices.find(point.identifier)[0].bandwidth or 0
-        predicted = tokens_per_second(bandwidth, point.bytes, rules()["efficiency"])
+        read = known_models()[point.model].read_per_token
+        predicted = tokens_per_second(bandwidth, read, rules()["efficiency"])
         error = predicted / point.tokens_per_second - 1
         compared.append(
-            Calibration(**vars(point), predicted=round(predicted, 1), error=round(error, 4))
+            Calibration(
+                **vars(point),
+                bytes=read,
+                predicted=round(predicted, 1),
+                error=round(error, 4),
+            )
         )
     return tuple(compared)
