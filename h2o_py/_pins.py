@@ -1,10 +1,15 @@
-"""The versions that the compiled module is built for."""
+"""The versions of mlx and mlx-lm that this package is built and tested with."""
 
 from __future__ import annotations
 
+import sys
 from importlib import metadata
 
-MLX_VERSION = "0.31.1"
+MLX_VERSION = "0.32.4"
+VERSIONS = {
+    "mlx": MLX_VERSION,
+    "mlx-lm": "0.32.2" if sys.version_info >= (3, 11) else "0.31.3",  # the last for 3.10
+}
 
 
 def wrong_mlx() -> str | None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
+import weakref
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import mlx.core as mx
-from mlx_lm.models import cache as mlx_lm_cache
 from mlx_lm.models.base import create_causal_mask
 
 from h2o_py.config import H2OConfig
@@ -17,6 +16,7 @@ from h2o_py.errors import H2OConfigError, H2OStateError
 from h2o_py.ledger import Ledger, Rows
 from h2o_py.missing_scores import warn_once
 from h2o_py.row_format import DENSE, RowFormat
+from h2o_py.saved_cache import SavedCache
 
 
 class _Before(NamedTuple):
@@ -26,7 +26,7 @@ class _Before(NamedTuple):
     length: int
 
 
-class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
+class H2OKVCache(SavedCache):
     """Keys and values of one layer: sinks, heavy hitters and recent tokens.
 
     A step is two calls: `update_and_fetch` writes the new tokens and `attend` computes
@@ -65,7 +65,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         self._rows: Rows | None = None
         self._ledger: Ledger | None = None
         self._pending: _Before | None = None
-        self._fetched: tuple[mx.array, mx.array] | None = None
+        self._fetched: tuple[weakref.ref[mx.array], weakref.ref[mx.array]] | None = None
         self._shared = False
 
     @property
@@ -137,14 +137,15 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         self.offset += tokens
         if tokens > 1 or self.length < self.max_size:
             self.length += tokens
-        self._fetched = self._views(share=False)
-        return self._fetched
+        fetched_keys, fetched_values = self._views(share=False)
+        self._fetched = weakref.ref(fetched_keys), weakref.ref(fetched_values)
+        return fetched_keys, fetched_values
 
     def awaits_attention(self, keys: mx.array, values: mx.array) -> bool:
         """Whether these are the arrays of the last write, and `attend` was not called since."""
         if self._pending is None or self._fetched is None:
             return False
-        return keys is self._fetched[0] and values is self._fetched[1]
+        return keys is self._fetched[0]() and values is self._fetched[1]()
 
     def attend(
         self,
@@ -283,7 +284,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         return [] if self._rows is None else [a for a in self._rows if a is not None]
 
     @property
-    def state(self) -> list[mx.array]:
+    def arrays(self) -> list[mx.array]:
         """The rows, then the ledger; empty while the cache is.
 
         Rows in use [B, Hkv, N, row], or pool and ring, each [B, Hkv, capacity, row].
@@ -297,8 +298,8 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         whole = self.length == pool.shape[2]
         return [pool if whole else pool[:, :, : self.length], *self._ledger]
 
-    @state.setter
-    def state(self, arrays: Sequence[mx.array]) -> None:
+    @arrays.setter
+    def arrays(self, arrays: Sequence[mx.array]) -> None:
         self._reset()
         if not arrays:
             return
@@ -314,14 +315,14 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         self._shared = True
 
     @property
-    def meta_state(self) -> tuple[str, ...]:
+    def header(self) -> tuple[str, ...]:
         """Format, offset, length, tokens written but not attended, configuration as JSON."""
         pending = 0 if self._pending is None else self.offset - self._pending.offset
         config = json.dumps(self.config.to_dict(), sort_keys=True)
         return (self.FORMAT, str(self.offset), str(self.length), str(pending), config)
 
-    @meta_state.setter
-    def meta_state(self, values: Sequence[str]) -> None:
+    @header.setter
+    def header(self, values: Sequence[str]) -> None:
         if not values or values[0] != self.FORMAT:
             found = values[0] if values else "nothing"
             raise H2OStateError("other_state_format", found=found, format=self.FORMAT)
@@ -373,12 +374,4 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     def _fetched_is_in_use(self) -> bool:
         """Whether a caller still holds the arrays of the last `update_and_fetch`."""
-        if self._fetched is None:
-            return False
-        keys, values = self._fetched
-        held_here = 3  # the tuple, the local name, getrefcount's argument
-        return sys.getrefcount(keys) > held_here or sys.getrefcount(values) > held_here
-
-
-# mlx_lm.models.cache.load_prompt_cache finds classes by name in its own module.
-vars(mlx_lm_cache)[H2OKVCache.__name__] = H2OKVCache
+        return any(fetched() is not None for fetched in self._fetched or ())

@@ -1,4 +1,4 @@
-"""Which model files of mlx_lm 0.31.1 do something unusual with their caches.
+"""Which model files of mlx_lm do something unusual with their caches.
 
 The usual thing: an attention layer writes its new keys and values, and passes what the
 cache returned to mlx_lm's `scaled_dot_product_attention`. Names here are "file.Class".
@@ -14,10 +14,14 @@ from h2o_py.unfit_families import UNFIT_FAMILIES
 _LATENT = "keeps one compressed vector per token and expands it after the cache"
 
 WITHOUT_SCORES = {
+    "bailing_hybrid.MultiLatentAttention": _LATENT,
+    "bailing_moe_v3.BailingMLA": _LATENT,
     "deepseek_v3.DeepseekV3Attention": _LATENT,
     "glm4_moe_lite.Glm4MoeLiteAttention": _LATENT,
+    "kimi_k3.KimiK3MLAAttention": _LATENT,
     "kimi_linear.KimiMLAAttention": _LATENT,
     "longcat_flash.LongcatFlashMLA": _LATENT,
+    "mistral4.Mistral4Attention": _LATENT,
     "gemma2.Attention": "computes attention itself, to cap the logits",
     "olmo.TransformerBlock": "computes attention itself",
     "plamo.Attention": "repeats keys after the cache, in an order of its own",
@@ -38,8 +42,8 @@ or ""."""
 
 ONE_MASK = frozenset(
     {
-        "deepseek_v3", "gemma2", "glm4_moe_lite", "kimi_linear", "longcat_flash",
-        "longcat_flash_ngram", "phi3small",
+        "bailing_hybrid", "bailing_moe_v3", "deepseek_v3", "gemma2", "glm4_moe_lite", "kimi_k3",
+        "kimi_linear", "longcat_flash", "longcat_flash_ngram", "phi3small",
     }
 )  # fmt: skip
 """Files that make an array of the first cache's mask and give it to all layers: a chunk then

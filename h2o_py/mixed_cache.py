@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from types import ModuleType
 
 import mlx.core as mx
-from mlx_lm.models import cache as mlx_lm_cache
 
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
@@ -67,7 +66,7 @@ class MixedH2OKVCache(H2OKVCache):
         return self.row_format.ring.key_bits
 
     @property
-    def meta_state(self) -> tuple[str, ...]:
+    def header(self) -> tuple[str, ...]:
         """As `H2OKVCache`, then the precisions and the value's head dim as JSON."""
         saved = {
             "heavy_bits": self.heavy_bits,
@@ -76,11 +75,11 @@ class MixedH2OKVCache(H2OKVCache):
             "dtype": str(self.row_format.dtype),
             "value_dim": self._value_dim,
         }
-        return (*super().meta_state, json.dumps(saved, sort_keys=True))
+        return (*super().header, json.dumps(saved, sort_keys=True))
 
-    @meta_state.setter
-    def meta_state(self, values: Sequence[str]) -> None:
-        H2OKVCache.meta_state.fset(self, values)  # type: ignore[attr-defined]
+    @header.setter
+    def header(self, values: Sequence[str]) -> None:
+        H2OKVCache.header.fset(self, values)  # type: ignore[attr-defined]
         saved = json.loads(values[5])
         self._value_dim = saved["value_dim"]
         heavy, dtype = saved["heavy_bits"], DTYPES[saved["dtype"]]
@@ -91,6 +90,3 @@ class MixedH2OKVCache(H2OKVCache):
     def _begin(self, keys: mx.array, values: mx.array) -> None:
         self.row_format = dataclasses.replace(self.row_format, dtype=keys.dtype)
         self._value_dim = values.shape[3]
-
-
-vars(mlx_lm_cache)[MixedH2OKVCache.__name__] = MixedH2OKVCache

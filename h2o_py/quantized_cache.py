@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from types import ModuleType
 
 import mlx.core as mx
-from mlx_lm.models import cache as mlx_lm_cache
 
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
@@ -71,21 +70,18 @@ class QuantizedH2OKVCache(H2OKVCache):
         return self.row_format.group_size
 
     @property
-    def meta_state(self) -> tuple[str, ...]:
+    def header(self) -> tuple[str, ...]:
         """As `H2OKVCache`, then the row format as JSON."""
         row_format = {**vars(self.row_format), "dtype": str(self.row_format.dtype)}
         del row_format["recent_bits"]
-        return (*super().meta_state, json.dumps(row_format, sort_keys=True))
+        return (*super().header, json.dumps(row_format, sort_keys=True))
 
-    @meta_state.setter
-    def meta_state(self, values: Sequence[str]) -> None:
-        H2OKVCache.meta_state.fset(self, values)  # type: ignore[attr-defined]
+    @header.setter
+    def header(self, values: Sequence[str]) -> None:
+        H2OKVCache.header.fset(self, values)  # type: ignore[attr-defined]
         row_format = json.loads(values[5])
         row_format["dtype"] = DTYPES[row_format["dtype"]]
         self.row_format = RowFormat(**row_format)
 
     def _begin(self, keys: mx.array, values: mx.array) -> None:  # noqa: ARG002
         self.row_format = dataclasses.replace(self.row_format, dtype=keys.dtype)
-
-
-vars(mlx_lm_cache)[QuantizedH2OKVCache.__name__] = QuantizedH2OKVCache

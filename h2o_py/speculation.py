@@ -16,7 +16,7 @@ upstream = importlib.import_module("mlx_lm.generate").speculative_generate_step
 
 
 def guarded(
-    prompt: Any, model: Any, draft_model: Any, **options: Any
+    prompt: Any, model: Any, draft_model: Any, *stream: Any, **options: Any
 ) -> Generator[Any, None, None]:
     """mlx_lm's `speculative_generate_step`, which would go on when a rewind is not possible.
 
@@ -31,11 +31,11 @@ def guarded(
     if caches is None:
         caches = [*make_prompt_cache(model), *make_prompt_cache(draft_model)]
     if not any(isinstance(cache, H2OKVCache | H2OCacheList) for cache in caches):
-        yield from upstream(prompt, model, draft_model, **options)
+        yield from upstream(prompt, model, draft_model, *stream, **options)
         return
     _check_trimmable(caches)
     options["prompt_cache"] = caches
-    for step in upstream(prompt, model, draft_model, **options):
+    for step in upstream(prompt, model, draft_model, *stream, **options):
         _check_trimmable(caches)
         yield step
 

@@ -24,7 +24,7 @@ def save_cache(
 ) -> None:
     """Write H2O caches to a safetensors file.
 
-    Array j of layer i is named "i.j", in the order of `H2OKVCache.state`.
+    Array j of layer i is named "i.j", in the order of `H2OKVCache.arrays`.
 
     Args:
         path: file to write; its name ends in .safetensors.
@@ -40,11 +40,11 @@ def save_cache(
         if not isinstance(cache, H2OKVCache) or cache.empty():
             found = "empty" if isinstance(cache, H2OKVCache) else type(cache).__name__
             raise H2OFileError("not_an_h2o_cache", index=i, found=found)
-        arrays.update({f"{i}.{j}": array for j, array in enumerate(cache.state)})
+        arrays.update({f"{i}.{j}": array for j, array in enumerate(cache.arrays)})
     header = {
         "kind": _KIND,
         "version": _VERSION,
-        "layers": json.dumps([list(cache.meta_state) for cache in caches]),
+        "layers": json.dumps([list(cache.header) for cache in caches]),
         "metadata": json.dumps(dict(metadata or {})),
     }
     mx.save_safetensors(str(path), arrays, header)
@@ -68,14 +68,14 @@ def load_cache(path: str | Path) -> tuple[list[H2OKVCache], dict[str, str]]:
             "other_cache_version", where=str(path), found=found, version=_VERSION
         )
     caches = []
-    for i, meta_state in enumerate(json.loads(header["layers"])):
+    for i, described in enumerate(json.loads(header["layers"])):
         count = sum(name.startswith(f"{i}.") for name in arrays)
         state = [arrays[f"{i}.{j}"] for j in range(count)]
-        if meta_state[0] not in _CLASSES:
+        if described[0] not in _CLASSES:
             known = ", ".join(_CLASSES)
             raise H2OFileError(
-                "unknown_cache_class", where=str(path), found=meta_state[0], known=known
+                "unknown_cache_class", where=str(path), found=described[0], known=known
             )
-        cache: H2OKVCache = _CLASSES[meta_state[0]].from_state(state, meta_state)  # type: ignore[no-untyped-call]
+        cache: H2OKVCache = _CLASSES[described[0]].restored(state, described)
         caches.append(cache)
     return caches, json.loads(header["metadata"])

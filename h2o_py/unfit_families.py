@@ -31,12 +31,16 @@ UNFIT_FAMILIES = (
     ),
     UnfitFamily(
         reason="it selects rows of one cache by their index in another, which eviction changes",
-        mlx_lm={"deepseek_v32.DeepseekV32Attention": ""},
+        mlx_lm={
+            "deepseek_v32.DeepseekV32Attention": "",
+            "minimax_m3_vl.Attention": "is_sparse_attn",
+        },
         model_types=(
             "deepseek_v32",
             "glm_moe_dsa",
+            "minimax_m3_vl",
         ),
-        source="mlx_lm/models/deepseek_v32.py",
+        source="mlx_lm/models/deepseek_v32.py, minimax_m3_vl.py",
     ),
     UnfitFamily(
         reason="it reads a layer's keys once more after the layer's attention has evicted rows",

@@ -41,6 +41,7 @@ def demo():
 
     model, tokenizer = load(str(DEMO))
     model.set_dtype(mx.float32)
+    mx.eval(model.parameters())  # here: another thread has no stream to do it on
     return model, tokenizer
 
 

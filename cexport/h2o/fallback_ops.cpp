@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "mlx/fast.h"
 #include "mlx/ops.h"
+#include "mlx_version.h"
 #include "unit_keys.h"
 
 namespace h2o {
@@ -134,7 +134,7 @@ mx::array attention(
   if (all_sinks) {
     all_sinks = mx::astype(*all_sinks, queries.dtype(), s);
   }
-  auto out = mx::fast::scaled_dot_product_attention(
+  auto out = mlx_attention(
       queries, mx::astype(keys, queries.dtype(), s), mx::astype(values, queries.dtype(), s),
       scale, mask.causal ? "causal" : "", arrays, all_sinks, s);
   return mx::astype(out, queries.dtype(), s);

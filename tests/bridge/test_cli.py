@@ -18,6 +18,7 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.facts import pins
 from h2o_pack.files import lock
 from h2o_pack.parity import parity
+from h2o_py._pins import VERSIONS
 from tests.bridge import schemas
 from tests.bridge.trees import names, tree
 
@@ -77,7 +78,7 @@ def test_the_version_is_printed_with_the_pinned_upstream(run):
     lines = run("--version").output.splitlines()
     assert lines[0] == "h2o-pack 0.1.0"
     assert f"  mlx-swift {pins()['mlx-swift'].version} ({pins()['mlx-swift'].commit})" in lines
-    assert "  mlx-lm 0.31.1" in lines
+    assert f"  mlx-lm {VERSIONS['mlx-lm']} (Python)" in lines
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -274,12 +275,12 @@ def test_vendor_and_parity_want_a_package(run, tmp_path):
 
 def test_another_mlx_ends_with_6(run, tmp_path, monkeypatch):
     run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
-    monkeypatch.setattr(parity.metadata, "version", lambda _name: "0.32.0")
+    monkeypatch.setattr(parity.metadata, "version", lambda _name: "0.99.0")
     result = run("parity", tmp_path / "Demo")
     assert result.exit_code == ExitCode.VERSION
     assert result.stderr == (
-        "error: mlx 0.32.0 is installed, and this h2o-pack is made for 0.31.1. "
-        "Run: pip install mlx==0.31.1\n"
+        f"error: mlx 0.99.0 is installed, and this h2o-pack is made for {VERSIONS['mlx']}. "
+        f"Run: pip install mlx=={VERSIONS['mlx']}\n"
     )
 
 

@@ -18,6 +18,7 @@ from h2o_pack.doctor.surroundings import Surroundings, as_version, older, versio
 from h2o_pack.doctor.tables import print_checkup
 from h2o_pack.errors import ExitCode
 from h2o_pack.results import to_json
+from h2o_py._pins import VERSIONS
 from tests.bridge import schemas
 from tests.bridge.machines import BROKEN, GARBAGE, HANGS, Machine
 
@@ -80,8 +81,9 @@ def test_mlx_is_compared_with_its_pin(machine, check, monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda name: {package: "0.99.0"}[name])
     found = check(machine.seen())
     assert (found.status, found.blocks) == ("problem", True)
-    assert "0.99.0 is installed; h2o-pack is made for 0.31.1" in found.what
-    assert found.remedy == f"Run: pip install {package}==0.31.1"
+    wanted = VERSIONS[package]
+    assert f"0.99.0 is installed; h2o-pack is made for {wanted}" in found.what
+    assert found.remedy == f"Run: pip install {package}=={wanted}"
 
     def missing(_name):
         raise metadata.PackageNotFoundError

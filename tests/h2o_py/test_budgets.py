@@ -178,10 +178,10 @@ def test_the_command_takes_pinned_storage_and_budgets(tmp_path, monkeypatch):
     used = []
     step = upstream.generate_step
 
-    def watched(prompt, model, **options):
+    def watched(prompt, model, *stream, **options):
         options["prompt_cache"] = make_prompt_cache(model)
         used.append(options["prompt_cache"])
-        return step(prompt, model, **options)
+        return step(prompt, model, *stream, **options)
 
     monkeypatch.setattr(upstream, "generate_step", watched)
     path = budget_file(tmp_path, [entry(30, 20), None, None, None])

@@ -1,4 +1,4 @@
-"""H2OKVCache and the contract that mlx_lm 0.31.1 expects of a cache."""
+"""H2OKVCache and the contract that mlx_lm expects of a cache."""
 
 import copy
 import gc
@@ -109,7 +109,7 @@ def test_rows_handed_out_stay_as_they_were():
     q, k, v = random_tokens(1)
     keys, values = cache.update_and_fetch(k, v)
     cache.attend(q, scale=0.125)
-    held = cache.state
+    held = cache.arrays
     rows = cache.keys
     mx.eval(keys, values, held, rows)
     before = [a.tolist() for a in (keys, values, held[0], rows)]
@@ -204,13 +204,13 @@ def test_state_goes_through_mlx_lm_prompt_cache_files(tokens, tmp_path):
 
 def test_the_state_holds_arrays_and_strings_only():
     cache = filled(SMALL, 50)
-    assert all(isinstance(a, mx.array) for a in cache.state)
-    assert all(isinstance(s, str) for s in cache.meta_state)
-    assert json.loads(cache.meta_state[4])["max_size"] == 32
-    assert cache.nbytes == sum(a.nbytes for a in cache.state)
+    assert all(isinstance(a, mx.array) for a in cache.arrays)
+    assert all(isinstance(s, str) for s in cache.header)
+    assert json.loads(cache.header[4])["max_size"] == 32
+    assert cache.nbytes == sum(a.nbytes for a in cache.arrays)
     assert not cache.empty()
     assert H2OKVCache(SMALL).empty()
-    assert H2OKVCache(SMALL).state == []
+    assert H2OKVCache(SMALL).arrays == []
     assert H2OKVCache(SMALL).nbytes == 0
 
 
@@ -219,9 +219,9 @@ def test_a_state_of_another_kind_is_refused_by_name():
     with pytest.raises(
         ValueError, match="the state has 2 arrays; an H2O cache has rows, scores"
     ):
-        H2OKVCache.from_state(cache.state[:2], cache.meta_state)
+        H2OKVCache.restored(cache.arrays[:2], cache.header)
     with pytest.raises(ValueError, match=r"format is 'h2o\.dense\.99'; this version reads"):
-        H2OKVCache.from_state(cache.state, ("h2o.dense.99", *cache.meta_state[1:]))
+        H2OKVCache.restored(cache.arrays, ("h2o.dense.99", *cache.header[1:]))
 
 
 def test_mlx_lm_does_not_take_it_for_one_of_its_own():
@@ -257,7 +257,7 @@ def test_attend_without_a_write_is_refused():
 def test_a_loaded_cache_remembers_a_write_that_was_not_attended():
     cache = H2OKVCache(SMALL)
     cache.update_and_fetch(*random_tokens(50)[1:])
-    twin = H2OKVCache.from_state(cache.state, cache.meta_state)
+    twin = H2OKVCache.restored(cache.arrays, cache.header)
     cache.settle()
     twin.settle()
     assert_same_state(cache, twin, 0)

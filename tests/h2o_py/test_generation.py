@@ -185,8 +185,8 @@ def test_another_mlx_is_refused_with_what_to_run(monkeypatch, capsys):
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.99.0")
     assert commands.main(["generate"]) == 6
     assert capsys.readouterr().err == (
-        "error: h2o_py was compiled for mlx 0.31.1, but 0.99.0 is installed. Run: pip install "
-        "mlx==0.31.1, or build h2o-pack again for another mlx.\n"
+        "error: h2o_py was compiled for mlx 0.32.4, but 0.99.0 is installed. Run: pip install "
+        "mlx==0.32.4, or build h2o-pack again for another mlx.\n"
     )
 
 

@@ -24,7 +24,7 @@ class Plain(KVCache):
     """The growing cache that the measurement must be able to tell."""
 
     def attend(self, queries, *, scale, mask):
-        keys, values = self.state
+        keys, values = (each[..., : self.offset, :] for each in (self.keys, self.values))
         return mx.fast.scaled_dot_product_attention(
             queries, keys, values, scale=scale, mask=mask
         )
@@ -33,11 +33,17 @@ class Plain(KVCache):
         return super().make_mask(count, return_array=False, window_size=None)
 
 
+def active_memory():
+    """Bytes in use once everything that was evaluated has let its inputs go."""
+    gc.collect()
+    mx.synchronize()
+    return mx.get_active_memory()
+
+
 def peaks_up_to(counts, cache, chunk):
     """Most bytes above the start while one layer's cache reads up to each count of tokens."""
-    gc.collect()
     mx.clear_cache()
-    before = mx.get_active_memory()
+    before = active_memory()
     fed, peaks = 0, []
     for count in counts:
         mx.reset_peak_memory()
@@ -71,9 +77,8 @@ def test_a_model_reads_a_16000_token_prompt_in_flat_memory():
         prompt = mx.random.randint(0, VOCABULARY, (tokens,))
         caches = make_h2o_cache(model, H2OConfig(512))
         mx.eval(prompt)
-        gc.collect()
         mx.clear_cache()
-        before = mx.get_active_memory()
+        before = active_memory()
         mx.reset_peak_memory()
         steps = generate_step(
             prompt, model, max_tokens=4, prompt_cache=caches, prefill_step_size=512
@@ -89,12 +94,11 @@ def test_a_chunk_leaves_no_more_memory_in_use_than_the_cache_says(kv):
     cache = STORAGES[kv](H2OConfig(512), 64)
     for _ in range(3):
         new = random_tokens(400, heads=2, kv_heads=1)
-        gc.collect()
-        held = mx.get_active_memory() - cache.nbytes
+        held = active_memory() - cache.nbytes
         mx.eval(step(cache, *new), cache.state)
         del new
-    gc.collect()
-    assert mx.get_active_memory() - cache.nbytes <= held
+    reused = 16 * 1024  # MLX takes freed buffers that are up to two pages larger
+    assert active_memory() - cache.nbytes <= held + reused
 
 
 def by_position(cache, values):

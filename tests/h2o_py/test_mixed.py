@@ -107,10 +107,10 @@ def test_the_state_takes_the_bytes_it_promises(heavy, recent, pool_bytes, ring_b
     mx.random.seed(5)
     step(cache, *random_tokens(300, dtype=mx.float16))
     mx.eval(cache.state)
-    pool, ring = cache.state[:2]
+    pool, ring = cache.arrays[:2]
     assert pool.nbytes == 2 * 192 * pool_bytes
     assert ring.nbytes == 2 * 64 * ring_bytes
-    assert cache.nbytes == sum(a.nbytes for a in cache.state)
+    assert cache.nbytes == sum(a.nbytes for a in cache.arrays)
 
 
 def test_rows_handed_out_and_copies_stay_as_they_were():
@@ -118,7 +118,7 @@ def test_rows_handed_out_and_copies_stay_as_they_were():
     mx.random.seed(6)
     for _ in range(60):
         mx.eval(step(cache, *random_tokens(1)))
-    held, twin = cache.state, cache.copy()
+    held, twin = cache.arrays, cache.copy()
     before = [a.tolist() for a in held]
     later = [random_tokens(1) for _ in range(20)]
     outs = [step(cache, *new) for new in later]
@@ -168,7 +168,7 @@ def test_it_exposes_no_bits_and_takes_nothing_back():
     with pytest.raises(ValueError, match="heavy_bits must be one of 4, 8, 16, got 2"):
         MixedH2OKVCache(SMALL, heavy_bits=2)
     with pytest.raises(ValueError, match="the state has 3 arrays; a mixed H2O cache has pool"):
-        MixedH2OKVCache.from_state(cache.state[:3], cache.meta_state)
+        MixedH2OKVCache.restored(cache.arrays[:3], cache.header)
 
 
 def test_rows_are_written_in_place():

@@ -146,11 +146,11 @@ def test_the_state_takes_the_bytes_it_promises(bits, group_size, ratio):
         mx.random.seed(5)
         step(cache, *random_tokens(300, dtype=mx.float16))
         mx.eval(cache.state)
-    assert packed.state[0].nbytes == dense.state[0].nbytes * ratio
+    assert packed.arrays[0].nbytes == dense.arrays[0].nbytes * ratio
     assert packed.nbytes < dense.nbytes
     plain = KVCache()
     plain.update_and_fetch(*random_tokens(2048, dtype=mx.float16)[1:])
-    assert packed.state[0].nbytes == plain.nbytes * ratio / 8
+    assert packed.arrays[0].nbytes == plain.nbytes * ratio / 8
 
 
 def test_unrouted_models_get_dequantized_rows():

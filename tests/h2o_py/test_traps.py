@@ -177,9 +177,9 @@ def test_trap_states_that_mlx_cannot_evaluate_or_save(kv):
     for tokens in (5, 60):
         model(some_prompt(tokens)[None], cache=caches)
         for cache in caches:
-            assert all(isinstance(array, mx.array) for array in cache.state)
-            assert all(isinstance(value, str) for value in cache.meta_state)
-            assert cache.nbytes >= sum(array.nbytes for array in cache.state)
+            assert all(isinstance(array, mx.array) for array in cache.arrays)
+            assert all(isinstance(value, str) for value in cache.header)
+            assert cache.nbytes >= sum(array.nbytes for array in cache.arrays)
 
 
 @pytest.mark.parametrize("kv", STORAGES)
@@ -191,14 +191,15 @@ def test_trap_a_bits_attribute_sends_it_to_mlx_lms_quantized_attention(kv):
 @pytest.mark.parametrize("family", ["qwen3", "falcon_h1"])
 def test_trap_kv_bits_is_ignored(attached, family, kv):
     model = attached(small_model(family), SMALL, kv=kv, group_size=32)
+    options = {"kv_bits": 8, "quantized_kv_start": 0, "max_tokens": 2}
     with pytest.raises(ValueError, match=r"kv_bits = 8 .* does not apply to an H2O cache"):
-        list(upstream.generate_step(some_prompt(20), model, kv_bits=8, max_tokens=2))
+        list(upstream.generate_step(some_prompt(20), model, **options))
 
 
 def test_trap_kv_bits_of_the_text_functions_is_ignored(demo, attached):
     attached(demo[0], H2OConfig(64))
     with pytest.raises(ValueError, match=r"kv_bits = 4 .* does not apply to an H2O cache"):
-        mlx_lm.generate(*demo, "import os", kv_bits=4, max_tokens=2)
+        mlx_lm.generate(*demo, "import os", kv_bits=4, quantized_kv_start=0, max_tokens=2)
 
 
 # Batches
@@ -209,7 +210,7 @@ def test_trap_kv_bits_of_the_text_functions_is_ignored(demo, attached):
 def test_trap_a_batch_silently_gets_other_caches(attached, family, kv):
     model = attached(small_model(family), SMALL, kv=kv, group_size=32)
     assert not all(hasattr(c, "merge") for c in make_prompt_cache(model))  # as the server asks
-    named = "H2OKVCache'> does not yet support batching"
+    named = "H2O(KVCache|CacheList)'> does not yet support batching"
     with pytest.raises(ValueError, match=named):
         upstream.batch_generate(model, _Tokens(), [[1, 2], [3]], max_tokens=2)
     if family == "qwen3":
@@ -343,7 +344,7 @@ def test_trap_a_state_held_elsewhere_changes_with_the_next_tokens(kv):
     model = small_model("qwen3")
     caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
     greedy(model, some_prompt(50), caches)
-    held = [array for cache in caches for array in cache.state]
+    held = [array for cache in caches for array in cache.arrays]
     before = [array.tolist() for array in held]
     for token in some_prompt(30, seed=5):
         mx.eval(model(token[None, None], cache=caches))
@@ -457,12 +458,13 @@ def test_the_server_answers_through_h2o_caches_one_request_at_a_time(
 ):
     model, tokenizer = demo
     attached(model, H2OConfig(64))
-    monkeypatch.setattr(server, "load", lambda *_, **__: (model, tokenizer))
+    monkeypatch.setattr(server, "load", lambda *_, **__: (model, tokenizer, {}))
     settings = argparse.Namespace(
         model="demo", adapter_path=None, trust_remote_code=False, chat_template=None,
         use_default_chat_template=False, draft_model=None, pipeline=False, num_draft_tokens=3,
         prefill_step_size=32, prompt_cache_bytes=None, chat_template_args={},
-        decode_concurrency=4, prompt_concurrency=4,
+        decode_concurrency=4, prompt_concurrency=4, kv_bits=None, kv_group_size=64,
+        quantized_kv_start=5000,
     )  # fmt: skip
     provider = server.ModelProvider(settings)
     assert not provider.is_batchable
@@ -472,11 +474,12 @@ def test_the_server_answers_through_h2o_caches_one_request_at_a_time(
     prompt = tokenizer.encode(text)
     try:
         answers = [_ask(responder, text) for _ in range(2)]
+        model_key = provider.model_key
     finally:
         responder.stop_and_join()
     wanted = greedy(model, mx.array(prompt), make_prompt_cache(model), answer=6, chunk=32)
     assert answers == [wanted, wanted]
-    caches, rest = stored.fetch_nearest_cache(provider.model_key, [*prompt, *wanted, 1])
+    caches, rest = stored.fetch_nearest_cache(model_key, [*prompt, *wanted, 1])
     assert rest == [1]
     assert {(c.offset, c.length) for c in caches} == {(len(prompt) + 6, 64)}
 

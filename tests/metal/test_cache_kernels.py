@@ -246,8 +246,8 @@ def test_a_full_cache_is_written_in_place_and_a_shared_one_copied(host, backend,
     host.reset_counters()
     compare_step(host, ours, theirs, random_tokens(1), mx.float32, name)
     assert not any("h2o_copy" in entry["kernel"] for entry in host.counters())
-    state = [a + 0 for a in ours.state]
-    held = ours.state
+    state = [a + 0 for a in ours.arrays]
+    held = ours.arrays
     mx.eval(state, held)
     compare_step(host, ours, theirs, random_tokens(1), mx.float32, name)
     for before, now in zip(state, held, strict=True):

@@ -34,8 +34,11 @@ def show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> N
     if not asked or ctx.resilient_parsing:
         return
     from h2o_pack.facts import upstream_file  # facts are read when they are shown
+    from h2o_py._pins import VERSIONS
 
     click.echo(f"h2o-pack {__version__}")
+    for name, version in VERSIONS.items():
+        click.echo(f"  {name} {version} (Python)")
     for pin in upstream_file().pin:
         commit = f" ({pin.commit})" if pin.commit else ""
         click.echo(f"  {pin.name} {pin.version}{commit}")

@@ -6,7 +6,7 @@ from importlib import metadata
 
 from h2o_pack.doctor.finding import Finding, ok, problem
 from h2o_pack.doctor.surroundings import Surroundings, needed, older, shown
-from h2o_pack.facts import pins
+from h2o_py._pins import VERSIONS
 
 IMPORT = "from h2o_py._compiled import ext; print(ext.instruction_set())"
 
@@ -32,7 +32,7 @@ def mlx_lm(_machine: Surroundings) -> Finding:
 
 def pinned(package: str) -> Finding:
     """Compare an installed package with its pin."""
-    version = pins()[package].version
+    version = VERSIONS[package]
     remedy = f"Run: pip install {package}=={version}"
     try:
         found = metadata.version(package)

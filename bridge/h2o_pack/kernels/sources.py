@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import pins
 from h2o_pack.files.write import replace_file, replacing
 from h2o_pack.results import Result, doc
 from h2o_pack.vendoring.edits import Edit, apply, apply_all, read_edits
+from h2o_py._pins import MLX_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,7 +144,7 @@ def upstream_headers() -> Path:
     raise UserError(
         "mlx with its kernel headers is not installed",
         where=sys.executable,
-        remedy=f"Run: pip install mlx=={pins()['mlx'].version}",
+        remedy=f"Run: pip install mlx=={MLX_VERSION}",
         code=ExitCode.TOOL,
     )
 

@@ -53,7 +53,7 @@ def compare_case(trace: Trace, case: RecordedCase) -> CaseResult:
             tie = tied(cache, core, before, tokens)
             if tie:
                 result = result.tie(layer, step, tie)
-                cache.state, cache.meta_state = core.state, core.meta_state
+                cache.arrays, cache.header = core.arrays, core.header
             for kind, difference, detail in differences(cache, out, recorded, case.tolerance):
                 result = result.compared(Difference(layer, step, kind, detail), difference)
     return result
@@ -111,15 +111,15 @@ def differences(
 
 def largest(ours: mx.array, theirs: mx.array) -> float:
     """Return the largest difference of two arrays, in float32; NaN counts as infinite."""
-    size = mx.abs(ours.astype(mx.float32) - theirs.astype(mx.float32)).max().item()
-    return float("inf") if size != size else float(size)  # noqa: PLR0124 - NaN
+    size = float(mx.abs(ours.astype(mx.float32) - theirs.astype(mx.float32)).max())
+    return float("inf") if size != size else size  # noqa: PLR0124 - NaN
 
 
 def first_head(ours: mx.array, theirs: mx.array, other: str = "the trace") -> str:
     """Say which positions the first head that differs keeps, and `other` in their place."""
     rows = ours.shape[-1]
     differing = mx.max(mx.abs(ours - theirs), axis=-1).reshape(-1)
-    head = int(mx.argmax(differing > 0).item())
+    head = int(mx.argmax(differing > 0))
     mine, its = (
         set(cast("list[int]", array.reshape(-1, rows)[head].tolist()))
         for array in (ours, theirs)

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import pins
 from h2o_pack.files import lock, write
 from h2o_pack.files.layout import MODEL_FOLDER, VENDOR_FOLDER
 from h2o_pack.models.config import read_config
 from h2o_pack.parity import host as hosts
 from h2o_pack.parity import toolchain
 from h2o_pack.parity.report import Level, Report
+from h2o_py._pins import VERSIONS
 
 if TYPE_CHECKING:
     from h2o_pack.parity.request import ByLayer
@@ -180,8 +180,7 @@ def check_core() -> None:
 
 def check_versions() -> None:
     """Refuse versions of MLX that the trace would not be comparable with."""
-    for name in ("mlx", "mlx-lm"):
-        wanted = pins()[name].version
+    for name, wanted in VERSIONS.items():
         try:
             found = metadata.version(name)
         except metadata.PackageNotFoundError:

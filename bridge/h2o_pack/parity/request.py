@@ -173,7 +173,7 @@ def generate(
             last = model(mx.array([left]), cache=caches)[0, -1]
             mx.eval(last)
             logits.append(last)
-            tokens.append(int(mx.argmax(last).item()))
+            tokens.append(int(mx.argmax(last)))
             left = tokens[-1:]
     return tokens, logits
 

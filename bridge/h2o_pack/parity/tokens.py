@@ -160,13 +160,13 @@ def compare_step(
     if mine.size != its.size:
         detail = f"Swift has {mine.size} logits, Python {its.size}"
         return result.compared(Difference(None, step, "logits", detail))
-    scale = max(1.0, mx.abs(its).max().item())
+    scale = max(1.0, float(mx.abs(its).max()))
     size = largest(mine / scale, its / scale)
     so_far = max(result.largest_output_difference, min(size, LARGEST))
     result = replace(result, largest_output_difference=so_far)
     (ours, theirs), detail = tokens, ""
     if ours != theirs:
-        gap = (its[theirs] - its[ours]).item() / scale
+        gap = float(its[theirs] - its[ours]) / scale
         detail = (
             f"Swift chose {ours} (logits {mine[ours].item():.6g} there, {its[ours].item():.6g} "
             f"in Python), Python {theirs} ({mine[theirs].item():.6g}, "
@@ -177,7 +177,7 @@ def compare_step(
             result, detail = result.tie(None, step, said), ""
     result = result.compared(Difference(None, step, "token", detail))
     apart = mx.abs(mine - its)
-    worst = int(mx.argmax(mx.where(mx.isnan(apart), float("inf"), apart)).item())
+    worst = int(mx.argmax(mx.where(mx.isnan(apart), float("inf"), apart)))
     detail = (
         f"the logits differ by {size:.2g}, allowed is {result.tolerance:.2g}; most at token "
         f"{worst}: {mine[worst].item():.6g} in Swift, {its[worst].item():.6g} in Python"

@@ -186,7 +186,7 @@ def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Reco
                     cache.settle()
                 arrays |= {f"{layer}.{step}.{what}": a for what, a in cache.taken().items()}
             mx.eval(logits, arrays)
-            last = int(mx.argmax(logits[0, -1]).item())
+            last = int(mx.argmax(logits[0, -1]))
     file = case.name.replace(" ", "-") + ".safetensors"
     mx.save_safetensors(str(folder / file), arrays)
     return RecordedCase(

@@ -70,7 +70,7 @@ def test_attention_alone_is_that_of_the_caches_call(layer):
 
 def test_every_timed_step_evicts_and_leaves_the_cache_alone(layer):
     cache, calls = layer
-    before = [np.array(each) for each in cache.state]
+    before = [np.array(each) for each in cache.arrays]
     gone = set()
     for _ in range(6):
         held = {int(p) for p in np.array(calls._stepping.positions)[0, 0]}
@@ -79,7 +79,7 @@ def test_every_timed_step_evicts_and_leaves_the_cache_alone(layer):
         assert len(held) == len(after) == 32
         gone |= held - after
     assert len(gone) == 6
-    for array, old in zip(cache.state, before, strict=True):
+    for array, old in zip(cache.arrays, before, strict=True):
         assert (np.array(array) == old).all()
 
 

@@ -242,7 +242,7 @@ def test_bytes_of_a_token_are_what_the_caches_allocate(model_type, storage):
     caches = make_h2o_cache(model, H2OConfig(256), kv=storage, group_size=32)
     mx.eval(model(mx.zeros((1, 3), mx.int32), cache=caches))
     members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]
-    rows = [m.state[0] for m in members if isinstance(m, H2OKVCache)]  # [1, Hkv, 3, R]
+    rows = [m.arrays[0] for m in members if isinstance(m, H2OKVCache)]  # [1, Hkv, 3, R]
     assert token_bytes(config)[storage] == sum(each.nbytes for each in rows) // 3
 
 

@@ -197,7 +197,7 @@ def _full_layers(model: Any) -> tuple[dict[int, Layer], int]:
     found, element = {}, 0
     for index, cache in enumerate(caches):
         if type(cache) is KVCache:
-            keys, values = cache.state
+            keys, values, *_ = cache.state
             found[index] = Layer("full", keys.shape[1], keys.shape[3], values.shape[3])
             element = keys.itemsize
     return found, element

@@ -106,7 +106,7 @@ class _Layer:
 
     def __init__(self, cache: H2OKVCache, heads: int) -> None:
         self._config, self._offset = cache.config, cache.offset
-        rows, *_ = cache.state
+        rows, *_ = cache.arrays
         ledger = cache.ledger
         assert ledger is not None  # noqa: S101  it was filled
         self._ledger = ledger
