@@ -7,8 +7,32 @@
 #include "encoder.h"
 #include "library.h"
 #include "mlx/allocator.h"
+#include "mlx/version.h"
 
 namespace h2o::metal {
+
+namespace {
+
+// From 0.32 on an encoder is its thread's and keeps temporaries; before, its device did.
+#if MLX_VERSION_NUMERIC >= 32000
+mx::metal::CommandEncoder& encoder_of(mx::Stream stream) {
+  return mx::metal::get_command_encoder(stream);
+}
+
+void keep_until_done(mx::Stream stream, const mx::array& a) {
+  encoder_of(stream).add_temporary(a);
+}
+#else
+mx::metal::CommandEncoder& encoder_of(mx::Stream stream) {
+  return mx::metal::device(stream.device).get_command_encoder(stream.index);
+}
+
+void keep_until_done(mx::Stream stream, const mx::array& a) {
+  mx::metal::device(stream.device).add_temporary(a, stream.index);
+}
+#endif
+
+} // namespace
 
 Constants& Constants::set(int index, bool value) {
   values_.push_back({index, true, value, 0});
@@ -45,7 +69,7 @@ std::string Constants::suffix() const {
 Encoder::Encoder(mx::Stream stream)
     : stream_(stream),
       device_(mx::metal::device(stream.device)),
-      encoder_(device_.get_command_encoder(stream.index)) {
+      encoder_(encoder_of(stream)) {
 }
 
 char Encoder::device_class() const {
@@ -60,7 +84,7 @@ mx::array Encoder::temporary(const mx::Shape& shape, mx::Dtype dtype) {
 }
 
 void Encoder::keep(const mx::array& a) {
-  device_.add_temporary(a, stream_.index);
+  keep_until_done(stream_, a);
 }
 
 mx::array Encoder::contiguous(const mx::array& a) {

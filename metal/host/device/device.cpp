@@ -40,7 +40,14 @@ host::ConstantValue read_constant(
 
 } // namespace
 
-Device::Device() : device_(nullptr), default_library_(new MTL::Library), arch_gen_(16) {
+// Nothing is ever paged out here.
+ResidencySets::ResidencySets(MTL::Device*) {
+}
+
+ResidencySets::~ResidencySets() = default;
+
+Device::Device()
+    : residency_sets_(nullptr), default_library_(new MTL::Library), arch_gen_(16) {
   default_library_->name = "mlx";
   arch_ = host::architecture();
   switch (arch_.back()) {
@@ -60,69 +67,13 @@ Device::Device() : device_(nullptr), default_library_(new MTL::Library), arch_ge
 
 Device::~Device() = default;
 
-void Device::new_queue(int index) {
-  auto* queue = new MTL::CommandQueue;
-  queue->stream = index;
-  stream_map_.emplace(index, queue);
-}
-
-MTL::CommandBuffer* Device::get_command_buffer(int index) {
-  static MTL::CommandBuffer buffer;
-  return stream_map_.at(index).buffer = &buffer;
-}
-
-bool Device::command_buffer_needs_commit(int index) {
-  const auto& stream = get_stream_(index);
-  return stream.buffer_ops > max_ops_per_buffer_ ||
-         static_cast<int>(stream.buffer_sizes >> 20) > max_mb_per_buffer_;
-}
-
-void Device::commit_command_buffer(int index) {
-  auto& stream = get_stream_(index);
-  if (stream.buffer_ops > 0) {
-    host::count_commit();
-  }
-  host::order_everything(index);
-  stream.buffer = nullptr;
-  stream.buffer_ops = 0;
-  stream.buffer_sizes = 0;
-  stream.temporaries.clear();
-}
-
-CommandEncoder& Device::get_command_encoder(int index) {
-  if (!stream_map_.contains(index)) {
-    new_queue(index);
-  }
-  auto& stream = get_stream_(index);
-  if (stream.encoder == nullptr) {
-    get_command_buffer(index);
-    stream.encoder = std::make_unique<CommandEncoder>(stream);
-  }
-  return *stream.encoder;
-}
-
-void Device::end_encoding(int index) {
-  get_stream_(index).encoder = nullptr;
-}
-
-void Device::add_temporary(array arr, int index) {
-  host::note_temporary(arr);
-  get_stream_(index).temporaries.push_back(std::move(arr));
-}
-
-void Device::add_temporaries(std::vector<array> arrays, int index) {
-  for (auto& each : arrays) {
-    add_temporary(std::move(each), index);
-  }
-}
-
 MTL::Library* Device::get_library(const std::string& name, const std::string&) {
   auto& library = library_map_[name];
   if (library == nullptr) {
-    library = new MTL::Library;
+    library.reset(new MTL::Library);
     library->name = name;
   }
-  return library;
+  return library.get();
 }
 
 MTL::ComputePipelineState* Device::get_kernel(
@@ -140,8 +91,8 @@ MTL::ComputePipelineState* Device::get_kernel(
   }
   auto& state = library_kernels_[mtl_lib][pipeline.hash_name];
   if (state == nullptr) {
-    state = new MTL::ComputePipelineState(
-        std::make_shared<const host::Pipeline>(std::move(pipeline)));
+    state.reset(new MTL::ComputePipelineState(
+        std::make_shared<const host::Pipeline>(std::move(pipeline))));
   } else if (
       state->pipeline()->kernel != pipeline.kernel ||
       state->pipeline()->constants != pipeline.constants) {
@@ -149,7 +100,7 @@ MTL::ComputePipelineState* Device::get_kernel(
         "The hash name " + pipeline.hash_name + " of " + base_name +
         " already stands for other constants or another kernel, which MLX would return.");
   }
-  return state;
+  return state.get();
 }
 
 MTL::ComputePipelineState* Device::get_kernel(
@@ -157,7 +108,8 @@ MTL::ComputePipelineState* Device::get_kernel(
     const std::string& hash_name,
     const MTLFCList& func_consts,
     const std::vector<MTL::Function*>& linked_functions) {
-  return get_kernel(base_name, default_library_, hash_name, func_consts, linked_functions);
+  return get_kernel(
+      base_name, default_library_.get(), hash_name, func_consts, linked_functions);
 }
 
 Device& device(mlx::core::Device) {

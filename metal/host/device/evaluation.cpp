@@ -26,14 +26,13 @@ thread_local std::vector<const void*> temporaries;
 uint64_t evaluations = 0;
 std::set<int> streams;
 
-mx::metal::Device& device() {
-  return mx::metal::device(mx::Device::gpu);
+mx::metal::CommandEncoder& encoder_of(int stream) {
+  return mx::metal::get_command_encoder(mx::Stream(stream, mx::Device::gpu));
 }
 
 void commit(int stream) {
-  device().get_command_encoder(stream); // makes the stream if another device had it
-  device().end_encoding(stream);
-  device().commit_command_buffer(stream);
+  encoder_of(stream).end_encoding();
+  encoder_of(stream).commit();
 }
 
 } // namespace
@@ -48,7 +47,6 @@ Evaluation::Evaluation(
     allocation_of(input); // somebody else made it
   }
   streams.insert(stream.index);
-  device().get_command_encoder(stream.index);
   bound.clear();
   temporaries.clear();
   collecting = &bound;
@@ -74,7 +72,7 @@ void Evaluation::finish() {
           " is not kept alive: use add_temporary.");
     }
   }
-  if (device().command_buffer_needs_commit(stream_.index)) {
+  if (encoder_of(stream_.index).needs_commit()) {
     commit(stream_.index);
   }
   finished_ = true;

@@ -61,7 +61,7 @@ class Program : public mx::Primitive {
   void eval_gpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     auto& device = mx::metal::device(stream().device);
-    auto& encoder = device.get_command_encoder(stream().index);
+    auto& encoder = mx::metal::get_command_encoder(stream());
     std::map<std::string, mx::array> arrays;
     for (size_t i = 0; i < inputs.size(); ++i) {
       arrays.emplace(input_names_[i], inputs[i]);
@@ -80,7 +80,7 @@ class Program : public mx::Primitive {
       mx::array scratch(spec.shape, spec.dtype, nullptr, {});
       scratch.set_data(mx::allocator::malloc(scratch.nbytes()));
       if (spec.is_temporary) {
-        device.add_temporary(scratch, stream().index);
+        encoder.add_temporary(scratch);
       }
       arrays.emplace(name, scratch);
     }

@@ -20,6 +20,14 @@ using UInteger = std::uintptr_t;
 using Integer = std::intptr_t;
 class String;
 class Error;
+class AutoreleasePool {};
+
+/// An object that is shared; it has no counter of its own here.
+template <class T>
+class SharedPtr : public std::shared_ptr<T> {
+ public:
+  using std::shared_ptr<T>::shared_ptr;
+};
 } // namespace NS
 
 namespace MTL {
@@ -58,7 +66,8 @@ struct Object {
   }
 };
 
-struct Resource : Object {};
+struct Allocation : Object {};
+struct Resource : Allocation {};
 struct Buffer : Resource {};
 struct Device : Object {};
 struct Fence : Object {};
@@ -66,16 +75,12 @@ struct CommandBuffer : Object {};
 struct Function : Object {};
 struct LinkedFunctions : Object {};
 struct ResidencySet : Object {};
-struct ArgumentEncoder : Object {};
-struct ArgumentDescriptor : Object {};
 
 struct Library : Object {
   std::string name;
 };
 
-struct CommandQueue : Object {
-  int stream = 0;
-};
+struct CommandQueue : Object {};
 
 class ComputePipelineState : public Object {
  public:
@@ -102,10 +107,6 @@ class ComputeCommandEncoder : public Object {
   void setComputePipelineState(const ComputePipelineState* pipeline);
   void setBytes(const void* bytes, NS::UInteger length, NS::UInteger index);
   void setThreadgroupMemoryLength(NS::UInteger length, NS::UInteger index);
-  void waitForFence(const Fence*) {
-  }
-  void updateFence(const Fence*) {
-  }
 
   h2o::host::Recorder& recorder() {
     return *recorder_;
