@@ -1,7 +1,7 @@
 """Families in which some layers keep a recurrent state instead of keys and values.
 
-Sizes of states: mlx_lm's `ArraysCache` of the layer after a step, which keeps them in the
-dtype of the activations.
+Sizes of states: mlx_lm's `ArraysCache` of the layer after a step, which keeps recurrences in
+float32 (Jamba's excepted) and the rest in the dtype of the activations.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from h2o_pack.architectures.model import Layer, LayerKind
 
 if TYPE_CHECKING:
     from h2o_pack.errors import Problems
+
+FLOAT32 = 4
+"""Bytes of an element of a recurrence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +110,7 @@ class GatedDelta(Mixture):
         keys = self.linear_num_key_heads * self.linear_key_head_dim
         values = self.linear_num_value_heads * self.linear_value_head_dim
         convolution = (self.linear_conv_kernel_dim - 1) * (2 * keys + values)
-        return (convolution + values * self.linear_key_head_dim) * size
+        return convolution * size + values * self.linear_key_head_dim * FLOAT32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +136,7 @@ class Mamba2(Decoder):
         """
         channels = self.inner + 2 * self.mamba_n_groups * self.mamba_d_state
         recurrence = self.inner * self.mamba_d_state
-        return ((self.mamba_d_conv - 1) * channels + recurrence) * size
+        return (self.mamba_d_conv - 1) * channels * size + recurrence * FLOAT32
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,7 @@ def held(caches) -> int:
         elif hasattr(each, "keys"):
             total += each.keys.nbytes + each.values.nbytes
         else:
-            total += sum(array.nbytes for array in each.state if array is not None)
+            total += sum(array.nbytes for array in each.cache if array is not None)
     return total
 
 

@@ -59,7 +59,7 @@ class PaperH2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         sinks: mx.array | None = None,
     ) -> mx.array:
         """Return the attention [B, Hq, L, D] of the tokens just written, and update scores."""
-        keys, values = self._rows.state
+        keys, values = self._in_use()
         out: mx.array = mx.fast.scaled_dot_product_attention(
             queries, keys, values, scale=scale, mask=mask, sinks=sinks
         )
@@ -102,7 +102,7 @@ class PaperH2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     @property
     def state(self) -> Any:
         """Keys, values and scores; empty while the cache is."""
-        return [] if self.scores is None else [*self._rows.state, self.scores]
+        return [] if self.scores is None else [*self._in_use(), self.scores]
 
     @state.setter
     def state(self, arrays: Any) -> None:
@@ -113,6 +113,10 @@ class PaperH2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         self.offset -= n
         trimmed: int = self._rows.trim(n)
         return trimmed
+
+    def _in_use(self) -> tuple[mx.array, mx.array]:
+        held: Any = self._rows
+        return held.keys[..., : held.offset, :], held.values[..., : held.offset, :]
 
     def _all_but_the_lightest(self) -> mx.array:
         """[B, Hkv, C] rows in order without the one that leaves; the last one twice."""
