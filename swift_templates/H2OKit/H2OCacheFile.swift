@@ -56,7 +56,7 @@ public enum H2OCacheFile {
         }
         let layers = try decode([[String]].self, header["layers"])
         let caches = try layers.enumerated().map { i, metaState in
-            try restore(state(i, of: arrays), metaState, from: file)
+            try restore(state("\(i)", of: arrays), metaState, from: file)
         }
         return (caches, try decode([String: String].self, header["metadata"]))
     }
@@ -69,10 +69,10 @@ public enum H2OCacheFile {
         return (arrays, header)
     }
 
-    /// The arrays `"i.0"`, `"i.1"` and so on.
-    static func state(_ i: Int, of arrays: [String: MLXArray]) -> [MLXArray] {
+    /// The arrays `"prefix.0"`, `"prefix.1"` and so on.
+    static func state(_ prefix: String, of arrays: [String: MLXArray]) -> [MLXArray] {
         var state = [MLXArray]()
-        while let array = arrays["\(i).\(state.count)"] { state.append(array) }
+        while let array = arrays["\(prefix).\(state.count)"] { state.append(array) }
         return state
     }
 

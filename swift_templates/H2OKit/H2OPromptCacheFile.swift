@@ -8,8 +8,10 @@ import MLXLMCommon
 /// mlx-swift-lm's own functions of that name know no H2O caches: they would write them as
 /// plain ones and end the process when they read them.
 ///
-/// Array j of cache i is named `"i.j"`; the header holds each cache's strings as `"0.i.j"`
-/// (`"0.i"` where it has but one), the caller's as `"1.key"` and class names as `"2.i"`.
+/// Member j of cache i's state is named `"i.j"`: an array, or a number, text or nothing, which
+/// the header says (`"2.k.0"` the name, `"2.k.1"` what it is). It holds the caller's strings
+/// as `"0.key"` and class names as `"1.i"` too. Files of mlx-lm 0.31 and before are read as
+/// well: there the header has all numbers and texts, each cache's before those others.
 public enum H2OPromptCacheFile {
     private static let known = ["KVCache", "RotatingKVCache", "ArraysCache", "MambaCache"]
 
@@ -22,30 +24,30 @@ public enum H2OPromptCacheFile {
     public static func save(
         _ caches: [any KVCache], to file: URL, metadata: [String: String] = [:]
     ) throws {
-        var arrays = [String: MLXArray]()
-        var header = [String: String]()
+        var contents = PromptCacheContents()
+        for (key, text) in metadata { contents.header["0.\(key)"] = text }
         for (i, cache) in caches.enumerated() {
             let state = cache.state
             guard !state.isEmpty else {
                 throw H2OFileError.notWritten(index: i, found: "empty")
             }
-            for (j, array) in state.enumerated() { arrays["\(i).\(j)"] = array }
-            header["2.\(i)"] = try className(of: cache, index: i)
+            contents.header["1.\(i)"] = try className(of: cache, index: i)
             switch cache {
             case is any H2OScoreTracking:
-                for (j, text) in cache.metaState.enumerated() { header["0.\(i).\(j)"] = text }
+                contents.add(state, cache.metaState.map { .text($0) }, of: i)
             case is RotatingKVCache:
-                // Python's lacks the step, the third of Swift's, and what newer ones have at
-                // the end.
-                for (j, text) in cache.metaState.prefix(5).enumerated() where j != 2 {
-                    header["0.\(i).\(j > 2 ? j - 1 : j)"] = text
-                }
+                // Python's order, and without the step, the third of Swift's, and what newer
+                // ones have at the end.
+                let values = cache.metaState.prefix(5).compactMap(Int.init)
+                let (keep, size, offset, index) = (values[0], values[1], values[3], values[4])
+                contents.add(state, [offset, keep, size, index].map { .number($0) }, of: i)
+            case is ArraysCache:
+                contents.add(nested: state, [.none, .none], of: i)
             default:
-                header["0.\(i)"] = ""
+                contents.add(state, [.number(cache.offset)], of: i)
             }
         }
-        for (key, text) in metadata { header["1.\(key)"] = text }
-        try MLX.save(arrays: arrays, metadata: header, url: file)
+        try MLX.save(arrays: contents.arrays, metadata: contents.header, url: file)
     }
 
     /// The caches of a file and the metadata that was saved with them.
@@ -56,26 +58,20 @@ public enum H2OPromptCacheFile {
         from file: URL
     ) throws -> (caches: [any KVCache], metadata: [String: String]) {
         let (arrays, header) = try H2OCacheFile.contents(of: file)
-        var caches = [any KVCache]()
-        while let name = header["2.\(caches.count)"] {
-            let i = caches.count
-            let state = H2OCacheFile.state(i, of: arrays)
-            caches.append(try restore(name, state, strings("0.\(i)", of: header), from: file))
-        }
-        guard !caches.isEmpty else {
+        let contents = PromptCacheContents(arrays: arrays, header: header)
+        let names = contents.strings(contents.isOlder ? "2" : "1")
+        guard !names.isEmpty else {
             throw H2OFileError.otherKind(file: file.path, found: header["kind"] ?? "")
         }
+        let caches = try names.enumerated().map { i, name in
+            let (state, strings) = contents.saved(i)
+            return try restore(name, state, strings, older: contents.isOlder, from: file)
+        }
+        let prefix = contents.isOlder ? "1." : "0."
         let metadata = header.compactMap { key, text in
-            key.hasPrefix("1.") ? (String(key.dropFirst(2)), text) : nil
+            key.hasPrefix(prefix) ? (String(key.dropFirst(2)), text) : nil
         }
         return (caches, Dictionary(metadata) { first, _ in first })
-    }
-
-    /// The strings `"prefix.0"`, `"prefix.1"` and so on.
-    private static func strings(_ prefix: String, of header: [String: String]) -> [String] {
-        var strings = [String]()
-        while let text = header["\(prefix).\(strings.count)"] { strings.append(text) }
-        return strings
     }
 
     private static func className(of cache: any KVCache, index: Int) throws -> String {
@@ -92,39 +88,43 @@ public enum H2OPromptCacheFile {
     }
 
     private static func restore(
-        _ name: String, _ state: [MLXArray], _ metaState: [String], from file: URL
+        _ name: String, _ state: [MLXArray], _ strings: [String], older: Bool, from file: URL
     ) throws -> any KVCache {
         let h2oNames = H2OCacheFile.classes.map { String(describing: $0) }
         if h2oNames.contains(name) {
-            return try H2OCacheFile.restore(state, metaState, from: file)
+            return try H2OCacheFile.restore(state, strings, from: file)
         }
         guard !name.hasSuffix("KVCache") || state.count == 2 else {
             throw H2OStateError.inconsistent("a \(name) has \(state.count) arrays")
         }
         let cache: BaseKVCache
         switch name {
-        case "KVCache", "KVCacheSimple": cache = KVCacheSimple()
-        case "ArraysCache", "MambaCache": cache = MambaCache()
-        case "RotatingKVCache":
-            let numbers = Array(metaState.prefix(5))
-            let values = numbers.compactMap(Int.init)
-            guard values.count == numbers.count, 4 ... 6 ~= metaState.count else {
-                throw H2OStateError.inconsistent("a RotatingKVCache has the strings \(metaState)")
+        case "KVCache", "KVCacheSimple":
+            cache = KVCacheSimple()
+            let used = older ? state[0].dim(2) : strings.first.flatMap(Int.init)
+            guard let used, (0 ... state[0].dim(2)).contains(used) else {
+                throw H2OStateError.inconsistent("a \(name) has the strings \(strings)")
             }
-            cache = RotatingKVCache(maxSize: values[1], keep: values[0])
+            cache.state = state.map { $0[.ellipsis, ..<used, 0...] }
+        case "ArraysCache", "MambaCache":
+            cache = MambaCache()
             cache.state = state
-            // Python's lacks the step, the third of Swift's.
-            cache.metaState = values.count == 5 ? numbers : insertingStep(numbers)
-            return cache
+        case "RotatingKVCache":
+            let values = strings.prefix(5).compactMap(Int.init)
+            guard values.count == min(strings.count, 5), 4 ... 6 ~= strings.count else {
+                throw H2OStateError.inconsistent("a RotatingKVCache has the strings \(strings)")
+            }
+            let (keep, size, offset) =
+                older
+                ? (values[0], values[1], values[values.count - 2])
+                : (values[1], values[2], values[0])
+            cache = RotatingKVCache(maxSize: size, keep: keep)
+            cache.state = state
+            cache.metaState = [keep, size, 256, offset, values[values.count - 1]].map(String.init)
         default:
             throw H2OFileError.otherCache(
                 file: file.path, found: name, known: (h2oNames + known).sorted())
         }
-        cache.state = state
         return cache
-    }
-
-    private static func insertingStep(_ strings: [String]) -> [String] {
-        Array(strings.prefix(2)) + ["256"] + strings.dropFirst(2)
     }
 }

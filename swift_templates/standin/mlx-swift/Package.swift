@@ -6,7 +6,7 @@ import PackageDescription
 
 guard let mlx = Context.environment["MLX_ROOT"] else {
     fatalError(
-        "MLX_ROOT is not set: this package links the libmlx of the Python package mlx 0.31.1. "
+        "MLX_ROOT is not set: this package links the libmlx of the Python package mlx 0.32.4. "
             + "Set it to the folder `python -c 'import mlx; print(list(mlx.__path__)[0])'` prints.")
 }
 

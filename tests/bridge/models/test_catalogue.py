@@ -68,7 +68,7 @@ def test_a_model_of_the_catalogue_is_planned_without_the_hub(run, hub):
     assert document["model"] == "mlx-community/Qwen3.5-2B-4bit"
     terms = {each["name"]: each for each in document["plans"][0]["terms"]}
     assert (terms["weights"]["bytes"], terms["weights"]["known"]) == (1_059_315_904, "stated")
-    assert terms["recurrent state"]["bytes"] == 18 * (3 * 6144 + 16 * 128 * 128) * 2
+    assert terms["recurrent state"]["bytes"] == 18 * (3 * 6144 * 2 + 16 * 128 * 128 * 4)
     assert hub.requests == []
 
 

@@ -22,11 +22,10 @@ extern "C" mlx_array mlx_array_new_data(
         for (int i = 0; i < dim; ++i) {
           bytes *= shape[i];
         }
-        auto buffer = mx::allocator::malloc(bytes);
-        std::memcpy(buffer.raw_ptr(), data, bytes);
+        mx::array made(mx::allocator::malloc(bytes), mx::Shape(shape, shape + dim), type);
+        std::memcpy(made.data<char>(), data, bytes);
         mlx_array result{nullptr};
-        return mlx_array_set_(
-            result, mx::array(buffer, mx::Shape(shape, shape + dim), type));
+        return mlx_array_set_(result, made);
       },
       mlx_array{nullptr});
 }

@@ -64,9 +64,9 @@ extern "C" int mlx_fast_scaled_dot_product_attention(
     const mlx_stream s) {
   return mlx_status_([&] {
     mlx_array_set_(
-        *res,
-        mx::fast::scaled_dot_product_attention(
-            mlx_array_get_(queries), mlx_array_get_(keys), mlx_array_get_(values), scale,
-            mask_mode, array_or_none(mask_arr), array_or_none(sinks), mlx_stream_get_(s)));
+        *res, mx::fast::scaled_dot_product_attention(
+                  mlx_array_get_(queries), mlx_array_get_(keys), mlx_array_get_(values),
+                  scale, mask_mode, array_or_none(mask_arr), array_or_none(sinks),
+                  /* force_fused= */ false, mlx_stream_get_(s)));
   });
 }

@@ -4,8 +4,9 @@
 #include "mlx/c/private/mlx.h"
 #include "mlx/transforms.h"
 
+// From 0.32 on, MLX's default stream is its thread's; Swift's tasks change threads.
 extern "C" mlx_stream mlx_default_cpu_stream_new(void) {
-  auto stream = mlx::core::default_stream(mlx::core::Device::cpu);
+  auto stream = mlx::core::new_thread_unsafe_stream(mlx::core::Device::cpu);
   return mlx_stream{new mlx::core::Stream(stream)};
 }
 
