@@ -44,7 +44,7 @@ public enum H2OPromptCacheFile {
             case is ArraysCache:
                 contents.add(nested: state, [.none, .none], of: i)
             default:
-                contents.add(state, [.number(cache.offset)], of: i)
+                contents.add(state, [.number(state[0].dim(2))], of: i)
             }
         }
         try MLX.save(arrays: contents.arrays, metadata: contents.header, url: file)

@@ -58,7 +58,10 @@ public final class MLXArray {
     /// The values in rows of the last dimension, converted to `type`.
     public func asArray<T: HasDType>(_ type: T.Type) -> [T] {
         var result = mlx_array_new()
-        mlx_contiguous(&result, asType(type.dtype).ctx, false, StreamOrDevice.default.ctx)
+        let converted = asType(type.dtype)
+        withExtendedLifetime(converted) {
+            _ = mlx_contiguous(&result, converted.ctx, false, StreamOrDevice.default.ctx)
+        }
         let contiguous = MLXArray(result)
         mlx_array_eval(contiguous.ctx)
         guard let bytes = mlx_array_data_uint8(contiguous.ctx) else { return [] }
