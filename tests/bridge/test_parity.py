@@ -143,6 +143,9 @@ class TestWithoutSwift:
         assert [level["name"] for level in document["levels"]] == ["op"]
         assert document["levels"][0]["verdict"] == "equal"
         assert [case["name"] for case in document["levels"][0]["cases"]] == CASES
+        for case in document["levels"][0]["cases"]:
+            kinds = 1 if case["name"] == "not routed" else 3
+            assert case["comparisons"] == case["layers"] * case["steps"] * kinds
 
 
 class TestWithSwift:

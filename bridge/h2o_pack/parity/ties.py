@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import mlx.core as mx
+
 from h2o_py.config import H2OConfig
 from h2o_py.ledger import Ledger
 
@@ -20,6 +22,8 @@ def tied(ours: Any, theirs: Any, before: Ledger | None, tokens: int) -> str:
     of them before it. A single token replaces the row that was least important then; a
     chunk is evicted from after its own scores.
     """
+    if mx.array_equal(mx.sort(ours.positions), mx.sort(theirs.positions)):
+        return ""
     said = ""
     heads = ours.positions.shape[1]
     for batch in range(ours.positions.shape[0]):
