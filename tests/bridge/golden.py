@@ -83,11 +83,12 @@ def golden_files(name: str) -> dict[str, str]:
 
 
 def pages() -> dict[str, str]:
-    """Return what people are shown of made-up results."""
+    """Return what people are shown of made-up results, and of calls that are refused."""
     from docs.docgen import guidance  # the packages need none of this
     from h2o_pack.measure.bench import page, report_tables
     from h2o_pack.parity import report
     from tests.bridge.measure.test_bench import made_up
+    from tests.bridge.refused_calls import transcript
     from tests.bridge.test_report import REPORT
     from tests.docs.test_guidance import evaluation
 
@@ -102,6 +103,7 @@ def pages() -> dict[str, str]:
         "bench.txt": shown(report_tables.print_report, made_up()),
         "choosing-max-kv.md": guidance.measured(found),
         "parity.txt": shown(report.print_report, REPORT),
+        "refusals.txt": transcript(),
     }
 
 

@@ -107,12 +107,6 @@ def test_completion_completes(tmp_path):
     assert done.stdout == "plain,vendor\n"
 
 
-def test_an_unknown_command_names_the_nearest(run):
-    result = run("pairty")
-    assert result.exit_code == ExitCode.USAGE
-    assert 'No such command "pairty". Did you mean "parity"?' in result.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "codes"),
     [
@@ -133,9 +127,6 @@ def test_the_schema_of_a_command_is_printed(run):
     printed = json.loads(run("schema", "plan").stdout)
     assert printed == json.loads(run("schema", "plan", "--json").stdout)
     assert printed["properties"]["max_kv"]["description"].startswith("Rows per layer")
-    wrong = run("schema", "pln")
-    assert wrong.exit_code == ExitCode.USAGE
-    assert 'Did you mean "plan"?' in wrong.stderr
 
 
 def test_what_ios_tells_of_vendor_is_what_vendor_tells():
@@ -229,41 +220,6 @@ def test_the_package_goes_to_a_folder_of_its_name_when_none_is_given(
     monkeypatch.chdir(tmp_path)
     assert run("ios", "--model", "demo", "--max-kv", 256).exit_code == 0
     assert lock.read(tmp_path / "demo").package == "demo"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (
-            ["--model", "dmo", "--max-kv", "64"],
-            3,
-            "error: there is no model 'dmo'. Did you mean",
-        ),
-        (["--model", "demo", "--max-kv", "3"], 2, "error: --max-kv = 3 leaves no room"),
-        (
-            ["--model", "demo", "--max-kv", "4096"],
-            2,
-            "error: --max-kv must be between 1 and 2048, got 4096",
-        ),
-        (["--model", "demo"], 2, "Missing option '--max-kv'"),
-        (["--model", "demo", "--max-kv", "many"], 2, "'many' is not a valid integer"),
-        (
-            ["--model", "demo", "--max-kv", "64", "--pin", "9"],
-            2,
-            "'9' is not a range of positions such as 0:128",
-        ),
-        (["--model", "demo", "--max-kv", "64", "--pin", "9:3"], 2, "'9:3' is not a range"),
-        (["--model", "demo", "--max-kv", "64", "--score", "max"], 2, "'max' is not one of"),
-    ],
-)
-def test_a_wrong_value_ends_with_a_message_and_leaves_nothing(
-    run, tmp_path, arguments, code, message
-):
-    result = run("ios", *arguments, "--output", tmp_path / "build" / "Demo")
-    assert result.exit_code == code
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
-    assert not (tmp_path / "build").exists()
 
 
 def test_vendor_and_parity_want_a_package(run, tmp_path):

@@ -56,22 +56,3 @@ def test_what_does_not_reproduce_ends_with_the_code_for_a_difference(written, tm
     done = run(*SMALL, "--compare", str(path))
     assert done.exit_code == ExitCode.DIFFERENT
     assert "default: nll was 9 [8.9, 9.1], is" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        (("--preset", "demos"), 'there is no preset "demos"'),
-        (("--contenders", "defualt"), 'Did you mean "default"'),
-        (("--max-kv", "1/0"), "neither a number of rows nor a share"),
-        (("--seeds", "one"), "'one' is not a valid integer"),
-        (("--batch", "0"), "0 is not in the range x>=1"),
-        (("--text", "no such file"), "'no such file' does not exist"),
-        (("--compare", "no such file"), "'no such file' does not exist"),
-        (("--layer-budgets", "no such file"), "'no such file' does not exist"),
-    ],
-)
-def test_what_cannot_be_used_is_said_with_what_can(wrong, said):
-    done = run(*SMALL, *wrong)
-    assert done.exit_code == ExitCode.USAGE
-    assert said in done.stderr

@@ -61,26 +61,6 @@ def test_the_help_of_budgets_says_what_was_published(run):
     assert "found no gain: perplexity 7.803 against 7.807" in shown
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (
-            ("profile", "--model", "demo", "--tokens", 3),
-            ExitCode.USAGE,
-            "3 is not in the range",
-        ),
-        (("profile", "--model", "{folder}"), ExitCode.MODEL, "could not be loaded"),
-        (("profile", "--model", "qwen3-4b"), ExitCode.MODEL, "there is no model 'qwen3-4b'"),
-        (("budgets", "--max-kv", 64), ExitCode.USAGE, "Give --profile FILE or --model NAME"),
-        (("budgets", "--profile", "x", "--max-kv", 64), ExitCode.USAGE, "does not exist"),
-    ],
-)
-def test_what_cannot_be_done_is_an_error(run, tmp_path, arguments, code, message):
-    result = run(*(str(each).format(folder=tmp_path) for each in arguments))
-    assert result.exit_code == code, result.output
-    assert message in " ".join(result.output.split())
-
-
 def test_a_folder_that_cannot_be_written_is_an_error(run, tmp_path, text):
     (tmp_path / "file").write_text("")
     output = tmp_path / "file/folder"

@@ -73,41 +73,6 @@ def test_layers_with_their_own_cache_have_null(tmp_path):
         make_h2o_cache(model, COMMON, budgets=wrong)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "budgets.json: it is not JSON"),
-        ("[]", 'budgets.json: it must be {"format": 1, "layers"'),
-        ('{"layers": []}', 'budgets.json: it must be {"format": 1, "layers"'),
-        ('{"format": 2, "layers": []}', "budgets.json: format = 2; this release reads 1"),
-        ('{"format": 1, "layers": {}}', "layers must be a list"),
-        (
-            '{"format": 1, "layers": [3]}',
-            "layers[0]: it must be null or have heavy_budget and",
-        ),
-        (
-            '{"format": 1, "layers": [null, {"heavy_budget": 3}]}',
-            "layers[1]: it must be null or",
-        ),
-        (
-            '{"format": 1, "layers": [{"heavy_budget": 3, "recent_budget": 0}]}',
-            "layers[0]: recent_budget must be an integer of at least 1, got 0",
-        ),
-        (
-            '{"format": 1, "layers": [{"heavy_budget": true, "recent_budget": 4}]}',
-            "layers[0]: heavy_budget must be an integer of at least 0, got True",
-        ),
-    ],
-)
-def test_a_wrong_file_is_refused_naming_file_entry_and_need(tmp_path, text, message):
-    path = tmp_path / "budgets.json"
-    path.write_text(text)
-    with pytest.raises(ValueError) as caught:
-        load_budgets(path)
-    assert str(path) in str(caught.value)
-    assert message in str(caught.value)
-
-
 def test_budgets_that_do_not_fit_are_refused_naming_the_layer(tmp_path):
     model = small_model("qwen3")
     path = budget_file(tmp_path, [None, None, entry(30, 30), None])

@@ -197,20 +197,3 @@ def test_the_machine_is_described_without_its_name():
     import socket
 
     assert socket.gethostname() not in repr(machine)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--heads", 10, "--kv-heads", 4], "--kv-heads 4 does not divide --heads 10"),
-        (["--head-dim", 80], "'80' is not one of '64', '96', '128', '256'"),
-        (["--capacity", 12], "12 is not in the range x>=128"),
-        (["--dtype", "float61"], "'float61' is not one of 'float16'"),
-        (["--dtype", ","], "has no value between its commas"),
-        (["--tokens", 0], "0 is not in the range x>=1"),
-    ],
-)
-def test_wrong_options_are_refused_by_name(run, options, words):
-    result = run("bench", *options)
-    assert result.exit_code == ExitCode.USAGE
-    assert words in " ".join(result.stderr.split())

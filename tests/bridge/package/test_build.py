@@ -168,17 +168,6 @@ def test_mixed_is_recent_16_and_others_8(ios):
     assert json.loads(ios("--kv", "mixed", "--dry-run", "--json").stdout)["kv"] == "r16h8"
 
 
-def test_all_that_is_wrong_is_told_at_once(ios, tmp_path):
-    result = ios(
-        *("--model", "dmo", "--device", "iPhnoe16,1", "--budgets", tmp_path / "none.json"),
-        max_kv=3,
-    )
-    told = result.stderr.splitlines()
-    assert [line.partition(" ")[0] for line in told] == ["error:"] * 4
-    assert result.exit_code == ExitCode.USAGE
-    assert names(tmp_path) == []
-
-
 def test_a_device_that_is_too_small_is_refused_before_anything_is_written(run, tmp_path):
     model = large_model(tmp_path / "Qwen3-4B-4bit")
     arguments = ("--model", model.folder, "--max-kv", 512, "--output", tmp_path / "Out")

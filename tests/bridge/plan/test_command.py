@@ -45,11 +45,6 @@ def test_without_max_kv_the_models_own_cache_is_planned(run):
     document = check(json.loads(result.stdout), "plan")
     assert document["max_kv"] is None
     assert document["evicting_layers"] == 0
-    result = run("plan", "--model", "demo", "--kv", "8")
-    assert result.exit_code == ExitCode.USAGE
-    assert "--kv is for caches that evict. Give --max-kv too." in result.stderr
-    result = run("plan", "--model", "demo", "--policy", "tuned", "--recent-budget", "9")
-    assert "--policy and --recent-budget are for caches that evict" in result.stderr
 
 
 def test_rows_by_layer_and_policies_are_planned(run, tmp_path):
@@ -78,13 +73,6 @@ def test_people_see_terms_devices_and_where_speeds_are_from(run, monkeypatch):
     for said in ("keys and values", "chunk rows", "iPhone17,1", "fits", "total", "estimates"):
         assert said in result.stdout
     assert max(len(line) for line in result.stdout.splitlines() if "─" in line) <= 80
-
-
-def test_a_wrong_model_and_a_wrong_device_are_told_together(run):
-    result = run("plan", "--model", "no such", "--max-kv", 64, "--device", "Nokia")
-    assert result.exit_code != 0
-    assert 'no device is called "Nokia"' in result.stderr
-    assert "no such" in result.stderr
 
 
 def test_a_page_that_cannot_be_written_is_an_error_of_the_output(run, tmp_path):

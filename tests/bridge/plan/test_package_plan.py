@@ -11,11 +11,6 @@ from h2o_pack.hub.resolve import resolve
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_py.config import H2OConfig
 from tests.bridge.memory import described
-from tests.bridge.refusals import refused
-
-
-def refusal(model, **options: object) -> str:
-    return refused(make_plan, model, CacheOptions(**options), code=ExitCode.USAGE)
 
 
 def test_what_is_not_given_is_the_default_of_the_cache(model):
@@ -29,32 +24,6 @@ def test_the_package_is_named_after_the_model_or_as_asked(model):
     assert make_plan(model, options).package_name == "tiny"
     plan = make_plan(model, options, "My App")
     assert (plan.package_name, plan.module_name) == ("My-App", "My_App")
-
-
-def test_a_cache_without_room_names_the_flags(model):
-    said = refusal(model, max_kv=3)
-    assert said.startswith("--max-kv = 3 leaves no room")
-    assert "--sink-size" in said
-    assert "max_size" not in said
-
-
-def test_pinned_tokens_count(model):
-    said = refusal(model, max_kv=128, settings={"pinned": ((0, 100),)})
-    assert "--max-kv = 128" in said
-    assert "--recent-budget" in said
-
-
-def test_a_message_of_one_sentence_gets_a_remedy(model):
-    assert refusal(model, max_kv=256, settings={"decay": 7.0}) == (
-        "--decay must be between 0 and 1, got 7.0. See `h2o-pack ios --help`."
-    )
-
-
-def test_a_cache_longer_than_the_context_is_refused(model):
-    assert refusal(model, max_kv=2048) == (
-        "--max-kv must be between 1 and 1024, got 2048 "
-        f"({model.folder}/config.json). tiny can attend to 1024 tokens."
-    )
 
 
 def test_a_short_recent_window_is_remarked_upon_once(model):
@@ -84,32 +53,6 @@ def test_each_layer_gets_its_own_budgets_from_a_file(model, tmp_path):
     assert plan.budgets is not None
 
 
-def test_budgets_of_another_model_are_refused(model, tmp_path):
-    path = tmp_path / "budgets.json"
-    path.write_text(json.dumps({"format": 1, "layers": [None] * 3}))
-    said = refusal(model, max_kv=256, budgets=path)
-    assert str(path) in said
-    assert "layers has 3 entries; qwen3 has 2 caches" in said
-    assert "cannot be read" in refusal(model, max_kv=256, budgets=tmp_path / "none.json")
-
-
-def test_an_error_in_a_file_names_the_files_keys_and_no_flag(model, tmp_path):
-    path = tmp_path / "budgets.json"
-    path.write_text('{"format": 1, "layers": [{"heavy_budget": -1, "recent_budget": 9}, null]}')
-    assert refusal(model, max_kv=256, budgets=path) == (
-        "heavy_budget must be an integer of at least 0, got -1 "
-        f"({path}: layers[0]). See `h2o-pack ios --help`."
-    )
-
-
-def test_all_that_is_wrong_is_told_together(model):
-    with pytest.raises(UserError) as caught:
-        make_plan(model, CacheOptions(max_kv=2000, context=0, prefill_step=0, kv="r16h9"))
-    said = [str(each) for each in caught.value.errors]
-    assert len(said) == 4
-    assert 'Did you mean "r16h8"?' in said[3]
-
-
 def test_a_device_that_cannot_hold_the_model_is_refused_with_what_fits():
     options = CacheOptions(max_kv=512, devices=("iPhone 12 mini", "iPhone 15 Pro"))
     with pytest.raises(UserError) as caught:
@@ -134,9 +77,3 @@ def test_the_nearest_setting_that_fits_is_said_and_does_fit():
     assert 4000 < rows < 12000
     fitting = dataclasses.replace(options, max_kv=rows)
     assert make_plan(described.model(), fitting).memory.total <= 4.2e9
-
-
-def test_an_unknown_device_names_the_nearest(model):
-    said = refusal(model, max_kv=256, devices=("iPhone 15 Prp",))
-    assert 'no device is called "iPhone 15 Prp"' in said
-    assert 'Did you mean "iPhone 15 Pro"?' in said

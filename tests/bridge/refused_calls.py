@@ -1,0 +1,97 @@
+"""Calls of the program that it refuses; what it says of each is in tests/golden/pages."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tempfile
+from pathlib import Path
+
+from click.testing import CliRunner
+
+import h2o_pack
+from h2o_pack.cli import main
+from tests.bridge.trees import names
+
+PACKAGE = Path(h2o_pack.__file__).parent
+
+IOS = "ios --model demo --max-kv"
+EVAL = "eval --preset tiny --max-kv 32"
+CALLS = (
+    "pairty",
+    "schema pln",
+    "ios --model demo",
+    "ios --model dmo --max-kv 3 --device 'iPhnoe16,1' --budgets none.json",
+    f"{IOS} 4096",
+    f"{IOS} many",
+    f"{IOS} 64 --wrong",
+    f"{IOS} 64 --pin 9",
+    f"{IOS} 64 --pin 9:3",
+    f"{IOS} 64 --score max",
+    f"{IOS} 128 --pin 0:100",
+    f"{IOS} 256 --decay 7",
+    f"{IOS} 256 --device 'iPhone 15 Prp'",
+    "plan --model demo --max-kv 64 --kv r16h9 --context 5000",
+    "plan --model demo --max-kv 64 --context 0",
+    "plan --model demo --max-kv 64 --prefill-step 0",
+    "plan --model demo --kv 8",
+    "plan --model demo --policy tuned --recent-budget 9",
+    "devices Nokia",
+    "bench --heads 10 --kv-heads 4",
+    "bench --head-dim 80",
+    "bench --capacity 12",
+    "bench --dtype float61",
+    "bench --dtype ,",
+    "bench --tokens 0",
+    "eval --preset demos",
+    f"{EVAL} --contenders defualt",
+    "eval --preset tiny --max-kv 1/0",
+    f"{EVAL} --seeds one",
+    f"{EVAL} --batch 0",
+    *(f"{EVAL} --{each} none" for each in ("text", "compare", "layer-budgets")),
+    "profile --model demo --tokens 3",
+    "profile --model qwen3-4b",
+    "budgets --max-kv 64",
+    "budgets --profile none --max-kv 64",
+)
+BUDGETS = (
+    "{",
+    "[]",
+    '{"layers": []}',
+    '{"format": 2, "layers": []}',
+    '{"format": 1, "layers": {}}',
+    '{"format": 1, "layers": [3]}',
+    '{"format": 1, "layers": [null, {"heavy_budget": 3}]}',
+    '{"format": 1, "layers": [{"heavy_budget": 3, "recent_budget": 0}]}',
+    '{"format": 1, "layers": [{"heavy_budget": true, "recent_budget": 4}]}',
+    '{"format": 1, "layers": [{"heavy_budget": -1, "recent_budget": 9}]}',
+    '{"format": 1, "layers": [null]}',
+)
+
+
+def transcript() -> str:
+    """Make each call in an empty folder, where it must leave nothing."""
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            told = [refusal(call) for call in CALLS]
+            assert names(Path(folder)) == []
+            for text in BUDGETS:
+                Path("budgets.json").write_text(text, "utf-8")
+                said = refusal(f"{IOS} 256 --budgets budgets.json")
+                told.append(f"budgets.json: {text}\n{said}")
+            assert names(Path(folder)) == ["budgets.json"]
+        finally:
+            os.chdir(before)
+    return "\n".join(told)
+
+
+def refusal(call: str) -> str:
+    """Return the call as typed, what is said, and the exit code."""
+    result = CliRunner().invoke(main, shlex.split(call), prog_name="h2o-pack")
+    assert result.stdout == "", call
+    assert "Traceback" not in result.stderr, call
+    said = re.sub(r"an alias \(.*?\)", "an alias (...)", result.stderr)
+    return f"$ h2o-pack {call}\n{said.replace(f'{PACKAGE}/', '')}[{result.exit_code}]\n"
