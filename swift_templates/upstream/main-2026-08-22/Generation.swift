@@ -59,15 +59,18 @@ extension GenerateParameters {
 }
 
 extension TokenIterator {
-    /// Reads the prompt in chunks of `promptChunk` tokens and generates with these caches.
+    /// Reads the prompt in chunks of `promptChunk` tokens and generates with these caches. A
+    /// prompt that fits is read at once, also by models that have a chunk size of their own.
     public init(
         input: LMInput, model: any LanguageModel, cache: [any KVCache],
         processor: (any LogitProcessor)?, sampler: any LogitSampler, promptChunk: Int,
         maxTokens: Int?
     ) throws {
+        let fits = input.text.tokens.size <= promptChunk
         try self.init(
             input: input, model: model, cache: cache, processor: processor, sampler: sampler,
-            prefill: PrefillParameters(stepSize: promptChunk, chunking: .remainder),
+            prefill: PrefillParameters(
+                stepSize: promptChunk, chunking: fits ? .unchunked : .remainder),
             maxTokens: maxTokens)
     }
 }
