@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from warnings import WarningMessage
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_py.errors import H2OConfigWarning, H2OError
+from h2o_py.errors import H2OConfigWarning, H2OError, plain
 from h2o_py.policy_fields import FIELDS
 
 FLAGS = {"kv": "--kv", **{field.name: field.flag for field in FIELDS}}
@@ -27,8 +27,6 @@ def user_errors(command: str = "ios") -> Iterator[None]:
 
     command: whose help an error without a remedy refers to.
     """
-    from h2o_py.errors import H2OError
-
     try:
         yield
     except H2OError as error:
@@ -37,8 +35,6 @@ def user_errors(command: str = "ios") -> Iterator[None]:
 
 def user_error(error: H2OError, command: str = "ios") -> UserError:
     """Word an error of h2o_py: with flags, or with a file's own keys if it is about one."""
-    from h2o_py.errors import plain
-
     name = plain if error.where else flag
     return UserError(
         error.what(name),
@@ -50,8 +46,6 @@ def user_error(error: H2OError, command: str = "ios") -> UserError:
 
 def config_warnings(caught: Iterable[WarningMessage]) -> tuple[H2OConfigWarning, ...]:
     """Return the warnings about settings among those that were recorded."""
-    from h2o_py.errors import H2OConfigWarning
-
     return tuple(each.message for each in caught if isinstance(each.message, H2OConfigWarning))
 
 

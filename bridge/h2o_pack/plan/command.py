@@ -14,6 +14,7 @@ from h2o_pack.files.text import writing
 from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.plan.options import CacheOptions, cache_config, read_budgets
 from h2o_pack.plan.package_plan import make_request, named_devices
+from h2o_pack.plan.page import page
 from h2o_pack.plan.report import PlanResult, make_report, one_of_each_kind
 
 OF_EVICTION = ("kv", "policy", "budgets")
@@ -63,8 +64,6 @@ def refuse_cache_options(options: dict[str, Any]) -> None:
 
 def write_page(made: PlanResult, path: Path) -> None:
     """Write a plan as an HTML page."""
-    from h2o_pack.plan.page import page
-
     with writing(path, "the page", "Give --html a file in a folder that you may write to."):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page(made), "utf-8")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from h2o_pack.config_errors import config_warnings, user_errors
 from h2o_pack.errors import ExitCode, UserError
+from h2o_py.budgets import Budgets, load_budgets
+from h2o_py.config import POLICIES, H2OConfig
+from h2o_py.errors import H2OConfigWarning
 
 if TYPE_CHECKING:
     from h2o_pack.architectures.model import ModelConfig
-    from h2o_py.budgets import Budgets
-    from h2o_py.config import H2OConfig
-    from h2o_py.errors import H2OConfigWarning
 
 PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
 
@@ -43,8 +43,6 @@ class CacheOptions:
 
 def cache_config(options: CacheOptions) -> tuple[H2OConfig, tuple[H2OConfigWarning, ...]]:
     """Make the cache's configuration and collect what it warns about."""
-    from h2o_py.config import POLICIES
-
     with warnings.catch_warnings(record=True) as caught, user_errors():
         warnings.simplefilter("always")
         config = POLICIES[options.policy](options.max_kv, **options.settings)
@@ -53,8 +51,6 @@ def cache_config(options: CacheOptions) -> tuple[H2OConfig, tuple[H2OConfigWarni
 
 def read_budgets(options: CacheOptions) -> Budgets | None:
     """Read the file of budgets, if one was given."""
-    from h2o_py.budgets import load_budgets
-
     if options.budgets is None:
         return None
     try:

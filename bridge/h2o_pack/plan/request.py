@@ -6,17 +6,14 @@ import dataclasses
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from h2o_pack.architectures.model import Model
+from h2o_pack.facts import KnownModel
 from h2o_pack.memory.estimate import PREFILL_STEP, plan_memory
+from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.plan.verdict import largest
-
-if TYPE_CHECKING:
-    from h2o_pack.architectures.model import Model
-    from h2o_pack.facts import KnownModel
-    from h2o_pack.memory.terms import MemoryPlan
-    from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig
 
 ROWS = 64  # what largest budgets are rounded down to
 TOKENS = 256  # and largest contexts: caches grow by it
@@ -104,8 +101,6 @@ def planned(request: Request, backend: str, *, earlier: bool = True) -> MemoryPl
 @lru_cache(maxsize=1024)
 def bounded(rows: int) -> H2OConfig:
     """A cache of so many rows with the default budgets."""
-    from h2o_py.config import H2OConfig  # only where caches are made
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return H2OConfig(max_size=rows)

@@ -16,7 +16,9 @@ from h2o_pack.measure.evaluation.cache_factory import BudgetsFor, CacheFactory
 from h2o_pack.measure.evaluation.contenders import SINKS, Contender, policies
 from h2o_pack.measure.models import load
 from h2o_pack.measure.profiling import budget_rule, row_rule
+from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.report import Profile, read_profile
+from h2o_pack.measure.profiling.run import profile_model
 from h2o_pack.measure.text import Part, Tokens, held_out
 from h2o_pack.progress import silent
 from h2o_py.budgets import Budgets, load_budgets
@@ -149,9 +151,6 @@ def budgets_for(model: Any, tokens: Tokens, by_layer: LayerBudgetsSource) -> Bud
 
 
 def _profile(model: Any, tokens: Tokens, profile: Path | None) -> Profile:
-    from h2o_pack.measure.profiling.options import Options  # only where budgets differ by layer
-    from h2o_pack.measure.profiling.run import profile_model
-
     if profile is not None:
         return read_profile(profile)
     length = min(_PROFILED, len(tokens.ids))
