@@ -15,6 +15,7 @@ TEMPLATE = re.compile(r"\{[{%].*?[%}]\}")
 TYPE = re.compile(r"\b(?:class|struct|enum|protocol|actor|extension)\s+([\w.]+)")
 PUBLIC = re.compile(r"^(?:@\w+(?:\([^)]*\))?\s+)*(?:public|open)\b")
 ATTRIBUTE = re.compile(r"(?:@\w+(?:\([^)]*\))?\s*)+")
+INDENT = 4
 REFERENCE = re.compile(r"``([^`]+)``")
 
 
@@ -35,14 +36,15 @@ class TypeEntry:
     members: list[Declaration] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Scope:
-    """What braces are open: the type, or None for a body that has no declarations."""
+    """A type whose members are being read; `indent` is its own, in columns."""
 
-    type_name: str | None
-    is_public: bool = False
-    is_enum: bool = False
-    is_protocol: bool = False
+    name: str
+    indent: int
+    is_public: bool
+    is_enum: bool
+    is_protocol: bool
 
 
 def sections() -> str:
@@ -73,7 +75,7 @@ def section(entry: TypeEntry) -> str:
 
 
 def read(path: Path, entries: dict[str, TypeEntry]) -> None:
-    """Collect the public declarations of a file; ValueError where its braces do not match."""
+    """Collect the public declarations of a file, whose members stand four columns deeper."""
     scopes: list[Scope] = []
     comment: list[str] = []
     lines = iter(path.read_text("utf-8").splitlines())
@@ -82,18 +84,26 @@ def read(path: Path, entries: dict[str, TypeEntry]) -> None:
         if line.startswith("///"):
             comment.append(line.removeprefix("///").removeprefix(" "))
             continue
-        if line.startswith(("//", "#", "import ", "{%")) or ATTRIBUTE.fullmatch(line):
+        if line.startswith(("//", "#", "import ", "{%", "{{")) or ATTRIBUTE.fullmatch(line):
             continue
-        declares = not scopes or scopes[-1].type_name is not None
-        text = TEMPLATE.sub("…", raw)
-        if declares and line and not line.startswith("}"):
-            text = whole(text, lines)
-            declare(text, comment, scopes, entries)
         if line:
+            indent = len(raw) - len(raw.lstrip())
+            scopes = [scope for scope in scopes if scope.indent < indent]
+            if indent == INDENT * len(scopes) and not line.startswith("}"):
+                text = whole(TEMPLATE.sub("…", raw), lines)
+                declare(text, comment, scopes, entries)
+                scopes += opened(text, indent)
             comment = []
-        track(text, scopes)
-    if scopes:
-        raise ValueError(f"{path}: the braces do not match, or a line could not be read")
+
+
+def opened(text: str, indent: int) -> list[Scope]:
+    """Return the scope that a declaration opens, if it is a type's with a body."""
+    head = bare(text).strip()
+    found = TYPE.search(head.partition("{")[0].partition(":")[0])
+    if found is None or not head.endswith("{"):
+        return []
+    is_public, words = bool(PUBLIC.match(head)), f" {head}"
+    return [Scope(found[1], indent, is_public, " enum " in words, " protocol " in words)]
 
 
 def whole(text: str, lines: Iterator[str]) -> str:
@@ -130,7 +140,7 @@ def declare(
 
 def full_name(scopes: list[Scope], name: str = "") -> str:
     """Return the name of a type with those that it is nested in."""
-    names = [scope.type_name for scope in scopes if scope.type_name]
+    names = [scope.name for scope in scopes]
     return ".".join([*names, name] if name else names) or "Functions"
 
 
@@ -157,30 +167,6 @@ def body_start(text: str) -> int | None:
         if depth == 0 and character == "=" and re.search(r"\b(?:let|var)\b", masked[:index]):
             return index
     return None
-
-
-def track(text: str, scopes: list[Scope]) -> None:
-    """Open and close scopes as the braces of a text do."""
-    code = bare(text)
-    found = TYPE.search(code.partition("{")[0].partition(":")[0])
-    is_type = found is not None and (not scopes or scopes[-1].type_name is not None)
-    for character in code:
-        if character == "{":
-            if is_type and found is not None:
-                head = code.strip()
-                scopes.append(
-                    Scope(
-                        found[1],
-                        is_public=bool(PUBLIC.match(head)),
-                        is_enum=" enum " in f" {head}",
-                        is_protocol=" protocol " in f" {head}",
-                    )
-                )
-                is_type = False
-            else:
-                scopes.append(Scope(None))
-        elif character == "}":
-            scopes.pop()
 
 
 def documentation(comment: list[str]) -> str:

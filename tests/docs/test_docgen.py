@@ -91,11 +91,6 @@ def test_what_is_not_public_is_left_out(tmp_path):
     assert "return true" not in page
 
 
-def test_braces_that_do_not_match_are_an_error(tmp_path):
-    with pytest.raises(ValueError, match="the braces do not match"):
-        swift_page("public struct A {\n", tmp_path)
-
-
 def test_every_public_line_of_h2okit_is_on_the_page():
     page = swift_api.sections()
     told = len(re.findall(r"^(?:public|open) ", page, re.MULTILINE))
