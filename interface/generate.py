@@ -6,17 +6,14 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from interface import swift, words
 from interface.source import FOLDER, Source
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 ROOT = FOLDER.parent
 

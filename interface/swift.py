@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from interface.source import Case, Field, Source
 from interface.words import camel, in_swift, names_in_order, pieces
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from interface.source import Case, Field, Source
 
 TYPES = {"integer": "Int", "number": "Float", "score": "Score", "ranges": "[Range<Int>]"}
 VALUE_TYPES = {"text": "String", "integer": "Int", "names": "[String]"}

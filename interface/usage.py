@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from interface.source import SourceError, names_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from interface.source import Source
+from interface.source import Source, SourceError, names_in
 
 ORACLE = ("h2o_py/reference*.py",)
 CORE = ("cexport/h2o/**/*.cpp", "cexport/h2o/**/*.h", "metal/kernels/*.h")

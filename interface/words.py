@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from interface.source import Case, Field, Source
+from interface.source import Case, Field, Source
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _HOLE = re.compile(r"\{(name\.)?(\w+)(!r)?\}")

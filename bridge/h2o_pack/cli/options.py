@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -12,10 +13,7 @@ from h2o_pack.plan.options import PREFILL_STEP
 from h2o_py.policy_fields import FIELDS, SCORES, Field
 from h2o_py.storages import STORAGE_BITS, SYNONYMS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def together(*options: Decorator) -> Decorator:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from h2o_pack.doctor import apple, network, places, python, tools
 from h2o_pack.doctor.finding import Checkup, Finding, warning
+from h2o_pack.doctor.surroundings import Surroundings
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from h2o_pack.doctor.surroundings import Surroundings
-
-    Check = Callable[[Surroundings], Finding]
+Check = Callable[[Surroundings], Finding]
 
 CHECKS: Mapping[str, Check] = {
     "macOS": apple.macos,

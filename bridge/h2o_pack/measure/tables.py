@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from h2o_pack.measure.timing import Timing
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 _STYLES = {"met": "green", "not met": "red"}
 _LEAST = len("not distinguishable")
@@ -33,10 +33,6 @@ class Table:
 
 def print_table(table: Table, console: Console) -> None:
     """Show a table at a terminal."""
-    from rich import box  # needed only where something is shown
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
     shown = RichTable(
         title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
     )

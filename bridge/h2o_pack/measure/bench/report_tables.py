@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from rich.console import Console
 
 from h2o_pack.measure.bench.claims import Claim
 from h2o_pack.measure.bench.pipelining import COUNTED_STEPS
@@ -10,9 +10,6 @@ from h2o_pack.measure.bench.report import Report
 from h2o_pack.measure.bench.steps import Steps
 from h2o_pack.measure.bench.upstream_write import ROWS
 from h2o_pack.measure.tables import Table, print_table, timing_cells
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def print_report(report: Report, console: Console) -> None:

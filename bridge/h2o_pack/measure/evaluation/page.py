@@ -6,15 +6,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from h2o_pack.measure.evaluation import paper
 from h2o_pack.measure.evaluation.results import Cell, ExperimentResult, GroupResult, Report
 from h2o_pack.measure.evaluation.statistics import LEAST_SAMPLES
 from h2o_pack.measure.tables import Table, markdown_table, print_table
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
+
+from rich.console import Console
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.text import writing
@@ -23,10 +25,6 @@ from h2o_pack.measure.tables import Table, print_table
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Result, doc
 from h2o_py.config import POLICIES
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 Measure = Literal["concentration", "entropy", "reach"]
 OF_REACH = (

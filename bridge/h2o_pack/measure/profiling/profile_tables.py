@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from rich.console import Console
 
 from h2o_pack.measure.profiling.accumulated import SHARES
 from h2o_pack.measure.profiling.reach import AN_OCTAVE, SINKS
 from h2o_pack.measure.profiling.report import PARTS, LayerProfile, Profile, StepTime
 from h2o_pack.measure.tables import Table, print_table, timing_cells
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _MIB = 1 << 20
 _MOST_SHOWN = 7
