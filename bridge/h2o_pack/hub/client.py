@@ -13,6 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url
+from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]
+from huggingface_hub.utils import (  # type: ignore[attr-defined]
+    build_hf_headers,
+    get_session,
+    hf_raise_for_status,
+)
+
 from h2o_pack.hub.errors import WrongBytesError, explained, wrong_bytes
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -44,8 +52,6 @@ class Repository:
 
     def commit(self) -> str:
         """Return the commit id that the revision stands for, by one small request."""
-        from huggingface_hub import get_hf_file_metadata, hf_hub_url
-
         with explained(self.id, self.revision):
             address = hf_hub_url(self.id, "config.json", revision=self.revision)
             found = with_retries(lambda: get_hf_file_metadata(address, timeout=TIMEOUT))
@@ -56,8 +62,6 @@ class Repository:
 
     def listing(self) -> tuple[Listed, ...]:
         """List the files of the revision with sizes and hashes."""
-        from huggingface_hub import HfApi
-
         with explained(self.id, self.revision):
             info = with_retries(
                 lambda: HfApi().model_info(
@@ -94,13 +98,6 @@ class Repository:
 
     @contextmanager
     def _stream(self, path: str, start: int, length: int) -> Iterator[Any]:
-        from huggingface_hub import hf_hub_url
-        from huggingface_hub.utils import (  # type: ignore[attr-defined]
-            build_hf_headers,
-            get_session,
-            hf_raise_for_status,
-        )
-
         asked = {"Range": f"bytes={start}-{start + length - 1}", "Accept-Encoding": "identity"}
         with get_session().stream(
             "GET",
@@ -130,8 +127,6 @@ def with_retries(ask: Callable[[], Answer]) -> Answer:
 
 def retry_delay(error: Exception, attempt: int) -> float | None:
     """Return the seconds after which to ask again, None where that would not help."""
-    from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]
-
     if isinstance(error, HfHubHTTPError) and error.response is not None:
         if error.response.status_code not in BUSY:
             return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from huggingface_hub import try_to_load_from_cache
+
 from h2o_pack.architectures.model import Model, ModelFile
 from h2o_pack.errors import Problems, shown
 from h2o_pack.files.paths import why_unsafe
@@ -59,8 +61,6 @@ def described(contents: Contents, *, assume_full_attention: bool) -> Model:
 
 def from_caches(hub_id: str, revision: str, *, assume_full_attention: bool) -> Model | None:
     """Describe a model without the hub; None if nothing of it is kept."""
-    from huggingface_hub import try_to_load_from_cache
-
     commit = revision if COMMIT.fullmatch(revision) else ""
     for each in (commit, metadata_cache.last_commit(hub_id, revision)):
         contents = metadata_cache.load(hub_id, each) if each else None

@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
+
+from filelock import FileLock, Timeout
+from huggingface_hub import (
+    constants,
+    get_hf_file_metadata,
+    hf_hub_download,
+    hf_hub_url,
+    try_to_load_from_cache,
+)
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.file_download import http_get, repo_folder_name
+from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from h2o_pack.architectures.model import Model, ModelFile
 from h2o_pack.errors import ExitCode, UserError
@@ -16,24 +28,16 @@ from h2o_pack.hub.partial import SUFFIX, Partial
 from h2o_pack.models.inspection import Contents
 from h2o_pack.progress import ProgressReporter
 
-if TYPE_CHECKING:
-    from filelock import FileLock
-
-
 EXPIRED = (401, 403)
 
 
 def hub_cache() -> Path:
     """Return the folder of the hub's cache, which need not exist."""
-    from huggingface_hub import constants
-
     return Path(constants.HF_HUB_CACHE)
 
 
 def cached(model: Model, path: str) -> Path | None:
     """Return where a file at the model's commit lies in the cache, if it does."""
-    from huggingface_hub import try_to_load_from_cache
-
     found = try_to_load_from_cache(model.id, path, revision=model.commit)
     return Path(found) if isinstance(found, str) else None
 
@@ -75,15 +79,11 @@ def snapshot(model: Model | Contents) -> Path:
 
 def repository(model: Model | Contents) -> Path:
     """Return the folder of the cache for the model's repository."""
-    from huggingface_hub.file_download import repo_folder_name
-
     return hub_cache() / repo_folder_name(repo_id=model.id, repo_type="model")
 
 
 def fetch_small(model: Model, file: ModelFile) -> None:
     """Let the client fetch a file that git keeps, and link it into the snapshot."""
-    from huggingface_hub import hf_hub_download
-
     hf_hub_download(model.id, file.path, revision=model.commit)
 
 
@@ -91,8 +91,6 @@ def fetch_large(
     model: Model, file: ModelFile, advance: Callable[[int], None], say: ProgressReporter
 ) -> None:
     """Fetch a file in LFS, continuing where an earlier run stopped."""
-    from filelock import FileLock
-
     blob = repository(model) / "blobs" / file.sha256
     # The lock of the client itself, so that two downloads of one blob wait for each other.
     lock = hub_cache() / ".locks" / repository(model).name / f"{file.sha256}.lock"
@@ -109,8 +107,6 @@ def fetch_large(
 @contextmanager
 def alone(lock: FileLock, file: ModelFile, say: ProgressReporter) -> Iterator[None]:
     """Hold a lock; tell when another download holds it."""
-    from filelock import Timeout
-
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -146,8 +142,6 @@ def transfer(model: Model, file: ModelFile, partial: Partial) -> None:
     The address that the hub gives for it is signed for about an hour: when that has
     passed, a new one is asked for, as long as bytes arrive.
     """
-    from huggingface_hub.errors import HfHubHTTPError
-
     while partial.size != file.size:
         before = partial.size
         address, headers = located(model, file)
@@ -160,9 +154,6 @@ def transfer(model: Model, file: ModelFile, partial: Partial) -> None:
 
 def located(model: Model, file: ModelFile) -> tuple[str, dict[str, str]]:
     """Ask the hub where a file is, after checking that it is still the same; the headers."""
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url
-    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
-
     url = hf_hub_url(model.id, file.path, revision=model.commit)
     listed = get_hf_file_metadata(url, retry_on_errors=True)
     same = (listed.commit_hash, listed.etag) == (model.commit, file.sha256)
@@ -176,8 +167,6 @@ def located(model: Model, file: ModelFile) -> tuple[str, dict[str, str]]:
 
 def get(address: str, headers: dict[str, str], file: ModelFile, partial: Partial) -> None:
     """Let the client receive a file from where `partial` ends."""
-    from huggingface_hub.file_download import http_get
-
     target: Any = partial
     no_bar: Any = NoBar
     http_get(

@@ -6,6 +6,20 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from huggingface_hub import constants
+from huggingface_hub.errors import (  # type: ignore[attr-defined]
+    DisabledRepoError,
+    EntryNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
 from h2o_pack.architectures.model import Model, ModelFile
 from h2o_pack.errors import ExitCode, UserError, nearest
 from h2o_pack.facts import known_models
@@ -29,20 +43,6 @@ class WrongBytesError(UserError):
 @contextmanager
 def explained(hub_id: str, revision: str) -> Iterator[None]:
     """Turn what huggingface_hub raises into errors that say what to do."""
-    from huggingface_hub import constants
-    from huggingface_hub.errors import (  # type: ignore[attr-defined]
-        DisabledRepoError,
-        EntryNotFoundError,
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        HTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
     try:
         yield
     except GatedRepoError as error:
@@ -158,8 +158,6 @@ def hub_errors(model: Model) -> Iterator[None]:
 @contextmanager
 def causes() -> Iterator[None]:
     """Raise what the client found, where it only says that the cache lacks a file."""
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
     try:
         yield
     except LocalEntryNotFoundError as error:
