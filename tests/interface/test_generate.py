@@ -7,6 +7,7 @@ import subprocess
 import sys
 from sysconfig import get_path
 
+import mlx
 import pytest
 
 from interface import __main__ as command
@@ -66,13 +67,14 @@ def test_a_new_setting_reaches_every_language(with_a_new_setting):
 
 
 def test_python_and_c_plus_plus_with_a_new_setting_compile(with_a_new_setting, tmp_path):
+    shutil.copytree(generator.ROOT / "cexport", tmp_path / "cexport")
     for path, text in with_a_new_setting.items():
         file = tmp_path / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")
         if path.endswith(".py"):
             ast.parse(text)
-    sources = [str(path) for path in (tmp_path / "cexport/h2o").glob("*.cpp")]
+    sources = [str(tmp_path / path) for path in with_a_new_setting if path.endswith(".cpp")]
     compiler = shutil.which("c++") or shutil.which("clang++")
     assert compiler is not None
     (tmp_path / "mlx").mkdir()
@@ -86,6 +88,7 @@ def test_python_and_c_plus_plus_with_a_new_setting_compile(with_a_new_setting, t
     include = [
         f"-I{tmp_path / part}" for part in ("", "cexport/h2o", "cexport/c", "metal/kernels")
     ]
+    include += ["-isystem", f"{mlx.__path__[0]}/include"]
     done = subprocess.run(
         [compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *include,
          "-include", "cstdint", *sources, str(tmp_path / "all.cpp")],
