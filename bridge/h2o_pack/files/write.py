@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
 from h2o_pack.files.layout import MODEL_FOLDER, MODEL_MANIFEST
@@ -24,8 +26,6 @@ from h2o_pack.files.layout import MODEL_FOLDER, MODEL_MANIFEST
 @contextmanager
 def exclusive(output: Path) -> Iterator[None]:
     """Hold the only run that may change `output`; a second run is refused."""
-    from filelock import FileLock, Timeout
-
     folder = Path(tempfile.gettempdir()) / f"h2o-pack-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     name = hashlib.sha256(str(output.resolve()).encode()).hexdigest()[:32]
@@ -38,6 +38,20 @@ def exclusive(output: Path) -> Iterator[None]:
             remedy="Wait until it ends, or choose another folder.",
             code=ExitCode.OUTPUT,
         ) from error
+
+
+@contextmanager
+def in_turn(lock: FileLock, say: Callable[[str], None], other: str) -> Iterator[None]:
+    """Hold a lock; tell that another, `other`, holds it, and wait for that to end."""
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        say(f"waiting for another {other}")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from huggingface_hub import (
     constants,
     get_hf_file_metadata,
@@ -23,6 +22,7 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 from h2o_pack.architectures.model import Model, ModelFile
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.local_file import reason
+from h2o_pack.files.write import in_turn
 from h2o_pack.hub.errors import changed_on_hub, hub_errors, other_bytes
 from h2o_pack.hub.partial import SUFFIX, Partial
 from h2o_pack.models.inspection import Contents
@@ -96,26 +96,12 @@ def fetch_large(
     lock = hub_cache() / ".locks" / repository(model).name / f"{file.sha256}.lock"
     for folder in (blob.parent, lock.parent):
         make_folder(folder)
-    with alone(FileLock(lock, mode=0o664), file, say):
+    with in_turn(FileLock(lock, mode=0o664), say, f"download of {file.path}"):
         if blob.exists():
             advance(file.size)
         else:
             receive(model, file, blob, advance)
     fetch_small(model, file)  # finds the blob and links it
-
-
-@contextmanager
-def alone(lock: FileLock, file: ModelFile, say: ProgressReporter) -> Iterator[None]:
-    """Hold a lock; tell when another download holds it."""
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        say(f"waiting for another download of {file.path}")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def receive(model: Model, file: ModelFile, blob: Path, advance: Callable[[int], None]) -> None:

@@ -17,9 +17,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
+from filelock import FileLock
+
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.download_folder import MIRROR, cache_folder
 from h2o_pack.files.local_file import reason
+from h2o_pack.files.write import in_turn
 from h2o_pack.progress import silent
 from h2o_pack.vendoring import git
 
@@ -63,7 +66,8 @@ def checked_out(
     with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(only_run(folder, say))
+            lock, other = FileLock(folder / LOCK), f"h2o-pack that uses {folder}"
+            stack.enter_context(in_turn(lock, say, other))
             remove_unfinished(folder)
             for pin in wanted:
                 obtain(pin, wanted, origin, say)
@@ -74,23 +78,6 @@ def checked_out(
         except OSError as error:
             raise not_usable(folder, error) from error
         yield tree, {pin.name: pin.commit for pin in wanted}
-
-
-@contextmanager
-def only_run(folder: Path, say: ProgressReporter) -> Iterator[None]:
-    """Hold the cache; a second run waits for the first and finds what it fetched."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(folder / LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        say(f"waiting for another h2o-pack that uses {folder}")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def obtain(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, say: ProgressReporter) -> None:
