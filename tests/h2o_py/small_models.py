@@ -36,6 +36,11 @@ FAMILIES = {
     "llama": {},
     "llama sliding": {"layer_types": _SLIDING_FIRST},
     "gemma3_text": {"sliding_window_pattern": 2},
+    "gemma4_text": {
+        "num_hidden_layers": 6, "sliding_window_pattern": 2, "num_kv_shared_layers": 2,
+        "global_head_dim": 64, "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": VOCABULARY, "tie_word_embeddings": True,
+    },
     "qwen3_next": {
         **_MIXTURE, "linear_num_value_heads": 2, "linear_num_key_heads": 2,
         "linear_key_head_dim": 32, "linear_value_head_dim": 32, "linear_conv_kernel_dim": 3,

@@ -23,11 +23,13 @@ from tests.h2o_py.small_models import SLIDING, VOCABULARY, small_model
 generate_step = importlib.import_module("mlx_lm.generate").generate_step
 
 SCORED = [
-    "qwen3", "llama", "llama sliding", "gemma3_text", "qwen3_next", "lfm2", "gpt_oss", "phi",
-    "phi3", "qwen3_moe", "smollm3", "ministral3", "cohere2", "falcon_h1", "baichuan_m1",
-    "deepseek_v2",
+    "qwen3", "llama", "llama sliding", "gemma3_text", "gemma4_text", "qwen3_next", "lfm2",
+    "gpt_oss", "phi", "phi3", "qwen3_moe", "smollm3", "ministral3", "cohere2", "falcon_h1",
+    "baichuan_m1", "deepseek_v2",
 ]  # fmt: skip
 WITHOUT_SCORES = ["deepseek_v3", "gemma2", "stablelm"]
+SHARPER = {"gemma4_text": 4}
+"""Families that do not scale the product of queries and keys: errors of keys count more."""
 LOSSY = {"8": 0.02, "k8v4": 0.3, "4": 1.0, "r16h8": 0.02, "r16h4": 1.0, "r8h4": 1.0}
 SMALL = H2OConfig(32, sink_size=3, heavy_budget=12, recent_budget=10)
 PROMPT, ANSWER = 70, 40
@@ -74,7 +76,7 @@ def test_with_room_for_all_quantized_rows_stay_close_to_the_models_own_caches(fa
     few_recent = H2OConfig(256, heavy_budget=220)  # so that most rows have the lower bits
     caches = make_h2o_cache(model, few_recent, kv=kv, group_size=32)
     _, close = generated(model, caches, answer=1)
-    assert 0 < largest_difference(close, logprobs) < LOSSY[kv]
+    assert 0 < largest_difference(close, logprobs) < LOSSY[kv] * SHARPER.get(family, 1)
 
 
 @pytest.mark.parametrize("kv", STORAGES)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from h2o_pack.architectures.decoder import Decoder, Listed, Mixture
-from h2o_pack.architectures.fields import count, counts, names
+from h2o_pack.architectures.fields import count, counts, flag, names
 from h2o_pack.architectures.model import Layer, LayerKind
 
 if TYPE_CHECKING:
@@ -144,6 +144,80 @@ class Gemma3(Gemma3Text):
             "cannot load the weights."
         )
         return (advice,) if said else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemma4(Listed, Windowed, Mixture):
+    """gemma4_text: full layers have heads of their own, and the last layers no keys.
+
+    The last num_kv_shared_layers attend to the rows of the last layer before them of their
+    type, so they keep nothing.
+    """
+
+    sliding_window_pattern: int = count(default=5)
+    global_head_dim: int = count(default=0, least=0)
+    num_global_key_value_heads: int = count(default=0)
+    attention_k_eq_v: bool = flag(default=False)
+    num_kv_shared_layers: int = count(default=0, least=0)
+    use_double_wide_mlp: bool = flag(default=False)
+    enable_moe_block: bool = flag(default=False)
+
+    def check(self, problems: Problems) -> None:
+        """Note shared keys that no layer has."""
+        super().check(problems)
+        shared, listed = self.num_kv_shared_layers, self.listed()
+        if shared and not set(listed[: self.own]) >= set(listed):
+            problems.add(
+                f"the last {shared} layers share keys of layers of their type, and none is "
+                "before them"
+            )
+
+    @property
+    def own(self) -> int:
+        """Layers that have keys of their own."""
+        return max(0, self.depth - self.num_kv_shared_layers)
+
+    @property
+    def mixture(self) -> tuple[int, int]:
+        """Experts of a layer, and how many of them a token passes; 0 without."""
+        return super().mixture if self.enable_moe_block else (0, 0)
+
+    @property
+    def feed_forward(self) -> int:
+        """Width of the feed-forward, twice that where keys are shared, and of the experts."""
+        wide = self.use_double_wide_mlp and self.num_kv_shared_layers
+        dense = self.intermediate_size * (2 if wide else 1)
+        return dense + self.mixture[1] * self.expert_width
+
+    def remarks(self) -> tuple[str, ...]:
+        """Say which upstream version has the experts."""
+        advice = (
+            "of mlx-swift-lm, only main-2026-08-22 has the experts of this model: give "
+            "`h2o-pack ios` --upstream-version."
+        )
+        return (advice,) if self.enable_moe_block else ()
+
+    def listed(self) -> tuple[LayerKind, ...]:
+        """Return what each layer attends to."""
+        if self.layer_types:
+            return super().kinds()
+        return self.every(self.sliding_window_pattern, "sliding")
+
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """Return what each layer is."""
+        owned = enumerate(self.listed())
+        return tuple(kind if index < self.own else "none" for index, kind in owned)
+
+    def full(self) -> Layer:
+        """Return a layer that attends to the whole context."""
+        dim, heads = self.global_head_dim or self.key_dim, self.kv_heads
+        if self.attention_k_eq_v:
+            heads = self.num_global_key_value_heads or heads
+        return Layer("full", heads, dim, dim)
+
+    def sliding(self) -> Layer:
+        """Return a layer that attends to the newest tokens."""
+        return Layer("sliding", self.kv_heads, self.key_dim, self.key_dim, self.window)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,7 +95,7 @@ class Architecture:
     keys: dict[str, str] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
-    defaults: dict[str, int] = field(default_factory=dict)
+    defaults: dict[str, int | bool] = field(default_factory=dict)
     like: str = ""
     upstream_versions: tuple[str, ...] = ()
 

@@ -40,6 +40,11 @@ DELTA = {
     "partial_rotary_factor": 0.5,
 }  # fmt: skip
 CONVOLVED = {"conv_bias": True, "conv_L_cache": 3, "num_attention_heads": 2}
+GEMMA4 = {
+    "num_hidden_layers": 6, "sliding_window": 8, "sliding_window_pattern": 2,
+    "num_kv_shared_layers": 2, "global_head_dim": 64, "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": VOCABULARY, "tie_word_embeddings": True,
+}  # fmt: skip
 SLIDING_FIRST = ["sliding_attention", "full_attention"] * 2
 
 SPECIFIC: dict[str, dict[str, Any]] = {
@@ -63,6 +68,12 @@ SPECIFIC: dict[str, dict[str, Any]] = {
         **COMMON, "model_type": "gemma3_text", "sliding_window": 8, "sliding_window_pattern": 2,
     }},
     "gemma3_text": {"sliding_window": 8, "sliding_window_pattern": 3},
+    "gemma4": {"text_config": {**COMMON, **GEMMA4, "model_type": "gemma4_text"}},
+    "gemma4_text": GEMMA4,
+    "gemma4_unified": {"text_config": {
+        **COMMON, **GEMMA4, "model_type": "gemma4_unified_text", "num_kv_shared_layers": 0,
+        "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+    }},
     "glm4_moe": {**GROUPED, "use_qk_norm": True},
     "gpt_oss": {**MIXTURE, "sliding_window": 8},
     "granite": GRANITE,

@@ -39,7 +39,7 @@ HALF = {
 }
 """Without mixtures: MLX multiplies gathered matrices in float32 only on a CPU."""
 KINDS = {"KVCache": "full", "H2OKVCache": "full", "RotatingKVCache": "sliding"}
-ONLY_HERE = {"max_position_embeddings", "max_context_length", "intermediate_size"}
+ONLY_HERE = {"max_position_embeddings", "max_context_length"}
 """What the plan reads and mlx_lm need not."""
 NO_MLX_LM = {
     "__init__", "activations", "base", "bitlinear_layers", "cache", "gated_delta", "mla",
@@ -146,6 +146,8 @@ def test_a_type_that_needs_metal_makes_no_caches_of_its_own():
         ("qwen3_next", {}, 2 * 16 + 24),
         ("granitemoehybrid", {}, 2 * 96 + 40),
         ("lille-130m", {}, 256),
+        ("gemma4_text", {}, 2 * 96),
+        ("gemma4_text", {"num_kv_shared_layers": 0}, 96),
         ("openelm", {}, 256),
     ],
 )
@@ -164,6 +166,19 @@ def test_a_width_that_only_mlx_lm_finds_is_named():
     assert found.config.intermediate_size == document["intermediate_size"] == 96
     assert found.remarks[0].startswith("config.json lacks block_ff_dim: add it")
     assert describe(small_config("lfm2"), "config.json").remarks == ()
+
+
+def test_the_last_layers_of_gemma_4_keep_nothing_and_share_keys_of_their_type():
+    kinds = [layer.kind for layer in config_of("gemma4_text").layers]
+    assert kinds == ["sliding", "full"] * 2 + ["none"] * 2
+    experts = {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2}
+    mixture = config_of("gemma4_text", **experts, moe_intermediate_size=16)
+    assert (mixture.experts, mixture.experts_per_token) == (4, 2)
+    assert mixture.intermediate_size == 2 * 96 + 2 * 16
+    said = describe(small_config("gemma4_text", **experts), "config.json").remarks
+    assert "only main-2026-08-22 has the experts of this model" in said[0]
+    with pytest.raises(UserError, match="the last 5 layers share keys of layers of their type"):
+        config_of("gemma4_text", num_kv_shared_layers=5)
 
 
 def test_head_counts_that_gemma_3_leaves_out_are_those_of_mlx_lm():
