@@ -44,7 +44,10 @@ RESULTS = {
     "kernels-check": ("h2o_pack.kernels.checks.ChecksResult",),
     "kernels-patch": ("h2o_pack.kernels.sources.PatchResult",),
     "kernels-report": ("h2o_pack.kernels.report.KernelReport",),
-    "doctor": ("h2o_pack.doctor.finding.Checkup",),
+    "doctor": (
+        "h2o_pack.doctor.finding.Checkup",
+        "h2o_pack.coexistence.report.AppCheckup",
+    ),
     "completion": ("h2o_pack.results.CompletionResult",),
     "error": ("h2o_pack.results.ErrorResult",),
 }

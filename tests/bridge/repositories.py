@@ -188,6 +188,7 @@ FILES = {
         "Package.swift": "gpu\ncpu\n",
         "Source/all.h": '#include "fast.h"\n',
         "Source/kernel.h": "score;\n",
+        "Source/deep/gpu/needed.h": "int needed;\n",
     },
     "mlx-swift-lm": {"Package.swift": 'dependency(url: "https://github.com/x")\n'},
 }

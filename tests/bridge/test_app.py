@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from h2o_pack import assets
+from h2o_pack.coexistence import openstep
 from h2o_pack.files import write
 from h2o_pack.package.contents import TEMPLATES
 from h2o_pack.package.render import render
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
-from tests.bridge import openstep
 
 PROJECT = "App/Chat.xcodeproj/project.pbxproj"
 OBJECT = re.compile(r"[0-9A-F]{24}")

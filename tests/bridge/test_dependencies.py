@@ -11,7 +11,6 @@ from h2o_pack.facts import requirements
 from h2o_pack.package.contents import TEMPLATES
 from h2o_pack.package.render import render
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
-from h2o_pack.vendoring.edits import edits_of
 from h2o_pack.vendoring.floating import REMOTE
 
 APPLE = {
@@ -27,7 +26,7 @@ APPLE = {
     "CryptoKit",
 }
 OURS = {"H2OKit", "TinyModel"}
-UPSTREAM = {"MLX", "MLXFast", "MLXLLM", "MLXLMCommon", "MLXNN", "Tokenizers", "Cmlx"}
+UPSTREAM = {"MLX", "MLXFast", "MLXLLM", "MLXLMCommon", "MLXNN", "H2OTokenizers", "Cmlx"}
 LINUX = {"FoundationNetworking", "Glibc"}
 
 
@@ -51,18 +50,10 @@ def test_no_source_needs_a_macro_of_a_package(files):
         for text in sources.values()
         for module in re.findall(r"^\s*(?:@\w+\s+)?import (\w+)", text, re.MULTILINE)
     }
-    assert {"MLX", "MLXLMCommon", "Tokenizers"} <= imported
+    assert {"MLX", "MLXLMCommon", "H2OTokenizers"} <= imported
     assert imported <= APPLE | OURS | UPSTREAM | LINUX
     for name, text in sources.items():
         assert not re.search(r"#externalMacro|#huggingFace|\bmacro \w+\(", text), name
-
-
-def test_upstreams_macros_and_what_compiles_them_are_left_out():
-    edits = edits_of(assets.root()).for_host("apple").edits
-    anchors = [edit.anchor for edit in edits if edit.package == "mlx-swift-lm"]
-    assert any("swift-syntax" in anchor for anchor in anchors)
-    assert any("MLXHuggingFaceMacros" in anchor for anchor in anchors)
-    assert any("CompilerPluginSupport" in anchor for anchor in anchors)
 
 
 def test_the_manifest_asks_for_the_swift_that_the_doctor_asks_for(files):

@@ -136,25 +136,20 @@ def test_entries_for_another_host_are_left_out(tmp_path):
     path = tmp_path / "edits.toml"
     path.write_text(
         "".join(
-            f'[[copy]]\npackage = "p"\npath = "{host or "all"}"\nonly = "{host}"\n'
+            f'[[copy]]\npackage = "p"\npaths = ["{host or "all"}"]\nonly = "{host}"\n'
             for host in ("", "linux", "apple")
         )
     )
-    paths = [copy.path for copy in read_edits(path).for_host("linux").copies]
-    assert paths == ["all", "linux"]
+    paths = [copy.paths for copy in read_edits(path).applying("linux").copies]
+    assert paths == [("all",), ("linux",)]
 
 
 def test_the_edits_that_ship_are_readable_and_their_files_exist():
     edits = edits_of(assets.root())
-    assert {copy.package for copy in edits.for_host("apple").copies} == {
-        "mlx-swift",
-        "mlx-swift-lm",
-        "swift-collections",
-        "swift-jinja",
-        "swift-numerics",
-        "swift-tokenizers",
-        "yyjson",
-    }
+    edited = {"mlx-swift", "mlx-swift-lm", "swift-tokenizers"}
+    small = {"swift-collections", "swift-jinja", "swift-numerics", "yyjson"}
+    for case, packages in (("shared", edited), ("offline", edited | small)):
+        assert {copy.package for copy in edits.applying("apple", case).copies} == packages
     ours = added_files(assets.root(), edits.files)
     assert "mlx-swift/Source/Cmlx/include/mlx/c/h2o.h" in ours
     assert "mlx-swift/Source/Cmlx/h2o/h2o.cpp" in ours
@@ -167,8 +162,8 @@ def test_the_edits_that_ship_are_readable_and_their_files_exist():
 
 def test_only_apple_gets_metal_sources_and_nobody_the_kernels_of_the_python_build():
     edits = edits_of(assets.root())
-    apple = added_files(assets.root(), edits.for_host("apple").files)
-    linux = added_files(assets.root(), edits.for_host("linux").files)
+    apple = added_files(assets.root(), edits.applying("apple").files)
+    linux = added_files(assets.root(), edits.applying("linux").files)
     metal = "mlx-swift/Source/Cmlx/mlx-generated/metal/"
     assert not [path for path in linux if path.startswith(metal)]
     assert [path for path in apple if path.endswith(".metal")] == [f"{metal}h2o.metal"]

@@ -214,11 +214,11 @@ main()
 EDITS = """
 [[copy]]
 package = "mlx-swift"
-path = "Source"
+paths = ["Source"]
 
 [[copy]]
 package = "mlx-swift-lm"
-path = "Package.swift"
+paths = ["Package.swift"]
 """
 
 

@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from h2o_pack import assets
+from h2o_pack.coexistence import openstep
 from h2o_pack.errors import UserError
 from h2o_pack.hub.resolve import local_folder, resolve
 from h2o_pack.package.contents import TEMPLATES
 from h2o_pack.package.render import render
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.verify.check import verify
-from tests.bridge import openstep
 from tests.bridge.test_naming import read_swift_literal
 from tests.bridge.trees import names, write_model
 

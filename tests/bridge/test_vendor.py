@@ -20,21 +20,28 @@ from tests.bridge.trees import build_tree, names, tree
 EDITS = """
 [[copy]]
 package = "mlx-swift"
-path = "Package.swift"
+paths = ["Package.swift"]
 
 [[copy]]
 package = "mlx-swift"
-path = "Source"
-needs = ["all.h"]
+paths = ["Source", "Source/deep/gpu/needed.h"]
+needs = ["Source/all.h"]
+without = ["*.md", "deep/gpu"]
 
 [[copy]]
 package = "mlx-swift-lm"
-path = "Package.swift"
+paths = ["Package.swift"]
 
 [[copy]]
 package = "swift-numerics"
-path = "Package.swift"
+paths = ["Package.swift"]
 only = "linux"
+
+[[copy]]
+package = "swift-jinja"
+paths = ["Package.swift"]
+folder = "jinja"
+only = "offline"
 
 [[edit]]
 package = "mlx-swift"
@@ -89,9 +96,13 @@ UPSTREAM = {
     "mlx-swift/Package.swift": "gpu\ncpu\n",
     "mlx-swift/Source/all.h": '#include "fast.h"\n',
     "mlx-swift/Source/deep/x.cpp": "int x;\n",
+    "mlx-swift/Source/deep/gpu/x.cu": "not needed\n",
+    "mlx-swift/Source/deep/gpu/needed.h": "int needed;\n",
+    "mlx-swift/Source/README.md": "not needed\n",
     "mlx-swift/Source/kernel.h": "score;\n",
     "mlx-swift/Tests/t.swift": "not needed\n",
     "mlx-swift-lm/Package.swift": 'dependency(url: "https://github.com/x")\n',
+    "swift-jinja/Package.swift": "jinja\n",
     "swift-numerics/Package.swift": "numerics\n",
 }
 
@@ -122,6 +133,7 @@ def test_only_what_building_needs_is_copied_and_edited(package, upstream):
     assert tree(package / "Vendor") == {
         "mlx-swift/Package.swift": "gpu\ncpu\n",
         "mlx-swift/Source/all.h": '#include "fast.h"\n#include "h2o.h"\n',
+        "mlx-swift/Source/deep/gpu/needed.h": "int needed;\n",
         "mlx-swift/Source/deep/x.cpp": "int x;\n",
         "mlx-swift/Source/h2o/a.cpp": "int a;\n",
         "mlx-swift/Source/h2o/b.cpp": "int b;\n",
@@ -136,6 +148,16 @@ def test_edits_for_linux_are_made_for_linux_only(package, upstream):
     files = tree(package / "Vendor")
     assert files["mlx-swift/Package.swift"] == "// no gpu\ncpu\n"
     assert files["swift-numerics/Package.swift"] == "numerics\n"
+
+
+def test_offline_the_small_libraries_are_copied_too(package, upstream, run):
+    assert run("vendor", package, "--upstream", upstream).exit_code == 0
+    assert not (package / "Vendor/jinja").exists()
+    assert "swift-jinja" in (package / "Package.resolved").read_text()
+    result = run("vendor", package, "--upstream", upstream, "--offline", "--json")
+    assert json.loads(result.output)["offline"]
+    assert lock.read(package).vendor.offline
+    assert (package / "Vendor/jinja/Package.swift").read_text() == "jinja\n"
 
 
 def test_the_lock_has_the_sha256_of_each_edited_file_before_and_after(package, upstream):

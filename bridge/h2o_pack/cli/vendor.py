@@ -45,6 +45,12 @@ from h2o_pack.files.download_folder import MIRROR, cache_folder
     default="",
     help="Version of mlx-swift-lm to stand on. [default: the package's]",
 )
+@click.option(
+    "--offline",
+    is_flag=True,
+    help="Copy the small libraries too, so that a build fetches nothing. An app that needs "
+    "another version of them then cannot have the package.",
+)
 def vendor(
     *,
     package: Path,
@@ -53,6 +59,7 @@ def vendor(
     cache: Path,
     host: str,
     upstream_version: str,
+    offline: bool,
     out: Terminal,
 ) -> None:
     """Put upstream's sources, edited, into PACKAGE's Vendor folder.
@@ -65,7 +72,7 @@ def vendor(
 
     with out.progress(log=not out.json) as say:
         origin = upstream or Origin(cache, mirror)
-        vendored = fill(package, origin, host, say, version=upstream_version)
+        vendored = fill(package, origin, host, say, version=upstream_version, offline=offline)
     out.show(
         summary.vendor_result(package, vendored),
         lambda console: summary.print_vendored(package, vendored, console),

@@ -13,7 +13,7 @@ from pathlib import Path
 from platform import machine as processor_here
 
 from h2o_pack.doctor.finding import Finding, warning
-from h2o_pack.doctor.tool import ToolResult, run_tool
+from h2o_pack.doctor.tool import MOST_BYTES, ToolResult, run_tool
 from h2o_pack.facts import requirements
 
 VERSION = re.compile(r"\d+(?:\.\d+)+|\b\d+\b")
@@ -67,15 +67,15 @@ class Surroundings:
         """Return the path of a tool on PATH."""
         return shutil.which(tool, path=self.environment.get("PATH", os.defpath))
 
-    def run(self, *command: str) -> ToolResult | None:
-        """Run a tool without input; None where it is missing."""
+    def run(self, *command: str, most: int = MOST_BYTES) -> ToolResult | None:
+        """Run a tool without input; None where it is missing. most: bytes that it may print."""
         found = self.find(command[0])
         if found is None:
             return None
         if command[0] in SHIMS and Path(found).parent == self.shims and not self.has_developer:
             return ToolResult(1, "error: no developer tools are installed")
         try:
-            return run_tool([found, *command[1:]], self.environment, self.tool_seconds)
+            return run_tool([found, *command[1:]], self.environment, self.tool_seconds, most)
         except OSError as error:
             return ToolResult(-1, f"it cannot be run: {error.strerror or error}")
 

@@ -32,7 +32,10 @@ class ToolResult:
 
 
 def run_tool(
-    command: Sequence[str], environment: Mapping[str, str], seconds: float
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    seconds: float,
+    most: int = MOST_BYTES,
 ) -> ToolResult:
     """Run a tool without input, and end it with all it started when its time is over.
 
@@ -50,10 +53,10 @@ def run_tool(
         start_new_session=True,
     ) as process:
         try:
-            said, ended = read(process, deadline)
+            said, ended = read(process, deadline, most)
             if not ended:
                 return ToolResult(None, f"it did not end within {seconds:g} s")
-            if len(said) > MOST_BYTES:
+            if len(said) > most:
                 return ToolResult(-1, "it printed too much")
             code = process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -64,12 +67,12 @@ def run_tool(
     return ToolResult(code, said.decode("utf-8", "replace"))
 
 
-def read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bool]:
+def read(process: subprocess.Popen[bytes], deadline: float, most: int) -> tuple[bytes, bool]:
     """Return what a tool prints, up to a little too much, and whether it was in time."""
     said = b""
     if process.stdout is None:
         return said, True
-    while len(said) <= MOST_BYTES:
+    while len(said) <= most:
         left = deadline - time.monotonic()
         if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
             return said, False

@@ -31,13 +31,15 @@ class EditedFile:
 class Vendored:
     """How Vendor/ was made. edits is the sha256 of the edits and added files.
 
-    commits: of each package and submodule, "" where a folder without git was given.
+    commits: of each package and submodule, "" where a folder without git was given. offline:
+    whether it holds all that SwiftPM would fetch.
     """
 
     host: str
     edits: str
     files: tuple[EditedFile, ...]
     commits: dict[str, str] = field(default_factory=dict)
+    offline: bool = False
 
 
 @dataclass(frozen=True)

@@ -145,4 +145,5 @@ def fill_vendor(package: Path, upstream: Origin, say: ProgressReporter) -> Vendo
     if kept is not None and current(kept, record.upstream_version):
         say("Vendor is as it should be")
         return kept
-    return vendor(package, upstream, kept.host if kept else HOST, say)
+    host, offline = (kept.host, kept.offline) if kept else (HOST, False)
+    return vendor(package, upstream, host, say, offline=offline)

@@ -29,6 +29,7 @@ class VendorResult(Result):
         doc("The commit of each upstream package; empty where a folder without git was given."),
     ]
     edited: Annotated[tuple[EditedFile, ...], doc("Files that an edit changed.")]
+    offline: Annotated[bool, doc("Whether it holds all that SwiftPM would fetch.")]
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,11 @@ def print_made(made: PackageResult, console: Console) -> None:
 def vendor_result(package: Path, vendored: Vendored) -> VendorResult:
     """Return what was vendored as --json prints it."""
     return VendorResult(
-        package=package, host=vendored.host, commits=vendored.commits, edited=vendored.files
+        package=package,
+        host=vendored.host,
+        commits=vendored.commits,
+        edited=vendored.files,
+        offline=vendored.offline,
     )
 
 

@@ -83,7 +83,7 @@ def standin_files(package: Path) -> dict[str, Path | str]:
         files |= tree(package / folder, folder)
     root = assets.root()
     files |= tree(root / STANDIN, VENDOR_FOLDER)
-    ours = added_files(root, edits_of(root).for_host(SYSTEM).files)
+    ours = added_files(root, edits_of(root).applying(SYSTEM).files)
     files |= {f"{VENDOR_FOLDER}/{path}": source for path, source in ours.items()}
     sources = [path for path in files if path.startswith(CMLX) and path.endswith(".cpp")]
     names = sorted({path.removeprefix(CMLX) for path in sources} - {"h2o/kernels.cpp"})

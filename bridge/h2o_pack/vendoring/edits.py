@@ -30,7 +30,7 @@ class Edit:
 
     anchor must match `count` times. `insert` goes on lines of its own before or
     after the matched lines; `replacement` takes the place of the match. only
-    names the one host that the edit is for, and version the one of the package
+    names the one case that the edit is for, and version the one of the package
     that it was written for where that is not the pinned one.
     """
 
@@ -80,16 +80,18 @@ class AddedFile:
 
 @dataclass(frozen=True)
 class CopiedPath:
-    """A file or folder of upstream's tree that building needs.
+    """Files and folders of upstream's tree that building needs.
 
-    needs are paths in the folder without which it is incomplete: what a clone
-    without submodules lacks.
+    needs are paths without which they are incomplete: what a clone without submodules
+    lacks. without: patterns for the end of a path in `paths`. folder: in Vendor/.
     """
 
     package: str
-    path: str
+    paths: tuple[str, ...]
+    folder: str = ""
     only: str = ""
     needs: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,12 +112,13 @@ class EditSet:
     edits: tuple[Edit, ...]
     files: tuple[AddedFile, ...]
 
-    def for_host(self, host: str) -> EditSet:
-        """Keep what applies on `host`."""
+    def applying(self, *conditions: str) -> EditSet:
+        """Keep what applies in all cases or under one of these conditions: see `only`."""
+        wanted = ("", *conditions)
         return EditSet(
-            tuple(copy for copy in self.copies if copy.only in ("", host)),
-            tuple(edit for edit in self.edits if edit.only in ("", host)),
-            tuple(file for file in self.files if file.only in ("", host)),
+            tuple(copy for copy in self.copies if copy.only in wanted),
+            tuple(edit for edit in self.edits if edit.only in wanted),
+            tuple(file for file in self.files if file.only in wanted),
         )
 
 

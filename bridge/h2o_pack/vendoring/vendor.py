@@ -6,10 +6,13 @@ import dataclasses
 import hashlib
 import shutil
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from h2o_pack import assets
+from h2o_pack.coexistence.facts import coexistence
+from h2o_pack.coexistence.resolved import NAME as RESOLVED
+from h2o_pack.coexistence.resolved import resolved
 from h2o_pack.errors import CombinedError, ExitCode, Problems, UserError
 from h2o_pack.facts import locked_pins, pins, with_submodules
 from h2o_pack.files import lock, write
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
     from h2o_pack.facts import Pin
     from h2o_pack.progress import ProgressReporter
-    from h2o_pack.vendoring.edits import AddedFile, EditSet
+    from h2o_pack.vendoring.edits import AddedFile, CopiedPath, EditSet
     from h2o_pack.vendoring.fetch import Origin
 
 
@@ -36,17 +39,22 @@ def vendor(
     say: ProgressReporter = silent,
     *,
     version: str = "",
+    offline: bool = False,
 ) -> lock.Vendored:
     """Make `package`/Vendor from upstream's sources and record it in the lock.
 
     upstream is where they are fetched from, or a folder that has mlx-swift with its
     submodules, mlx-swift-lm, and the others that edits.toml copies. version: the upstream
-    version; the one in the package's lock if it is not given.
+    version; the one in the package's lock if it is not given. offline: whether the small
+    libraries that upstream stands on are copied too, so that SwiftPM fetches nothing.
     """
     with write.exclusive(package):
         record = lock.read(package)
+        shared = [each.name for each in coexistence().shared]
         version = version or record.upstream_version
-        edits = edits_of(assets.root(), version).for_host(host)
+        edits = edits_of(assets.root(), version).applying(
+            host, "offline" if offline else "shared"
+        )
         names = sorted({copy.package for copy in edits.copies})
         wanted = with_submodules(names, version)
         target = package.resolve() / VENDOR_FOLDER
@@ -62,10 +70,14 @@ def vendor(
                 copy_sources(folder, staging, edits, wanted)
                 edited = edit_sources(staging, edits)
                 add_files(assets.root(), staging, edits.files)
-                refuse_floating(staging)
-            vendored = lock.Vendored(host, digest(assets.root(), version), edited, commits)
+                refuse_floating(staging, () if offline else shared)
+            vendored = lock.Vendored(
+                host, digest(assets.root(), version), edited, commits, offline=offline
+            )
             record = dataclasses.replace(record, vendor=vendored, **locked_pins(version))
             write.replace_file(package / lock.NAME, record.to_json())
+            if not offline:
+                write.replace_file(package / RESOLVED, resolved(pins(version), shared))
     return vendored
 
 
@@ -87,29 +99,33 @@ def copy_sources(
     """Copy what building needs and no more."""
     clones = ", ".join(f"{pin.name} {pin.version}" for pin in wanted if not pin.parent)
     for copy in edits.copies:
-        source = upstream / copy.package / copy.path
-        absent = [
-            path for path in (source, *(source / n for n in copy.needs)) if not path.exists()
-        ]
-        if absent:
-            raise UserError(
-                f"{absent[0].relative_to(upstream)} is missing",
-                where=str(upstream),
-                remedy=f"--upstream should hold {clones}, with their submodules.",
-                code=ExitCode.USAGE,
-            )
-        target = vendor_folder / copy.package / copy.path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(
-                source,
-                target,
-                ignore=shutil.ignore_patterns(".git"),
-                dirs_exist_ok=True,
-                copy_function=shutil.copyfile,
-            )
-        else:
-            shutil.copyfile(source, target)
+        root = upstream / copy.package
+        for name in (*copy.paths, *copy.needs):
+            if not (root / name).exists():
+                raise UserError(
+                    f"{copy.package}/{name} is missing",
+                    where=str(upstream),
+                    remedy=f"--upstream should hold {clones}, with their submodules.",
+                    code=ExitCode.USAGE,
+                )
+        for name in copy.paths:
+            copy_path(root / name, vendor_folder / (copy.folder or copy.package) / name, copy)
+
+
+def copy_path(source: Path, target: Path, copy: CopiedPath) -> None:
+    """Copy a file, or what is wanted of a folder."""
+
+    def unwanted(folder: str, names: list[str]) -> set[str]:
+        paths = {name: PurePath(folder, name) for name in names}
+        return {n for n, path in paths.items() if any(map(path.match, (".git", *copy.without)))}
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(
+            source, target, ignore=unwanted, dirs_exist_ok=True, copy_function=shutil.copyfile
+        )
+    else:
+        shutil.copyfile(source, target)
 
 
 def edit_sources(vendor_folder: Path, edits: EditSet) -> tuple[lock.EditedFile, ...]:
@@ -166,6 +182,7 @@ def digest(assets_root: Path, version: str) -> str:
     """Return one sha256 of a version's edits and of every file that they add."""
     edits = edits_of(assets_root, version)
     total = hashlib.sha256(repr(edits).encode())
-    for path, source in sorted(added_files(assets_root, edits.files).items()):
-        total.update(path.encode() + b"\0" + source.read_bytes())
+    for file in edits.files:
+        for path, source in sorted(added_files(assets_root, (file,)).items()):
+            total.update(path.encode() + b"\0" + source.read_bytes())
     return total.hexdigest()

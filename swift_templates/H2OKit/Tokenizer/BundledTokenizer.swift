@@ -1,6 +1,6 @@
 import Foundation
 import MLXLMCommon
-import Tokenizers
+import H2OTokenizers
 
 /// Loads the tokenizer of a model folder with swift-tokenizers. Never downloads.
 public struct BundledTokenizerLoader: TokenizerLoader {
@@ -16,9 +16,9 @@ public struct BundledTokenizerLoader: TokenizerLoader {
 
 /// Gives mlx-swift-lm a tokenizer of swift-tokenizers.
 struct BundledTokenizer: MLXLMCommon.Tokenizer {
-    private let tokenizer: any Tokenizers.Tokenizer
+    private let tokenizer: any H2OTokenizers.Tokenizer
 
-    init(_ tokenizer: any Tokenizers.Tokenizer) {
+    init(_ tokenizer: any H2OTokenizers.Tokenizer) {
         self.tokenizer = tokenizer
     }
 

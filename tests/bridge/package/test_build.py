@@ -17,11 +17,11 @@ from tests.bridge.trees import build_tree, names, tree
 EDITS = """
 [[copy]]
 package = "mlx-swift"
-path = "Source"
+paths = ["Source"]
 
 [[copy]]
 package = "mlx-swift-lm"
-path = "Package.swift"
+paths = ["Package.swift"]
 """
 
 EDITS_OF_LATER = """

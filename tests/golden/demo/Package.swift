@@ -13,7 +13,7 @@ let package = Package(
     dependencies: [
         .package(path: "Vendor/mlx-swift"),
         .package(path: "Vendor/mlx-swift-lm"),
-        .package(path: "Vendor/swift-tokenizers"),
+        .package(path: "Vendor/h2o-tokenizers"),
     ],
     targets: [
         .target(
@@ -22,7 +22,7 @@ let package = Package(
                 .product(name: "MLX", package: "mlx-swift"),
                 .product(name: "MLXLLM", package: "mlx-swift-lm"),
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
-                .product(name: "Tokenizers", package: "swift-tokenizers"),
+                .product(name: "H2OTokenizers", package: "h2o-tokenizers"),
             ]),
         .target(
             name: "DemoModel",

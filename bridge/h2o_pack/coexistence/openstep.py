@@ -24,6 +24,7 @@ def read(text: str) -> Value:
 
 
 def tokenize(text: str) -> list[tuple[str, str]]:
+    """Return the kinds and texts of a list's marks and words."""
     tokens = []
     start = 0
     while start < len(text):
@@ -36,6 +37,7 @@ def tokenize(text: str) -> list[tuple[str, str]]:
 
 
 def parse(tokens: list[tuple[str, str]], start: int) -> tuple[Value, int]:
+    """Return the value that begins at `start`, and where it ends."""
     kind, word = tokens[start]
     if kind != "mark":
         return word, start + 1
@@ -47,6 +49,7 @@ def parse(tokens: list[tuple[str, str]], start: int) -> tuple[Value, int]:
 
 
 def parse_array(tokens: list[tuple[str, str]], start: int) -> tuple[Value, int]:
+    """Return the array whose parenthesis is before `start`, and where it ends."""
     values: list[Value] = []
     while tokens[start] != ("mark", ")"):
         value, start = parse(tokens, start)
@@ -57,6 +60,7 @@ def parse_array(tokens: list[tuple[str, str]], start: int) -> tuple[Value, int]:
 
 
 def parse_dictionary(tokens: list[tuple[str, str]], start: int) -> tuple[Value, int]:
+    """Return the dictionary whose brace is before `start`, and where it ends."""
     values: dict[str, Value] = {}
     while tokens[start] != ("mark", "}"):
         kind, key = tokens[start]

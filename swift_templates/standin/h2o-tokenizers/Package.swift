@@ -5,8 +5,8 @@
 import PackageDescription
 
 let package = Package(
-    name: "swift-tokenizers",
+    name: "h2o-tokenizers",
     platforms: [.macOS(.v14), .iOS(.v17)],
-    products: [.library(name: "Tokenizers", targets: ["Tokenizers"])],
-    targets: [.target(name: "Tokenizers")]
+    products: [.library(name: "H2OTokenizers", targets: ["H2OTokenizers"])],
+    targets: [.target(name: "H2OTokenizers")]
 )

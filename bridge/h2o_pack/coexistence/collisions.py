@@ -1,0 +1,91 @@
+"""What collides when a generated package is added to an app."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from h2o_pack import facts
+from h2o_pack.coexistence.app import between, compatible, exactly, version
+from h2o_pack.coexistence.facts import coexistence
+from h2o_pack.doctor.finding import Finding, ok, problem, warning
+from h2o_pack.files import lock
+from h2o_pack.files.layout import VENDOR_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from h2o_pack.coexistence.app import App, Dependency
+
+
+def collisions(app: App) -> Iterator[Finding]:
+    """Yield a finding per thing of the app that meets something of ours."""
+    for name, why in app.unread.items():
+        note = warning if app.read else problem
+        yield note(name, f"not read: {why}", "Put it right and run this again.")
+    known = coexistence()
+    replaced = {each.name for each in known.replaced}
+    shared = {each.name: between(each.low, each.high) for each in known.shared}
+    refused = {each.name: each for each in known.refused}
+    for each in app.dependencies:
+        if each.identity in replaced:
+            yield taken_over(each)
+        elif wanted := shared.get(each.identity):
+            if each.requirement and not each.requirement.allows(wanted):
+                what = (
+                    f"the app asks for {each.requirement.text}, the package for {wanted.text}"
+                )
+                remedy = "Widen what the app asks for: SwiftPM needs a version that suits both."
+                yield problem(each.identity, what, remedy)
+            else:
+                yield ok(each.identity, f"SwiftPM chooses one version from {wanted.text}")
+        elif refusal := refused.get(each.identity):
+            yield problem(each.identity, refusal.what, refusal.remedy)
+    yield from ours_in(app)
+    yield from modules_in(app)
+
+
+def taken_over(found: Dependency) -> Finding:
+    """Tell what becomes of a package of which the copy in Vendor takes the place."""
+    name, pinned = found.identity, facts.pins()[found.identity].version
+    instead = f"SwiftPM builds the package's edited copy of {pinned} for the whole app"
+    if found.folder is not None:
+        if made_by_us(found.folder.parent.parent) and found.folder.parent.name == VENDOR_FOLDER:
+            return ok(name, "it is the copy in the package's Vendor folder")
+        what = f"the copy in {found.folder} would be built, without the edits for the cache"
+        return problem(name, what, f"Use {VENDOR_FOLDER}/{name} of the package instead.")
+    wanted = found.requirement
+    if wanted is None and version(found.resolved):
+        wanted = compatible(found.resolved)
+    if wanted is not None and not wanted.allows(exactly(pinned)):
+        what = f"{instead}, which asks for {wanted.text}"
+        return problem(name, what, f"Update the app to {name} {pinned}, or remove it there.")
+    remedy = "This works."
+    if found.direct:
+        remedy += f" To end the warning, use the folder {VENDOR_FOLDER}/{name} of the package."
+    return warning(name, f"{instead}, and warns of a conflicting identity", remedy)
+
+
+def made_by_us(folder: Path) -> bool:
+    """Whether a folder is a generated package."""
+    return (folder / lock.NAME).is_file()
+
+
+def ours_in(app: App) -> Iterator[Finding]:
+    """Yield what generated packages the app has already."""
+    ours = [each for each in app.dependencies if each.folder and made_by_us(each.folder)]
+    for each in ours[:1]:
+        yield ok(each.identity, f"a package of h2o-pack, in {each.location}")
+    for each in ours[1:]:
+        what = f"a second package of h2o-pack, in {each.location}: both have the module H2OKit"
+        remedy = "Add one of them, and put the other's model folder into the app."
+        yield problem(each.identity, what, remedy)
+
+
+def modules_in(app: App) -> Iterator[Finding]:
+    """Yield the app's own modules that are named like one that comes with ours."""
+    known = coexistence()
+    for package in (*known.own, *known.replaced, *known.shared):
+        for name in sorted(set(package.modules) & set(app.modules)):
+            what = f"a target of the app has the name of a module of {package.name}"
+            yield problem(name, what, "Rename the app's target, or set PRODUCT_MODULE_NAME.")

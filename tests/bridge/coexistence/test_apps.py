@@ -1,0 +1,220 @@
+"""Apps of many shapes, to which a package is added: SwiftPM resolves and builds them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from h2o_pack.coexistence.facts import coexistence
+from h2o_pack.coexistence.resolved import resolved
+from h2o_pack.facts import Pin, pins
+from h2o_pack.models.local import from_folder
+from h2o_pack.package.contents import make_package
+from h2o_pack.plan.package_plan import CacheOptions, make_plan
+from h2o_pack.vendoring import vendor as vendoring
+from h2o_pack.vendoring.edits import EditSet, edits_of
+from tests.bridge.coexistence.packages import (
+    PACKAGES,
+    make_repositories,
+    manifest,
+    product,
+    source,
+    target,
+    url,
+)
+from tests.bridge.repositories import git
+from tests.bridge.trees import build_tree, write_model
+
+pytestmark = [
+    pytest.mark.swift,
+    pytest.mark.skipif(shutil.which("swift") is None, reason="there is no Swift toolchain"),
+]
+IMPORTS = ("MLX", "MLXLLM", "MLXLMCommon", "H2OTokenizers")
+SHARED = {each.name for each in coexistence().shared}
+LM = url("ml-explore/mlx-swift-lm", 'from: "3.31.0"')
+
+
+def of_manifests(root: Path, version: str = "") -> EditSet:
+    """Return the edits of manifests: the small packages have no other lines to edit."""
+    every = edits_of(root, version)
+    return dataclasses.replace(
+        every,
+        edits=tuple(each for each in every.edits if each.file == "Package.swift"),
+        files=tuple(each for each in every.files if each.package == "h2o-tokenizers"),
+        copies=tuple(each for each in (small(copy) for copy in every.copies)),
+    )
+
+
+def small(copy):
+    """Return what to copy of a small package: not single files of MLX."""
+    return dataclasses.replace(copy, paths=tuple(p for p in copy.paths if p.count("/") < 2))
+
+
+class Apps:
+    """Apps beside one package, and the repositories that stand for upstream's."""
+
+    def __init__(self, folder: Path, *, offline: bool) -> None:
+        self.folder = folder
+        self.config = make_repositories(folder / "repositories")
+        model = from_folder("tiny", write_model(folder / "tiny"))
+        self.package = make_package(
+            make_plan(model, CacheOptions(max_kv=512), "Chat"), folder / "Chat"
+        ).folder
+        upstream = folder / "upstream"
+        for path, (files, _) in PACKAGES.items():
+            build_tree(upstream / path.rpartition("/")[2], files)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(vendoring, "edits_of", of_manifests)
+            vendoring.vendor(self.package, upstream, "apple", offline=offline)
+        for name, imports in (("H2OKit", IMPORTS), ("ChatModel", ("H2OKit", "MLXLMCommon"))):
+            shutil.rmtree(self.package / "Sources" / name)
+            build_tree(self.package / "Sources" / name, {"A.swift": source(name, *imports)})
+
+    def swift(
+        self, folder: Path, command: str, *arguments: str, scratch: str = "scratch"
+    ) -> subprocess.CompletedProcess[str]:
+        """Run SwiftPM with all its settings and caches in a folder of the test."""
+        private = {name: self.folder / name for name in ("cache", "security")}
+        private["scratch"] = self.folder / scratch
+        places = {"package": folder, "config": self.config, **private}
+        options = [f"--{name}-path={path}" for name, path in places.items()]
+        return subprocess.run(
+            ["swift", command, *options, "--disable-sandbox", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull},
+        )
+
+    def app(self, name: str, *dependencies: str, products: dict[str, str]) -> Path:
+        """Write an app that imports products and has the package beside what it depends on."""
+        needs = [product("H2OKit", "Chat"), *(product(*each) for each in products.items())]
+        text = manifest(
+            name,
+            {},
+            [*dependencies, '.package(path: "../Chat")'],
+            [target(name, *needs, kind="executableTarget")],
+            "6.1",
+        )
+        main = "".join(f"import {each}\n" for each in ("H2OKit", *products)) + 'print("ran")\n'
+        files = {"Package.swift": text, f"Sources/{name}/main.swift": main}
+        return build_tree(self.folder / name, files)
+
+    def pin(self, name: str) -> Pin:
+        """Return a pin with the commit of the small package."""
+        [path] = [each for each in PACKAGES if each.endswith(f"/{name}")]
+        pin = pins()[name]
+        commit = git(self.folder / "repositories" / path, "rev-parse", pin.version)
+        return dataclasses.replace(pin, commit=commit)
+
+    def builds(self, app: Path) -> str:
+        """Build an app, check that it runs, and return what SwiftPM said."""
+        done = self.swift(app, "build", "--disable-experimental-prebuilts")
+        assert done.returncode == 0, done.stdout + done.stderr
+        ran = subprocess.run(
+            [self.folder / "scratch/debug" / app.name],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.stdout == "ran\n"
+        return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def apps(tmp_path_factory) -> Apps:
+    return Apps(tmp_path_factory.mktemp("apps"), offline=False)
+
+
+def test_beside_swift_transformers_and_another_version_of_swift_collections(apps):
+    app = apps.app(
+        "Transformers",
+        url("huggingface/swift-transformers", 'from: "1.0.0"'),
+        url("apple/swift-collections", 'exact: "1.4.1"'),
+        products={
+            "Tokenizers": "swift-transformers",
+            "OrderedCollections": "swift-collections",
+        },
+    )
+    said = apps.builds(app)
+    assert "Conflicting identity" not in said
+    assert "Compiling MLXLLM" in said
+    assert "Macros" not in said
+    chosen = (app / "Package.resolved").read_text()
+    assert '"1.4.1"' in chosen
+    assert '"1.2.1"' not in chosen
+
+
+def test_beside_mlx_swift_lm_by_address_all_of_it_uses_the_edited_copy(apps):
+    wanted = ("MLXVLM", "MLXEmbedders", "MLXHuggingFace")
+    app = apps.app(
+        "Address",
+        LM,
+        url("ml-explore/mlx-swift", '.upToNextMinor(from: "0.31.0")'),
+        products={**dict.fromkeys(wanted, "mlx-swift-lm"), "MLXNN": "mlx-swift"},
+    )
+    said = apps.builds(app)
+    for name in ("mlx-swift", "mlx-swift-lm"):
+        assert f"Conflicting identity for {name}: " in said
+        assert not (apps.folder / "scratch/checkouts" / name).exists()
+
+
+def test_the_folder_in_vendor_in_place_of_the_address_ends_the_warning(apps):
+    app = apps.app(
+        "Folder",
+        '.package(path: "../Chat/Vendor/mlx-swift-lm")',
+        products={"MLXVLM": "mlx-swift-lm"},
+    )
+    done = apps.swift(app, "package", "resolve")
+    assert done.returncode == 0, done.stderr
+    assert "Conflicting identity" not in done.stdout + done.stderr
+
+
+def test_beside_any_language_model_which_brings_mlx_swift_lm(apps):
+    any_model = url("huggingface/AnyLanguageModel", 'from: "0.9.0", traits: ["MLX"]')
+    app = apps.app("AnyModel", any_model, products={"AnyLanguageModel": "AnyLanguageModel"})
+    assert "Conflicting identity for mlx-swift-lm: " in apps.builds(app)
+
+
+def test_beside_a_second_package_of_ours_nothing_can_be_resolved(apps):
+    second = apps.folder / "Other"
+    shutil.copytree(apps.package, second, ignore=shutil.ignore_patterns(".build"))
+    manifest = (second / "Package.swift").read_text()
+    (second / "Package.swift").write_text(manifest.replace('name: "Chat"', 'name: "Other"'))
+    app = apps.app("Two", '.package(path: "../Other")', products={"ChatModel": "Other"})
+    done = apps.swift(app, "build")
+    assert done.returncode != 0
+    assert "H2OKit" in done.stdout + done.stderr
+
+
+def test_alone_the_versions_are_those_that_the_package_was_tested_with(apps):
+    known = {name: apps.pin(name) for name in SHARED}
+    path = build_tree(apps.package, {"Package.resolved": resolved(known, SHARED)})
+    asked = ("package", "show-dependencies", "--format", "json")
+    done = apps.swift(path, *asked, scratch="another")
+    assert versions(json.loads(done.stdout)) == {n: pins()[n].version for n in SHARED}
+    assert (path / "Package.resolved").read_text() == resolved(known, SHARED)
+
+
+def versions(package) -> dict[str, str]:
+    """Return what was chosen below a package."""
+    found = {}
+    for each in package["dependencies"]:
+        found |= versions(each)
+        if each["identity"] in SHARED:
+            found[each["identity"]] = each["version"]
+    return found
+
+
+def test_offline_nothing_is_fetched(tmp_path):
+    apps = Apps(tmp_path, offline=True)
+    shutil.rmtree(apps.folder / "repositories/apple")
+    app = apps.app("Offline", products={})
+    assert "etch" not in apps.builds(app)
+    assert not (app / "Package.resolved").exists()

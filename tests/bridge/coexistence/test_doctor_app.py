@@ -1,0 +1,263 @@
+"""What `doctor APP` reads of an app, and what it says collides."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from h2o_pack.coexistence.report import check_app
+from h2o_pack.doctor.surroundings import Surroundings
+from h2o_pack.errors import ExitCode, UserError
+from tests.bridge import schemas
+from tests.bridge.machines import BROKEN, GARBAGE, Machine
+from tests.bridge.trees import build_tree, tree
+
+GITHUB = "https://github.com"
+LM = f"{GITHUB}/ml-explore/mlx-swift-lm.git"
+PROJECT = "App.xcodeproj/project.pbxproj"
+RESOLVED = "App.xcodeproj/project.xcworkspace/xcshareddata/swiftpm/Package.resolved"
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+def project(*references: str, target: str = "App") -> dict[str, str]:
+    """Return the files of an Xcode project that refers to packages."""
+    objects = [f'T = {{isa = PBXNativeTarget; name = "{target}";}};']
+    objects += [f"R{number} = {{{each}}};" for number, each in enumerate(references)]
+    return {PROJECT: f"// !$*UTF8*$!\n{{objects = {{{' '.join(objects)}}};}}\n"}
+
+
+def remote(url: str, **requirement: str) -> str:
+    wanted = " ".join(f'{name} = "{value}";' for name, value in requirement.items())
+    kind = "XCRemoteSwiftPackageReference"
+    return f'isa = {kind}; repositoryURL = "{url}"; requirement = {{{wanted}}};'
+
+
+def local(path: Path | str) -> str:
+    return f'isa = XCLocalSwiftPackageReference; relativePath = "{path}";'
+
+
+def pins(**versions: str) -> str:
+    """Return Package.resolved of packages, `_` being written for `-`."""
+    found = [
+        {
+            "location": f"{GITHUB}/x/{name.replace('_', '-')}",
+            "state": {"revision": "0" * 40, "version": version},
+        }
+        for name, version in versions.items()
+    ]
+    return json.dumps({"pins": found, "version": 3})
+
+
+def found_in(folder: Path, files: dict[str, str], machine: Machine) -> dict[str, tuple]:
+    checkup = check_app(build_tree(folder / "app", files), machine.seen())
+    schemas.check(checkup, "doctor")
+    return {each.name: (each.status, each.what, each.remedy) for each in checkup.findings}
+
+
+@pytest.mark.parametrize(
+    ("requirement", "status", "text"),
+    [
+        ({"kind": "upToNextMajorVersion", "minimumVersion": "3.31.0"}, "warning", "This works"),
+        ({"kind": "upToNextMinorVersion", "minimumVersion": "3.31.4"}, "warning", "This works"),
+        ({"kind": "exactVersion", "version": "3.31.4"}, "warning", "This works"),
+        ({"kind": "branch", "branch": "main"}, "warning", "This works"),
+        ({"kind": "revision", "revision": "0" * 40}, "warning", "This works"),
+        (
+            {"kind": "upToNextMajorVersion", "minimumVersion": "2.29.1"},
+            "problem",
+            "2.29.1 ..< 3",
+        ),
+        ({"kind": "upToNextMinorVersion", "minimumVersion": "3.32.0"}, "problem", "..< 3.33.0"),
+        ({"kind": "exactVersion", "version": "3.31.3"}, "problem", "asks for 3.31.3"),
+        (
+            {"kind": "versionRange", "minimumVersion": "3.0.0", "maximumVersion": "3.31.4"},
+            "problem",
+            "3.0.0 ..< 3.31.4",
+        ),
+    ],
+)
+def test_a_project_that_uses_mlx_swift_lm_gets_the_edited_copy(
+    machine, tmp_path, requirement, status, text
+):
+    found = found_in(tmp_path, project(remote(LM, **requirement)), machine)
+    assert found["mlx-swift-lm"][0] == status
+    assert "the package's edited copy of 3.31.4" in found["mlx-swift-lm"][1]
+    assert text in " ".join(found["mlx-swift-lm"])
+
+
+@pytest.mark.parametrize(("version", "status"), [("3.31.3", "warning"), ("2.30.6", "problem")])
+def test_what_a_dependency_brings_is_read_from_the_resolved_versions(
+    machine, tmp_path, version, status
+):
+    files = project(remote(f"{GITHUB}/huggingface/AnyLanguageModel", kind="branch", branch="x"))
+    found = found_in(tmp_path, files | {RESOLVED: pins(mlx_swift_lm=version)}, machine)
+    assert found["mlx-swift-lm"][0] == status
+    assert "Vendor/mlx-swift-lm" not in found["mlx-swift-lm"][2]
+
+
+def test_one_version_of_a_library_serves_both_or_none_does(machine, tmp_path):
+    collections = remote(
+        f"{GITHUB}/apple/swift-collections.git", kind="exactVersion", version="1.4.0"
+    )
+    jinja = remote(
+        f"{GITHUB}/huggingface/swift-jinja", kind="upToNextMajorVersion", minimumVersion="1.2.0"
+    )
+    found = found_in(tmp_path, project(collections, jinja), machine)
+    assert found["swift-collections"][0] == "ok"
+    assert found["swift-jinja"][:2] == (
+        "problem",
+        "the app asks for 1.2.0 ..< 2.0.0, the package for 2.0.0 ..< 3.0.0",
+    )
+
+
+def test_an_older_swift_transformers_brings_a_module_of_the_same_name(machine, tmp_path):
+    files = project() | {RESOLVED: pins(jinja="1.3.2", swift_transformers="0.1.24")}
+    assert found_in(tmp_path, files, machine)["jinja"] == (
+        "problem",
+        "its module Jinja is in swift-jinja too",
+        "Update swift-transformers, which brings it, to 1.0.0 or newer.",
+    )
+    newer = project() | {RESOLVED: pins(swift_jinja="2.3.6", swift_transformers="1.3.3")}
+    assert {each[0] for each in found_in(tmp_path, newer, machine).values()} == {"ok"}
+
+
+def test_a_target_of_the_app_must_not_be_named_like_a_module(machine, tmp_path):
+    found = found_in(tmp_path, project(target="H2OKit"), machine)
+    assert found["H2OKit"][0] == "problem"
+    assert "Rename" in found["H2OKit"][2]
+
+
+def test_packages_of_ours_are_known_by_their_locks(machine, tmp_path):
+    build_tree(tmp_path, {f"{name}/h2o-pack.lock.json": "{}" for name in ("Chat", "Other")})
+    one = project(local("../Chat"), local("../Chat/Vendor/mlx-swift"))
+    found = found_in(tmp_path, one, machine)
+    assert {name: each[0] for name, each in found.items()} == {"chat": "ok", "mlx-swift": "ok"}
+    found = found_in(tmp_path, project(local("../Chat"), local("../Other")), machine)
+    assert found["other"][0] == "problem"
+    assert "both have the module H2OKit" in found["other"][1]
+
+
+def test_another_copy_of_mlx_swift_in_a_folder_lacks_the_edits(machine, tmp_path):
+    found = found_in(tmp_path, project(local("../mlx-swift")), machine)
+    assert found["mlx-swift"][0] == "problem"
+    assert f"{tmp_path}/mlx-swift would be built, without the edits" in found["mlx-swift"][1]
+
+
+MANIFEST = {
+    "dependencies": [
+        {
+            "sourceControl": [
+                {
+                    "identity": "mlx-swift-lm",
+                    "location": {"remote": [LM]},
+                    "requirement": {"range": [{"lowerBound": "2.0.0", "upperBound": "3.0.0"}]},
+                }
+            ]
+        },
+        {"registry": [{"identity": "a.b", "requirement": {"exact": ["1.0.0"]}}]},
+    ],
+    "targets": [{"name": "MLXNN"}],
+}
+
+
+def test_what_an_older_swift_prints_of_a_manifest_is_read_too(machine, tmp_path):
+    """Addresses were plain text before Swift 5.9, and warnings come first."""
+    machine.has(swift=f"echo warning: unhandled; /bin/cat <<END\n{json.dumps(MANIFEST)}\nEND")
+    found = found_in(tmp_path, {"Package.swift": "x"}, machine)
+    assert {name: each[0] for name, each in found.items()} == {
+        "mlx-swift-lm": "problem",
+        "MLXNN": "problem",
+    }
+
+
+@pytest.mark.parametrize(
+    ("scripts", "why"),
+    [
+        ({}, "Swift, which reads it, is missing"),
+        ({"swift": BROKEN}, "error: no way"),
+        ({"swift": GARBAGE}, "Swift cannot read it"),
+    ],
+)
+def test_a_manifest_that_is_not_read_is_told(machine, tmp_path, scripts, why):
+    machine.has(**scripts)
+    files = {"Package.swift": "x"}
+    status, what, _ = found_in(tmp_path, files, machine)["Package.swift"]
+    assert (status, why in what) == ("problem", True), what
+    known = files | {"Package.resolved": pins(mlx_swift="0.31.6")}
+    found = found_in(tmp_path, known, machine)
+    assert {name: each[0] for name, each in found.items()} == {
+        "Package.swift": "warning",
+        "mlx-swift": "warning",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (PROJECT, "{"),
+        (PROJECT, "(" * 100_000),
+        (RESOLVED, '{"pins": 1}'),
+        (RESOLVED, '{"pins": [{"state": {}}], "object": []}'),
+        (RESOLVED, "[" * 100_000),
+    ],
+)
+def test_a_file_that_is_not_as_xcode_writes_it_is_told(machine, tmp_path, name, text):
+    found = found_in(tmp_path, project() | {name: text}, machine)
+    assert list(found) == [name]
+    assert "not read" in found[name][1]
+
+
+def test_the_first_form_of_resolved_versions_is_read(machine, tmp_path):
+    old = {"repositoryURL": f"{GITHUB}/ml-explore/mlx-swift", "state": {"version": "0.31.6"}}
+    files = project() | {"Package.resolved": json.dumps({"object": {"pins": [old]}})}
+    assert found_in(tmp_path, files, machine)["mlx-swift"][0] == "warning"
+
+
+def test_a_folder_that_is_no_app_is_refused(machine, tmp_path, run):
+    with pytest.raises(UserError, match=r"no Package\.swift and no Xcode project"):
+        check_app(tmp_path, machine.seen())
+    for folder in (tmp_path, tmp_path / "none"):
+        result = run("doctor", folder)
+        assert result.exit_code == ExitCode.USAGE == 2
+        assert "Give the folder" in result.stderr
+
+
+@pytest.mark.parametrize(("version", "code"), [("3.31.4", 0), ("2.0.0", 1)])
+def test_the_exit_code_says_whether_something_collides(run, tmp_path, version, code):
+    asked = remote(LM, kind="exactVersion", version=version)
+    folder = build_tree(tmp_path / "app", project(asked))
+    result = run("doctor", folder / "App.xcodeproj")
+    assert result.exit_code == code
+    verb = "cannot be added to this app until" if code else "can be added to this app"
+    assert verb in result.output
+    document = json.loads(run("doctor", folder, "--json").stdout)
+    assert document["collides"] == bool(code)
+    assert document["read"] == [PROJECT]
+    assert document["dependencies"][0]["requirement"] == version
+
+
+@pytest.mark.swift
+@pytest.mark.skipif(shutil.which("swift") is None, reason="there is no Swift toolchain")
+def test_swift_reads_the_apps_manifest_and_leaves_nothing_behind(tmp_path):
+    manifest = f"""// swift-tools-version: 6.0
+import PackageDescription
+let package = Package(
+    name: "App",
+    dependencies: [.package(url: "{LM}", .upToNextMinor(from: "3.31.0"))],
+    targets: [.executableTarget(name: "App"), .target(name: "Jinja")])
+"""
+    folder = build_tree(tmp_path / "app", {"Package.swift": manifest})
+    checkup = check_app(folder, Surroundings(tool_seconds=300))
+    assert checkup.dependencies[0].requirement == "3.31.0 ..< 3.32.0"
+    assert {each.name: each.status for each in checkup.findings} == {
+        "mlx-swift-lm": "warning",
+        "Jinja": "problem",
+    }
+    assert tree(folder) == {"Package.swift": manifest}
