@@ -155,6 +155,7 @@ def test_the_command_takes_pinned_storage_and_budgets(tmp_path, monkeypatch):
              "--h2o-pinned", "3:7", "9:11", "--h2o-kv", "8", "--kv-group-size", "32",
              "--h2o-budgets", str(path)]  # fmt: skip
     assert commands.main(flags) == 0
+    assert not routing.routing_installed()
     (caches,) = used
     assert [c.config.heavy_budget for c in caches] == [30, 32, 32, 32]
     assert {c.config.pinned for c in caches} == {((3, 7), (9, 11))}
@@ -174,6 +175,9 @@ def test_the_command_takes_pinned_storage_and_budgets(tmp_path, monkeypatch):
         ),
         (["--h2o-max-size", "64", "--h2o-budgets", "none.json"], "none.json"),
         (["--h2o-max-size", "64", "--prompt-cache-file", "x"], "--prompt-cache-file and --h2o"),
+        (["--h2o-max-size", "4"], "--h2o-max-size = 4 leaves no room for recent tokens"),
+        (["--h2o-max-size", "64", "--kv-bits", "8"], "--kv-bits and --h2o-max-size exclude"),
+        (["--h2o-max-size", "64", "--max-kv-size", "8"], "--max-kv-size and --h2o-max-size"),
     ],
 )
 def test_the_command_refuses_wrong_settings(flags, message, capsys):

@@ -1,5 +1,7 @@
 """The cache's core against its reference: outputs, scores, kept positions, next victim."""
 
+from functools import partial
+
 import mlx.core as mx
 import pytest
 
@@ -8,6 +10,8 @@ from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.ledger import Rows
+from h2o_py.mixed_cache import MixedH2OKVCache
+from h2o_py.quantized_cache import QuantizedH2OKVCache
 from tests.h2o_py.cases import (
     BACKENDS,
     TOLERANCE,
@@ -21,17 +25,26 @@ from tests.h2o_py.cases import (
 PROMPT_THEN_DECODE = [5, 40, 1, 1, 1, 7, 1, 33, *[1] * 40]
 
 
-def run_both(config, steps, backend, *, seed=0, **shape):
-    mx.random.seed(seed)
-    ours, oracle = H2OKVCache(config, backend), H2OKVCache(config, reference)
+def run_both(config, steps, backend, *, make=H2OKVCache, **shape):
+    mx.random.seed(0)
+    ours, oracle = make(config, backend=backend), make(config, backend=reference)
     for i, tokens in enumerate(steps):
         new = random_tokens(tokens, **shape)
         out, wanted = step(ours, *new), step(oracle, *new)
         tolerance = TOLERANCE[out.dtype] * (1 if backend is BACKENDS["fast"] else 2)
         assert largest_difference(out, wanted) <= tolerance, i
         assert_same_state(ours, oracle, 2e-5, context=(i, tokens))
-        assert ours.length <= config.max_size
-    return ours
+        assert ours.length == min(ours.offset, config.max_size)
+        for mine, its in zip(in_use(ours), in_use(oracle), strict=True):
+            assert mx.array_equal(mine, its), i
+
+
+def in_use(cache):
+    """Rows in use of pool and ring."""
+    pool, ring = cache._rows
+    ringed = 0 if ring is None else min(cache.offset, cache.config.recent_budget)
+    parts = [pool[:, :, : cache.length - ringed]]
+    return parts if ring is None else [*parts, ring[:, :, :ringed]]
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -44,6 +57,34 @@ def test_equals_the_reference_through_chunks_and_steps(name, score, novelty, mar
         pinned=((6, 8),),
     )  # fmt: skip
     run_both(config, PROMPT_THEN_DECODE, BACKENDS[name], dtype=dtype, batch=2)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("bits", [(8, 8), (4, 4), (8, 4), (4, 8)])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
+@pytest.mark.parametrize(("dim", "group_size"), [(64, 64), (96, 32), (128, 128)])
+def test_quantized_rows_equal_those_of_the_reference(name, bits, dtype, dim, group_size):
+    make = partial(
+        QuantizedH2OKVCache, key_bits=bits[0], value_bits=bits[1], group_size=group_size
+    )
+    config = H2OConfig(32, observation_window=8)
+    steps = [20, 20, 1, 1, 5, *[1] * 30]
+    run_both(config, steps, BACKENDS[name], make=make, dim=dim, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("heavy", "recent"),
+    [(16, 16), (8, 16), (4, 16), (16, 8), (8, 8), (4, 8), (8, 4), (4, 4)],
+)
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
+def test_rows_of_two_precisions_equal_those_of_the_reference(heavy, recent, dtype):
+    make = partial(MixedH2OKVCache, heavy_bits=heavy, recent_bits=recent)
+    config = H2OConfig(
+        40, sink_size=2, heavy_budget=10, recent_budget=12, observation_window=8,
+        pinned=((5, 7),),
+    )  # fmt: skip
+    steps = [5, 1, 1, 9, 30, 1, 1, 1, 1, 5, 60, *[1] * 60, 7, *[1] * 5]
+    run_both(config, steps, BACKENDS["fast"], make=make, batch=2, dtype=dtype)
 
 
 @pytest.mark.parametrize("instructions", ext.instruction_sets())
@@ -145,17 +186,6 @@ def test_keys_without_a_common_direction_are_not_novel():
     cache = H2OKVCache(H2OConfig(128, novelty_margin=0.25))
     step(cache, *random_tokens(100, dim=16))
     assert cache.ledger.novelty.max().item() < 0.3
-
-
-def test_a_chunk_attends_before_it_is_evicted_from():
-    config = H2OConfig(16)
-    mx.random.seed(6)
-    q, k, v = random_tokens(64)
-    cache = H2OKVCache(config)
-    out = step(cache, q, k, v)
-    full = mx.fast.scaled_dot_product_attention(q, k, v, scale=0.125, mask="causal")
-    assert largest_difference(out, full) < 1e-5
-    assert cache.length == 16
 
 
 def test_an_additive_mask_that_means_to_hide_leaves_scores_alone():

@@ -15,8 +15,6 @@ from h2o_py.config import H2OConfig
 from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
 from h2o_py.policy_fields import FIELDS
 from h2o_py.store import load_cache, save_cache
-from tests.conftest import DEMO
-from tests.h2o_py.cases import assert_same_state
 
 FACT = "\nthe code of bravo is 7291.\n"
 QUESTION = "\nthe code of bravo is"
@@ -96,51 +94,6 @@ def test_attaching_makes_the_models_own_caches_h2o_and_detaching_undoes_it(demo)
     assert {type(c) for c in make_prompt_cache(model)} == {KVCache}
 
 
-def test_layers_with_other_caches_keep_them():
-    from mlx_lm.models import gemma3_text
-    from mlx_lm.models.cache import RotatingKVCache
-
-    model = gemma3_text.Model(
-        gemma3_text.ModelArgs(
-            model_type="gemma3_text", hidden_size=32, num_hidden_layers=4, intermediate_size=32,
-            num_attention_heads=2, num_key_value_heads=1, head_dim=16, vocab_size=64,
-            sliding_window=16, sliding_window_pattern=2,
-        )
-    )  # fmt: skip
-    kinds = [type(c) for c in make_h2o_cache(model, H2OConfig(32))]
-    assert kinds == [RotatingKVCache, H2OKVCache, RotatingKVCache, H2OKVCache]
-
-
-def test_a_model_without_a_full_attention_layer_is_refused(demo):
-    from mlx_lm.models.cache import ArraysCache
-
-    class Recurrent:
-        layers = ()
-
-        def make_cache(self):
-            return [ArraysCache(2)]
-
-    with pytest.raises(
-        ValueError, match=r"no layer with a plain KVCache \(it uses ArraysCache\)"
-    ):
-        make_h2o_cache(Recurrent(), H2OConfig(32))
-
-
-def test_a_saved_cache_goes_on_where_it_stopped(demo, routed, tmp_path):
-    model, tokenizer = demo
-    prompt = long_prompt(tokenizer, 200)
-    caches = make_h2o_cache(model, H2OConfig(64))
-    greedy(model, prompt, caches, 8)
-    path = tmp_path / "chat.safetensors"
-    save_cache(path, caches, {"turn": "1"})
-    loaded, metadata = load_cache(path)
-    assert metadata == {"turn": "1"}
-    again = tokenizer.encode(QUESTION)
-    assert greedy(model, again, loaded, 12) == greedy(model, again, caches, 12)
-    for ours, theirs in zip(caches, loaded, strict=True):
-        assert_same_state(ours, theirs, 0)
-
-
 def test_files_of_another_kind_are_refused_by_name(demo, tmp_path):
     model, _ = demo
     other = tmp_path / "weights.safetensors"
@@ -156,29 +109,6 @@ def test_files_of_another_kind_are_refused_by_name(demo, tmp_path):
     mx.save_safetensors(str(newer), {"x": mx.zeros(3)}, header)
     with pytest.raises(ValueError, match="version is '9'; this release reads '1'"):
         load_cache(newer)
-
-
-def test_the_command_generates_with_a_bounded_cache(capsys):
-    arguments = ["generate", "--model", str(DEMO), "--prompt", "import", "--max-tokens", "5",
-                 "--h2o-max-size", "40", "--verbose", "False"]  # fmt: skip
-    assert commands.main(arguments) == 0
-    assert not routing.routing_installed()
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--h2o-heavy-budget", "3"], "--h2o-max-size is missing"),
-        (["--h2o-max-size", "4"], "--h2o-max-size = 4 leaves no room for recent tokens"),
-        (["--h2o-max-size", "64", "--kv-bits", "8"], "--kv-bits and --h2o-max-size exclude"),
-        (["--h2o-max-size", "64", "--max-kv-size", "8"], "--max-kv-size and --h2o-max-size"),
-    ],
-)
-def test_the_command_refuses_contradictions(flags, message, capsys):
-    with pytest.raises(SystemExit) as caught:
-        commands.main(["generate", *flags])
-    assert caught.value.code == 2
-    assert message in capsys.readouterr().err
 
 
 def test_another_mlx_is_refused_with_what_to_run(monkeypatch, capsys):

@@ -2,19 +2,13 @@
 
 import mlx.core as mx
 import pytest
-from mlx_lm.models import cache as mlx_lm_cache
 from mlx_lm.models.cache import KVCache
 
 from h2o_py import fast, reference
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.quantized_cache import QuantizedH2OKVCache
-from h2o_py.store import load_cache, save_cache
 from tests.h2o_py.cases import (
-    BACKENDS,
-    TOLERANCE,
-    assert_same_state,
-    kept,
     largest_difference,
     random_tokens,
     step,
@@ -87,29 +81,6 @@ def test_4096_rows_and_masks(bits):
         assert largest_difference(out, wanted) <= 1e-3
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("bits", BITS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("dim", "group_size"), [(64, 64), (96, 32), (128, 128)])
-def test_the_cache_equals_the_reference_and_its_rows_mx_quantize(
-    name, bits, dtype, dim, group_size
-):
-    mx.random.seed(2)
-    config = H2OConfig(32, observation_window=8)
-    make = lambda backend: QuantizedH2OKVCache(
-        config, key_bits=bits[0], value_bits=bits[1], group_size=group_size, backend=backend
-    )
-    ours, oracle = make(BACKENDS[name]), make(reference)
-    for tokens in (20, 20, 1, 1, 5, *[1] * 30):
-        new = random_tokens(tokens, dim=dim, dtype=dtype)
-        out, wanted = step(ours, *new), step(oracle, *new)
-        slack = 1 if name == "fast" else 2
-        assert largest_difference(out, wanted) <= slack * TOLERANCE[dtype]
-        used = slice(0, ours.length)
-        assert (ours._rows.pool[:, :, used] == oracle._rows.pool[:, :, used]).all().item()
-        assert_same_state(ours, oracle, 2e-5)
-
-
 def test_rows_are_quantized_once_and_never_moved():
     cache = QuantizedH2OKVCache(SMALL, bits=4)
     mx.random.seed(3)
@@ -161,42 +132,6 @@ def test_unrouted_models_get_dequantized_rows():
     assert keys.dtype == mx.float16
     assert largest_difference(keys, wide[0]) <= 2e-3
     assert largest_difference(values, wide[1]) <= 2e-3
-
-
-def test_mlx_lm_does_not_take_it_for_its_own_quantized_cache():
-    cache = QuantizedH2OKVCache(SMALL, key_bits=8, value_bits=4)
-    assert not hasattr(cache, "bits")
-    assert (cache.key_bits, cache.value_bits, cache.group_size) == (8, 4, 64)
-
-
-def test_state_and_files_continue_identically(tmp_path):
-    cache = QuantizedH2OKVCache(SMALL, key_bits=8, value_bits=4)
-    mx.random.seed(6)
-    for _ in range(50):
-        step(cache, *random_tokens(1, dtype=mx.bfloat16))
-    path = str(tmp_path / "a.safetensors")
-    mlx_lm_cache.save_prompt_cache(path, [cache])
-    [upstream] = mlx_lm_cache.load_prompt_cache(path)
-    save_cache(tmp_path / "b.safetensors", [cache])
-    [own], _ = load_cache(tmp_path / "b.safetensors")
-    twin = cache.copy()
-    for _ in range(30):
-        new = random_tokens(1, dtype=mx.bfloat16)
-        outs = [step(c, *new) for c in (cache, upstream, own, twin)]
-        assert all(largest_difference(outs[0], o) == 0 for o in outs[1:])
-    assert kept(cache) == kept(upstream) == kept(own) == kept(twin)
-    assert own.row_format == cache.row_format
-
-
-def test_trimming_restores_the_key_sum():
-    cache, shorter = (QuantizedH2OKVCache(SMALL, bits=8) for _ in range(2))
-    for c, tokens in ((cache, 20), (shorter, 12)):
-        mx.random.seed(7)
-        for _ in range(tokens):
-            step(c, *random_tokens(1))
-    assert cache.trim(8) == 8
-    assert largest_difference(cache.ledger.key_sum, shorter.ledger.key_sum) < 1e-5
-    assert kept(cache) == kept(shorter)
 
 
 @pytest.mark.parametrize(

@@ -170,19 +170,6 @@ def test_trap_an_empty_cache_counts_as_false_and_gets_no_mask(kv):
 
 
 @pytest.mark.parametrize("kv", STORAGES)
-def test_trap_states_that_mlx_cannot_evaluate_or_save(kv):
-    model = small_model("qwen3")
-    caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
-    mx.eval([c.state for c in caches])  # empty ones too
-    for tokens in (5, 60):
-        model(some_prompt(tokens)[None], cache=caches)
-        for cache in caches:
-            assert all(isinstance(array, mx.array) for array in cache.arrays)
-            assert all(isinstance(value, str) for value in cache.header)
-            assert cache.nbytes >= sum(array.nbytes for array in cache.arrays)
-
-
-@pytest.mark.parametrize("kv", STORAGES)
 def test_trap_a_bits_attribute_sends_it_to_mlx_lms_quantized_attention(kv):
     assert not hasattr(STORAGES[kv](SMALL, 64), "bits")
 
@@ -340,18 +327,6 @@ def _scores(cache):
 
 
 @pytest.mark.parametrize("kv", STORAGES)
-def test_trap_a_state_held_elsewhere_changes_with_the_next_tokens(kv):
-    model = small_model("qwen3")
-    caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
-    greedy(model, some_prompt(50), caches)
-    held = [array for cache in caches for array in cache.arrays]
-    before = [array.tolist() for array in held]
-    for token in some_prompt(30, seed=5):
-        mx.eval(model(token[None, None], cache=caches))
-    assert [array.tolist() for array in held] == before
-
-
-@pytest.mark.parametrize("kv", STORAGES)
 @pytest.mark.parametrize("family", ["qwen3", "llama sliding", "falcon_h1"])
 def test_trap_a_deep_copy_shares_rows_with_its_original(family, kv):
     model = small_model(family)
@@ -373,12 +348,14 @@ import json, sys
 import h2o_py
 from mlx_lm.models.cache import load_prompt_cache
 h2o_py.install_routing()
-from tests.h2o_py.small_models import small_model
+saved = json.loads(sys.argv[1])
+loaded = {name: load_prompt_cache(path) for name, (_, path) in saved.items()}
+from tests.h2o_py.small_models import small_model  # imports what would make classes loadable
 from tests.h2o_py.test_traps import greedy, some_prompt
 answers = {}
-for name, (family, path) in json.loads(sys.argv[1]).items():
-    caches = load_prompt_cache(path)
-    answers[name] = greedy(small_model(family), some_prompt(20, seed=9), caches, answer=30)
+for name, (family, _) in saved.items():
+    prompt = some_prompt(20, seed=9)
+    answers[name] = greedy(small_model(family), prompt, loaded[name], answer=30)
 print(json.dumps(answers))
 """
 
@@ -399,22 +376,6 @@ def test_trap_another_process_continues_otherwise_in_the_middle_of_eviction(tmp_
         check=True, capture_output=True, text=True, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert json.loads(process.stdout) == wanted
-
-
-def test_trap_a_class_that_only_an_earlier_import_made_loadable(tmp_path):
-    model = small_model("qwen3")
-    caches = make_h2o_cache(model, SMALL, kv="8", group_size=32)
-    model(some_prompt(40)[None], cache=caches)
-    path = str(tmp_path / "cache.safetensors")
-    save_prompt_cache(path, caches)
-    code = (
-        "import sys, h2o_py; from mlx_lm.models.cache import load_prompt_cache;"
-        "h2o_py.install_routing(); print(load_prompt_cache(sys.argv[1])[0].offset)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, path], check=True, capture_output=True, text=True
-    )
-    assert done.stdout.strip() == "40"
 
 
 # The server

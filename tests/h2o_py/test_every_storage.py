@@ -1,0 +1,142 @@
+"""What holds of a cache however its rows are stored."""
+
+import copy
+import gc
+
+import mlx.core as mx
+import pytest
+from mlx_lm.models.cache import load_prompt_cache, save_prompt_cache, trim_prompt_cache
+
+from h2o_py import missing_scores
+from h2o_py.config import H2OConfig
+from h2o_py.missing_scores import H2OScoresMissingWarning
+from h2o_py.models import STORAGES
+from h2o_py.store import load_cache, save_cache
+from tests.h2o_py.cases import assert_same_state, kept, largest_difference, random_tokens, step
+
+SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
+
+
+@pytest.fixture(params=STORAGES)
+def kv(request):
+    return request.param
+
+
+def filled(kv, tokens, config=SMALL, **shape):
+    """A cache that has seen `tokens` random tokens, the last of them one by one."""
+    mx.random.seed(1)
+    cache = STORAGES[kv](config, 64)
+    for count in (tokens - 5, *[1] * 5):
+        mx.eval(step(cache, *random_tokens(count, **shape)))
+    return cache
+
+
+@pytest.mark.parametrize("tokens", [10, 60])
+def test_files_and_copies_continue_identically(kv, tokens, tmp_path):
+    cache = filled(kv, tokens, dtype=mx.bfloat16)
+    copies = [cache.copy(), copy.copy(cache), copy.deepcopy(cache)]
+    save_prompt_cache(str(tmp_path / "prompt.safetensors"), [cache], {"model": "test"})
+    [upstream], told = load_prompt_cache(
+        str(tmp_path / "prompt.safetensors"), return_metadata=True
+    )
+    save_cache(tmp_path / "own.safetensors", [cache], {"turn": "1"})
+    [own], metadata = load_cache(tmp_path / "own.safetensors")
+    assert (told, metadata) == ({"model": "test"}, {"turn": "1"})
+    later = [random_tokens(1, dtype=mx.bfloat16) for _ in range(30)]
+    outs = []
+    for new in later:  # such steps write in place
+        outs.append(step(cache, *new))
+        mx.eval(outs)
+    for other in (upstream, own, *copies):
+        for new, out in zip(later, outs, strict=True):
+            assert largest_difference(step(other, *new), out) == 0  # evaluates it
+        assert_same_state(other, cache, 0)
+        assert (other.config, other.row_format) == (cache.config, cache.row_format)
+
+
+def test_mlx_can_evaluate_and_save_its_state(kv):
+    empty, cache = STORAGES[kv](SMALL, 64), filled(kv, 60)
+    mx.eval(empty.state, cache.state)
+    assert all(isinstance(array, mx.array) for array in cache.arrays)
+    assert all(isinstance(value, str) for value in cache.header)
+    assert cache.nbytes == sum(array.nbytes for array in cache.arrays)
+    assert (empty.empty(), empty.nbytes, cache.empty()) == (True, 0, False)
+
+
+def test_a_write_that_was_not_attended_is_remembered(kv):
+    cache = STORAGES[kv](SMALL, 64)
+    cache.update_and_fetch(*random_tokens(50)[1:])
+    twin = type(cache).restored(cache.arrays, cache.header)
+    cache.settle()
+    twin.settle()
+    assert_same_state(cache, twin, 0)
+
+
+def test_what_was_handed_out_stays_as_it_was(kv):
+    cache = filled(kv, 60)
+    q, k, v = random_tokens(1)
+    fetched = cache.update_and_fetch(k, v)
+    cache.attend(q, scale=0.125)
+    held = [*fetched, cache.keys, *cache.arrays]
+    before = [array.tolist() for array in held]
+    for _ in range(20):
+        mx.eval(step(cache, *random_tokens(1)))
+    assert [array.tolist() for array in held] == before
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_rows_are_written_in_place(kv, pipelined):
+    shape = {"kv_heads": 8, "heads": 8, "dim": 128}
+    cache = filled(kv, 1100, H2OConfig(1024, recent_budget=256), **shape)
+    inputs = [random_tokens(1, **shape) for _ in range(50)]
+    mx.eval(inputs, cache.ledger)
+    gc.collect()
+    mx.synchronize()
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    previous = []
+    for new in inputs:
+        out = step(cache, *new)
+        mx.async_eval(out)
+        mx.eval(previous if pipelined else out)
+        previous = out
+    mx.eval(out)
+    rows_bytes = sum(each.nbytes for each in cache._rows if each is not None)
+    assert mx.get_peak_memory() - before < rows_bytes / 4
+    assert mx.get_active_memory() - before < rows_bytes / 4
+
+
+@pytest.mark.parametrize("kv", ["dense", "8"], indirect=True)
+def test_trim_takes_tokens_back_until_the_first_eviction(kv):
+    cache, shorter = (STORAGES[kv](SMALL, 64) for _ in range(2))
+    for each, tokens in ((cache, 20), (shorter, 15)):
+        mx.random.seed(7)
+        for _ in range(tokens):
+            step(each, *random_tokens(1))
+    assert cache.is_trimmable()
+    assert cache.trim(5) == 5
+    assert (cache.offset, cache.length) == (15, 15)
+    assert kept(cache) == kept(shorter)
+    assert largest_difference(cache.ledger.key_sum, shorter.ledger.key_sum) < 1e-5
+    for _ in range(40):
+        step(cache, *random_tokens(1))
+    assert not cache.is_trimmable()
+    assert cache.trim(5) == trim_prompt_cache([cache], 5) == 0
+    assert cache.offset == 55
+
+
+def test_without_attend_recency_decides_and_it_says_so_once(kv, monkeypatch):
+    monkeypatch.setattr(missing_scores, "_warned", False)
+    config = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12, novelty=0.0)
+    cache = STORAGES[kv](config, 64)
+    keys, _ = cache.update_and_fetch(*random_tokens(50)[1:])
+    assert keys.shape[2] == 50
+    with pytest.warns(H2OScoresMissingWarning, match="install_routing"):
+        cache.update_and_fetch(*random_tokens(1)[1:])
+    for _ in range(10):
+        keys, values = cache.update_and_fetch(*random_tokens(1)[1:])
+        assert keys.shape[2] == values.shape[2] == 32
+    cache.settle()
+    assert kept(cache)[0] == [[0, 1, *range(31, 61)]] * 2
+    assert (cache.scores == -1).all().item()
