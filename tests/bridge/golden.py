@@ -91,6 +91,7 @@ def pages() -> dict[str, str]:
     from tests.bridge.refused_calls import transcript
     from tests.bridge.test_report import REPORT
     from tests.docs.test_guidance import evaluation
+    from tests.h2o_py.test_config import refusals
 
     def shown(tell: Callable[[Any, Console], None], result: Any) -> str:
         console = Console(width=100, record=True, soft_wrap=True, file=io.StringIO())
@@ -102,6 +103,7 @@ def pages() -> dict[str, str]:
         "bench.md": page.render(made_up()),
         "bench.txt": shown(report_tables.print_report, made_up()),
         "choosing-max-kv.md": guidance.measured(found),
+        "configurations.txt": refusals(),
         "parity.txt": shown(report.print_report, REPORT),
         "refusals.txt": transcript(),
     }

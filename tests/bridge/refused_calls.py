@@ -37,6 +37,7 @@ CALLS = (
     "plan --model demo --max-kv 64 --prefill-step 0",
     "plan --model demo --kv 8",
     "plan --model demo --policy tuned --recent-budget 9",
+    *(f"plan --model {each}" for each in ("./missing", "/nowhere/model", "~nobody-here/model")),
     "devices Nokia",
     "bench --heads 10 --kv-heads 4",
     "bench --head-dim 80",
@@ -45,7 +46,10 @@ CALLS = (
     "bench --dtype ,",
     "bench --tokens 0",
     "eval --preset demos",
-    f"{EVAL} --contenders defualt",
+    *(
+        f"{EVAL} --contenders {each}"
+        for each in ("defualt", "default/k8v8", "rotating/8", "full+pinned", "random/4")
+    ),
     "eval --preset tiny --max-kv 1/0",
     f"{EVAL} --seeds one",
     f"{EVAL} --batch 0",

@@ -18,7 +18,6 @@ from mlx_lm.models.cache import (
     can_trim_prompt_cache,
     make_prompt_cache,
     save_prompt_cache,
-    trim_prompt_cache,
 )
 
 from h2o_py import routing, speculation
@@ -293,16 +292,6 @@ def test_speculative_decoding_without_h2o_is_as_it_was():
 
 
 # Life of a cache
-
-
-@pytest.mark.parametrize("kv", STORAGES)
-def test_trap_tokens_taken_back_after_an_eviction(kv):
-    model = small_model("qwen3")
-    caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
-    model(some_prompt(40)[None], cache=caches)
-    assert not can_trim_prompt_cache(caches)
-    assert trim_prompt_cache(caches, 3) == 0
-    assert {c.offset for c in caches} == {40}
 
 
 def test_trap_scores_start_anew_with_the_second_turn():

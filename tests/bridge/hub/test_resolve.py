@@ -63,13 +63,6 @@ def test_an_unknown_name_is_answered_with_the_nearest_alias():
     )
 
 
-@pytest.mark.parametrize("name", ["./missing", "/nowhere/model", "~nobody-here/model"])
-def test_a_path_that_is_no_folder_is_named(name):
-    assert refusal(name) == (
-        f"{name!r} is not a folder. Give the folder that holds config.json and the weights."
-    )
-
-
 @pytest.mark.parametrize(
     "name",
     [

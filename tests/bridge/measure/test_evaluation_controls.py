@@ -124,16 +124,6 @@ def test_every_policy_makes_caches_that_read(name):
     assert [cache.offset for cache in caches] == [8, 8]
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("defualt", '"default"'), ("default/k8v8", '"k8v4"'), ("rotating/8", "as they come"),
-     ("full+pinned", "nothing to pin"), ("random/4", "as they come")],
-)  # fmt: skip
-def test_a_contender_that_does_not_exist_is_refused_with_the_nearest(name, said):
-    with pytest.raises(UserError, match=said):
-        find_contender(name)
-
-
 def test_the_published_budgets_are_those_of_its_table_4():
     names = ("paper_recent", "paper_balanced", "paper_heavy")
     configs = [find_contender(name).with_rows(256).config() for name in names]
