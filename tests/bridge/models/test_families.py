@@ -16,7 +16,7 @@ from h2o_pack.architectures import FAMILIES, Wrapped
 from h2o_pack.architectures.fields import keys_of
 from h2o_pack.architectures.model import Layer, ModelConfig
 from h2o_pack.errors import UserError
-from h2o_pack.facts import architectures, refused_architectures
+from h2o_pack.facts import architectures, refused_architectures, upstream_versions
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.models.config import describe, read_like
 from h2o_pack.package.build import PackageRequest, prepare
@@ -233,6 +233,9 @@ def test_layers_that_upstream_would_not_serve_are_refused(document, what):
 def test_every_type_is_read_by_a_dataclass_and_no_type_is_both_known_and_refused():
     assert set(FAMILIES) == set(architectures())
     assert not set(architectures()) & set(refused_architectures())
+    for known in architectures().values():
+        assert set(known.upstream_versions) <= set(upstream_versions())
+        assert known.like in ("", *architectures())
 
 
 @pytest.mark.parametrize("model_type", MEASURED)
