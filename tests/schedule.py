@@ -5,30 +5,25 @@ from __future__ import annotations
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-# Files of more than 20 seconds: what starts last should be short, or one process is left
+# Files of more than ten seconds: what starts last should be short, or one process is left
 # with it alone.
 LONGEST = (
     "tests/bridge/test_parity.py",
     "tests/bridge/test_interchange.py",
     "tests/metal/test_cache_kernels.py",
-    "tests/metal/test_zero_overhead.py",
     "tests/metal/test_checks.py",
-    "tests/metal/test_symbols.py",
-    "tests/studies/test_bundled_models.py",
     "tests/metal/test_attention_kernels.py",
-    "tests/bridge/test_end_to_end.py",
-    "tests/metal/test_counts.py",
-    "tests/metal/test_fast_math.py",
-    "tests/bridge/test_cli_kernels.py",
+    "tests/metal/test_symbols.py",
     "tests/h2o_py/test_model_families.py",
-    "tests/bridge/test_trace.py",
-    "tests/h2o_py/test_long_prompt.py",
     "tests/h2o_py/test_traps.py",
-    "tests/bridge/measure/test_evaluation_verdicts.py",
-    "tests/bridge/measure/test_evaluation_distributed.py",
+    "tests/bridge/test_end_to_end.py",
+    "tests/studies/test_bundled_models.py",
     "tests/bridge/measure/test_evaluation_presets.py",
-    "tests/bridge/memory/test_cache_bytes.py",
-    "tests/bridge/models/test_families.py",
+    "tests/bridge/measure/test_evaluation_verdicts.py",
+    "tests/bridge/test_cli_kernels.py",
+    "tests/bridge/files/test_interrupted.py",
+    "tests/h2o_py/test_long_prompt.py",
+    "tests/h2o_py/test_mixed.py",
 )
 # These build one package in place.
 DEMO_PACKAGE = ("tests/bridge/test_parity.py", "tests/bridge/test_interchange.py")
