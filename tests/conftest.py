@@ -31,6 +31,11 @@ settings.load_profile("fixed")
 # all users and processes share without a lock. Here each operation runs by itself.
 os.environ["MLX_DISABLE_COMPILE"] = "1"
 
+# Swift keeps what it compiles of its own in the user's caches, and stops if it cannot.
+CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+if not os.access(next(p for p in (CACHES, *CACHES.parents) if p.exists()), os.W_OK):
+    os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parents[1] / "build/caches")
+
 DEMO = Path(__file__).parents[1] / "bridge/h2o_pack/models/demo"
 
 

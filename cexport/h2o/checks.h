@@ -18,15 +18,6 @@ template <class... Parts>
   throw std::invalid_argument(text.str());
 }
 
-/// The same for a configuration, whose field is named by the text.
-template <class... Parts>
-[[noreturn]] void refuse_config(const Parts&... parts) {
-  std::ostringstream text;
-  text << "H2O cache configuration: ";
-  (text << ... << parts);
-  throw std::invalid_argument(text.str());
-}
-
 /// `a` must have four dimensions and a float32, float16 or bfloat16 dtype.
 void check_heads(
     const char* function, const char* name, const mx::array& a, const char* layout);

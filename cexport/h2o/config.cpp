@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "checks.h"
-
 namespace h2o {
 
 namespace {

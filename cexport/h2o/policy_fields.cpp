@@ -5,8 +5,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "checks.h"
-
 namespace h2o {
 
 namespace {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -37,7 +38,7 @@ def path(tmp_path_factory):
     """A PATH on which h2o-pack is what pip would install."""
     folder = tmp_path_factory.mktemp("bin")
     script = folder / "h2o-pack"
-    script.write_text(f"#!{sys.executable}\nfrom h2o_pack.cli import main\nmain()\n")
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m h2o_pack "$@"\n')
     script.chmod(0o755)
     return os.pathsep.join([str(folder), os.environ["PATH"]])
 
