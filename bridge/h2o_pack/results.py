@@ -40,9 +40,7 @@ RESULTS = {
     "vendor": ("h2o_pack.package.summary.VendorResult",),
     "verify": ("h2o_pack.verify.differences.Verification",),
     "parity": ("h2o_pack.parity.report.Report",),
-    "kernels-build": ("h2o_pack.kernels.metallib.LibrariesResult",),
     "kernels-check": ("h2o_pack.kernels.checks.ChecksResult",),
-    "kernels-patch": ("h2o_pack.kernels.sources.PatchResult",),
     "kernels-report": ("h2o_pack.kernels.report.KernelReport",),
     "doctor": (
         "h2o_pack.doctor.finding.Checkup",

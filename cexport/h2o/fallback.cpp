@@ -237,6 +237,10 @@ Attended cache_attend(
         s);
     victim = mx::astype(mx::squeeze(take_rows(order, 2, 0, 1, s), 2, s), mx::int32, s);
   }
+  if (result.out) {
+    // The next write takes place behind the victim, so behind the reading of the values too.
+    victim = mx::depends({victim}, {*result.out})[0];
+  }
   result.ledger = {entries.scores, entries.positions, entries.novelty, key_sum, victim};
   return result;
 }

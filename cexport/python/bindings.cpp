@@ -11,6 +11,7 @@
 #include "fallback.h"
 #include "functions.h"
 #include "kernels.h"
+#include "metal/encode.h"
 #include "mlx/ops.h"
 #include "policy_from.h"
 
@@ -156,6 +157,7 @@ void bind(nb::module_& m) {
       "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(), "sinks"_a = nb::none(),
       "fallback"_a = false);
 
+  m.def("compile_kernel", &h2o::metal::compile_kernel, "kernel"_a, "arguments"_a);
   m.def("instruction_set", [] { return std::string(h2o::cpu::instruction_set()); });
   m.def("instruction_sets", &h2o::cpu::instruction_sets);
   m.def("use_instruction_set", [](const std::string& name) {

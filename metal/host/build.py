@@ -1,4 +1,4 @@
-"""Builds the modules _metal_host and _metal_host_fast_math; quick where nothing changed."""
+"""Builds the module _metal_host; quick where nothing changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class HostBuildError(Exception):
 
 
 def build(folder: Path = ROOT / "build/metal-host") -> Path:
-    """Configures and builds in `folder`; the modules' folder."""
+    """Configures and builds in `folder`; the module's folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

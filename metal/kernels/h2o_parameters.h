@@ -5,6 +5,9 @@
 /// What the host passes to our kernels by value; read by Metal and by C++, where <cstdint>
 /// comes first. Strides and offsets are in bytes.
 
+/// Head dims that attention is instantiated for.
+#define H2O_HEAD_DIMS 64, 96, 128, 256
+
 /// The row (or slot) of a token that takes the victim's place.
 #define H2O_OVER_VICTIM -1
 

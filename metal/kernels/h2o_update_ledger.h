@@ -1,13 +1,15 @@
 #pragma once
 
-constant int h2o_score [[function_constant(32)]];
-constant int h2o_mask_kind [[function_constant(33)]];
-constant bool h2o_observes [[function_constant(34)]];
-constant bool h2o_has_pins [[function_constant(35)]];
+#include "h2o_vectors.h"
+
+constant bool h2o_has_sinks [[function_constant(4)]];
+constant int h2o_score [[function_constant(11)]];
+constant int h2o_mask_kind [[function_constant(12)]];
+constant bool h2o_observes [[function_constant(13)]];
+constant bool h2o_has_pins [[function_constant(14)]];
 constant bool h2o_reads_mask = h2o_mask_kind != H2O_MASK_NONE;
 
-/// Fast math may assume that there is neither infinity nor NaN: their bits tell, compared so
-/// that no compiler takes it for a test of just that.
+/// By the bits, whatever a compiler assumes of infinity and NaN.
 inline bool h2o_is_finite(float x) {
   return (as_type<uint>(x) << 1) < 0xff000000u;
 }
@@ -174,6 +176,9 @@ inline bool h2o_is_protected(
   return false;
 }
 
+/// Behind every position.
+#define H2O_NO_POSITION 2147483647
+
 /// The row to evict: least importance, then lowest position.
 struct H2OVictim {
   float importance;
@@ -190,7 +195,7 @@ struct H2OVictim {
   /// The best of a simdgroup's, in all its lanes.
   H2OVictim of_simdgroup() const {
     const float least = simd_min(importance);
-    const int lowest = simd_min(importance == least ? position : INT_MAX);
+    const int lowest = simd_min(importance == least ? position : H2O_NO_POSITION);
     const bool mine = importance == least && position == lowest;
     return {least, lowest, simd_max(mine ? entry : -1)};
   }
@@ -218,7 +223,7 @@ template <typename T>
     device int* victim [[buffer(11)]],
     const constant H2OLedger& ledger [[buffer(12)]],
     const device uchar* mask [[buffer(13), function_constant(h2o_reads_mask)]],
-    const device T* sinks [[buffer(14), function_constant(has_sinks)]],
+    const device T* sinks [[buffer(14), function_constant(h2o_has_sinks)]],
     const device int* pins [[buffer(15), function_constant(h2o_has_pins)]],
     uint3 tid [[threadgroup_position_in_grid]],
     uint3 threads [[threads_per_threadgroup]],
@@ -275,10 +280,10 @@ template <typename T>
       batch * ledger.mask_batch + first_query * ledger.mask_head};
   if (h2o_observes) {
     for (int pair = simd_gid; pair < pairs; pair += simdgroups) {
-      float most = Limits<float>::finite_min;
+      float most = H2O_LOWEST;
       float total = 0;
       if (h2o_score != H2O_SCORE_ABS_LOGIT) {
-        if (has_sinks && simd_lid == 0) {
+        if (h2o_has_sinks && simd_lid == 0) {
           most = static_cast<float>(sinks[first_query + pair / ledger.tokens]);
           total = 1;
         }
@@ -342,7 +347,7 @@ template <typename T>
   most_score = simd_max(int(simd_lid) < simdgroups ? best_score[simd_lid] : -1);
 
   // Every entry is in use: each thread judges those that it has just written.
-  H2OVictim worst{FLT_MAX, INT_MAX, -1};
+  H2OVictim worst{FLT_MAX, H2O_NO_POSITION, -1};
   for (int entry = thread_index.x; entry < ledger.size; entry += threads.x) {
     const int position = entries.positions[entry];
     if (h2o_is_protected(position, ledger, pins)) {
@@ -364,7 +369,7 @@ template <typename T>
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (simd_gid == 0) {
-    worst = {FLT_MAX, INT_MAX, -1};
+    worst = {FLT_MAX, H2O_NO_POSITION, -1};
     if (int(simd_lid) < simdgroups) {
       worst = {best_importance[simd_lid], best_position[simd_lid], best_entry[simd_lid]};
     }

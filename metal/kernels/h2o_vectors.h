@@ -1,12 +1,16 @@
 #pragma once
 
+#include "h2o_types.h"
+
+#include "h2o_parameters.h"
+
 /// Reading and writing single vectors of rows: 16 bits stands for elements as they are, 4
 /// and 8 for MLX's affine quantization, x = scale * word + bias for each group.
 
-constant int h2o_key_bits [[function_constant(28)]];
-constant int h2o_value_bits [[function_constant(29)]];
-constant int h2o_group_size [[function_constant(30)]];
-constant int h2o_ring_bits [[function_constant(31)]]; // of keys and values; 0: no ring
+constant int h2o_key_bits [[function_constant(7)]];
+constant int h2o_value_bits [[function_constant(8)]];
+constant int h2o_group_size [[function_constant(9)]];
+constant int h2o_ring_bits [[function_constant(10)]]; // of keys and values; 0: no ring
 
 constant bool h2o_pool_packed = h2o_key_bits != 16;
 constant bool h2o_has_ring = h2o_ring_bits != 0;

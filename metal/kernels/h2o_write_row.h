@@ -1,5 +1,7 @@
 #pragma once
 
+#include "h2o_vectors.h"
+
 /// Stores a vector in a row: element by element, or quantized group by group.
 template <typename T>
 inline void h2o_store(
@@ -106,18 +108,4 @@ template <typename T>
   }
   h2o_store(key, slot, write.ring.key, h2o_ring_bits, thread_index.x, threads.x);
   h2o_store(value, slot, write.ring.value, h2o_ring_bits, thread_index.x, threads.x);
-}
-
-/// Copies elements of one size, a thread each, whatever the strides of their source.
-template <typename E>
-[[kernel]] void h2o_copy(
-    const device E* from [[buffer(0)]],
-    device E* to [[buffer(1)]],
-    const constant H2OCopy& copy [[buffer(2)]],
-    uint3 index [[thread_position_in_grid]]) {
-  const int64_t outer = index.z / copy.heads;
-  const int64_t head = index.z % copy.heads;
-  to[outer * copy.to_outer + head * copy.to_head + index.y * copy.to_row + index.x] = from
-      [outer * copy.from_outer + head * copy.from_head + index.y * copy.from_row +
-       index.x * copy.from_element];
 }

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 
 import pytest
 
 from h2o_pack.errors import ExitCode
 from h2o_pack.files import download_folder as cache
-from h2o_pack.kernels import checks, sources
+from h2o_pack.kernels import checks
 from h2o_pack.kernels import report as reports
 from h2o_pack.kernels.checks import CheckResult, ChecksResult
 from tests.bridge import schemas
 
 
-@pytest.mark.parametrize("command", ["build", "check", "report", "patch"])
+@pytest.mark.parametrize("command", ["check", "report"])
 def test_every_command_shows_an_example(run, command):
     result = run("kernels", command, "--help")
     assert result.exit_code == 0
@@ -54,36 +53,11 @@ def test_check_with_wheels_that_are_not_there_fails(run, tmp_path):
     assert "whl is missing" in found["host types"]["findings"][0]
 
 
-def test_build_says_on_another_system_what_check_can_do(run, monkeypatch, tmp_path):
-    monkeypatch.setattr("sys.platform", "linux")
-    result = run("kernels", "build", "--output", tmp_path / "out")
-    assert result.exit_code == ExitCode.TOOL
-    assert result.stderr == (
-        "error: Metal libraries are built on macOS only (this is linux). "
-        "`h2o-pack kernels check` tells here what a Mac would refuse.\n"
-    )
-    assert not (tmp_path / "out").exists()
-
-
-def test_build_names_the_libraries(run, monkeypatch, tmp_path):
-    def build_all(folder, sdks, min_os):
-        return {sdk: folder / sdk / f"{min_os}.metallib" for sdk in sdks}
-
-    monkeypatch.setattr("h2o_pack.kernels.metallib.build_all", build_all)
-    options = ("--sdk", "iphoneos", "--min-os", "18.0", "--output", tmp_path)
-    assert run("kernels", "build", *options).output == (
-        f"iphoneos: {tmp_path}/iphoneos/18.0.metallib\n"
-    )
-    told = json.loads(run("kernels", "build", *options, "--json").output)
-    document = schemas.check(told, "kernels-build")
-    assert document["libraries"] == {"iphoneos": f"{tmp_path}/iphoneos/18.0.metallib"}
-
-
 def test_report_tells_the_same_to_people_and_machines(run):
     told = json.loads(run("kernels", "report", "--json").output)
     document = schemas.check(told, "kernels-report")
     text = run("kernels", "report").output
-    assert {"sdpa_vector", "h2o_update_ledger"} <= {k["name"] for k in document["kernels"]}
+    assert {"h2o_attend", "h2o_update_ledger"} <= {k["name"] for k in document["kernels"]}
     for kernel in document["kernels"]:
         assert f"{kernel['name']} ({kernel['file']})" in text
         for constant in kernel["constants"]:
@@ -106,25 +80,3 @@ def test_report_shows_the_bytes_of_formats_if_counted(run, monkeypatch):
     result = run("kernels", "report")
     assert re.search(r"^8-bit +10 +2 +0\.6", result.output, re.MULTILINE)
     assert json.loads(run("kernels", "report", "--json").output)["bytes"] == [vars(formats[0])]
-
-
-def test_patch_checks_patches_and_leaves_alone(run, tmp_path):
-    header = tmp_path / "sdpa_vector.h"
-    shutil.copy(sources.upstream_headers() / sources.HEADER, header)
-    before = header.read_text()
-    result = run("kernels", "patch", "--check", header)
-    assert (result.exit_code, header.read_text()) == (ExitCode.DIFFERENT, before)
-    assert "is not patched (mlx 0.31)" in result.output
-    assert run("kernels", "patch", header, "--mlx-version", "0.31.1").exit_code == 0
-    assert "output_scores" in header.read_text()
-    result = run("kernels", "patch", "--check", header)
-    assert result.exit_code == 0
-    assert "is patched already" in result.output
-    told = json.loads(run("kernels", "patch", "--check", header, "--json").output)
-    assert schemas.check(told, "kernels-patch")["before"] == "patched"
-
-
-def test_patch_of_what_is_no_header_says_what_to_give(run, tmp_path):
-    result = run("kernels", "patch", tmp_path)
-    assert result.exit_code == ExitCode.USAGE
-    assert "Give the header" in result.stderr

@@ -119,19 +119,6 @@ def test_edits_for_another_version_than_the_pinned_one_name_theirs():
     )
 
 
-def test_a_patched_file_takes_the_edits_of_another_file_as_its_own(tmp_path):
-    (tmp_path / "kernels.toml").write_text(
-        '[shared]\npackage = "mlx"\nfile = "a.h"\nversion = "0.31.1"\n'
-        '[[edit]]\nanchor = "x"\nwhere = "after"\ninsert = "1\\n"\n'
-    )
-    (tmp_path / "upstream").mkdir()
-    path = tmp_path / "upstream" / "edits.toml"
-    path.write_text(
-        '[[patch]]\npackage = "mlx-swift"\nfile = "deep/a.h"\nedits = "../kernels.toml"\n'
-    )
-    assert read_edits(path).edits == (Edit("mlx-swift", "deep/a.h", "x", "after", "1\n"),)
-
-
 def test_entries_for_another_host_are_left_out(tmp_path):
     path = tmp_path / "edits.toml"
     path.write_text(
@@ -153,17 +140,8 @@ def test_the_edits_that_ship_are_readable_and_their_files_exist():
     ours = added_files(assets.root(), edits.files)
     assert "mlx-swift/Source/Cmlx/include/mlx/c/h2o.h" in ours
     assert "mlx-swift/Source/Cmlx/h2o/h2o.cpp" in ours
-    assert "mlx-swift/Source/Cmlx/mlx-generated/metal/h2o.metal" in ours
-    assert "mlx-swift/Source/Cmlx/mlx-generated/metal/h2o_parameters.h" in ours
     assert "mlx-swift/Source/Cmlx/h2o/metal/h2o_parameters.h" in ours
+    assert "mlx-swift/Source/Cmlx/h2o/metal/kernel_text.cpp" in ours
+    assert not [path for path in ours if "/mlx-generated/" in path]
     assert "mlx-swift/Source/MLX/MLXFast+H2OCache.swift" in ours
     assert "mlx-swift-lm/Libraries/MLXLMCommon/RoutedAttentionCache.swift" in ours
-
-
-def test_only_apple_gets_metal_sources_and_nobody_the_kernels_of_the_python_build():
-    edits = edits_of(assets.root())
-    apple = added_files(assets.root(), edits.applying("apple").files)
-    linux = added_files(assets.root(), edits.applying("linux").files)
-    metal = "mlx-swift/Source/Cmlx/mlx-generated/metal/"
-    assert not [path for path in linux if path.startswith(metal)]
-    assert [path for path in apple if path.endswith(".metal")] == [f"{metal}h2o.metal"]

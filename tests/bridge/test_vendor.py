@@ -58,10 +58,12 @@ where = "replace"
 replacement = "// no gpu\\n"
 only = "linux"
 
-[[patch]]
+[[edit]]
 package = "mlx-swift"
 file = "Source/kernel.h"
-edits = "../../metal/edits/kernels.toml"
+anchor = '^score;$'
+where = "after"
+insert = "store;\\n"
 
 [[file]]
 package = "mlx-swift"
@@ -78,18 +80,6 @@ file = "Package.swift"
 anchor = 'url: ".*"'
 where = "replace"
 replacement = 'path: "../mlx-swift"'
-"""
-
-KERNEL_EDITS = """
-[shared]
-package = "mlx"
-version = "0.31.1"
-file = "kernel.h"
-
-[[edit]]
-anchor = '^score;$'
-where = "after"
-insert = "store;\\n"
 """
 
 UPSTREAM = {
@@ -119,7 +109,6 @@ def package(model, tmp_path, monkeypatch) -> Path:
         tmp_path / "small",
         {
             **edits_tree(EDITS, EDITS_OF_THE_VERSION),
-            "metal/edits/kernels.toml": KERNEL_EDITS,
             "cexport/h2o/a.cpp": "int a;\n",
             "cexport/h2o/b.cpp": "int b;\n",
         },
@@ -176,10 +165,9 @@ def test_the_lock_has_the_sha256_of_each_edited_file_before_and_after(package, u
     ]
 
 
-def test_other_edits_of_the_kernels_make_the_vendor_folder_out_of_date(package, upstream):
+def test_other_edits_make_the_vendor_folder_out_of_date(package, upstream):
     before = vendor(package, upstream, "apple").edits
-    kernels = assets.root() / "metal/edits/kernels.toml"
-    kernels.write_text(KERNEL_EDITS.replace("store;", "keep;"))
+    build_tree(assets.root(), edits_tree(EDITS.replace("store;", "keep;"), EDITS_OF_THE_VERSION))
     assert vendoring.digest(assets.root(), "") != before
     assert vendor(package, upstream, "apple").edits == vendoring.digest(assets.root(), "")
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import warnings
 from pathlib import Path
 
 import mlx.core as mx
 
 ROOT = Path(__file__).parents[2]
-TYPES: dict[str, type] = {}
 
 
 def load(name, path):
@@ -22,21 +20,12 @@ def load(name, path):
     return module
 
 
-def load_host(name="_metal_host"):
-    """A module of metal/host, built if it is not up to date.
-
-    The other one is _metal_host_fast_math. nanobind registers a type once in a process, and
-    warns of the second module, which gets the types of the first.
-    """
+def load_host():
+    """The module of metal/host, built if it is not up to date."""
     mx.set_default_device(mx.cpu)
     build = load("h2o_metal_host_build", ROOT / "metal/host/build.py")
-    (path,) = build.build().glob(f"{name}.*.so")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "nanobind: type .* was already registered")
-        module = load("_metal_host", path)
-    TYPES.update({name: each for name, each in vars(module).items() if isinstance(each, type)})
-    vars(module).update(TYPES)
-    return module
+    (path,) = build.build().glob("_metal_host.*.so")
+    return load("_metal_host", path)
 
 
 def copied(name, **replaced):

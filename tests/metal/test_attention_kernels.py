@@ -1,6 +1,7 @@
 """Level 0: the attention kernels, dispatched by eval_gpu, against h2o_py.reference."""
 
 import itertools
+import struct
 
 import mlx.core as mx
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from h2o_py import reference
 from tests.h2o_py.cases import TOLERANCE, largest_difference
 from tests.metal.backend import evaluated
+from tests.metal.test_host import ints
 
 LOWEST = mx.finfo(mx.float32).min
 DTYPES = [mx.float32, mx.float16, mx.bfloat16]
@@ -104,6 +106,36 @@ def test_dense_attention_equals_the_reference(host, backend, dtype, dim, rows):
         check_dense(host, backend, q, k, v, values, sinks, (mask, tokens))
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "tolerance"),
+    [
+        ("float", mx.float32, 1e-5),
+        ("float16_t", mx.float16, 2e-3),
+        ("bfloat16_t", mx.bfloat16, 2e-2),
+    ],
+)
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("order", ["forward", "reverse", 7])
+def test_dense_attention_has_the_bits_of_mlx_own_kernel(
+    host, backend, name, dtype, tolerance, dim, order
+):
+    mx.random.seed(dim)
+    rows, scale = 77, dim**-0.5
+    q, k, v = problem(1, rows, dim=dim, dtype=dtype, heads=8, kv_heads=2)
+    host.set_order(order)
+    numbers = {4: ints(4), 5: ints(rows), 10: struct.pack("f", scale)}
+    strides = {6 + i: struct.pack("Q", (rows * dim, dim)[i % 2]) for i in range(4)}
+    upstream = host.run(
+        f"upstream_sdpa_vector_{name}_{dim}", (8, 1, 1), (1024, 1, 1),
+        arrays={0: q, 1: k, 2: v}, outputs={3: (q.shape, dtype)}, data=numbers | strides,
+        constants=dict.fromkeys(range(20, 26), False),
+    )[3]  # fmt: skip
+    ours, _ = backend.scaled_dot_product_attention_with_scores(q, k, v, scale=scale)
+    assert mx.array_equal(evaluated(host, ours), upstream).item()
+    expected = mx.fast.scaled_dot_product_attention(q, k, v, scale=scale)
+    assert mx.abs(upstream - expected).max().item() < tolerance
+
+
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -133,7 +165,7 @@ def test_every_number_of_tokens_works_in_one_pass_and_in_two(host, backend, dtyp
         q, k, v = problem(tokens, rows, dim=64, dtype=dtype, heads=8, kv_heads=2)
         check_dense(host, backend, q, k, v, "causal", None, architecture)
         check_quantized(host, backend, q, k, v, (8, 4), 64, "causal", None, architecture)
-        passes = sum("2pass_1" in name for name in used_kernels(host))
+        passes = sum("h2o_attend_block" in name for name in used_kernels(host))
         assert passes == (2 if tokens <= 8 and architecture == MAX else 0)
 
 
@@ -159,7 +191,7 @@ def test_passes_and_blocks_are_those_that_mlx_would_choose(
     q, k, v = problem(1, rows, dim=64, dtype=mx.float32, heads=heads)
     check_dense(host, backend, q, k, v, None, None, (architecture, rows))
     grids = {entry["kernel"]: entry["grid"] for entry in host.counters()}
-    two_pass = [grid for name, grid in grids.items() if "2pass_1" in name]
+    two_pass = [grid for name, grid in grids.items() if "h2o_attend_block" in name]
     assert [grid[2] for grid in two_pass] == ([blocks] if blocks else [])
 
 

@@ -53,37 +53,6 @@ def spec(host, **options):
     return host.ArraySpec([128], FLOAT, **options)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype", "tolerance"),
-    [
-        ("float", mx.float32, 1e-5),
-        ("float16_t", mx.float16, 2e-3),
-        ("bfloat16_t", mx.bfloat16, 2e-2),
-    ],
-)
-@pytest.mark.parametrize("dim", [64, 128])
-@pytest.mark.parametrize("order", ["forward", "reverse", 7])
-def test_mlx_own_attention_kernel_gives_mlx_own_result(
-    host, name, dtype, tolerance, dim, order
-):
-    mx.random.seed(dim)
-    rows = 77
-    q = mx.random.normal((1, 8, 1, dim)).astype(dtype)
-    k = mx.random.normal((1, 2, rows, dim)).astype(dtype)
-    v = mx.random.normal((1, 2, rows, dim)).astype(dtype)
-    host.set_order(order)
-    strides = struct.pack("QQ", rows * dim, dim)
-    out = host.run(
-        f"upstream_sdpa_vector_{name}_{dim}", (8, 1, 1), (1024, 1, 1),
-        arrays={0: q, 1: k, 2: v}, outputs={3: (q.shape, dtype)},
-        data={4: ints(4), 5: ints(rows), 6: strides[:8], 7: strides[8:], 8: strides[:8],
-              9: strides[8:], 10: struct.pack("f", dim**-0.5)},
-        constants=dict.fromkeys(range(20, 26), False),
-    )[3]  # fmt: skip
-    expected = mx.fast.scaled_dot_product_attention(q, k, v, scale=dim**-0.5)
-    assert mx.abs(out - expected).max().item() < tolerance
-
-
 @pytest.mark.parametrize("bits", [4, 8])
 def test_mlx_own_quantization_kernel_rounds_as_it_says(host, bits):
     rng = np.random.default_rng(bits)

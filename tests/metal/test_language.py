@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from h2o_pack.kernels.language import check_fast_math, check_language
+from h2o_pack.kernels.language import check_language
 from h2o_pack.kernels.prepared import prepare
 from h2o_pack.kernels.translation import translate
-from tests.metal.checking import HEAD, clang, kernel, line_of, read
+from tests.metal.checking import clang, kernel, line_of, read
 
 BODIES = {
     "double": "double x = 1;",
@@ -23,7 +23,6 @@ BODIES = {
     "lambda": "auto f = [](int x) { return x; };",
     "assembler": 'asm("nop");',
     "array of unknown size": "int x[count];",
-    "comparison with itself": "if (in[0] > 0) {\n  float x = in[0];\n  out[0] = x != x;\n}",
 }
 DECLARATIONS = {
     "virtual": "struct Base { virtual void f() {} };",
@@ -47,8 +46,8 @@ int fewer(int n) { return n > 0 ? fewer<step>(n - step) : 0; }
 def test_a_statement_that_metal_lacks_is_found(tmp_path, name):
     source = kernel(BODIES[name])
     found = check_language(*read(tmp_path, source))
-    part = "x != x" if name == "comparison with itself" else BODIES[name].splitlines()[0]
-    assert {finding.line for finding in found} == {line_of(source, part)}, found
+    first = BODIES[name].splitlines()[0]
+    assert {finding.line for finding in found} == {line_of(source, first)}, found
     assert not any("OpenCL" in finding.message for finding in found)
 
 
@@ -95,19 +94,7 @@ def test_constants_of_classes_and_functions_are_allowed(tmp_path):
     assert check_language(*read(tmp_path, kernel(body, before))) == []
 
 
-@pytest.mark.parametrize(
-    "text", ["isnan(x)", "isinf(x)", "metal::isfinite(x)", "INFINITY", "-NAN", "l::infinity()"]
-)
-def test_what_fast_math_forgets_is_found_in_the_text(tmp_path, text):
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own/t.metal").write_text(f"{HEAD}// isnan\n/* NAN\n */ bool y = {text};\n")
-    (finding,) = check_fast_math(prepare(tmp_path / "made", tmp_path / "own"))
-    assert finding.line == 5
-    assert "bits" in finding.message
-
-
-def test_our_kernels_and_mlxs_use_only_what_metal_has(tmp_path):
+def test_our_kernels_use_only_what_metal_has(tmp_path):
     prepared = prepare(tmp_path)
-    assert check_fast_math(prepared) == []
     for library in prepared.libraries:
         assert check_language(translate(prepared, library, clang()), prepared) == []

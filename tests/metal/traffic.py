@@ -30,7 +30,7 @@ BEGIN, END = "<!-- bytes per token: begin -->\n", "<!-- bytes per token: end -->
 # The shapes of Qwen3-4B's attention.
 ROWS, HEADS, KV_HEADS, DIM, GROUP_SIZE = 512, 32, 8, 128, 64
 DTYPE = mx.float16
-STAGES = {"write": "h2o_write_row", "attention": "sdpa_vector", "ledger": "h2o_update_ledger"}
+STAGES = {"write": "h2o_write_row", "attention": "h2o_attend", "ledger": "h2o_update_ledger"}
 
 
 @dataclass(frozen=True)

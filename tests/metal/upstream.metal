@@ -11,16 +11,9 @@
 using namespace metal;
 
 // clang-format off
-#define instantiate_attention(type, dim)                                         \
-  instantiate_kernel("upstream_sdpa_vector_" #type "_" #dim, sdpa_vector, type, dim) \
-  instantiate_kernel(                                                            \
-      "upstream_sdpa_vector_2pass_1_" #type "_" #dim, sdpa_vector_2pass_1, type, dim) \
-  instantiate_kernel(                                                            \
-      "upstream_sdpa_vector_2pass_2_" #type "_" #dim, sdpa_vector_2pass_2, type, dim)
-
 #define instantiate_upstream(type)                                               \
-  instantiate_attention(type, 64)                                                \
-  instantiate_attention(type, 128)                                               \
+  instantiate_kernel("upstream_sdpa_vector_" #type "_64", sdpa_vector, type, 64) \
+  instantiate_kernel("upstream_sdpa_vector_" #type "_128", sdpa_vector, type, 128) \
   instantiate_kernel("upstream_quantize_" #type "_64_8", affine_quantize, type, 64, 8) \
   instantiate_kernel("upstream_quantize_" #type "_64_4", affine_quantize, type, 64, 4)
 

@@ -14,11 +14,10 @@ from h2o_pack.doctor.surroundings import (
     shown,
     version_in,
 )
-from h2o_pack.kernels.metallib import TOOLCHAIN
-from h2o_pack.kernels.metallib import remedy as remedy_for
 
 SELECT = "sudo xcode-select -s /Applications/Xcode.app"
 GET_XCODE = "Install Xcode from the App Store, open it once, then run: " + SELECT
+TOOLCHAIN = "xcodebuild -downloadComponent MetalToolchain"
 PLATFORM = "xcodebuild -downloadPlatform iOS"
 
 
@@ -102,8 +101,8 @@ def metal(machine: Surroundings) -> Finding:
     if ran.code is None:
         return not_understood(name, ran, f"Run: {TOOLCHAIN}")
     if ran.code != 0:
-        known = "missing Metal Toolchain" in ran.said or "unable to find utility" in ran.said
-        return problem(name, ran.line, remedy_for(ran.said) if known else f"Run: {TOOLCHAIN}")
+        lacks_xcode = "unable to find utility" in ran.said
+        return problem(name, ran.line, GET_XCODE if lacks_xcode else f"Run: {TOOLCHAIN}")
     if "metal" not in ran.said.lower():
         return not_understood(name, ran, f"Run: {TOOLCHAIN}")
     return ok(name, ran.line)

@@ -14,9 +14,10 @@ from msgspec import Meta
 
 from h2o_pack.errors import UserError
 from h2o_pack.files.download_folder import cache_folder
-from h2o_pack.kernels import host_types, metallib, sources, symbols, wheels
+from h2o_pack.kernels import host_types, symbols, text, wheels
 from h2o_pack.kernels.address_spaces import check_address_spaces
-from h2o_pack.kernels.language import check_fast_math, check_language
+from h2o_pack.kernels.findings import Finding
+from h2o_pack.kernels.language import check_language
 from h2o_pack.kernels.limits import check_buffers, check_limits
 from h2o_pack.kernels.prepared import Prepared, prepare
 from h2o_pack.kernels.translation import Translation, find_clang, translate
@@ -24,8 +25,6 @@ from h2o_pack.results import Result, doc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from h2o_pack.kernels.findings import Finding
 
 State = Literal["passed", "failed", "skipped"]
 PASSED: State = "passed"
@@ -108,12 +107,6 @@ class Workplace:
         return self.folder / "objects"
 
 
-def edits(work: Workplace) -> list[Finding]:
-    """The edits fit the installed mlx."""
-    sources.assemble(work.folder / "patched")
-    return []
-
-
 def language(work: Workplace) -> list[Finding]:
     """Kernels use nothing that Metal lacks."""
     return [
@@ -121,11 +114,6 @@ def language(work: Workplace) -> list[Finding]:
         for translation in work.translations
         for finding in check_language(translation, work.prepared)
     ]
-
-
-def fast_math(work: Workplace) -> list[Finding]:
-    """Kernels test NaN and infinity by their bits."""
-    return check_fast_math(work.prepared)
 
 
 def address_spaces(work: Workplace) -> list[Finding]:
@@ -172,19 +160,31 @@ def needed_symbols(work: Workplace) -> list[Finding]:
     return symbols.check_symbols(macos, work.objects, nm)
 
 
-def metal_compiler(work: Workplace) -> list[Finding]:
-    """Apple's compiler takes the kernels, for every SDK."""
+def metal_compiler(_work: Workplace) -> list[Finding]:
+    """MLX compiles every instance of the kernels."""
     if sys.platform != "darwin":
         raise Skip("Apple's compiler runs on macOS only", "Run it on a Mac as well.")
-    for sdk in metallib.SDKS:
-        metallib.build(work.folder / sdk / metallib.LIBRARY, sdk=sdk)
-    return []
+    return [
+        Finding(f"{text.FOLDER}/{kernel.header}", 0, words)
+        for kernel in text.kernels()
+        for arguments in kernel.instances
+        if (words := refusal(kernel.name, arguments))
+    ]
+
+
+def refusal(kernel: str, arguments: tuple[str, ...]) -> str:
+    """Return what MLX says when it cannot compile an instance, or nothing."""
+    from h2o_py._compiled import ext
+
+    try:
+        ext.compile_kernel(kernel, arguments)
+    except RuntimeError as error:
+        return f"{text.instance_name(kernel, arguments)}: {error}"
+    return ""
 
 
 CHECKS: dict[str, Callable[[Workplace], list[Finding]]] = {
-    "edits": edits,
     "language": language,
-    "fast math": fast_math,
     "address spaces": address_spaces,
     "limits": limits,
     "host types": host,

@@ -44,7 +44,6 @@ def options(macos: Path) -> list[str]:
         *("-isystem", str(macos / "mlx/include")),
         *("-isystem", str(macos / "mlx/include/metal_cpp")),
         *(f"-I{root / SOURCES}", f"-I{root / 'metal/kernels'}"),
-        '-DH2O_METALLIB="h2o.metallib"',
     ]
 
 

@@ -1,8 +1,7 @@
 """What C++ has and the Metal Shading Language has not, in the kernels' sources.
 
 Most of it is also missing in C++ for OpenCL, so the compiler tells; the rest is seen
-in its syntax tree, recursion in the graph of calls, and what fast math makes unreliable
-in the text.
+in its syntax tree, and recursion in the graph of calls.
 """
 
 from __future__ import annotations
@@ -44,12 +43,6 @@ WRITTEN = {
     *("FunctionDecl", "CXXMethodDecl", "CXXConversionDecl", "CXXScalarValueInitExpr"),
     *("CStyleCastExpr", "CXXStaticCastExpr", "CXXFunctionalCastExpr"),
 }
-SAME = "fast math may take `x != x` for false: test the bits of x"
-UNRELIABLE = re.compile(
-    r"\b(isnan|isinf|isfinite|isnormal|INFINITY|NAN|HUGE_VALF?|infinity|quiet_NaN|signaling_NaN)"
-    r"\b(?!\s*=)"
-)
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def is_of_language(finding: Finding) -> bool:
@@ -88,36 +81,3 @@ def missing(node: Node) -> Iterator[str]:
     is_static = node.kind == "VarDecl" and node.data.get("storageClass") == "static"
     if is_static and node.function and "__constant" not in node.type:
         yield "Metal has no static variables in functions"
-    if node.kind == "BinaryOperator" and node.data.get("opcode") in {"!=", "=="}:
-        left, right = (variable(part) for part in node.parts)
-        if left and left == right:
-            yield SAME
-
-
-def variable(expression: dict[str, object]) -> object:
-    """Return which variable of floating type an expression is, None if it is none."""
-    while "Cast" in str(expression["kind"]) or expression["kind"] == "ParenExpr":
-        inner = expression["inner"]
-        expression = inner[0] if isinstance(inner, list) else {}
-    of = expression.get("type")
-    name = str(of.get("desugaredQualType", of.get("qualType"))) if isinstance(of, dict) else ""
-    declared = expression.get("referencedDecl")
-    if isinstance(declared, dict) and re.search(r"float|half", name):
-        return declared.get("id")
-    return None
-
-
-def check_fast_math(prepared: Prepared) -> list[Finding]:
-    """Return where our kernels rely on NaN and infinity, which fast math forgets."""
-    found = []
-    for inside, shown in prepared.own.items():
-        if "/" in inside:
-            continue
-        text = (prepared.folder / inside).read_text("utf-8")
-        bare = COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)
-        for number, line in enumerate(bare.splitlines(), start=1):
-            match = UNRELIABLE.search(line)
-            if match:
-                remedy = "test the bits: fast math may assume that there is none"
-                found.append(Finding(shown, number, f"{match[1]}: {remedy}"))
-    return found

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from h2o_pack import assets
-from h2o_pack.kernels import constants, sources
+from h2o_pack.kernels import constants, text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-KERNELS = "metal/kernels"
 SHARED = re.compile(
     r"^(?P<start>[ \t]+)threadgroup[ \t]+(?P<type>\w+(?:<[^;<>]*>)?)[ \t]+(?P<name>\w+)"
     r"(?P<extent>(?:\[[^\];]+\])*);",
@@ -60,35 +59,37 @@ class Prepared:
 
 
 def prepare(folder: Path, kernels: Path | None = None) -> Prepared:
-    """Write kernels and the headers of the installed mlx, rewritten, into a folder.
+    """Write kernels, rewritten, into a folder.
 
-    kernels: the folder with the .metal files and their headers, by default ours.
+    kernels: the folder with the .metal files and their headers, by default our headers and
+    a file for each library with all of its instances.
     """
-    headers = folder / "headers"
-    sources.assemble(headers)
-    given = kernels or assets.root() / KERNELS
-    shown = KERNELS if kernels is None else str(kernels)
-    own = {}
-    for root, prefix in ((headers, ""), (given, shown + "/")):
-        for path in sorted(root.rglob("*")):
-            if path.suffix not in {".h", ".metal"}:
-                continue
-            inside = path.relative_to(root).as_posix()
-            target = folder / "rewritten" / inside
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(rewrite(path.read_text("utf-8")), "utf-8")
-            if prefix or inside == sources.HEADER.as_posix():
-                own[inside] = prefix + inside
-    return Prepared(folder / "rewritten", own)
+    folder.mkdir(parents=True, exist_ok=True)
+    given = kernels or assets.root() / text.FOLDER
+    shown = text.FOLDER if kernels is None else str(kernels)
+    sources = {
+        path.name: path.read_text("utf-8")
+        for path in sorted(given.iterdir())
+        if path.suffix in {".h", ".metal"}
+    }
+    own = {name: f"{shown}/{name}" for name in sources}
+    if kernels is None:
+        for header in text.libraries():
+            name = header.replace(".h", ".metal")
+            sources[name] = f'#include "{header}"\n{text.instances(header)}'
+            own[name] = own[header]
+    for name, source in sources.items():
+        (folder / name).write_text(rewrite(source), "utf-8")
+    return Prepared(folder, own)
 
 
-def rewrite(text: str) -> str:
+def rewrite(source: str) -> str:
     """Return a kernel's source for C++ for OpenCL, line by line the same."""
     values = {
         each.name: "true" if each.type == "bool" else "32"
-        for each in constants.function_constants(text)
+        for each in constants.function_constants(source)
     }
-    return NAMED.sub(annotated, SHARED.sub(referenced, constants.bake(text, values)))
+    return NAMED.sub(annotated, SHARED.sub(referenced, constants.bake(source, values)))
 
 
 def referenced(match: re.Match[str]) -> str:

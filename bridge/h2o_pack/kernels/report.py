@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from h2o_pack import assets
-from h2o_pack.kernels import sources
+from h2o_pack.kernels import text
 from h2o_pack.kernels.calls import reachable, read_calls, read_names, threadgroup_bytes
 from h2o_pack.kernels.constants import function_constants
 from h2o_pack.kernels.interface import Buffer, kernels_of
-from h2o_pack.kernels.prepared import KERNELS, Prepared, prepare
+from h2o_pack.kernels.prepared import Prepared, prepare
 from h2o_pack.kernels.syntax_tree import walk
 from h2o_pack.kernels.translation import find_clang, translate
 from h2o_pack.results import Count, Result, doc
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 BYTES = "metal/bytes.json"
 DERIVED = re.compile(r"^constant\s+\w+\s+(\w+)\s*=([^=][^;]*);", re.MULTILINE)
-COVERED = ("language", "address spaces", "limits", "Metal compiler")
-OURS = ("fast math", *COVERED)
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,6 @@ class Kernel:
         int | None,
         doc("Threadgroup memory, the most of all instances; null without clang."),
     ]
-    checks: Annotated[tuple[str, ...], doc("The checks that see it.")]
 
 
 @dataclass(frozen=True)
@@ -92,15 +89,9 @@ class KernelReport(Result):
 
 def make_report() -> KernelReport:
     """Describe the kernels of this installation."""
-    root = assets.root() / KERNELS
-    texts = {
-        f"{KERNELS}/{path.name}": path.read_text("utf-8") for path in sorted(root.glob("*"))
-    }
+    texts = {f"{text.FOLDER}/{name}": text.read_header(name) for name in text.headers()}
     with tempfile.TemporaryDirectory(prefix="h2o-kernels-") as name:
-        folder = Path(name).resolve()
-        prepared = prepare(folder)
-        header = folder / "headers" / sources.HEADER
-        texts[sources.HEADER.as_posix()] = header.read_text("utf-8")
+        prepared = prepare(Path(name).resolve())
         clang = find_clang()
         libraries = prepared.libraries if clang else ()
         read = [
@@ -108,8 +99,8 @@ def make_report() -> KernelReport:
         ]
     kernels = [
         describe(kernel, file, buffers, read, texts)
-        for file, text in texts.items()
-        for kernel, buffers in kernels_of(text).items()
+        for file, source in texts.items()
+        for kernel, buffers in kernels_of(source).items()
     ]
     return KernelReport(tuple(sorted(kernels, key=lambda each: each.name)), read_bytes())
 
@@ -129,9 +120,8 @@ def describe(
     texts: Mapping[str, str],
 ) -> Kernel:
     """Describe a kernel by its source and by what the compiler made of it."""
-    checks = OURS if file.startswith(KERNELS) else COVERED
     if not libraries:
-        return Kernel(name, file, buffers, None, None, None, checks)
+        return Kernel(name, file, buffers, None, None, None)
     instances: list[str] = []
     taken = [0]
     used = {each.gate for each in buffers if each.gate}
@@ -144,7 +134,7 @@ def describe(
             taken.append(threadgroup_bytes(library.calls, function))
             for each in reachable(library.calls, function):
                 used |= library.referred.get(each, set())
-    return Kernel(name, file, buffers, tuple(instances), given(used, texts), max(taken), checks)
+    return Kernel(name, file, buffers, tuple(instances), given(used, texts), max(taken))
 
 
 def referred(translation: Translation, prepared: Prepared) -> dict[str, set[str]]:
@@ -159,7 +149,7 @@ def referred(translation: Translation, prepared: Prepared) -> dict[str, set[str]
 
 def given(used: set[str], texts: Mapping[str, str]) -> tuple[str, ...]:
     """Return "index name" of the function constants that names depend on."""
-    derived = {name: value for text in texts.values() for name, value in DERIVED.findall(text)}
+    derived = {name: value for each in texts.values() for name, value in DERIVED.findall(each)}
     needed: set[str] = set()
     waiting = set(used)
     while waiting:
@@ -167,7 +157,9 @@ def given(used: set[str], texts: Mapping[str, str]) -> tuple[str, ...]:
         named = {word for name in waiting for word in re.findall(r"\w+", derived.get(name, ""))}
         waiting = named - needed
     declared = {
-        each.index: each.name for text in texts.values() for each in function_constants(text)
+        each.index: each.name
+        for source in texts.values()
+        for each in function_constants(source)
     }
     return tuple(
         f"{index} {name}" for index, name in sorted(declared.items()) if name in needed

@@ -54,7 +54,6 @@ def print_kernel(kernel: Kernel, console: Console) -> None:
     console.print(f"  instances {instances}, threadgroup memory {memory} bytes")
     constants = "?" if kernel.constants is None else ", ".join(kernel.constants) or "none"
     console.print(f"  function constants: {constants}")
-    console.print(f"  checks: {', '.join(kernel.checks)}")
     table = new_table("buffer", "name", "role", "if")
     for buffer in kernel.buffers:
         table.add_row(str(buffer.index), buffer.name, buffer.role, buffer.gate)

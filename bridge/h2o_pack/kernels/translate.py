@@ -18,6 +18,9 @@ KERNEL = re.compile(
 )
 TEMPLATE = re.compile(r"template\s*<[^;{}]*>\s*$")
 MACRO = re.compile(r"^#define instantiate_kernel\((?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
+INSTANCE = re.compile(
+    r'template \[\[host_name\(("\w+")\)\]\] \[\[kernel\]\] decltype\((\w+)<([^>]*)>\) [^;]*;'
+)
 COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 FUNCTION_CONSTANT = re.compile(
     r"^[ \t]*constant\s+(\w+)\s+(\w+)\s*\[\[\s*function_constant\((\w+)\)\s*\]\]\s*;",
@@ -45,7 +48,7 @@ def translate(text: str) -> str:
         r"inline constexpr h2o_derived_\2 \2{};",
         text,
     )
-    return _kernels(text)
+    return INSTANCE.sub(r"H2O_REGISTER(\1, \2, &\2<\3>);", _kernels(text))
 
 
 def _without_comment(match: re.Match[str]) -> str:
@@ -161,10 +164,18 @@ def _signature(name: str, attributes: str, rows: list[str]) -> str:
     )
 
 
+def _library(text: str) -> str:
+    """Tells the host from which text kernels were made, and the constants that it declares."""
+    constants = ", ".join(match[3] for match in FUNCTION_CONSTANT.finditer(text))
+    return f'H2O_LIBRARY(R"h2o_text({text})h2o_text", {constants or -1});\n'
+
+
 def translate_file(source: Path, target: Path) -> None:
     """Writes the translation, if it changed, so that builds stay incremental."""
     try:
         text = f'#line 1 "{source}"\n{translate(source.read_text())}'
+        if source.suffix == ".metal":
+            text += _library(source.read_text())
     except TranslationError as error:
         raise SystemExit(f"{source}: {error}") from error
     if not target.exists() or target.read_text() != text:

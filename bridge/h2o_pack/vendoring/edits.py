@@ -8,7 +8,7 @@ text that has it already changes nothing.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from h2o_pack.errors import CombinedError, ExitCode, Problems, UserError
@@ -53,18 +53,6 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Patch:
-    """A file that takes the edits of another file of edits.
-
-    edits is the path of that file, relative to the one that names it.
-    """
-
-    package: str
-    file: str
-    edits: str
-
-
-@dataclass(frozen=True)
 class AddedFile:
     """A file of ours that goes into upstream's tree.
 
@@ -100,7 +88,6 @@ class EditsFile:
 
     copy: tuple[CopiedPath, ...] = ()
     edit: tuple[Edit, ...] = ()
-    patch: tuple[Patch, ...] = ()
     file: tuple[AddedFile, ...] = ()
 
 
@@ -134,19 +121,14 @@ def edits_of(root: Path, version: str = "") -> EditSet:
 def read_edits(path: Path) -> EditSet:
     """Read a file of edits; UserError when it is not as it should be.
 
-    What its `[shared]` says holds for each of its edits. Further edits may lie in other
-    files of edits, named in its `[[patch]]` tables.
+    What its `[shared]` says holds for each of its edits.
     """
     document, text = load(path)
     shared = document.pop("shared", {})
     if "edit" in document:
         document["edit"] = [shared | row for row in document["edit"]]
     read = convert(document, text, path, EditsFile)
-    edits = read.edit
-    for patch in read.patch:
-        for edit in read_edits(path.parent / patch.edits).edits:
-            edits += (replace(edit, package=patch.package, file=patch.file, version=""),)
-    return EditSet(read.copy, edits, read.file)
+    return EditSet(read.copy, read.edit, read.file)
 
 
 def apply_all(text: str, edits: Iterable[Edit]) -> str:

@@ -2,6 +2,7 @@
 #if H2O_METAL
 
 #include <algorithm>
+#include <iterator>
 
 #include "attention.h"
 
@@ -51,9 +52,6 @@ struct Call {
       total += part.rows;
     }
     return total;
-  }
-  bool is_plain() const {
-    return parts.size() == 1 && parts[0].key_bits == 16;
   }
 };
 
@@ -121,17 +119,23 @@ int block_count(const Encoder& encoder, const Call& call) {
   }
 }
 
-Constants constants_of(const Call& call, bool emits) {
-  const bool masked = call.mask.has_value();
-  const bool boolean = masked && call.mask->dtype() == mx::bool_;
+/// `blocks`: of two passes, else 0.
+Constants constants_of(const Call& call, int blocks, bool emits) {
+  const Part& pool = call.parts[0];
+  const bool has_ring = call.parts.size() == 2;
+  const bool boolean = call.mask && call.mask->dtype() == mx::bool_;
   Constants constants;
-  constants.set(constant::has_mask, masked)
-      .set(constant::query_transposed, call.query_transposed)
-      .set(constant::do_causal, call.attention.causal && call.tokens() > 1)
+  constants.set(constant::query_transposed, call.query_transposed)
+      .set(constant::is_causal, call.attention.causal && call.tokens() > 1)
       .set(constant::bool_mask, boolean)
-      .set(constant::float_mask, masked && !boolean)
+      .set(constant::float_mask, call.mask && !boolean)
       .set(constant::has_sinks, call.sinks.has_value())
-      .set(constant::output_scores, emits);
+      .set(constant::emits_logits, emits)
+      .set(constant::blocks, int32_t(blocks))
+      .set(constant::key_bits, int32_t(pool.key_bits))
+      .set(constant::value_bits, int32_t(pool.value_bits))
+      .set(constant::group_size, int32_t(call.attention.group_size))
+      .set(constant::ring_bits, int32_t(has_ring ? call.parts[1].key_bits : 0));
   return constants;
 }
 
@@ -153,48 +157,6 @@ MaskStrides mask_strides(const Call& call) {
   return {stride(3), stride(2), m.shape(1) > 1 ? stride(1) : stride(0)};
 }
 
-/// Where a kernel binds what all of them bind.
-struct Slots {
-  int mask; // bool; an additive one follows it
-  int sinks;
-};
-
-void bind_mask_and_sinks(Encoder& encoder, const Call& call, Slots slots) {
-  if (call.mask) {
-    const bool additive = call.mask->dtype() != mx::bool_;
-    encoder->set_input_array(*call.mask, slots.mask + (additive ? 1 : 0));
-  }
-  if (call.sinks) {
-    encoder->set_input_array(*call.sinks, slots.sinks);
-  }
-}
-
-/// MLX's own kernels, over keys and values as they are.
-void bind_plain(
-    Encoder& encoder,
-    const Call& call,
-    int first_stride,
-    int scale,
-    int first_mask_stride) {
-  const Part& part = call.parts[0];
-  encoder->set_input_array(call.queries, 0);
-  encoder->set_input_array(part.keys[0], 1, part.key_offsets[0]);
-  encoder->set_input_array(part.values[0], 2, part.value_offsets[0]);
-  int at = first_stride;
-  for (const auto& a : {part.keys[0], part.values[0]}) {
-    auto [head, row] = strides_of(a);
-    encoder->set_bytes(size_t(head), at++);
-    encoder->set_bytes(size_t(row), at++);
-  }
-  encoder->set_bytes(call.attention.scale, scale);
-  if (call.mask) {
-    auto strides = mask_strides(call);
-    encoder->set_bytes(strides.row, first_mask_stride);
-    encoder->set_bytes(strides.query, first_mask_stride + 1);
-    encoder->set_bytes(strides.head, first_mask_stride + 2);
-  }
-}
-
 H2OVectors vectors_of(const std::vector<mx::array>& arrays) {
   auto [head, row] = strides_of(arrays[0]);
   const int64_t word = arrays[0].itemsize();
@@ -208,8 +170,8 @@ H2OVectors vectors_of(const std::vector<mx::array>& arrays) {
   return vectors;
 }
 
-/// Our kernels, over quantized rows or two parts.
-void bind_packed(Encoder& encoder, const Call& call) {
+/// What h2o_attend and h2o_attend_block bind alike.
+void bind(Encoder& encoder, const Call& call, mx::array& out, mx::array* logits) {
   auto mask = mask_strides(call);
   const Part& pool = call.parts[0];
   H2OAttention parameters{
@@ -244,92 +206,51 @@ void bind_packed(Encoder& encoder, const Call& call) {
       }
     }
   }
-  bind_mask_and_sinks(encoder, call, {15, 17});
-}
-
-Constants packed_constants(const Call& call, bool emits) {
-  const Part& pool = call.parts[0];
-  auto constants = constants_of(call, emits);
-  constants.set(constant::key_bits, int32_t(pool.key_bits))
-      .set(constant::value_bits, int32_t(pool.value_bits))
-      .set(constant::group_size, int32_t(call.attention.group_size))
-      .set(
-          constant::ring_bits,
-          int32_t(call.parts.size() == 2 ? call.parts[1].key_bits : 0));
-  return constants;
-}
-
-void bind_scores(Encoder& encoder, mx::array* scores) {
-  if (scores != nullptr) {
-    encoder->set_output_array(*scores, 27);
+  if (call.mask) {
+    encoder->set_input_array(*call.mask, call.mask->dtype() == mx::bool_ ? 15 : 16);
+  }
+  if (call.sinks) {
+    encoder->set_input_array(*call.sinks, 17);
+  }
+  encoder->set_output_array(out, 1);
+  if (logits != nullptr) {
+    encoder->set_output_array(*logits, 18);
   }
 }
 
-void one_pass(Encoder& encoder, const Call& call, mx::array& out, mx::array* scores) {
-  const std::string type = type_name(call.queries.dtype());
-  const std::string dim = std::to_string(call.attention.dim);
-  const bool emits = scores != nullptr;
-  if (call.is_plain()) {
-    encoder.use("sdpa_vector_" + type + "_" + dim + "_" + dim, constants_of(call, emits));
-    bind_plain(encoder, call, 6, 10, 13);
-    encoder->set_output_array(out, 3);
-    encoder->set_bytes(call.group(), 4);
-    encoder->set_bytes(call.rows(), 5);
-    bind_mask_and_sinks(encoder, call, {11, 16});
-    if (call.sinks) {
-      encoder->set_bytes(call.heads(), 17);
-    }
-  } else {
-    encoder.use("sdpa_vector_quantized_" + type + "_" + dim, packed_constants(call, emits));
-    bind_packed(encoder, call);
-    encoder->set_output_array(out, 1);
-  }
-  bind_scores(encoder, scores);
+KernelInstance instance_of(const std::string& kernel, const Call& call) {
+  return {kernel, {type_name(call.queries.dtype()), std::to_string(call.attention.dim)}};
+}
+
+void one_pass(Encoder& encoder, const Call& call, mx::array& out, mx::array* logits) {
+  encoder.use(instance_of("h2o_attend", call), constants_of(call, 0, logits != nullptr));
+  bind(encoder, call, out, logits);
   encoder.dispatch(
       MTL::Size(call.batch() * call.heads(), call.tokens(), 1), MTL::Size(1024, 1, 1));
 }
 
-void two_passes(Encoder& encoder, const Call& call, mx::array& out, mx::array* scores) {
-  const std::string type = type_name(call.queries.dtype());
-  const std::string dim = std::to_string(call.attention.dim);
-  const bool emits = scores != nullptr;
+void two_passes(Encoder& encoder, const Call& call, mx::array& out, mx::array* logits) {
   const int blocks = block_count(encoder, call);
+  const auto constants = constants_of(call, blocks, logits != nullptr);
   mx::Shape shape{call.batch(), call.heads(), call.tokens(), blocks};
-  auto sums = encoder.temporary(shape, mx::float32);
-  auto maxs = encoder.temporary(shape, mx::float32);
+  auto totals = encoder.temporary(shape, mx::float32);
+  auto largest = encoder.temporary(shape, mx::float32);
   shape.push_back(call.attention.dim);
-  auto partials = encoder.temporary(shape, call.queries.dtype());
+  auto parts = encoder.temporary(shape, call.queries.dtype());
 
-  if (call.is_plain()) {
-    auto constants = constants_of(call, emits);
-    constants.set(constant::blocks, int32_t(blocks));
-    encoder.use("sdpa_vector_2pass_1_" + type + "_" + dim + "_" + dim, constants);
-    bind_plain(encoder, call, 8, 12, 15);
-    encoder->set_output_array(partials, 3);
-    encoder->set_output_array(sums, 4);
-    encoder->set_output_array(maxs, 5);
-    encoder->set_bytes(call.rows(), 7);
-    bind_mask_and_sinks(encoder, call, {13, 18});
-  } else {
-    auto constants = packed_constants(call, emits);
-    constants.set(constant::blocks, int32_t(blocks));
-    encoder.use("sdpa_vector_2pass_1_quantized_" + type + "_" + dim, constants);
-    bind_packed(encoder, call);
-    encoder->set_output_array(partials, 1);
-    encoder->set_output_array(sums, 18);
-    encoder->set_output_array(maxs, 19);
-  }
-  bind_scores(encoder, scores);
+  encoder.use(instance_of("h2o_attend_block", call), constants);
+  bind(encoder, call, parts, logits);
+  encoder->set_output_array(totals, 19);
+  encoder->set_output_array(largest, 20);
   encoder.dispatch(
       MTL::Size(call.attention.kv_heads, call.batch(), blocks),
       MTL::Size(32, call.group(), call.tokens()));
 
-  encoder.use("sdpa_vector_2pass_2_" + type + "_" + dim);
-  encoder->set_input_array(partials, 0);
-  encoder->set_input_array(sums, 1);
-  encoder->set_input_array(maxs, 2);
+  encoder.use(instance_of("h2o_add_blocks", call), constants);
+  encoder->set_input_array(parts, 0);
+  encoder->set_input_array(totals, 1);
+  encoder->set_input_array(largest, 2);
   encoder->set_output_array(out, 3);
-  encoder->set_bytes(blocks, 4);
   encoder.dispatch(
       MTL::Size(call.batch() * call.heads(), call.tokens(), 1), MTL::Size(1024, 1, 1));
 }
@@ -337,9 +258,10 @@ void two_passes(Encoder& encoder, const Call& call, mx::array& out, mx::array* s
 } // namespace
 
 bool supports(const CallShape& shape) {
-  const int dim = shape.key_dim;
+  constexpr int dims[] = {H2O_HEAD_DIMS};
   return !type_name(shape.dtype).empty() && shape.rows_dtype == shape.dtype &&
-         shape.value_dim == dim && (dim == 64 || dim == 96 || dim == 128 || dim == 256) &&
+         shape.value_dim == shape.key_dim &&
+         std::find(std::begin(dims), std::end(dims), shape.key_dim) != std::end(dims) &&
          shape.tokens <= 8 && shape.tokens * shape.group <= 32;
 }
 

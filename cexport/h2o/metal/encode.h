@@ -22,6 +22,10 @@ struct CallShape {
 
 bool supports(const CallShape& shape);
 
+/// Compiles one instance of a kernel for the GPU, as its first use does; throws
+/// std::runtime_error with the compiler's words where it is refused.
+void compile_kernel(const std::string& kernel, const std::vector<std::string>& arguments);
+
 /// A mask as the kernels read it: [B, Hq, L, N], an additive one in `dtype`.
 mx::array mask_for(
     const mx::array& mask, mx::Dtype dtype, const mx::Shape& shape, mx::StreamOrDevice s);

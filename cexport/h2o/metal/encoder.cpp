@@ -5,7 +5,6 @@
 #include <stdexcept>
 
 #include "encoder.h"
-#include "library.h"
 #include "mlx/allocator.h"
 #include "mlx/version.h"
 
@@ -117,16 +116,17 @@ void Encoder::copy_rows(const mx::array& from, int rows, mx::array& to) {
 
 void Encoder::copy(
     const mx::array& from, mx::array& to, const H2OCopy& strides, MTL::Size shape) {
-  use("h2o_copy_" + std::to_string(from.itemsize()));
+  use({"h2o_copy", {"uint" + std::to_string(8 * from.itemsize()) + "_t"}});
   encoder_.set_input_array(from, 0);
   encoder_.set_output_array(to, 1);
   encoder_.set_bytes(strides, 2);
   encoder_.dispatch_threads(shape, MTL::Size(std::min<size_t>(shape.width, 256), 1, 1));
 }
 
-void Encoder::use(const std::string& name, const Constants& constants) {
+void Encoder::use(const KernelInstance& kernel, const Constants& constants) {
+  const std::string name = kernel.name();
   name_ = name + constants.suffix();
-  kernel_ = pipeline(device_, name, name_, constants.list());
+  kernel_ = device_.get_kernel(name, library(device_, kernel), name_, constants.list());
   encoder_.set_compute_pipeline_state(kernel_);
 }
 

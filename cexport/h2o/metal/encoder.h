@@ -9,23 +9,23 @@
 #include "../row_layout.h"
 #include "encode.h"
 #include "h2o_parameters.h"
+#include "library.h"
 #include "mlx/backend/metal/device.h"
 
 namespace h2o::metal {
 
 static_assert(over_victim == H2O_OVER_VICTIM);
 
-/// Indices of function constants: MLX's in sdpa_vector.h up to 27, then our kernels'.
+/// Indices of function constants, as the kernels declare them.
 namespace constant {
 enum {
-  has_mask = 20,
   query_transposed,
-  do_causal,
+  is_causal,
   bool_mask,
   float_mask,
   has_sinks,
+  emits_logits,
   blocks,
-  output_scores,
   key_bits,
   value_bits,
   group_size,
@@ -81,8 +81,8 @@ class Encoder {
   /// Copies the first `rows` rows of every head [B, H, *, width] of `from` to `to`.
   void copy_rows(const mx::array& from, int rows, mx::array& to);
 
-  /// Makes `name`, specialized, the kernel of the next dispatch.
-  void use(const std::string& name, const Constants& constants = {});
+  /// Makes a kernel, specialized, that of the next dispatch.
+  void use(const KernelInstance& kernel, const Constants& constants = {});
 
   /// Dispatches `grid` threadgroups of `group` threads; throws std::runtime_error where the
   /// kernel cannot have so many.
@@ -104,7 +104,7 @@ class Encoder {
 /// Where a vector lies in a row, as our kernels take it.
 H2OVectorLayout layout_parameters(const VectorLayout& layout);
 
-/// The dtype as our kernels' names have it; empty where there are none for it.
+/// The dtype as our kernels' instances have it; empty where there are none for it.
 std::string type_name(mx::Dtype dtype);
 
 } // namespace h2o::metal

@@ -71,13 +71,14 @@ void encode_ledger(
   Constants constants;
   constants.set(constant::has_sinks, sinks.has_value())
       .set(constant::key_bits, int32_t(config.format.has_ring() ? 16 : update.key.bits))
+      .set(constant::value_bits, int32_t(config.format.value_bits))
       .set(constant::group_size, int32_t(update.key.group_size))
       .set(constant::ring_bits, int32_t(config.format.recent_bits))
       .set(constant::score, score_number(config.score))
       .set(constant::mask_kind, mask_kind(update.mask))
       .set(constant::observes, logits != nullptr)
       .set(constant::has_pins, !pinned.empty());
-  encoder.use("h2o_update_ledger_" + type_name(update.dtype), constants);
+  encoder.use({"h2o_update_ledger", {type_name(update.dtype)}}, constants);
   encoder->set_input_array(keys, 0);
   if (logits != nullptr) {
     encoder->set_input_array(*logits, 1);

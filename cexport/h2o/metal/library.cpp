@@ -1,59 +1,39 @@
 #include "build.h"
 #if H2O_METAL
 
+#include "encode.h"
 #include "library.h"
-
-#ifdef H2O_METALLIB
-#include <dlfcn.h>
-
-#include <filesystem>
-#include <stdexcept>
-#endif
 
 namespace h2o::metal {
 
-#ifdef H2O_METALLIB
-
 namespace {
 
-/// The library that was built with this module and lies beside it.
-std::string library_path() {
-  Dl_info info;
-  if (!dladdr(reinterpret_cast<void*>(&library_path), &info)) {
-    throw std::runtime_error("[h2o] The folder of this module cannot be found.");
+std::string joined(const std::vector<std::string>& parts, const std::string& separator) {
+  std::string text;
+  for (const auto& part : parts) {
+    text += (text.empty() ? "" : separator) + part;
   }
-  auto path = std::filesystem::path(info.dli_fname).parent_path() / H2O_METALLIB;
-  if (!std::filesystem::exists(path)) {
-    throw std::runtime_error(
-        "[h2o] " + path.string() + " is missing. Install h2o-pack again.");
-  }
-  return path.string();
+  return text;
 }
 
 } // namespace
 
-MTL::ComputePipelineState* pipeline(
-    mlx::core::metal::Device& device,
-    const std::string& name,
-    const std::string& specialized,
-    const mlx::core::metal::MTLFCList& constants) {
-  static const std::string path = library_path();
-  MTL::Library* library = device.get_library("h2o", path);
-  return device.get_kernel(name, library, specialized, constants);
+std::string KernelInstance::name() const {
+  return kernel + "_" + joined(arguments, "_");
 }
 
-#else
-
-/// Where MLX is built together with our kernels, they are in its own library.
-MTL::ComputePipelineState* pipeline(
-    mlx::core::metal::Device& device,
-    const std::string& name,
-    const std::string& specialized,
-    const mlx::core::metal::MTLFCList& constants) {
-  return device.get_kernel(name, specialized, constants);
+MTL::Library* library(mlx::core::metal::Device& device, const KernelInstance& instance) {
+  const std::string name = instance.name();
+  return device.get_library(name, [&] {
+    const auto made = instance.kernel + "<" + joined(instance.arguments, ", ") + ">";
+    return kernel_text(instance.kernel) + "template [[host_name(\"" + name +
+           "\")]] [[kernel]] decltype(" + made + ") " + made + ";\n";
+  });
 }
 
-#endif
+void compile_kernel(const std::string& kernel, const std::vector<std::string>& arguments) {
+  library(mlx::core::metal::device(mlx::core::Device::gpu), {kernel, arguments});
+}
 
 } // namespace h2o::metal
 

@@ -64,7 +64,7 @@ void write(
       .set(constant::value_bits, int32_t(layouts.pool.value.bits))
       .set(constant::group_size, int32_t(layouts.pool.key.group_size))
       .set(constant::ring_bits, int32_t(step.config.format.recent_bits));
-  encoder.use("h2o_write_row_" + type_name(keys.dtype()), constants);
+  encoder.use({"h2o_write_row", {type_name(keys.dtype())}}, constants);
   encoder->set_input_array(keys, 0);
   encoder->set_input_array(values, 1);
   encoder->set_input_array(victim, 2);

@@ -67,11 +67,21 @@ Device::Device()
 
 Device::~Device() = default;
 
-MTL::Library* Device::get_library(const std::string& name, const std::string&) {
+MTL::Library* Device::get_library(
+    const std::string& name,
+    const CompileOptions& options,
+    const std::function<std::string(void)>& builder) {
+  if (options.math_mode != MathMode::Safe) {
+    throw std::invalid_argument(name + " is compiled with fast math.");
+  }
   auto& library = library_map_[name];
   if (library == nullptr) {
+    const host::Library& found = host::find_library(builder());
     library.reset(new MTL::Library);
     library->name = name;
+    for (const int* index = found.constants; *index >= 0; ++index) {
+      library->constants.push_back(*index);
+    }
   }
   return library.get();
 }
@@ -88,6 +98,13 @@ MTL::ComputePipelineState* Device::get_kernel(
   }
   for (const auto& [value, type, index] : func_consts) {
     pipeline.constants[static_cast<int>(index)] = read_constant(value, type, index);
+  }
+  for (int index : mtl_lib->constants) {
+    if (!pipeline.constants.contains(index)) {
+      throw std::invalid_argument(
+          base_name + ": function constant " + std::to_string(index) +
+          " is declared in its text and has no value.");
+    }
   }
   auto& state = library_kernels_[mtl_lib][pipeline.hash_name];
   if (state == nullptr) {

@@ -61,7 +61,7 @@ void check_parameter(
 } // namespace
 
 size_t size_of(const Data& data) {
-  return mx::allocator::allocator().size(data->buffer);
+  return mx::allocator::allocator().size(data->buffer());
 }
 
 void check_bindings(const Dispatch& dispatch) {

@@ -14,6 +14,11 @@ std::map<std::string, Kernel>& registry() {
   return kernels;
 }
 
+std::vector<Library>& libraries() {
+  static std::vector<Library> all;
+  return all;
+}
+
 /// How many characters to insert, remove or replace to make one from the other.
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
@@ -42,6 +47,27 @@ std::vector<std::string> kernel_names() {
     names.push_back(name);
   }
   return names;
+}
+
+void add_library(const Library& library) {
+  libraries().push_back(library);
+}
+
+const Library& find_library(const std::string& text) {
+  const std::string instance = "template [[host_name(";
+  const size_t first = text.rfind(instance);
+  if (first == std::string::npos) {
+    throw std::invalid_argument("A library without an instance is compiled.");
+  }
+  for (const auto& library : libraries()) {
+    const std::string known = library.text;
+    if (known.compare(0, first + instance.size(), text, 0, first + instance.size()) == 0 &&
+        known.find(text.substr(first), first) != std::string::npos) {
+      return library;
+    }
+  }
+  throw std::invalid_argument(
+      "No kernel here was made of the text with " + text.substr(first));
 }
 
 const Kernel& find_kernel(const std::string& name) {

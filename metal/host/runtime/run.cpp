@@ -63,7 +63,7 @@ void place(const Dispatch& dispatch) {
           });
       const size_t size = size_of(binding.data);
       slots().open(index, size, writable);
-      std::memcpy(slots().data(index), binding.data->buffer.raw_ptr(), size);
+      std::memcpy(slots().data(index), binding.data->buffer().raw_ptr(), size);
     }
   }
 }
@@ -76,7 +76,7 @@ void return_written(const Dispatch& dispatch) {
       continue;
     }
     const Slot& slot = slots().slots[index];
-    char* to = static_cast<char*>(binding.data->buffer.raw_ptr());
+    char* to = static_cast<char*>(binding.data->buffer().raw_ptr());
     const char* from = slots().data(index);
     for (size_t byte = 0; byte < slot.size; ++byte) {
       const uint64_t bits = slot.written[byte / 64];

@@ -78,6 +78,7 @@ struct ResidencySet : Object {};
 
 struct Library : Object {
   std::string name;
+  std::vector<int> constants; // that its text declares
 };
 
 struct CommandQueue : Object {};

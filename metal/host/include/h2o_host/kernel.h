@@ -122,6 +122,14 @@ struct Entry<function> {
   }
 };
 
+/// The text of a library, with all its instances, and the function constants in it.
+struct Library {
+  const char* text;
+  const int* constants; // -1 behind the last
+};
+
+void add_library(const Library& library);
+
 struct Registration {
   Registration(
       const char* name,
@@ -129,6 +137,9 @@ struct Registration {
       const ArgumentType* types,
       void (*invoke)(const Call&)) {
     add_kernel({name, signature, types, invoke});
+  }
+  explicit Registration(const Library& library) {
+    add_library(library);
   }
 };
 
@@ -155,6 +166,13 @@ inline T& shared(int ordinal, const char* name) {
       h2o_registration_, __COUNTER__) {                                     \
     name, function##_h2o_signature, ::h2o::host::Entry<__VA_ARGS__>::types, \
         &::h2o::host::Entry<__VA_ARGS__>::invoke                            \
+  }
+#define H2O_LIBRARY(text, ...)                                          \
+  static constexpr int h2o_constants[] = {__VA_ARGS__, -1};             \
+  [[maybe_unused]] static const ::h2o::host::Registration h2o_library { \
+    ::h2o::host::Library {                                              \
+      text, h2o_constants                                               \
+    }                                                                   \
   }
 #define instantiate_kernel(name, function, ...) \
   H2O_REGISTER(name, function, &function<__VA_ARGS__>);

@@ -1,0 +1,47 @@
+"""The text that MLX compiles where the kernels run is the text that ran here."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from h2o_pack.kernels import text
+from h2o_pack.kernels.constants import function_constants
+
+INSTANCES = [(kernel, each) for kernel in text.kernels() for each in kernel.instances]
+
+
+def test_each_instance_is_compiled_from_the_text_that_the_host_runs(host):
+    for kernel, arguments in INSTANCES:
+        host.compile_kernel(kernel.name, arguments)
+    assert {text.instance_name(kernel.name, each) for kernel, each in INSTANCES} <= set(
+        host.kernel_names()
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arguments", "refusal"),
+    [
+        ("h2o_attend", ["float", "80"], "made of the text with .*h2o_attend<float, 80>"),
+        ("h2o_attend", ["float, 64> x; //", ""], "No kernel here was made of the text"),
+        ("sdpa_vector", ["float", "64"], "There is no kernel sdpa_vector"),
+    ],
+)
+def test_another_text_is_refused(host, kernel, arguments, refusal):
+    with pytest.raises(ValueError, match=refusal):
+        host.compile_kernel(kernel, arguments)
+
+
+def test_a_copy_needs_no_constants():
+    """MLX makes its pipeline with none, and Metal then refuses a text that declares any."""
+    with_none = [h for h in text.libraries() if not function_constants(text.library(h))]
+    assert with_none == ["h2o_copy.h"]
+
+
+@pytest.mark.parametrize("header", text.libraries())
+def test_a_text_stands_alone_and_is_ascii(header):
+    whole = text.library(header)
+    assert whole.isascii()
+    assert re.findall(r"^#include .*", whole, re.MULTILINE) == ["#include <metal_stdlib>"]
+    assert "//" not in whole
