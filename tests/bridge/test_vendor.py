@@ -167,7 +167,9 @@ def test_the_lock_has_the_sha256_of_each_edited_file_before_and_after(package, u
 
 def test_other_edits_make_the_vendor_folder_out_of_date(package, upstream):
     before = vendor(package, upstream, "apple").edits
-    build_tree(assets.root(), edits_tree(EDITS.replace("store;", "keep;"), EDITS_OF_THE_VERSION))
+    build_tree(
+        assets.root(), edits_tree(EDITS.replace("store;", "keep;"), EDITS_OF_THE_VERSION)
+    )
     assert vendoring.digest(assets.root(), "") != before
     assert vendor(package, upstream, "apple").edits == vendoring.digest(assets.root(), "")
 

@@ -9,6 +9,7 @@ from mlx_lm.models import cache as mlx_lm_cache
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from tests.h2o_py.cases import (
+    fallback,
     filled,
     kept,
     largest_difference,
@@ -117,3 +118,15 @@ def test_attend_without_a_write_is_refused():
     cache = filled(SMALL, 10)
     with pytest.raises(ValueError, match="attend was called without a write"):
         cache.attend(random_tokens(1)[0], scale=1.0)
+
+
+def test_whoever_knows_the_next_victim_has_read_the_values(tmp_path):
+    """On a GPU the next write waits for the victim alone, so that must wait for the output."""
+    cache = H2OKVCache(SMALL, fallback)
+    for _ in range(SMALL.max_size + 2):
+        mx.eval(step(cache, *random_tokens(1)))
+    out = step(cache, *random_tokens(1))
+    mx.eval(cache.ledger.victim)
+    graph = tmp_path / "graph.dot"
+    mx.export_to_dot(str(graph), out)
+    assert "rectangle" not in graph.read_text(), "the output has yet to be computed"

@@ -10,6 +10,7 @@ from h2o_pack.errors import UserError
 from h2o_pack.kernels import wheels
 from h2o_pack.kernels.host_types import compile_host, find_compiler
 from h2o_pack.kernels.symbols import check_symbols, find_nm
+from h2o_py._pins import MLX_VERSION
 from tests.metal.checking import ROOT, macos
 
 START = """
@@ -46,10 +47,12 @@ def missing_symbols(objects):
 
 def test_what_mlx_has_for_its_extensions_is_there(compiled):
     errors, objects = compiled(
-        "auto& encoder = device.get_command_encoder(s.index);",
+        "auto& encoder = mx::metal::get_command_encoder(s);",
         "bool on = true;",
         "mx::metal::MTLFCList constants = {{&on, MTL::DataType::DataTypeBool, 27}};",
-        'encoder.set_compute_pipeline_state(device.get_kernel("k", "h", constants));',
+        'auto* library = device.get_library("l", [] { return std::string(); });',
+        'encoder.set_compute_pipeline_state(device.get_kernel("k", library, "h", constants));',
+        "encoder.add_temporary(out);",
         "encoder.set_output_array(out, 0);",
         "encoder.dispatch_threadgroups(MTL::Size(1, 1, 1), MTL::Size(32, 1, 1));",
     )
@@ -60,8 +63,8 @@ def test_what_mlx_has_for_its_extensions_is_there(compiled):
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("device.get_comand_encoder(s.index);", "no member named 'get_comand_encoder'"),
-        ('device.get_command_encoder("one");', "cannot initialize a parameter of type 'int'"),
+        ("device.get_libary();", "no member named 'get_libary'"),
+        ('mx::metal::get_command_encoder("one");', "no viable conversion"),
         ('device.get_kernel("k", out);', "no matching member function"),
         ("MTL::Size size(1, 2);", "no matching constructor"),
         ("device.mtl_device()->newBufer(1);", "no member named 'newBufer'"),
@@ -114,7 +117,5 @@ def test_a_missing_wheel_is_named(tmp_path):
 
 
 def test_the_wheels_are_those_of_the_pinned_mlx():
-    from h2o_pack.facts import pins
-
     versions = {wheel.name: wheel.version for wheel in wheels.wheels()}
-    assert versions["mlx"] == versions["mlx-metal"] == pins()["mlx"].version
+    assert versions["mlx"] == versions["mlx-metal"] == MLX_VERSION
