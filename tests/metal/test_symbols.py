@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from h2o_pack.errors import UserError
+from h2o_pack.facts import pins
 from h2o_pack.kernels import wheels
 from h2o_pack.kernels.host_types import compile_host, find_compiler
 from h2o_pack.kernels.symbols import check_symbols, find_nm
@@ -23,6 +24,10 @@ void go(mx::Stream s, mx::array& out) {
 """
 
 
+def newest():
+    return wheels.mlx_folders(macos())[0]
+
+
 @pytest.fixture
 def compiled(tmp_path):
     """Compile statements that drive MLX; return the errors and the objects' folder."""
@@ -32,7 +37,7 @@ def compiled(tmp_path):
         source.write_text(START + "".join(f"  {each}\n" for each in statements) + "}\n")
         compiler = find_compiler()
         assert compiler
-        return compile_host(macos(), compiler, tmp_path / "objects", [source]), (
+        return compile_host(newest(), compiler, tmp_path / "objects", [source]), (
             tmp_path / "objects"
         )
 
@@ -42,7 +47,7 @@ def compiled(tmp_path):
 def missing_symbols(objects):
     nm = find_nm()
     assert nm
-    return check_symbols(macos(), objects, nm)
+    return check_symbols(newest(), objects, nm)
 
 
 def test_what_mlx_has_for_its_extensions_is_there(compiled):
@@ -92,9 +97,10 @@ def test_a_function_that_libmlx_does_not_have_is_reported(tmp_path):
     )
     compiler = find_compiler()
     assert compiler
-    assert compile_host(macos(), compiler, tmp_path / "objects", [source]) == []
+    assert compile_host(newest(), compiler, tmp_path / "objects", [source]) == []
     (finding,) = missing_symbols(tmp_path / "objects")
-    assert str(finding) == "libmlx.dylib: mlx::core::nowhere(int) is not there"
+    library = f"mlx-{MLX_VERSION}/libmlx.dylib"
+    assert str(finding) == f"{library}: mlx::core::nowhere(int) is not there"
 
 
 def test_another_file_than_the_published_one_is_refused(tmp_path):
@@ -116,6 +122,6 @@ def test_a_missing_wheel_is_named(tmp_path):
         wheels.unpack(tmp_path, tmp_path / "cache")
 
 
-def test_the_wheels_are_those_of_the_pinned_mlx():
-    versions = {wheel.name: wheel.version for wheel in wheels.wheels()}
-    assert versions["mlx"] == versions["mlx-metal"] == MLX_VERSION
+def test_the_wheels_are_of_the_mlx_of_python_and_of_that_in_mlx_swift():
+    versions = [wheel.version for wheel in wheels.wheels() if wheel.name == "mlx-metal"]
+    assert versions == [MLX_VERSION, pins()["mlx"].version]

@@ -20,7 +20,7 @@ def kernels() -> None:
 
 @command(example="h2o-pack kernels check --download")
 @click.option("--wheels", type=PATH, help="Folder with the macOS wheels.")
-@click.option("--download", is_flag=True, help="Get them from pypi.org; 130 MB, once.")
+@click.option("--download", is_flag=True, help="Get them from pypi.org; 170 MB, once.")
 def check(*, wheels: Path | None, download: bool, out: Terminal) -> None:
     """Find what a Mac would refuse, with what this machine has."""
     from h2o_pack.kernels.checks import run_checks

@@ -138,26 +138,35 @@ def limits(work: Workplace) -> list[Finding]:
 
 
 def host(work: Workplace) -> list[Finding]:
-    """The C++ fits the Metal headers of mlx for macOS."""
+    """The C++ fits the Metal headers of each mlx for macOS."""
     compiler = host_types.find_compiler()
     if compiler is None:
         raise Skip("there is no clang++ on PATH", GET_CLANG)
-    found = host_types.compile_host(
-        work.wheels, compiler, work.objects, host_types.host_sources()
-    )
+    newest, *others = wheels.mlx_folders(work.wheels)
+    jobs = [(newest, host_types.host_sources())]
+    jobs += [(mlx, host_types.metal_sources()) for mlx in others]
+    found = [
+        finding
+        for mlx, sources in jobs
+        for finding in host_types.compile_host(mlx, compiler, work.objects / mlx.name, sources)
+    ]
     work.compiled = not found
-    return found
+    return sorted(set(found))
 
 
 def needed_symbols(work: Workplace) -> list[Finding]:
-    """The macOS libmlx exports what the C++ needs."""
+    """Each macOS libmlx exports what the C++ needs."""
     nm = symbols.find_nm()
     if nm is None:
         raise Skip("there is no llvm-nm on PATH", GET_CLANG)
-    macos = work.wheels
+    folders = wheels.mlx_folders(work.wheels)
     if not work.compiled:
         raise Skip("the C++ is not compiled", "See the check of host types.")
-    return symbols.check_symbols(macos, work.objects, nm)
+    return [
+        finding
+        for mlx in folders
+        for finding in symbols.check_symbols(mlx, work.objects / mlx.name, nm)
+    ]
 
 
 def metal_compiler(_work: Workplace) -> list[Finding]:

@@ -32,8 +32,13 @@ def host_sources() -> list[Path]:
     return sorted((assets.root() / SOURCES).rglob("*.cpp"))
 
 
-def options(macos: Path) -> list[str]:
-    """Return the compiler's options; macos: the folder of the unpacked wheels."""
+def metal_sources() -> list[Path]:
+    """Return those that use MLX's Metal classes, which differ between its versions."""
+    return [path for path in host_sources() if path.parent.name == "metal"]
+
+
+def options(macos: Path, mlx: Path) -> list[str]:
+    """Return the compiler's options; macos: the unpacked wheels, mlx: that of one version."""
     root = assets.root()
     shims = root / "metal/check/macos"
     return [
@@ -41,22 +46,24 @@ def options(macos: Path) -> list[str]:
         *("-nostdinc++", "-nostdlibinc", "-fno-color-diagnostics"),
         *("-include", str(shims / "libcxx_configuration.h"), f"-I{shims}"),
         *("-isystem", str(macos / "libcxx"), "-idirafter", str(macos / "libc")),
-        *("-isystem", str(macos / "mlx/include")),
-        *("-isystem", str(macos / "mlx/include/metal_cpp")),
+        *("-isystem", str(mlx / "include"), "-isystem", str(mlx / "include/metal_cpp")),
         *(f"-I{root / SOURCES}", f"-I{root / 'metal/kernels'}"),
     ]
 
 
 def compile_host(
-    macos: Path, compiler: str, objects: Path, sources: Sequence[Path]
+    mlx: Path, compiler: str, objects: Path, sources: Sequence[Path]
 ) -> list[Finding]:
-    """Compile sources into {objects}/*.o and return the errors."""
+    """Compile sources into {objects}/*.o and return the errors.
+
+    mlx: one of the folders of `wheels.mlx_folders`.
+    """
     objects.mkdir(parents=True, exist_ok=True)
 
     def one(numbered: tuple[int, Path]) -> list[Finding]:
         number, source = numbered
         made = objects / f"{number}.o"
-        command = [compiler, *options(macos), "-c", str(source), "-o", str(made)]
+        command = [compiler, *options(mlx.parent, mlx), "-c", str(source), "-o", str(made)]
         done = run(command)
         found = read_errors(done.stderr)
         if done.returncode != 0 and not found:

@@ -9,7 +9,7 @@ from pathlib import Path
 from h2o_pack.kernels.findings import Finding
 from h2o_pack.kernels.translation import broken, run
 
-LIBRARY = "mlx/lib/libmlx.dylib"
+LIBRARY = "lib/libmlx.dylib"
 OURS_TO_FIND = re.compile(r"^__Z(?:T[VTIS])?N[VKRO]*(?:3mlx|3MTL|2NS|2CA)")
 
 
@@ -18,19 +18,19 @@ def find_nm() -> str | None:
     return shutil.which("llvm-nm")
 
 
-def check_symbols(macos: Path, objects: Path, nm: str) -> list[Finding]:
+def check_symbols(mlx: Path, objects: Path, nm: str) -> list[Finding]:
     """Return the undefined symbols that libmlx.dylib and Metal do not export."""
     needed: set[str] = set()
     defined: set[str] = set()
     for path in sorted(objects.glob("*.o")):
         for kind, name in symbols(path, nm):
             (needed if kind == "U" else defined).add(name)
-    library = symbols(macos / LIBRARY, nm)
+    library = symbols(mlx / LIBRARY, nm)
     exported = {name for kind, name in library if kind.isupper() and kind != "U"}
     hidden = {name for kind, name in library if kind.islower()}
     return [
         Finding(
-            "libmlx.dylib",
+            f"{mlx.name}/libmlx.dylib",
             0,
             f"{readable(name, nm)} is "
             + ("only for libmlx itself" if name in hidden else "not there"),

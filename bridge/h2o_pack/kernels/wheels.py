@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 DONE = "complete"
 UNPACKED = {
-    "mlx/include/": "mlx/include/",
-    "mlx/lib/libmlx.dylib": "mlx/lib/libmlx.dylib",
+    "mlx/include/": "mlx-{version}/include/",
+    "mlx/lib/libmlx.dylib": "mlx-{version}/lib/libmlx.dylib",
     "ziglang/lib/libcxx/include/": "libcxx/",
     "ziglang/lib/libc/include/any-macos-any/": "libc/",
 }
@@ -52,6 +52,11 @@ class WheelsFile:
 def wheels() -> tuple[Wheel, ...]:
     """Return the wheels that a Mac's headers and libraries are taken from."""
     return read_tables(FOLDER / "macos.toml", WheelsFile).wheel
+
+
+def mlx_folders(macos: Path) -> list[Path]:
+    """Return the folder of each mlx in the unpacked wheels, that of Python's first."""
+    return [macos / f"mlx-{wheel.version}" for wheel in wheels() if wheel.name == "mlx-metal"]
 
 
 def unpacked(cache: Path) -> Path | None:
@@ -111,7 +116,7 @@ def unpack(folder: Path, cache: Path) -> Path:
     with replacing(target) as staging:
         for wheel in wheels():
             with zipfile.ZipFile(folder / wheel.file) as archive:
-                extract(archive, staging)
+                extract(archive, staging, wheel.version)
         (staging / DONE).touch()
     return target
 
@@ -134,11 +139,11 @@ def verify(wheel: Wheel, path: Path) -> None:
         )
 
 
-def extract(archive: zipfile.ZipFile, folder: Path) -> None:
+def extract(archive: zipfile.ZipFile, folder: Path, version: str) -> None:
     """Unpack the parts of a wheel that are needed."""
     for name in archive.namelist():
         for start, to in UNPACKED.items():
             if name.startswith(start) and not name.endswith("/"):
-                path = folder / (to + name.removeprefix(start))
+                path = folder / (to.format(version=version) + name.removeprefix(start))
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(archive.read(name))
