@@ -85,6 +85,8 @@ def golden_files(name: str) -> dict[str, str]:
 def pages() -> dict[str, str]:
     """Return what people are shown of made-up results, and of calls that are refused."""
     from docs.docgen import guidance  # the packages need none of this
+    from h2o_pack.doctor.finding import Checkup, ok, problem
+    from h2o_pack.doctor.tables import print_checkup
     from h2o_pack.measure.bench import page, report_tables
     from h2o_pack.parity import report
     from tests.bridge.measure.test_bench import made_up
@@ -92,18 +94,22 @@ def pages() -> dict[str, str]:
     from tests.bridge.test_report import REPORT
     from tests.docs.test_guidance import evaluation
     from tests.h2o_py.test_config import refusals
+    from tests.interface.test_source import contradictions
 
     def shown(tell: Callable[[Any, Console], None], result: Any) -> str:
         console = Console(width=100, record=True, soft_wrap=True, file=io.StringIO())
         tell(result, console)
         return console.export_text()
 
+    findings = (ok("git", "2.39"), problem("Python", "too [old]", "Install it.", blocks=True))
     found = evaluation({"1/8": 0.5, "1/2": 1.0, "1/4": 0.97}, {"1/4": 0.8})
     return {
         "bench.md": page.render(made_up()),
         "bench.txt": shown(report_tables.print_report, made_up()),
         "choosing-max-kv.md": guidance.measured(found),
         "configurations.txt": refusals(),
+        "contradictions.txt": contradictions(),
+        "doctor.txt": shown(print_checkup, Checkup(findings)),
         "parity.txt": shown(report.print_report, REPORT),
         "refusals.txt": transcript(),
     }

@@ -10,12 +10,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from h2o_pack.doctor import apple, checkup, places, python, tools
-from h2o_pack.doctor.finding import Checkup, ok, problem
+from h2o_pack.doctor.finding import ok
 from h2o_pack.doctor.surroundings import Surroundings, as_version, older, version_in
-from h2o_pack.doctor.tables import print_checkup
 from h2o_pack.errors import ExitCode
 from h2o_pack.results import to_json
 from h2o_py._pins import VERSIONS
@@ -236,17 +234,6 @@ def test_every_check_reports_under_its_own_name(machine):
         assert [each.name for each in report.findings] == list(checkup.CHECKS)
         assert not report.blocked
         schemas.check(json.loads(to_json(report)), "doctor")
-
-
-def test_people_see_every_finding_with_its_remedy():
-    findings = (ok("git", "2.39"), problem("Python", "too [old]", "Install it.", blocks=True))
-    console = Console(record=True, width=100)
-    print_checkup(Checkup(findings), console)
-    shown = console.export_text()
-    assert "too [old]" in shown
-    assert "Install it." in shown
-    assert "1 ok, 1 problem. h2o-pack ios cannot work here until" in shown
-    assert "put right: Python." in shown
 
 
 def test_the_command_exits_with_5_only_where_ios_is_blocked(run, tmp_path, monkeypatch):

@@ -12,15 +12,14 @@ import pytest
 
 from interface import __main__ as command
 from interface import generate as generator
-from interface.source import FOLDER, read
-from tests.interface.test_source import FIELD, change
+from interface.source import read
+from tests.interface.test_source import FIELD, change, copy
 
 
 @pytest.fixture
 def with_a_new_setting(tmp_path):
     """What is generated where the source has one setting more."""
-    for file in FOLDER.glob("*.toml"):
-        shutil.copy(file, tmp_path / file.name)
+    copy(tmp_path)
     change(tmp_path, "policy.toml", "\n[[score]]", FIELD)
     return generator.generate(read(tmp_path))
 
