@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from h2o_pack.architectures.fields import MAX_LAYERS, UNNAMED, count, counts, key_of, names
 from h2o_pack.architectures.model import Layer, LayerKind
-from h2o_pack.errors import shown
-
-if TYPE_CHECKING:
-    from h2o_pack.errors import Problems
+from h2o_pack.errors import Problems, shown
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 

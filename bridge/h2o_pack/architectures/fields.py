@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from h2o_pack.errors import Problems, shown
-
-if TYPE_CHECKING:
-    from h2o_pack.facts import Architecture
+from h2o_pack.facts import Architecture
 
 MAX_COUNT = 1 << 24
 MAX_LAYERS = 10_000

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from h2o_pack.results import Count, doc
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LayerKind = Literal["full", "sliding", "recurrent", "none"]
 DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}  # bytes of an element

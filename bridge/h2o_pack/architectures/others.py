@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from h2o_pack.architectures.decoder import Decoder
 from h2o_pack.architectures.fields import count, counts, numbers
 from h2o_pack.architectures.model import Layer
-
-if TYPE_CHECKING:
-    from h2o_pack.errors import Problems
+from h2o_pack.errors import Problems
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,18 +8,13 @@ are looked for in the syntax tree.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from h2o_pack.kernels.findings import Finding
 from h2o_pack.kernels.language import is_of_language
-from h2o_pack.kernels.syntax_tree import walk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from h2o_pack.kernels.prepared import Prepared
-    from h2o_pack.kernels.syntax_tree import Node
-    from h2o_pack.kernels.translation import Translation
+from h2o_pack.kernels.prepared import Prepared
+from h2o_pack.kernels.syntax_tree import Node, walk
+from h2o_pack.kernels.translation import Translation
 
 WRITTEN = {
     *("VarDecl", "ParmVarDecl", "FieldDecl", "TypedefDecl", "TypeAliasDecl"),

@@ -8,11 +8,8 @@ are `constexpr`, which is what `bake` makes of them.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DECLARED = re.compile(
     r"^constant\s+(?P<type>\w+)\s+(?P<name>\w+)\s*"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from h2o_pack.results import Count, doc
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KERNEL = re.compile(r"\[\[\s*kernel\b[^\]]*\]\]\s*void\s+(\w+)\s*\(")
 BUFFER = re.compile(r"\[\[.*\bbuffer\(\s*(\d+)\s*\)")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from h2o_pack.kernels.calls import read_calls, read_names, threadgroup_bytes
 from h2o_pack.kernels.findings import Finding
 from h2o_pack.kernels.interface import kernels_of
-
-if TYPE_CHECKING:
-    from h2o_pack.kernels.prepared import Prepared
-    from h2o_pack.kernels.translation import Translation
+from h2o_pack.kernels.prepared import Prepared
+from h2o_pack.kernels.translation import Translation
 
 # Metal feature set tables: every GPU since the A11 (Apple family 4).
 THREADGROUP_BYTES = 32 * 1024

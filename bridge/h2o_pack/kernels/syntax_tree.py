@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any
 
 FUNCTIONS = {
     *("FunctionDecl", "CXXMethodDecl", "CXXConstructorDecl", "CXXConversionDecl"),

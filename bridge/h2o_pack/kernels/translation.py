@@ -7,14 +7,12 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.kernels.findings import Finding
-
-if TYPE_CHECKING:
-    from h2o_pack.kernels.prepared import Prepared
+from h2o_pack.kernels.prepared import Prepared
 
 OPTIONS = (
     *("-x", "cl", "-cl-std=clc++2021", "-target", "spir64"),

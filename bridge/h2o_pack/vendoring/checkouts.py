@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.facts import Pin
 from h2o_pack.vendoring import git
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from h2o_pack.facts import Pin
 
 
 def checked(upstream: Path, wanted: Iterable[Pin]) -> dict[str, str]:

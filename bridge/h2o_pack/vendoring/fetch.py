@@ -10,27 +10,22 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from filelock import FileLock
 
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.facts import Pin
 from h2o_pack.files.download_folder import MIRROR, cache_folder
 from h2o_pack.files.local_file import reason
 from h2o_pack.files.write import in_turn
-from h2o_pack.progress import silent
+from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.vendoring import git
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from h2o_pack.facts import Pin
-    from h2o_pack.progress import ProgressReporter
 
 FOLDER = "upstream"
 UNFINISHED = ".unfinished-"

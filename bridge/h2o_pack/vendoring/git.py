@@ -10,14 +10,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from h2o_pack.errors import ExitCode, UserError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 REF = "refs/heads/pinned"
 FETCH_LIMIT = 1800.0
