@@ -162,11 +162,10 @@ def _read(loaded: LoadedModel, experiment: Experiment, unit: Unit, advance: BarA
 
 def _speed(loaded: LoadedModel, experiment: Experiment, unit: Unit) -> Any:
     prompt = loaded.tokens.first + loaded.tokens.window(0, unit.length)
-    found = speed.measure(
+    return speed.measure(
         loaded.model,
         lambda: loaded.factory.caches(unit.contenders[0]),
         prompt[: unit.length],
         experiment.generate,
         runs=len(unit.samples),
     )
-    return asdict(found)

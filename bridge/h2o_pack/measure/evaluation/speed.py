@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -13,17 +12,9 @@ import mlx.core as mx
 _WARM_UP = 4
 
 
-@dataclass(frozen=True)
-class Speed:
-    """Of each run: tokens per second after the prompt, and peak bytes, weights included."""
-
-    tokens_per_second: tuple[float, ...]
-    peak_bytes: tuple[int, ...]
-
-
 def measure(
     model: Any, caches: Callable[[], list[Any]], prompt: Sequence[int], tokens: int, runs: int
-) -> Speed:
+) -> dict[str, list[float]]:
     """Generate greedily by mlx_lm's own loop, which queues one step ahead.
 
     Args:
@@ -33,16 +24,20 @@ def measure(
         tokens: to generate while the time is taken.
         runs: how often; one more comes first and does not count.
 
+    Returns:
+        Of each run: tokens per second after the prompt, and peak bytes, weights included.
+
     """
-    rates, peaks = [], []
+    rates: list[float] = []
+    peaks: list[float] = []
     for run in range(runs + 1):
         mx.clear_cache()
         mx.reset_peak_memory()
         rate = _rate(model, caches(), prompt, tokens if run else _WARM_UP)
         if run:
             rates.append(rate)
-            peaks.append(int(mx.get_peak_memory()))
-    return Speed(tuple(rates), tuple(peaks))
+            peaks.append(mx.get_peak_memory())
+    return {"tokens_per_second": rates, "peak_bytes": peaks}
 
 
 def _rate(model: Any, caches: list[Any], prompt: Sequence[int], tokens: int) -> float:
