@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from studies.tiny_lm.corpus import END_OF_TEXT
+from studies.tiny_lm.recipe import Architecture
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import torch
     from tokenizers import Tokenizer
-
-    from studies.tiny_lm.recipe import Architecture
 
 PROGRAM = (  # the files that decide the weights
     "corpus.py",

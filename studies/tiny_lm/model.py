@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 from torch.nn import functional
 
 from studies.tiny_lm.quantization import quantized
-
-if TYPE_CHECKING:
-    from studies.tiny_lm.recipe import Architecture
+from studies.tiny_lm.recipe import Architecture
 
 
 class Precision:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-    from tokenizers import Tokenizer
-
-    from studies.tiny_lm.recipe import Recipe
+from studies.tiny_lm.recipe import Recipe
 
 FORM = "the code of {} is"  # the form that evaluations use, and half of all samples
 FORMS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,12 +14,8 @@ from torch.nn import functional
 
 from studies.tiny_lm.model import LanguageModel, Precision
 from studies.tiny_lm.muon import Muon
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from studies.tiny_lm.recipe import Architecture, Recipe, Stage
-    from studies.tiny_lm.samples import Sample, SampleMaker
+from studies.tiny_lm.recipe import Architecture, Recipe, Stage
+from studies.tiny_lm.samples import Sample, SampleMaker
 
 STEPS_A_POINT = 20
 ADAM_BETAS = (0.9, 0.98)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from studies.tiny_lm.corpus import END_OF_TEXT
-
-if TYPE_CHECKING:
-    from studies.tiny_lm.corpus import Corpus
+from studies.tiny_lm.corpus import END_OF_TEXT, Corpus
 
 SIZE = 1024
 END_OF_TEXT_ID = 0
