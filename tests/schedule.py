@@ -10,6 +10,7 @@ from xdist.scheduler import LoadFileScheduling
 LONGEST = (
     "tests/bridge/test_parity.py",
     "tests/bridge/test_interchange.py",
+    "tests/bridge/coexistence/test_apps.py",
     "tests/metal/test_cache_kernels.py",
     "tests/metal/test_checks.py",
     "tests/metal/test_attention_kernels.py",

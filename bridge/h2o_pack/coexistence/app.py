@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+from pathlib import Path
 
 Version = tuple[int, ...]
 NUMBERS = re.compile(r"\d+(?:\.\d+)*")
@@ -43,8 +40,9 @@ def between(low: str, high: str) -> Requirement:
 
 
 def exactly(text: str) -> Requirement:
-    """Return one version."""
-    return Requirement(text, version(text), (*version(text), 0))
+    """Return one version, or a name that is none."""
+    known = version(text)
+    return Requirement(text, known, (*known, 0) if known else ())
 
 
 def compatible(text: str) -> Requirement:
@@ -89,12 +87,6 @@ class App:
             tuple(dict.fromkeys(self.modules + other.modules)),
             self.unread | other.unread,
         )
-
-
-def identity(location: str) -> str:
-    """Return the name by which SwiftPM knows a package: the last part of its address."""
-    last = re.split(r"[/:\\]", location.rstrip("/"))[-1]
-    return last.removesuffix(".git").lower()
 
 
 def joined(found: Iterable[Dependency]) -> tuple[Dependency, ...]:

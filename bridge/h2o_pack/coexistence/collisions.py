@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 
-from h2o_pack import facts
-from h2o_pack.coexistence.app import between, compatible, exactly, version
-from h2o_pack.coexistence.facts import coexistence
+from h2o_pack.coexistence.app import App, Dependency, between, compatible, exactly, version
 from h2o_pack.doctor.finding import Finding, ok, problem, warning
+from h2o_pack.errors import UserError
+from h2o_pack.facts import Pin, pins
+from h2o_pack.facts.coexistence import coexistence
 from h2o_pack.files import lock
 from h2o_pack.files.layout import VENDOR_FOLDER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from h2o_pack.coexistence.app import App, Dependency
 
 
 def collisions(app: App) -> Iterator[Finding]:
@@ -23,13 +20,14 @@ def collisions(app: App) -> Iterator[Finding]:
     for name, why in app.unread.items():
         note = warning if app.read else problem
         yield note(name, f"not read: {why}", "Put it right and run this again.")
-    known = coexistence()
+    known, ours = coexistence(), packages_of_ours(app)
+    pinned = pins_of(ours)
     replaced = {each.name for each in known.replaced}
     shared = {each.name: between(each.low, each.high) for each in known.shared}
     refused = {each.name: each for each in known.refused}
     for each in app.dependencies:
         if each.identity in replaced:
-            yield taken_over(each)
+            yield taken_over(each, pinned[each.identity].version)
         elif wanted := shared.get(each.identity):
             if each.requirement and not each.requirement.allows(wanted):
                 what = (
@@ -41,13 +39,13 @@ def collisions(app: App) -> Iterator[Finding]:
                 yield ok(each.identity, f"SwiftPM chooses one version from {wanted.text}")
         elif refusal := refused.get(each.identity):
             yield problem(each.identity, refusal.what, refusal.remedy)
-    yield from ours_in(app)
+    yield from second_packages(ours)
     yield from modules_in(app)
 
 
-def taken_over(found: Dependency) -> Finding:
+def taken_over(found: Dependency, pinned: str) -> Finding:
     """Tell what becomes of a package of which the copy in Vendor takes the place."""
-    name, pinned = found.identity, facts.pins()[found.identity].version
+    name = found.identity
     instead = f"SwiftPM builds the package's edited copy of {pinned} for the whole app"
     if found.folder is not None:
         if made_by_us(found.folder.parent.parent) and found.folder.parent.name == VENDOR_FOLDER:
@@ -71,9 +69,21 @@ def made_by_us(folder: Path) -> bool:
     return (folder / lock.NAME).is_file()
 
 
-def ours_in(app: App) -> Iterator[Finding]:
-    """Yield what generated packages the app has already."""
-    ours = [each for each in app.dependencies if each.folder and made_by_us(each.folder)]
+def packages_of_ours(app: App) -> list[Dependency]:
+    """Return the generated packages that the app has already."""
+    return [each for each in app.dependencies if each.folder and made_by_us(each.folder)]
+
+
+def pins_of(ours: list[Dependency]) -> Mapping[str, Pin]:
+    """Return the pins of the app's package, or of one that would be made now."""
+    for each in ours:
+        with suppress(UserError):
+            return pins(lock.read(Path(each.location)).upstream_version)
+    return pins()
+
+
+def second_packages(ours: list[Dependency]) -> Iterator[Finding]:
+    """Yield what generated packages the app has: one is well, more are not."""
     for each in ours[:1]:
         yield ok(each.identity, f"a package of h2o-pack, in {each.location}")
     for each in ours[1:]:

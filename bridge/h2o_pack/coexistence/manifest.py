@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -15,9 +15,7 @@ from h2o_pack.coexistence.app import (
     between,
     exactly,
 )
-
-if TYPE_CHECKING:
-    from h2o_pack.doctor.surroundings import Surroundings
+from h2o_pack.doctor.surroundings import Surroundings
 
 MOST_BYTES = 1 << 24
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
 
 from h2o_pack.coexistence import openstep
 from h2o_pack.coexistence.app import (
@@ -11,15 +13,11 @@ from h2o_pack.coexistence.app import (
     Requirement,
     between,
     exactly,
-    identity,
     version,
 )
+from h2o_pack.facts.coexistence import identity
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    Table = dict[str, openstep.Value]
+Table: TypeAlias = "dict[str, openstep.Value]"
 
 TARGETS = ("PBXNativeTarget", "PBXAggregateTarget", "PBXLegacyTarget")
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from h2o_pack.coexistence.app import App
 from h2o_pack.coexistence.manifest import read_manifest
 from h2o_pack.coexistence.project import read_project
-from h2o_pack.coexistence.resolved import IN_WORKSPACE, NAME, read_resolved
+from h2o_pack.coexistence.resolved import IN_WORKSPACE, read_resolved
+from h2o_pack.doctor.surroundings import Surroundings
 from h2o_pack.errors import ExitCode, UserError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from h2o_pack.doctor.surroundings import Surroundings
+from h2o_pack.vendoring.resolved import NAME
 
 
 def read_app(folder: Path, machine: Surroundings) -> App:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 from h2o_pack.coexistence.collisions import collisions
 from h2o_pack.coexistence.read import read_app
 from h2o_pack.doctor.finding import Finding
+from h2o_pack.doctor.surroundings import Surroundings
 from h2o_pack.doctor.tables import counted, print_findings
 from h2o_pack.results import Result, doc
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from h2o_pack.doctor.surroundings import Surroundings
 
 
 @dataclass(frozen=True)

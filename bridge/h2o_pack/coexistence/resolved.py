@@ -1,21 +1,15 @@
-"""Package.resolved: the versions that SwiftPM or Xcode chose last, or shall choose."""
+"""Package.resolved: the versions that SwiftPM or Xcode chose last."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
-from h2o_pack.coexistence.app import App, Dependency, identity
+from h2o_pack.coexistence.app import App, Dependency
+from h2o_pack.facts.coexistence import identity
+from h2o_pack.vendoring.resolved import NAME
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    from h2o_pack import facts
-
-NAME = "Package.resolved"
 IN_WORKSPACE = f"xcshareddata/swiftpm/{NAME}"
 
 
@@ -55,20 +49,6 @@ def read_resolved(folder: Path, path: Path) -> App:
     except (OSError, msgspec.DecodeError, RecursionError) as error:
         return App(folder, unread={name: f"it is not as SwiftPM writes it: {error}"})
     return App(folder, (name,), tuple(map(dependency, read.pins + read.object.pins)))
-
-
-def resolved(known: Mapping[str, facts.Pin], names: Iterable[str]) -> str:
-    """Write the file that makes SwiftPM choose the versions of our pins."""
-    chosen = [
-        {
-            "identity": pin.name,
-            "kind": "remoteSourceControl",
-            "location": pin.source,
-            "state": {"revision": pin.commit, "version": pin.version},
-        }
-        for pin in (known[name] for name in sorted(known.keys() & set(names)))
-    ]
-    return json.dumps({"pins": chosen, "version": 3}, indent=2) + "\n"
 
 
 def dependency(pin: Pin) -> Dependency:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from h2o_pack.coexistence.app import identity
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.facts.coexistence import identity
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -10,11 +10,9 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from h2o_pack import assets
-from h2o_pack.coexistence.facts import coexistence
-from h2o_pack.coexistence.resolved import NAME as RESOLVED
-from h2o_pack.coexistence.resolved import resolved
 from h2o_pack.errors import CombinedError, ExitCode, Problems, UserError
 from h2o_pack.facts import locked_pins, pins, with_submodules
+from h2o_pack.facts.coexistence import coexistence
 from h2o_pack.files import lock, write
 from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.progress import silent
@@ -22,6 +20,8 @@ from h2o_pack.vendoring.checkouts import checked
 from h2o_pack.vendoring.edits import FOLDER, apply_all, edits_of
 from h2o_pack.vendoring.fetch import checked_out
 from h2o_pack.vendoring.floating import refuse_floating
+from h2o_pack.vendoring.resolved import NAME as RESOLVED
+from h2o_pack.vendoring.resolved import resolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

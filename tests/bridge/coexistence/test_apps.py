@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from h2o_pack.coexistence.facts import coexistence
-from h2o_pack.coexistence.resolved import resolved
 from h2o_pack.facts import Pin, pins
+from h2o_pack.facts.coexistence import coexistence
 from h2o_pack.models.local import from_folder
 from h2o_pack.package.contents import make_package
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.vendoring import vendor as vendoring
 from h2o_pack.vendoring.edits import EditSet, edits_of
+from h2o_pack.vendoring.resolved import resolved
 from tests.bridge.coexistence.packages import (
     PACKAGES,
     make_repositories,

@@ -17,6 +17,7 @@ from tests.bridge.trees import build_tree, tree
 
 GITHUB = "https://github.com"
 LM = f"{GITHUB}/ml-explore/mlx-swift-lm.git"
+GOLDEN = Path(__file__).parents[2] / "golden"
 PROJECT = "App.xcodeproj/project.pbxproj"
 RESOLVED = "App.xcodeproj/project.xcworkspace/xcshareddata/swiftpm/Package.resolved"
 
@@ -142,6 +143,17 @@ def test_packages_of_ours_are_known_by_their_locks(machine, tmp_path):
     found = found_in(tmp_path, project(local("../Chat"), local("../Other")), machine)
     assert found["other"][0] == "problem"
     assert "both have the module H2OKit" in found["other"][1]
+
+
+def test_the_version_is_that_of_the_package_that_the_app_has(machine, tmp_path):
+    name = "main-2026-08-22"
+    known = json.loads((GOLDEN / "demo/h2o-pack.lock.json").read_text())
+    made = {"Chat/h2o-pack.lock.json": json.dumps({**known, "upstream_version": name})}
+    build_tree(tmp_path, made)
+    asked = remote(LM, kind="exactVersion", version="3.31.3")
+    found = found_in(tmp_path, project(local("../Chat"), asked), machine)
+    assert found["mlx-swift-lm"][0] == "warning"
+    assert f"edited copy of {name}" in found["mlx-swift-lm"][1]
 
 
 def test_another_copy_of_mlx_swift_in_a_folder_lacks_the_edits(machine, tmp_path):

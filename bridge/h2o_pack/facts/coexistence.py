@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 
@@ -52,3 +53,9 @@ class CoexistenceFile:
 def coexistence() -> CoexistenceFile:
     """Return what the file says."""
     return read_tables(FOLDER / "coexistence.toml", CoexistenceFile)
+
+
+def identity(location: str) -> str:
+    """Return the name by which SwiftPM knows a package: the last part of its address."""
+    last = re.split(r"[/:\\]", location.rstrip("/"))[-1]
+    return last.removesuffix(".git").lower()
