@@ -10,6 +10,7 @@ from typing import NoReturn
 from h2o_py.errors import nearest as closest
 
 ANOTHER_MODEL = "Download the model again, or choose another one."
+GET_SWIFT = "https://swift.org/install"
 MOST = 20  # problems of one thing that are shown
 LONGEST = 60  # characters of a value that are shown
 

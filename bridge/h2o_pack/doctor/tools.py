@@ -13,7 +13,7 @@ from h2o_pack.doctor.surroundings import (
     older,
     shown,
 )
-from h2o_pack.parity.toolchain import GET_SWIFT
+from h2o_pack.errors import GET_SWIFT
 
 SWIFT = re.compile(r"Swift version (\d+(?:\.\d+)*)")
 GIT = re.compile(r"git version (\d+(?:\.\d+)*)")

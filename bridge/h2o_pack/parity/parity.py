@@ -10,7 +10,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import GET_SWIFT, ExitCode, UserError
 from h2o_pack.files import lock, write
 from h2o_pack.files.layout import MODEL_FOLDER, VENDOR_FOLDER
 from h2o_pack.models.config import read_config
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LEVELS = {"op": 1, "trace": 2, "tokens": 3}
 DEFAULT = ("op", "trace")
 IN_SWIFT = ("trace", "tokens")
-NO_SWIFT = f"this needs Swift 6, see {toolchain.GET_SWIFT}"
+NO_SWIFT = f"this needs Swift 6, see {GET_SWIFT}"
 
 
 def run_parity(
@@ -50,7 +50,7 @@ def run_parity(
     if swift is None and require_swift and in_swift:
         raise UserError(
             "there is no Swift toolchain on PATH",
-            remedy=f"Install Swift 6, see {toolchain.GET_SWIFT}.",
+            remedy=f"Install Swift 6, see {GET_SWIFT}.",
             code=ExitCode.TOOL,
         )
     check_core()
@@ -156,7 +156,7 @@ def check_vendored(package: Path, swift: toolchain.Toolchain | None) -> None:
     folder = package / VENDOR_FOLDER
     if folder.is_dir():
         return
-    too = "" if swift is not None else f" It also needs Swift 6, see {toolchain.GET_SWIFT}."
+    too = "" if swift is not None else f" It also needs Swift 6, see {GET_SWIFT}."
     raise UserError(
         "level tokens runs the models of mlx-swift-lm, whose sources this package lacks",
         where=str(folder),

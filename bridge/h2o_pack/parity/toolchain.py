@@ -14,7 +14,6 @@ from pathlib import Path
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.parity.host import Host
 
-GET_SWIFT = "https://swift.org/install"
 SHOWN_LINES = 12
 LOG = "swift.log"
 POLL_SECONDS = 0.2
