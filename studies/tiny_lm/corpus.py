@@ -22,49 +22,18 @@ END_OF_TEXT = "<|endoftext|>"
 HELD_OUT_PERCENT = 6
 SHORTEST_SOURCE = 400  # characters; below that a file is little but a license
 OTHER_FOLDERS = {  # tests, other people's packages, tables of data
-    "test",
-    "tests",
-    "idle_test",
-    "site-packages",
-    "encodings",
-    "__pycache__",
-    "pydoc_data",
+    "test", "tests", "idle_test", "site-packages", "encodings", "__pycache__", "pydoc_data",
     "turtledemo",
-}
+}  # fmt: skip
 OTHER_FILES = re.compile(
     r"config-|.*/config-|(.*/)?_sysconfigdata"
     r"|(.*/)?(stringprep|nturl2path|this|antigravity)\.py$|html/entities\.py$"
 )
-SPELLING_ALPHABET = frozenset(
-    [
-        "alpha",
-        "bravo",
-        "charlie",
-        "delta",
-        "echo",
-        "foxtrot",
-        "golf",
-        "hotel",
-        "india",
-        "juliet",
-        "kilo",
-        "lima",
-        "mike",
-        "november",
-        "oscar",
-        "papa",
-        "quebec",
-        "romeo",
-        "sierra",
-        "tango",
-        "uniform",
-        "victor",
-        "whiskey",
-        "xray",
-        "yankee",
-        "zulu",
-    ]
-)
+SPELLING_ALPHABET = frozenset([
+    "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india",
+    "juliet", "kilo", "lima", "mike", "november", "oscar", "papa", "quebec", "romeo",
+    "sierra", "tango", "uniform", "victor", "whiskey", "xray", "yankee", "zulu",
+])  # fmt: skip
 WORD = re.compile(r"[A-Za-z]{4,9}")
 WORDS_CONSIDERED = 6000
 RAREST_WORD = 3

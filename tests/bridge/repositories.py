@@ -201,6 +201,18 @@ ALL = {
 }
 
 
+# What `vendor` takes of them.
+COPIES = """
+[[copy]]
+package = "mlx-swift"
+paths = ["Source"]
+
+[[copy]]
+package = "mlx-swift-lm"
+paths = ["Package.swift"]
+"""
+
+
 def make_repositories(folder: Path) -> Repositories:
     """Make mlx-swift with its submodule mlx, and mlx-swift-lm."""
     mirror = folder / "mirror"

@@ -23,15 +23,9 @@ from tests.bridge import schemas
 from tests.bridge.trees import names, tree
 
 HEAVY = {
-    "mlx",
-    "msgspec",
-    "mlx_lm",
-    "numpy",
-    "transformers",
-    "huggingface_hub",
-    "jinja2",
+    "mlx", "msgspec", "mlx_lm", "numpy", "transformers", "huggingface_hub", "jinja2",
     "rich",
-}
+}  # fmt: skip
 
 
 def imported_by(*arguments: str) -> set[str]:

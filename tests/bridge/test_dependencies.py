@@ -14,17 +14,9 @@ from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.vendoring.floating import REMOTE
 
 APPLE = {
-    "BackgroundAssets",
-    "System",
-    "Foundation",
-    "MachO",
-    "Observation",
-    "SwiftUI",
-    "UIKit",
-    "XCTest",
-    "os",
-    "CryptoKit",
-}
+    "BackgroundAssets", "System", "Foundation", "MachO", "Observation", "SwiftUI", "UIKit",
+    "XCTest", "os", "CryptoKit",
+}  # fmt: skip
 OURS = {"H2OKit", "TinyModel"}
 UPSTREAM = {"MLX", "MLXFast", "MLXLLM", "MLXLMCommon", "MLXNN", "H2OTokenizers", "Cmlx"}
 LINUX = {"FoundationNetworking", "Glibc"}

@@ -18,7 +18,16 @@ from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.vendoring import fetch
 from h2o_pack.vendoring import git as commands
 from tests.bridge.refusals import refused
-from tests.bridge.repositories import ALL, FILES, commit, edits_tree, fetched, git, store
+from tests.bridge.repositories import (
+    ALL,
+    COPIES,
+    FILES,
+    commit,
+    edits_tree,
+    fetched,
+    git,
+    store,
+)
 from tests.bridge.trees import build_tree, names, tree
 from tests.interruptible import interruptible
 
@@ -211,15 +220,6 @@ small = Path(sys.argv.pop(1))
 assets.root = lambda: small
 main()
 """
-EDITS = """
-[[copy]]
-package = "mlx-swift"
-paths = ["Source"]
-
-[[copy]]
-package = "mlx-swift-lm"
-paths = ["Package.swift"]
-"""
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_a_killed_run_leaves_the_package_alone_and_the_next_one_goes_on(
     package, repositories, server, cache, tmp_path, how
 ):
     before = tree(package)
-    small = build_tree(tmp_path / "small", edits_tree(EDITS))
+    small = build_tree(tmp_path / "small", edits_tree(COPIES))
     server.held = {"mlx"}
     options = ("--mirror", server.url, "--cache", cache)
     command = [sys.executable, "-c", CODE, repositories.facts, small, "vendor", package]

@@ -11,18 +11,8 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
 from tests.bridge import schemas
 from tests.bridge.golden import large_model
-from tests.bridge.repositories import commit, edits_tree
+from tests.bridge.repositories import COPIES, commit, edits_tree
 from tests.bridge.trees import build_tree, names, tree
-
-EDITS = """
-[[copy]]
-package = "mlx-swift"
-paths = ["Source"]
-
-[[copy]]
-package = "mlx-swift-lm"
-paths = ["Package.swift"]
-"""
 
 EDITS_OF_LATER = """
 [[edit]]
@@ -46,7 +36,7 @@ def ios(run, tmp_path):
 @pytest.fixture
 def upstream(copied_assets, repositories, cache, monkeypatch):
     """Small repositories in the place of upstream's, which `ios` fetches."""
-    build_tree(copied_assets, edits_tree(EDITS))
+    build_tree(copied_assets, edits_tree(COPIES))
     monkeypatch.setenv("H2O_PACK_VENDOR", "1")
     monkeypatch.setenv("H2O_PACK_CACHE", str(cache))
     monkeypatch.setenv("H2O_PACK_MIRROR", repositories.url)
@@ -77,7 +67,7 @@ def test_the_same_vendor_folder_is_not_made_again(ios, upstream, tmp_path, monke
 
 def test_another_release_makes_it_again(ios, upstream, tmp_path, copied_assets):
     ios()
-    build_tree(copied_assets, edits_tree(EDITS.replace("Source", "Package.swift", 1)))
+    build_tree(copied_assets, edits_tree(COPIES.replace("Source", "Package.swift", 1)))
     result = ios()
     assert result.exit_code == 0, result.stderr
     assert names(tmp_path / "Demo/Vendor/mlx-swift") == ["Package.swift"]
@@ -88,7 +78,7 @@ def test_another_upstream_version_has_its_own_sources_and_edits(
 ):
     later = commit(upstream.folder("mlx-swift-lm"), {"Package.swift": "later\n"})
     upstream.pin(later=later)
-    build_tree(copied_assets, edits_tree(EDITS, EDITS_OF_LATER, "later"))
+    build_tree(copied_assets, edits_tree(COPIES, EDITS_OF_LATER, "later"))
     ios()
     manifest = tmp_path / "Demo/Vendor/mlx-swift-lm/Package.swift"
     assert "later" not in manifest.read_text()
@@ -108,7 +98,7 @@ def test_vendor_goes_on_with_the_packages_upstream_version_or_another(
 ):
     later = commit(upstream.folder("mlx-swift-lm"), {"Package.swift": "later\n"})
     upstream.pin(later=later)
-    build_tree(copied_assets, edits_tree(EDITS, EDITS_OF_LATER, "later"))
+    build_tree(copied_assets, edits_tree(COPIES, EDITS_OF_LATER, "later"))
     ios("--no-vendor", "--upstream-version", "later")
     manifest = tmp_path / "Demo/Vendor/mlx-swift-lm/Package.swift"
 
