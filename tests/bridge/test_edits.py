@@ -4,6 +4,7 @@ import pytest
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.facts import upstream_versions
 from h2o_pack.vendoring.edits import Edit, apply, apply_all, edits_of, read_edits
 from h2o_pack.vendoring.vendor import added_files
 from tests.bridge.refusals import refused
@@ -67,6 +68,13 @@ def test_all_anchors_that_drifted_are_named_at_once():
         "anchor 'return 7' matches 0 times instead of 1",
         "anchor 'return 8' matches 0 times instead of 1",
     ]
+
+
+@pytest.mark.parametrize("version", upstream_versions())
+def test_an_anchor_of_one_upstream_version_that_drifted_names_that_version(version):
+    [hook] = [e for e in edits_of(assets.root(), version).edits if "AttentionUtils" in e.file]
+    with pytest.raises(UserError, match=rf"expected as in mlx-swift-lm {version}\)"):
+        apply(TEXT, hook)
 
 
 def test_edits_of_one_file_that_would_not_be_recognised_are_refused():

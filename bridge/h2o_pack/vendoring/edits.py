@@ -8,7 +8,7 @@ text that has it already changes nothing.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from h2o_pack.errors import CombinedError, ExitCode, Problems, UserError
@@ -112,10 +112,10 @@ class EditSet:
 def edits_of(root: Path, version: str = "") -> EditSet:
     """Return what one upstream version takes: what all take, then what it has of its own."""
     name = version or next(iter(upstream_versions()))
+    known = pins(name)
     common, own = (read_edits(root / path) for path in (EDITS, f"{FOLDER}/{name}/edits.toml"))
-    return EditSet(
-        common.copies + own.copies, common.edits + own.edits, common.files + own.files
-    )
+    edits = tuple(replace(edit, version=known[edit.package].version) for edit in own.edits)
+    return EditSet(common.copies + own.copies, common.edits + edits, common.files + own.files)
 
 
 def read_edits(path: Path) -> EditSet:
