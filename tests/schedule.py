@@ -15,6 +15,7 @@ LONGEST = (
     "tests/metal/test_checks.py",
     "tests/metal/test_attention_kernels.py",
     "tests/metal/test_symbols.py",
+    "tests/cexport/test_older_mlx.py",
     "tests/h2o_py/test_model_families.py",
     "tests/h2o_py/test_traps.py",
     "tests/bridge/test_end_to_end.py",

@@ -42,6 +42,7 @@ RESULTS = {
     "parity": ("h2o_pack.parity.report.Report",),
     "kernels-check": ("h2o_pack.kernels.checks.ChecksResult",),
     "kernels-report": ("h2o_pack.kernels.report.KernelReport",),
+    "upstream-check": ("h2o_pack.upstream.check.UpstreamResult",),
     "doctor": (
         "h2o_pack.doctor.finding.Checkup",
         "h2o_pack.coexistence.report.AppCheckup",

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
-from pathlib import Path
 
 import mlx.core as mx
-import mlx_lm.models
 import pytest
 from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 
-from h2o_py import families
 from h2o_py.cache import H2OKVCache
 from h2o_py.cache_list import H2OCacheList
 from h2o_py.config import H2OConfig
@@ -176,61 +172,3 @@ def test_an_unknown_storage_is_refused_with_the_nearest_name():
         ValueError, match=r"kv must be one of .*, got 'k8v5'. Did you mean 'k8v4'"
     ):
         make_h2o_cache(small_model("qwen3"), SMALL, kv="k8v5")
-
-
-def test_every_attention_of_mlx_lm_can_be_routed_or_is_listed():
-    listed = {*families.WITHOUT_SCORES, *families.UNFIT}
-    found, routed = set(), 0
-    for path in sorted(Path(mlx_lm.models.__path__[0]).glob("*.py")):
-        if path.stem == "cache":
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and "update_and_fetch" in ast.unparse(node):
-                if _can_be_routed(node):
-                    routed += 1
-                else:
-                    found.add(f"{path.stem}.{node.name}")
-    assert routed > 70
-    assert found - listed == {"deepseek_v32.Indexer"}  # part of DeepseekV32Attention
-    assert listed - found == {
-        "afm7.KVReuseAttention",  # reads another layer's keys
-        "gemma3n.Gemma3nAttention",  # routed, unless its keys are another layer's
-        "phi3small.Attention",  # routed, unless it is block-sparse
-    }
-
-
-def _can_be_routed(attention):
-    """Whether what the cache returns goes unchanged to the function that routing replaces."""
-    nodes = list(ast.walk(attention))
-    fetched = [n for n in nodes if isinstance(n, ast.Assign) and _fetches(n.value)]
-    calls = [
-        n
-        for n in nodes
-        if isinstance(n, ast.Call)
-        and isinstance(n.func, ast.Name)
-        and n.func.id == "scaled_dot_product_attention"
-    ]
-    if not fetched or not calls:
-        return False
-    names = ast.unparse(fetched[0].targets[0]).strip("()").split(", ")
-    uncached = {
-        inner
-        for n in nodes
-        if isinstance(n, ast.If) and any(fetched[0] in ast.walk(s) for s in n.body)
-        for statement in n.orelse
-        for inner in ast.walk(statement)
-    }
-    changed = [
-        n
-        for n in nodes
-        if isinstance(n, ast.Assign)
-        and n.lineno > fetched[0].end_lineno
-        and n not in uncached
-        and any(ast.unparse(target) in names for target in n.targets)
-    ]
-    passed = all([ast.unparse(a) for a in call.args[1:3]] == names for call in calls)
-    return passed and not changed
-
-
-def _fetches(value):
-    return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("update_and_fetch")

@@ -17,6 +17,7 @@ MODULES = {
         "vendor",
         "verify",
         "kernels",
+        "upstream",
         "parity",
         "bench",
         "eval",

@@ -1,0 +1,89 @@
+"""The core, compiled for the MLX that mlx-swift contains, against the reference."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from h2o_pack.facts import pins
+from h2o_py._pins import MLX_VERSION
+
+ROOT = Path(__file__).parents[2]
+VERSIONS = ROOT / "cexport/older-mlx.txt"
+OLDER = dict(re.findall(r"^([\w-]+)==([\d.]+)", VERSIONS.read_text("utf-8"), re.MULTILINE))
+TREE = ROOT / "build/older-mlx"
+PACKAGES = TREE / "packages"
+
+
+def run(*command: object, **environment: str) -> str:
+    """Run in the tree, with the older packages before those of this Python."""
+    site = sysconfig.get_path("purelib")
+    paths = os.pathsep.join(map(str, (TREE, PACKAGES, ROOT / "bridge", ROOT, site)))
+    done = subprocess.run(
+        [str(each) for each in command],
+        env={**os.environ, "PYTHONPATH": paths, **environment},
+        cwd=TREE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def older() -> Path:
+    """Copy our sources as if they were made for the older MLX, and compile the module."""
+    TREE.mkdir(parents=True, exist_ok=True)
+    with FileLock(TREE / ".lock"):
+        if not PACKAGES.exists():
+            fetched = TREE / "fetched"
+            shutil.rmtree(fetched, ignore_errors=True)
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+            run(*pip, "--no-compile", "--target", fetched, "--requirement", VERSIONS)
+            fetched.rename(PACKAGES)
+        for name in ("cexport", "metal/kernels", "h2o_py"):
+            shutil.copytree(
+                ROOT / name,
+                TREE / name,
+                ignore=shutil.ignore_patterns("*.so", "__pycache__"),
+                dirs_exist_ok=True,
+            )
+        made_for = TREE / "h2o_py/_pins.py"
+        text = made_for.read_text("utf-8")
+        made_for.write_text(text.replace(MLX_VERSION, OLDER["mlx"]), "utf-8")
+        build = TREE / "build"
+        run(
+            "cmake", "-G", "Ninja", "-S", TREE / "cexport", "-B", build,
+            f"-DPython_EXECUTABLE={sys.executable}",
+        )  # fmt: skip
+        run("cmake", "--build", build)
+        (module,) = build.glob("_ext*.so")
+        shutil.copy(module, TREE / "h2o_py")
+    return TREE
+
+
+def test_the_older_mlx_is_the_one_that_mlx_swift_contains():
+    assert OLDER["mlx"] == OLDER["mlx-cpu"] == pins()["mlx"].version
+
+
+@pytest.mark.slow
+def test_core_and_caches_pass_their_tests_with_the_older_versions(older):
+    used = run(
+        sys.executable, "-S", "-c",
+        "from importlib import metadata, util; print(util.find_spec('h2o_py').origin,"
+        "metadata.version('mlx'), metadata.version('mlx-lm'))",
+    )  # fmt: skip
+    assert used == f"{older}/h2o_py/__init__.py {OLDER['mlx']} {OLDER['mlx-lm']}\n"
+    tests = [ROOT / f"tests/h2o_py/test_{name}.py" for name in ("core", "cache")]
+    settings = ("-c", ROOT / "pyproject.toml", "-q", "-p", "no:cacheprovider")
+    told = run(sys.executable, "-S", "-m", "pytest", *settings, *tests)
+    assert " passed" in told
