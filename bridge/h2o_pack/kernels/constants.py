@@ -8,7 +8,6 @@ are `constexpr`, which is what `bake` makes of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 DECLARED = re.compile(
@@ -17,7 +16,6 @@ DECLARED = re.compile(
     re.MULTILINE,
 )
 DERIVED = re.compile(r"^constant(?=\s+\w+\s+\w+\s*=[^=])", re.MULTILINE)
-DEFINED = re.compile(r"\bis_function_constant_defined\(\s*(\w+)\s*\)")
 
 
 @dataclass(frozen=True)
@@ -37,23 +35,15 @@ def function_constants(text: str) -> tuple[FunctionConstant, ...]:
     )
 
 
-def bake(text: str, values: Mapping[str, str]) -> str:
+def bake(text: str) -> str:
     """Return a kernel's source with its function constants known when it is compiled.
 
-    values has the C++ text of each value by name ({"has_mask": "true"}); names
-    that the text does not declare are ignored, so that one mapping serves all
-    files of a kernel. A constant without a value is zero and not defined, as
-    in Metal; so are the arguments that it gates. Constants derived from others
-    are made `constexpr` too; attributes of parameters stay as they are, since
-    C++ ignores attributes that it does not know.
+    All are on, and numbers are 32; constants derived from others are made `constexpr` too.
+    Attributes of parameters stay as they are, since C++ ignores those that it does not know.
     """
 
     def declared(match: re.Match[str]) -> str:
-        value = values.get(match["name"], "{}")
+        value = "true" if match["type"] == "bool" else "32"
         return f"constexpr constant {match['type']} {match['name']} = {value};"
 
-    def defined(match: re.Match[str]) -> str:
-        return "true" if match[1] in values else "false"
-
-    text = DECLARED.sub(declared, text)
-    return DERIVED.sub("constexpr constant", DEFINED.sub(defined, text))
+    return DERIVED.sub("constexpr constant", DECLARED.sub(declared, text))

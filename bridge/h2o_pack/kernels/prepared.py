@@ -85,11 +85,7 @@ def prepare(folder: Path, kernels: Path | None = None) -> Prepared:
 
 def rewrite(source: str) -> str:
     """Return a kernel's source for C++ for OpenCL, line by line the same."""
-    values = {
-        each.name: "true" if each.type == "bool" else "32"
-        for each in constants.function_constants(source)
-    }
-    return NAMED.sub(annotated, SHARED.sub(referenced, constants.bake(source, values)))
+    return NAMED.sub(annotated, SHARED.sub(referenced, constants.bake(source)))
 
 
 def referenced(match: re.Match[str]) -> str:
