@@ -156,6 +156,8 @@ def mlx_swift() -> dict[str, str]:
 
 
 SYNTAX = ("SwiftSyntaxMacros", "SwiftCompilerPlugin")
+# Of a version of mlx-swift-lm: the mlx-swift that it asks for, and how many tests it has.
+OF_VERSION = {"3.31.4": ("0.31.4", 1), "main-2026-08-22": ("0.31.6", 5)}
 LIBRARIES = {
     "MLXLMCommon": (),
     "MLXLLM": ("MLXLMCommon",),
@@ -167,7 +169,9 @@ LIBRARIES = {
 }
 
 
-def mlx_swift_lm() -> dict[str, str]:
+def mlx_swift_lm(version: str) -> dict[str, str]:
+    """Return the package with the lines that the edits of an upstream version look for."""
+    least, tests = OF_VERSION[version]
     mlx = product("MLX", "mlx-swift")
     targets = [
         target(name, mlx, *map(json.dumps, needs), path=f"Libraries/{name}")
@@ -176,16 +180,16 @@ def mlx_swift_lm() -> dict[str, str]:
     macros = "MLXHuggingFaceMacros"
     needs = [product(each, "swift-syntax") for each in SYNTAX]
     targets.insert(5, target(macros, *needs, path=f"Libraries/{macros}", kind="macro"))
-    tests = target("MLXLMTests", '"MLXLLM"', path="Tests/MLXLMTests", kind="testTarget")
-    # Ranges as upstream has them: the edits look for these lines.
-    near = url("ml-explore/mlx-swift", '.upToNextMinor(from: "0.31.4")')
+    names = [f"MLXLM{number}Tests" for number in range(tests)]
+    targets += [target(each, '"MLXLLM"', path=each, kind="testTarget") for each in names]
+    near = url("ml-explore/mlx-swift", f'.upToNextMinor(from: "{least}")')
     syntax = url("swiftlang/swift-syntax.git", '"602.0.0" ..< "604.0.0"')
     note = f"// 602.0.0 floor: as upstream has it\n        // in two lines.\n        {syntax}"
     text = manifest(
         "mlx-swift-lm",
         {name: [name] for name in LIBRARIES},
         [near, note],
-        [*targets, tests],
+        targets,
         "6.1",
     ).replace("import Pack", "import CompilerPluginSupport\nimport Pack")
     files = {
@@ -293,7 +297,7 @@ PACKAGES = {
     "huggingface/swift-transformers": (swift_transformers(), "1.3.3"),
     "ibireme/yyjson": (yyjson(), "0.12.0"),
     "ml-explore/mlx-swift": (mlx_swift(), "0.31.6"),
-    "ml-explore/mlx-swift-lm": (mlx_swift_lm(), "3.31.4"),
+    "ml-explore/mlx-swift-lm": (mlx_swift_lm("3.31.4"), "3.31.4"),
     "swiftlang/swift-syntax": (library("swift-syntax", *SYNTAX), "602.0.0"),
     "DePasqualeOrg/swift-tokenizers": (swift_tokenizers(), "0.1.0"),
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from h2o_pack.facts import Pin, pins
+from h2o_pack.facts import Pin, pins, upstream_versions
 from h2o_pack.facts.coexistence import coexistence
 from h2o_pack.models.local import from_folder
 from h2o_pack.package.contents import make_package
@@ -20,9 +20,11 @@ from h2o_pack.vendoring import vendor as vendoring
 from h2o_pack.vendoring.edits import EditSet, edits_of
 from h2o_pack.vendoring.resolved import resolved
 from tests.bridge.coexistence.packages import (
+    LIBRARIES,
     PACKAGES,
     make_repositories,
     manifest,
+    mlx_swift_lm,
     product,
     source,
     target,
@@ -47,7 +49,7 @@ def of_manifests(root: Path, version: str = "") -> EditSet:
         every,
         edits=tuple(each for each in every.edits if each.file == "Package.swift"),
         files=tuple(each for each in every.files if each.package == "h2o-tokenizers"),
-        copies=tuple(each for each in (small(copy) for copy in every.copies)),
+        copies=tuple(map(small, every.copies)),
     )
 
 
@@ -56,22 +58,46 @@ def small(copy):
     return dataclasses.replace(copy, paths=tuple(p for p in copy.paths if p.count("/") < 2))
 
 
+def package_with_vendor(folder: Path, version: str = "", *, offline: bool) -> Path:
+    """Make a package that stands on small ones, with the real edits of their manifests."""
+    model = from_folder("tiny", write_model(folder / "tiny"))
+    plan = make_plan(model, CacheOptions(max_kv=512), "Chat")
+    package = make_package(plan, folder / "Chat").folder
+    upstream = folder / "upstream"
+    for path, (files, _) in PACKAGES.items():
+        build_tree(upstream / path.rpartition("/")[2], files)
+    if version:
+        build_tree(upstream / "mlx-swift-lm", mlx_swift_lm(version))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vendoring, "edits_of", of_manifests)
+        vendoring.vendor(package, upstream, "apple", version=version, offline=offline)
+    return package
+
+
+@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.parametrize("version", upstream_versions())
+def test_all_libraries_of_upstream_stay_and_macros_where_they_can_be_built(
+    tmp_path, version, offline
+):
+    package = package_with_vendor(tmp_path, version, offline=offline)
+    command = ["swift", "package", "dump-package", "--package-path"]
+    printed = subprocess.check_output([*command, package / "Vendor/mlx-swift-lm"])
+    found = json.loads(printed)
+    missing = {"MLXHuggingFace"} if offline else set()
+    assert {each["name"] for each in found["products"]} == LIBRARIES.keys() - missing
+    assert {each["type"] for each in found["targets"]} == {"regular"} | (
+        set() if offline else {"macro"}
+    )
+    assert len(found["dependencies"]) == (1 if offline else 2)
+
+
 class Apps:
     """Apps beside one package, and the repositories that stand for upstream's."""
 
     def __init__(self, folder: Path, *, offline: bool) -> None:
         self.folder = folder
         self.config = make_repositories(folder / "repositories")
-        model = from_folder("tiny", write_model(folder / "tiny"))
-        self.package = make_package(
-            make_plan(model, CacheOptions(max_kv=512), "Chat"), folder / "Chat"
-        ).folder
-        upstream = folder / "upstream"
-        for path, (files, _) in PACKAGES.items():
-            build_tree(upstream / path.rpartition("/")[2], files)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(vendoring, "edits_of", of_manifests)
-            vendoring.vendor(self.package, upstream, "apple", offline=offline)
+        self.package = package_with_vendor(folder, offline=offline)
         for name, imports in (("H2OKit", IMPORTS), ("ChatModel", ("H2OKit", "MLXLMCommon"))):
             shutil.rmtree(self.package / "Sources" / name)
             build_tree(self.package / "Sources" / name, {"A.swift": source(name, *imports)})
