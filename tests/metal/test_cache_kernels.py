@@ -80,19 +80,20 @@ def compare_step(host, ours, theirs, new, dtype, context):
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_300_steps_past_the_budget_equal_the_cpu(host, backend, dtype, name):
+def test_steps_far_past_the_budget_equal_the_cpu(host, backend, dtype, name):
     mx.random.seed(11)
     ours, theirs = FORMATS[name](CONFIG, backend), FORMATS[name](CONFIG, None)
     host.reset_counters()
-    for i in range(300):
+    count = 300 if dtype == mx.float32 else 100
+    for i in range(count):
         compare_step(host, ours, theirs, token_without_ties(name, dtype), dtype, i)
-    assert ours.offset == 300
+    assert ours.offset == count
     assert ours.length == 48
     assert_same_state(ours, theirs, 1e-4, name)
     # Write, attention, ledger: nothing else, and growing the buffer once.
     kernels = [entry["kernel"].split("_float")[0] for entry in host.counters()]
     steps = [k for k in kernels if not k.startswith("h2o_copy")]
-    assert len(steps) == 3 * 300
+    assert len(steps) == 3 * count
     assert len(kernels) - len(steps) <= 2
 
 
