@@ -156,6 +156,13 @@ def test_the_version_is_that_of_the_package_that_the_app_has(machine, tmp_path):
     assert f"edited copy of {name}" in found["mlx-swift-lm"][1]
 
 
+def test_the_generated_app_has_its_package(machine):
+    checkup = check_app(GOLDEN / "demo/App", machine.seen())
+    [found] = checkup.findings
+    assert (found.name, found.status) == ("demo", "ok")
+    assert checkup.read == ("Chat.xcodeproj/project.pbxproj",)
+
+
 def test_another_copy_of_mlx_swift_in_a_folder_lacks_the_edits(machine, tmp_path):
     found = found_in(tmp_path, project(local("../mlx-swift")), machine)
     assert found["mlx-swift"][0] == "problem"
