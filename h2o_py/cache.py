@@ -26,6 +26,20 @@ class _Before(NamedTuple):
     length: int
 
 
+_lenders: weakref.WeakValueDictionary[int, H2OKVCache] = weakref.WeakValueDictionary()
+"""By the id of the keys, the caches whose `update_and_fetch` returned them last."""
+
+
+def read_by_another_layer(keys: mx.array) -> None:
+    """Note that attention without a cache reads these keys, if a cache returned them.
+
+    Nothing orders that attention before the cache's next write, which therefore copies.
+    """
+    lender = _lenders.get(id(keys))
+    if lender is not None and lender.returned(keys):
+        lender.share()
+
+
 class H2OKVCache(SavedCache):
     """Keys and values of one layer: sinks, heavy hitters and recent tokens.
 
@@ -66,6 +80,7 @@ class H2OKVCache(SavedCache):
         self._ledger: Ledger | None = None
         self._pending: _Before | None = None
         self._fetched: tuple[weakref.ref[mx.array], weakref.ref[mx.array]] | None = None
+        self._fetched_id = 0
         self._shared = False
 
     @property
@@ -122,6 +137,8 @@ class H2OKVCache(SavedCache):
             self._ledger = self._backend().make_ledger(batch, heads, key_dim, self.config)
         copy = self._shared or self._fetched_is_in_use()
         self._fetched = None
+        if _lenders.get(self._fetched_id) is self:
+            del _lenders[self._fetched_id]
         self._rows = self._backend().cache_write(
             self._rows,
             keys,
@@ -139,6 +156,8 @@ class H2OKVCache(SavedCache):
             self.length += tokens
         fetched_keys, fetched_values = self._views(share=False)
         self._fetched = weakref.ref(fetched_keys), weakref.ref(fetched_values)
+        self._fetched_id = id(fetched_keys)
+        _lenders[self._fetched_id] = self
         return fetched_keys, fetched_values
 
     def awaits_attention(self, keys: mx.array, values: mx.array) -> bool:
@@ -146,6 +165,14 @@ class H2OKVCache(SavedCache):
         if self._pending is None or self._fetched is None:
             return False
         return keys is self._fetched[0]() and values is self._fetched[1]()
+
+    def returned(self, keys: mx.array) -> bool:
+        """Whether the last write returned these keys."""
+        return self._fetched is not None and keys is self._fetched[0]()
+
+    def share(self) -> None:
+        """Make the next write copy the rows, which something else still reads."""
+        self._shared = True
 
     def attend(
         self,
@@ -342,7 +369,7 @@ class H2OKVCache(SavedCache):
         """An independent cache in the same state; the buffer is copied at the next write."""
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin._fetched = None  # noqa: SLF001
+        twin._fetched, twin._fetched_id = None, 0  # noqa: SLF001
         self._shared = twin._shared = True  # noqa: SLF001
         return twin
 

@@ -20,6 +20,7 @@ from mlx_lm.models import base
 
 import h2o_py.models  # noqa: F401  registers every cache class for load_prompt_cache
 from h2o_py import speculation
+from h2o_py.cache import read_by_another_layer
 
 _NAME = "scaled_dot_product_attention"
 _SPECULATION = "speculative_generate_step"
@@ -67,6 +68,8 @@ def routed_attention(
         )
         cache.update_scores(scores)
         return out
+    if cache is None:
+        read_by_another_layer(keys)
     return _upstream(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks)
 
 

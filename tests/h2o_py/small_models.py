@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import zlib
 from functools import cache
 
 import mlx.core as mx
@@ -40,6 +41,34 @@ FAMILIES = {
         "num_hidden_layers": 6, "sliding_window_pattern": 2, "num_kv_shared_layers": 2,
         "global_head_dim": 64, "hidden_size_per_layer_input": 8,
         "vocab_size_per_layer_input": VOCABULARY, "tie_word_embeddings": True,
+    },
+    "qwen3_5": {
+        "text_config": {
+            **_COMMON, "model_type": "qwen3_5_text", "linear_num_value_heads": 2,
+            "linear_num_key_heads": 2, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+            "linear_conv_kernel_dim": 3, "full_attention_interval": 2,
+            "rope_parameters": {"rope_theta": 1000.0, "partial_rotary_factor": 0.5},
+        },
+    },
+    "granitemoehybrid": {
+        "layer_types": ["mamba", "attention"] * 2, "mamba_n_heads": 4, "mamba_d_head": 16,
+        "mamba_d_state": 16, "mamba_d_conv": 3, "mamba_n_groups": 1, "mamba_proj_bias": False,
+        "mamba_conv_bias": True, "embedding_multiplier": 1.0, "attention_multiplier": 0.2,
+        "logits_scaling": 1.0, "residual_multiplier": 1.0, "attention_bias": False,
+        "shared_intermediate_size": 64, "position_embedding_type": "rope",
+        "num_attention_heads": 2,
+    },
+    "nemotron_h": {
+        "hybrid_override_pattern": "M*-*", "mamba_num_heads": 4, "mamba_head_dim": 16,
+        "ssm_state_size": 16, "conv_kernel": 3, "n_groups": 1, "mamba_proj_bias": False,
+        "use_bias": False, "use_conv_bias": True, "attention_bias": False, "mlp_bias": False,
+        "layer_norm_epsilon": 1e-5, "time_step_limit": (0.01, 1.0), "chunk_size": 16,
+        "mlp_hidden_act": "relu2", "residual_in_fp32": False,
+    },
+    "olmo_hybrid": {
+        "layer_types": ["linear_attention", "full_attention"] * 2, "linear_num_key_heads": 2,
+        "linear_num_value_heads": 2, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+        "linear_conv_kernel_dim": 3, "linear_allow_neg_eigval": True, "attention_bias": False,
     },
     "qwen3_next": {
         **_MIXTURE, "linear_num_value_heads": 2, "linear_num_key_heads": 2,
@@ -115,7 +144,7 @@ FAMILIES = {
 @cache
 def small_model(family, dtype=mx.float32):
     """A model with its own random weights, the same ones each time."""
-    mx.random.seed(sorted(FAMILIES).index(family))
+    mx.random.seed(zlib.crc32(family.encode()))  # its own, whatever other families there are
     name = family.split()[0]
     architecture = importlib.import_module(f"mlx_lm.models.{name}")
     settings = {"model_type": name, **_COMMON, **FAMILIES[family]}

@@ -21,7 +21,8 @@ generate_step = importlib.import_module("mlx_lm.generate").generate_step
 SCORED = [
     "qwen3", "llama", "llama sliding", "gemma3_text", "gemma4_text", "qwen3_next", "lfm2",
     "gpt_oss", "phi", "phi3", "qwen3_moe", "smollm3", "ministral3", "cohere2", "falcon_h1",
-    "baichuan_m1", "deepseek_v2",
+    "baichuan_m1", "deepseek_v2", "qwen3_5",
+    "granitemoehybrid", "nemotron_h", "olmo_hybrid",
 ]  # fmt: skip
 WITHOUT_SCORES = ["deepseek_v3", "gemma2", "stablelm"]
 SHARPER = {"gemma4_text": 4}
@@ -111,6 +112,11 @@ def test_half_precision_models_generate_past_the_budget(family):
         ("gpt_oss", ["RotatingKVCache", "H2OKVCache"] * 2),
         ("qwen3_next", ["ArraysCache", "H2OKVCache"] * 2),
         ("lfm2", ["ArraysCache", "H2OKVCache"] * 2),
+        ("qwen3_5", ["ArraysCache", "H2OKVCache"] * 2),
+        ("granitemoehybrid", ["ArraysCache", "H2OKVCache"] * 2),
+        ("olmo_hybrid", ["ArraysCache", "H2OKVCache"] * 2),
+        ("nemotron_h", ["ArraysCache", "H2OKVCache", "H2OKVCache"]),
+        ("gemma4_text", ["RotatingKVCache", "H2OKVCache"] * 2),
         ("falcon_h1", ["H2OCacheList"] * 4),
         ("baichuan_m1", ["CacheList", "H2OCacheList"] * 2),
     ],
@@ -126,6 +132,24 @@ def test_layers_without_full_attention_keep_the_models_own_cache(family, kinds):
         if isinstance(ours, H2OCacheList):
             assert [type(m).__name__ for m in ours.caches] == ["ArraysCache", "H2OKVCache"]
             assert type(own.caches[1]) is KVCache
+
+
+def test_rows_that_other_layers_read_too_are_read_before_the_next_token_is_written():
+    model = small_model("gemma4_text")
+    tokens = mx.random.randint(0, VOCABULARY, (1, 60), key=mx.random.key(1))
+
+    def logits(evaluate):
+        caches = make_h2o_cache(model, SMALL)
+        mx.eval(model(tokens[:, :40], cache=caches))
+        out = []
+        for t in range(40, 60):  # past the budget: each token is written in place
+            out.append(model(tokens[:, t : t + 1], cache=caches))
+            if evaluate:
+                mx.eval(out)
+        mx.eval(out[::-1])
+        return mx.concatenate(out, axis=1)
+
+    assert largest_difference(logits(evaluate=True), logits(evaluate=False)) < 1e-5
 
 
 @pytest.mark.parametrize(
