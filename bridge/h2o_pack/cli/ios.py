@@ -50,6 +50,7 @@ from h2o_pack.errors import ExitCode
     "--upstream-version",
     metavar="NAME",
     default="",
+    show_default="the newest release",
     help="Version of mlx-swift-lm to stand on; `h2o-pack --version` lists them.",
 )
 @click.option("--dry-run", is_flag=True, help="Plan and show; write nothing.")

@@ -29,7 +29,8 @@ def upstream() -> None:
     "--upstream-version",
     metavar="NAME",
     default="",
-    help="Version of mlx-swift-lm whose edits the clones should take. [default: the newest]",
+    show_default="the newest release",
+    help="Version of mlx-swift-lm whose edits the clones should take.",
 )
 def check(*, folder: Path | None, upstream_version: str, out: Terminal) -> None:
     """Find everything that drifted: C++, caches of mlx-lm, edits of Swift."""

@@ -43,7 +43,8 @@ from h2o_pack.files.download_folder import MIRROR, cache_folder
     "--upstream-version",
     metavar="NAME",
     default="",
-    help="Version of mlx-swift-lm to stand on. [default: the package's]",
+    show_default="the package's",
+    help="Version of mlx-swift-lm to stand on.",
 )
 @click.option(
     "--offline",
