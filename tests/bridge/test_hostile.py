@@ -125,7 +125,9 @@ def test_every_path_and_text_of_a_package_stays_plain_and_says_the_name(model, n
     assert f'"{recorded["module"]}Model"' in made["Package.swift"]
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES[::2] if n and "/" not in n and len(n) < 255])
+@pytest.mark.parametrize(
+    "name", [*(n for n in NAMES[::2] if n and "/" not in n and len(n) < 255), "\udcff"]
+)
 def test_a_model_folder_and_a_package_may_have_any_name(run, tmp_path, monkeypatch, name):
     if name in ("..", ".hidden"):
         name = name + "x"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -56,7 +57,9 @@ def resolve(
                 remedy="Leave --revision out, or give an id on the hub.",
                 code=ExitCode.USAGE,
             )
-        return from_folder(folder.name, folder, assume_full_attention=assume_full_attention)
+        # A name that is not UTF-8 could be written neither to the terminal nor to the lock.
+        readable = os.fsencode(folder.name).decode("utf-8", "replace")
+        return from_folder(readable, folder, assume_full_attention=assume_full_attention)
     if name.startswith((".", "/", "~")):
         raise UserError(
             f"{name!r} is not a folder",
