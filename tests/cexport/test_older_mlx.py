@@ -23,13 +23,14 @@ TREE = ROOT / "build/older-mlx"
 PACKAGES = TREE / "packages"
 
 
-def run(*command: object, **environment: str) -> str:
+def run(*command: object) -> str:
     """Run in the tree, with the older packages before those of this Python."""
     site = sysconfig.get_path("purelib")
     paths = os.pathsep.join(map(str, (TREE, PACKAGES, ROOT / "bridge", ROOT, site)))
+    tools = os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"]))  # cmake, ninja
     done = subprocess.run(
         [str(each) for each in command],
-        env={**os.environ, "PYTHONPATH": paths, **environment},
+        env={**os.environ, "PATH": tools, "PYTHONPATH": paths},
         cwd=TREE,
         capture_output=True,
         text=True,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, Problems, UserError
-from h2o_pack.facts import FOLDER, pins
+from h2o_pack.facts import pins
 from h2o_pack.files.toml import read_tables
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.upstream.attention import LISTED, attention
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from h2o_pack.vendoring.edits import Edit
 
+RELIED_ON = Path(__file__).with_name("relied_on.toml")
 CASES = tuple(product(("apple", "linux"), ("shared", "offline")))
 """The conditions under which edits are made: see EditSet.applying."""
 MODELS = "mlx_lm/models"
@@ -84,7 +85,7 @@ def check(upstream: Path | None, version: str = "") -> UpstreamResult:
     python = clones(upstream) if upstream else installed()
     looked: list[Looked] = []
     drifted: list[Drift] = []
-    texts = read_tables(FOLDER / "relied_on.toml", ReliedOnFile).text
+    texts = read_tables(RELIED_ON, ReliedOnFile).text
     for name, folder in python.items():
         mine = [each for each in texts if each.package == name]
         classes = dict(attention(folder / MODELS)) if name == "mlx-lm" else {}

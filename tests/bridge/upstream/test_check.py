@@ -26,7 +26,7 @@ class Attention:
 @pytest.fixture
 def clones(tmp_path) -> Path:
     """Make a folder with what is relied on in the installed packages."""
-    texts = check.read_tables(check.FOLDER / "relied_on.toml", check.ReliedOnFile).text
+    texts = check.read_tables(check.RELIED_ON, check.ReliedOnFile).text
     for name, folder in check.installed().items():
         for file in {each.file for each in texts if each.package == name}:
             target = tmp_path / name / file
