@@ -31,7 +31,7 @@ def doctor(*, app: Path | None, output: Path, out: Terminal) -> None:
 
     With APP, the folder of an app's Package.swift or Xcode project, it tells instead what
     collides when a package is added to the app, and what to do. Then it exits with 1 if
-    something does, and with 2 if APP is no app's folder.
+    something does, and with 2 if APP is not an app's folder.
     """
     from h2o_pack.coexistence.report import check_app, print_app
     from h2o_pack.doctor.checkup import check_up

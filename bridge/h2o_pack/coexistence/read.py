@@ -31,7 +31,7 @@ def read_app(folder: Path, machine: Surroundings) -> App:
     manifest = folder / "Package.swift"
     if not (manifest.is_file() or projects or workspaces):
         raise UserError(
-            "it has no Package.swift and no Xcode project, so that it is no app's folder",
+            "no Package.swift and no Xcode project in this folder",
             where=str(folder),
             remedy="Give the folder in which the app's Package.swift or .xcodeproj is.",
             code=ExitCode.USAGE,

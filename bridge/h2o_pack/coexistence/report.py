@@ -49,7 +49,7 @@ def check_app(folder: Path, machine: Surroundings) -> AppCheckup:
     """Read an app and tell what collides.
 
     Raises:
-        UserError: it is no app's folder.
+        UserError: it is not an app's folder.
 
     """
     app = read_app(folder, machine)
