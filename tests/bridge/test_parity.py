@@ -234,7 +234,9 @@ class TestWithSwift:
             "ParityReplayTests.testTheCacheDoesWhatPythonsDid",
             "ParityTokensTests.testTheModelAnswersTheRequest",
         ]
-        assert "warning:" not in output
+        # SwiftPM warns of a home that it cannot write to.
+        warnings = [line for line in output.splitlines() if "warning:" in line]
+        assert [line for line in warnings if "user-level cache" not in line] == []
 
     def test_the_apps_model_compiles_against_the_package(self, package):
         """SwiftUI is missing here, and the views import it; what they show does not."""
