@@ -14,7 +14,8 @@ TEXT = "#include <a>\n#include <b>\n\nint f() {\n  return 1;\n}\n"
 
 def edit(anchor: str, where: str, text: str, count: int = 1) -> Edit:
     key = "replacement" if where == "replace" else "insert"
-    return Edit("mlx-swift", "Source/f.cpp", anchor, where, count=count, **{key: text})
+    changes = {key: text, "count": count, "version": "0.31.6"}
+    return Edit("mlx-swift", "Source/f.cpp", anchor, where, **changes)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from importlib import metadata, util
 from itertools import product
@@ -21,7 +22,7 @@ from h2o_pack.vendoring.edits import apply_all, edits_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from h2o_pack.vendoring.edits import Edit
+    from h2o_pack.vendoring.edits import EditSet
 
 RELIED_ON = Path(__file__).with_name("relied_on.toml")
 CASES = tuple(product(("apple", "linux"), ("shared", "offline")))
@@ -95,18 +96,15 @@ def check(upstream: Path | None, version: str = "") -> UpstreamResult:
         looked.append(Looked(name, str(folder), found, len(mine) + len(classes)))
     absent = [name for name in ("mlx", "mlx-lm") if name not in python]
     if upstream:
-        known = pins(version)
-        edits = edits_of(assets.root(), version).edits
-        for name in sorted({edit.package for edit in edits}):
-            folder = upstream / known[name].place
-            if not folder.is_dir():
-                absent.append(name)
-                continue
-            its = [edit for edit in edits if edit.package == name]
-            looked.append(Looked(name, str(folder), "", len(its)))
-            for file in sorted({edit.file for edit in its}):
-                mine_here = [edit for edit in its if edit.file == file]
-                drifted += lost_edits(folder / file, mine_here, known[name].version)
+        edits = edits_of(assets.root(), version)
+        counts = Counter(edit.package for edit in edits.edits)
+        places = {name: upstream / pins(version)[name].place for name in sorted(counts)}
+        there = {name: folder for name, folder in places.items() if folder.is_dir()}
+        absent += [name for name in places if name not in there]
+        looked += [Looked(name, str(at), "", counts[name]) for name, at in there.items()]
+        for (name, file), its in edits.by_file().items():
+            if name in there:
+                drifted += lost_edits(there[name] / file, its)
         if not looked:
             raise UserError(
                 f"{upstream} has none of {', '.join(absent)}",
@@ -170,13 +168,13 @@ def unknown_attention(classes: Mapping[str, bool]) -> list[Drift]:
     ]
 
 
-def lost_edits(path: Path, edits: list[Edit], version: str) -> Iterator[Drift]:
-    """Yield the anchors of a file that are not found as expected, in any case."""
+def lost_edits(path: Path, edits: EditSet) -> Iterator[Drift]:
+    """Yield the anchors of a file's edits that are not found as expected, in any case."""
     text = path.read_text("utf-8") if path.is_file() else ""
     problems = Problems()
     for case in CASES:
         with problems.caught():
-            apply_all(text, [edit for edit in edits if edit.only in ("", *case)])
-    expected = f"the text of {edits[0].package} {version}"
+            apply_all(text, edits.applying(*case).edits)
+    expected = f"the text of {edits.edits[0].package} {edits.edits[0].version}"
     for each in (each for found in problems.found for each in found.errors):
         yield Drift(str(path), expected, each.what, EDITS_FOLDER)

@@ -31,7 +31,7 @@ class Edit:
     anchor must match `count` times. `insert` goes on lines of its own before or
     after the matched lines; `replacement` takes the place of the match. only
     names the one case that the edit is for, and version the one of the package
-    that it was written for where that is not the pinned one.
+    that is edited.
     """
 
     package: str
@@ -99,6 +99,14 @@ class EditSet:
     edits: tuple[Edit, ...]
     files: tuple[AddedFile, ...]
 
+    def by_file(self) -> dict[tuple[str, str], EditSet]:
+        """Return the edits alone, for each file by its package and path."""
+        files = sorted({(edit.package, edit.file) for edit in self.edits})
+        return {
+            file: EditSet((), tuple(e for e in self.edits if (e.package, e.file) == file), ())
+            for file in files
+        }
+
     def applying(self, *conditions: str) -> EditSet:
         """Keep what applies in all cases or under one of these conditions: see `only`."""
         wanted = ("", *conditions)
@@ -114,8 +122,11 @@ def edits_of(root: Path, version: str = "") -> EditSet:
     name = version or next(iter(upstream_versions()))
     known = pins(name)
     common, own = (read_edits(root / path) for path in (EDITS, f"{FOLDER}/{name}/edits.toml"))
-    edits = tuple(replace(edit, version=known[edit.package].version) for edit in own.edits)
-    return EditSet(common.copies + own.copies, common.edits + edits, common.files + own.files)
+    edits = (
+        replace(edit, version=known[edit.package].version)
+        for edit in (*common.edits, *own.edits)
+    )
+    return EditSet(common.copies + own.copies, tuple(edits), common.files + own.files)
 
 
 def read_edits(path: Path) -> EditSet:
@@ -183,9 +194,7 @@ def span(text: str, match: re.Match[str], where: Place) -> tuple[int, int]:
 
 def anchor_lost(edit: Edit, found: int) -> UserError:
     """Make the error for upstream text that is not as the edit expects."""
-    pin = pins().get(edit.package)
-    version = edit.version or (pin.version if pin else "")
-    expected = f"{edit.package} {version}".rstrip()
+    expected = f"{edit.package} {edit.version}"
     return UserError(
         f"anchor {edit.anchor!r} matches {found} times instead of {edit.count}",
         where=f"{edit.package}/{edit.file}, expected as in {expected}",

@@ -135,12 +135,11 @@ def edit_sources(vendor_folder: Path, edits: EditSet) -> tuple[lock.EditedFile, 
     """
     done = []
     problems = Problems()
-    for package, name in sorted({(edit.package, edit.file) for edit in edits.edits}):
+    for (package, name), mine in edits.by_file().items():
         path = vendor_folder / package / name
-        mine = [edit for edit in edits.edits if (edit.package, edit.file) == (package, name)]
         before = path.read_bytes() if path.is_file() else b""
         with problems.caught():
-            after = apply_all(before.decode(), mine).encode()
+            after = apply_all(before.decode(), mine.edits).encode()
             path.write_bytes(after)
             digests = (lock.sha256(before), lock.sha256(after))
             done.append(lock.EditedFile(f"{package}/{name}", *digests))
