@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from h2o_py.mixed_cache import MixedH2OKVCache
     from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
     from h2o_py.quantized_cache import QuantizedH2OKVCache
+    from h2o_py.recall import H2ORecall
     from h2o_py.routing import install_routing, remove_routing, routing_installed
     from h2o_py.store import load_cache, save_cache
 
@@ -42,6 +43,7 @@ _HOMES = {
     "H2OError": "errors",
     "H2OFileError": "errors",
     "H2OModelError": "errors",
+    "H2ORecall": "recall",
     "H2OStateError": "errors",
     "H2OKVCache": "cache",
     "H2OScoresMissingWarning": "errors",
@@ -71,6 +73,7 @@ __all__ = [
     "H2OFileError",
     "H2OKVCache",
     "H2OModelError",
+    "H2ORecall",
     "H2OScoresMissingWarning",
     "H2OStateError",
     "LayerBudget",

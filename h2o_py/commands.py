@@ -13,7 +13,7 @@ from unittest import mock
 
 from h2o_py._pins import wrong_mlx
 from h2o_py.errors import H2OError, H2OModelError
-from h2o_py.policy_fields import FIELDS, SCORES, Field
+from h2o_py.policy_fields import FIELDS, RECALL_FIELDS, SCORES, Field
 from h2o_py.storages import STORAGE_BITS
 
 USAGE = """usage: python -m h2o_py generate [options]
@@ -52,7 +52,8 @@ def generate(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     settings = {field.name: getattr(options, _dest(field.name)) for field in FIELDS}
     settings = {name: value for name, value in settings.items() if value is not None}
-    if not settings and options.h2o_kv is None and options.h2o_budgets is None:
+    ours = (options.h2o_kv, options.h2o_budgets, options.h2o_recall)
+    if not settings and ours == (None, None, None):
         return _run(upstream, arguments, routed())
     if "max_size" not in settings:
         parser.error("--h2o-max-size is missing: how many rows may a KV head keep?")
@@ -63,10 +64,13 @@ def generate(arguments: Sequence[str]) -> int:
 
     from h2o_py.budgets import load_budgets  # noqa: PLC0415  after --help has been served
     from h2o_py.config import H2OConfig  # noqa: PLC0415
+    from h2o_py.recall import H2ORecall  # noqa: PLC0415
 
     with warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always")
         try:
+            if options.h2o_recall is not None:
+                settings["recall"] = H2ORecall.from_words(options.h2o_recall)
             config = H2OConfig.from_dict(settings)
             budgets = options.h2o_budgets and load_budgets(options.h2o_budgets)
         except H2OError as error:
@@ -84,8 +88,9 @@ def generate(arguments: Sequence[str]) -> int:
 
 
 def flag(field: str) -> str:
-    """The flag of a setting."""
-    return f"--h2o-{field.replace('_', '-')}"
+    """The flag of a setting, with the key of recall's."""
+    part, _, key = field.partition(".")
+    return f"--h2o-{part.replace('_', '-')} {key}".rstrip()
 
 
 def worded(error: H2OError) -> str:
@@ -159,6 +164,13 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     stored = "; ".join(f"{name}: {bits.meaning}" for name, bits in STORAGE_BITS.items())
     group.add_argument("--h2o-kv", help=f"How rows are stored. {stored}. Default: dense.")
     group.add_argument("--h2o-budgets", help="JSON file of budgets that differ per layer.")
+    keys = "; ".join(f"{field.name}: {field.help}" for field in RECALL_FIELDS)
+    group.add_argument(
+        "--h2o-recall",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help=f"Bring evicted rows back when a prompt asks for them. {keys}.",
+    )
 
 
 def _help(field: Field) -> str:

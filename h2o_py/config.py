@@ -7,8 +7,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from h2o_py import policy_rules
+from h2o_py import policy_rules, recall_rules
 from h2o_py.policy_fields import Score
+from h2o_py.recall import H2ORecall
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,8 @@ class H2OConfig:
         novelty_margin: Cosine margin that a key must exceed, beyond what a typical key
             differs by, to count as novel; 0 counts all of a key's difference, 1 - cosine with
             the sum of all keys. Default: 0.0.
+        recall: The settings of recall. Rows that were evicted come back from an archive
+            when a prompt asks for them. Default: none.
 
     Raises:
         H2OConfigError: a value is not allowed, or the budgets leave nothing to evict.
@@ -53,9 +56,18 @@ class H2OConfig:
     pinned: tuple[tuple[int, int], ...] = ()
     observation_window: int = 64
     novelty_margin: float = 0.0
+    recall: H2ORecall | None = None
 
     def __post_init__(self) -> None:
         policy_rules.complete(self)
+        if self.recall is not None and not isinstance(self.recall, H2ORecall):
+            raise recall_rules.not_settings(self.recall)
+        recall_rules.check_room(self)
+
+    @property
+    def recall_rows(self) -> int:
+        """Rows per KV head that a recall chooses (M); 0 without recall or without room."""
+        return recall_rules.rows(self)
 
     @classmethod
     def tuned(cls, max_size: int, **changes: Any) -> H2OConfig:
@@ -81,22 +93,38 @@ class H2OConfig:
         """
         return cls(max_size, **policy_rules.named("paper", max_size, changes))
 
+    def of_layer(self, index: int) -> H2OConfig:
+        """The configuration of one layer's cache.
+
+        Without recall where its `layers` leave it out, and with a folder of its own where
+        the archive is in files.
+        """
+        recall = recall_rules.of_layer(self.recall, index)
+        with recall_rules.warned_before():
+            return dataclasses.replace(self, recall=recall)
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> H2OConfig:
         """The configuration that `to_dict` gave, or one with defaults for missing keys.
+
+        `recall` is a mapping of its settings, true for all defaults, or null.
 
         Raises:
             H2OConfigError: a key is unknown, a required one is missing, or a value is not
                 allowed.
 
         """
-        policy_rules.check_names(values)
-        return cls(**values)
+        policy_rules.check_names(values, also=("recall",))
+        return cls(**{**values, "recall": H2ORecall.from_value(values.get("recall"))})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, all defaults filled in."""
+        """Plain values for JSON, all defaults filled in; `recall` only where there is any."""
         values = dataclasses.asdict(self)
         values["pinned"] = [list(bounds) for bounds in self.pinned]
+        if self.recall is None:
+            del values["recall"]
+        else:
+            values["recall"] = self.recall.to_dict()
         return values
 
 

@@ -23,6 +23,10 @@ ALLOWED = {
     "between": "between {least} and {most}",
     "at_least": "a finite number of {least} or more",
     "ranges": "half-open position ranges (begin, end) with 0 <= begin < end",
+    "choices": "one of {choices}",
+    "layers": "a list of layer indices, each 0 or more",
+    "folder": "the path of a folder",
+    "recall": "the settings of recall, true or null",
 }
 
 CONFIG_WORDING = {
@@ -71,5 +75,11 @@ CONFIG_WORDING = {
         "of H2O lost coherence with so few recent tokens",
         "Raise {name.max_size} or {name.recent_budget}.",
         "recent_budget",
+    ),
+    "recall_rows_shrink": Wording(
+        "{name.field} = {asked}, but with {name.max_size} = {max_size}, sinks, pinned "
+        "and recent tokens leave {rows} rows that a recall may hold",
+        "Raise {name.max_size}, lower {name.recent_budget} or pin less.",
+        "",
     ),
 }

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 Score = Literal["peak", "softmax", "abs_logit"]
 LARGEST = 2147483647
+LARGEST_BYTES = 9007199254740991
 SAFE_RECENT = 64
 
 
@@ -18,12 +19,12 @@ class Field(NamedTuple):
     """A setting: its type and range, its default, and how the command line shows it.
 
     default: None where it must be given, or has a formula on settings that come before it.
-    least: None where it is not a number. below_least: the error where the formula gives less
-    than `least`.
+    least: None where it is not a number. choices: all values of an integer, where they are
+    few. below_least: the error where the formula gives less than `least`.
     """
 
     name: str
-    type: Literal["integer", "number", "score", "ranges"]
+    type: Literal["integer", "number", "score", "ranges", "bytes", "layers", "folder"]
     flag: str
     help: str
     meaning: str
@@ -32,6 +33,7 @@ class Field(NamedTuple):
     required: bool = False
     least: int | None = None
     most: int | None = None
+    choices: tuple[int, ...] = ()
     formula: Callable[[Any], Any] | None = None
     below_least: str = ""
 
@@ -174,6 +176,97 @@ FIELDS = (
         least=0,
     ),
 )
+
+RECALL_FIELDS = (
+    Field(
+        name="rows",
+        type="integer",
+        flag="",
+        help="rows that a recall chooses per head",
+        meaning="Rows per KV head that a recall chooses and holds until the next one (M).",
+        default_meaning="a quarter of `max_size`, at least 16, and never more than eviction can"
+        " spare",
+        least=1,
+        formula=lambda c: max(16, c.max_size // 4),
+    ),
+    Field(
+        name="spread",
+        type="integer",
+        flag="",
+        help="positions that come after each asked-for one",
+        meaning="Positions after an asked-for one that come with it.",
+        default_meaning="8",
+        default=8,
+        least=0,
+    ),
+    Field(
+        name="ask",
+        type="integer",
+        flag="",
+        help="last tokens of a prompt that choose",
+        meaning="Tokens at the end of a prompt whose queries choose the rows.",
+        default_meaning="32",
+        default=32,
+        least=1,
+    ),
+    Field(
+        name="every",
+        type="integer",
+        flag="",
+        help="generated tokens between recalls, 0: at prompts only",
+        meaning="Generated tokens from one recall to the next; 0 recalls at prompts only.",
+        default_meaning="0",
+        default=0,
+        least=0,
+    ),
+    Field(
+        name="archive_bits",
+        type="integer",
+        flag="",
+        help="4, 8 or 16 bits of archived keys and values",
+        meaning="Bits of an archived key or value; 16 stands for the dtype they come in.",
+        default_meaning="4",
+        default=4,
+        choices=(4, 8, 16),
+    ),
+    Field(
+        name="layers",
+        type="layers",
+        flag="",
+        help="layers that recall, as in 0,3,5",
+        meaning="Indices of the layers that recall.",
+        default_meaning="all that evict",
+    ),
+    Field(
+        name="store",
+        type="folder",
+        flag="",
+        help="folder of the archive instead of memory",
+        meaning="Folder that holds the archive.",
+        default_meaning="memory",
+    ),
+    Field(
+        name="limit",
+        type="bytes",
+        flag="",
+        help="bytes of a layer's archive, 0: no limit",
+        meaning="Bytes that one layer's archive may take, beyond which its oldest tokens "
+        "go; 0 is no limit.",
+        default_meaning="0",
+        default=0,
+        least=0,
+    ),
+)
+"""The settings of recall. `flag` is "": a command line takes them as words KEY=VALUE."""
+
+
+def most_recall_rows(c: Any) -> int:
+    """Rows that a recall may hold in a cache of this configuration: what nothing protects."""
+    return int(c.max_size - 1 - covered(c.pinned, c.sink_size) - c.recent_budget)
+
+
+RECALL_ROWS_SHRINK = "recall_rows_shrink"
+"""The warning where these are fewer than were asked for."""
 
 SCORES = (
     Named(

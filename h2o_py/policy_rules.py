@@ -11,7 +11,15 @@ from typing import Any
 
 from h2o_py.config_wording import ALLOWED
 from h2o_py.errors import H2OConfigError, H2OConfigWarning, nearest
-from h2o_py.policy_fields import FIELDS, LARGEST, NAMED_POLICIES, RULES, SCORES, Field
+from h2o_py.policy_fields import (
+    FIELDS,
+    LARGEST,
+    LARGEST_BYTES,
+    NAMED_POLICIES,
+    RULES,
+    SCORES,
+    Field,
+)
 
 
 def complete(config: Any) -> None:
@@ -31,7 +39,7 @@ def complete(config: Any) -> None:
             if field.below_least and field.least is not None and value < field.least:
                 raise _too_small(field, config, given)
         object.__setattr__(config, field.name, value)
-        _check(field, value)
+        check(field, value)
     for rule in RULES:
         if rule.holds(config):
             continue
@@ -49,9 +57,9 @@ def named(policy: str, max_size: int, changes: Mapping[str, Any]) -> dict[str, A
     return {**settings, **changes}
 
 
-def check_names(values: Mapping[str, Any]) -> None:
-    """Refuse keys that are no settings, and a missing one that has no default."""
-    names = [field.name for field in FIELDS]
+def check_names(values: Mapping[str, Any], *, also: Iterable[str]) -> None:
+    """Refuse keys that are no settings nor in `also`, and a missing one without a default."""
+    names = [*(field.name for field in FIELDS), *also]
     for key in values:
         if key not in names:
             known, near = ", ".join(names), nearest(key, names)
@@ -75,23 +83,43 @@ def unknown_choice(field: str, value: object, known: Iterable[str]) -> H2OConfig
     )
 
 
-def _check(field: Field, value: Any) -> None:
+def check(field: Field, value: Any, prefix: str = "") -> None:
+    """Refuse a value that its setting does not allow; `prefix` stands before the name."""
     least, most = field.least, field.most
-    if field.type == "integer":
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise out_of_range(field.name, value, ALLOWED["integer"])
-        if not (least or 0) <= value <= LARGEST:
-            allowed = ALLOWED["between"].format(least=least, most=LARGEST)
-            raise out_of_range(field.name, value, allowed)
+    name = f"{prefix}{field.name}"
+    if field.type in ("integer", "bytes"):
+        if not _is_integer(value):
+            raise out_of_range(name, value, ALLOWED["integer"])
+        most = LARGEST if field.type == "integer" else LARGEST_BYTES
+        if not (least or 0) <= value <= most:
+            allowed = ALLOWED["between"].format(least=least, most=most)
+            raise out_of_range(name, value, allowed)
+        if field.choices and value not in field.choices:
+            choices = ", ".join(str(choice) for choice in field.choices)
+            raise out_of_range(name, value, ALLOWED["choices"].format(choices=choices))
     if field.type == "number":
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise out_of_range(field.name, value, ALLOWED["number"])
+            raise out_of_range(name, value, ALLOWED["number"])
         most_allowed = math.inf if most is None else most
         if not (math.isfinite(value) and (least or 0) <= value <= most_allowed):
             words = ALLOWED["at_least" if most is None else "between"]
-            raise out_of_range(field.name, value, words.format(least=least, most=most))
+            raise out_of_range(name, value, words.format(least=least, most=most))
     if field.type == "score" and value not in [score.name for score in SCORES]:
-        raise unknown_choice(field.name, value, [score.name for score in SCORES])
+        raise unknown_choice(name, value, [score.name for score in SCORES])
+    if field.type == "layers" and not _are_layers(value):
+        raise out_of_range(name, value, ALLOWED["layers"])
+    if field.type == "folder" and not (isinstance(value, str) and value):
+        raise out_of_range(name, value, ALLOWED["folder"])
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _are_layers(value: object) -> bool:
+    return isinstance(value, tuple) and all(
+        _is_integer(each) and 0 <= each <= LARGEST for each in value
+    )
 
 
 def _ranges(field: Field, ranges: Any) -> tuple[tuple[int, int], ...]:
@@ -100,7 +128,7 @@ def _ranges(field: Field, ranges: Any) -> tuple[tuple[int, int], ...]:
     except TypeError:
         pairs = [(ranges,)]
     for pair in pairs:
-        whole = all(isinstance(x, int) and not isinstance(x, bool) for x in pair)
+        whole = all(_is_integer(x) for x in pair)
         if len(pair) != 2 or not whole or not 0 <= pair[0] < pair[1] <= LARGEST:  # noqa: PLR2004
             raise out_of_range(field.name, ranges, ALLOWED["ranges"])
     return tuple(pairs)

@@ -36,6 +36,7 @@ class Target:
 TARGETS = (
     Target("h2o_py/policy_fields.py", "python/policy_fields.py.j2"),
     Target("h2o_py/config.py", "python/config.py.j2"),
+    Target("h2o_py/recall.py", "python/recall.py.j2"),
     Target("h2o_py/config_wording.py", "python/config_wording.py.j2", "errors.toml"),
     Target("h2o_py/storages.py", "python/storages.py.j2", "storages.toml"),
     Target("h2o_py/unfit_families.py", "python/unfit_families.py.j2", "families.toml"),
@@ -58,6 +59,7 @@ TARGETS = (
         "swift/MLXFast+H2OPolicy.swift.j2",
     ),
     Target("swift_templates/H2OKit/H2OConfiguration.swift", "swift/H2OConfiguration.swift.j2"),
+    Target("swift_templates/H2OKit/H2ORecall.swift", "swift/H2ORecall.swift.j2"),
     Target(
         "swift_templates/H2OKit/H2OConfiguration+Codable.swift",
         "swift/H2OConfiguration+Codable.swift.j2",

@@ -13,7 +13,7 @@ import msgspec
 toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 FOLDER = Path(__file__).parent
 
-Type = Literal["integer", "number", "score", "ranges"]
+Type = Literal["integer", "number", "score", "ranges", "bytes", "layers", "folder"]
 ValueType = Literal["text", "integer", "names"]
 
 
@@ -24,15 +24,17 @@ class SourceError(Exception):
 class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A setting of the policy. It has a default, a formula, one per score, or none.
 
+    flag: "" for a setting of recall. choices: all values of an integer, where they are few.
     below_least: the error where the formula gives less than `least`. kernel: whether Metal
-    kernels get it by value.
+    kernels get it by value. core: whether the C++ core gets it.
     """
 
     name: str
     type: Type
     meaning: str
-    flag: str
+    flag: str = ""
     help: str
+    choices: list[int] = []
     least: int | None = None
     most: int | None = None
     default: int | float | str | None = None
@@ -41,11 +43,17 @@ class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     default_meaning: str = ""
     below_least: str = ""
     kernel: bool = False
+    core: bool = True
 
     @property
     def required(self) -> bool:
         """Whether it must be given."""
-        return self.default is None and not self.derived and self.type != "ranges"
+        return self.default is None and not (self.derived or self.optional)
+
+    @property
+    def optional(self) -> bool:
+        """Whether nothing is a value of it: no ranges, all layers, no folder."""
+        return self.type in ("ranges", "layers", "folder")
 
     @property
     def derived(self) -> bool:
@@ -79,6 +87,15 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     formulas: dict[str, str] = {}
 
 
+class Recall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The settings of recall; `warning` is given where `most_rows` is less than asked for."""
+
+    meaning: str
+    most_rows: str
+    warning: str
+    field: list[Field]
+
+
 class PolicyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """policy.toml."""
 
@@ -87,6 +104,7 @@ class PolicyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     score: list[Named]
     rule: list[Rule]
     policy: list[Policy]
+    recall: Recall
 
 
 class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -160,6 +178,11 @@ class Source(msgspec.Struct, frozen=True):
         """The settings in their order."""
         return self.policy.field
 
+    @property
+    def recall_fields(self) -> list[Field]:
+        """The settings of recall in their order."""
+        return self.policy.recall.field
+
     def case(self, code: str) -> Case:
         """The error or warning of this code."""
         return next(c for c in (*self.errors.error, *self.errors.warning) if c.code == code)
@@ -219,6 +242,7 @@ def _contradictions(source: Source) -> Any:
         formulas = " ".join((rule.holds, *rule.let.values()))
         for name in sorted(names_in(formulas) - known - set(rule.let)):
             yield f"{where} names {name!r}, which is not a setting."
+    yield from _recall_contradictions(policy, known, warnings)
     for each in policy.policy:
         for name in sorted({*each.values, *each.formulas} - fields):
             yield (
@@ -233,3 +257,12 @@ def _contradictions(source: Source) -> Any:
                 f"interface/errors.toml: {case.code} is worded with {name!r}, which it "
                 "does not have."
             )
+
+
+def _recall_contradictions(policy: PolicyFile, known: set[str], warnings: set[str]) -> Any:
+    recall = policy.recall
+    if recall.warning not in warnings:
+        yield f"interface/policy.toml: recall.warning = {recall.warning!r} is not a warning."
+    formulas = " ".join((recall.most_rows, *(field.formula for field in recall.field)))
+    for name in sorted(names_in(formulas) - known):
+        yield f"interface/policy.toml: [recall] names {name!r}, which is not a setting."

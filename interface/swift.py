@@ -8,7 +8,15 @@ from collections.abc import Callable
 from interface.source import Case, Field, Source
 from interface.words import camel, in_swift, names_in_order, pieces
 
-TYPES = {"integer": "Int", "number": "Float", "score": "Score", "ranges": "[Range<Int>]"}
+TYPES = {
+    "integer": "Int",
+    "number": "Float",
+    "score": "Score",
+    "ranges": "[Range<Int>]",
+    "bytes": "Int",
+    "layers": "[Int]",
+    "folder": "String",
+}
 VALUE_TYPES = {"text": "String", "integer": "Int", "names": "[String]"}
 
 
@@ -18,6 +26,8 @@ def tools(source: Source) -> dict[str, Callable[..., object]]:
         "swift": lambda formula: in_swift(formula, source),
         "swift_value": value,
         "swift_default": default,
+        "swift_recall_type": recall_type,
+        "swift_recall_default": recall_default,
         "swift_arguments": lambda field, derived="": arguments(source, field, derived),
         "swift_formula_parameters": lambda field: ", ".join(
             f"{camel(name)}: Int" for name in names_in_order(field.formula, source)
@@ -45,6 +55,16 @@ def default(field: Field) -> str:
     if field.derived:
         return "? = nil"
     return " = []" if field.type == "ranges" else f" = {value(field, field.default)}"
+
+
+def recall_type(field: Field) -> str:
+    """The type of a setting of recall, whose defaults are not worked out in its structure."""
+    return TYPES[field.type] + ("?" if field.default is None else "")
+
+
+def recall_default(field: Field) -> str:
+    """The default of a setting of recall."""
+    return "nil" if field.default is None else f"{field.default}"
 
 
 def arguments(source: Source, field: Field, derived: str) -> list[str]:

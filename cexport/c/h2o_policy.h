@@ -3,6 +3,7 @@
 #define MLX_H2O_POLICY_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* How a row is scored from the attention that it receives. */
 typedef enum mlx_h2o_score_ {
@@ -42,5 +43,22 @@ typedef struct mlx_h2o_policy_ {
   keys. */
   float novelty_margin;
 } mlx_h2o_policy;
+
+/* Rows that were evicted come back from an archive when a prompt asks for them.
+Checked by every function that takes it. */
+typedef struct mlx_h2o_recall_ {
+  /* Rows per KV head that a recall chooses and holds until the next one (M). 0: a
+  quarter of max_size, at least 16, and never more than eviction can spare. */
+  int rows;
+  /* Positions after an asked-for one that come with it. */
+  int spread;
+  /* Bits of an archived key or value; 16 stands for the dtype they come in. */
+  int archive_bits;
+  /* Folder that holds the archive. NULL: memory. */
+  const char* store;
+  /* Bytes that one layer's archive may take, beyond which its oldest tokens go; 0 is no
+  limit. */
+  int64_t limit;
+} mlx_h2o_recall;
 
 #endif

@@ -44,4 +44,15 @@ inline Policy policy_of(const mlx_h2o_policy& policy) {
   };
 }
 
+/// The settings of recall of a C structure.
+inline Recall recall_of(const mlx_h2o_recall& recall) {
+  return {
+      recall.rows,
+      recall.spread,
+      recall.archive_bits,
+      recall.store == nullptr ? std::string() : std::string(recall.store),
+      recall.limit,
+  };
+}
+
 } // namespace h2o

@@ -85,6 +85,31 @@ void validate(const Policy& policy) {
   }
 }
 
+void validate(const Recall& recall) {
+  if (recall.rows < 0) {
+    out_of_range("recall.rows", recall.rows, "between 1 and 2147483647");
+  }
+  if (recall.spread < 0) {
+    out_of_range("recall.spread", recall.spread, "between 0 and 2147483647");
+  }
+  if (recall.archive_bits != 4 && recall.archive_bits != 8 && recall.archive_bits != 16) {
+    out_of_range("recall.archive_bits", recall.archive_bits, "one of 4, 8, 16");
+  }
+  if (recall.limit < 0) {
+    out_of_range("recall.limit", recall.limit, "between 0 and 9007199254740991");
+  }
+}
+
+int recall_rows(const Policy& policy, const Recall& recall) {
+  const int64_t asked = recall.rows > 0
+                            ? int64_t(recall.rows)
+                            : std::max<int64_t>(16, int64_t(policy.max_size) / 4);
+  const int64_t most = int64_t(policy.max_size) - 1 -
+                       covered(policy.pinned, int64_t(policy.sink_size)) -
+                       int64_t(policy.recent_budget);
+  return int(std::max<int64_t>(0, std::min(asked, most)));
+}
+
 Score score_from_name(const std::string& name) {
   if (name == "peak") {
     return Score::peak;

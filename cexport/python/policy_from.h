@@ -6,6 +6,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
+
 #include "policy_fields.h"
 
 namespace h2o::python {
@@ -26,6 +28,22 @@ inline Policy policy_from(nanobind::handle values) {
       get("pinned", std::vector<std::pair<int, int>>()),
       get("observation_window", int()),
       get("novelty_margin", float()),
+  };
+}
+
+/// The settings that an object with the attributes of Python's H2ORecall describes; none for
+/// None.
+inline std::optional<Recall> recall_from(nanobind::handle values) {
+  if (values.is_none()) {
+    return std::nullopt;
+  }
+  auto get = [&]<class T>(const char* name, T none) {
+    auto value = values.attr(name);
+    return value.is_none() ? none : nanobind::cast<T>(value);
+  };
+  return Recall{
+      get("rows", int()),          get("spread", int()),    get("archive_bits", int()),
+      get("store", std::string()), get("limit", int64_t()),
   };
 }
 

@@ -11,10 +11,10 @@ def sections() -> str:
     from interface.source import read  # needs msgspec, which only some have
 
     source = read()
-    settings = [
-        (code(each.name), kind(each), default(each), plain(each.meaning))
-        for each in source.fields
-    ]
+    settings, of_recall = (
+        [(code(each.name), kind(each), default(each), plain(each.meaning)) for each in fields]
+        for fields in (source.fields, source.recall_fields)
+    )
     scores = [(code(each.name), plain(each.meaning)) for each in source.policy.score]
     policies = [
         (code(each.name), plain(f"{each.title} {each.meaning}".strip()), changes(each))
@@ -23,6 +23,9 @@ def sections() -> str:
     parts = [
         "## Settings",
         table(("setting", "type", "default", "meaning"), settings),
+        "## Settings of recall",
+        f"{plain(source.policy.recall.meaning)} They stand in the configuration's `recall`.",
+        table(("setting", "type", "default", "meaning"), of_recall),
         "## Scores",
         table(("score", "meaning"), scores),
         "## Named policies",
@@ -37,6 +40,8 @@ def sections() -> str:
 
 def kind(field: Field) -> str:
     """Name a setting's type and range."""
+    if field.choices:
+        return f"{field.type}, one of {', '.join(str(choice) for choice in field.choices)}"
     if field.least is None:
         return field.type
     if field.most is None:

@@ -14,6 +14,7 @@ extension H2OConfiguration: Codable {
         case pinned
         case observationWindow = "observation_window"
         case noveltyMargin = "novelty_margin"
+        case recall
     }
 
     /// Reads a configuration; missing settings have their defaults, except `max_size`.
@@ -40,7 +41,8 @@ extension H2OConfiguration: Codable {
             observationWindow: fields.decodeIfPresent(Int.self, forKey: .observationWindow)
                 ?? 64,
             noveltyMargin: fields.decodeIfPresent(Float.self, forKey: .noveltyMargin)
-                ?? 0.0)
+                ?? 0.0,
+            recall: Self.recall(in: fields))
     }
 
     public func encode(to encoder: any Encoder) throws {
@@ -55,6 +57,15 @@ extension H2OConfiguration: Codable {
         try fields.encode(pinned.map { [$0.lowerBound, $0.upperBound] }, forKey: .pinned)
         try fields.encode(observationWindow, forKey: .observationWindow)
         try fields.encode(noveltyMargin, forKey: .noveltyMargin)
+        try fields.encodeIfPresent(recall, forKey: .recall)
+    }
+
+    /// A mapping of settings, true for all defaults, or null.
+    private static func recall(in fields: KeyedDecodingContainer<Field>) throws -> H2ORecall? {
+        if (try? fields.decodeIfPresent(Bool.self, forKey: .recall)) == true {
+            return try H2ORecall()
+        }
+        return try fields.decodeIfPresent(H2ORecall.self, forKey: .recall)
     }
 
     private static func range(_ bounds: [Int]) throws -> Range<Int> {

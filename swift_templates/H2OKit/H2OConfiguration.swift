@@ -34,6 +34,9 @@ public struct H2OConfiguration: Hashable, Sendable {
     /// Cosine margin that a key must exceed, beyond what a typical key differs by, to count as
     /// novel; 0 counts all of a key's difference, 1 - cosine with the sum of all keys.
     public let noveltyMargin: Float
+    /// The settings of recall; nil for none. Rows that were evicted come back from an archive
+    /// when a prompt asks for them.
+    public let recall: H2ORecall?
 
     /// - Parameters:
     ///   - maxSize: see ``maxSize``
@@ -46,11 +49,13 @@ public struct H2OConfiguration: Hashable, Sendable {
     ///   - pinned: see ``pinned``
     ///   - observationWindow: see ``observationWindow``
     ///   - noveltyMargin: see ``noveltyMargin``
+    ///   - recall: see ``recall``
     /// - Throws: ``H2OConfigurationError`` when the values do not fit together
     public init(
         maxSize: Int, sinkSize: Int = 4, heavyBudget: Int? = nil, recentBudget: Int? = nil,
         score: Score = .peak, decay: Float? = nil, novelty: Float = 2.0,
-        pinned: [Range<Int>] = [], observationWindow: Int = 64, noveltyMargin: Float = 0.0
+        pinned: [Range<Int>] = [], observationWindow: Int = 64, noveltyMargin: Float = 0.0,
+        recall: H2ORecall? = nil
     ) throws {
         self.maxSize = maxSize
         self.sinkSize = sinkSize
@@ -68,6 +73,7 @@ public struct H2OConfiguration: Hashable, Sendable {
         self.pinned = pinned
         self.observationWindow = observationWindow
         self.noveltyMargin = noveltyMargin
+        self.recall = recall
         try validateRanges(recentBudget: recentBudget != nil)
         if recentBudget == nil, self.recentBudget < 1 {
             let smallest = Self.smallest { maxSize in
@@ -105,12 +111,13 @@ public struct H2OConfiguration: Hashable, Sendable {
             maxSize: maxSize, score: .absLogit, decay: 0.95, novelty: 0.0)
     }
 
-    /// The same with other rows or pins.
+    /// The same with other rows, pins or recall.
     ///
     /// - Throws: ``H2OConfigurationError`` when the values do not fit together
     func with(
         maxSize: Int? = nil, sinkSize: Int? = nil, heavyBudget: Int? = nil,
-        recentBudget: Int? = nil, pinned: [Range<Int>]? = nil, observationWindow: Int? = nil
+        recentBudget: Int? = nil, pinned: [Range<Int>]? = nil, observationWindow: Int? = nil,
+        recall: H2ORecall?? = nil
     ) throws -> H2OConfiguration {
         try H2OConfiguration(
             maxSize: maxSize ?? self.maxSize, sinkSize: sinkSize ?? self.sinkSize,
@@ -118,7 +125,26 @@ public struct H2OConfiguration: Hashable, Sendable {
             recentBudget: recentBudget ?? self.recentBudget, score: score, decay: decay,
             novelty: novelty, pinned: pinned ?? self.pinned,
             observationWindow: observationWindow ?? self.observationWindow,
-            noveltyMargin: noveltyMargin)
+            noveltyMargin: noveltyMargin, recall: recall ?? self.recall)
+    }
+
+    /// The configuration of one layer's cache: without recall where its `layers` leave it out,
+    /// and with a folder of its own where the archive is in files.
+    public func ofLayer(_ index: Int) throws -> H2OConfiguration {
+        guard let recall else { return self }
+        if let layers = recall.layers, !layers.contains(index) {
+            return try with(recall: .some(nil))
+        }
+        let digits = String(index)
+        let name = "layer-" + String(repeating: "0", count: max(0, 3 - digits.count)) + digits
+        return try with(recall: recall.with(layers: .some(nil), store: recall.store.map { $0 + "/" + name }))
+    }
+
+    /// Rows per KV head that a recall chooses (M); 0 without recall or without room.
+    public var recallRows: Int {
+        guard let recall else { return 0 }
+        let asked = recall.rows ?? max(16, maxSize / 4)
+        return max(0, min(asked, mostRecallRows))
     }
 
     var policy: MLXFast.H2OPolicy {
@@ -131,6 +157,10 @@ public struct H2OConfiguration: Hashable, Sendable {
 
 /// The defaults that follow from other settings.
 extension H2OConfiguration {
+    private var mostRecallRows: Int {
+        maxSize - 1 - covered(pinned, sinkSize) - recentBudget
+    }
+
     private static func heavyBudget(maxSize: Int) -> Int {
         maxSize / 2
     }

@@ -123,8 +123,19 @@ extension H2OConfiguration {
                 + "coherence with so few recent tokens. Raise max_size or recent_budget."
     }
 
+    /// What recall gets less of than was asked for; nil if it gets all.
+    var recallWarning: String? {
+        let (asked, rows) = (recall?.rows ?? 1, recallRows)
+        let field = "recall.rows"
+        return recall == nil || rows >= asked
+            ? nil
+            : "\(field) = \(asked), but with max_size = \(maxSize), sinks, pinned and "
+                + "recent tokens leave \(rows) rows that a recall may hold. Raise "
+                + "max_size, lower recent_budget or pin less."
+    }
+
     /// Positions in any of the ranges or below `first`, each counted once.
-    private func covered(_ ranges: [Range<Int>], _ first: Int) -> Int {
+    func covered(_ ranges: [Range<Int>], _ first: Int) -> Int {
         var count = first
         var reached = first
         for range in ranges.sorted(by: { $0.lowerBound < $1.lowerBound }) {

@@ -74,6 +74,54 @@ extension MLXFast.H2OPolicy {
     }
 }
 
+extension MLXFast {
+
+    /// Rows that were evicted come back from an archive when a prompt asks for them. The C core
+    /// refuses values that it does not allow.
+    public struct H2ORecall: Sendable {
+        /// Rows per KV head that a recall chooses and holds until the next one (M). 0: a quarter
+        /// of `maxSize`, at least 16, and never more than eviction can spare.
+        public var rows: Int
+        /// Positions after an asked-for one that come with it.
+        public var spread: Int
+        /// Bits of an archived key or value; 16 stands for the dtype they come in.
+        public var archiveBits: Int
+        /// Folder that holds the archive. nil: memory.
+        public var store: String?
+        /// Bytes that one layer's archive may take, beyond which its oldest tokens go; 0 is no
+        /// limit.
+        public var limit: Int
+
+        public init(
+            rows: Int, spread: Int, archiveBits: Int, store: String?, limit: Int
+        ) {
+            self.rows = rows
+            self.spread = spread
+            self.archiveBits = archiveBits
+            self.store = store
+            self.limit = limit
+        }
+    }
+}
+
+extension MLXFast.H2ORecall {
+    /// Calls `body` with the C structure, whose text lives as long as the call.
+    func withCRecall<Result>(_ body: (mlx_h2o_recall) throws -> Result) rethrows -> Result {
+        guard let store else {
+            return try body(
+                mlx_h2o_recall(
+                    rows: Int32(rows), spread: Int32(spread), archive_bits: Int32(archiveBits),
+                    store: nil, limit: Int64(limit)))
+        }
+        return try store.withCString {
+            try body(
+                mlx_h2o_recall(
+                    rows: Int32(rows), spread: Int32(spread), archive_bits: Int32(archiveBits),
+                    store: $0, limit: Int64(limit)))
+        }
+    }
+}
+
 extension MLXFast.H2OPolicy.Score {
     fileprivate var cValue: mlx_h2o_score {
         switch self {
