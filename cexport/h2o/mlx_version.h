@@ -1,12 +1,16 @@
-/// What differs between the versions of MLX that the core compiles against: 0.31.1, which
-/// mlx-swift 0.31.6 contains, and 0.32.4, which Python uses.
+/// All that differs between the versions of MLX that the core compiles against: 0.31.1,
+/// which mlx-swift 0.31.6 contains, and 0.32.4, which Python uses.
 #pragma once
 
 #include <optional>
 #include <string>
 
+#include "metal/build.h"
 #include "mlx/fast.h"
 #include "mlx/version.h"
+#if H2O_METAL
+#include "mlx/backend/metal/device.h"
+#endif
 
 namespace h2o {
 
@@ -30,5 +34,29 @@ inline mx::array mlx_attention(
       queries, keys, values, scale, mask_mode, mask, sinks, s);
 #endif
 }
+
+#if H2O_METAL
+namespace metal {
+
+/// The encoder of a stream. From 0.32 on it is its thread's; before, its device had it.
+inline mx::metal::CommandEncoder& encoder_of(mx::Stream stream) {
+#if MLX_VERSION_NUMERIC >= 32000
+  return mx::metal::get_command_encoder(stream);
+#else
+  return mx::metal::device(stream.device).get_command_encoder(stream.index);
+#endif
+}
+
+/// Keeps an array until the stream is done with it: what keeps it is found likewise.
+inline void keep_until_done(mx::Stream stream, const mx::array& a) {
+#if MLX_VERSION_NUMERIC >= 32000
+  encoder_of(stream).add_temporary(a);
+#else
+  mx::metal::device(stream.device).add_temporary(a, stream.index);
+#endif
+}
+
+} // namespace metal
+#endif
 
 } // namespace h2o

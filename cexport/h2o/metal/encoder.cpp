@@ -4,34 +4,11 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "../mlx_version.h"
 #include "encoder.h"
 #include "mlx/allocator.h"
-#include "mlx/version.h"
 
 namespace h2o::metal {
-
-namespace {
-
-// From 0.32 on an encoder is its thread's and keeps temporaries; before, its device did.
-#if MLX_VERSION_NUMERIC >= 32000
-mx::metal::CommandEncoder& encoder_of(mx::Stream stream) {
-  return mx::metal::get_command_encoder(stream);
-}
-
-void keep_until_done(mx::Stream stream, const mx::array& a) {
-  encoder_of(stream).add_temporary(a);
-}
-#else
-mx::metal::CommandEncoder& encoder_of(mx::Stream stream) {
-  return mx::metal::device(stream.device).get_command_encoder(stream.index);
-}
-
-void keep_until_done(mx::Stream stream, const mx::array& a) {
-  mx::metal::device(stream.device).add_temporary(a, stream.index);
-}
-#endif
-
-} // namespace
 
 Constants& Constants::set(int index, bool value) {
   values_.push_back({index, true, value, 0});
