@@ -87,8 +87,8 @@ extern "C" int mlx_fast_scaled_dot_product_attention_with_scores(
   return guarded([&] {
     auto result = h2o::scaled_dot_product_attention_with_scores(
         mlx_array_get_(queries), mlx_array_get_(keys), mlx_array_get_(values), scale,
-        h2o::make_mask(mask_mode, optional_array(mask_arr)), optional_array(sinks),
-        mlx_stream_get_(s));
+        h2o::make_mask(mask_mode ? mask_mode : "", optional_array(mask_arr)),
+        optional_array(sinks), mlx_stream_get_(s));
     mlx_array_set_(*out, result.first);
     mlx_array_set_(*scores, result.second);
   });
@@ -119,8 +119,8 @@ extern "C" int mlx_fast_scaled_dot_product_attention_quantized_with_scores(
         {mlx_array_get_(value_words), mlx_array_get_(value_scales),
          mlx_array_get_(value_biases)},
         scale, {key_bits, value_bits, group_size},
-        h2o::make_mask(mask_mode, optional_array(mask_arr)), optional_array(sinks),
-        mlx_stream_get_(s));
+        h2o::make_mask(mask_mode ? mask_mode : "", optional_array(mask_arr)),
+        optional_array(sinks), mlx_stream_get_(s));
     mlx_array_set_(*out, result.first);
     mlx_array_set_(*scores, result.second);
   });

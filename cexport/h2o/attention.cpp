@@ -230,16 +230,22 @@ int check_quantized(
         quantized_function, name, " has words of shape ", words.shape(), " and dtype ",
         words.dtype(), "; expected uint32 [B, Hkv, N, D * bits / 32].");
   }
-  int dim = words.shape(3) * 32 / bits;
+  const int64_t elements = int64_t(words.shape(3)) * 32 / bits;
+  if (elements < 1 || elements > std::numeric_limits<int>::max()) {
+    refuse(
+        quantized_function, name, " has words of shape ", words.shape(),
+        "; expected uint32 [B, Hkv, N, D * bits / 32].");
+  }
+  const int dim = int(elements);
   mx::Shape wanted{words.shape(0), words.shape(1), words.shape(2), dim / group_size};
   for (int i : {1, 2}) {
-    check_heads(quantized_function, name, parts[i], "[B, Hkv, N, D / group_size]");
     if (parts[i].shape() != wanted || parts[i].dtype() != parts[1].dtype()) {
       refuse(
           quantized_function, name, " has ", i == 1 ? "scales" : "biases", " of shape ",
           parts[i].shape(), "; words of shape ", words.shape(), " at ", bits,
           " bits in groups of ", group_size, " need ", wanted, ".");
     }
+    check_heads(quantized_function, name, parts[i], "[B, Hkv, N, D / group_size]");
   }
   if (dim % group_size != 0) {
     refuse(

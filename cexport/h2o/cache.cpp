@@ -29,12 +29,17 @@ Ledger trim_ledger(
     int length,
     const CacheConfig& config,
     mx::StreamOrDevice s) {
-  if (rows.ring) {
-    refuse("trim_ledger", "a cache with a ring cannot be trimmed.");
+  constexpr const char* function = "trim_ledger";
+  validate(config);
+  if (rows.ring || config.format.has_ring()) {
+    refuse(function, "a cache with a ring cannot be trimmed.");
   }
-  int size = ledger.scores.shape(2), key_dim = ledger.key_sum.shape(2);
+  check_rows(function, rows, config.format);
+  const int size = config.max_size;
+  const int key_dim = ledger.key_sum.ndim() == 3 ? ledger.key_sum.shape(2) : 0;
+  check_ledger(function, ledger, rows.pool.shape(0), rows.pool.shape(1), size, key_dim);
   if (length < 0 || length > size || length > rows.pool.shape(2)) {
-    refuse("trim_ledger", "length is ", length, "; expected between 0 and ", size, ".");
+    refuse(function, "length is ", length, "; expected between 0 and ", size, ".");
   }
   auto stays = mx::less(mx::arange(size, s), mx::array(length), s);
   auto keys = unpacked_rows(
@@ -55,8 +60,11 @@ std::pair<mx::array, mx::array> cache_fetch(
     int tokens,
     const CacheConfig& config,
     mx::StreamOrDevice s) {
+  validate(config);
   const CacheStep step{config, offset, tokens};
+  check_tokens("cache_fetch", offset, tokens, 0);
   check_rows_in_use("cache_fetch", rows, step);
+  layouts_of("cache_fetch", config.format, rows, key_dim);
   auto fetch = [&](const mx::array& a, int count, const RowFormat& format) {
     return unpacked_rows(first_rows(a, count, s), format, key_dim, format.dtype, s);
   };

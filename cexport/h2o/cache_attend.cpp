@@ -82,11 +82,7 @@ class CacheAttend : public mx::Primitive {
 
 void check(const AttendArguments& arguments, const CacheStep& step) {
   const auto& [queries, rows, ledger, tokens, offset, scale, mask, sinks] = arguments;
-  if (tokens < 1 || offset < 0) {
-    refuse(
-        cache_attend_function, "tokens is ", tokens, " and offset ", offset,
-        "; tokens must be at least 1, offset at least 0.");
-  }
+  check_tokens(cache_attend_function, offset, tokens, 1);
   check_rows_in_use(cache_attend_function, rows, step);
   if (ledger.key_sum.ndim() != 3 || ledger.key_sum.shape(2) < 1 ||
       (step.config.format.is_dense() && ledger.key_sum.shape(2) >= rows.pool.shape(3))) {

@@ -1,5 +1,6 @@
 #include "cache_attend_cpu.h"
 
+#include <cstring>
 #include <numeric>
 
 #include "cpu_dispatch.h"
@@ -200,10 +201,21 @@ class Attend {
     const Layouts& layouts = settings_.layouts;
     auto& new_pool = out_[out_.size() - (layouts.ring ? 2 : 1)];
     auto& new_ring = out_.back();
+    // Positions may come from a tampered file: none leads out of the buffers, and rows that
+    // it leaves open are empty.
+    const int pool_length = step_.pool_length(seen), ring_length = step_.ring_length(seen);
     int filled = 0;
+    std::vector<bool> is_taken(ring_length);
     for (int row : kept) {
-      const bool is_recent = layouts.ring && ledger.positions[row] >= seen - slots;
-      const int target = is_recent ? ledger.positions[row] % slots : filled++;
+      const int position = ledger.positions[row];
+      const bool is_recent =
+          layouts.ring && position >= seen - ring_length && position < seen;
+      const int target = is_recent ? position % slots : filled;
+      if (is_recent) {
+        is_taken[target] = true;
+      } else if (filled++ >= pool_length) {
+        continue;
+      }
       save(ledger, row, 1, saved, is_recent ? pool_size + target : target);
       const bool was_pooled = row < pool_used;
       move_row(
@@ -211,6 +223,14 @@ class Attend {
           was_pooled ? row_of(pool(), b, h, row) : row_of(newest(), b, h, row - pool_used),
           is_recent ? *layouts.ring : layouts.pool,
           row_of(is_recent ? new_ring : new_pool, b, h, target), widened_, packing_);
+    }
+    for (int row = filled; row < pool_length; ++row) {
+      std::memset(row_of(new_pool, b, h, row), 0, layouts.pool.bytes());
+    }
+    for (int slot = 0; slot < ring_length; ++slot) {
+      if (!is_taken[slot]) {
+        std::memset(row_of(new_ring, b, h, slot), 0, layouts.ring->bytes());
+      }
     }
   }
 };

@@ -130,7 +130,7 @@ class CacheWrite : public mx::Primitive {
   }
 };
 
-void check(const WriteArguments& arguments) {
+void check(const WriteArguments& arguments, const RowFormat& format) {
   const auto& [rows, keys, values, victim, offset, copy] = arguments;
   check_heads(cache_write_function, "keys", keys, "[B, Hkv, L, Dk]");
   check_heads(cache_write_function, "values", values, "[B, Hkv, L, Dv]");
@@ -140,32 +140,23 @@ void check(const WriteArguments& arguments) {
         cache_write_function, "keys has shape ", keys.shape(), " and values ",
         values.shape(), "; all but the head dim must agree.");
   }
-  if (tokens < 1) {
-    refuse(cache_write_function, "keys has no tokens; expected at least one.");
+  check_tokens(cache_write_function, offset, tokens, 1);
+  if (rows) {
+    check_rows(cache_write_function, *rows, format);
   }
   if (victim.shape() != mx::Shape{batch, heads} || victim.dtype() != mx::int32) {
     refuse(
         cache_write_function, "victim has shape ", victim.shape(), " and dtype ",
         victim.dtype(), "; expected int32 [", batch, ", ", heads, "].");
   }
-  if (offset < 0 || (!rows && offset != 0)) {
+  if (!rows && offset != 0) {
     refuse(cache_write_function, "offset is ", offset, " but there are no rows.");
   }
 }
 
 /// `rows` must be a buffer of these keys' and values' rows with `used` in it.
 void check_buffer(
-    const char* name,
-    const mx::array& rows,
-    const mx::Shape& keys,
-    int width,
-    mx::Dtype dtype,
-    int used) {
-  if (rows.ndim() != 4 || rows.dtype() != dtype) {
-    refuse(
-        cache_write_function, name, " has shape ", rows.shape(), " and dtype ",
-        rows.dtype(), "; expected [B, Hkv, capacity, row] of ", dtype, ".");
-  }
+    const char* name, const mx::array& rows, const mx::Shape& keys, int width, int used) {
   if (rows.shape(0) != keys[0] || rows.shape(1) != keys[1] || rows.shape(3) != width) {
     refuse(
         cache_write_function, name, " has shape ", rows.shape(),
@@ -184,9 +175,9 @@ void check_buffer(
 Rows cache_write(
     const WriteArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s) {
   validate(config);
-  check(arguments);
-  const auto& [rows, keys, values, victim, offset, copy] = arguments;
   const RowFormat& format = config.format;
+  check(arguments, format);
+  const auto& [rows, keys, values, victim, offset, copy] = arguments;
   const CacheStep step{config, offset, keys.shape(2)};
   auto dtype = rows                    ? vectors_dtype(*rows, format)
                : format.is_all_dense() ? keys.dtype()
@@ -202,9 +193,9 @@ Rows cache_write(
   auto add = [&](const char* name, const mx::array* old, const RowLayout& layout,
                  int used_before, int used, int most) {
     auto row_dtype = rows_dtype(layout, dtype);
-    const int width = int(layout.bytes() / int64_t(mx::size_of(row_dtype)));
+    const int width = row_width(layout, row_dtype);
     if (old) {
-      check_buffer(name, *old, keys.shape(), width, row_dtype, used_before);
+      check_buffer(name, *old, keys.shape(), width, used_before);
       inputs.push_back(*old);
     }
     const int capacity = grown_capacity(old ? old->shape(2) : 0, std::max(1, used), most);
@@ -214,11 +205,6 @@ Rows cache_write(
   add("pool", rows ? &rows->pool : nullptr, layouts.pool, step.pool_length(offset),
       step.pool_used(), config.pool_rows());
   if (layouts.ring) {
-    if (rows && !rows->ring) {
-      refuse(
-          cache_write_function, "rows has no ring; recent_bits is ", format.recent_bits,
-          ".");
-    }
     add("ring", rows ? &*rows->ring : nullptr, *layouts.ring, step.ring_length(offset),
         step.ring_used(), config.ring_rows());
   }

@@ -1,18 +1,16 @@
 #include "checks.h"
 
-namespace h2o {
+#include <limits>
 
-namespace {
+namespace h2o {
 
 bool is_supported(mx::Dtype dtype) {
   return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16;
 }
 
-} // namespace
-
 void check_heads(
     const char* function, const char* name, const mx::array& a, const char* layout) {
-  if (a.ndim() != 4) {
+  if (a.ndim() != 4 || a.shape(0) < 1 || a.shape(1) < 1 || a.shape(3) < 1) {
     refuse(function, name, " has shape ", a.shape(), "; expected ", layout, ".");
   }
   if (!is_supported(a.dtype())) {
@@ -45,31 +43,59 @@ void check_ledger(
   check_array("key_sum", ledger.key_sum, {batch, kv_heads, key_dim}, mx::float32);
 }
 
-void check_rows_in_use(const char* function, const Rows& rows, const CacheStep& step) {
-  const RowFormat& format = step.config.format;
+void check_tokens(const char* function, int offset, int tokens, int least) {
+  if (tokens < least || offset < 0) {
+    refuse(
+        function, "tokens is ", tokens, " and offset ", offset,
+        "; tokens must be at least ", least, ", offset at least 0.");
+  }
+  const int most = std::numeric_limits<int>::max() - 1;
+  if (offset > most - tokens) {
+    refuse(
+        function, "offset is ", offset, " and tokens ", tokens,
+        "; together they may be at most ", most, ".");
+  }
+}
+
+void check_rows(const char* function, const Rows& rows, const RowFormat& format) {
   if (rows.ring.has_value() != format.has_ring()) {
     refuse(
         function, "rows has ", rows.ring ? "a ring" : "no ring", "; recent_bits is ",
         format.recent_bits, ".");
   }
-  auto check = [&](const char* name, const mx::array& a, bool is_dense, int used) {
-    if (a.ndim() != 4 || (a.dtype() == mx::uint32) == is_dense) {
+  // All dense rows have the dtype that their keys came in; others the one of the format.
+  const mx::Dtype dense = format.is_all_dense() && is_supported(rows.pool.dtype())
+                              ? rows.pool.dtype()
+                              : format.dtype;
+  const auto& pool = rows.pool;
+  auto check = [&](const char* name, const mx::array& a, bool is_dense) {
+    const bool fits = a.ndim() == 4 && a.shape(0) >= 1 && a.shape(1) >= 1 &&
+                      a.shape(3) >= 1 && a.dtype() == (is_dense ? dense : mx::uint32) &&
+                      a.shape(0) == pool.shape(0) && a.shape(1) == pool.shape(1);
+    if (!fits) {
       refuse(
           function, name, " has shape ", a.shape(), " and dtype ", a.dtype(),
           "; expected what cache_write returned with this format.");
     }
-    if (is_dense) {
-      check_heads(function, name, a, "[B, Hkv, capacity, Dk + Dv]");
-    }
-    if (step.offset < 0 || step.tokens < 0 || used > a.shape(2)) {
+  };
+  check("pool", pool, format.is_dense());
+  if (rows.ring) {
+    check("ring", *rows.ring, format.ring().is_dense());
+  }
+}
+
+void check_rows_in_use(const char* function, const Rows& rows, const CacheStep& step) {
+  check_rows(function, rows, step.config.format);
+  auto check = [&](const char* name, const mx::array& a, int used) {
+    if (used > a.shape(2)) {
       refuse(
           function, step.tokens, " tokens after ", step.offset, " need ", used, " rows; ",
           name, " has ", a.shape(2), ". Write them first.");
     }
   };
-  check("pool", rows.pool, format.is_dense(), step.pool_used());
+  check("pool", rows.pool, step.pool_used());
   if (rows.ring) {
-    check("ring", *rows.ring, format.ring().is_dense(), step.ring_used());
+    check("ring", *rows.ring, step.ring_used());
   }
 }
 
@@ -105,6 +131,13 @@ void check_attention(
     refuse(
         function, "there are ", tokens, " queries over ", rows,
         " rows; expected at least one of each.");
+  }
+  const int64_t lines = int64_t(batch) * query_heads * tokens;
+  if (lines > std::numeric_limits<int>::max()) {
+    refuse(
+        function, "queries has shape ", queries.shape(),
+        "; batch, heads and tokens together may be at most ",
+        std::numeric_limits<int>::max(), ".");
   }
   if (mask.causal && mask.values) {
     refuse(function, "mask is both causal and an array; give only one.");

@@ -18,7 +18,10 @@ template <class... Parts>
   throw std::invalid_argument(text.str());
 }
 
-/// `a` must have four dimensions and a float32, float16 or bfloat16 dtype.
+/// Whether keys and values may have it: float32, float16 and bfloat16.
+bool is_supported(mx::Dtype dtype);
+
+/// `a` must have four dimensions, none of them but the third empty, and a supported dtype.
 void check_heads(
     const char* function, const char* name, const mx::array& a, const char* layout);
 
@@ -31,8 +34,14 @@ void check_ledger(
     int max_size,
     int key_dim);
 
-/// The buffers of a cache must be [B, Hkv, capacity, row], fit its format, and have as many
-/// rows as the step says are in use.
+/// The step's tokens must be at least `least`, and their positions below the largest int32.
+void check_tokens(const char* function, int offset, int tokens, int least);
+
+/// The buffers of a cache must be [B, Hkv, capacity, row], of one batch size and as many
+/// heads, and have the dtypes that its format needs.
+void check_rows(const char* function, const Rows& rows, const RowFormat& format);
+
+/// As check_rows; and they must have as many rows as the step says are in use.
 void check_rows_in_use(const char* function, const Rows& rows, const CacheStep& step);
 
 /// The queries of a cache's step must be those of the tokens just written.

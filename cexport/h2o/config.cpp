@@ -33,6 +33,10 @@ void validate(const RowFormat& format) {
         "key_bits is ", format.key_bits, " and value_bits ", format.value_bits,
         "; with recent_bits they must be equal.");
   }
+  if (!format.is_all_dense() && format.dtype != mlx::core::float32 &&
+      format.dtype != mlx::core::float16 && format.dtype != mlx::core::bfloat16) {
+    refuse_config("dtype is ", format.dtype, "; it must be float32, float16 or bfloat16.");
+  }
   if (format.group_size != 32 && format.group_size != 64 && format.group_size != 128) {
     refuse_config("group_size is ", format.group_size, "; it must be 32, 64 or 128.");
   }

@@ -24,6 +24,15 @@ struct Step : CacheStep {
   int key_dim() const {
     return given.ledger.key_sum.shape(2);
   }
+  /// The ledger's [B, Hkv, 1], within the rows even if it comes from a tampered file. With
+  /// a ring it may be an entry of that: the very token that leaves it.
+  mx::array victim() const {
+    auto row = mx::maximum(given.ledger.victim, mx::array(0), s);
+    if (!config.format.has_ring()) {
+      row = mx::minimum(row, mx::array(config.max_size - 1), s);
+    }
+    return mx::expand_dims(row, 2, s);
+  }
 };
 
 /// Keys and values of a buffer's rows in use; in float32 where they are quantized.
@@ -54,7 +63,7 @@ mx::array entered(const Step& step, const mx::array& old, const mx::array& fresh
   const int size = step.config.pool_rows(), pool_used = step.pool_used();
   const int old_pool = step.pool_length(step.offset);
   const int old_ring = step.ring_length(step.offset), row = step.first_row();
-  auto victim = mx::expand_dims(step.given.ledger.victim, 2, s);
+  const auto victim = step.victim();
   if (row == over_victim) {
     return mx::where(mx::equal(mx::arange(size, s), victim, s), fresh, old, s);
   }
@@ -103,6 +112,8 @@ Kept kept_rows(const Step& step, const Entries& entries) {
     to_pool = mx::logical_and(to_pool, stays, s);
   }
   auto in_pool = mx::sort(mx::where(to_pool, index, mx::array(count), s), -1, s);
+  in_pool =
+      mx::minimum(in_pool, mx::array(count - 1), s); // if positions were tampered with
   const mx::array slots(config.ring_rows());
   auto slot_of = mx::where(recent, mx::remainder(positions, slots, s), slots, s);
   auto by_slot = mx::astype(mx::argsort(slot_of, -1, s), mx::int32, s);
@@ -203,7 +214,7 @@ Attended cache_attend(
                           : widened(step, given.rows.pool, step.pool_used(), config.format);
   const auto [keys, values] = ring ? joined(step, newest) : newest;
   auto new_keys = first == over_victim
-                      ? pick_rows(keys, mx::expand_dims(ledger.victim, 2, s), s)
+                      ? pick_rows(keys, step.victim(), s)
                       : take_rows(newest.first, 2, first, first + given.tokens, s);
   auto [novelty, key_sum] = entered_keys(new_keys, ledger.key_sum, given.offset, config, s);
   auto positions = mx::broadcast_to(mx::arange(given.offset, seen, s), novelty.shape(), s);

@@ -111,6 +111,9 @@ std::vector<int> rows_to_keep(
     int recent_from,
     float* scratch) {
   importance(policy, ledger, count, recent_from, scratch);
+  // What is no number, in a tampered ledger, has no place in an order: it goes first.
+  std::replace_if(
+      scratch, scratch + count, [](float x) { return std::isnan(x); }, -infinity);
   std::vector<int> rows(count);
   std::iota(rows.begin(), rows.end(), 0);
   std::nth_element(rows.begin(), rows.begin() + drop, rows.end(), [&](int a, int b) {

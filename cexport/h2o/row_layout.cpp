@@ -124,19 +124,34 @@ mx::Dtype rows_dtype(const RowLayout& layout, mx::Dtype dtype) {
   return layout.key.bits == 16 ? dtype : mx::uint32;
 }
 
+int row_width(const RowLayout& layout, mx::Dtype dtype) {
+  return int(layout.bytes() / int64_t(mx::size_of(dtype)));
+}
+
 mx::Dtype vectors_dtype(const Rows& rows, const RowFormat& format) {
   return format.is_all_dense() ? rows.pool.dtype() : format.dtype;
 }
 
 namespace {
 
+constexpr int64_t largest_head_dim = 1 << 20; // whose row is far from overflowing an int
+
 RowLayout make_layout(
     const char* function,
     const RowFormat& format,
-    int key_dim,
-    int value_dim,
+    int64_t key_dim,
+    int64_t value_dim,
     mx::Dtype dtype) {
   cpu::Element element = cpu::element_of(dtype);
+  if (!is_supported(dtype)) {
+    refuse(function, "rows has dtype ", dtype, "; expected float32, float16 or bfloat16.");
+  }
+  for (auto [name, dim] : {std::pair{"keys", key_dim}, std::pair{"values", value_dim}}) {
+    if (dim < 1 || dim > largest_head_dim) {
+      refuse(
+          function, name, " has head dim ", dim, "; expected 1 to ", largest_head_dim, ".");
+    }
+  }
   if (!format.is_dense()) {
     for (auto [name, dim] : {std::pair{"keys", key_dim}, std::pair{"values", value_dim}}) {
       if (dim % format.group_size != 0) {
@@ -146,15 +161,21 @@ RowLayout make_layout(
       }
     }
   }
-  VectorLayout key{key_dim, format.key_bits, format.group_size, element, 0};
-  VectorLayout value{value_dim, format.value_bits, format.group_size, element, key.bytes()};
+  VectorLayout key{int(key_dim), format.key_bits, format.group_size, element, 0};
+  VectorLayout value{
+      int(value_dim), format.value_bits, format.group_size, element, key.bytes()};
   return {key, value};
 }
 
 RowLayout layout_of(
     const char* function, const RowFormat& format, const mx::array& rows, int key_dim) {
   if (format.is_dense()) {
-    return make_layout(function, format, key_dim, rows.shape(3) - key_dim, rows.dtype());
+    return make_layout(
+        function, format, key_dim, int64_t(rows.shape(3)) - key_dim, rows.dtype());
+  }
+  if (key_dim < 1 || key_dim > largest_head_dim) {
+    refuse(
+        function, "keys has head dim ", key_dim, "; expected 1 to ", largest_head_dim, ".");
   }
   cpu::Element element = cpu::element_of(format.dtype);
   VectorLayout key{key_dim, format.key_bits, format.group_size, element, 0};
@@ -166,7 +187,7 @@ RowLayout layout_of(
         key_dim, " at ", format.key_bits, " bits and values at ", format.value_bits,
         " in groups of ", format.group_size, ".");
   }
-  int value_dim = int(left / group * format.group_size);
+  const int64_t value_dim = left / group * format.group_size;
   return make_layout(function, format, key_dim, value_dim, format.dtype);
 }
 
@@ -187,9 +208,17 @@ Layouts make_layouts(
 
 Layouts layouts_of(
     const char* function, const RowFormat& format, const Rows& rows, int key_dim) {
-  Layouts layouts{layout_of(function, format, rows.pool, key_dim), std::nullopt};
-  if (format.has_ring()) {
-    layouts.ring = layout_of(function, format.ring(), *rows.ring, key_dim);
+  const RowLayout pool = layout_of(function, format, rows.pool, key_dim);
+  if (!format.has_ring()) {
+    return {pool, std::nullopt};
+  }
+  const auto dtype = vectors_dtype(rows, format);
+  const Layouts layouts = make_layouts(function, format, key_dim, pool.value.dim, dtype);
+  const int width = row_width(*layouts.ring, rows_dtype(*layouts.ring, dtype));
+  if (rows.ring->shape(3) != width) {
+    refuse(
+        function, "ring has ", rows.ring->shape(3), " elements per row; keys of ", key_dim,
+        " and values of ", pool.value.dim, ", which the pool has, need ", width, ".");
   }
   return layouts;
 }

@@ -69,11 +69,14 @@ void copy_rows(const mx::array& from, int length, mx::array& to);
 /// The dtype of a buffer of such rows: that of the vectors, or uint32 for quantized rows.
 mx::Dtype rows_dtype(const RowLayout& layout, mx::Dtype dtype);
 
+/// Elements of such a row in a buffer of `dtype`.
+int row_width(const RowLayout& layout, mx::Dtype dtype);
+
 /// The dtype of keys and values in rows: their own where all are dense, else the format's.
 mx::Dtype vectors_dtype(const Rows& rows, const RowFormat& format);
 
 /// The layouts of keys of `key_dim` and values of `value_dim` in `dtype`; throws
-/// std::invalid_argument where a head dim is no multiple of the group.
+/// std::invalid_argument where a head dim is no multiple of the group or out of range.
 Layouts make_layouts(
     const char* function,
     const RowFormat& format,
@@ -81,7 +84,8 @@ Layouts make_layouts(
     int value_dim,
     mx::Dtype dtype);
 
-/// The same for the rows of a cache, whose value dim follows from their width.
+/// The same for the rows of a cache, which check_rows has checked. The value dim follows from
+/// the pool's width, and the ring's must be that of the same keys and values.
 Layouts layouts_of(
     const char* function, const RowFormat& format, const Rows& rows, int key_dim);
 

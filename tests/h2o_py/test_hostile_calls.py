@@ -1,0 +1,210 @@
+"""The core with arguments that no cache has: each is refused, or leads nowhere outside."""
+
+import mlx.core as mx
+import pytest
+
+from h2o_py import fast
+from h2o_py.config import H2OConfig
+from h2o_py.ledger import Rows
+from h2o_py.models import STORAGES
+from h2o_py.row_format import DENSE, RowFormat
+from tests.h2o_py.cases import fallback, random_tokens, step
+
+SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
+LARGEST = 2**31 - 1
+CONTENTS = {
+    "positions": [0, -1, 7, 47, 48, 59, LARGEST, -LARGEST - 1],
+    "victim": [-1, 20, 32, LARGEST, -LARGEST - 1],
+    "scores": [float("nan"), float("inf"), -float("inf"), 3e38],
+    "novelty": [float("nan"), float("inf"), -float("inf")],
+    "key_sum": [float("nan"), float("inf"), 3e38],
+}
+
+
+def filled(kv, tokens, backend=None):
+    mx.random.seed(1)
+    cache = STORAGES[kv](SMALL, 32)
+    mx.eval(step(cache, *random_tokens(tokens)))
+    mx.eval(step(cache, *random_tokens(1)))
+    cache.backend = backend
+    return cache
+
+
+@pytest.mark.parametrize("backend", [fast, fallback], ids=["fast", "fallback"])
+@pytest.mark.parametrize("kv", STORAGES)
+@pytest.mark.parametrize("name", CONTENTS)
+def test_contents_of_a_ledger_lead_nowhere_outside_the_buffers(name, kv, backend):
+    for content in CONTENTS[name]:
+        for tokens in (1, 20):
+            cache = filled(kv, 59, backend)
+            hostile = mx.full(
+                getattr(cache.ledger, name).shape, content, getattr(cache.ledger, name).dtype
+            )
+            cache._ledger = cache._ledger._replace(**{name: hostile})
+            for count in (tokens, 1, 1):
+                out = step(cache, *random_tokens(count))
+                assert mx.isfinite(out).all().item(), (content, tokens)
+            assert cache.length == 32
+
+
+def of_cache(kv):
+    """What the functions take of a cache, by name."""
+    cache = filled(kv, 59)
+    return {
+        "rows": cache._rows,
+        "ledger": cache.ledger,
+        "config": SMALL,
+        "row_format": cache.row_format,
+    }
+
+
+def call(function, given, **changes):
+    """Call one of the core's functions on a cache's state with changes."""
+    q, k, v = random_tokens(1)
+    given = {**given, "queries": q, "keys": k, "values": v, "offset": 60, "key_dim": 64}
+    given = {**given, "tokens": 1, "length": 5, **changes}
+    rows, ledger, offset = given["rows"], given["ledger"], given["offset"]
+    last = {"config": given["config"], "row_format": given["row_format"]}
+    if function == "write":
+        victim = given.get("victim", ledger.victim)
+        result = fast.cache_write(rows, given["keys"], given["values"], victim, offset, **last)
+    elif function == "attend":
+        numbers = {"tokens": given["tokens"], "offset": offset}
+        result = fast.cache_attend(given["queries"], rows, ledger, **numbers, **last)
+    elif function == "fetch":
+        result = fast.cache_fetch(
+            rows, given["key_dim"], offset, SMALL, tokens=1, row_format=given["row_format"]
+        )
+    else:
+        result = fast.trim_ledger(rows, ledger, given["length"], **last)
+    mx.eval(result)
+
+
+def widened(array):
+    return mx.concatenate([array, array], axis=3)
+
+
+WRONG_ROWS = {
+    "no dimensions": lambda pool, ring: Rows(pool[0], ring),
+    "another width": lambda pool, ring: Rows(pool[..., :-1], ring),
+    "far wider": lambda pool, ring: Rows(widened(pool), ring),
+    "another dtype": lambda pool, ring: Rows(pool.astype(mx.int8), ring),
+    "fewer heads": lambda pool, ring: Rows(pool[:, :1], ring),
+    "more batches": lambda pool, ring: Rows(mx.concatenate([pool] * 2), ring),
+    "fewer rows": lambda pool, ring: Rows(pool[:, :, :3], ring),
+    "no heads": lambda pool, ring: Rows(pool[:, :0], ring),
+}
+WRONG_RING = {
+    "no ring": lambda pool, ring: Rows(pool),
+    "a ring of another width": lambda pool, ring: Rows(pool, ring[..., :-1]),
+    "a far wider ring": lambda pool, ring: Rows(pool, widened(ring)),
+    "a ring of another dtype": lambda pool, ring: Rows(pool, ring.astype(mx.float16)),
+    "a ring of fewer heads": lambda pool, ring: Rows(pool, ring[:, :1]),
+    "a ring of fewer rows": lambda pool, ring: Rows(pool, ring[:, :, :3]),
+    "a ring of more batches": lambda pool, ring: Rows(pool, mx.concatenate([ring] * 2)),
+}
+
+
+def is_unsaid(name, function, kv):
+    """Whether nothing that the function is given contradicts such rows without a ring.
+
+    Only a row's width says how long a value is, and fetch is given no ledger. Such rows
+    stay within their arrays.
+    """
+    if name == "another width":
+        return function != "write" and kv == "dense"
+    if name == "far wider":
+        return function != "write"
+    return function == "fetch" and name in ("fewer heads", "more batches")
+
+
+@pytest.mark.parametrize("function", ["write", "attend", "fetch"])
+@pytest.mark.parametrize("kv", STORAGES)
+def test_rows_that_do_not_fit_are_refused(kv, function):
+    given = of_cache(kv)
+    call(function, given)
+    pool, ring = given["rows"]
+    for name, change in {**WRONG_ROWS, **(WRONG_RING if ring is not None else {})}.items():
+        if ring is None and is_unsaid(name, function, kv):
+            continue
+        with pytest.raises(ValueError):
+            call(function, given, rows=change(pool, ring))
+
+
+@pytest.mark.parametrize("function", ["write", "attend", "fetch"])
+@pytest.mark.parametrize("kv", STORAGES)
+def test_counts_that_overflow_are_refused(kv, function):
+    given = of_cache(kv)
+    for offset in (LARGEST, LARGEST - 1, -1, -LARGEST - 1):
+        with pytest.raises(ValueError, match="offset"):
+            call(function, given, offset=offset)
+    if function == "attend":
+        for tokens in (0, -1, LARGEST, -LARGEST - 1):
+            with pytest.raises(ValueError, match=r"tokens (is )?"):
+                call(function, given, tokens=tokens, queries=None)
+    for offset in (2**31, -(2**31) - 1):
+        with pytest.raises(TypeError):
+            call(function, given, offset=offset)
+
+
+@pytest.mark.parametrize("key_dim", [0, -1, 128, 129, LARGEST, -LARGEST - 1])
+@pytest.mark.parametrize("kv", STORAGES)
+def test_a_key_dim_that_leaves_no_value_is_refused(kv, key_dim):
+    with pytest.raises(ValueError, match=r"head dim|words per row"):
+        call("fetch", of_cache(kv), key_dim=key_dim)
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+@pytest.mark.parametrize("name", ["scores", "positions", "novelty", "key_sum", "victim"])
+@pytest.mark.parametrize("function", ["attend", "trim"])
+def test_a_ledger_that_does_not_fit_is_refused(name, kv, function):
+    given = of_cache(kv)
+    if function == "trim" and given["rows"].ring is not None:
+        pytest.skip("a cache with a ring is never trimmed")
+    array = getattr(given["ledger"], name)
+    hostile = [array[0], array[:, :1], array.astype(mx.int8), array[:0], array[..., :0]]
+    if (name, function) != ("key_sum", "trim"):  # there nothing else says how long a key is
+        hostile.append(array[..., :-1])
+    for wrong in hostile:
+        with pytest.raises(ValueError, match=r"ledger\.|head dim|words per row"):
+            call(function, given, ledger=given["ledger"]._replace(**{name: wrong}))
+
+
+@pytest.mark.parametrize("length", [-1, 33, LARGEST])
+def test_a_length_beyond_the_rows_is_refused_by_trim(length):
+    with pytest.raises(ValueError, match=f"length is {length}"):
+        call("trim", of_cache("dense"), length=length)
+
+
+def test_a_format_of_another_dtype_is_refused():
+    _q, k, v = random_tokens(1)
+    victim = mx.full((1, 2), -1, mx.int32)
+    for dtype in (mx.int8, mx.uint32, mx.bool_):
+        with pytest.raises(ValueError, match="dtype is"):
+            fast.cache_write(
+                None, k, v, victim, 0, SMALL, row_format=RowFormat(8, 8, 32, dtype)
+            )
+    rows = Rows(mx.zeros((1, 2, 8, 128), mx.int8))
+    with pytest.raises(ValueError, match="pool has shape"):
+        fast.cache_write(rows, k, v, victim, 2, SMALL, row_format=DENSE)
+
+
+def test_arrays_without_memory_of_their_own_are_no_way_around():
+    """A broadcast costs nothing, whatever its shape says."""
+    k = mx.zeros((1, 1, 1, 64))
+    huge = mx.broadcast_to(k, (1, 2**16, 2**15, 64))
+    with pytest.raises(ValueError, match="may be at most"):
+        fast.scaled_dot_product_attention_with_scores(huge, k, k, scale=1.0)
+    wide = mx.broadcast_to(mx.zeros((1, 1, 1, 1)), (1, 1, 1, 2**30))
+    victim = mx.full((1, 1), -1, mx.int32)
+    with pytest.raises(ValueError, match="head dim"):
+        fast.cache_write(None, wide, wide, victim, 0, SMALL)
+    words = mx.broadcast_to(mx.zeros((1, 1, 1, 1), mx.uint32), (1, 1, 1, 2**28))
+    scales = mx.zeros((1, 1, 1, 1))
+    with pytest.raises(ValueError, match="keys has"):
+        fast.scaled_dot_product_attention_quantized_with_scores(
+            k, words, scales, scales, words, scales, scales, scale=1.0, bits=4, group_size=32
+        )
+    thin = mx.broadcast_to(mx.random.normal((1, 2, 1, 1)), (1, 2, 1, 64))
+    rows = fast.cache_write(None, thin, thin, mx.full((1, 2), -1, mx.int32), 0, SMALL)
+    assert mx.array_equal(rows.pool[:, :, :1, :64], thin).item()
