@@ -44,10 +44,9 @@ void set_rows(mlx_h2o_rows* result, const h2o::Rows& rows) {
 }
 
 h2o::Ledger ledger_of(const mlx_h2o_ledger& ledger) {
-  return {
-      mlx_array_get_(ledger.scores), mlx_array_get_(ledger.positions),
-      mlx_array_get_(ledger.novelty), mlx_array_get_(ledger.key_sum),
-      mlx_array_get_(ledger.victim)};
+  return {mlx_array_get_(ledger.scores),  mlx_array_get_(ledger.positions),
+          mlx_array_get_(ledger.novelty), mlx_array_get_(ledger.key_sum),
+          mlx_array_get_(ledger.victim),  optional_array(ledger.held)};
 }
 
 void set_ledger(mlx_h2o_ledger* result, const h2o::Ledger& ledger) {
@@ -56,6 +55,9 @@ void set_ledger(mlx_h2o_ledger* result, const h2o::Ledger& ledger) {
   mlx_array_set_(result->novelty, ledger.novelty);
   mlx_array_set_(result->key_sum, ledger.key_sum);
   mlx_array_set_(result->victim, ledger.victim);
+  if (ledger.held) {
+    mlx_array_set_(result->held, *ledger.held);
+  }
 }
 
 /// Runs `body`; an exception goes to the mlx error handler and becomes status 1.

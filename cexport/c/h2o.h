@@ -43,6 +43,8 @@ typedef struct mlx_h2o_ledger_ {
   mlx_array novelty;   /* float32 [B, Hkv, C] */
   mlx_array key_sum;   /* float32 [B, Hkv, Dk], sum of all unit keys so far */
   mlx_array victim;    /* int32 [B, Hkv], row that the next token takes */
+  mlx_array held;      /* bool [B, Hkv, C], rows that no eviction takes; null in a cache
+                          without recall */
 } mlx_h2o_ledger;
 
 /* Attention that also returns its logits, `scale * q.k (+ additive mask)`, as

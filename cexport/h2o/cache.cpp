@@ -50,7 +50,8 @@ Ledger trim_ledger(
       mx::where(stays, ledger.positions, mx::array(-1), s),
       mx::where(stays, ledger.novelty, mx::array(0.0f), s),
       mx::sum(unit_keys(keys, s), 2, false, s),
-      mx::full(ledger.victim.shape(), -1, mx::int32, s)};
+      mx::full(ledger.victim.shape(), -1, mx::int32, s),
+      ledger.held};
 }
 
 std::pair<mx::array, mx::array> cache_fetch(

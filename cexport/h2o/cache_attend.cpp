@@ -28,7 +28,7 @@ class CacheAttend : public mx::Primitive {
 
   void eval_cpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
-    for (int i = attend::pool_input; i < attend::queries_input(settings_); ++i) {
+    for (int i = attend::pool_input(settings_); i < attend::queries_input(settings_); ++i) {
       if (inputs[i].strides(3) != 1) {
         refuse(cache_attend_function, "rows must be contiguous in their last dimension.");
       }
@@ -42,11 +42,14 @@ class CacheAttend : public mx::Primitive {
   void eval_gpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     allocate(outputs);
-    const auto& [step, layouts, dtype, scale, causal, has_queries, has_mask, has_sinks] =
+    const auto& [step, layouts, dtype, scale, causal, has_queries, has_mask, has_sinks, has_held] =
         settings_;
-    const auto& pool = inputs[attend::pool_input];
+    const auto& pool = inputs[attend::pool_input(settings_)];
     const auto& newest = inputs[attend::newest_input(settings_)];
     metal::LedgerUpdate update{step, newest, layouts.newest().key, dtype};
+    if (has_held) {
+      update.held = inputs[attend::held];
+    }
     if (has_queries) {
       const auto queries = inputs.begin() + attend::queries_input(settings_);
       update.attention = metal::Attention{
@@ -129,7 +132,8 @@ Attended cache_attend(
       mask.causal,
       queries.has_value(),
       mask.values.has_value(),
-      sinks.has_value()};
+      sinks.has_value(),
+      ledger.held.has_value()};
   auto stream = mx::to_stream(s);
   const int batch = rows.pool.shape(0), heads = rows.pool.shape(1);
   if (on_gpu(stream) && !kernels_take(queries, settings, heads)) {
@@ -144,6 +148,9 @@ Attended cache_attend(
     shapes.push_back(a.shape());
     dtypes.push_back(a.dtype());
   }
+  if (ledger.held) {
+    inputs.push_back(*ledger.held);
+  }
   inputs.push_back(rows.pool);
   if (rows.ring) {
     inputs.push_back(*rows.ring);
@@ -153,6 +160,11 @@ Attended cache_attend(
     metal::push_masks(inputs, *queries, step.rows(), mask.values, sinks, stream);
     shapes.push_back({batch, queries->shape(1), tokens, settings.layouts.pool.value.dim});
     dtypes.push_back(queries->dtype());
+  }
+  const size_t kept_held = shapes.size();
+  if (step.rearranges() && ledger.held) {
+    shapes.push_back(ledger.held->shape());
+    dtypes.push_back(mx::bool_);
   }
   const size_t kept_rows = shapes.size();
   if (step.rearranges()) {
@@ -174,11 +186,14 @@ Attended cache_attend(
       std::nullopt,
       rows,
       {outputs[scores], outputs[positions], outputs[novelty], outputs[key_sum],
-       outputs[victim]}};
+       outputs[victim], ledger.held}};
   if (queries) {
     result.out = outputs[ledger_arrays];
   }
   if (step.rearranges()) {
+    if (ledger.held) {
+      result.ledger.held = outputs[kept_held];
+    }
     result.rows = rows_from(outputs.begin() + kept_rows, outputs.end());
   }
   return result;

@@ -30,6 +30,7 @@ class Attend {
     scores_.resize(room);
     positions_.resize(room);
     novelty_.resize(room);
+    held_.resize(settings_.has_held ? room : 0);
     scratch_.resize(std::max(room, key_dim()));
     for (int b = 0; b < pool().shape(0); ++b) {
       for (int h = 0; h < pool().shape(1); ++h) {
@@ -49,17 +50,22 @@ class Attend {
   std::vector<mx::array>& out_;
   std::vector<float> scores_, novelty_, scratch_, widened_, packing_;
   std::vector<int32_t> positions_;
+  std::vector<uint8_t> held_;
   cpu::Workspace workspace_;
 
   const Policy& policy() const {
     return step_.config;
   }
   mx::array& pool() {
-    return in_[pool_input];
+    return in_[pool_input(settings_)];
   }
   /// Where new tokens are: the ring, or the pool without one.
   mx::array& newest() {
     return in_[newest_input(settings_)];
+  }
+  /// Of those that a rearrangement has.
+  mx::array& held_output() {
+    return out_[ledger_arrays + (settings_.has_queries ? 1 : 0)];
   }
   int key_dim() const {
     return settings_.layouts.pool.key.dim;
@@ -75,23 +81,28 @@ class Attend {
         count};
   }
 
-  /// Copies `count` of the head's entries from `from` on to the working rows from `to` on.
+  /// Copies `count` of the head's entries of one array from `from` on to those from `to` on.
+  template <class T>
+  void load(int which, int b, int h, int from, int count, std::vector<T>& into, int to) {
+    const int64_t stride = in_[which].strides(2);
+    const T* entries = cpu::head_of<T>(in_[which], b, h) + from * stride;
+    if (stride == 1) {
+      std::copy(entries, entries + count, into.begin() + to);
+      return;
+    }
+    for (int n = 0; n < count; ++n) {
+      into[to + n] = entries[n * stride];
+    }
+  }
+
+  /// The same for all that is known of the rows that attention reads.
   void load(int b, int h, int from, int count, int to) {
-    auto copy = [&](int which, auto& into) {
-      using T = typename std::decay_t<decltype(into)>::value_type;
-      const int64_t stride = in_[which].strides(2);
-      const T* entries = cpu::head_of<T>(in_[which], b, h) + from * stride;
-      if (stride == 1) {
-        std::copy(entries, entries + count, into.begin() + to);
-        return;
-      }
-      for (int n = 0; n < count; ++n) {
-        into[to + n] = entries[n * stride];
-      }
-    };
-    copy(scores, scores_);
-    copy(positions, positions_);
-    copy(novelty, novelty_);
+    load(scores, b, h, from, count, scores_, to);
+    load(positions, b, h, from, count, positions_, to);
+    load(novelty, b, h, from, count, novelty_, to);
+    if (settings_.has_held && step_.rearranges()) {
+      load(held, b, h, from, count, held_, to);
+    }
   }
 
   /// The working ledger of one head with the new tokens in it.
@@ -117,6 +128,10 @@ class Attend {
       sum[d] = cpu::head_of<float>(old_sum, b, h)[d * old_sum.strides(2)];
     }
     cpu::HeadLedger ledger{scores_.data(), positions_.data(), novelty_.data(), sum};
+    if (settings_.has_held && step_.rearranges()) {
+      std::fill(held_.begin() + step_.rows() - step_.tokens, held_.end(), 0);
+      ledger.held = held_.data();
+    }
     const auto keys = part(settings_.layouts.newest(), newest(), b, h, 0).keys;
     for (int t = 0; t < step_.tokens; ++t) {
       cpu::enter_token(
@@ -167,7 +182,14 @@ class Attend {
     std::fill(saved.novelty, saved.novelty + size, 0.0f);
     if (step_.rearranges()) {
       rearrange(b, h, ledger, saved);
+      if (settings_.has_held) {
+        saved.held = cpu::head_of<uint8_t>(held_output(), b, h);
+      }
     } else {
+      if (settings_.has_held) {
+        load(held, b, h, 0, size, held_, 0);
+        saved.held = held_.data();
+      }
       save(ledger, 0, step_.pool_used(), saved, 0);
       save(ledger, step_.pool_used(), step_.ring_used(), saved, step_.config.pool_rows());
     }
@@ -204,6 +226,11 @@ class Attend {
     // Positions may come from a tampered file: none leads out of the buffers, and rows that
     // it leaves open are empty.
     const int pool_length = step_.pool_length(seen), ring_length = step_.ring_length(seen);
+    uint8_t* new_held = nullptr;
+    if (settings_.has_held) {
+      new_held = cpu::head_of<uint8_t>(held_output(), b, h);
+      std::fill(new_held, new_held + policy().max_size, 0);
+    }
     int filled = 0;
     std::vector<bool> is_taken(ring_length);
     for (int row : kept) {
@@ -216,7 +243,11 @@ class Attend {
       } else if (filled++ >= pool_length) {
         continue;
       }
-      save(ledger, row, 1, saved, is_recent ? pool_size + target : target);
+      const int entry = is_recent ? pool_size + target : target;
+      save(ledger, row, 1, saved, entry);
+      if (new_held) {
+        new_held[entry] = held_[row] != 0;
+      }
       const bool was_pooled = row < pool_used;
       move_row(
           was_pooled ? layouts.pool : *layouts.ring,

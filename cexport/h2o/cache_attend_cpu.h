@@ -16,16 +16,20 @@ struct Settings {
   bool has_queries;
   bool has_mask;
   bool has_sinks;
+  bool has_held;
 };
 
-/// The ledger's arrays come first, in inputs and outputs alike. Inputs: pool, ring if there
-/// is one, queries, mask and sinks follow. Outputs: what attention gives, if there are
-/// queries, and the new buffers where rows are rearranged.
-enum { scores, positions, novelty, key_sum, victim, ledger_arrays };
-inline constexpr int pool_input = ledger_arrays;
+/// The ledger's arrays come first, in inputs and outputs alike. Inputs: which rows are held,
+/// if the cache says so, pool, ring if there is one, queries, mask and sinks follow. Outputs:
+/// what attention gives, if there are queries, and where rows are rearranged, which of them
+/// are held and the new buffers.
+enum { scores, positions, novelty, key_sum, victim, ledger_arrays, held = ledger_arrays };
 
+inline int pool_input(const Settings& settings) {
+  return ledger_arrays + (settings.has_held ? 1 : 0);
+}
 inline int newest_input(const Settings& settings) {
-  return pool_input + (settings.layouts.ring ? 1 : 0);
+  return pool_input(settings) + (settings.layouts.ring ? 1 : 0);
 }
 inline int queries_input(const Settings& settings) {
   return newest_input(settings) + 1;

@@ -39,6 +39,9 @@ void check_ledger(
   check_array("scores", ledger.scores, rows, mx::float32);
   check_array("positions", ledger.positions, rows, mx::int32);
   check_array("novelty", ledger.novelty, rows, mx::float32);
+  if (ledger.held) {
+    check_array("held", *ledger.held, rows, mx::bool_);
+  }
   check_array("victim", ledger.victim, {batch, kv_heads}, mx::int32);
   check_array("key_sum", ledger.key_sum, {batch, kv_heads, key_dim}, mx::float32);
 }

@@ -222,6 +222,10 @@ Attended cache_attend(
       entered(step, ledger.scores, mx::full(novelty.shape(), -1.0f, mx::float32, s)),
       entered(step, ledger.positions, positions), entered(step, ledger.novelty, novelty)};
 
+  if (ledger.held && step.rearranges()) {
+    entries.held = entered(step, *ledger.held, mx::zeros(novelty.shape(), mx::bool_, s));
+  }
+
   Attended result{std::nullopt, given.rows, ledger};
   if (given.queries) {
     const auto& queries = *given.queries;
@@ -240,7 +244,8 @@ Attended cache_attend(
   entries = {
       saved(step, entries.scores, mx::array(-1.0f)),
       saved(step, entries.positions, mx::array(-1)),
-      saved(step, entries.novelty, mx::array(0.0f))};
+      saved(step, entries.novelty, mx::array(0.0f)),
+      entries.held ? saved(step, *entries.held, mx::array(false)) : ledger.held};
   auto victim = mx::full(ledger.victim.shape(), -1, mx::int32, s);
   if (step.chooses_victim()) {
     auto order = eviction_order(
@@ -252,7 +257,8 @@ Attended cache_attend(
     // The next write takes place behind the victim, so behind the reading of the values too.
     victim = mx::depends({victim}, {*result.out})[0];
   }
-  result.ledger = {entries.scores, entries.positions, entries.novelty, key_sum, victim};
+  result.ledger = {entries.scores, entries.positions, entries.novelty, key_sum,
+                   victim,         entries.held};
   return result;
 }
 

@@ -194,18 +194,21 @@ mx::array importance(
     value = mx::add(share, mx::multiply(entries.novelty, mx::array(policy.novelty), s), s);
   }
   const auto& position = entries.positions;
-  auto held = mx::logical_or(
+  auto stays = mx::logical_or(
       mx::less(position, mx::array(policy.sink_size), s),
       mx::greater_equal(position, mx::array(recent_from), s), s);
   for (auto [begin, end] : policy.pinned) {
-    held = mx::logical_or(
-        held,
+    stays = mx::logical_or(
+        stays,
         mx::logical_and(
             mx::greater_equal(position, mx::array(begin), s),
             mx::less(position, mx::array(end), s), s),
         s);
   }
-  return mx::where(held, mx::array(infinity), value, s);
+  if (entries.held) {
+    stays = mx::logical_or(stays, *entries.held, s);
+  }
+  return mx::where(stays, mx::array(infinity), value, s);
 }
 
 mx::array eviction_order(
@@ -219,7 +222,9 @@ mx::array eviction_order(
 Entries picked(const Entries& entries, const mx::array& indices, mx::StreamOrDevice s) {
   return {
       pick_rows(entries.scores, indices, s), pick_rows(entries.positions, indices, s),
-      pick_rows(entries.novelty, indices, s)};
+      pick_rows(entries.novelty, indices, s),
+      entries.held ? std::make_optional(pick_rows(*entries.held, indices, s))
+                   : std::nullopt};
 }
 
 /// `typical_cosine` for each of the new tokens, sum_square [B, Hkv, L].

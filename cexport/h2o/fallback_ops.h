@@ -10,6 +10,7 @@ struct Entries {
   mx::array scores;
   mx::array positions;
   mx::array novelty;
+  std::optional<mx::array> held = std::nullopt;
 };
 
 mx::array take_rows(const mx::array& a, int axis, int begin, int end, mx::StreamOrDevice s);

@@ -63,6 +63,9 @@ struct Ledger {
   mx::array novelty;   ///< float32 [B, Hkv, C]
   mx::array key_sum;   ///< float32 [B, Hkv, Dk], the sum of all unit keys so far
   mx::array victim;    ///< int32 [B, Hkv], the row of the next token; -1 before C
+  /// bool [B, Hkv, C], the rows that no eviction takes; none in a cache without recall. Only
+  /// a chunk that is sorted into new rows gives another array.
+  std::optional<mx::array> held = std::nullopt;
 };
 
 /// The ledger of an empty cache.

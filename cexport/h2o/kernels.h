@@ -37,7 +37,8 @@ struct HeadLedger {
   float* scores;
   int32_t* positions;
   float* novelty;
-  float* key_sum; // [Dk]
+  float* key_sum;                // [Dk]
+  const uint8_t* held = nullptr; // not 0: no eviction takes the row; null: none is held
 };
 
 /// out[h * out_stride + n] = sum over d of queries[h * dim + d] * rows[n][d].
@@ -80,7 +81,7 @@ void add_scaled_abs(const float* values, float factor, int count, float* sum);
 
 /// out[i] = importance of row i (score / largest score + policy.novelty * novelty, or the
 /// score alone when that is 0); returns the smallest. It is +infinity where the row is
-/// protected: positions below `sink_size`, from `recent_from` on, or in a `pinned` range.
+/// protected: held, or a position below `sink_size`, from `recent_from` on or `pinned`.
 float importance(
     const Policy& policy, const HeadLedger& ledger, int count, int recent_from, float* out);
 

@@ -128,9 +128,11 @@ H2O_TARGET float importance(
     int here = std::min(lanes, count - i);
     float score_tail[lanes] = {}, novelty_tail[lanes] = {};
     int32_t position_tail[lanes] = {};
+    uint8_t held_tail[lanes] = {};
     const float* score_at = scores + i;
     const float* novelty_at = ledger.novelty + i;
     const int32_t* position_at = ledger.positions + i;
+    const uint8_t* held_at = ledger.held ? ledger.held + i : nullptr;
     if (here < lanes) {
       std::copy(score_at, score_at + here, score_tail);
       std::copy(novelty_at, novelty_at + here, novelty_tail);
@@ -138,6 +140,10 @@ H2O_TARGET float importance(
       score_at = score_tail;
       novelty_at = novelty_tail;
       position_at = position_tail;
+      if (held_at) {
+        std::copy(held_at, held_at + here, held_tail);
+        held_at = held_tail;
+      }
     }
     Vector value = load(score_at);
     if (novelty_weight != 0.0f) {
@@ -145,11 +151,14 @@ H2O_TARGET float importance(
       value += load(novelty_at) * novelty_weight;
     }
     IntVector position = load(position_at);
-    IntVector held = (position < policy.sink_size) | (position >= recent_from);
+    IntVector stays = (position < policy.sink_size) | (position >= recent_from);
     for (const auto& [begin, end] : policy.pinned) {
-      held |= (position >= begin) & (position < end);
+      stays |= (position >= begin) & (position < end);
     }
-    value = held ? infinity : value;
+    if (held_at) {
+      stays |= not_zero(held_at);
+    }
+    value = stays ? infinity : value;
     if (here == lanes) {
       store(out + i, value);
       least = value < least ? value : least;

@@ -28,6 +28,14 @@ H2O_INLINE IntVector load(const int32_t* p) {
   return v;
 }
 
+/// -1 in the lanes whose byte is not 0.
+H2O_INLINE IntVector not_zero(const uint8_t* p) {
+  typedef uint8_t ByteVector __attribute__((vector_size(H2O_LANES)));
+  ByteVector bytes;
+  std::memcpy(&bytes, p, sizeof(bytes));
+  return __builtin_convertvector(bytes, IntVector) != 0;
+}
+
 /// float16 to float32 by moving the exponent; infinities and NaN stay what they are.
 H2O_INLINE Vector widen_half(const Float16* p) {
   HalfWords words;

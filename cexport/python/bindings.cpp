@@ -34,14 +34,17 @@ h2o::Mask mask_of(const MaskArgument& mask) {
   return {};
 }
 
-using LedgerTuple = std::tuple<mx::array, mx::array, mx::array, mx::array, mx::array>;
+using LedgerTuple = std::
+    tuple<mx::array, mx::array, mx::array, mx::array, mx::array, std::optional<mx::array>>;
 
 LedgerTuple to_tuple(const h2o::Ledger& ledger) {
-  return {ledger.scores, ledger.positions, ledger.novelty, ledger.key_sum, ledger.victim};
+  return {ledger.scores,  ledger.positions, ledger.novelty,
+          ledger.key_sum, ledger.victim,    ledger.held};
 }
 
 h2o::Ledger to_ledger(const LedgerTuple& t) {
-  return {std::get<0>(t), std::get<1>(t), std::get<2>(t), std::get<3>(t), std::get<4>(t)};
+  return {std::get<0>(t), std::get<1>(t), std::get<2>(t),
+          std::get<3>(t), std::get<4>(t), std::get<5>(t)};
 }
 
 /// The pool and, if there is one, the ring.

@@ -7,6 +7,7 @@ constant int h2o_score [[function_constant(11)]];
 constant int h2o_mask_kind [[function_constant(12)]];
 constant bool h2o_observes [[function_constant(13)]];
 constant bool h2o_has_pins [[function_constant(14)]];
+constant bool h2o_has_held [[function_constant(15)]];
 constant bool h2o_reads_mask = h2o_mask_kind != H2O_MASK_NONE;
 
 /// By the bits, whatever a compiler assumes of infinity and NaN.
@@ -225,6 +226,7 @@ template <typename T>
     const device uchar* mask [[buffer(13), function_constant(h2o_reads_mask)]],
     const device T* sinks [[buffer(14), function_constant(h2o_has_sinks)]],
     const device int* pins [[buffer(15), function_constant(h2o_has_pins)]],
+    const device uchar* held [[buffer(16), function_constant(h2o_has_held)]],
     uint3 tid [[threadgroup_position_in_grid]],
     uint3 threads [[threads_per_threadgroup]],
     uint3 thread_index [[thread_position_in_threadgroup]],
@@ -350,7 +352,8 @@ template <typename T>
   H2OVictim worst{FLT_MAX, H2O_NO_POSITION, -1};
   for (int entry = thread_index.x; entry < ledger.size; entry += threads.x) {
     const int position = entries.positions[entry];
-    if (h2o_is_protected(position, ledger, pins)) {
+    if (h2o_is_protected(position, ledger, pins) ||
+        (h2o_has_held && held[entry_at + entry] != 0)) {
       continue;
     }
     float importance = entries.scores[entry];

@@ -122,12 +122,14 @@ extension MLXFast.H2ORows {
 
 extension MLXFast.H2OLedger {
     /// In the order of a saved cache.
-    var arrays: [MLXArray] { [scores, positions, novelty, keySum, victim] }
+    var arrays: [MLXArray] {
+        [scores, positions, novelty, keySum, victim] + (held.map { [$0] } ?? [])
+    }
 
     init(arrays: some Collection<MLXArray>) {
         let arrays = Array(arrays)
         self.init(
             scores: arrays[0], positions: arrays[1], novelty: arrays[2], keySum: arrays[3],
-            victim: arrays[4])
+            victim: arrays[4], held: arrays.count > 5 ? arrays[5] : nil)
     }
 }

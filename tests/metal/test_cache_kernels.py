@@ -15,6 +15,7 @@ from tests.h2o_py.cases import (
     random_tokens,
     step,
 )
+from tests.h2o_py.test_held import held, hold
 from tests.metal import metal_rule
 from tests.metal.backend import evaluated
 
@@ -297,3 +298,22 @@ def test_rows_are_quantized_as_mlx_does_on_metal_to_the_bit(
         cache.update_and_fetch(keys, values)
     rows = evaluated(host, ours._rows.pool[:, :, :200])
     assert mx.array_equal(rows, theirs._rows.pool[:, :, :200]).item()
+
+
+@pytest.mark.parametrize("name", ["dense", "4", "r16h8"])
+def test_held_rows_stay_in_three_dispatches_a_step(host, backend, name):
+    mx.random.seed(23)
+    ours, theirs = both(name, backend)
+    first = random_tokens(60)
+    for cache in (ours, theirs):
+        mx.eval(step(cache, *first))
+    wanted = hold(ours)
+    assert hold(theirs) == wanted
+    assert any(head for sequence in wanted for head in sequence)
+    host.reset_counters()
+    for i in range(60):
+        compare_step(host, ours, theirs, token_without_ties(name), mx.float32, i)
+        assert held(ours) == held(theirs) == wanted, i
+    kernels = [entry["kernel"] for entry in host.counters()]
+    assert len([k for k in kernels if not k.startswith("h2o_copy")]) == 3 * 60
+    assert len(kernels) <= 3 * 60 + 2

@@ -70,6 +70,7 @@ struct LedgerUpdate {
   mx::Dtype dtype;
   std::optional<Attention> attention = {}; // none: written but not attended
   std::optional<mx::array> mask = {}; // [B, Hq, L, N] in the dtype that it was given in
+  std::optional<mx::array> held = {}; // bool [B, Hkv, C]
 };
 
 /// Appends to a primitive's inputs the mask as given, on a GPU the mask for attention over

@@ -33,7 +33,8 @@ enum {
   score,
   mask_kind,
   observes,
-  has_pins
+  has_pins,
+  has_held
 };
 }
 

@@ -77,7 +77,8 @@ void encode_ledger(
       .set(constant::score, score_number(config.score))
       .set(constant::mask_kind, mask_kind(update.mask))
       .set(constant::observes, logits != nullptr)
-      .set(constant::has_pins, !pinned.empty());
+      .set(constant::has_pins, !pinned.empty())
+      .set(constant::has_held, update.held.has_value());
   encoder.use({"h2o_update_ledger", {type_name(update.dtype)}}, constants);
   encoder->set_input_array(keys, 0);
   if (logits != nullptr) {
@@ -105,6 +106,9 @@ void encode_ledger(
     mx::array table(pins.data(), {int(pins.size())}, mx::int32);
     encoder.keep(table);
     encoder->set_input_array(table, 15);
+  }
+  if (update.held) {
+    encoder->set_input_array(encoder.contiguous(*update.held), 16);
   }
   const int wanted = (config.max_size + 31) / 32 * 32;
   const int threads = std::min(std::clamp(wanted, 256, 1024), encoder.max_threads());

@@ -33,13 +33,14 @@ extension MLXFast.H2OLedger {
         self.init(
             scores: MLXArray(ledger.scores), positions: MLXArray(ledger.positions),
             novelty: MLXArray(ledger.novelty), keySum: MLXArray(ledger.key_sum),
-            victim: MLXArray(ledger.victim))
+            victim: MLXArray(ledger.victim),
+            held: ledger.held.ctx == nil ? nil : MLXArray(ledger.held))
     }
 
     /// The same arrays for a C call that reads them.
     var borrowed: mlx_h2o_ledger {
         mlx_h2o_ledger(
             scores: scores.ctx, positions: positions.ctx, novelty: novelty.ctx,
-            key_sum: keySum.ctx, victim: victim.ctx)
+            key_sum: keySum.ctx, victim: victim.ctx, held: held?.ctx ?? mlx_array())
     }
 }

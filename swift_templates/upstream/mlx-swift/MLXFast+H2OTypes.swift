@@ -64,16 +64,19 @@ extension MLXFast {
         public var keySum: MLXArray
         /// int32 `[B, Hkv]`, the row that the next token takes.
         public var victim: MLXArray
+        /// bool `[B, Hkv, C]`, the rows that no eviction takes; nil in a cache without recall.
+        public var held: MLXArray?
 
         public init(
             scores: MLXArray, positions: MLXArray, novelty: MLXArray, keySum: MLXArray,
-            victim: MLXArray
+            victim: MLXArray, held: MLXArray? = nil
         ) {
             self.scores = scores
             self.positions = positions
             self.novelty = novelty
             self.keySum = keySum
             self.victim = victim
+            self.held = held
         }
     }
 }
