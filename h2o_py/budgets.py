@@ -7,17 +7,20 @@
         {"heavy_budget": 150, "recent_budget": 102, "max_size": 256},
         null,
         ...
-      ]
+      ],
+      "recall": [1]
     }
 
 There is one entry per cache of the model, in order: the rows for heavy hitters and for the
 newest tokens, or null if the layer uses the common settings or keeps the model's own cache.
-A layer may have its own `max_size`; all other settings are common.
+A layer may have its own `max_size`; all other settings are common. `recall` may name the
+layers in which the common setting `recall` is for; without it, it is for all of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -47,29 +50,40 @@ class LayerBudget:
 
 @dataclasses.dataclass(frozen=True)
 class Budgets:
-    """One entry per layer; `source` is the file or name that errors show."""
+    """One entry per layer; `source` is the file or name that errors show.
+
+    recall: indices of the layers that recall, increasing; None for all that evict.
+    """
 
     layers: tuple[LayerBudget | None, ...]
     source: str = "budgets"
+    recall: tuple[int, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The document as a file holds it."""
         layers = [None if each is None else each.to_dict() for each in self.layers]
-        return {"format": FORMAT, "layers": layers}
+        recall = {} if self.recall is None else {"recall": list(self.recall)}
+        return {"format": FORMAT, "layers": layers, **recall}
 
     def config_of(self, layer: int, common: H2OConfig) -> H2OConfig:
         """Return the common configuration with this layer's budgets.
+
+        Recall is left out where `recall` leaves the layer out, unless the configuration
+        names its layers itself.
 
         Raises:
             H2OConfigError: they do not fit into the layer's rows; `where` names the entry.
 
         """
-        budget = self.layers[layer]
+        budget, config = self.layers[layer], common.of_layer(layer)
+        everywhere = common.recall is not None and common.recall.layers is None
+        if everywhere and self.recall is not None and layer not in self.recall:
+            config = dataclasses.replace(config, recall=None)
         if budget is None:
-            return common
+            return config
         changes: dict[str, Any] = {**budget.to_dict()}
         try:
-            return dataclasses.replace(common, **changes)
+            return dataclasses.replace(config, **changes)
         except H2OConfigError as error:
             error.where = f"{self.source}: layers[{layer}]"
             raise
@@ -101,6 +115,12 @@ class Budgets:
             if budget is not None and not evicts:
                 where = f"{self.source}: layers[{i}]"
                 raise H2OBudgetsError("layer_keeps_own_cache", where=where, family=family)
+        for index in self.recall or ():
+            if not evicting[index]:
+                where = f"{self.source}: recall"
+                raise H2OBudgetsError(
+                    "recall_without_eviction", where=where, family=family, layer=index
+                )
 
 
 def load_budgets(path: str | Path) -> Budgets:
@@ -131,7 +151,7 @@ def read_budgets(document: Any, source: str) -> Budgets:
         H2OBudgetsError: it is not a document of budgets.
 
     """
-    if not isinstance(document, dict) or set(document) != {"format", "layers"}:
+    if not isinstance(document, dict) or set(document) - {"recall"} != {"format", "layers"}:
         raise H2OBudgetsError("not_budgets", where=source, format=FORMAT)
     if document["format"] != FORMAT:
         found = document["format"]
@@ -140,7 +160,23 @@ def read_budgets(document: Any, source: str) -> Budgets:
     if entries is None:
         raise H2OBudgetsError("not_a_list", where=source)
     layers = [_layer_budget(entry, f"{source}: layers[{i}]") for i, entry in enumerate(entries)]
-    return Budgets(tuple(layers), source)
+    return Budgets(tuple(layers), source, _recall(document.get("recall"), len(layers), source))
+
+
+def _recall(indices: Any, layers: int, source: str) -> tuple[int, ...] | None:
+    if indices is None:
+        return None
+    known = range(layers)
+    if (
+        not isinstance(indices, list)
+        or not all(
+            isinstance(each, int) and not isinstance(each, bool) and each in known
+            for each in indices
+        )
+        or any(one >= other for one, other in itertools.pairwise(indices))
+    ):
+        raise H2OBudgetsError("not_recall_layers", where=f"{source}: recall")
+    return tuple(indices)
 
 
 def _layer_budget(entry: Any, where: str) -> LayerBudget | None:

@@ -30,6 +30,11 @@ WORDING: dict[str, Wording] = {
         "it must be null or have heavy_budget and recent_budget, and max_size if the "
         "layer has its own number of rows"
     ),
+    "not_recall_layers": Wording("it must be a list of increasing indices of layers"),
+    "recall_without_eviction": Wording(
+        "layer {layer} of {family} has no full attention and evicts nothing",
+        "Leave it out",
+    ),
     "wrong_layer_count": Wording(
         "layers has {layers} entries; {family} has {caches} caches",
         "Write one entry per cache, null for the common budgets",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 
@@ -15,6 +16,7 @@ from h2o_py.budgets import Budgets, LayerBudget, load_budgets
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES, attach_h2o_cache, detach_h2o_cache, make_h2o_cache
+from h2o_py.recall import H2ORecall
 from tests.conftest import DEMO
 from tests.h2o_py.cases import kept
 from tests.h2o_py.small_models import VOCABULARY, small_model
@@ -71,6 +73,19 @@ def test_layers_with_their_own_cache_have_null(tmp_path):
     wrong = load_budgets(budget_file(tmp_path, [entry(10, 30), None, None, None]))
     with pytest.raises(ValueError, match=r"layers\[0\]: gemma3_text has no full"):
         make_h2o_cache(model, COMMON, budgets=wrong)
+
+
+def test_layers_that_budgets_leave_out_do_not_recall():
+    common = dataclasses.replace(COMMON, recall=H2ORecall(rows=3))
+    chosen = Budgets((None, LayerBudget(5, 30), None), recall=(1, 2))
+    found = [chosen.config_of(i, common) for i in range(3)]
+    assert [each.recall_rows for each in found] == [0, 3, 3]
+    assert (found[1].heavy_budget, found[2].heavy_budget) == (5, 20)
+    assert chosen.config_of(0, COMMON) == COMMON
+    every = Budgets((None,) * 3)
+    assert [every.config_of(i, common).recall_rows for i in range(3)] == [3] * 3
+    named = dataclasses.replace(COMMON, recall=H2ORecall(rows=3, layers=(0,)))
+    assert [chosen.config_of(i, named).recall_rows for i in range(3)] == [3, 0, 0]
 
 
 def test_budgets_that_do_not_fit_are_refused_naming_the_layer(tmp_path):

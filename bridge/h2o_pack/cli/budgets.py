@@ -46,6 +46,11 @@ from h2o_pack.config_errors import user_errors
     default="standard",
     help="With reach: how a layer's rows are split; give the same to `ios`.",
 )
+@click.option(
+    "--recall",
+    is_flag=True,
+    help="Also name the layers in which recall pays: those that look past their rows.",
+)
 @click.option("--output", type=PATH, default=Path("budgets.json"), help="File to write.")
 @sample_options
 def budgets(

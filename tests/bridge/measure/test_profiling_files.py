@@ -71,7 +71,7 @@ def test_a_text_that_does_not_serve_is_refused(tmp_path, content, message):
 
 def test_tables_say_what_the_profile_has(found):
     profile, _ = found
-    attention, reach, shares, step = profile_tables.sections(profile)
+    attention, reach, _, shares, step = profile_tables.sections(profile)
     assert reach.header[0] == "layer"
     assert reach.header[-1] == f"older than {profile.tokens}"
     assert reach.rows[1][-1] == "0.0%"

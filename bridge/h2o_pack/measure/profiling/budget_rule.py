@@ -106,8 +106,13 @@ def layer_shares(
     return found
 
 
-def budgets(by_index: Mapping[int, LayerResult], caches: int) -> Budgets:
-    """Return one entry per cache; None where the layer has no budget of its own."""
+def budgets(
+    by_index: Mapping[int, LayerResult], caches: int, recall: tuple[int, ...] | None = None
+) -> Budgets:
+    """Return one entry per cache; None where the layer has no budget of its own.
+
+    recall: the layers in which recall pays.
+    """
     return Budgets(
         tuple(
             LayerBudget(
@@ -118,11 +123,14 @@ def budgets(by_index: Mapping[int, LayerResult], caches: int) -> Budgets:
             if (found := by_index.get(i))
             else None
             for i in range(caches)
-        )
+        ),
+        recall=recall,
     )
 
 
 def to_json(made: Budgets) -> str:
     """Return the text of the file that `h2o_py.budgets.load_budgets` and H2OBudgets read."""
-    lines = ",\n".join(f"    {json.dumps(layer)}" for layer in made.to_dict()["layers"])
-    return f'{{\n  "format": {FORMAT},\n  "layers": [\n{lines}\n  ]\n}}\n'
+    document = made.to_dict()
+    lines = ",\n".join(f"    {json.dumps(layer)}" for layer in document["layers"])
+    recall = f',\n  "recall": {json.dumps(document["recall"])}' if "recall" in document else ""
+    return f'{{\n  "format": {FORMAT},\n  "layers": [\n{lines}\n  ]{recall}\n}}\n'

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from msgspec import UNSET
 from rich.console import Console
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.text import writing
-from h2o_pack.measure.profiling import row_rule
+from h2o_pack.measure.profiling import recall_rule, row_rule
 from h2o_pack.measure.profiling.budget_rule import (
     PUBLISHED,
     LayerResult,
@@ -43,6 +44,7 @@ class BudgetsRequest:
         measure: what a layer is compared by: "concentration" or "entropy", for the share of
             its rows that heavy hitters get; "reach", for its number of rows.
         policy: with "reach", the policy that splits a layer's rows.
+        recall: whether to name the layers in which recall pays.
         output: file to write.
 
     """
@@ -51,6 +53,7 @@ class BudgetsRequest:
     sink_size: int = 4
     measure: Measure = "concentration"
     policy: str = "standard"
+    recall: bool = False
     output: Path | None = None
 
 
@@ -68,6 +71,10 @@ class BudgetsResult(Result):
         tuple[LayerResult | None, ...],
         doc("One per cache of the model; null where it has no budget of its own."),
     ]
+    recall: Annotated[
+        tuple[int, ...] | None,
+        doc("Indices of the layers in which recall pays; null if not asked for."),
+    ] = None
 
 
 def make_budgets(
@@ -94,8 +101,9 @@ def make_budgets(
             code=ExitCode.USAGE,
         )
     results = _by_rule(found, request)
+    recall = _recalling(found, results, request) if request.recall else None
     if request.output is not None:
-        made = budgets(results, found.caches)
+        made = budgets(results, found.caches, recall)
         with writing(request.output):
             request.output.parent.mkdir(parents=True, exist_ok=True)
             request.output.write_text(to_json(made), encoding="utf-8")
@@ -107,6 +115,7 @@ def make_budgets(
         output=None if request.output is None else str(request.output),
         note=OF_REACH if request.measure == "reach" else PUBLISHED,
         layers=tuple(results.get(i) for i in range(found.caches)),
+        recall=recall,
     )
 
 
@@ -119,6 +128,16 @@ def _by_rule(profile: Profile, request: BudgetsRequest) -> dict[int, LayerResult
         )
     measures = {each.index: getattr(each.figures, request.measure) for each in profile.full}
     return layer_shares(measures, rows, sinks)
+
+
+def _recalling(
+    profile: Profile, results: dict[int, LayerResult], request: BudgetsRequest
+) -> tuple[int, ...]:
+    rows = {
+        index: request.max_kv if layer.max_size is UNSET else layer.max_size
+        for index, layer in results.items()
+    }
+    return recall_rule.recalling_layers(row_rule.reaches(profile), rows)
 
 
 def print_budgets(made: BudgetsResult, console: Console) -> None:
@@ -141,5 +160,8 @@ def print_budgets(made: BudgetsResult, console: Console) -> None:
     print_table(
         Table(title, ("layer", *why, "heavy", "recent"), tuple(rows), made.note), console
     )
+    if made.recall is not None:
+        chosen = ", ".join(map(str, made.recall)) or "none"
+        console.print(f"layers in which recall pays: {chosen}", markup=False)
     if made.output is not None:
         console.print(f"written to {made.output}", markup=False)

@@ -6,16 +6,23 @@ from rich.console import Console
 
 from h2o_pack.measure.profiling.accumulated import SHARES
 from h2o_pack.measure.profiling.reach import AN_OCTAVE, SINKS
+from h2o_pack.measure.profiling.recall_rule import lost_shares, recalling_layers
 from h2o_pack.measure.profiling.report import PARTS, LayerProfile, Profile, StepTime
+from h2o_pack.measure.profiling.row_rule import reaches
 from h2o_pack.measure.tables import Table, print_table, timing_cells
 
 _MIB = 1 << 20
 _MOST_SHOWN = 7
+RECALL_PARTS = (16, 8, 4)
+"""Rows that recall is considered for: these parts of a sample."""
 
 
 def sections(profile: Profile) -> list[Table]:
     """Return all tables of a profile."""
-    found = [_attention(profile), _reach(profile), _accumulated(profile)]
+    found = [_attention(profile), _reach(profile)]
+    if profile.full and profile.windows:
+        found.append(_recall(profile))
+    found.append(_accumulated(profile))
     if profile.skipped:
         found.append(_skipped(profile))
     if profile.step is not None:
@@ -89,6 +96,33 @@ def _reach(profile: Profile) -> Table:
     )
     header = ("layer", *(f"older than {sizes[i]:,}" for i in shown))
     return Table("How far back attention looks", header, tuple(rows), note)
+
+
+def _recall(profile: Profile) -> Table:
+    layers = reaches(profile)
+    sizes = [max(1, profile.tokens // part) for part in RECALL_PARTS]
+    columns = []
+    for size in sizes:
+        rows = dict.fromkeys((each.index for each in layers), size)
+        chosen = recalling_layers(layers, rows)
+        shares = lost_shares(layers, rows)
+        total = sum(shares.values()) or 1.0
+        columns.append(
+            {
+                index: f"{share / total:.0%}{', recall' if index in chosen else ''}"
+                for index, share in shares.items()
+            }
+        )
+    rows_of = tuple(
+        (str(each.index), *(column[each.index] for column in columns)) for each in layers
+    )
+    note = (
+        "Each layer's part of all attention that is older than a window of so many rows. "
+        "Recall pays where it is at least the mean of all layers: `h2o-pack budgets --recall` "
+        "writes these layers."
+    )
+    header = ("layer", *(f"{size:,} rows" for size in sizes))
+    return Table("Layers in which recall pays", header, rows_of, note)
 
 
 def _accumulated(profile: Profile) -> Table:
