@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-_Ledger = tuple[mx.array, ...]
+_Ledger = tuple[mx.array, mx.array, mx.array, mx.array, mx.array, mx.array | None]
 _Rows = tuple[mx.array, mx.array | None]
 
 class CacheConfig:

@@ -13,7 +13,7 @@ from mlx_lm.models.base import create_causal_mask
 
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigError, H2OStateError
-from h2o_py.ledger import Ledger, Rows
+from h2o_py.ledger import LEDGER_ARRAYS, Ledger, Rows
 from h2o_py.missing_scores import warn_once
 from h2o_py.row_format import DENSE, RowFormat
 from h2o_py.saved_cache import SavedCache
@@ -304,7 +304,7 @@ class H2OKVCache(SavedCache):
         """Bytes of all state arrays."""
         if self._rows is None or self._ledger is None:
             return 0
-        return sum(int(a.nbytes) for a in (*self._buffers, *self._ledger))
+        return sum(int(a.nbytes) for a in (*self._buffers, *self._ledger.arrays))
 
     @property
     def _buffers(self) -> list[mx.array]:
@@ -321,9 +321,9 @@ class H2OKVCache(SavedCache):
         self._shared = True
         pool, ring = self._rows
         if ring is not None:
-            return [pool, ring, *self._ledger]
+            return [pool, ring, *self._ledger.arrays]
         whole = self.length == pool.shape[2]
-        return [pool if whole else pool[:, :, : self.length], *self._ledger]
+        return [pool if whole else pool[:, :, : self.length], *self._ledger.arrays]
 
     @arrays.setter
     def arrays(self, arrays: Sequence[mx.array]) -> None:
@@ -331,12 +331,10 @@ class H2OKVCache(SavedCache):
         if not arrays:
             return
         count = len(self._BUFFERS)
-        if len(arrays) != count + len(Ledger._fields):
+        names = (*self._BUFFERS, *LEDGER_ARRAYS)
+        if len(arrays) != len(names):
             raise H2OStateError(
-                "other_state",
-                found=len(arrays),
-                kind=self._KIND,
-                names=", ".join((*self._BUFFERS, *Ledger._fields)),
+                "other_state", found=len(arrays), kind=self._KIND, names=", ".join(names)
             )
         self._rows, self._ledger = Rows(*arrays[:count]), Ledger(*arrays[count:])
         self._shared = True

@@ -112,7 +112,7 @@ def trim_ledger(
     No row may be evicted yet, and there may be no ring.
     """
     native = _native(config, row_format)
-    return Ledger(*ext.trim_ledger(rows, tuple(ledger), length, native))
+    return Ledger(*ext.trim_ledger(rows, ledger, length, native))
 
 
 def cache_fetch(
@@ -215,7 +215,7 @@ def cache_attend(
     out, kept, state = ext.cache_attend(
         queries,
         rows,
-        tuple(ledger),
+        ledger,
         tokens=tokens,
         offset=offset,
         config=_native(config, row_format),

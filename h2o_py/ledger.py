@@ -21,6 +21,17 @@ class Ledger(NamedTuple):
     """float32 [B, Hkv, Dk]; the sum of all unit keys so far."""
     victim: mx.array
     """int32 [B, Hkv]; the row that the next token takes, -1 before C rows are in use."""
+    held: mx.array | None = None
+    """bool [B, Hkv, C]; the rows that no eviction takes. None in a cache without recall."""
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """Those that are there, in order."""
+        return [a for a in self if a is not None]
+
+
+LEDGER_ARRAYS = tuple(f for f in Ledger._fields if f not in Ledger._field_defaults)
+"""The arrays that every ledger has."""
 
 
 class Rows(NamedTuple):

@@ -62,6 +62,7 @@ def trim_ledger(
         novelty=mx.where(stays, ledger.novelty, 0.0),
         key_sum=_unit(keys).sum(axis=2),
         victim=mx.full(ledger.victim.shape, -1, mx.int32),
+        held=ledger.held,
     )
 
 
@@ -205,12 +206,14 @@ def cache_attend(
         rows, entries = _rearranged(rows, entries, step, key_dim)
 
     kept_pool = step.pool_length(step.seen)
-    empty = {"scores": -1.0, "positions": -1, "novelty": 0.0}
+    empty = {"scores": -1.0, "positions": -1, "novelty": 0.0, "held": False}
     saved = {}
     for name, entry in entries.items():
         pooled = _padded(entry[:, :, :kept_pool], step.pool_size, empty[name])
         slotted = _padded(entry[:, :, kept_pool:], step.slots, empty[name])
         saved[name] = mx.concatenate([pooled, slotted], axis=2)
+    if ledger.held is not None and not step.rearranges:
+        saved["held"] = ledger.held
     victim = mx.full(ledger.victim.shape, -1, mx.int32)
     if step.seen >= config.max_size:
         recent_from = step.seen + 1 - config.recent_budget
@@ -428,6 +431,8 @@ def _entered(
         "positions": mx.broadcast_to(mx.arange(step.offset, step.seen), novelty.shape),
         "novelty": novelty,
     }
+    if ledger.held is not None and step.rearranges:
+        new["held"] = mx.zeros(novelty.shape, mx.bool_)
     size, row = step.pool_size, step.first_row
     entries = {}
     for name, added in new.items():
@@ -524,6 +529,8 @@ def _importance(
     protected = (positions < config.sink_size) | (positions >= recent_from)
     for begin, end in config.pinned:
         protected = protected | ((positions >= begin) & (positions < end))
+    if "held" in entries:
+        protected = protected | entries["held"]
     return mx.where(protected, float("inf"), importance)
 
 

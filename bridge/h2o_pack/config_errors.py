@@ -13,7 +13,14 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_py.errors import H2OConfigWarning, H2OError, plain
 from h2o_py.policy_fields import FIELDS
 
-FLAGS = {"kv": "--kv", **{field.name: field.flag for field in FIELDS}}
+OF_RECALL = {
+    "recall_rows": "--recall-rows",
+    "archive_bits": "--archive-bits",
+    "archive": "--archive",
+    "recall.rows": "--recall-rows",
+    "recall.archive_bits": "--archive-bits",
+}
+FLAGS = {"kv": "--kv", **OF_RECALL, **{field.name: field.flag for field in FIELDS}}
 
 
 def flag(field: str) -> str:

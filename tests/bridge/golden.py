@@ -48,6 +48,7 @@ BUDGETS = {
 PACKAGES = {
     DEMO: CacheOptions(max_kv=64),
     "demo-k8v4": CacheOptions(max_kv=64, kv="k8v4", settings={"pinned": ((0, 8), (20, 22))}),
+    "demo-recall": CacheOptions(max_kv=64, kv="8", recall=True, archive="files"),
     APART: CacheOptions(max_kv=64),
     LARGE: CacheOptions(max_kv=512),
 }
@@ -63,7 +64,8 @@ def golden_files(name: str) -> dict[str, str]:
         options = PACKAGES[name]
         if options.kv != "dense":
             budgets = Path(scratch) / "budgets.json"
-            budgets.write_text(json.dumps(BUDGETS), "utf-8")
+            recall = {"recall": [3]} if options.recall else {}
+            budgets.write_text(json.dumps({**BUDGETS, **recall}), "utf-8")
             options = replace(options, budgets=budgets)
         plan = replace(make_plan(model, options), asset_pack=name == APART)
         files = render(plan, root, TEMPLATES)

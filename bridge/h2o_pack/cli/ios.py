@@ -14,6 +14,7 @@ from h2o_pack.cli.options import (
     cache_options,
     given_settings,
     model_options,
+    recall_options,
     settings,
 )
 from h2o_pack.cli.terminal import Terminal
@@ -25,6 +26,7 @@ from h2o_pack.errors import ExitCode
 @model_options
 @click.option(MAX_KV.flag, required=True, type=int, help=MAX_KV.help)
 @cache_options
+@recall_options
 @click.option(
     "--device",
     "devices",

@@ -10,7 +10,7 @@ import click
 from h2o_pack.cli.types import FILE, KV, PATH, POLICIES, POSITIVE, PinnedRange
 from h2o_pack.measure.profiling.options import LEAST_TOKENS
 from h2o_pack.plan.options import PREFILL_STEP
-from h2o_py.policy_fields import FIELDS, SCORES, Field
+from h2o_py.policy_fields import FIELDS, RECALL_FIELDS, SCORES, Field
 from h2o_py.storages import STORAGE_BITS, SYNONYMS
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -101,6 +101,34 @@ cache_options = together(
     ),
 )
 """What memory depends on, beside the policy: fields of `CacheOptions` by their names."""
+
+OF_RECALL = {field.name: field for field in RECALL_FIELDS}
+
+recall_options = together(
+    click.option(
+        "--recall/--no-recall",
+        default=False,
+        help="Keep what is evicted in an archive, and bring back what a prompt asks for.",
+    ),
+    click.option(
+        "--recall-rows",
+        type=POSITIVE,
+        help="Rows that a recall brings back at most. [default: max-kv / 4]",
+    ),
+    click.option(
+        "--archive-bits",
+        type=click.Choice([str(bits) for bits in OF_RECALL["archive_bits"].choices]),
+        callback=lambda _context, _option, value: value and int(value),
+        help="Bits of an archived key or value. [default: 4]",
+    ),
+    click.option(
+        "--archive",
+        type=click.Choice(["memory", "files"]),
+        default="memory",
+        help="Where the archive is.",
+    ),
+)
+"""Recall: fields of `CacheOptions` by their names."""
 
 MAX_KV = FIELDS[0]
 

@@ -8,7 +8,14 @@ from typing import Any
 import click
 
 from h2o_pack.cli.frame import command
-from h2o_pack.cli.options import MAX_KV, cache_options, given_settings, model_options, settings
+from h2o_pack.cli.options import (
+    MAX_KV,
+    cache_options,
+    given_settings,
+    model_options,
+    recall_options,
+    settings,
+)
 from h2o_pack.cli.terminal import Terminal
 from h2o_pack.cli.types import PATH
 from h2o_pack.errors import Problems
@@ -20,6 +27,7 @@ from h2o_pack.errors import Problems
     MAX_KV.flag, type=int, help=f"{MAX_KV.help} [default: the model's own cache, which grows]"
 )
 @cache_options
+@recall_options
 @settings("recent_budget")
 @click.option(
     "--device", "names", multiple=True, help="Identifier or name; several may be given."

@@ -47,9 +47,9 @@ class Lock:
     """The content of the lock.
 
     config, kv, group_size, budgets: the caches; budgets has the rows of each layer for heavy
-    hitters and newest tokens, or is None. files: sha256 of each generated file by path.
-    commit: the model's on the hub, "" for a local one. upstream_version: whose pins `upstream`
-    has.
+    hitters and newest tokens, or is None, and recall_layers those that they name for recall.
+    files: sha256 of each generated file by path. commit: the model's on the hub, "" for a
+    local one. upstream_version: whose pins `upstream` has.
     """
 
     h2o_pack: str
@@ -64,6 +64,7 @@ class Lock:
     kv: str = "dense"
     group_size: int = 64
     budgets: list[dict[str, int] | None] | None = None
+    recall_layers: list[int] | None = None
     upstream_version: str = ""
 
     def to_json(self) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from h2o_pack.architectures.model import Layer, ModelConfig
+from h2o_pack.memory.archive import LayerArchive, archives
 from h2o_pack.memory.backends import Backend
 from h2o_pack.memory.evicting import EvictingAttention, attention
 from h2o_pack.memory.formulas import FLOAT32, plain_kv_bytes, sliding_rows, unbounded_rows
@@ -13,6 +14,7 @@ from h2o_pack.memory.graph import Buffer, Graph, Peak, Section
 from h2o_pack.memory.kit import CPUKit, Kit
 from h2o_pack.memory.storages import Storage
 from h2o_py.config import H2OConfig
+from h2o_py.recall import H2ORecall
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Run:
 
     caches: one per layer, None where the layer keeps the model's own. context: tokens that
     are in the caches at most. dtype_bytes: of an element of activations and caches.
+    archive_in_files: whether recall's archives are files.
     """
 
     config: ModelConfig
@@ -29,6 +32,13 @@ class Run:
     context: int
     backend: Backend
     dtype_bytes: int
+    archive_in_files: bool = False
+
+    @cached_property
+    def archives(self) -> list[tuple[LayerArchive, H2OConfig, H2ORecall]]:
+        """The archives of the layers that recall."""
+        group_size = self.storage.group_size
+        return archives(self.config.layers, self.caches, group_size, self.dtype_bytes)
 
     @property
     def grows(self) -> bool:

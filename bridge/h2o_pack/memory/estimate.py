@@ -14,7 +14,8 @@ from h2o_pack.memory.formulas import (
     unbounded_rows,
 )
 from h2o_pack.memory.peak import decode_peak, prefill_peak
-from h2o_pack.memory.storages import Storage, storage_of
+from h2o_pack.memory.recall_peak import recall_peak
+from h2o_pack.memory.storages import DENSE_BITS, Storage, storage_of
 from h2o_pack.memory.terms import MemoryPlan, Term
 from h2o_py.config import H2OConfig
 
@@ -29,6 +30,7 @@ MEANINGS = {
     "chunk rows": "rows of the prompt's chunk beside the kept ones, and copies",
     "ledger copies": "new ledgers while the old ones are still held",
     "logits": "of the output head",
+    "recall": "logits over an archive, and new rows, where that is the worst moment",
 }
 
 
@@ -42,6 +44,7 @@ def plan_memory(
     backend: str = "iphone",
     group_size: int | None = None,
     earlier: bool = True,
+    archive_in_files: bool = False,
 ) -> MemoryPlan:
     """Plan the memory of a model.
 
@@ -55,17 +58,20 @@ def plan_memory(
         backend: a name in facts/backends.toml.
         group_size: of quantized rows; None is 64, or 32 where 64 divides no head.
         earlier: also look at earlier moments of a conversation, as `prefill_peak` does.
+        archive_in_files: whether recall's archives are files; they are in memory if not.
 
     Raises:
         UserError: the storage is unknown or does not fit the model's heads.
 
     """
     config, chosen = model.config, backends()[backend]
-    stored = storage_of(storage, config, group_size)
+    stored = storage_of(storage, config, group_size, archive_bits(caches))
     tokens = config.context if context is None else context
-    run = Run(config, caches, stored, tokens, chosen, config.element_bytes)
+    run = Run(config, caches, stored, tokens, chosen, config.element_bytes, archive_in_files)
     prefill, decode = prefill_peak(run, step, earlier=earlier), decode_peak(run)
-    worst = max(prefill, decode, key=lambda held: sum(held.values()))
+    recall = recall_peak(run, step)
+    worst = max(prefill, decode, recall, key=lambda held: sum(held.values()))
+    working = (*terms.WORKING, terms.RECALL) if run.archives else terms.WORKING
     found = [
         Term(
             terms.WEIGHTS,
@@ -74,7 +80,7 @@ def plan_memory(
             "all tensors that inference loads" + ("" if model.files else ", by the catalogue"),
         ),
         *kept(run, stored),
-        *(Term(name, worst.get(name, 0), "modelled", MEANINGS[name]) for name in terms.WORKING),
+        *(Term(name, worst.get(name, 0), "modelled", MEANINGS[name]) for name in working),
         Term(
             terms.ROUNDING,
             rounding(model, chosen),
@@ -119,11 +125,32 @@ def kept(run: Run, storage: Storage) -> tuple[Term, ...]:
         ),
         Term(
             terms.LEDGER,
-            sum(ledger_bytes(layer, cache.max_size) for layer, cache in pairs if cache),
+            sum(ledger_bytes(layer, cache) for layer, cache in pairs if cache),
             "exact",
             "score, position and novelty of each row, key sums, victims",
         ),
+        *archive_terms(run),
     )
+
+
+def archive_terms(run: Run) -> tuple[Term, ...]:
+    """Return the term of what recall's archives keep in memory; none without recall."""
+    if not run.archives:
+        return ()
+    what = "keys, values and novelty of all tokens, in the layers that recall"
+    if run.archive_in_files:
+        what = "newest tokens of archives whose older ones are in files"
+    held = sum(
+        each.nbytes(run.context) - (each.in_flash(run.context) if run.archive_in_files else 0)
+        for each, _, _ in run.archives
+    )
+    return (Term(terms.ARCHIVE, held, "exact", what),)
+
+
+def archive_bits(caches: tuple[H2OConfig | None, ...]) -> int:
+    """Return the bits of the archives; 16 where there are none."""
+    bits = [each.recall.archive_bits for each in caches if each and each.recall]
+    return min(bits, default=DENSE_BITS)
 
 
 def kv_bytes(layer: Layer, cache: H2OConfig | None, run: Run, storage: Storage) -> int:

@@ -36,7 +36,7 @@ class EvictingAttention:
         if tokens == 1:
             written = graph.within(old, [k, v], dispatches=2)
             graph.op([q], self.heads * self.rows(1) * FLOAT32, term="attention", dispatches=2)
-            graph.op([q], ledger_bytes(self.layer, self.config.max_size), term="ledger copies")
+            graph.op([q], ledger_bytes(self.layer, self.config), term="ledger copies")
             return kit.new([q, written], self.heads * self.layer.value_dim)
         rows = self.rows(tokens)
         larger = self.grows(tokens)
@@ -45,7 +45,7 @@ class EvictingAttention:
             out = kit.new([q, written], self.heads * self.layer.value_dim, dispatches=2)
         else:
             out = self.queue_operations(kit, backend, q, written, rows)
-        graph.op([q], ledger_bytes(self.layer, self.config.max_size), term="ledger copies")
+        graph.op([q], ledger_bytes(self.layer, self.config), term="ledger copies")
         if self.replaces(tokens):
             # The rows that stay; they are new until the old ones' last reader has run.
             kept = graph.op([written], self.stored(self.config.max_size), term="chunk rows")

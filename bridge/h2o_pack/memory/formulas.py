@@ -7,11 +7,11 @@ bfloat16 and float16 and 4 for float32; one sequence is counted (B = 1).
 from __future__ import annotations
 
 from h2o_pack.architectures.model import Layer
-from h2o_pack.memory.storages import Storage
+from h2o_pack.memory.storages import DENSE_BITS, Storage
+from h2o_py.config import H2OConfig
 
 FLOAT32 = 4
 STEP = 256  # rows by which caches grow: cexport/h2o/config.cpp, mlx_lm KVCache.step
-DENSE_BITS = 16
 
 
 def vector_bytes(dim: int, bits: int, group_size: int, element: int) -> int:
@@ -84,13 +84,15 @@ def plain_kv_bytes(layer: Layer, rows: int, element: int) -> int:
     return rows * row_bytes(layer, (DENSE_BITS, DENSE_BITS), 1, element)
 
 
-def ledger_bytes(layer: Layer, max_size: int) -> int:
+def ledger_bytes(layer: Layer, cache: H2OConfig) -> int:
     """Bytes of what an H2O cache knows of its rows, allocated at full size at once.
 
-    A row and head: score (float32), position (int32), novelty (float32). A head: the sum
-    of its keys (float32 [Dk]) and the next victim (int32). Source: h2o_py/ledger.py.
+    A row and head: score (float32), position (int32), novelty (float32), with recall whether
+    it is held (bool). A head: the sum of its keys (float32 [Dk]) and the next victim (int32).
+    Source: h2o_py/ledger.py.
     """
-    return layer.kv_heads * (3 * FLOAT32 * max_size + FLOAT32 * layer.key_dim + FLOAT32)
+    row = 3 * FLOAT32 + (cache.recall_rows > 0)
+    return layer.kv_heads * (row * cache.max_size + FLOAT32 * layer.key_dim + FLOAT32)
 
 
 def paged(size: int, page: int) -> int:

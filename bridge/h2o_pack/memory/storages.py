@@ -9,6 +9,7 @@ from h2o_pack.architectures.model import ModelConfig
 from h2o_pack.errors import ExitCode, UserError, nearest
 from h2o_py.storages import GROUP_SIZES, STORAGE_BITS, SYNONYMS
 
+DENSE_BITS = 16
 TRIED = GROUP_SIZES[:2]  # group sizes, of which the first that divides the head dims is taken
 
 
@@ -28,7 +29,7 @@ class Storage:
     @property
     def is_dense(self) -> bool:
         """Whether all rows are stored as they come."""
-        return self.heavy == (16, 16) and self.recent is None
+        return self.heavy == (DENSE_BITS, DENSE_BITS) and self.recent is None
 
 
 STORAGES = {
@@ -42,13 +43,19 @@ STORAGES = {
 """All storages by name."""
 
 
-def storage_of(name: str, config: ModelConfig, group_size: int | None = None) -> Storage:
+def storage_of(
+    name: str,
+    config: ModelConfig,
+    group_size: int | None = None,
+    archive_bits: int = DENSE_BITS,
+) -> Storage:
     """Find a storage and check that the model's heads can be stored so.
 
     Args:
         name: of the storage, or a synonym.
         config: of the model.
         group_size: of quantized rows; None is 64 where that divides the head dims, or 32.
+        archive_bits: of an archive beside the rows, which is quantized in the same groups.
 
     Raises:
         UserError: there is no such storage, or a head dim is no multiple of a group.
@@ -63,16 +70,17 @@ def storage_of(name: str, config: ModelConfig, group_size: int | None = None) ->
             code=ExitCode.USAGE,
         )
     found = STORAGES[known]
-    if found.is_dense:
+    if found.is_dense and archive_bits == DENSE_BITS:
         return found
     layers = [config.layers[index] for index in config.evicting]
     dims = sorted({dim for each in layers for dim in (each.key_dim, each.value_dim)})
     for group in (group_size,) if group_size else TRIED:
         if all(dim % group == 0 for dim in dims):
             return dataclasses.replace(found, group_size=group)
+    option = f"--archive-bits {archive_bits}" if found.is_dense else f"--kv {name}"
     raise UserError(
-        f"--kv {name} quantizes in groups of {group_size or TRIED[-1]} elements, and "
+        f"{option} quantizes in groups of {group_size or TRIED[-1]} elements, and "
         f"this model has heads of {', '.join(map(str, dims))}",
-        remedy="Use --kv dense.",
+        remedy=f"Use {'--archive-bits 16' if found.is_dense else '--kv dense'}.",
         code=ExitCode.USAGE,
     )

@@ -11,6 +11,7 @@ Known = Literal["exact", "stated", "modelled", "setting", "estimated"]
 
 WEIGHTS, KV, STATE, LEDGER = "weights", "keys and values", "recurrent state", "ledger"
 WORKING = ("activations", "attention", "chunk rows", "ledger copies", "logits")
+ARCHIVE, RECALL = "archive", "recall"
 ROUNDING, CACHE, APP = "page rounding", "MLX buffer cache", "app"
 
 
@@ -59,9 +60,14 @@ class MemoryPlan:
         return self.of(KV, STATE, LEDGER)
 
     @property
+    def archive(self) -> int:
+        """Of what recall keeps in memory beside the caches; no step reads it."""
+        return self.of(ARCHIVE)
+
+    @property
     def prefill(self) -> int:
         """Of a chunk of the prompt, or of a generated token if that takes more."""
-        return self.of(*WORKING, ROUNDING)
+        return self.of(*WORKING, RECALL, ROUNDING)
 
     @property
     def buffer_cache(self) -> int:

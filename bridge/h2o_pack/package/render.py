@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ from h2o_pack import __version__, naming
 from h2o_pack.facts import locked_pins
 from h2o_pack.files import lock
 from h2o_pack.naming import one_line, swift_string
+from h2o_pack.package.swift_values import config_arguments
 from h2o_pack.plan.package_plan import Plan
 from h2o_pack.sizes import gigabytes
-from h2o_py.config import H2OConfig
-from h2o_py.policy_fields import FIELDS
 from h2o_py.storages import STORAGE_BITS
 
 SWIFT_TEMPLATES = "swift_templates"
@@ -85,6 +83,8 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "budgets": plan.budgets,
         "layer_rows": layer_rows(plan),
         "memory": plan.memory,
+        "recall": plan.cache.recall is not None,
+        "archive_in_files": plan.archive_in_files,
         "asset_pack": naming.asset_pack_id(plan.package_name) if plan.asset_pack else "",
         "app_id": naming.app_id(plan.package_name),
         "model_gigabytes": gigabytes(plan.model.size),
@@ -108,28 +108,10 @@ def fill(template: Path, values: dict[str, Any]) -> str:
     return environment.from_string(template.read_text("utf-8")).render(values)
 
 
-def config_arguments(config: H2OConfig) -> str:
-    """Arguments of Swift's H2OConfiguration, on lines of at most 100 columns."""
-    arguments = ", ".join(
-        f"{camel(field.name)}:\0{swift_value(getattr(config, field.name))}" for field in FIELDS
-    )
-    lines = textwrap.wrap(arguments, 88, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(" " * 12 + line for line in lines).replace("\0", " ")
-
-
-def camel(name: str) -> str:
-    """Return a setting's name in Swift."""
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
-
-
-def swift_value(value: object) -> str:
-    """Return a setting's value in Swift."""
-    if isinstance(value, str):
-        return f".{camel(value)}"
-    if isinstance(value, tuple):
-        return "[" + ",\0".join(f"{begin}\0..<\0{end}" for begin, end in value) + "]"
-    return str(value)
+def recall_layers(plan: Plan) -> list[int] | None:
+    """Return the layers that the budgets name for recall."""
+    budgets = plan.budgets
+    return None if budgets is None or budgets.recall is None else list(budgets.recall)
 
 
 def layer_rows(plan: Plan) -> dict[str, int | float]:
@@ -150,6 +132,7 @@ def make_lock(plan: Plan, files: dict[str, str], vendor: lock.Vendored | None) -
         kv=plan.storage,
         group_size=plan.group_size,
         budgets=None if plan.budgets is None else plan.budgets.to_dict()["layers"],
+        recall_layers=recall_layers(plan),
         files={path: lock.sha256(text.encode()) for path, text in sorted(files.items())},
         vendor=vendor,
         **locked_pins(plan.upstream_version),

@@ -57,6 +57,7 @@ class IosResult(Result):
     group_size: Annotated[
         Count, doc("Elements of quantized rows that share a scale and a bias.")
     ]
+    archive: Annotated[str, doc("Where recall keeps what is evicted; empty without recall.")]
     asset_pack: Annotated[
         bool, doc("Whether the model comes to the device apart from the app.")
     ]
@@ -87,6 +88,7 @@ def ios_result(made: PackageResult) -> IosResult:
         config=plan.cache,
         kv=plan.storage,
         group_size=plan.group_size,
+        archive=plan.archive,
         asset_pack=plan.asset_pack,
         memory=plan.memory,
         files=made.files,
@@ -121,15 +123,23 @@ def print_made(made: PackageResult, console: Console) -> None:
     sizes = {each.max_size for each in plan.caches if each} or {cache.max_size}
     own = f", {min(sizes)} to {max(sizes)} by layer" if len(sizes) > 1 else ""
     stored = STORAGE_BITS[plan.storage].meaning
+    archived = f", archive {held / 1e6:,.1f}" if (held := plan.memory.archive) else ""
     table.add_row(
         "cache",
         f"{cache.max_size} tokens per layer{own}: {cache.sink_size} first, "
         f"{cache.heavy_budget} heavy, {cache.recent_budget} recent; {stored}",
     )
+    if cache.recall is not None:
+        recalling = sum(1 for each in plan.caches if each and each.recall_rows)
+        table.add_row(
+            "recall",
+            f"up to {cache.recall_rows} rows, {recalling} layers, archive in {plan.archive} in "
+            f"{cache.recall.archive_bits} bits",
+        )
     table.add_row(
         "memory",
         f"{plan.memory.total / 1e6:,.0f} MB: weights {plan.memory.weights / 1e6:,.0f}, "
-        f"caches {plan.memory.caches / 1e6:,.1f}; `h2o-pack plan` has each term",
+        f"caches {plan.memory.caches / 1e6:,.1f}{archived}; `h2o-pack plan` has each term",
     )
     table.add_row("module", f"{plan.module_name}Model, with H2OKit")
     table.add_row(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from h2o_pack.errors import GET_SWIFT, ExitCode, UserError
 from h2o_pack.files import lock, write
@@ -147,7 +147,10 @@ def own_budgets(record: lock.Lock) -> ByLayer | None:
 
     if record.budgets is None:
         return None
-    budgets = read_budgets({"format": FORMAT, "layers": record.budgets}, lock.NAME)
+    document: dict[str, Any] = {"format": FORMAT, "layers": record.budgets}
+    if record.recall_layers is not None:
+        document["recall"] = record.recall_layers
+    budgets = read_budgets(document, lock.NAME)
     return request.ByLayer(budgets, record.kv, record.group_size)
 
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from h2o_pack.facts import unsplit_prompts
+from h2o_pack.memory.formulas import grown, row_bytes
+from h2o_pack.memory.storages import storage_of
+from h2o_pack.memory.terms import KV
+from h2o_pack.plan.recall import recall_plan
 from h2o_pack.plan.request import Request
+from h2o_pack.sizes import megabytes
 
 SPARSE = 8  # context / max_kv from which retrieval suffers (docs/choosing-max-kv.md)
 SHORT_RECENT = 64  # newest tokens under which reproductions of H2O lost coherence
@@ -17,7 +22,9 @@ def advice(request: Request) -> tuple[str, ...]:
         return ()
     said = []
     size = round(sum(cache.max_size for cache in caches) / len(caches))
-    if size * SPARSE < request.tokens:
+    if request.recall is not None:
+        said += beside_full_cache(request)
+    elif size * SPARSE < request.tokens:
         said.append(sparse(size, request.tokens, model.config.context))
     short = sum(cache.recent_budget < SHORT_RECENT for cache in caches)
     if short:
@@ -57,9 +64,36 @@ def sparse(size: int, context: int, longest: int) -> str:
     if context == longest:
         return (
             f"with --max-kv {size}, {lost} in conversations of more than about "
-            f"{size * SPARSE} tokens. Plan for those that you expect with --context."
+            f"{size * SPARSE} tokens. Plan for those that you expect with --context, or give "
+            "--recall."
         )
     return (
         f"--max-kv {size} is under an eighth of {context} tokens: {lost}. Raise --max-kv to "
-        f"{-(-context // SPARSE)}, or plan for shorter conversations (--context)."
+        f"{-(-context // SPARSE)}, plan for shorter conversations (--context), or give "
+        "--recall."
     )
+
+
+def beside_full_cache(request: Request) -> list[str]:
+    """What a cache that keeps every token would take, where recall brings some back."""
+    tokens, own = request.tokens, recall_plan(request)
+    if own is None or request.max_kv >= tokens:
+        return []
+    config = request.model.config
+    kv = {16: "dense"}.get(own.archive_bits, str(own.archive_bits))
+    storage = storage_of(kv, config, request.group_size)
+    full = grown(tokens) * sum(
+        row_bytes(layer, storage.heavy, storage.group_size, config.element_bytes)
+        for layer in config.layers
+        if layer.kind == "full"
+    )
+    rows = request.plan("iphone").of(KV)
+    place = "" if own.archive == "memory" else ", most of it in files,"
+    return [
+        (
+            f"a cache that keeps all {tokens} tokens (--max-kv {tokens} --kv {kv}) takes "
+            f"{megabytes(full)} MB, rows {megabytes(rows)} MB and the archive{place} "
+            f"{megabytes(own.archive_bytes)} MB. The former forgets nothing, but each step "
+            "reads all of it."
+        )
+    ]

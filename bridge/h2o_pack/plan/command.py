@@ -17,7 +17,7 @@ from h2o_pack.plan.package_plan import make_request, named_devices
 from h2o_pack.plan.page import page
 from h2o_pack.plan.report import PlanResult, make_report, one_of_each_kind
 
-OF_EVICTION = ("kv", "policy", "budgets")
+OF_EVICTION = ("kv", "policy", "budgets", "recall")
 
 
 def find_devices(

@@ -6,17 +6,20 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from h2o_pack.config_errors import config_warnings, user_errors
+from h2o_pack.config_errors import config_warnings, flag, user_errors
 from h2o_pack.errors import ExitCode, UserError
 from h2o_py.budgets import Budgets, load_budgets
 from h2o_py.config import POLICIES, H2OConfig
 from h2o_py.errors import H2OConfigWarning
+from h2o_py.recall import H2ORecall
 
 if TYPE_CHECKING:
     from h2o_pack.architectures.model import ModelConfig
 
+Archive = Literal["memory", "files"]
+ARCHIVE_BITS = H2ORecall.archive_bits
 PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
 
 
@@ -28,7 +31,8 @@ class CacheOptions:
     settings: those that differ from the policy's defaults, by their names in H2OConfig. kv:
     how rows are stored. budgets: file of budgets that differ per layer. context: the longest
     conversation that memory is planned for. prefill_step: tokens of a prompt that the model
-    reads at once. devices: names of those that must hold the model.
+    reads at once. devices: names of those that must hold the model. recall: whether evicted
+    rows come back from an archive; recall_rows, archive_bits and archive are its settings.
     """
 
     max_kv: int
@@ -39,14 +43,52 @@ class CacheOptions:
     context: int | None = None
     prefill_step: int = PREFILL_STEP
     devices: tuple[str, ...] = ()
+    recall: bool = False
+    recall_rows: int | None = None
+    archive_bits: int | None = None
+    archive: Archive = "memory"
+
+    @property
+    def archive_in_files(self) -> bool:
+        """Whether what is evicted waits in files, and not in memory."""
+        return self.recall and self.archive == "files"
 
 
 def cache_config(options: CacheOptions) -> tuple[H2OConfig, tuple[H2OConfigWarning, ...]]:
     """Make the cache's configuration and collect what it warns about."""
     with warnings.catch_warnings(record=True) as caught, user_errors():
         warnings.simplefilter("always")
-        config = POLICIES[options.policy](options.max_kv, **options.settings)
+        settings = {**options.settings, "recall": recall_settings(options)}
+        config = POLICIES[options.policy](options.max_kv, **settings)
     return config, config_warnings(caught)
+
+
+def recall_settings(options: CacheOptions) -> H2ORecall | None:
+    """Return the settings of recall, None without it.
+
+    Raises:
+        UserError: there are some without recall.
+
+    """
+    given = {
+        name: value
+        for name in ("recall_rows", "archive_bits")
+        if (value := getattr(options, name)) is not None
+    }
+    if not options.recall:
+        if options.archive != "memory":
+            given["archive"] = options.archive
+        if given:
+            flags = " and ".join(map(flag, given))
+            raise UserError(
+                f"{flags} {'is' if len(given) == 1 else 'are'} for recall",
+                remedy="Give --recall too.",
+                code=ExitCode.USAGE,
+            )
+        return None
+    return H2ORecall(
+        rows=options.recall_rows, archive_bits=options.archive_bits or ARCHIVE_BITS
+    )
 
 
 def read_budgets(options: CacheOptions) -> Budgets | None:
@@ -80,7 +122,7 @@ def layer_caches(
         if budgets is not None:
             budgets.check_layers(evicting, config.model_type)
         return tuple(
-            (common if budgets is None else budgets.config_of(index, common))
+            (common.of_layer(index) if budgets is None else budgets.config_of(index, common))
             if evicts
             else None
             for index, evicts in enumerate(evicting)

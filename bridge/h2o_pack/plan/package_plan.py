@@ -12,6 +12,7 @@ from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.devices.device import Catalogue, Device
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.memory import MemoryPlan
+from h2o_pack.memory.estimate import archive_bits
 from h2o_pack.memory.storages import storage_of
 from h2o_pack.plan.advice import advice
 from h2o_pack.plan.options import CacheOptions, cache_config, layer_caches, read_budgets
@@ -30,7 +31,7 @@ class Plan:
     cache: what the layers have in common. caches: one per layer, None where the layer keeps
     the model's own. memory: on the requested device where the model needs most.
     asset_pack: whether the model comes to the device apart from the app. upstream_version:
-    "" is the default.
+    "" is the default. archive_in_files: whether recall's archives are files.
     """
 
     model: Model
@@ -45,6 +46,14 @@ class Plan:
     caches: tuple[H2OConfig | None, ...] = ()
     asset_pack: bool = False
     upstream_version: str = ""
+    archive_in_files: bool = False
+
+    @property
+    def archive(self) -> str:
+        """Where evicted tokens wait to be recalled: "memory" or "files", "" without recall."""
+        if self.cache.recall is None:
+            return ""
+        return "files" if self.archive_in_files else "memory"
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,7 @@ def make_plan(
     memory = max((request.plan(each) for each in sorted(backends)), key=lambda plan: plan.total)
     package = naming.package_name(name or naming.model_display_name(model.id))
     found = [each for each in given.warnings if each.code != "short_recent_window"]
-    storage = storage_of(options.kv, model.config)
+    storage = storage_of(options.kv, model.config, archive_bits=archive_bits((cache,)))
     return Plan(
         model=model,
         cache=cache,
@@ -117,6 +126,7 @@ def make_plan(
         budgets=budgets,
         caches=request.caches,
         asset_pack=asset_pack,
+        archive_in_files=request.archive_in_files,
     )
 
 
@@ -134,7 +144,7 @@ def make_request(
     with problems.caught():
         require_tokens(min(options.prefill_step, context), context, "--prefill-step", model)
     with problems.caught():
-        storage_of(options.kv, model.config)
+        storage_of(options.kv, model.config, archive_bits=archive_bits((cache,)))
     with problems.caught():
         caches = layer_caches(model.config, cache, budgets)
     problems.refuse()
@@ -144,6 +154,7 @@ def make_request(
         kv=options.kv,
         context=options.context,
         step=options.prefill_step,
+        archive_in_files=options.archive_in_files,
     )
 
 

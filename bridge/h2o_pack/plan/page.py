@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from h2o_pack import __version__
 from h2o_pack.devices.facts import DEFAULT, ENTITLED
 from h2o_pack.plan.report import DeviceFit, PlanResult
 from h2o_pack.plan.speed import rules
-from h2o_pack.plan.tables import capacity, limit
+from h2o_pack.plan.tables import capacity, limit, recall_line, recall_seconds
 from h2o_pack.plan.verdict import Verdict
 from h2o_pack.sizes import gigabytes, megabytes
 
@@ -33,7 +34,8 @@ def page(report: PlanResult) -> str:
         ],
         scale=scale_of(report),
         headroom=headroom,
-        figures=figures,
+        figures=partial(figures, recalls=report.recall is not None),
+        recall=recall_line(report.recall) if report.recall else "",
         sources=sources(report),
         rule=rules(),
         version=__version__,
@@ -63,9 +65,10 @@ def headroom(verdict: Verdict) -> str:
     return f"{gigabytes(left)} GB, {share:.0%} left"
 
 
-def figures(row: DeviceFit) -> list[str]:
+def figures(row: DeviceFit, *, recalls: bool) -> list[str]:
     """Return a device's cells in the table."""
     share = row.entitled.headroom_share
+    speeds, holds = capacity(row)
     return [
         gigabytes(row.needed),
         limit(row.source(DEFAULT)),
@@ -73,7 +76,9 @@ def figures(row: DeviceFit) -> list[str]:
         limit(row.source(ENTITLED)),
         row.entitled.verdict,
         "-" if share is None else f"{share:.0%}",
-        *capacity(row),
+        *speeds,
+        *((recall_seconds(row),) if recalls else ()),
+        *holds,
     ]
 
 

@@ -26,6 +26,12 @@ def remedies(
     def fits(changed: Request) -> bool:
         return changed.plan(backend).total <= limit
 
+    if request.recall is not None:
+        files = dataclasses.replace(request, archive_in_files=True)
+        if not request.archive_in_files and fits(files):
+            yield "--archive files"
+        if fits(request.without_recall()):
+            yield "--no-recall"
     for step in STEPS:
         if step < request.step and fits(dataclasses.replace(request, step=step)):
             yield f"--prefill-step {step}"

@@ -13,6 +13,7 @@ from h2o_pack.devices.facts import BANDWIDTH, DEFAULT, ENTITLED, Number, What
 from h2o_pack.facts import KnownModel
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.plan.advice import advice
+from h2o_pack.plan.recall import RecallPlan, read_seconds, recall_plan
 from h2o_pack.plan.remedies import remedies
 from h2o_pack.plan.request import Request, known_fitting
 from h2o_pack.plan.speed import Calibration, Speed, calibration, estimate, rules
@@ -43,6 +44,10 @@ class DeviceFit:
     speed: Annotated[
         Speed | None, doc("null where the bandwidth is unknown or the model is tiny.")
     ]
+    recall_seconds: Annotated[
+        float | None,
+        doc("To read what one recall reads; null without recall or where nobody knows."),
+    ]
     largest: Annotated[Capacity, doc("What fits at most.")]
     remedies: Annotated[
         tuple[str, ...], doc("Options with which it would fit, if it does not.")
@@ -68,6 +73,7 @@ class PlanResult(Result):
     context: Annotated[Count, doc("Tokens of the longest conversation.")]
     prefill_step: Annotated[Count, doc("Tokens of a prompt that the model is given at once.")]
     plans: Annotated[tuple[MemoryPlan, ...], Meta(min_length=1), doc("One per backend.")]
+    recall: Annotated[RecallPlan | None, doc("What recall costs; null without it.")]
     devices: Annotated[tuple[DeviceFit, ...], doc("The devices that were asked for.")]
     advice: Annotated[tuple[str, ...], doc("What to know beforehand.")]
     speed_rule: Annotated[Mapping[str, float], doc("The constants of the estimate.")]
@@ -85,7 +91,7 @@ def make_report(
     """Plan on every backend that the devices have, and hold each device against it."""
     backends = tuple(dict.fromkeys(device.backend for device in devices)) or ("iphone",)
     plans = tuple(request.plan(backend) for backend in backends)
-    model = request.model
+    model, recall = request.model, recall_plan(request)
     return PlanResult(
         model=model.id,
         commit=model.commit,
@@ -97,14 +103,20 @@ def make_report(
         context=plans[0].context,
         prefill_step=plans[0].prefill_step,
         plans=plans,
-        devices=tuple(device_fit(request, device, models) for device in devices),
+        recall=recall,
+        devices=tuple(device_fit(request, device, models, recall) for device in devices),
         advice=advice(request),
         speed_rule=rules(),
         calibration=calibration(known),
     )
 
 
-def device_fit(request: Request, device: Device, models: tuple[KnownModel, ...]) -> DeviceFit:
+def device_fit(
+    request: Request,
+    device: Device,
+    models: tuple[KnownModel, ...],
+    recall: RecallPlan | None = None,
+) -> DeviceFit:
     """Hold one device against the plan."""
     plan = request.plan(device.backend)
     entitled = verdict(plan.total, device.limit_entitled)
@@ -119,6 +131,7 @@ def device_fit(request: Request, device: Device, models: tuple[KnownModel, ...])
         default=verdict(plan.total, device.limit),
         entitled=entitled,
         speed=estimate(request.model, plan, device),
+        recall_seconds=None if recall is None else read_seconds(recall, device),
         largest=capacity(request, entitled.limit, device.backend, models),
         remedies=tuple(remedies(request, models, entitled.limit or 0, device.backend))
         if over

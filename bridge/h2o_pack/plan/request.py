@@ -14,6 +14,7 @@ from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.plan.verdict import largest
 from h2o_py.config import H2OConfig
+from h2o_py.recall import H2ORecall
 
 ROWS = 64  # what largest budgets are rounded down to
 TOKENS = 256  # and largest contexts: caches grow by it
@@ -21,7 +22,11 @@ TOKENS = 256  # and largest contexts: caches grow by it
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be planned; caches: one per layer, None for the model's own."""
+    """What is to be planned.
+
+    caches: one per layer, None for the model's own. archive_in_files: whether recall's
+    archives are files.
+    """
 
     model: Model
     caches: tuple[H2OConfig | None, ...]
@@ -29,6 +34,12 @@ class Request:
     context: int | None = None
     step: int = PREFILL_STEP
     group_size: int | None = None
+    archive_in_files: bool = False
+
+    @property
+    def recall(self) -> H2ORecall | None:
+        """The settings of recall in the first layer that has it; None without it."""
+        return next((each.recall for each in self.caches if each and each.recall), None)
 
     @property
     def max_kv(self) -> int:
@@ -46,9 +57,13 @@ class Request:
         return planned(self, backend)
 
     def with_max_kv(self, rows: int) -> Request:
-        """The same with caches of so many rows, with the default budgets; 0 for no bound."""
+        """The same with caches of so many rows, with the default budgets; 0 for no bound.
+
+        Recall stays in all layers, with the default number of rows.
+        """
+        recall = None if self.recall is None else dataclasses.replace(self.recall, rows=None)
         caches = tuple(
-            bounded(rows) if layer.kind == "full" and rows else None
+            bounded(rows, recall) if layer.kind == "full" and rows else None
             for layer in self.model.config.layers
         )
         return dataclasses.replace(self, caches=caches)
@@ -57,16 +72,25 @@ class Request:
         """The same for conversations of so many tokens."""
         return dataclasses.replace(self, context=tokens)
 
+    def without_recall(self) -> Request:
+        """The same without recall."""
+        caches = tuple(each and dataclasses.replace(each, recall=None) for each in self.caches)
+        return dataclasses.replace(self, caches=caches, archive_in_files=False)
+
     def largest_max_kv(self, limit: int, backend: str) -> int:
         """The most rows per layer that fit into the limit, in steps of 64; 0 if none do.
 
-        Conversations are taken to be longer than that, so that rows are evicted.
+        Conversations are taken to be longer than that, so that rows are evicted; an archive
+        is that of the conversation that is planned for.
         """
         most = self.model.config.context
-        endless = self.with_context(2 * most)
-        return largest(
-            limit, most, lambda rows: endless.with_max_kv(rows).plan(backend).total, ROWS
-        )
+        endless = self.without_recall().with_context(2 * most)
+        archive = self.plan(backend).archive
+
+        def total(rows: int) -> int:
+            return endless.with_max_kv(rows).plan(backend).total + archive
+
+        return largest(limit, most, total, ROWS)
 
     def largest_context(self, limit: int, backend: str) -> int:
         """The longest conversation that fits with caches that have no bound; 0 if none."""
@@ -95,15 +119,16 @@ def planned(request: Request, backend: str, *, earlier: bool = True) -> MemoryPl
         backend=backend,
         group_size=request.group_size,
         earlier=earlier,
+        archive_in_files=request.archive_in_files,
     )
 
 
 @lru_cache(maxsize=1024)
-def bounded(rows: int) -> H2OConfig:
+def bounded(rows: int, recall: H2ORecall | None = None) -> H2OConfig:
     """A cache of so many rows with the default budgets."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return H2OConfig(max_size=rows)
+        return H2OConfig(max_size=rows, recall=recall)
 
 
 def known_fitting(

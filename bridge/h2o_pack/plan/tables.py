@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from h2o_pack.devices.device import Device
 from h2o_pack.devices.facts import DEFAULT, ENTITLED, Number
+from h2o_pack.plan.recall import RecallPlan
 from h2o_pack.plan.report import DeviceFit, PlanResult
 from h2o_pack.plan.verdict import Verdict
 from h2o_pack.sizes import gigabytes, megabytes
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 STYLES = {"fits": "green", "tight": "yellow", "does not fit": "red", "unknown": "dim"}
 PLAIN: dict[str, Any] = {"show_edge": False, "collapse_padding": True, "pad_edge": False}
 SHORT = {"fits": "fits", "tight": "tight", "does not fit": "no", "unknown": "?"}
+HUNDREDTH = 0.01
 KNOWN = {"measured": "", "reported": "", "estimated": "~"}
 
 
@@ -25,6 +27,8 @@ def print_report(report: PlanResult, console: Console) -> None:
     print_terms(report, console)
     if report.devices:
         print_rows(report, console)
+    if report.recall is not None:
+        console.print(f"recall: {recall_line(report.recall)}", markup=False)
     for said in report.advice:
         console.print(f"note: {said}", markup=False)
     for row in report.devices:
@@ -78,7 +82,8 @@ def print_rows(report: PlanResult, console: Console) -> None:
         fits.add_column(name, justify="right", no_wrap=True)
     most = Table(title="at most", title_justify="left", box=SIMPLE_HEAD, **PLAIN)
     most.add_column("device", no_wrap=True)
-    for name in ("tok/s", "sustained tok/s", "max_kv", "unbounded"):
+    recalls = () if report.recall is None else ("recall, s",)
+    for name in ("tok/s", "sustained tok/s", *recalls, "max_kv", "unbounded"):
         most.add_column(name, justify="right", no_wrap=True)
     most.add_column("model", no_wrap=True)
     for row in report.devices:
@@ -93,7 +98,9 @@ def print_rows(report: PlanResult, console: Console) -> None:
             styled(row.entitled),
             left,
         )
-        most.add_row(row.identifier, *capacity(row))
+        speeds, holds = capacity(row)
+        seconds = () if report.recall is None else (recall_seconds(row),)
+        most.add_row(row.identifier, *speeds, *seconds, *holds)
     console.print(fits)
     console.print(
         "limit: of an app; entitled: with both memory entitlements, which generated apps "
@@ -109,12 +116,31 @@ def print_rows(report: PlanResult, console: Console) -> None:
     )
 
 
-def capacity(row: DeviceFit) -> list[str]:
+def recall_line(recall: RecallPlan) -> str:
+    """What recall costs, in a sentence."""
+    place = "in memory" if recall.archive == "memory" else "in files"
+    return (
+        f"{recall.layers} layers archive {recall.bytes_per_token:,} bytes per token in "
+        f"{recall.archive_bits} bits {place}, {megabytes(recall.archive_bytes)} MB at most. "
+        f"One recall brings back up to {recall.rows} rows per head; it reads "
+        f"{megabytes(recall.read_bytes)} MB, and computes as much as "
+        f"{recall.prompt_tokens:,.0f} tokens of a prompt."
+    )
+
+
+def recall_seconds(row: DeviceFit) -> str:
+    """How long a recall reads on a device."""
+    seconds = row.recall_seconds
+    return "-" if seconds is None else f"~{seconds:.2f}" if seconds >= HUNDREDTH else "<0.01"
+
+
+def capacity(row: DeviceFit) -> tuple[list[str], list[str]]:
     """How fast a device is, and what else it holds."""
     speed, unknown = row.speed, row.entitled.limit is None
     return [
         "-" if speed is None else str(speed),
         "-" if speed is None else f"~{speed.sustained:.0f}",
+    ], [
         "-" if unknown else str(row.largest.max_kv),
         "-" if unknown else str(row.largest.context),
         row.largest.model or "-",

@@ -128,7 +128,7 @@ class CacheFactory:
         full = 2 * config.max_size  # after so many tokens both parts of a mixed cache are full
         stored = self._storage(contender)
         kv = formulas.evicting_kv_bytes(layer, stored, sizes, full, self._element)
-        return kv + formulas.ledger_bytes(layer, config.max_size)
+        return kv + formulas.ledger_bytes(layer, config)
 
     def rows_for(self, contender: Contender, limit: int, length: int) -> int:
         """Return the most rows whose bytes are at most `limit`; 0 where all rows stay."""

@@ -1,0 +1,168 @@
+"""What recall costs in a plan: bytes of archives, what a recall reads, what else would fit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from h2o_pack.devices.catalogue import catalogue
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.memory import terms
+from h2o_pack.memory.archive import LayerArchive
+from h2o_pack.plan.advice import advice
+from h2o_pack.plan.options import CacheOptions, cache_config
+from h2o_pack.plan.package_plan import make_request
+from h2o_pack.plan.recall import read_seconds, recall_plan
+from h2o_pack.plan.remedies import remedies
+from h2o_py.budgets import Budgets
+from tests.bridge.memory import described
+from tests.bridge.schemas import check
+
+CONTEXT = 16384
+QWEN3_4B = described.model()
+QWEN3_LAYER = QWEN3_4B.config.layers[0]
+
+
+def request(context=CONTEXT, budgets=None, model=QWEN3_4B, max_kv=512, **options):
+    chosen = CacheOptions(**{"max_kv": max_kv, "recall": True, "context": context, **options})
+    return make_request(model, chosen, cache_config(chosen)[0], budgets)
+
+
+def test_an_archived_token_of_qwen3_4b_takes_what_the_formula_says():
+    """A key of 128: 64 bytes of words and 2 groups of 2 + 2; keys and values, 8 heads."""
+    for bits, vector in ((4, 64 + 8), (8, 128 + 8), (16, 256)):
+        archive = LayerArchive(QWEN3_LAYER, bits, 64, 2)
+        assert archive.token_bytes == 8 * (2 * vector + 4)
+        assert archive.key_bytes == 8 * vector
+    plan = recall_plan(request())
+    assert plan.bytes_per_token == 41_472 + 36 * 8 * 4
+    assert plan.archive_bytes == CONTEXT * plan.bytes_per_token + 64 * 36 * 8 * 2 * 256
+
+
+def test_a_recall_reads_all_keys_and_the_rows_that_come_back():
+    plan = recall_plan(request())
+    assert (plan.layers, plan.rows) == (36, 128)
+    assert plan.read_bytes == 20_736 * CONTEXT + 128 * 41_472
+    (phone,) = catalogue(None).find("iPhone 15 Pro")
+    assert read_seconds(plan, phone) == round(plan.read_bytes / (0.8 * phone.bandwidth), 4)
+    in_files = recall_plan(request(archive="files"))
+    assert read_seconds(in_files, phone) == round(plan.read_bytes / 1.45e9, 3)
+
+
+def test_a_recall_multiplies_queries_with_all_keys():
+    """32 queries of 32 heads; Qwen3-4B has 4.02 billion weights with its output head."""
+    plan = recall_plan(request())
+    multiply_adds = 36 * 32 * 32 * 128 * CONTEXT
+    assert plan.prompt_tokens == pytest.approx(multiply_adds / 4.02e9, rel=0.01)
+
+
+def test_without_recall_there_are_no_terms_of_it():
+    plain = request(recall=False)
+    assert recall_plan(plain) is None
+    names = [term.name for term in plain.plan("iphone").terms]
+    assert terms.ARCHIVE not in names
+    assert terms.RECALL not in names
+    plan = request().plan("iphone")
+    assert plan.of(terms.ARCHIVE) == recall_plan(request()).archive_bytes
+    added = plan.of(terms.ARCHIVE) + 36 * 8 * 512  # and whether each row is held
+    copies = plan.of("ledger copies") - plain.plan("iphone").of("ledger copies")
+    assert plan.total - plain.plan("iphone").total == added + copies
+    assert plan.caches - plain.plan("iphone").caches == 36 * 8 * 512
+
+
+def test_an_archive_in_files_leaves_less_than_a_segment_in_memory():
+    own = request(archive="files", context=CONTEXT + 100)
+    plan = recall_plan(own)
+    assert plan.file_bytes == CONTEXT * plan.bytes_per_token
+    assert own.plan("iphone").of(terms.ARCHIVE) == plan.archive_bytes - plan.file_bytes
+
+
+def test_a_limit_keeps_whole_newest_segments():
+    archive = LayerArchive(QWEN3_LAYER, 4, 64, 2, limit=1_000_000)
+    assert archive.tokens(500) == 500
+    kept = archive.tokens(10_100)
+    assert kept % 256 == 10_100 % 256
+    assert kept * archive.token_bytes <= archive.limit < (kept + 256) * archive.token_bytes
+
+
+def test_the_moment_of_a_recall_counts_where_it_is_the_worst():
+    assert request(context=2048).plan("iphone").of(terms.RECALL) == 0
+    tall = described.model(layers=(QWEN3_LAYER,), heads=64)
+    plan = request(context=40960, model=tall, prefill_step=32, max_kv=128).plan("iphone")
+    assert plan.of(terms.RECALL) > 64 // 8 * 32 * 40960 * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "flags"),
+    [
+        ({"archive_bits": 8}, "--archive-bits is"),
+        ({"recall_rows": 9, "archive": "files"}, "--recall-rows and --archive are"),
+    ],
+)
+def test_settings_of_recall_need_recall(options, flags):
+    with pytest.raises(UserError, match=f"{flags} for recall") as caught:
+        request(recall=False, **options)
+    assert caught.value.code == ExitCode.USAGE
+
+
+def test_heads_that_no_group_divides_are_archived_as_they_come_or_not_at_all():
+    narrow = described.model(layers=(described.Layer("full", 8, 80, 80),) * 2)
+    with pytest.raises(UserError, match=r"--archive-bits 4 quantizes in groups of 32 .* of 80"):
+        request(model=narrow)
+    assert recall_plan(request(model=narrow, archive_bits=16)).bytes_per_token == 2 * 8 * 324
+
+
+def test_budgets_name_the_layers_that_recall():
+    budgets = Budgets((None,) * 36, recall=(3, 20))
+    plan = recall_plan(request(budgets=budgets))
+    assert plan.layers == 2
+    assert plan.bytes_per_token == 2 * 1184
+
+
+def test_what_does_not_fit_may_fit_with_files_or_without_recall():
+    own = request(context=40960)
+    limit = request(context=40960, recall=False).plan("iphone").total + 50_000_000
+    assert list(remedies(own, (), limit, "iphone"))[:2] == ["--archive files", "--no-recall"]
+    in_files = request(context=40960, archive="files")
+    assert "--archive files" not in list(remedies(in_files, (), limit - 50_000_000, "iphone"))
+
+
+def test_the_most_rows_are_planned_with_their_archive():
+    limit = 4_000_000_000
+    most = [request(recall=on).largest_max_kv(limit, "iphone") for on in (False, True)]
+    assert 0 < most[1] < most[0]
+
+
+def test_recall_is_compared_with_a_cache_that_keeps_everything():
+    (said,) = [each for each in advice(request()) if "forgets nothing" in each]
+    assert "--max-kv 16384 --kv 4) takes 679.5 MB" in said
+    assert not [each for each in advice(request()) if "often lost" in each]
+    plain = [each for each in advice(request(recall=False)) if "often lost" in each]
+    assert "or give --recall" in plain[0]
+    assert not advice(request(context=512))
+
+
+PLAN = ("plan", "--model", "Qwen3-4B-4bit", "--max-kv", 512, "--context", CONTEXT, "--device")
+
+
+def test_plan_shows_recall_and_says_it_in_json(run):
+    shown = run(*PLAN, "iPhone 15 Pro", "--recall", "--archive", "files")
+    assert shown.exit_code == 0, shown.output
+    assert "recall, s" in shown.stdout
+    assert "36 layers archive 42,624 bytes per token in 4 bits in files" in shown.stdout
+    result = run(*PLAN, "iPhone 15 Pro", "--recall", "--archive-bits", 8, "--json")
+    document = check(json.loads(result.stdout), "plan")
+    assert document["recall"]["archive_bits"] == 8
+    assert document["devices"][0]["recall_seconds"] > 0
+    plain = check(json.loads(run(*PLAN, "iPhone 15 Pro", "--json").stdout), "plan")
+    assert plain["recall"] is None
+    assert plain["devices"][0]["recall_seconds"] is None
+    fast, with_recall = (each["devices"][0]["speed"] for each in (plain, document))
+    assert with_recall["sustained"] == pytest.approx(fast["sustained"], rel=0.01)
+
+
+def test_recall_needs_a_cache_that_evicts(run):
+    result = run("plan", "--model", "demo", "--recall")
+    assert result.exit_code == ExitCode.USAGE
+    assert "--recall is for caches that evict" in result.stderr
