@@ -13,7 +13,7 @@ VOCABULARY = 97
 SLIDING = 24
 
 # Each file's ModelArgs.from_dict takes the names that it knows.
-_COMMON = {
+COMMON = {
     "hidden_size": 64, "num_hidden_layers": 4, "intermediate_size": 64,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
     "vocab_size": VOCABULARY, "rms_norm_eps": 1e-5, "norm_eps": 1e-5, "layer_norm_eps": 1e-5,
@@ -25,8 +25,8 @@ _MIXTURE = {
     "decoder_sparse_step": 1, "mlp_only_layers": [0], "moe_intermediate_size": 64,
     "shared_expert_intermediate_size": 64, "norm_topk_prob": True,
 }  # fmt: skip
-_SLIDING_FIRST = ["sliding_attention", "full_attention"] * 2
-_LATENT = {
+SLIDING_FIRST = ["sliding_attention", "full_attention"] * 2
+LATENT = {
     **_MIXTURE, "n_routed_experts": 4, "n_group": 2, "topk_group": 1, "n_shared_experts": 1,
     "kv_lora_rank": 32, "q_lora_rank": 16, "qk_rope_head_dim": 32, "qk_nope_head_dim": 32,
     "v_head_dim": 32, "rope_scaling": None,
@@ -35,7 +35,7 @@ _LATENT = {
 FAMILIES = {
     "qwen3": {},
     "llama": {},
-    "llama sliding": {"layer_types": _SLIDING_FIRST},
+    "llama sliding": {"layer_types": SLIDING_FIRST},
     "gemma3_text": {"sliding_window_pattern": 2},
     "gemma4_text": {
         "num_hidden_layers": 6, "sliding_window_pattern": 2, "num_kv_shared_layers": 2,
@@ -44,7 +44,7 @@ FAMILIES = {
     },
     "qwen3_5": {
         "text_config": {
-            **_COMMON, "model_type": "qwen3_5_text", "linear_num_value_heads": 2,
+            **COMMON, "model_type": "qwen3_5_text", "linear_num_value_heads": 2,
             "linear_num_key_heads": 2, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
             "linear_conv_kernel_dim": 3, "full_attention_interval": 2,
             "rope_parameters": {"rope_theta": 1000.0, "partial_rotary_factor": 0.5},
@@ -80,13 +80,13 @@ FAMILIES = {
         "block_ff_dim": 64, "block_multiple_of": 32, "block_ffn_dim_multiplier": 1.0,
         "block_auto_adjust_ff_dim": True, "num_attention_heads": 2,
     },
-    "gpt_oss": {**_MIXTURE, "layer_types": _SLIDING_FIRST},
+    "gpt_oss": {**_MIXTURE, "layer_types": SLIDING_FIRST},
     "phi": {"hidden_size": 128},
     "phi3": {"hidden_size": 128},
     "qwen3_moe": _MIXTURE,
     "smollm3": {},
     "ministral3": {
-        "layer_types": _SLIDING_FIRST,
+        "layer_types": SLIDING_FIRST,
         "rope_parameters": {
             "rope_theta": 1000.0, "llama_4_scaling_beta": 0.1,
             "original_max_position_embeddings": 16, "rope_type": "default",
@@ -101,18 +101,18 @@ FAMILIES = {
         "hidden_size": 128, "sliding_window_layers": [0, 2], "conv_window": 2,
     },
     "deepseek_v2": {
-        **_LATENT, "v_head_dim": 64,
+        **LATENT, "v_head_dim": 64,
         "rope_scaling": {
             "beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "type": "yarn",
             "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096,
         },
     },
-    "deepseek_v3": _LATENT,
+    "deepseek_v3": LATENT,
     "gemma2": {},
     "stablelm": {
         "hidden_size": 128, "partial_rotary_factor": 0.5, "use_qkv_bias": True,
     },
-    "deepseek_v32": {**_LATENT, "index_n_heads": 2, "index_head_dim": 32, "index_topk": 8},
+    "deepseek_v32": {**LATENT, "index_n_heads": 2, "index_head_dim": 32, "index_topk": 8},
     "iquestloopcoder": {"loop_num": 2, "loop_window_size": SLIDING},
     "phi3small": {
         "hidden_size": 128, "dense_attention_every_n_layers": 2, "gegelu_limit": 1.0,
@@ -130,10 +130,10 @@ FAMILIES = {
     },
     "gemma3n": {
         "text_config": {
-            **_COMMON, "model_type": "gemma3n", "num_kv_shared_layers": 2,
+            **COMMON, "model_type": "gemma3n", "num_kv_shared_layers": 2,
             "vocab_size_per_layer_input": VOCABULARY,
             "rope_local_base_freq": 1.0, "final_logit_softcapping": 1.0,
-            "layer_types": _SLIDING_FIRST, "activation_sparsity_pattern": [0.5] * 4,
+            "layer_types": SLIDING_FIRST, "activation_sparsity_pattern": [0.5] * 4,
             "hidden_size_per_layer_input": 16, "altup_num_inputs": 2, "altup_coef_clip": 1.0,
             "altup_correct_scale": True, "altup_active_idx": 0, "laurel_rank": 8,
         },
@@ -144,14 +144,19 @@ FAMILIES = {
 @cache
 def small_model(family, dtype=mx.float32):
     """A model with its own random weights, the same ones each time."""
+    return built(family, FAMILIES[family], dtype)
+
+
+def built(family, settings, dtype):
+    """The model of "file" or "file variant" with these settings beside the common ones."""
     mx.random.seed(zlib.crc32(family.encode()))  # its own, whatever other families there are
     name = family.split()[0]
     architecture = importlib.import_module(f"mlx_lm.models.{name}")
-    settings = {"model_type": name, **_COMMON, **FAMILIES[family]}
+    settings = {"model_type": name, **COMMON, **settings}
     model = architecture.Model(architecture.ModelArgs.from_dict(settings))
+    assert sum(p.size for _, p in tree_flatten(model.parameters())) < 1_000_000, family
     model.update(tree_map(lambda p: _made_random(p, dtype), model.parameters()))
     mx.eval(model.parameters())
-    assert sum(p.size for _, p in tree_flatten(model.parameters())) < 1_000_000, family
     return model
 
 
