@@ -1,0 +1,192 @@
+#include "posix_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+namespace h2o::posix {
+
+namespace {
+
+constexpr size_t most_at_once = size_t(1) << 20;
+
+int open_retrying(const std::string& path, int flags, File& file) {
+  int descriptor;
+  do {
+    descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+  } while (descriptor < 0 && errno == EINTR);
+  if (descriptor < 0) {
+    return errno;
+  }
+  file = File(descriptor);
+  return 0;
+}
+
+int write_all(const File& file, const Piece& piece) {
+  auto* bytes = static_cast<const char*>(piece.data);
+  for (size_t done = 0; done < piece.size;) {
+    size_t now = std::min(piece.size - done, most_at_once);
+    ssize_t written = ::write(file.descriptor(), bytes + done, now);
+    if (written < 0 && errno != EINTR) {
+      return errno;
+    }
+    done += static_cast<size_t>(std::max<ssize_t>(written, 0));
+  }
+  return 0;
+}
+
+int write_pieces(const std::string& path, const std::vector<Piece>& pieces) {
+  File file;
+  int error = open_retrying(path, O_WRONLY | O_CREAT | O_TRUNC, file);
+  for (const Piece& piece : pieces) {
+    error = error != 0 ? error : write_all(file, piece);
+  }
+  return error;
+}
+
+int errno_unless(bool good) {
+  return good ? 0 : errno;
+}
+
+} // namespace
+
+File::File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {
+}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+File::~File() {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+  }
+}
+
+int open_to_read(const std::string& path, File& file) {
+  return open_retrying(path, O_RDONLY | O_NONBLOCK, file); // a pipe must not wait
+}
+
+int size_of(const File& file, uint64_t& size) {
+  struct stat status;
+  if (::fstat(file.descriptor(), &status) != 0) {
+    return errno;
+  }
+  size = static_cast<uint64_t>(status.st_size);
+  return S_ISREG(status.st_mode) ? 0 : EINVAL;
+}
+
+int read_at(const File& file, uint64_t begin, void* to, size_t size) {
+  auto* bytes = static_cast<char*>(to);
+  for (size_t done = 0; done < size;) {
+    ssize_t read = ::pread(
+        file.descriptor(), bytes + done, std::min(size - done, most_at_once),
+        static_cast<off_t>(begin + done));
+    if (read == 0) {
+      return ENODATA;
+    }
+    if (read < 0 && errno != EINTR) {
+      return errno;
+    }
+    done += static_cast<size_t>(std::max<ssize_t>(read, 0));
+  }
+  return 0;
+}
+
+int read_text(const std::string& path, size_t most, std::string& text) {
+  File file;
+  uint64_t size = 0;
+  if (int error = open_to_read(path, file); error != 0) {
+    return error;
+  }
+  if (int error = size_of(file, size); error != 0) {
+    return error;
+  }
+  if (size > most) {
+    return EFBIG;
+  }
+  text.resize(size);
+  return read_at(file, 0, text.data(), size);
+}
+
+int write_whole(const std::string& path, const std::vector<Piece>& pieces) {
+  const std::string temporary = path + ".new";
+  int error = write_pieces(temporary, pieces);
+  if (error == 0) {
+    error = errno_unless(::rename(temporary.c_str(), path.c_str()) == 0);
+  }
+  if (error != 0) {
+    ::unlink(temporary.c_str());
+  }
+  return error;
+}
+
+int make_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) == 0) {
+    return 0;
+  }
+  int error = errno;
+  struct stat status;
+  if (error == EEXIST && ::stat(path.c_str(), &status) == 0) {
+    return S_ISDIR(status.st_mode) ? 0 : ENOTDIR;
+  }
+  return error;
+}
+
+int lock(const std::string& path, File& file) {
+  for (int attempt = 0; attempt < 8; attempt++) {
+    if (int error = open_retrying(path, O_RDWR | O_CREAT, file); error != 0) {
+      return error;
+    }
+    if (::flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0) {
+      int error = errno;
+      file = File();
+      return error;
+    }
+    // Whoever held it before may have deleted the folder meanwhile.
+    struct stat held, named;
+    if (::fstat(file.descriptor(), &held) == 0 && ::stat(path.c_str(), &named) == 0 &&
+        held.st_ino == named.st_ino && held.st_dev == named.st_dev) {
+      return 0;
+    }
+  }
+  return EAGAIN;
+}
+
+int names_in(const std::string& folder, std::vector<std::string>& names) {
+  DIR* stream = ::opendir(folder.c_str());
+  if (stream == nullptr) {
+    return errno;
+  }
+  names.clear();
+  errno = 0;
+  while (const dirent* entry = ::readdir(stream)) {
+    names.emplace_back(entry->d_name);
+    errno = 0;
+  }
+  int error = errno;
+  ::closedir(stream);
+  std::erase_if(names, [](const std::string& name) { return name == "." || name == ".."; });
+  std::sort(names.begin(), names.end());
+  return error;
+}
+
+int remove_file(const std::string& path) {
+  int error = errno_unless(::unlink(path.c_str()) == 0);
+  return error == ENOENT ? 0 : error;
+}
+
+int remove_folder(const std::string& path) {
+  int error = errno_unless(::rmdir(path.c_str()) == 0);
+  return error == ENOENT ? 0 : error;
+}
+
+} // namespace h2o::posix

@@ -1,0 +1,224 @@
+#include "segment_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sstream>
+
+#include "posix_files.h"
+
+namespace h2o {
+
+namespace {
+
+constexpr std::array all_parts = {Part::keys, Part::values, Part::novelty};
+
+/// A sum that differs whenever one word does: each step is one-to-one. Four at a time, since
+/// it is taken on every read.
+uint64_t sum_of(const char* data, int64_t size) {
+  constexpr uint64_t prime = 0x9e3779b97f4a7c15;
+  uint64_t lanes[4] = {1, 2, 3, 4};
+  for (int64_t begin = 0; begin < size; begin += sizeof(lanes)) {
+    uint64_t words[4];
+    std::memcpy(words, data + begin, sizeof(words));
+    for (int i = 0; i < 4; i++) {
+      lanes[i] = (lanes[i] ^ words[i]) * prime;
+      lanes[i] ^= lanes[i] >> 29;
+    }
+  }
+  uint64_t sum = 0;
+  for (uint64_t lane : lanes) {
+    sum = (sum ^ lane) * prime;
+    sum ^= sum >> 32;
+  }
+  return sum;
+}
+
+size_t sum_index(const SegmentShape& shape, Part part, int64_t head) {
+  return static_cast<size_t>(static_cast<int64_t>(part) * shape.heads + head);
+}
+
+int64_t sums_bytes(const SegmentShape& shape) {
+  return 3 * shape.heads * static_cast<int64_t>(sizeof(uint64_t));
+}
+
+std::string path_of(const std::string& folder, const SegmentIdentity& identity) {
+  return folder + "/" + segment_name(identity.serial);
+}
+
+/// The size of the header as safetensors has it, and the header, padded so that data is
+/// aligned.
+std::string header_of(const SegmentIdentity& identity, const SegmentShape& shape) {
+  std::ostringstream json;
+  json << R"({"__metadata__":{"format":")" << identity.format << R"(","segment":")"
+       << identity.serial << R"(","session":")" << identity.session << R"("})";
+  int64_t begin = 0;
+  auto add = [&](const char* name, const char* dtype, const std::string& dims,
+                 int64_t bytes) {
+    json << ",\"" << name << R"(":{"dtype":")" << dtype << R"(","shape":[)" << dims
+         << R"(],"data_offsets":[)" << begin << "," << begin + bytes << "]}";
+    begin += bytes;
+  };
+  const std::string heads = std::to_string(shape.heads);
+  const std::string tokens = heads + "," + std::to_string(segment_tokens);
+  const int64_t keys = shape.heads * shape.part_bytes(Part::keys);
+  const int64_t values = shape.heads * shape.part_bytes(Part::values);
+  const int64_t novelty = shape.heads * shape.part_bytes(Part::novelty);
+  add("keys", "U8", tokens + "," + std::to_string(shape.key_bytes), keys);
+  add("values", "U8", tokens + "," + std::to_string(shape.value_bytes), values);
+  add("novelty", "F32", tokens, novelty);
+  add("sums", "U64", "3," + heads, sums_bytes(shape));
+  json << "}";
+  std::string text = json.str();
+  text.append((64 - (8 + text.size()) % 64) % 64, ' ');
+  std::string size(8, '\0');
+  for (int i = 0; i < 8; i++) {
+    size[i] = static_cast<char>(text.size() >> (8 * i));
+  }
+  return size + text;
+}
+
+} // namespace
+
+int64_t SegmentShape::part_bytes(Part part) const {
+  int64_t one = part == Part::keys ? key_bytes : part == Part::values ? value_bytes : 4;
+  return segment_tokens * one;
+}
+
+int64_t SegmentShape::part_begin(Part part, int64_t head) const {
+  int64_t begin = head * part_bytes(part);
+  for (Part before : all_parts) {
+    begin += before < part ? heads * part_bytes(before) : 0;
+  }
+  return begin;
+}
+
+int64_t SegmentShape::bytes() const {
+  return part_begin(Part::novelty, heads);
+}
+
+std::string segment_name(int64_t serial) {
+  std::string digits = std::to_string(serial);
+  return std::string(digits.size() < 6 ? 6 - digits.size() : 0, '0') + digits +
+         ".safetensors";
+}
+
+int64_t serial_of(const std::string& name) {
+  int64_t serial = 0;
+  size_t digits = 0;
+  for (; digits < name.size() && '0' <= name[digits] && name[digits] <= '9'; digits++) {
+    if (digits == 12) {
+      return -1;
+    }
+    serial = 10 * serial + (name[digits] - '0');
+  }
+  return digits > 0 && name == segment_name(serial) ? serial : -1;
+}
+
+void copy_part(
+    const SegmentShape& shape,
+    const char* rows,
+    const char* novelty,
+    Part part,
+    int64_t head,
+    char* to) {
+  if (part == Part::novelty) {
+    std::memcpy(to, novelty + head * shape.part_bytes(part), shape.part_bytes(part));
+    return;
+  }
+  const int64_t bytes = part == Part::keys ? shape.key_bytes : shape.value_bytes;
+  const char* from = rows + head * segment_tokens * shape.row_bytes() +
+                     (part == Part::keys ? 0 : shape.key_bytes);
+  for (int64_t token = 0; token < segment_tokens; token++) {
+    std::memcpy(to + token * bytes, from + token * shape.row_bytes(), bytes);
+  }
+}
+
+int write_segment(
+    const std::string& folder,
+    const SegmentIdentity& identity,
+    const SegmentShape& shape,
+    const char* rows,
+    const char* novelty,
+    SegmentRecord& record) {
+  std::vector<char> data(static_cast<size_t>(shape.bytes()));
+  std::vector<uint64_t> sums(static_cast<size_t>(3 * shape.heads));
+  for (Part part : all_parts) {
+    for (int64_t head = 0; head < shape.heads; head++) {
+      char* to = data.data() + shape.part_begin(part, head);
+      copy_part(shape, rows, novelty, part, head, to);
+      sums[sum_index(shape, part, head)] = sum_of(to, shape.part_bytes(part));
+    }
+  }
+  const std::string header = header_of(identity, shape);
+  const size_t size = sums.size() * sizeof(uint64_t);
+  Sha256 digest;
+  digest.add(header);
+  digest.add(data.data(), data.size());
+  digest.add(sums.data(), size);
+  record = {digest.digest(), sums};
+  return posix::write_whole(
+      path_of(folder, identity),
+      {{header.data(), header.size()}, {data.data(), data.size()}, {sums.data(), size}});
+}
+
+int check_segment(
+    const std::string& folder,
+    const SegmentIdentity& identity,
+    const SegmentShape& shape,
+    SegmentRecord& record) {
+  const std::string header = header_of(identity, shape);
+  const uint64_t begin = header.size() + static_cast<uint64_t>(shape.bytes());
+  const uint64_t end = begin + static_cast<uint64_t>(sums_bytes(shape));
+  posix::File file;
+  uint64_t size = 0;
+  int error = posix::open_to_read(path_of(folder, identity), file);
+  error = error != 0 ? error : posix::size_of(file, size);
+  if (error != 0 || size != end) {
+    return error != 0 ? error : EBADMSG;
+  }
+  Sha256 digest;
+  std::vector<char> block(std::min<uint64_t>(end, 1 << 18));
+  record.sums.resize(static_cast<size_t>(3 * shape.heads));
+  auto* sums = reinterpret_cast<char*>(record.sums.data());
+  for (uint64_t at = 0; at < end;) {
+    const uint64_t stop = at < begin ? begin : end;
+    const size_t now = std::min<uint64_t>(block.size(), stop - at);
+    if (error = posix::read_at(file, at, block.data(), now); error != 0) {
+      return error == ENODATA ? EBADMSG : error;
+    }
+    if (at == 0 && std::memcmp(block.data(), header.data(), header.size()) != 0) {
+      return EBADMSG;
+    }
+    if (at >= begin) {
+      std::memcpy(sums + (at - begin), block.data(), now);
+    }
+    digest.add(block.data(), now);
+    at += now;
+  }
+  return digest.digest() == record.digest ? 0 : EBADMSG;
+}
+
+int read_part(
+    const std::string& folder,
+    const SegmentIdentity& identity,
+    const SegmentShape& shape,
+    const SegmentRecord& record,
+    Part part,
+    int64_t head,
+    char* to) {
+  const size_t header = header_of(identity, shape).size();
+  const int64_t size = shape.part_bytes(part);
+  posix::File file;
+  int error = posix::open_to_read(path_of(folder, identity), file);
+  if (error == 0) {
+    const int64_t begin = shape.part_begin(part, head);
+    error = posix::read_at(file, header + static_cast<uint64_t>(begin), to, size);
+  }
+  if (error != 0) {
+    return error == ENODATA ? EBADMSG : error;
+  }
+  return sum_of(to, size) == record.sums[sum_index(shape, part, head)] ? 0 : EBADMSG;
+}
+
+} // namespace h2o

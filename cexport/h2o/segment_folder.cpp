@@ -1,0 +1,386 @@
+#include "segment_folder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace h2o {
+
+namespace {
+
+constexpr size_t most_manifest_bytes = size_t(64) << 20;
+
+std::string parent_of(const std::string& path) {
+  size_t slash = path.find_last_of('/');
+  return slash == std::string::npos || slash == 0 ? "" : path.substr(0, slash);
+}
+
+int make_folders(const std::string& path) {
+  const std::string parent = parent_of(path);
+  int error = parent.empty() ? 0 : posix::make_folder(parent);
+  return error != 0 ? error : posix::make_folder(path);
+}
+
+[[noreturn]] void refuse_folder(const char* code, const std::string& path, int error = 0) {
+  throw ArchiveError({code, path, error});
+}
+
+/// errno, but 0 where the system read well and the content is wrong.
+int system_error(int error) {
+  return error == EBADMSG ? 0 : error;
+}
+
+} // namespace
+
+SegmentFolder::SegmentFolder(std::string path, const std::optional<ArchiveMark>& mark)
+    : path_(std::move(path)), process_(::getpid()), writer_(SegmentWriter::shared()) {
+  if (int error = make_folders(path_); error != 0) {
+    refuse_folder(archive_codes::unusable, path_, error);
+  }
+  if (int error = posix::lock(path_ + "/lock", lock_file_); error != 0) {
+    refuse_lock(path_, error);
+  }
+  std::string text;
+  const std::string manifest = path_ + "/manifest";
+  const int error = posix::read_text(manifest, most_manifest_bytes, text);
+  if (error != 0 && error != ENOENT) {
+    refuse_folder(archive_codes::unusable, manifest, error);
+  }
+  if (error == 0 && !mark) {
+    refuse_folder(archive_codes::not_empty, path_);
+  }
+  if (error == 0) {
+    restore(text, *mark);
+  } else if (mark && mark->count > 0) {
+    refuse_folder(archive_codes::too_short, path_);
+  } else {
+    manifest_.session = mark ? mark->session : random_session();
+  }
+  remove_leftovers();
+  try {
+    writer_.attach();
+  } catch (const std::system_error& no_thread) {
+    refuse_folder(archive_codes::unusable, path_, no_thread.code().value());
+  }
+}
+
+SegmentFolder::~SegmentFolder() {
+  if (forked()) {
+    return;
+  }
+  {
+    Lock lock(writer_.mutex);
+    writer_.withdraw(*this, lock);
+    forget_waiting();
+  }
+  writer_.detach();
+}
+
+void SegmentFolder::restore(const std::string& text, const ArchiveMark& mark) {
+  if (!parse_manifest(text, manifest_)) {
+    refuse_folder(archive_codes::damaged, path_ + "/manifest");
+  }
+  if (manifest_.session != mark.session) {
+    refuse_folder(archive_codes::other, path_);
+  }
+  const auto listed = static_cast<int64_t>(manifest_.segments.size());
+  const int64_t wanted = mark.count - manifest_.dropped;
+  if (wanted < 0 || wanted > listed) {
+    refuse_folder(archive_codes::too_short, path_);
+  }
+  if (to_hex(manifest_.chain_at(static_cast<size_t>(wanted))) != mark.chain) {
+    refuse_folder(archive_codes::other, path_);
+  }
+  check_segments(static_cast<size_t>(wanted));
+  // What came after the mark was made stays until something else takes its place.
+  for (int64_t i = wanted; i < listed; i++) {
+    doomed_.push_back(manifest_.segments[static_cast<size_t>(i)].serial);
+  }
+  next_serial_ = listed > 0 ? manifest_.segments.back().serial + 1 : 0;
+}
+
+void SegmentFolder::check_segments(size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const auto& [serial, digest] = manifest_.segments[i];
+    auto record = std::make_shared<SegmentRecord>(SegmentRecord{digest, {}});
+    const int error = check_segment(
+        path_, {manifest_.session, manifest_.format, serial}, manifest_.shape, *record);
+    if (error != 0) {
+      refuse_folder(
+          archive_codes::damaged, path_ + "/" + segment_name(serial), system_error(error));
+    }
+    segments_[serial].record = std::move(record);
+  }
+}
+
+/// Files that a crash left behind: half written ones, and segments that no manifest lists.
+void SegmentFolder::remove_leftovers() {
+  std::vector<std::string> names;
+  if (int error = posix::names_in(path_, names); error != 0) {
+    refuse_folder(archive_codes::unusable, path_, error);
+  }
+  for (const std::string& name : names) {
+    const int64_t serial = serial_of(name);
+    const bool temporary =
+        name.size() > 4 && name.ends_with(".new") &&
+        (name == "manifest.new" || serial_of(name.substr(0, name.size() - 4)) >= 0);
+    const bool unlisted =
+        serial >= 0 && !segments_.contains(serial) &&
+        std::find(doomed_.begin(), doomed_.end(), serial) == doomed_.end();
+    if (temporary || unlisted) {
+      posix::remove_file(path_ + "/" + name);
+    }
+  }
+}
+
+std::vector<int64_t> SegmentFolder::serials() const {
+  std::vector<int64_t> all;
+  Lock lock(writer_.mutex);
+  for (const auto& [serial, segment] : segments_) {
+    all.push_back(serial);
+  }
+  return all;
+}
+
+int64_t SegmentFolder::dropped() const {
+  Lock lock(writer_.mutex);
+  return manifest_.dropped;
+}
+
+bool SegmentFolder::holds(const std::string& format, const SegmentShape& shape) const {
+  return manifest_.format.empty() ||
+         (manifest_.format == format && manifest_.shape == shape);
+}
+
+int64_t SegmentFolder::append(
+    const std::string& format,
+    const SegmentShape& shape,
+    const char* rows,
+    const char* novelty,
+    std::shared_ptr<void> keeper,
+    bool may_wait) {
+  if (forked() || !holds(format, shape)) {
+    return -1;
+  }
+  std::vector<std::shared_ptr<void>> released; // outlives the lock
+  Lock lock(writer_.mutex);
+  released.swap(released_);
+  if (may_wait) {
+    writer_.progress.wait(lock, [&] {
+      return failure_ || writer_.waiting == 0 ||
+             writer_.waiting + shape.bytes() <= most_waiting;
+    });
+  } else if (writer_.waiting > 0 && writer_.waiting + shape.bytes() > 2 * most_waiting) {
+    fail(archive_codes::too_slow, path_, 0);
+  }
+  if (failure_) {
+    return -1;
+  }
+  manifest_.format = format;
+  manifest_.shape = shape;
+  segments_[next_serial_] = {nullptr, rows, novelty, std::move(keeper)};
+  writer_.waiting += shape.bytes();
+  writer_.enqueue(*this);
+  return next_serial_++;
+}
+
+bool SegmentFolder::read(int64_t serial, Part part, int64_t head, char* to) {
+  if (forked()) {
+    return false;
+  }
+  Lock lock(writer_.mutex);
+  auto found = segments_.find(serial);
+  if (failure_ || found == segments_.end()) {
+    return false;
+  }
+  const Segment segment = found->second;
+  lock.unlock();
+  if (!segment.record) {
+    copy_part(manifest_.shape, segment.rows, segment.novelty, part, head, to);
+    return true;
+  }
+  const int error = read_part(
+      path_, {manifest_.session, manifest_.format, serial}, manifest_.shape,
+      *segment.record, part, head, to);
+  if (error != 0) {
+    lock.lock();
+    fail(archive_codes::not_read, path_ + "/" + segment_name(serial), system_error(error));
+  }
+  return error == 0;
+}
+
+void SegmentFolder::drop_oldest() {
+  if (forked()) {
+    return;
+  }
+  Lock lock(writer_.mutex);
+  to_drop_ += 1;
+  drop_written();
+}
+
+/// A segment that waits has no digest to put into the chain: it is dropped once it is written.
+void SegmentFolder::drop_written() {
+  while (to_drop_ > 0 && !segments_.empty() && segments_.begin()->second.record) {
+    manifest_.chain = chained(manifest_.chain, segments_.begin()->second.record->digest);
+    manifest_.dropped += 1;
+    drop(segments_.begin());
+    to_drop_ -= 1;
+  }
+}
+
+void SegmentFolder::drop_newest() {
+  if (forked()) {
+    return;
+  }
+  Lock lock(writer_.mutex);
+  if (!segments_.empty()) {
+    drop(std::prev(segments_.end()));
+  }
+}
+
+void SegmentFolder::drop(std::map<int64_t, Segment>::iterator segment) {
+  if (segment->second.record) {
+    doomed_.push_back(segment->first);
+    manifest_is_stale_ = true;
+    writer_.enqueue(*this);
+  } else {
+    writer_.waiting -= manifest_.shape.bytes();
+    released_.push_back(std::move(segment->second.keeper));
+  }
+  segments_.erase(segment);
+}
+
+bool SegmentFolder::flush() {
+  if (forked()) {
+    return false;
+  }
+  Lock lock(writer_.mutex);
+  writer_.progress.wait(lock, [&] {
+    const bool all_written =
+        segments_.empty() || std::prev(segments_.end())->second.record != nullptr;
+    return failure_ || (all_written && !manifest_is_stale_);
+  });
+  return !failure_;
+}
+
+ArchiveMark SegmentFolder::mark() const {
+  Lock lock(writer_.mutex);
+  Digest chain = manifest_.chain;
+  int64_t count = manifest_.dropped;
+  for (const auto& [serial, segment] : segments_) {
+    if (segment.record) {
+      chain = chained(chain, segment.record->digest);
+      count += 1;
+    }
+  }
+  return {manifest_.session, count, to_hex(chain)};
+}
+
+std::optional<ArchiveFailure> SegmentFolder::failure() const {
+  if (forked()) {
+    return ArchiveFailure{archive_codes::forked, path_, 0};
+  }
+  Lock lock(writer_.mutex);
+  return failure_;
+}
+
+bool SegmentFolder::write_one(Lock& lock) {
+  std::optional<SegmentEntry> fresh;
+  auto record = std::make_shared<SegmentRecord>();
+  auto oldest = std::find_if(segments_.begin(), segments_.end(), [](const auto& entry) {
+    return entry.second.record == nullptr;
+  });
+  if (!failure_ && oldest != segments_.end()) {
+    const int64_t serial = oldest->first;
+    Segment segment = oldest->second; // the owner may drop it meanwhile
+    if (write_segment_file(serial, segment, *record, lock)) {
+      fresh = {serial, record->digest};
+    }
+    released_.push_back(std::move(segment.keeper));
+  }
+  if (failure_ || (!fresh && !manifest_is_stale_) || !write_manifest(fresh, lock)) {
+    return false;
+  }
+  if (auto written = fresh ? segments_.find(fresh->serial) : segments_.end();
+      written != segments_.end()) {
+    released_.push_back(std::move(written->second.keeper));
+    written->second = {std::move(record)};
+    writer_.waiting -= manifest_.shape.bytes();
+    drop_written();
+  } else if (fresh) {
+    doomed_.push_back(fresh->serial);
+    manifest_is_stale_ = true;
+  }
+  return manifest_is_stale_ ||
+         (!segments_.empty() && !std::prev(segments_.end())->second.record);
+}
+
+bool SegmentFolder::write_segment_file(
+    int64_t serial, const Segment& segment, SegmentRecord& record, Lock& lock) {
+  const SegmentIdentity identity{manifest_.session, manifest_.format, serial};
+  const SegmentShape shape = manifest_.shape;
+  lock.unlock();
+  const int error =
+      write_segment(path_, identity, shape, segment.rows, segment.novelty, record);
+  lock.lock();
+  if (error != 0) {
+    fail(archive_codes::not_written, path_ + "/" + segment_name(serial), error);
+  }
+  return error == 0;
+}
+
+bool SegmentFolder::write_manifest(const std::optional<SegmentEntry>& fresh, Lock& lock) {
+  SegmentManifest manifest = manifest_;
+  manifest.segments.clear();
+  for (const auto& [serial, segment] : segments_) {
+    if (segment.record) {
+      manifest.segments.push_back({serial, segment.record->digest});
+    }
+  }
+  if (fresh) {
+    manifest.segments.push_back(*fresh);
+  }
+  const std::vector<int64_t> doomed = std::exchange(doomed_, {});
+  manifest_is_stale_ = false;
+  lock.unlock();
+  const std::string text = text_of(manifest);
+  const std::string path = path_ + "/manifest";
+  const int error = posix::write_whole(path, {{text.data(), text.size()}});
+  if (error == 0) {
+    for (int64_t serial : doomed) {
+      posix::remove_file(path_ + "/" + segment_name(serial));
+    }
+  }
+  lock.lock();
+  if (error != 0) {
+    fail(archive_codes::not_written, path, error);
+  }
+  return error == 0;
+}
+
+void SegmentFolder::forget_waiting() {
+  for (auto& [serial, segment] : segments_) {
+    if (!segment.record) {
+      writer_.waiting -= manifest_.shape.bytes();
+      released_.push_back(std::move(segment.keeper));
+    }
+  }
+}
+
+void SegmentFolder::fail(const char* code, const std::string& path, int error) {
+  if (!failure_) {
+    failure_ = ArchiveFailure{code, path, error};
+    forget_waiting();
+    segments_.clear();
+    writer_.progress.notify_all();
+  }
+}
+
+bool SegmentFolder::forked() const {
+  return process_ != ::getpid();
+}
+
+} // namespace h2o

@@ -1,0 +1,115 @@
+#include "segment_writer.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#ifdef __APPLE__
+#include <pthread/qos.h>
+#endif
+#ifdef __linux__
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#endif
+
+#include <algorithm>
+#include <atomic>
+
+namespace h2o {
+
+namespace {
+
+/// Leaves the cores to whoever generates tokens.
+void lower_priority() {
+#if defined(__APPLE__)
+  pthread_set_qos_class_self_np(QOS_CLASS_UTILITY, 0);
+#elif defined(__linux__)
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 10);
+#endif
+}
+
+/// Signals are for the program's own threads; a file over the size limit is an error here.
+void block_signals() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+}
+
+struct Owned {
+  pid_t process;
+  SegmentWriter writer;
+};
+
+} // namespace
+
+SegmentWriter& SegmentWriter::shared() {
+  // Never destroyed: at exit its thread may still run, and a fork leaves its mutex as it was.
+  static std::atomic<Owned*> owned{nullptr};
+  Owned* found = owned.load();
+  if (found == nullptr || found->process != ::getpid()) {
+    auto* fresh = new Owned{::getpid(), {}};
+    if (owned.compare_exchange_strong(found, fresh)) {
+      return fresh->writer;
+    }
+    delete fresh;
+  }
+  return owned.load()->writer;
+}
+
+void SegmentWriter::attach() {
+  std::unique_lock lock(mutex);
+  progress.wait(lock, [this] { return !ending_; });
+  if (attached_ == 0) {
+    thread_ = std::thread([this] { run(); });
+  }
+  attached_ += 1;
+}
+
+void SegmentWriter::detach() {
+  std::unique_lock lock(mutex);
+  if (--attached_ > 0) {
+    return;
+  }
+  ending_ = true;
+  begin_.notify_one();
+  lock.unlock();
+  thread_.join();
+  lock.lock();
+  ending_ = false;
+  progress.notify_all();
+}
+
+void SegmentWriter::enqueue(SegmentWork& work) {
+  if (std::find(queue_.begin(), queue_.end(), &work) == queue_.end()) {
+    queue_.push_back(&work);
+    begin_.notify_one();
+  }
+}
+
+void SegmentWriter::withdraw(SegmentWork& work, std::unique_lock<std::mutex>& lock) {
+  std::erase(queue_, &work);
+  progress.wait(lock, [&] { return current_ != &work; });
+  std::erase(queue_, &work);
+}
+
+void SegmentWriter::run() {
+  block_signals();
+  lower_priority();
+  std::unique_lock lock(mutex);
+  while (!ending_) {
+    if (queue_.empty()) {
+      begin_.wait(lock);
+      continue;
+    }
+    current_ = queue_.front();
+    queue_.pop_front();
+    const bool more = current_->write_one(lock);
+    if (more) {
+      enqueue(*current_);
+    }
+    current_ = nullptr;
+    progress.notify_all();
+  }
+}
+
+} // namespace h2o

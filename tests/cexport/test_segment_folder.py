@@ -1,0 +1,411 @@
+"""An archive's segments in files: what is written, read again, continued and refused."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+from h2o_py._compiled import ext
+from tests.cexport.segments import (
+    FORMAT,
+    KEY_BYTES,
+    KEYS,
+    PART_BYTES,
+    append,
+    assert_holds,
+    filled,
+    opened,
+    part_of,
+    refusal,
+    segment,
+)
+
+
+def names(path):
+    return sorted(each.name for each in path.iterdir())
+
+
+def other_process(text: str, *arguments: object) -> str:
+    script = (
+        f"import sys\nfrom pathlib import Path\nfrom tests.cexport.segments import *\n{text}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_reads_what_was_appended_before_and_after_it_is_written(tmp_path):
+    folder = opened(tmp_path / "layer-000")
+    for seed in range(3):
+        append(folder, seed)
+        assert folder.read(seed, KEYS, 3, PART_BYTES[KEYS]) == part_of(seed, KEYS, 3)
+    assert folder.flush()
+    assert_holds(folder, [0, 1, 2])
+    assert folder.failure is None
+
+
+def test_a_segment_is_a_safetensors_file_of_parts_head_by_head(tmp_path):
+    filled(tmp_path / "layer-000", 1)
+    arrays = mx.load(str(tmp_path / "layer-000/000000.safetensors"))
+    assert {name: each.shape for name, each in arrays.items()} == {
+        "keys": (4, 256, 8), "values": (4, 256, 16), "novelty": (4, 256), "sums": (3, 4)
+    }  # fmt: skip
+    assert bytes(memoryview(arrays["values"][2])) == part_of(0, 1, 2)
+
+
+def test_files_are_their_owners_only_and_named_by_a_manifest_with_digests(tmp_path):
+    path = tmp_path / "conversation/layer-000"
+    session, count, chain = filled(path, 2)
+    assert names(path) == ["000000.safetensors", "000001.safetensors", "lock", "manifest"]
+    for folder in (path, path.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for name in names(path):
+        assert stat.S_IMODE((path / name).stat().st_mode) == 0o600
+    digests = [hashlib.sha256((path / f"00000{i}.safetensors").read_bytes()) for i in range(2)]
+    lines = "".join(f"segment {i} {each.hexdigest()}\n" for i, each in enumerate(digests))
+    body = (
+        f"h2o-archive 1\nsession {session}\nformat {FORMAT}\nshape 4 8 16\n"
+        f"dropped 0 {'0' * 64}\n{lines}"
+    )
+    end = hashlib.sha256(body.encode()).hexdigest()
+    assert (path / "manifest").read_text() == f"{body}end {end}\n"
+    linked = bytes(32)
+    for each in digests:
+        linked = hashlib.sha256(linked + each.digest()).digest()
+    assert (count, chain) == (2, linked.hex())
+
+
+def test_continues_where_it_was_closed(tmp_path):
+    mark = filled(tmp_path / "layer-000", 2)
+    folder = opened(tmp_path / "layer-000", mark)
+    assert append(folder, 2) == 2
+    assert folder.flush()
+    assert_holds(folder, [0, 1, 2])
+
+
+def test_continues_from_an_earlier_mark_and_replaces_what_came_after(tmp_path):
+    path = tmp_path / "layer-000"
+    folder = opened(path)
+    append(folder, 0)
+    folder.flush()
+    early = folder.mark
+    append(folder, 1)
+    folder.flush()
+    late = folder.mark
+    del folder
+    assert_holds(opened(path, early), [0])
+    assert_holds(opened(path, late), [0, 1])  # opening alone removes nothing
+    folder = opened(path, early)
+    assert append(folder, 2) == 2
+    folder.flush()
+    assert_holds(folder, [0, 2])
+    del folder
+    assert names(path) == ["000000.safetensors", "000002.safetensors", "lock", "manifest"]
+    assert refusal(path, late) == ("archive_other", str(path), 0)
+
+
+def test_a_folder_with_an_archive_is_no_place_for_a_new_one(tmp_path):
+    path = tmp_path / "layer-000"
+    filled(path, 1)
+    assert refusal(path) == ("archive_not_empty", str(path), 0)
+
+
+def test_an_archive_that_ends_before_the_mark_is_refused(tmp_path):
+    path = tmp_path / "layer-000"
+    session, _, chain = filled(path, 1)
+    assert refusal(path, (session, 2, chain)) == ("archive_too_short", str(path), 0)
+    assert refusal(tmp_path / "layer-001", (session, 2, chain))[0] == "archive_too_short"
+
+
+def test_the_archive_of_another_session_is_refused(tmp_path):
+    mark, other = filled(tmp_path / "layer-000", 1), filled(tmp_path / "layer-001", 1)
+    assert mark[0] != other[0]
+    assert refusal(tmp_path / "layer-000", other)[0] == "archive_other"
+
+
+def cut(file, _):
+    os.truncate(file, file.stat().st_size - 100)  # of a segment, into its novelty
+
+
+def lengthen(file, _):
+    file.write_bytes(file.read_bytes() + b"\0")
+
+
+def flip(file, _):
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def exchange(file, other):
+    shutil.copy(other / file.name, file)
+
+
+def delete(file, _):
+    file.unlink()
+
+
+def link(file, other):
+    file.unlink()
+    file.symlink_to(other / file.name)
+
+
+HARM = pytest.mark.parametrize("harm", [cut, lengthen, flip, exchange, delete, link])
+
+
+@HARM
+@pytest.mark.parametrize("name", ["000001.safetensors", "manifest"])
+def test_a_file_that_is_not_as_written_is_named_at_opening(tmp_path, harm, name):
+    path, other = tmp_path / "layer-000", tmp_path / "layer-001"
+    mark = filled(path, 3)
+    filled(other, 3)
+    harm(path / name, other)
+    code, where, _ = refusal(path, mark)
+    if name != "manifest":
+        assert (code, where) == ("archive_damaged", str(path / name))
+    else:
+        by_harm = {
+            exchange: "archive_other",
+            delete: "archive_too_short",
+            link: "archive_unusable",
+        }
+        assert code == by_harm.get(harm, "archive_damaged")
+
+
+@pytest.mark.parametrize("byte", range(0, 460, 20))
+def test_every_byte_of_a_manifest_counts(tmp_path, byte):
+    path = tmp_path / "layer-000"
+    mark = filled(path, 2)
+    text = bytearray((path / "manifest").read_bytes())
+    text[byte % len(text)] ^= 2
+    (path / "manifest").write_bytes(text)
+    assert refusal(path, mark)[0] == "archive_damaged"
+
+
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [
+        ("shape 4 8 16", "shape 99999999999 8 16"),
+        ("shape 4 8 16", "shape -4 8 16"),
+        ("shape 4 8 16", "shape 4 8 1048577"),
+        ("segment 0 ", "segment 1 "),
+        ("dropped 0 ", "dropped -1 "),
+        (f"format {FORMAT}", 'format "},{"'),
+        ("h2o-archive 1", "h2o-archive 2"),
+    ],
+)
+def test_a_manifest_with_a_right_digest_and_wrong_content_is_refused(tmp_path, line, instead):
+    path = tmp_path / "layer-000"
+    mark = filled(path, 2)
+    body = (path / "manifest").read_text().rpartition("end ")[0]
+    assert line in body
+    body = body.replace(line, instead)
+    end = hashlib.sha256(body.encode()).hexdigest()
+    (path / "manifest").write_text(f"{body}end {end}\n")
+    assert refusal(path, mark)[0] == "archive_damaged"
+
+
+@HARM
+def test_a_file_that_changes_later_ends_the_archive(tmp_path, harm):
+    path, other = tmp_path / "layer-000", tmp_path / "layer-001"
+    folder, its = opened(path), opened(other)
+    for seed in range(2):
+        append(folder, seed)
+        append(its, 10 + seed)
+    assert folder.flush()
+    assert its.flush()
+    file = path / "000001.safetensors"
+    harm(file, other)
+    read = [
+        folder.read(1, part, head, PART_BYTES[part]) for part in range(3) for head in range(4)
+    ]
+    if harm is lengthen:  # nothing that is read has changed
+        assert None not in read
+        return
+    assert None in read
+    wanted = {delete: errno.ENOENT, link: errno.ELOOP}.get(harm, 0)
+    assert folder.failure == ("archive_not_read", str(file), wanted)
+    assert folder.read(0, KEYS, 0, PART_BYTES[KEYS]) is None
+    assert append(folder, 2) == -1
+    assert not folder.flush()
+
+
+def test_two_users_of_one_folder_are_one_too_many(tmp_path):
+    path = tmp_path / "layer-000"
+    folder = opened(path)
+    assert refusal(path) == ("archive_locked", str(path), 0)
+    found = other_process("print(refusal(Path(sys.argv[1]))[0])", path)
+    assert found == "archive_locked\n"
+    del folder
+    opened(path)
+
+
+def test_a_forked_child_has_no_archive_and_leaves_the_parents_alone(tmp_path):
+    found = other_process(
+        """
+import os
+folder = opened(Path(sys.argv[1]))
+append(folder, 0)
+new = segment(1)
+mx.eval(*new)  # MLX itself cannot compute in a forked child
+if os.fork() == 0:
+    print(folder.append(*new, KEY_BYTES, FORMAT, True), folder.failure[0], flush=True)
+    print(folder.read(0, 0, 0, 8), flush=True)
+    mine = opened(Path(sys.argv[1] + "-child"))
+    mine.append(*new, KEY_BYTES, FORMAT, True)
+    assert mine.flush()
+    del folder, mine
+    os._exit(0)
+print(os.wait()[1], flush=True)
+append(folder, 1)
+assert folder.flush()
+assert_holds(folder, [0, 1])
+""",
+        tmp_path / "layer-000",
+    )
+    assert found == "-1 archive_forked\nNone\n0\n"
+
+
+def test_files_that_a_crash_left_are_removed(tmp_path):
+    path = tmp_path / "layer-000"
+    mark = filled(path, 1)
+    for name in ("000007.safetensors", "000008.safetensors.new", "manifest.new", "notes.txt"):
+        (path / name).write_text("left")
+    opened(path, mark)
+    assert names(path) == ["000000.safetensors", "lock", "manifest", "notes.txt"]
+
+
+def test_oldest_segments_go_and_the_rest_still_continues(tmp_path):
+    path = tmp_path / "layer-000"
+    early = filled(path, 3)
+    folder = opened(path, early)
+    append(folder, 3)
+    folder.drop_oldest()
+    folder.drop_oldest()
+    folder.flush()
+    mark = folder.mark
+    assert (mark[1], folder.dropped) == (4, 2)
+    assert_holds(folder, [2, 3])
+    assert folder.read(0, KEYS, 0, PART_BYTES[KEYS]) is None
+    assert folder.failure is None  # whoever still wants it has no archive; the owner has
+    del folder
+    assert_holds(opened(path, mark), [2, 3])
+    assert_holds(opened(path, early), [2])  # also from before, with what is left
+
+
+def test_a_segment_dropped_before_it_is_written_goes_once_it_is(tmp_path):
+    folder = opened(tmp_path / "layer-000")
+    for seed in range(6):
+        append(folder, seed)
+        if seed >= 2:
+            folder.drop_oldest()
+    assert folder.flush()
+    assert (folder.mark[1], folder.dropped) == (6, 4)
+    assert_holds(folder, [4, 5])
+
+
+def test_newest_segments_go_again(tmp_path):
+    path = tmp_path / "layer-000"
+    folder = opened(path)
+    for seed in range(4):
+        append(folder, seed)
+        if seed == 1:
+            folder.flush()
+    for _ in range(3):  # written ones and, most likely, waiting ones
+        folder.drop_newest()
+    assert append(folder, 4) == 4
+    assert folder.flush()
+    assert_holds(folder, [0, 4])
+    mark = folder.mark
+    del folder
+    assert_holds(opened(path, mark), [0, 4])
+
+
+def test_rows_of_another_shape_or_format_have_no_place(tmp_path):
+    path = tmp_path / "layer-000"
+    folder = opened(path, filled(path, 1))
+    rows, novelty = segment(1)
+    assert folder.append(rows, novelty, KEY_BYTES + 4, FORMAT, True) == -1
+    assert folder.append(rows, novelty, KEY_BYTES, "8-64-float16", True) == -1
+    assert append(folder, 1) == 1
+
+
+def test_what_can_not_be_written_ends_the_archive(tmp_path):
+    text = """
+import resource
+folder = opened(Path(sys.argv[1]))
+append(folder, 0)
+assert folder.flush()
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+print(append(folder, 1), folder.flush(), folder.failure[0], folder.failure[2])
+print(append(folder, 2))
+"""
+    path = tmp_path / "layer-000"
+    found = other_process(text, path)
+    assert found == f"1 False archive_not_written {errno.EFBIG}\n-1\n"
+    assert names(path) == ["000000.safetensors", "lock", "manifest"]
+
+
+def test_a_folder_that_can_not_be_used_says_why(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert refusal(tmp_path / "file/layer-000")[::2] == ("archive_unusable", errno.ENOTDIR)
+    assert refusal(tmp_path / "a/b/layer-000")[::2] == ("archive_unusable", errno.ENOENT)
+
+
+def test_a_step_never_waits_and_a_chunk_waits_for_room(tmp_path):
+    most = 64 << 20
+    rows = mx.zeros((1, 32, 256, 1024), mx.uint32)  # 32 MiB a segment
+    novelty = mx.zeros((1, 32, 256))
+    folder = opened(tmp_path / "layer-000")
+    for i in range(4):  # with room for two: writes of the first ones end meanwhile
+        assert folder.append(rows, novelty, 2048, FORMAT, True) == i
+    steps = [folder.append(rows, novelty, 2048, FORMAT, False) for _ in range(8)]
+    assert -1 in steps
+    assert sum(each >= 0 for each in steps) * rows.nbytes <= 2 * most + rows.nbytes
+    assert folder.failure == ("archive_too_slow", folder.path, 0)
+
+
+def test_deletes_a_conversation_that_nobody_has_open(tmp_path):
+    conversation = tmp_path / "conversation"
+    for layer in (0, 12):
+        filled(conversation / f"layer-{layer:03}", 2)
+    folder = opened(tmp_path / "other/layer-000")
+    assert ext.delete_archive(str(conversation)) is True
+    assert names(tmp_path) == ["other"]
+    where = str(tmp_path / "other/layer-000")
+    assert ext.delete_archive(str(tmp_path / "other")) == ("archive_locked", where, 0)
+    assert folder.failure is None
+    assert ext.delete_archive(str(conversation)) is True  # there is none
+
+
+def test_deletes_only_its_own_files(tmp_path):
+    conversation = tmp_path / "conversation"
+    filled(conversation / "layer-000", 1)
+    (conversation / "layer-000/notes.txt").write_text("mine")
+    (conversation / "photos").mkdir()
+    assert ext.delete_archive(str(conversation)) is True
+    assert names(conversation) == ["layer-000", "photos"]
+    assert names(conversation / "layer-000") == ["notes.txt"]
+
+
+def test_deletes_the_conversations_of_sessions_that_ended(tmp_path):
+    for name in ("ended", "kept"):
+        filled(tmp_path / name / "layer-000", 1)
+    running = opened(tmp_path / "running/layer-000")
+    (tmp_path / "photos").mkdir()
+    assert ext.delete_stale_archives(str(tmp_path), ["kept"]) == ["ended"]
+    assert names(tmp_path) == ["kept", "photos", "running"]
+    assert running.failure is None
+    assert ext.delete_stale_archives(str(tmp_path / "nowhere"), []) == []
