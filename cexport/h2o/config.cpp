@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "mlx/utils.h"
+
 namespace h2o {
 
 namespace {
