@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 from mlx_lm.models.base import create_causal_mask
 
+from h2o_py import saved_state
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigError, H2OStateError
 from h2o_py.ledger import LEDGER_ARRAYS, Ledger, Rows
@@ -58,6 +59,7 @@ class H2OKVCache(SavedCache):
     """What a saved cache of this class says of itself first."""
 
     _BUFFERS: tuple[str, ...] = ("rows",)
+    _STRINGS = 5
     _KIND = "an H2O cache"
 
     backend: ModuleType | None = None
@@ -275,6 +277,8 @@ class H2OKVCache(SavedCache):
             return 0
         self.settle()
         n = max(0, min(n, self.length))
+        if n == 0:
+            return 0
         self.offset -= n
         self.length -= n
         self._ledger = self._backend().trim_ledger(
@@ -331,10 +335,9 @@ class H2OKVCache(SavedCache):
         if not arrays:
             return
         count = len(self._BUFFERS)
-        names = (*self._BUFFERS, *LEDGER_ARRAYS)
-        if len(arrays) != len(names):
+        if len(arrays) != count + len(LEDGER_ARRAYS):
             raise H2OStateError(
-                "other_state", found=len(arrays), kind=self._KIND, names=", ".join(names)
+                "other_state", found=len(arrays), kind=self._KIND, names=self._names()
             )
         self._rows, self._ledger = Rows(*arrays[:count]), Ledger(*arrays[count:])
         self._shared = True
@@ -348,14 +351,26 @@ class H2OKVCache(SavedCache):
 
     @header.setter
     def header(self, values: Sequence[str]) -> None:
-        if not values or values[0] != self.FORMAT:
-            found = values[0] if values else "nothing"
-            raise H2OStateError("other_state_format", found=found, format=self.FORMAT)
-        self.config = H2OConfig.from_dict(json.loads(values[4]))
-        self.offset, self.length, pending = (int(x) for x in values[1:4])
-        if pending:
-            before = self.offset - pending
-            self._pending = _Before(before, min(before, self.max_size))
+        rows, ledger = self._rows, self._ledger
+        self._reset()  # and so it stays if anything is refused
+        saved = saved_state.read_strings(values, self.FORMAT, self._STRINGS)
+        row_format = self._saved_row_format(values)
+        if rows is not None and ledger is not None:
+            saved_state.check_arrays(saved, row_format, rows, ledger)
+        elif saved.offset:
+            raise H2OStateError("other_state", found=0, kind=self._KIND, names=self._names())
+        self.config, self.row_format = saved.config, row_format
+        self.offset, self.length = saved.offset, saved.length
+        self._rows, self._ledger, self._shared = rows, ledger, True
+        if saved.pending:
+            self._pending = _Before(saved.before, min(saved.before, self.max_size))
+
+    def _saved_row_format(self, values: Sequence[str]) -> RowFormat:  # noqa: ARG002
+        """The row format that the strings of a saved cache of this class say."""
+        return DENSE
+
+    def _names(self) -> str:
+        return ", ".join((*self._BUFFERS, *LEDGER_ARRAYS))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> H2OKVCache:
         return self.copy()

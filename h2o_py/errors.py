@@ -90,6 +90,33 @@ WORDING: dict[str, Wording] = {
         "the cache's format is {found!r}; this version reads {format!r}",
         "Make the cache again from its prompt",
     ),
+    "damaged_header": Wording(
+        "the saved cache's {part} is {found!r}; it must be {allowed}",
+        "It was damaged or changed. Make the cache again from its prompt",
+    ),
+    "damaged_shape": Wording(
+        "the saved cache's {part} has shape {shape} and dtype {dtype}; the rest of it needs "
+        "{allowed}",
+        "It was damaged or changed. Make the cache again from its prompt",
+    ),
+    "damaged_positions": Wording(
+        "the saved cache's {part} are not those of the tokens that it has seen, each once",
+        "It was damaged or changed. Make the cache again from its prompt",
+    ),
+    "damaged_victim": Wording(
+        "the saved cache's {part}, the next row to go, is none of its rows",
+        "It was damaged or changed. Make the cache again from its prompt",
+    ),
+    "damaged_numbers": Wording(
+        "the saved cache's {part} has a number that no cache has",
+        "It was damaged or changed. Make the cache again from its prompt",
+    ),
+    "unreadable_cache_file": Wording(
+        "it cannot be read: {reason}", "Make the caches again from their prompt"
+    ),
+    "damaged_cache_file": Wording(
+        "its {part} is not what save_cache writes", "Make the caches again from their prompt"
+    ),
     "speculation": Wording(
         "speculative decoding (draft_model) takes rejected tokens back, which these caches "
         "cannot do: an H2O cache that has evicted rows, a full sliding window and a recurrent "
@@ -153,6 +180,10 @@ class _Message(Exception):  # noqa: N818  errors and warnings share it
 
 class H2OError(_Message, ValueError):
     """An input, a model or a state that h2o_py refuses."""
+
+    def at(self, where: str) -> H2OError:
+        """The same about a place in a file."""
+        return type(self)(self.code, where=where, **self.values)
 
 
 class H2OConfigError(H2OError):

@@ -11,7 +11,8 @@ import mlx.core as mx
 
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
-from h2o_py.row_format import DTYPES, RowFormat, check_choice
+from h2o_py.row_format import RowFormat, check_choice
+from h2o_py.saved_state import read_row_format
 
 
 class MixedH2OKVCache(H2OKVCache):
@@ -35,6 +36,7 @@ class MixedH2OKVCache(H2OKVCache):
     """
 
     FORMAT = "h2o.mixed.1"
+    _STRINGS = 6
     _BUFFERS = ("pool", "ring")
     _KIND = "a mixed H2O cache"
 
@@ -50,10 +52,6 @@ class MixedH2OKVCache(H2OKVCache):
         super().__init__(config, backend)
         check_choice("heavy_bits", heavy_bits, (4, 8, 16))
         self.row_format = RowFormat(heavy_bits, heavy_bits, group_size, recent_bits=recent_bits)
-
-    def _reset(self) -> None:
-        super()._reset()
-        self._value_dim = 0
 
     @property
     def heavy_bits(self) -> int:
@@ -73,20 +71,23 @@ class MixedH2OKVCache(H2OKVCache):
             "recent_bits": self.recent_bits,
             "group_size": self.row_format.group_size,
             "dtype": str(self.row_format.dtype),
-            "value_dim": self._value_dim,
+            "value_dim": self._value_dim(),
         }
         return (*super().header, json.dumps(saved, sort_keys=True))
 
     @header.setter
     def header(self, values: Sequence[str]) -> None:
         H2OKVCache.header.fset(self, values)  # type: ignore[attr-defined]
-        saved = json.loads(values[5])
-        self._value_dim = saved["value_dim"]
-        heavy, dtype = saved["heavy_bits"], DTYPES[saved["dtype"]]
-        self.row_format = RowFormat(
-            heavy, heavy, saved["group_size"], dtype, saved["recent_bits"]
-        )
 
-    def _begin(self, keys: mx.array, values: mx.array) -> None:
+    def _saved_row_format(self, values: Sequence[str]) -> RowFormat:
+        # The value's head dim follows from the rows, whatever the strings say.
+        return read_row_format(values[5], has_ring=True)
+
+    def _value_dim(self) -> int:
+        if self._rows is None or self._ledger is None:
+            return 0
+        width, key_dim = self._rows.pool.shape[3], self._ledger.key_sum.shape[2]
+        return self.row_format.value_dim(width, key_dim)
+
+    def _begin(self, keys: mx.array, values: mx.array) -> None:  # noqa: ARG002
         self.row_format = dataclasses.replace(self.row_format, dtype=keys.dtype)
-        self._value_dim = values.shape[3]

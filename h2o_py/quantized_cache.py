@@ -11,7 +11,8 @@ import mlx.core as mx
 
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
-from h2o_py.row_format import BITS, DTYPES, RowFormat, check_choice
+from h2o_py.row_format import BITS, RowFormat, check_choice
+from h2o_py.saved_state import read_row_format
 
 
 class QuantizedH2OKVCache(H2OKVCache):
@@ -36,6 +37,7 @@ class QuantizedH2OKVCache(H2OKVCache):
     """
 
     FORMAT = "h2o.quantized.1"
+    _STRINGS = 6
 
     def __init__(
         self,
@@ -79,9 +81,11 @@ class QuantizedH2OKVCache(H2OKVCache):
     @header.setter
     def header(self, values: Sequence[str]) -> None:
         H2OKVCache.header.fset(self, values)  # type: ignore[attr-defined]
-        row_format = json.loads(values[5])
-        row_format["dtype"] = DTYPES[row_format["dtype"]]
-        self.row_format = RowFormat(**row_format)
+
+    def _saved_row_format(self, values: Sequence[str]) -> RowFormat:
+        saved = read_row_format(values[5], has_ring=False)
+        check_choice("key_bits", saved.key_bits, BITS)
+        return saved
 
     def _begin(self, keys: mx.array, values: mx.array) -> None:  # noqa: ARG002
         self.row_format = dataclasses.replace(self.row_format, dtype=keys.dtype)

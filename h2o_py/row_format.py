@@ -61,6 +61,11 @@ class RowFormat:
         return self.key_bits == _OWN_DTYPE
 
     @property
+    def is_all_dense(self) -> bool:
+        """Whether all rows are stored as they come."""
+        return self.is_dense and self.recent_bits in {None, _OWN_DTYPE}
+
+    @property
     def has_ring(self) -> bool:
         """Whether the newest tokens have a precision of their own."""
         return self.recent_bits is not None
@@ -75,6 +80,18 @@ class RowFormat:
         """The format of the ring's rows."""
         assert self.recent_bits is not None  # noqa: S101  asked where there is a ring
         return RowFormat(self.recent_bits, self.recent_bits, self.group_size, self.dtype)
+
+    def value_dim(self, width: int, key_dim: int) -> int:
+        """Dv of the pool's rows of `width` elements with keys of `key_dim`; 0 if none fits."""
+        if self.is_dense:
+            return max(0, width - key_dim)
+        both = 2 * 8 * self.dtype.size  # bits of a scale and a bias
+        left = 32 * width - key_dim // self.group_size * (
+            self.key_bits * self.group_size + both
+        )
+        group = self.value_bits * self.group_size + both
+        fits = key_dim % self.group_size == 0 and left > 0 and left % group == 0
+        return left // group * self.group_size if fits else 0
 
 
 def check_choice(name: str, value: object, choices: tuple[int, ...]) -> None:

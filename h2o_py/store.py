@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
 from h2o_py.cache import H2OKVCache
-from h2o_py.errors import H2OFileError
+from h2o_py.errors import H2OError, H2OFileError
 from h2o_py.mixed_cache import MixedH2OKVCache
 from h2o_py.quantized_cache import QuantizedH2OKVCache
 
@@ -54,11 +54,11 @@ def load_cache(path: str | Path) -> tuple[list[H2OKVCache], dict[str, str]]:
     """Load the caches that `save_cache` wrote, and their metadata.
 
     Raises:
-        H2OFileError: the file is of another kind or version.
+        H2OFileError: the file cannot be read, is of another kind or version, or damaged.
+        H2OStateError: a cache in it is damaged.
 
     """
-    loaded: Any = mx.load(str(path), return_metadata=True)
-    arrays, header = loaded
+    arrays, header = _read(str(path))
     if header.get("kind") != _KIND:
         found = header.get("kind")
         raise H2OFileError("not_a_cache_file", where=str(path), kind=found)
@@ -68,14 +68,64 @@ def load_cache(path: str | Path) -> tuple[list[H2OKVCache], dict[str, str]]:
             "other_cache_version", where=str(path), found=found, version=_VERSION
         )
     caches = []
-    for i, described in enumerate(json.loads(header["layers"])):
-        count = sum(name.startswith(f"{i}.") for name in arrays)
-        state = [arrays[f"{i}.{j}"] for j in range(count)]
+    for i, described in enumerate(_described(str(path), header)):
+        known = ", ".join(_CLASSES)
         if described[0] not in _CLASSES:
-            known = ", ".join(_CLASSES)
             raise H2OFileError(
                 "unknown_cache_class", where=str(path), found=described[0], known=known
             )
-        cache: H2OKVCache = _CLASSES[described[0]].restored(state, described)
+        state = list(_state(arrays, i))
+        try:
+            cache: H2OKVCache = _CLASSES[described[0]].restored(state, described)
+        except H2OError as error:
+            raise error.at(f"{path}, cache {i}") from error
+        except RuntimeError as error:  # MLX reads an array when it is needed
+            raise _unreadable(str(path), error) from error
         caches.append(cache)
-    return caches, json.loads(header["metadata"])
+    return caches, _metadata(str(path), header)
+
+
+def _read(path: str) -> tuple[dict[str, mx.array], dict[str, str]]:
+    try:
+        loaded: Any = mx.load(path, return_metadata=True)
+    except (RuntimeError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    arrays, header = loaded
+    return arrays, header
+
+
+def _unreadable(path: str, error: Exception) -> H2OFileError:
+    return H2OFileError("unreadable_cache_file", where=path, reason=str(error))
+
+
+def _described(path: str, header: Mapping[str, str]) -> list[list[str]]:
+    """The strings of each cache."""
+    layers = _json(path, header, "layers")
+    if isinstance(layers, list) and all(
+        isinstance(each, list) and each and all(isinstance(text, str) for text in each)
+        for each in layers
+    ):
+        return layers
+    raise H2OFileError("damaged_cache_file", where=path, part="layers")
+
+
+def _metadata(path: str, header: Mapping[str, str]) -> dict[str, str]:
+    metadata = _json(path, header, "metadata")
+    if isinstance(metadata, dict) and all(isinstance(each, str) for each in metadata.values()):
+        return metadata
+    raise H2OFileError("damaged_cache_file", where=path, part="metadata")
+
+
+def _json(path: str, header: Mapping[str, str], name: str) -> Any:
+    try:
+        return json.loads(header.get(name, ""))
+    except (ValueError, RecursionError) as error:
+        raise H2OFileError("damaged_cache_file", where=path, part=name) from error
+
+
+def _state(arrays: Mapping[str, mx.array], i: int) -> Iterator[mx.array]:
+    """The arrays "i.0", "i.1" and so on."""
+    j = 0
+    while f"{i}.{j}" in arrays:
+        yield arrays[f"{i}.{j}"]
+        j += 1

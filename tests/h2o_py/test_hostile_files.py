@@ -1,0 +1,276 @@
+"""Saved caches that were damaged or made to harm: each is refused, and nothing is taken."""
+
+import json
+
+import mlx.core as mx
+import pytest
+from mlx_lm.models.cache import load_prompt_cache, save_prompt_cache
+
+from h2o_py.config import H2OConfig
+from h2o_py.errors import H2OConfigError, H2OError, H2OFileError, H2OStateError
+from h2o_py.models import STORAGES
+from h2o_py.store import load_cache, save_cache
+from tests.h2o_py.cases import random_tokens, step
+
+SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
+LARGEST = 2**31 - 1
+NAMES = ("scores", "positions", "novelty", "key_sum", "victim")
+
+
+def filled(kv, tokens, pending=0):
+    mx.random.seed(1)
+    cache = STORAGES[kv](SMALL, 32)
+    for count in (tokens - 3, 1, 1, 1):
+        mx.eval(step(cache, *random_tokens(count)))
+    if pending:
+        cache.update_and_fetch(*random_tokens(pending)[1:])
+    return cache
+
+
+def put(array, index, value):
+    """The array with one element changed, whose index is given for each dimension."""
+    flat, place = array.reshape(-1), 0
+    for size, at in zip(array.shape, index, strict=True):
+        place = place * size + at % size
+    chosen = mx.arange(flat.size) == place
+    return mx.where(chosen, mx.array(value, array.dtype), flat).reshape(array.shape)
+
+
+@pytest.mark.parametrize("pending", [0, 1, 7])
+@pytest.mark.parametrize("tokens", [5, 12, 20, 32, 33, 70])
+@pytest.mark.parametrize("kv", STORAGES)
+def test_what_a_cache_saves_is_taken(kv, tokens, pending):
+    cache = filled(kv, tokens, pending)
+    twin = type(cache).restored(cache.arrays, cache.header)
+    assert twin.header == cache.header
+    assert (twin.offset, twin.length) == (cache.offset, cache.length)
+    empty = STORAGES[kv](SMALL, 32)
+    assert type(cache).restored(empty.arrays, empty.header).empty()
+
+
+HOSTILE_ARRAYS = {
+    "positions": {
+        "twice the same": lambda a: put(a, (0, 1, 3), a[0, 1, 4].item()),
+        "beyond the tokens": lambda a: put(a, (0, 1, 3), 70),
+        "largest": lambda a: put(a, (0, 0, 0), LARGEST),
+        "negative": lambda a: put(a, (0, 0, 5), -7),
+        "an empty row": lambda a: put(a, (0, 0, -1), -1),
+        "all the same": mx.zeros_like,
+        "all largest": lambda a: mx.full(a.shape, LARGEST, mx.int32),
+    },
+    "victim": {
+        "beyond the rows": lambda a: put(a, (0, 1), 32),
+        "none": lambda a: put(a, (0, 0), -1),
+        "smallest": lambda a: put(a, (0, 0), -LARGEST - 1),
+    },
+    "scores": {
+        "not a number": lambda a: put(a, (0, 0, 1), float("nan")),
+        "infinite": lambda a: put(a, (0, 0, 1), float("inf")),
+        "negative": lambda a: put(a, (0, 0, 1), -0.5),
+    },
+    "novelty": {"not a number": lambda a: put(a, (0, 0, 1), float("nan"))},
+    "key_sum": {"infinite": lambda a: put(a, (0, 0, 1), -float("inf"))},
+}
+HOSTILE_SHAPES = {
+    "without a dimension": lambda a: a[0],
+    "shorter": lambda a: a[..., :-1],
+    "longer": lambda a: mx.concatenate([a, a], axis=-1),
+    "of fewer heads": lambda a: a[:, :1],
+    "of more sequences": lambda a: mx.concatenate([a, a]),
+    "empty": lambda a: a[:0],
+    "of another dtype": lambda a: a.astype(mx.int8),
+}
+
+
+def refused(cache, arrays, header, error=H2OStateError):
+    """Both ways to load are refused, and leave a cache that has something empty."""
+    with pytest.raises(error) as caught:
+        type(cache).restored(arrays, header)
+    assert caught.value.what()
+    taken = filled("dense", 40) if type(cache).FORMAT == "h2o.dense.1" else cache.copy()
+    with pytest.raises(error):
+        taken.arrays, taken.header = arrays, header
+    assert (taken.empty(), taken.offset, taken.length) == (True, 0, 0)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", HOSTILE_ARRAYS)
+@pytest.mark.parametrize("kv", STORAGES)
+def test_contents_that_no_cache_has_are_refused(kv, name):
+    cache = filled(kv, 70)
+    place = len(cache.arrays) - len(NAMES) + NAMES.index(name)
+    for how, change in HOSTILE_ARRAYS[name].items():
+        arrays = cache.arrays
+        arrays[place] = change(arrays[place])
+        error = refused(cache, arrays, cache.header)
+        assert error.values["part"] == name, how
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+def test_shapes_that_contradict_are_refused(kv):
+    cache = filled(kv, 70)
+    for place in range(len(cache.arrays)):
+        for how, change in HOSTILE_SHAPES.items():
+            arrays = cache.arrays
+            arrays[place] = change(arrays[place])
+            is_row = place < len(arrays) - len(NAMES)
+            if is_row and kv == "dense" and how in ("shorter", "longer"):
+                continue  # rows of other values
+            if is_row and kv in ("8", "4", "k8v4") and how == "longer":
+                continue
+            if place == len(arrays) - 2 and kv == "dense" and how in ("shorter", "longer"):
+                continue  # rows of other keys, as long as they leave a value
+            refused(cache, arrays, cache.header)
+    for wrong in ([], cache.arrays[:-1], [*cache.arrays, cache.arrays[0]]):
+        refused(cache, wrong, cache.header)
+
+
+def changed(header, place, value):
+    return (*header[:place], value, *header[place + 1 :])
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+def test_counts_that_contradict_are_refused(kv):
+    cache = filled(kv, 70)
+    texts = ("", "-1", "1e3", "0x46", " 70", "7_0", "\u0667\u0660", "71", "31", "2147483647")
+    for place in (1, 2, 3):
+        for text in (*texts, "9" * 5000):
+            if (place, text) == (1, "71"):  # a token later: for the ledger only a ring can tell
+                continue
+            refused(cache, cache.arrays, changed(cache.header, place, text))
+    for header in ((), cache.header[:-1], (*cache.header, ""), cache.header[:1]):
+        refused(cache, cache.arrays, header)
+    refused(cache, cache.arrays, changed(cache.header, 1, 70))
+
+
+HOSTILE_JSON = [
+    "",
+    "[",
+    "[]",
+    "null",
+    "7",
+    '{"max_size": NaN}',
+    "[" * 100_000,
+    '{"max_size": ' + "[" * 100_000,
+    '{"max_size": ' + "9" * 5000 + "}",
+    '{"max_size": 32, "pinned": [[[[1]]]]}',
+    '{"max_size": 32, "pinned": 5}',
+    '{"max_size": 32, "decay": 1' + "0" * 400 + "}",
+    '{"max_size": 32, "decay": "x"}',
+    '{"max_size": 32, "score": {}}',
+    '{"max_size": true}',
+    '{"max_size": 33}',
+    '{"max_size": 31, "recent_budget": 12}',
+    '{"max_size": 32, "recent_budget": 2147483648}',
+    '{"max_size": 32, "' + "x" * (1 << 20) + '": 1}',
+]
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+def test_json_that_no_cache_writes_is_refused(kv):
+    cache = filled(kv, 70)
+    for text in HOSTILE_JSON:
+        refused(cache, cache.arrays, changed(cache.header, 4, text), H2OError)
+        if kv != "dense":
+            refused(cache, cache.arrays, changed(cache.header, 5, text), H2OError)
+
+
+@pytest.mark.parametrize("kv", [kv for kv in STORAGES if kv != "dense"])
+def test_a_row_format_that_contradicts_the_rows_is_refused(kv):
+    cache = filled(kv, 70)
+    saved = json.loads(cache.header[5])
+    for name in saved:
+        if name == "value_dim":
+            continue
+        for value in (None, 1, "8", 8.0, True, [8], 2**70, "mlx.core.int8"):
+            text = json.dumps({**saved, name: value})
+            refused(cache, cache.arrays, changed(cache.header, 5, text), H2OError)
+        missing = {key: saved[key] for key in saved if key != name}
+        refused(cache, cache.arrays, changed(cache.header, 5, json.dumps(missing)))
+    other = json.dumps({**saved, "dtype": "mlx.core.float16"})
+    refused(cache, cache.arrays, changed(cache.header, 5, other))
+    refused(cache, cache.arrays, changed(cache.header, 5, json.dumps({**saved, "more": 1})))
+
+
+def test_the_values_head_dim_of_a_file_is_not_believed():
+    cache = filled("r16h8", 70)
+    saved = json.loads(cache.header[5])
+    for value_dim in (0, 1, 1 << 20, LARGEST):
+        text = json.dumps({**saved, "value_dim": value_dim})
+        twin = type(cache).restored(cache.arrays, changed(cache.header, 5, text))
+        assert twin.header == cache.header
+        mx.eval(step(twin, *random_tokens(20)))
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+def test_files_that_were_changed_are_refused_by_name(kv, tmp_path):
+    cache, path = filled(kv, 70), str(tmp_path / "cache.safetensors")
+    save_cache(path, [filled(kv, 20), cache])
+    arrays, header = mx.load(path, return_metadata=True)
+    mx.eval(arrays)  # before the file is another one
+    last = len(cache.arrays) - 4  # the positions
+    hostile = {**arrays, f"1.{last}": mx.zeros_like(arrays[f"1.{last}"])}
+    mx.save_safetensors(path, hostile, header)
+    with pytest.raises(H2OStateError, match=r"cache 1: the saved cache's positions") as caught:
+        load_cache(path)
+    assert caught.value.code == "damaged_positions"
+    for name in ("layers", "metadata"):
+        for text in ("", "{", "7", "[7]", '[[""]]', "[[]]", '{"a": 1}', "[" * 100_000):
+            mx.save_safetensors(path, arrays, {**header, name: text})
+            with pytest.raises(H2OFileError):
+                load_cache(path)
+    fewer = {name: array for name, array in arrays.items() if name != "1.2"}
+    mx.save_safetensors(path, fewer, header)
+    with pytest.raises(H2OStateError):
+        load_cache(path)
+
+
+def test_a_file_that_is_cut_or_none_is_refused(tmp_path):
+    path = tmp_path / "cache.safetensors"
+    save_cache(path, [filled("dense", 20)])
+    whole = path.read_bytes()
+    for length in (0, 4, 8, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(H2OFileError, match="it cannot be read"):
+            load_cache(path)
+    path.write_bytes(b"\xff" * 8 + whole[8:])
+    with pytest.raises(H2OFileError, match="it cannot be read"):
+        load_cache(path)
+
+
+def test_shapes_whose_bytes_overflow_are_refused():
+    """Read from such a file as an array of many rows and no bytes."""
+    cache = filled("dense", 5)
+    rows = mx.broadcast_to(mx.zeros((1, 1, 1, 1)), (4, 2, 5, 2**20))
+    with pytest.raises(H2OStateError):
+        type(cache).restored([rows, *cache.arrays[1:]], cache.header)
+
+
+@pytest.mark.parametrize("kv", STORAGES)
+def test_prompt_cache_files_of_mlx_lm_are_checked_too(kv, tmp_path):
+    cache, path = filled(kv, 70), str(tmp_path / "prompt.safetensors")
+    save_prompt_cache(path, [cache])
+    arrays, header = mx.load(path, return_metadata=True)
+    mx.eval(arrays)
+    place = len(cache.arrays) - 4
+    arrays[f"0.{place}"] = mx.zeros_like(arrays[f"0.{place}"])
+    mx.save_safetensors(path, arrays, header)
+    with pytest.raises(H2OStateError, match="positions"):
+        load_prompt_cache(path)
+
+
+def test_taking_back_nothing_of_a_full_cache_keeps_its_next_victim():
+    cache = filled("dense", 32)
+    victim = cache.ledger.victim.tolist()
+    assert cache.is_trimmable()
+    assert cache.trim(0) == 0
+    assert cache.ledger.victim.tolist() == victim
+    mx.eval(step(cache, *random_tokens(1)))
+    assert (mx.min(cache.positions, axis=-1) == 0).all().item()
+
+
+def test_a_configuration_of_a_file_has_the_errors_of_any_other():
+    cache = filled("dense", 70)
+    text = json.dumps({"max_size": 32, "max_sise": 1})
+    error = refused(cache, cache.arrays, changed(cache.header, 4, text), H2OConfigError)
+    assert error.code == "unknown_field"
