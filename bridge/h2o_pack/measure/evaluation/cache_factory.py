@@ -14,6 +14,7 @@ from h2o_pack.architectures.model import Layer
 from h2o_pack.files.text import usage_error
 from h2o_pack.measure.evaluation.contenders import (
     ALL_STORAGES,
+    FULL_STORAGES,
     REVERSED,
     ROTATING,
     SINKS,
@@ -28,15 +29,22 @@ from h2o_pack.measure.evaluation.controls import (
     SabotagedCache,
 )
 from h2o_pack.memory import formulas
+from h2o_pack.memory.archive import LayerArchive
 from h2o_pack.memory.storages import TRIED, Storage
 from h2o_py.budgets import Budgets
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigWarning, H2OError
 from h2o_py.mixed_cache import MixedH2OKVCache
 from h2o_py.models import make_h2o_cache
+from h2o_py.recall import H2ORecall
 
 BudgetsFor = Callable[[Contender], Budgets]
 """Budgets by layer for a contender, whose rows are the average of the layers."""
+
+_STORED = 2
+"""Bytes of an element where a row is stored as it comes, also if float32 is computed in."""
+_NEVER_EVICTS = 1 << 14
+"""Rows of a cache that is to keep all."""
 
 _CONTROLS: dict[str, Callable[[H2OConfig, int], ControlCache]] = {
     "oldest": lambda config, _seed: OldestCache(config),
@@ -57,7 +65,8 @@ class CacheFactory:
     def __init__(self, model: Any, budgets: BudgetsFor | None = None) -> None:
         self._model = model
         self._budgets = budgets
-        self._layers, self._element = _full_layers(model)
+        self._layers, element = _full_layers(model)
+        self._element = min(element, _STORED)
         self._group_size = _group_size(tuple(self._layers.values()))
 
     def caches(
@@ -76,7 +85,7 @@ class CacheFactory:
 
         """
         if contender.policy == UNBOUNDED:
-            return list(make_prompt_cache(self._model))
+            return self._unbounded(contender)
         if contender.policy == ROTATING:
             return self._replaced(lambda _i: RotatingKVCache(contender.rows, SINKS))
         config, budgets = contender.config(pinned), self._by_layer(contender)
@@ -110,10 +119,34 @@ class CacheFactory:
         """
         layers = self._layers.items()
         if contender.policy in (UNBOUNDED, ROTATING):
-            rows = contender.rows or length
-            return sum(formulas.plain_kv_bytes(each, rows, self._element) for _, each in layers)
+            rows, bits = contender.rows or length, FULL_STORAGES[contender.storage].heavy
+            row = [
+                formulas.row_bytes(each, bits, self._group_size, self._element)
+                for _, each in layers
+            ]
+            return rows * sum(row)
         config, budgets = contender.config(), self._by_layer(contender)
         return sum(self._h2o_bytes(i, each, contender, config, budgets) for i, each in layers)
+
+    def archive_bytes(self, contender: Contender, length: int) -> int:
+        """Count the bytes of what recall keeps of `length` tokens: keys, values, novelty."""
+        if contender.recall is None:
+            return 0
+        archived = [
+            LayerArchive(each, H2ORecall().archive_bits, self._group_size, self._element)
+            for each in self._layers.values()
+        ]
+        return length * sum(each.token_bytes for each in archived)
+
+    def _unbounded(self, contender: Contender) -> list[Any]:
+        if contender.storage == "dense":
+            return list(make_prompt_cache(self._model))
+        return make_h2o_cache(
+            self._model,
+            H2OConfig(_NEVER_EVICTS),
+            kv=contender.storage,
+            group_size=self._group_size,
+        )
 
     def _h2o_bytes(
         self,

@@ -1,15 +1,17 @@
 """The caches that are compared, by names such as "default", "paper_heavy/8", "peak+pinned".
 
-    policy[/storage][+pinned]
+    policy[/storage][+pinned][+recall[STEPS]]
 
 policy is `full` (mlx-lm's KVCache), `rotating` (RotatingKVCache, 4 sinks) or one of
 policies.toml; storage one of h2o_py's or of the two that keep heavy hitters at the higher
-precision (r8h16, r4h8); with +pinned the instruction at the beginning is pinned.
+precision (r8h16, r4h8); with +pinned the instruction at the beginning is pinned; with
++recall evicted rows come back at prompts, with +recall4 also at every 4th generated token.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,10 +26,13 @@ from h2o_pack.files.text import usage_error
 from h2o_pack.memory.storages import STORAGES, Storage
 from h2o_py.config import POLICIES, H2OConfig
 from h2o_py.errors import H2OConfigWarning
+from h2o_py.recall import H2ORecall
 
 SINKS = 4
 UNBOUNDED, ROTATING = "full", "rotating"
-_PINNED = "+pinned"
+_NAME = re.compile(
+    r"(?P<policy>[^/+]*)(/(?P<storage>[^/+]*))?(?P<pinned>\+pinned)?(\+recall(?P<steps>\d*))?"
+)
 
 REVERSED = {
     each.name: each
@@ -36,6 +41,9 @@ REVERSED = {
 """Storages that no user is offered: heavy hitters at the higher precision."""
 
 ALL_STORAGES = {**STORAGES, **REVERSED}
+
+FULL_STORAGES = {name: stored for name, stored in STORAGES.items() if stored.recent is None}
+"""Of a cache that keeps all rows."""
 
 
 class Policy(Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,6 +63,7 @@ class Contender:
     """One way to keep rows; `name` is what it was asked for by.
 
     rows: that each KV head keeps, on average over the layers; 0 for all that come.
+    recall: generated tokens from one recall to the next, 0 at prompts only; None for none.
     """
 
     name: str
@@ -62,6 +71,7 @@ class Contender:
     storage: str = "dense"
     pinned: bool = False
     rows: int = 0
+    recall: int | None = None
 
     def with_rows(self, rows: int) -> Contender:
         """Return the contender with so many rows."""
@@ -75,12 +85,13 @@ class Contender:
     @property
     def title(self) -> str:
         """Its name in tables."""
+        stored = "" if self.storage == "dense" else f", {storage_title(self.storage)}"
         if self.policy == UNBOUNDED:
-            return "full cache"
+            return f"full cache{stored}"
         if self.policy == ROTATING:
             return "RotatingKVCache, 4 sinks"
-        stored = "" if self.storage == "dense" else f", {storage_title(self.storage)}"
-        return policies()[self.policy].title + stored + (", pinned" if self.pinned else "")
+        pinned = ", pinned" if self.pinned else ""
+        return policies()[self.policy].title + stored + pinned + _recall_title(self.recall)
 
     def config(self, pinned: tuple[tuple[int, int], ...] = ()) -> H2OConfig:
         """Return the policy's configuration at its rows.
@@ -97,6 +108,8 @@ class Contender:
             settings |= {"heavy_budget": 0, "recent_budget": 1}
         if self.pinned:
             settings["pinned"] = pinned
+        if self.recall is not None:
+            settings["recall"] = H2ORecall(every=self.recall)
         with warnings.catch_warnings():  # small windows are tried on purpose
             warnings.simplefilter("ignore", H2OConfigWarning)
             return POLICIES[policy.base](self.rows, sink_size=SINKS, **settings)
@@ -109,23 +122,28 @@ def find_contender(name: str) -> Contender:
         UserError: there is none; names the nearest.
 
     """
-    rest, pinned, after = name.partition(_PINNED)
-    policy, _, storage = rest.partition("/")
     known = (UNBOUNDED, ROTATING, *policies())
-    if policy not in known or after:
+    parts = _NAME.fullmatch(name)
+    policy = parts["policy"] if parts else name.partition("/")[0].partition("+")[0]
+    if parts is None or policy not in known:
         raise _unknown(name, policy, known)
-    storage = storage or "dense"
-    if storage not in ALL_STORAGES:
-        raise _unknown(name, storage, ALL_STORAGES)
+    storage = parts["storage"] or "dense"
+    stored = FULL_STORAGES if policy == UNBOUNDED else ALL_STORAGES
+    if storage not in stored:
+        raise _unknown(name, storage, stored)
     plain = policy in (UNBOUNDED, ROTATING)
     fixed = plain or policies()[policy].control is not None
-    if fixed and (storage != "dense" or (pinned and plain)):
+    pinned, steps = bool(parts["pinned"]), parts["steps"]
+    as_it_comes = fixed and policy != UNBOUNDED and storage != "dense"
+    if as_it_comes or (pinned and plain) or (fixed and steps is not None):
         raise usage_error(
-            f'there is no contender "{name}": {policy} stores rows as they come and has '
-            "nothing to pin",
+            f'there is no contender "{name}": {policy} stores rows as they come, has '
+            "nothing to pin and recalls nothing",
             f'Use "{policy}" alone.',
         )
-    return Contender(name, policy, storage, bool(pinned))
+    return Contender(
+        name, policy, storage, pinned, recall=None if steps is None else int(steps or 0)
+    )
 
 
 def storage_title(name: str) -> str:
@@ -135,6 +153,12 @@ def storage_title(name: str) -> str:
     if stored.recent is not None:
         return f"recent {stored.recent[0]}, heavy {key}"
     return f"{key}-bit" if key == value else f"keys {key}, values {value}"
+
+
+def _recall_title(steps: int | None) -> str:
+    if steps is None:
+        return ""
+    return f", recall every {steps}" if steps else ", recall"
 
 
 @cache

@@ -75,7 +75,11 @@ def evaluate(
     for name in preset.models:
         say(f"loading {name}")
         loaded = load_for_evaluation(
-            name, text=preset.text, file=options.text, by_layer=options.by_layer
+            name,
+            text=preset.text,
+            file=options.text,
+            by_layer=options.by_layer,
+            float32=preset.float32,
         )
         report = measure(loaded, preset, share, say)
         reports.append(report)

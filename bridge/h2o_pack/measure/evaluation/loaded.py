@@ -65,6 +65,7 @@ def load_for_evaluation(
     text: Part | Literal["tulu"] = "source",
     file: Path | None = None,
     by_layer: LayerBudgetsSource = LayerBudgetsSource(),
+    float32: bool = False,
 ) -> LoadedModel:
     """Load a model and what it reads.
 
@@ -74,6 +75,7 @@ def load_for_evaluation(
             is downloaded.
         file: a user's own text instead.
         by_layer: where budgets by layer come from.
+        float32: whether the model computes in it.
 
     Raises:
         UserError: the model cannot be loaded, or the text not read.
@@ -81,7 +83,7 @@ def load_for_evaluation(
     """
     model, tokenizer = load(name)
     documents, called = _documents(text, file)
-    return wrap(model, tokenizer, name, documents, called, by_layer)
+    return wrap(model, tokenizer, name, documents, called, by_layer, float32=float32)
 
 
 def wrap(
@@ -91,13 +93,18 @@ def wrap(
     documents: tuple[str, ...],
     called: str,
     by_layer: LayerBudgetsSource = LayerBudgetsSource(),
+    *,
+    float32: bool = False,
 ) -> LoadedModel:
     """Gather what a run needs of a model that is loaded already."""
     tokens = Tokens(tokenizer, documents)
+    sha256 = digest(model)
+    if float32:
+        model.set_dtype(mx.float32)
     factory = CacheFactory(model, budgets=budgets_for(model, tokens, by_layer))
     return LoadedModel(
         name=name if "/" not in name and "\\" not in name else Path(name).name,
-        sha256=digest(model),
+        sha256=sha256,
         model=model,
         factory=factory,
         tokens=tokens,

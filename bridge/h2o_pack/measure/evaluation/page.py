@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from h2o_pack.measure.evaluation import paper
+from h2o_pack.measure.evaluation import paper, prompts, ways
 from h2o_pack.measure.evaluation.results import Cell, ExperimentResult, GroupResult, Report
 from h2o_pack.measure.evaluation.statistics import LEAST_SAMPLES
 from h2o_pack.measure.tables import Table, markdown_table, print_table
@@ -17,12 +17,22 @@ from h2o_pack.measure.tables import Table, markdown_table, print_table
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric in tables; `source` is its name in results, `shown` what becomes of a value."""
+    """A metric in tables.
+
+    Args:
+        header: of its column.
+        source: its name in results.
+        digits: of its figures.
+        shown: what becomes of a value.
+        judged: whether its verdict has a column.
+
+    """
 
     header: str
     source: str
     digits: int
     shown: Callable[[float], float] = float
+    judged: bool = True
 
     def figure(self, cell: Cell, *, interval: bool = True) -> str:
         """Write a cell's mean and its interval; nothing where it was not measured."""
@@ -40,7 +50,8 @@ class Metric:
         return "baseline" if cell.contender == group.baseline else ""
 
 
-KL = Metric("KL, nats", "kl", 4)
+KL = Metric("KL, nats", "kl", 4, judged=False)
+"""The baseline's own distance to the full cache is no goal."""
 PEAK = Metric("peak MB", "peak_bytes", 1, lambda size: size / 1e6)
 METRICS = (
     Metric("perplexity", "nll", 3, math.exp),
@@ -49,6 +60,14 @@ METRICS = (
     Metric("recall", "recall", 2),
     Metric("tokens/s", "tokens_per_second", 1),
     PEAK,
+    Metric("asked", "asked", 2),
+    Metric("second turn", "second_turn", 2),
+    Metric("named together", "named", 2),
+    Metric("in an answer", "middle", 2),
+    Metric("other wording", "wording", 2),
+    Metric("copying, nll", "copy_nll", 3),
+    Metric("text, nll", "text_nll", 3),
+    Metric("text, KL", "text_kl", 4, judged=False),
 )
 AGAINST = "against the baseline"
 CERTAIN = ("better", "worse")
@@ -65,6 +84,17 @@ are those of all layers for one sequence: keys, values, scores, positions and no
 bytes, each storage has as many rows as fit into the bytes of the default policy's 16-bit rows.
 Budgets and rows by layer are made from a profile of pieces of the same text; rows by layer are
 the given number of rows on average.
+"""
+_PROMPTS = """\
+Sections that say "read as prompts" read the text in pieces of {piece} tokens, and ask in these
+ways, each on a copy of the caches. *Asked*: a prompt of {asked_in} tokens ends in "the code of
+LANTERN is". *Second turn*: the same after another fact was asked for and answered. *Named
+together*: a prompt names {named} facts, and the model is then made to say "the code of ... is"
+for {of_them} of them in turn, with other text between. *In an answer*: the model is made to
+say other text and then the question, whose last token comes at all remainders of 4 steps.
+*Other wording*: "number for LANTERN:". *Copying*: a passage's first {given} tokens are given,
+and its next {forecast} predicted. *Text*: how the text goes on. The archive of recall is not
+in the bytes of the rows; it has a column of its own, and may be in files.
 """
 
 
@@ -96,6 +126,8 @@ def render(report: Report, pictures: list[Path] | None = None) -> str:
             least=LEAST_SAMPLES,
         ),
     ]
+    if any(each.task == "prompts" for each in report.experiments):
+        head += [_PROMPTS.format(**ways.LENGTHS, piece=prompts.PIECE)]
     for picture in pictures or []:
         head += [f"![{picture.stem.replace('_', ' ')}]({picture.name})", ""]
     for experiment in report.experiments:
@@ -122,17 +154,19 @@ def origin(report: Report) -> str:
 def group_rows(group: GroupResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows of a group's table."""
     measured, several = _measured(group)
+    archived = any(cell.archive_bytes for cell in group.cells)
     header = ["cache", *(["tokens"] if several else []), "rows", "KB"]
+    header += ["archive KB"] if archived else []
     for metric in measured:
-        # The baseline's own distance to the full cache is no goal.
-        header += [metric.header] if metric is KL else [metric.header, "verdict"]
+        header += [metric.header, "verdict"] if metric.judged else [metric.header]
     rows = []
     for cell in group.cells:
         row = [cell.title, *([f"{cell.length:,}"] if several else [])]
         row += [f"{cell.rows:,}", f"{cell.bytes / 1024:,.0f}"]
+        row += [f"{cell.archive_bytes / 1024:,.0f}"] if archived else []
         for metric in measured:
             figure = metric.figure(cell)
-            row += [figure] if metric is KL else [figure, metric.verdict(group, cell)]
+            row += [figure, metric.verdict(group, cell)] if metric.judged else [figure]
         rows.append(tuple(row))
     return tuple(header), rows
 
@@ -144,7 +178,7 @@ def compact_rows(group: GroupResult) -> tuple[tuple[str, ...], list[tuple[str, .
     header = (*first, "rows", *(metric.header for metric in measured), AGAINST)
     rows = []
     for cell in group.cells:
-        found = [(each, each.verdict(group, cell)) for each in measured if each is not KL]
+        found = [(each, each.verdict(group, cell)) for each in measured if each.judged]
         said = [f"{each.header} {verdict}" for each, verdict in found if verdict in CERTAIN]
         verdict = ", ".join(said) or "not distinguishable"
         if not cell.difference:
@@ -167,10 +201,11 @@ def _group(experiment: ExperimentResult, group: GroupResult) -> list[str]:
     samples = group.cells[0].metrics
     count = next(iter(samples.values())).samples
     unit = "runs" if experiment.task == "speed" else "samples"
+    seeds = f" of seeds {', '.join(map(str, experiment.seeds))}" if experiment.seeds else ""
     lines = [
         f"### {group.title}",
         "",
-        f"{count} {unit}; baseline: {baseline}.",
+        f"{count} {unit}{seeds}; baseline: {baseline}.",
         "",
         *markdown_table(header, rows),
         "",

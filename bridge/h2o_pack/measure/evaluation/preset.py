@@ -16,9 +16,10 @@ from h2o_pack.errors import UserError, nearest
 from h2o_pack.files.text import read_text, usage_error
 from h2o_pack.measure.evaluation.contenders import UNBOUNDED, find_contender
 from h2o_pack.measure.evaluation.samples import Shape
+from h2o_pack.measure.evaluation.ways import Way
 
 Ask = Literal["nothing", "one", "all", "turns"]
-Task = Literal["read", "speed"]
+Task = Literal["read", "prompts", "speed"]
 Equal = Literal["rows", "bytes"]
 Count = Annotated[int, Meta(ge=1)]
 Some = Meta(min_length=1)
@@ -52,7 +53,8 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
     Args:
         id: key in JSON.
         title: of the section.
-        task: "read" text and ask, or "speed": generate and take the time.
+        task: "read" text token by token and ask; "prompts": read it as prompts and ask in
+            `ways`; or "speed": generate and take the time.
         lengths: tokens of a sample; for speed, of the prompt.
         samples: for each seed; for speed, runs.
         ask: "nothing"; "one": a sample has one fact, its depth the next of `depths`;
@@ -60,6 +62,8 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
             same, one after another.
         depths: of facts, 0 the beginning of the text, 1 its end.
         decoys: with "one": facts of the same form besides, spread over the text.
+        ways: of asking, where text is read as prompts.
+        seeds: of its samples; none for the preset's.
         generate: for speed: tokens to generate.
         paper: numbers of the paper's tables that this one repeats (paper.toml).
         groups: the tables.
@@ -75,6 +79,8 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
     ask: Ask = "nothing"
     depths: tuple[float, ...] = ()
     decoys: int = 0
+    ways: tuple[Way, ...] = ()
+    seeds: tuple[int, ...] = ()
     generate: int = 200
     paper: tuple[int, ...] = ()
 
@@ -84,7 +90,9 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
             return Shape(length)
         if self.ask == "one":
             spread = tuple((i + 0.5) / self.decoys for i in range(self.decoys))
-            return Shape(length, (self.depths[number % len(self.depths)], *spread), (0,))
+            depths = (self.depths[number % len(self.depths)], *spread)
+            asked = tuple(range(len(depths))) if self.task == "prompts" else (0,)
+            return Shape(length, depths, asked)
         asked = tuple((number + i) % len(self.depths) for i in range(len(self.depths)))
         return Shape(length, self.depths, asked, self.ask == "turns")
 
@@ -99,6 +107,7 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         text: "source" or "prose" (held out from the demo model's training), or "tulu".
         seeds: of the samples.
         batch: samples that are read at once.
+        float32: whether the model computes in it; bytes are those of 16-bit rows also then.
         experiments: in order.
 
     """
@@ -111,6 +120,7 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     experiments: Annotated[tuple[Experiment, ...], Some] = field(name="experiment")
     text: Literal["source", "prose", "tulu"] = "source"
     batch: Count = 8
+    float32: bool = False
 
     def changed(self, changes: PresetChanges) -> Preset:
         """Return the preset with a user's changes applied.
@@ -175,6 +185,7 @@ def _changed(experiment: Experiment, changes: PresetChanges) -> Experiment:
         experiment,
         groups=tuple(groups),
         samples=changes.samples or experiment.samples,
+        seeds=changes.seeds or experiment.seeds,
         lengths=changes.lengths or experiment.lengths,
         generate=changes.generate or experiment.generate,
     )
@@ -278,6 +289,11 @@ def _check(preset: Preset) -> None:
         if each.ask != "nothing" and not each.depths:
             raise usage_error(
                 f"experiment {each.id}: depths is missing", "Facts stand at depths."
+            )
+        if (each.task == "prompts") != bool(each.ways):
+            raise usage_error(
+                f'experiment {each.id}: ways belong to the task "prompts"',
+                "Give both, or neither.",
             )
         for group in each.groups:
             for name in (*group.contenders, group.baseline):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from h2o_pack.measure.evaluation import ways
 from h2o_pack.measure.evaluation.contenders import Contender
 from h2o_pack.measure.evaluation.loaded import LoadedModel
 from h2o_pack.measure.evaluation.lockstep import PREFILL
@@ -27,6 +28,7 @@ LOWER_IS_BETTER = {
     "kl": True,
     "agreement": False,
     "recall": False,
+    **{name: name.endswith(("_nll", "_kl")) for name in ways.METRICS},
     "tokens_per_second": False,
     "peak_bytes": True,
 }
@@ -97,6 +99,7 @@ def _experiment(
         task=experiment.task,
         ask=experiment.ask,
         samples=experiment.samples,
+        seeds=experiment.seeds,
         decoys=experiment.decoys,
         generate=experiment.generate,
         paper=experiment.paper,
@@ -121,6 +124,7 @@ def _cell(
         title=contender.title,
         rows=contender.rows or length,
         bytes=loaded.factory.bytes(contender, length),
+        archive_bytes=loaded.factory.archive_bytes(contender, length),
         metrics={name: estimate(each).rounded() for name, each in values.items()},
         difference={
             name: compare(values[name], each, lower_is_better=LOWER_IS_BETTER[name]).rounded()
@@ -138,7 +142,7 @@ def _baseline(place: CellKey, places: Sequence[CellKey]) -> CellKey | None:
     The full cache, which has no budget, is compared where there is but one.
     """
     name = place.group.baseline
-    only = place.contender == FULL and len(place.group.budgets) == 1
+    only = not place.contender.bounded and len(place.group.budgets) == 1
     for each in places:
         same = each.length == place.length and each.contender.name == name
         if same and (only or each.budget == place.budget or each.contender == FULL):
@@ -153,6 +157,8 @@ def _values(outcomes: Sequence[Any]) -> dict[str, list[float]]:
             name: [float(x) for each in outcomes for x in each[name]]
             for name in ("tokens_per_second", "peak_bytes")
         }
+    if "ways" in outcomes[0]:
+        return {name: [o["ways"][name] for o in outcomes] for name in outcomes[0]["ways"]}
     values = {name: [o[name] for o in outcomes] for name in ("nll", "kl", "agreement")}
     if outcomes[0]["recalled"]:
         values["recall"] = [sum(o["recalled"]) / len(o["recalled"]) for o in outcomes]

@@ -38,7 +38,10 @@ class Cell:
     bytes: Annotated[int, doc("Of all layers for one sequence.")]
     metrics: Annotated[
         dict[str, Estimate],
-        doc("nll and kl in nats per token, agreement and recall as shares, speed, peak bytes."),
+        doc(
+            "nll and kl in nats per token, agreement, recall and what a way of asking gives "
+            "as shares, speed, peak bytes."
+        ),
     ]
     difference: Annotated[
         dict[str, Difference],
@@ -50,6 +53,9 @@ class Cell:
         tuple[tuple[float, ...], ...],
         doc("By layer, the share of each part of the text that is still there, if known."),
     ]
+    archive_bytes: Annotated[
+        int, doc("Of the archive that recall reads, in memory or in files; 0 without one.")
+    ] = 0
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,7 @@ class ExperimentResult:
     generate: Annotated[int, doc("Tokens, where speed is measured.")]
     paper: Annotated[tuple[int, ...], doc("Tables of the paper that this repeats.")]
     groups: tuple[GroupResult, ...]
+    seeds: Annotated[tuple[int, ...], doc("Of its samples; none for the report's.")] = ()
 
 
 @dataclass(frozen=True)

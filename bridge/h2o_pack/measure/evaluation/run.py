@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from h2o_pack.files.text import usage_error
-from h2o_pack.measure.evaluation import lockstep, speed
+from h2o_pack.measure.evaluation import lockstep, prompts, speed
 from h2o_pack.measure.evaluation.cache_factory import CacheFactory
 from h2o_pack.measure.evaluation.contenders import UNBOUNDED, Contender, find_contender
 from h2o_pack.measure.evaluation.loaded import LoadedModel
@@ -53,6 +53,12 @@ def places(experiment: Experiment, factory: CacheFactory) -> list[CellKey]:
     for group in experiment.groups:
         for length in experiment.lengths:
             found.append(CellKey(group, length, "all", FULL))
+            everything = [find_contender(name) for name in group.contenders]
+            found += [
+                CellKey(group, length, "all", each)
+                for each in everything
+                if not each.bounded and each != FULL
+            ]
             for budget in group.budgets:
                 rows = rows_of(budget, length)
                 if rows < lockstep.PREFILL:
@@ -87,7 +93,8 @@ def units(preset: Preset, tables: Sequence[Sequence[CellKey]]) -> list[Unit]:
                 runs = tuple((0, n) for n in range(experiment.samples))
                 found += [Unit(i, length, runs, (contender,)) for contender in contenders]
                 continue
-            samples = [(s, n) for s in preset.seeds for n in range(experiment.samples)]
+            seeds = experiment.seeds or preset.seeds
+            samples = [(s, n) for s in seeds for n in range(experiment.samples)]
             found += [
                 Unit(i, length, tuple(samples[k : k + preset.batch]), contenders)
                 for k in range(0, len(samples), preset.batch)
@@ -142,6 +149,16 @@ def _read(loaded: LoadedModel, experiment: Experiment, unit: Unit, advance: BarA
         )
         for seed, number in unit.samples
     ]
+    if experiment.task == "prompts":
+        return prompts.run(
+            loaded.model,
+            loaded.factory,
+            loaded.tokens,
+            samples,
+            unit.contenders,
+            experiment.ways,
+            advance,
+        )
     outcomes = lockstep.run(
         loaded.model,
         loaded.factory,

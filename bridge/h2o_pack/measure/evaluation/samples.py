@@ -19,6 +19,9 @@ QUESTION = "\nthe code of {key} is"
 ASKED_IN = 24
 """Tokens of text and question that are fed together when a fact is asked for."""
 
+FOLLOWING = 128
+"""Tokens of text after a sample that are known, besides those that questions stand among."""
+
 _GOLDEN = (5**0.5 - 1) / 2
 
 
@@ -71,6 +74,7 @@ class Sample:
         scored: whether the model can be expected to predict the id: false in facts and
             at the very beginning.
         questions: asked after the last id.
+        after: how the text goes on after the last id.
 
     """
 
@@ -79,6 +83,7 @@ class Sample:
     ids: tuple[int, ...]
     scored: tuple[bool, ...]
     questions: tuple[Question, ...]
+    after: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,7 @@ def make_sample(
             f"{shape.length} tokens leave no room for text among {len(stated)} facts",
             "Use longer samples (--lengths).",
         )
-    after = ASKED_IN * max(1, len(shape.asked))
+    after = max(FOLLOWING, ASKED_IN * len(shape.asked))
     window = tokens.window(start, filler + after)
     ids, scored = list(tokens.first), [False] * len(tokens.first)
     facts, taken = {}, 0
@@ -150,6 +155,7 @@ def make_sample(
         ids=tuple(ids),
         scored=tuple(scored),
         questions=_questions(tokens, shape, facts, len(ids), window[filler:]),
+        after=tuple(window[filler : filler + FOLLOWING]),
     )
 
 
