@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         H2OError,
         H2OFileError,
         H2OModelError,
+        H2ORecallWarning,
         H2OScoresMissingWarning,
         H2OStateError,
     )
@@ -44,6 +45,7 @@ _HOMES = {
     "H2OFileError": "errors",
     "H2OModelError": "errors",
     "H2ORecall": "recall",
+    "H2ORecallWarning": "errors",
     "H2OStateError": "errors",
     "H2OKVCache": "cache",
     "H2OScoresMissingWarning": "errors",
@@ -74,6 +76,7 @@ __all__ = [
     "H2OKVCache",
     "H2OModelError",
     "H2ORecall",
+    "H2ORecallWarning",
     "H2OScoresMissingWarning",
     "H2OStateError",
     "LayerBudget",

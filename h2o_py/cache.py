@@ -12,6 +12,7 @@ import mlx.core as mx
 from mlx_lm.models.base import create_causal_mask
 
 from h2o_py import saved_state
+from h2o_py.cache_recall import CacheRecall, Deferred, masks, say_once
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigError, H2OStateError
 from h2o_py.ledger import LEDGER_ARRAYS, Ledger, Rows
@@ -49,6 +50,10 @@ class H2OKVCache(SavedCache):
     rows that `update_and_fetch` returns give the same attention, but nothing is observed:
     novelty and recency alone then decide what stays.
 
+    With `recall` in the configuration the last tokens of a chunk, or one token of several,
+    first bring back what they ask for, as soon as something was evicted. These are written
+    by `attend`.
+
     Args:
         config: the policy, or just its `max_size`.
         backend: what computes: `h2o_py.fast` (the default) or `h2o_py.reference`.
@@ -81,6 +86,9 @@ class H2OKVCache(SavedCache):
         self._rows: Rows | None = None
         self._ledger: Ledger | None = None
         self._pending: _Before | None = None
+        self._deferred: Deferred | None = None
+        self._recall: CacheRecall | None = None
+        self._recall_ended = False
         self._fetched: tuple[weakref.ref[mx.array], weakref.ref[mx.array]] | None = None
         self._fetched_id = 0
         self._shared = False
@@ -115,6 +123,16 @@ class H2OKVCache(SavedCache):
         """The values in use [B, Hkv, N, Dv]; None while empty."""
         return None if self._rows is None else self._views()[1]
 
+    @property
+    def archive(self) -> Any:
+        """What recall chooses from: `length` tokens in `nbytes` bytes; None without recall."""
+        return None if self._recall is None else self._recall.archive
+
+    @property
+    def recalled(self) -> int:
+        """Rows that came back so far, in all heads."""
+        return 0 if self._recall is None else self._recall.came
+
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Write new tokens and return all rows in use.
 
@@ -132,31 +150,18 @@ class H2OKVCache(SavedCache):
                 warn_once()
             self._shared = True
             self.settle()
-        tokens = keys.shape[2]
+        self._shared = self._shared or self._fetched_is_in_use()
         if self._ledger is None:
-            self._begin(keys, values)
-            batch, heads, _, key_dim = keys.shape
-            self._ledger = self._backend().make_ledger(batch, heads, key_dim, self.config)
-        copy = self._shared or self._fetched_is_in_use()
+            self._start(keys, values)
         self._fetched = None
         if _lenders.get(self._fetched_id) is self:
             del _lenders[self._fetched_id]
-        self._rows = self._backend().cache_write(
-            self._rows,
-            keys,
-            values,
-            self._ledger.victim,
-            self.offset,
-            self.config,
-            copy=copy,
-            row_format=self.row_format,
-        )
-        self._shared = False
-        self._pending = _Before(self.offset, self.length)
-        self.offset += tokens
-        if tokens > 1 or self.length < self.max_size:
-            self.length += tokens
-        fetched_keys, fetched_values = self._views(share=False)
+        asking = self._recall and self._recall.asking(keys.shape[2], self.offset)
+        if asking:
+            fetched_keys, fetched_values = self._defer(Deferred(keys, values, asking))
+        else:
+            self._write(keys, values)
+            fetched_keys, fetched_values = self._views(share=False)
         self._fetched = weakref.ref(fetched_keys), weakref.ref(fetched_values)
         self._fetched_id = id(fetched_keys)
         _lenders[self._fetched_id] = self
@@ -199,14 +204,137 @@ class H2OKVCache(SavedCache):
             ValueError: no tokens were written since the last call.
 
         """
+        if self._deferred is not None:
+            return self._attend_in_parts(queries, mask, scale=scale, sinks=sinks)
         out = self._attend(queries, scale=scale, mask=mask, sinks=sinks)
         assert out is not None  # noqa: S101  there are queries
         return out
 
     def settle(self) -> None:
         """Add the written tokens to the ledger without scores, and evict down to `max_size`."""
+        self._write_deferred()
         if self._pending is not None:
+            if self._recall is not None:
+                self._end_recall("recall_not_asked")
             self._attend(None)
+
+    def _start(self, keys: mx.array, values: mx.array) -> None:
+        """Make the ledger, and the archive if there is recall."""
+        self._begin(keys, values)
+        batch, heads, _, key_dim = keys.shape
+        self._ledger = self._backend().make_ledger(batch, heads, key_dim, self.config)
+        if self.config.recall_rows > 0 and not self._recall_ended:
+            dims = (key_dim, values.shape[3])
+            group_size = self.row_format.group_size
+            self._recall = CacheRecall.started(self._backend(), self.config, group_size, dims)
+            held = mx.zeros(self._ledger.scores.shape, mx.bool_)
+            self._ledger = self._ledger._replace(held=held)
+
+    def _write(self, keys: mx.array, values: mx.array) -> None:
+        """Archive the tokens and put them into the rows."""
+        assert self._ledger is not None  # noqa: S101  the cache has started
+        tokens = keys.shape[2]
+        if self._recall is not None:
+            self._recall.append(keys, values, self._ledger.key_sum)
+            self._check_archive()
+        self._rows = self._backend().cache_write(
+            self._rows,
+            keys,
+            values,
+            self._ledger.victim,
+            self.offset,
+            self.config,
+            copy=self._shared,
+            row_format=self.row_format,
+        )
+        self._shared = False
+        self._advance(tokens)
+
+    def _advance(self, tokens: int) -> None:
+        self._pending = _Before(self.offset, self.length)
+        self.offset += tokens
+        if tokens > 1 or self.length < self.max_size:
+            self.length += tokens
+
+    def _defer(self, tokens: Deferred) -> tuple[mx.array, mx.array]:
+        """Leave the writing of tokens to `attend`; returns rows with them at the end.
+
+        Only attention that does not pass through the cache computes these.
+        """
+        keys, values, _ = tokens
+        if self._rows is not None:
+            old_keys, old_values = self._views()
+            keys = mx.concatenate([old_keys, keys.astype(old_keys.dtype)], axis=2)
+            values = mx.concatenate([old_values, values.astype(old_values.dtype)], axis=2)
+        self._deferred = tokens
+        self._advance(tokens.keys.shape[2])
+        return keys, values
+
+    def _write_deferred(self) -> None:
+        """Write deferred tokens without recall, as nothing asked."""
+        if self._deferred is not None:
+            keys, values, _ = self._take_deferred()
+            self._end_recall("recall_not_asked")
+            self._write(keys, values)
+
+    def _take_deferred(self) -> Deferred:
+        assert self._deferred is not None  # noqa: S101  asked where there are some
+        assert self._pending is not None  # noqa: S101
+        deferred, self._deferred = self._deferred, None
+        (self.offset, self.length), self._pending = self._pending, None
+        return deferred
+
+    def _attend_in_parts(
+        self, queries: mx.array, mask: mx.array | str | None, **options: Any
+    ) -> mx.array:
+        """Write and attend the first tokens, recall what the last ones ask for, then these."""
+        keys, values, asking = self._take_deferred()
+        assert self._recall is not None  # noqa: S101  it deferred them
+        tokens, before = keys.shape[2], keys.shape[2] - asking
+        parts = masks(mask, tokens, asking, min(self.length, self.max_size), self.max_size)
+        outs: list[mx.array] = []
+
+        def take(begin: int, end: int, mask: mx.array | str | None) -> None:
+            self._write(keys[:, :, begin:end], values[:, :, begin:end])
+            out = self._attend(queries[:, :, begin:end], mask=mask, **options)
+            assert out is not None  # noqa: S101  there are queries
+            outs.append(out)
+
+        if before:
+            take(0, before, parts.before)
+        if self._recall is not None:
+            recalled = self._backend().recall(
+                queries[:, :, before:],
+                keys[:, :, before:],
+                self._rows,
+                self._ledger,
+                self._recall.archive,
+                offset=self.offset,
+                config=self.config,
+                mask=parts.own,
+                row_format=self.row_format,
+                **options,
+            )
+            self._rows, self._ledger = recalled.rows, recalled.ledger
+            self._recall.since = 0
+            self._recall.came += recalled.came
+            self._check_archive()
+        take(before, tokens, parts.asking)
+        return outs[0] if len(outs) == 1 else mx.concatenate(outs, axis=2)
+
+    def _check_archive(self) -> None:
+        """Go on without recall if the archive cannot be read or written any more."""
+        failure = None if self._recall is None else self._recall.archive.failure
+        if failure is not None:
+            code, values = failure
+            self._end_recall(code, **values)
+
+    def _end_recall(self, code: str, **values: Any) -> None:
+        """Forget the archive and what is held, and say why."""
+        self._recall, self._recall_ended = None, True
+        if self._ledger is not None:
+            self._ledger = self._ledger._replace(held=None)
+        say_once(code, **values)
 
     def _attend(self, queries: mx.array | None, **options: Any) -> mx.array | None:
         if self._pending is None or self._ledger is None:
@@ -284,6 +412,8 @@ class H2OKVCache(SavedCache):
         self._ledger = self._backend().trim_ledger(
             self._rows, self._ledger, self.length, self.config, self.row_format
         )
+        if self._recall is not None:
+            self._recall.archive.trim(n)
         return n
 
     def to_quantized(self, group_size: int = 64, bits: int = 4) -> Any:
@@ -308,7 +438,8 @@ class H2OKVCache(SavedCache):
         """Bytes of all state arrays."""
         if self._rows is None or self._ledger is None:
             return 0
-        return sum(int(a.nbytes) for a in (*self._buffers, *self._ledger.arrays))
+        archived = 0 if self._recall is None else int(self._recall.archive.nbytes)
+        return archived + sum(int(a.nbytes) for a in (*self._buffers, *self._ledger.arrays))
 
     @property
     def _buffers(self) -> list[mx.array]:
@@ -316,18 +447,21 @@ class H2OKVCache(SavedCache):
 
     @property
     def arrays(self) -> list[mx.array]:
-        """The rows, then the ledger; empty while the cache is.
+        """The rows, the ledger, then the archive if there is one; empty while the cache is.
 
         Rows in use [B, Hkv, N, row], or pool and ring, each [B, Hkv, capacity, row].
         """
         if self._rows is None or self._ledger is None:
             return []
+        self._write_deferred()
         self._shared = True
         pool, ring = self._rows
+        archived = [] if self._recall is None else self._recall.archive.arrays
         if ring is not None:
-            return [pool, ring, *self._ledger.arrays]
+            return [pool, ring, *self._ledger.arrays, *archived]
         whole = self.length == pool.shape[2]
-        return [pool if whole else pool[:, :, : self.length], *self._ledger.arrays]
+        rows = pool if whole else pool[:, :, : self.length]
+        return [rows, *self._ledger.arrays, *archived]
 
     @arrays.setter
     def arrays(self, arrays: Sequence[mx.array]) -> None:
@@ -383,6 +517,7 @@ class H2OKVCache(SavedCache):
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._fetched, twin._fetched_id = None, 0  # noqa: SLF001
+        twin._recall = self._recall and self._recall.copy()  # noqa: SLF001
         self._shared = twin._shared = True  # noqa: SLF001
         return twin
 
@@ -398,6 +533,7 @@ class H2OKVCache(SavedCache):
         return self.backend
 
     def _views(self, *, share: bool = True) -> tuple[mx.array, mx.array]:
+        self._write_deferred()
         assert self._rows is not None  # noqa: S101  asked of a cache that has rows
         assert self._ledger is not None  # noqa: S101
         self._shared = self._shared or share

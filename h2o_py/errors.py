@@ -65,6 +65,29 @@ WORDING: dict[str, Wording] = {
         "novelty and recency alone decide which rows stay",
         "Call h2o_py.install_routing() before generating",
     ),
+    "archive_group": Wording(
+        "recall.archive_bits = {bits} does not suit head dims of {dims}: groups of 32 elements "
+        "share a scale",
+        "Set recall.archive_bits to 16",
+    ),
+    "recall_needs_scores": Wording(
+        "{family} cannot recall: its attention does not pass through the H2O cache (it "
+        "{reason}), so nothing says which rows to bring back",
+        "Leave recall out",
+    ),
+    "recall_layers": Wording(
+        "recall.layers names {layer}, but H2O caches are those of layers {known} of {family}",
+        "Name some of these, or leave layers out",
+    ),
+    "recall_not_asked": Wording(
+        "this model's attention does not pass through the H2O cache, so nothing says which "
+        "rows to bring back: recall is off",
+        "Call h2o_py.install_routing() before generating",
+    ),
+    "recall_limit": Wording(
+        "an archive reached recall.limit = {limit} bytes: its oldest tokens are forgotten",
+        "Raise recall.limit, or set it to 0",
+    ),
     "not_an_h2o_cache": Wording("cache {index} is {found}; save_cache takes filled H2O caches"),
     "not_a_cache_file": Wording("it is not a cache of h2o-pack (its kind is {kind!r})"),
     "other_cache_version": Wording("its version is {found!r}; this release reads {version!r}"),
@@ -212,6 +235,10 @@ class H2OConfigWarning(_Message, UserWarning):
 
 class H2OScoresMissingWarning(_Message, UserWarning):
     """Attention did not pass through the cache, so no scores arrive."""
+
+
+class H2ORecallWarning(_Message, UserWarning):
+    """Recall is off, or it reaches less far back than the conversation."""
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

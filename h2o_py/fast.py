@@ -14,7 +14,11 @@ import mlx.core as mx
 from h2o_py._compiled import ext
 from h2o_py.config import H2OConfig
 from h2o_py.ledger import Attended, Ledger, Rows
+from h2o_py.reference_archive import Archive
+from h2o_py.reference_recall import recall
 from h2o_py.row_format import DENSE, RowFormat
+
+__all__ = ["Archive", "recall"]
 
 
 def scaled_dot_product_attention_with_scores(

@@ -51,3 +51,14 @@ class Attended(NamedTuple):
     rows: Rows
     """The rows; new buffers where a chunk was evicted from or sorted into ring and pool."""
     ledger: Ledger
+
+
+class Recalled(NamedTuple):
+    """What a recall gives."""
+
+    rows: Rows
+    """The rows, with archived ones in the places of others."""
+    ledger: Ledger
+    """The ledger of these rows, in which those that were chosen are held."""
+    came: int
+    """Rows that came, in all heads."""

@@ -17,6 +17,7 @@ from h2o_py.families import shares_one_mask, why_unfit, why_without_scores
 from h2o_py.mixed_cache import MixedH2OKVCache
 from h2o_py.policy_rules import unknown_choice
 from h2o_py.quantized_cache import QuantizedH2OKVCache
+from h2o_py.recall import H2ORecall
 from h2o_py.storages import STORAGE_BITS, StorageBits
 
 
@@ -61,8 +62,8 @@ def make_h2o_cache(
         budgets: heavy and recent budgets that differ per layer.
 
     Raises:
-        H2OModelError: the model cannot work with an evicting cache, or no layer uses a
-            plain `KVCache`.
+        H2OModelError: the model cannot work with an evicting cache or with recall, or no
+            layer uses a plain `KVCache`.
         H2OConfigError: `kv` is unknown, or a layer's budgets do not fit.
         H2OBudgetsError: the budgets are another model's.
 
@@ -82,6 +83,8 @@ def make_h2o_cache(
         if shares_one_mask(model) and budgets.sizes(config.max_size) != {config.max_size}:
             raise H2OBudgetsError("one_mask", where=budgets.source, family=family)
     without_scores = why_without_scores(model)
+    if config.recall is not None:
+        _check_recall(config.recall, evicting, family, without_scores)
     if without_scores is not None:
         warnings.warn(
             H2OScoresMissingWarning("no_scores", family=family, reason=without_scores),
@@ -95,7 +98,7 @@ def make_h2o_cache(
         if type(cache) is not KVCache:
             return cache
         settings = config if budgets is None else budgets.config_of(layer, config)
-        evicting_cache = make(settings, group_size)
+        evicting_cache = make(settings.of_layer(layer), group_size)
         evicting_cache.expects_scores = without_scores is None
         return evicting_cache
 
@@ -148,6 +151,19 @@ def _holds_plain(cache: Any) -> bool:
     if isinstance(cache, CacheList):
         return any(_holds_plain(member) for member in cache.caches)
     return type(cache) is KVCache
+
+
+def _check_recall(
+    recall: H2ORecall, evicting: list[bool], family: str, without_scores: str | None
+) -> None:
+    """Refuse recall where no queries arrive, and layers that evict nothing."""
+    if without_scores is not None:
+        raise H2OModelError("recall_needs_scores", family=family, reason=without_scores)
+    known = [layer for layer, evicts in enumerate(evicting) if evicts]
+    for layer in recall.layers or ():
+        if layer not in known:
+            names = ", ".join(map(str, known))
+            raise H2OModelError("recall_layers", layer=layer, known=names, family=family)
 
 
 def _storage(kv: str) -> Callable[[H2OConfig, int], H2OKVCache]:

@@ -13,10 +13,15 @@ import mlx.core as mx
 
 from h2o_py.config import H2OConfig
 from h2o_py.ledger import Attended, Ledger, Rows
+from h2o_py.reference_archive import Archive
+from h2o_py.reference_policy import eviction_order, importance_of, novelties, unit
+from h2o_py.reference_recall import recall
+from h2o_py.reference_rows import converted, grown, packed, put, wide, written
 from h2o_py.row_format import DENSE, RowFormat
 
+__all__ = ["Archive", "recall"]
+
 LOWEST = mx.finfo(mx.float32).min
-_GROWTH_STEP = 256
 
 
 def scaled_dot_product_attention_with_scores(
@@ -55,12 +60,12 @@ def trim_ledger(
 ) -> Ledger:
     """The ledger after dropping all rows from `length` on; only before any eviction."""
     stays = mx.arange(ledger.scores.shape[2]) < length
-    keys, _ = _wide(rows.pool, length, ledger.key_sum.shape[2], row_format)
+    keys, _ = wide(rows.pool, length, ledger.key_sum.shape[2], row_format)
     return Ledger(
         scores=mx.where(stays, ledger.scores, -1.0),
         positions=mx.where(stays, ledger.positions, -1),
         novelty=mx.where(stays, ledger.novelty, 0.0),
-        key_sum=_unit(keys).sum(axis=2),
+        key_sum=unit(keys).sum(axis=2),
         victim=mx.full(ledger.victim.shape, -1, mx.int32),
         held=ledger.held,
     )
@@ -155,22 +160,22 @@ def cache_write(
     """The rows with the new tokens in them."""
     step = _Step(config, row_format, offset, keys.shape[2])
     if not row_format.has_ring:
-        tokens = _packed(keys, values, row_format)
+        tokens = packed(keys, values, row_format)
         pool = tokens[:, :, :0] if rows is None else rows.pool
         tokens = tokens.astype(pool.dtype)
         row: mx.array | int = victim[:, :, None] if step.overwrites else step.first_row
-        return Rows(_written(pool, tokens, row, step.pool_used, step.pool_size))
-    tokens = _packed(keys, values, row_format.ring)
-    empty = _packed(keys[:, :, :0], values[:, :, :0], row_format.pool)
+        return Rows(written(pool, tokens, row, step.pool_used, step.pool_size))
+    tokens = packed(keys, values, row_format.ring)
+    empty = packed(keys[:, :, :0], values[:, :, :0], row_format.pool)
     pool, ring = (empty, tokens[:, :, :0]) if rows is None else rows
     assert ring is not None  # noqa: S101  of a cache with a ring
     slot = step.first_row
-    pool = _grown(pool, max(1, step.pool_used), step.pool_size)
+    pool = grown(pool, max(1, step.pool_used), step.pool_size)
     if step.leaves_ring:
         leaving = ring[:, :, slot : slot + 1]
-        leaving = _converted(leaving, keys.shape[3], row_format.ring, row_format.pool)
-        pool = _put(pool, leaving, step.moved_to(victim))
-    return Rows(pool, _written(ring, tokens, slot, step.ring_used, step.slots))
+        leaving = converted(leaving, keys.shape[3], row_format.ring, row_format.pool)
+        pool = put(pool, leaving, step.moved_to(victim))
+    return Rows(pool, written(ring, tokens, slot, step.ring_used, step.slots))
 
 
 def cache_attend(
@@ -217,8 +222,8 @@ def cache_attend(
     victim = mx.full(ledger.victim.shape, -1, mx.int32)
     if step.seen >= config.max_size:
         recent_from = step.seen + 1 - config.recent_budget
-        importance = _importance(saved, config, recent_from=recent_from)
-        victim = _eviction_order(importance, saved["positions"])[:, :, 0].astype(mx.int32)
+        importance = importance_of(saved, config, recent_from=recent_from)
+        victim = eviction_order(importance, saved["positions"])[:, :, 0].astype(mx.int32)
     return Attended(out, rows, Ledger(**saved, key_sum=key_sum, victim=victim))
 
 
@@ -239,106 +244,17 @@ def cache_fetch(
     return keys.astype(dtype), values.astype(dtype)
 
 
-def _written(
-    rows: mx.array, tokens: mx.array, row: mx.array | int, used: int, most: int
-) -> mx.array:
-    """Write tokens into `rows` from `row` on.
-
-    used: rows in use with them. most: rows that the buffer keeps after eviction.
-    """
-    if tokens.shape[2] == 1:
-        return _put(_grown(rows, used, most), tokens, row)
-    capacity = _capacity(rows.shape[2], used, most)
-    spare = mx.zeros((*rows.shape[:2], capacity - used, rows.shape[3]), rows.dtype)
-    return mx.concatenate([rows[:, :, :row], tokens, spare], axis=2)
-
-
-def _put(rows: mx.array, token: mx.array, row: mx.array | int) -> mx.array:
-    """Replace one row of `rows` by a token [B, Hkv, 1, R]."""
-    taken = mx.equal(mx.arange(rows.shape[2]), row)
-    return mx.where(taken[..., None], token, rows)
-
-
-def _grown(rows: mx.array, needed: int, most: int) -> mx.array:
-    """Extend `rows` with empty ones to at least `needed`."""
-    batch, heads, capacity, width = rows.shape
-    spare = _capacity(capacity, needed, most) - capacity
-    if spare == 0:
-        return rows
-    return mx.concatenate([rows, mx.zeros((batch, heads, spare, width), rows.dtype)], axis=2)
-
-
-def _capacity(capacity: int, needed: int, most: int) -> int:
-    """Rows that a buffer grows to: in steps up to `most`, beyond it as many as are needed."""
-    if needed <= capacity:
-        return capacity
-    rounded = -(-needed // _GROWTH_STEP) * _GROWTH_STEP
-    return min(rounded, most) if needed <= most else needed
-
-
-def _converted(rows: mx.array, key_dim: int, old: RowFormat, new: RowFormat) -> mx.array:
-    """Rows of one format in another; quantized anew only where they differ."""
-    if old == new:
-        return rows
-    keys, values = _wide(rows, rows.shape[2], key_dim, old)
-    return _packed(keys.astype(new.dtype), values.astype(new.dtype), new)
-
-
 def _all_wide(rows: Rows, step: _Step, key_dim: int) -> tuple[mx.array, mx.array]:
     """Keys and values of all rows in use, pool first; quantized ones in float32."""
-    pool = _wide(rows.pool, step.pool_used, key_dim, step.row_format.pool)
+    pool = wide(rows.pool, step.pool_used, key_dim, step.row_format.pool)
     if rows.ring is None:
         return pool
-    ring = _wide(rows.ring, step.ring_used, key_dim, step.row_format.ring)
+    ring = wide(rows.ring, step.ring_used, key_dim, step.row_format.ring)
     keys, values = (
         mx.concatenate([a.astype(mx.float32) for a in both], axis=2)
         for both in zip(pool, ring, strict=True)
     )
     return keys, values
-
-
-def _wide(
-    rows: mx.array, length: int, key_dim: int, row_format: RowFormat
-) -> tuple[mx.array, mx.array]:
-    """Keys and values of the rows in use; quantized ones in float32."""
-    rows = rows[:, :, :length]
-    if row_format.is_dense:
-        return rows[..., :key_dim], rows[..., key_dim:]
-    key_words = key_dim * row_format.key_bits // 32
-    key_end = key_words + 2 * key_dim // row_format.group_size * row_format.dtype.size // 4
-    group_words = row_format.group_size * row_format.value_bits // 32
-    groups = (rows.shape[3] - key_end) // (group_words + 2 * row_format.dtype.size // 4)
-    value_words = key_end + groups * group_words
-    return (
-        _unpacked(rows, 0, key_words, key_end, row_format, row_format.key_bits),
-        _unpacked(rows, key_end, value_words, rows.shape[3], row_format, row_format.value_bits),
-    )
-
-
-def _packed(keys: mx.array, values: mx.array, row_format: RowFormat) -> mx.array:
-    """Rows: key and value side by side; quantized, words, scales, biases of each."""
-    if row_format.is_dense:
-        return mx.concatenate([keys, values], axis=3)
-    parts = []
-    for vectors, bits in ((keys, row_format.key_bits), (values, row_format.value_bits)):
-        words, scales, biases = mx.quantize(
-            vectors.astype(row_format.dtype), group_size=row_format.group_size, bits=bits
-        )
-        both = mx.contiguous(mx.concatenate([scales, biases], axis=3))
-        parts += [words, both.view(mx.uint32)]
-    return mx.concatenate(parts, axis=3)
-
-
-def _unpacked(
-    rows: mx.array, begin: int, scales_at: int, end: int, row_format: RowFormat, bits: int
-) -> mx.array:
-    if rows.shape[2] == 0:  # which MLX's own functions refuse
-        return mx.zeros((*rows.shape[:3], (scales_at - begin) * 32 // bits), mx.float32)
-    both = mx.contiguous(rows[..., scales_at:end]).view(row_format.dtype)
-    scales, biases = mx.split(both.astype(mx.float32), 2, axis=3)
-    return mx.dequantize(
-        rows[..., begin:scales_at], scales, biases, group_size=row_format.group_size, bits=bits
-    )
 
 
 def _logits(
@@ -385,47 +301,11 @@ def _weighted_sum(probabilities: mx.array, values: mx.array) -> mx.array:
     return probabilities @ mx.repeat(values.astype(mx.float32), group, axis=1)
 
 
-def _norm(vectors: mx.array) -> mx.array:
-    return mx.sqrt(mx.square(vectors).sum(axis=-1, keepdims=True))
-
-
-def _unit(keys: mx.array) -> mx.array:
-    """k/|k| in float32; zero where |k| is zero or not finite."""
-    keys = keys.astype(mx.float32)
-    norm = _norm(keys)
-    return mx.where(mx.isfinite(norm) & (norm > 0), keys / norm, 0.0)
-
-
-def _novelty(
-    keys: mx.array, key_sum: mx.array, offset: int, margin: float
-) -> tuple[mx.array, mx.array]:
-    """Novelty [B, Hkv, L] of new keys [B, Hkv, L, Dk], and the sum with them.
-
-    Without a margin it is 1 - the cosine with the sum. With one, what the cosine is below a
-    typical key's and the margin: the squared length of a sum of n unit keys is
-    n + n (n - 1) c^2, where c^2 is their mean cosine, own pairs aside, and c how closely a
-    typical key follows the mean of all.
-    """
-    novelties = []
-    for t in range(keys.shape[2]):
-        unit = _unit(keys[:, :, t])
-        key_sum = key_sum + unit
-        sum_norm = _norm(key_sum)[..., 0]
-        along = mx.where(sum_norm > 0, (unit * key_sum).sum(axis=-1) / sum_norm, 0.0)
-        seen = offset + t + 1
-        excess = mx.maximum(mx.square(key_sum).sum(axis=-1) - seen, 0.0)
-        typical = mx.sqrt(excess / max(1.0, seen * (seen - 1.0)))
-        novelty = mx.maximum(typical - along - margin, 0.0) if margin > 0 else 1.0 - along
-        finite = mx.isfinite(_norm(keys[:, :, t].astype(mx.float32)))[..., 0]
-        novelties.append(mx.where(finite, novelty, 0.0))
-    return mx.stack(novelties, axis=2), key_sum
-
-
 def _entered(
     fresh: mx.array, ledger: Ledger, step: _Step
 ) -> tuple[dict[str, mx.array], mx.array]:
     """Scores, positions and novelty [B, Hkv, N] of the rows, with new keys; the key sum."""
-    novelty, key_sum = _novelty(fresh, ledger.key_sum, step.offset, step.config.novelty_margin)
+    novelty, key_sum = novelties(fresh, ledger.key_sum, step.offset, step.config.novelty_margin)
     new = {
         "scores": mx.full(novelty.shape, -1.0, mx.float32),
         "positions": mx.broadcast_to(mx.arange(step.offset, step.seen), novelty.shape),
@@ -464,8 +344,8 @@ def _rearranged(
     recent = positions >= seen - step.slots
     stays = mx.ones(positions.shape, mx.bool_)
     if count > config.max_size:
-        importance = _importance(entries, config, recent_from=seen - config.recent_budget)
-        rank = mx.argsort(_eviction_order(importance, positions), axis=-1)
+        importance = importance_of(entries, config, recent_from=seen - config.recent_budget)
+        rank = mx.argsort(eviction_order(importance, positions), axis=-1)
         stays = mx.greater_equal(rank, count - config.max_size)
     index = mx.broadcast_to(mx.arange(count), positions.shape)
     chosen = mx.sort(mx.where(stays & ~recent, index, count), axis=-1)
@@ -476,13 +356,13 @@ def _rearranged(
         slot_of = mx.where(recent, positions % step.slots, step.slots)
         in_ring = mx.argsort(slot_of, axis=-1)[:, :, : step.ring_length(seen)]
         old = rows.ring[:, :, : step.ring_used]
-        as_ring = _converted(pool, key_dim, row_format.pool, row_format.ring)
+        as_ring = converted(pool, key_dim, row_format.pool, row_format.ring)
         ring = mx.concatenate([as_ring, old], axis=2)
         ring = mx.take_along_axis(ring, in_ring[..., None], axis=2)
-        as_pool = _converted(old, key_dim, row_format.ring, row_format.pool)
+        as_pool = converted(old, key_dim, row_format.ring, row_format.pool)
         pool = mx.concatenate([pool, as_pool], axis=2)
     pool = mx.take_along_axis(pool, chosen[..., None], axis=2)
-    pool = _grown(pool, max(1, pool.shape[2]), step.pool_size)
+    pool = grown(pool, max(1, pool.shape[2]), step.pool_size)
     if ring is not None:
         chosen = mx.concatenate([chosen, in_ring], axis=2)
     taken = {name: mx.take_along_axis(a, chosen, axis=2) for name, a in entries.items()}
@@ -513,32 +393,6 @@ def _observed(
         updated = mx.where(scores < 0, m, updated)
         scores = mx.where(seen[:, :, query], updated, scores)
     return scores
-
-
-def _importance(
-    entries: dict[str, mx.array], config: H2OConfig, *, recent_from: int
-) -> mx.array:
-    """What decides eviction, [B, Hkv, N]; infinite for protected rows."""
-    importance = entries["scores"]
-    if config.novelty != 0:
-        positive = mx.maximum(importance, 0.0)
-        most = positive.max(axis=-1, keepdims=True)
-        share = mx.where(most > 0, positive / most, 0.0)
-        importance = share + config.novelty * entries["novelty"]
-    positions = entries["positions"]
-    protected = (positions < config.sink_size) | (positions >= recent_from)
-    for begin, end in config.pinned:
-        protected = protected | ((positions >= begin) & (positions < end))
-    if "held" in entries:
-        protected = protected | entries["held"]
-    return mx.where(protected, float("inf"), importance)
-
-
-def _eviction_order(importance: mx.array, positions: mx.array) -> mx.array:
-    """Row indices in the order of eviction: by importance, then by position."""
-    by_position = mx.argsort(positions, axis=-1)
-    by_importance = mx.argsort(mx.take_along_axis(importance, by_position, axis=-1), axis=-1)
-    return mx.take_along_axis(by_position, by_importance, axis=-1)
 
 
 def _padded(entries: mx.array, size: int, empty: float) -> mx.array:

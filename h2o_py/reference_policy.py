@@ -1,0 +1,74 @@
+"""What the reference computes of a row: its novelty, and what decides its eviction."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from h2o_py.config import H2OConfig
+
+
+def _norm(vectors: mx.array) -> mx.array:
+    return mx.sqrt(mx.square(vectors).sum(axis=-1, keepdims=True))
+
+
+def unit(keys: mx.array) -> mx.array:
+    """k/|k| in float32; zero where |k| is zero or not finite."""
+    keys = keys.astype(mx.float32)
+    norm = _norm(keys)
+    return mx.where(mx.isfinite(norm) & (norm > 0), keys / norm, 0.0)
+
+
+def novelties(
+    keys: mx.array, key_sum: mx.array, offset: int, margin: float
+) -> tuple[mx.array, mx.array]:
+    """Novelty [B, Hkv, L] of new keys [B, Hkv, L, Dk], and the sum with them.
+
+    Without a margin it is 1 - the cosine with the sum. With one, what the cosine is below a
+    typical key's and the margin: the squared length of a sum of n unit keys is
+    n + n (n - 1) c^2, where c^2 is their mean cosine, own pairs aside, and c how closely a
+    typical key follows the mean of all.
+    """
+    novelties = []
+    for t in range(keys.shape[2]):
+        direction = unit(keys[:, :, t])
+        key_sum = key_sum + direction
+        sum_norm = _norm(key_sum)[..., 0]
+        along = mx.where(sum_norm > 0, (direction * key_sum).sum(axis=-1) / sum_norm, 0.0)
+        seen = offset + t + 1
+        excess = mx.maximum(mx.square(key_sum).sum(axis=-1) - seen, 0.0)
+        typical = mx.sqrt(excess / max(1.0, seen * (seen - 1.0)))
+        novelty = mx.maximum(typical - along - margin, 0.0) if margin > 0 else 1.0 - along
+        finite = mx.isfinite(_norm(keys[:, :, t].astype(mx.float32)))[..., 0]
+        novelties.append(mx.where(finite, novelty, 0.0))
+    return mx.stack(novelties, axis=2), key_sum
+
+
+def importance_of(
+    entries: dict[str, mx.array], config: H2OConfig, *, recent_from: int
+) -> mx.array:
+    """What decides eviction, [B, Hkv, N]; infinite for protected rows."""
+    importance = entries["scores"]
+    if config.novelty != 0:
+        positive = mx.maximum(importance, 0.0)
+        most = positive.max(axis=-1, keepdims=True)
+        share = mx.where(most > 0, positive / most, 0.0)
+        importance = share + config.novelty * entries["novelty"]
+    stays = protected(entries["positions"], config, recent_from)
+    if "held" in entries:
+        stays = stays | entries["held"]
+    return mx.where(stays, float("inf"), importance)
+
+
+def protected(positions: mx.array, config: H2OConfig, recent_from: int) -> mx.array:
+    """Whether no eviction takes these positions: sinks, recent and pinned ones."""
+    stays = (positions < config.sink_size) | (positions >= recent_from)
+    for begin, end in config.pinned:
+        stays = stays | ((positions >= begin) & (positions < end))
+    return stays
+
+
+def eviction_order(importance: mx.array, positions: mx.array) -> mx.array:
+    """Row indices in the order of eviction: by importance, then by position."""
+    by_position = mx.argsort(positions, axis=-1)
+    by_importance = mx.argsort(mx.take_along_axis(importance, by_position, axis=-1), axis=-1)
+    return mx.take_along_axis(by_position, by_importance, axis=-1)

@@ -1,0 +1,98 @@
+"""How the reference keeps rows: buffers that grow, keys and values packed side by side."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from h2o_py.row_format import RowFormat
+
+_GROWTH_STEP = 256
+
+
+def written(
+    rows: mx.array, tokens: mx.array, row: mx.array | int, used: int, most: int
+) -> mx.array:
+    """Write tokens into `rows` from `row` on.
+
+    used: rows in use with them. most: rows that the buffer keeps after eviction.
+    """
+    if tokens.shape[2] == 1:
+        return put(grown(rows, used, most), tokens, row)
+    capacity = _capacity(rows.shape[2], used, most)
+    spare = mx.zeros((*rows.shape[:2], capacity - used, rows.shape[3]), rows.dtype)
+    return mx.concatenate([rows[:, :, :row], tokens, spare], axis=2)
+
+
+def put(rows: mx.array, token: mx.array, row: mx.array | int) -> mx.array:
+    """Replace one row of `rows` by a token [B, Hkv, 1, R]."""
+    taken = mx.equal(mx.arange(rows.shape[2]), row)
+    return mx.where(taken[..., None], token, rows)
+
+
+def grown(rows: mx.array, needed: int, most: int) -> mx.array:
+    """Extend `rows` with empty ones to at least `needed`."""
+    batch, heads, capacity, width = rows.shape
+    spare = _capacity(capacity, needed, most) - capacity
+    if spare == 0:
+        return rows
+    return mx.concatenate([rows, mx.zeros((batch, heads, spare, width), rows.dtype)], axis=2)
+
+
+def _capacity(capacity: int, needed: int, most: int) -> int:
+    """Rows that a buffer grows to: in steps up to `most`, beyond it as many as are needed."""
+    if needed <= capacity:
+        return capacity
+    rounded = -(-needed // _GROWTH_STEP) * _GROWTH_STEP
+    return min(rounded, most) if needed <= most else needed
+
+
+def converted(rows: mx.array, key_dim: int, old: RowFormat, new: RowFormat) -> mx.array:
+    """Rows of one format in another; quantized anew only where they differ."""
+    if old == new:
+        return rows
+    keys, values = wide(rows, rows.shape[2], key_dim, old)
+    return packed(keys.astype(new.dtype), values.astype(new.dtype), new)
+
+
+def wide(
+    rows: mx.array, length: int, key_dim: int, row_format: RowFormat
+) -> tuple[mx.array, mx.array]:
+    """Keys and values of the rows in use; quantized ones in float32."""
+    rows = rows[:, :, :length]
+    if row_format.is_dense:
+        return rows[..., :key_dim], rows[..., key_dim:]
+    key_words = key_dim * row_format.key_bits // 32
+    key_end = key_words + 2 * key_dim // row_format.group_size * row_format.dtype.size // 4
+    group_words = row_format.group_size * row_format.value_bits // 32
+    groups = (rows.shape[3] - key_end) // (group_words + 2 * row_format.dtype.size // 4)
+    value_words = key_end + groups * group_words
+    return (
+        _unpacked(rows, 0, key_words, key_end, row_format, row_format.key_bits),
+        _unpacked(rows, key_end, value_words, rows.shape[3], row_format, row_format.value_bits),
+    )
+
+
+def packed(keys: mx.array, values: mx.array, row_format: RowFormat) -> mx.array:
+    """Rows: key and value side by side; quantized, words, scales, biases of each."""
+    if row_format.is_dense:
+        return mx.concatenate([keys, values], axis=3)
+    parts = []
+    for vectors, bits in ((keys, row_format.key_bits), (values, row_format.value_bits)):
+        words, scales, biases = mx.quantize(
+            vectors.astype(row_format.dtype), group_size=row_format.group_size, bits=bits
+        )
+        both = mx.contiguous(mx.concatenate([scales, biases], axis=3))
+        parts += [words, both.view(mx.uint32)]
+    return mx.concatenate(parts, axis=3)
+
+
+def _unpacked(
+    rows: mx.array, begin: int, scales_at: int, end: int, row_format: RowFormat, bits: int
+) -> mx.array:
+    if rows.shape[2] == 0:  # which MLX's own functions refuse
+        return mx.zeros((*rows.shape[:3], (scales_at - begin) * 32 // bits), mx.float32)
+    both = mx.contiguous(rows[..., scales_at:end]).view(row_format.dtype)
+    scales, biases = mx.split(both.astype(mx.float32), 2, axis=3)
+    return mx.dequantize(
+        rows[..., begin:scales_at], scales, biases, group_size=row_format.group_size, bits=bits
+    )
