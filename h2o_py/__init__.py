@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from h2o_py.archive_files import delete_archive, delete_stale_archives
     from h2o_py.budgets import Budgets, LayerBudget, load_budgets
     from h2o_py.cache import H2OKVCache
     from h2o_py.config import H2OConfig
@@ -53,6 +54,8 @@ _HOMES = {
     "MixedH2OKVCache": "mixed_cache",
     "QuantizedH2OKVCache": "quantized_cache",
     "attach_h2o_cache": "models",
+    "delete_archive": "archive_files",
+    "delete_stale_archives": "archive_files",
     "detach_h2o_cache": "models",
     "generate": "generation",
     "install_routing": "routing",
@@ -83,6 +86,8 @@ __all__ = [
     "MixedH2OKVCache",
     "QuantizedH2OKVCache",
     "attach_h2o_cache",
+    "delete_archive",
+    "delete_stale_archives",
     "detach_h2o_cache",
     "generate",
     "install_routing",

@@ -88,6 +88,48 @@ WORDING: dict[str, Wording] = {
         "an archive reached recall.limit = {limit} bytes: its oldest tokens are forgotten",
         "Raise recall.limit, or set it to 0",
     ),
+    "archive_locked": Wording(
+        "another cache has this archive open, in this process or another",
+        "Close it, or give each conversation a folder of its own",
+    ),
+    "archive_not_empty": Wording(
+        "it holds the archive of another conversation",
+        "Load the cache that was saved with it, give another folder, or remove it with "
+        "h2o_py.delete_archive",
+    ),
+    "archive_other": Wording(
+        "its archive is not the one that the saved cache goes on from",
+        "Load the cache that was saved last, or make it again from its prompt",
+    ),
+    "archive_too_short": Wording(
+        "its archive ends before the saved cache does",
+        "Give the folder that the cache was saved with, or make it again from its prompt",
+    ),
+    "archive_damaged": Wording(
+        "it is missing or not as the archive wrote it ({reason})",
+        "Remove the archive with h2o_py.delete_archive and make the cache again from its "
+        "prompt",
+    ),
+    "archive_unusable": Wording(
+        "the system refuses: {reason}",
+        "Set recall.store to a folder that can be written to, in one that exists",
+    ),
+    "archive_not_written": Wording(
+        "{path} cannot be written ({reason}): recall is off, and the conversation goes on "
+        "without it"
+    ),
+    "archive_not_read": Wording(
+        "{path} cannot be read ({reason}): recall is off, and the conversation goes on "
+        "without it"
+    ),
+    "archive_too_slow": Wording(
+        "the disk of {path} does not keep up with the tokens: recall is off, and the "
+        "conversation goes on without it",
+        "Keep the archive in memory",
+    ),
+    "archive_forked": Wording(
+        "{path} belongs to the process that this one was forked from: recall is off here"
+    ),
     "not_an_h2o_cache": Wording("cache {index} is {found}; save_cache takes filled H2O caches"),
     "not_a_cache_file": Wording("it is not a cache of h2o-pack (its kind is {kind!r})"),
     "other_cache_version": Wording("its version is {found!r}; this release reads {version!r}"),

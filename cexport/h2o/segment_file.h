@@ -12,7 +12,7 @@
 namespace h2o {
 
 /// Tokens of a segment.
-inline constexpr int64_t segment_tokens = 256;
+inline constexpr int segment_tokens = 256;
 
 enum class Part { keys, values, novelty };
 

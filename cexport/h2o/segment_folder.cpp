@@ -266,17 +266,35 @@ bool SegmentFolder::flush() {
   return !failure_;
 }
 
-ArchiveMark SegmentFolder::mark() const {
+bool SegmentFolder::is_written(int64_t serial) {
+  if (forked()) {
+    return false;
+  }
+  std::vector<std::shared_ptr<void>> released; // outlives the lock
   Lock lock(writer_.mutex);
+  released.swap(released_);
+  auto found = segments_.find(serial);
+  return found != segments_.end() && found->second.record;
+}
+
+std::optional<ArchiveMark> SegmentFolder::mark(int64_t newest) const {
+  if (forked()) {
+    return std::nullopt;
+  }
+  Lock lock(writer_.mutex);
+  auto last = segments_.find(newest);
+  if (newest >= 0 && (last == segments_.end() || !last->second.record)) {
+    return std::nullopt;
+  }
   Digest chain = manifest_.chain;
   int64_t count = manifest_.dropped;
   for (const auto& [serial, segment] : segments_) {
-    if (segment.record) {
+    if (serial <= newest) {
       chain = chained(chain, segment.record->digest);
       count += 1;
     }
   }
-  return {manifest_.session, count, to_hex(chain)};
+  return ArchiveMark{manifest_.session, count, to_hex(chain)};
 }
 
 std::optional<ArchiveFailure> SegmentFolder::failure() const {

@@ -77,9 +77,12 @@ class SegmentFolder : private SegmentWork {
   /// Waits until all is written; false where the folder has failed.
   bool flush();
 
-  /// Where a cache that is saved now can continue: after `count` segments, those dropped
-  /// included. What came later still waits, and is the saver's to keep.
-  ArchiveMark mark() const;
+  /// Whether the manifest lists a segment; until then its memory is used.
+  bool is_written(int64_t serial);
+
+  /// Where a cache can continue that has the segments up to `newest`, or none (-1): what
+  /// comes later is the saver's to keep. None where that segment is gone.
+  std::optional<ArchiveMark> mark(int64_t newest) const;
 
   /// Why the folder is of no more use.
   std::optional<ArchiveFailure> failure() const;

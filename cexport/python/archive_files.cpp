@@ -81,12 +81,15 @@ void bind_archive_files(nb::module_& m) {
       .def_prop_ro("path", &h2o::SegmentFolder::path)
       .def_prop_ro("serials", &h2o::SegmentFolder::serials)
       .def_prop_ro("dropped", &h2o::SegmentFolder::dropped)
-      .def_prop_ro(
+      .def("is_written", &h2o::SegmentFolder::is_written, "serial"_a)
+      .def(
           "mark",
-          [](const h2o::SegmentFolder& folder) {
-            auto mark = folder.mark();
-            return MarkTuple{mark.session, mark.count, mark.chain};
-          })
+          [](const h2o::SegmentFolder& folder, int64_t newest) {
+            auto mark = folder.mark(newest);
+            return mark ? std::optional(MarkTuple{mark->session, mark->count, mark->chain})
+                        : std::nullopt;
+          },
+          "newest"_a)
       .def_prop_ro("failure", [](const h2o::SegmentFolder& folder) {
         auto failure = folder.failure();
         return failure ? std::optional(failure_tuple(*failure)) : std::nullopt;

@@ -52,7 +52,7 @@ def filled(path: Path, count: int) -> tuple[str, int, str]:
     for seed in range(count):
         assert append(folder, seed) == seed
     assert folder.flush()
-    return folder.mark
+    return folder.mark(count - 1)
 
 
 def assert_holds(folder: ext.SegmentFolder, serials: list[int]) -> None:

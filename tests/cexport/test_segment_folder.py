@@ -100,10 +100,9 @@ def test_continues_from_an_earlier_mark_and_replaces_what_came_after(tmp_path):
     folder = opened(path)
     append(folder, 0)
     folder.flush()
-    early = folder.mark
     append(folder, 1)
     folder.flush()
-    late = folder.mark
+    early, late = folder.mark(0), folder.mark(1)
     del folder
     assert_holds(opened(path, early), [0])
     assert_holds(opened(path, late), [0, 1])  # opening alone removes nothing
@@ -295,7 +294,7 @@ def test_oldest_segments_go_and_the_rest_still_continues(tmp_path):
     folder.drop_oldest()
     folder.drop_oldest()
     folder.flush()
-    mark = folder.mark
+    mark = folder.mark(3)
     assert (mark[1], folder.dropped) == (4, 2)
     assert_holds(folder, [2, 3])
     assert folder.read(0, KEYS, 0, PART_BYTES[KEYS]) is None
@@ -312,8 +311,21 @@ def test_a_segment_dropped_before_it_is_written_goes_once_it_is(tmp_path):
         if seed >= 2:
             folder.drop_oldest()
     assert folder.flush()
-    assert (folder.mark[1], folder.dropped) == (6, 4)
+    assert (folder.mark(5)[1], folder.dropped) == (6, 4)
     assert_holds(folder, [4, 5])
+
+
+def test_a_mark_needs_segments_that_are_written(tmp_path):
+    folder = opened(tmp_path / "layer-000")
+    none = folder.mark(-1)
+    assert none[1] == 0
+    append(folder, 0)
+    assert folder.flush()
+    assert folder.is_written(0)
+    assert not folder.is_written(1)
+    assert folder.mark(-1) == none
+    assert folder.mark(0)[1] == 1
+    assert folder.mark(1) is None
 
 
 def test_newest_segments_go_again(tmp_path):
@@ -328,7 +340,7 @@ def test_newest_segments_go_again(tmp_path):
     assert append(folder, 4) == 4
     assert folder.flush()
     assert_holds(folder, [0, 4])
-    mark = folder.mark
+    mark = folder.mark(4)
     del folder
     assert_holds(opened(path, mark), [0, 4])
 

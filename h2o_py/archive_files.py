@@ -1,0 +1,74 @@
+"""The archives of caches in files: opened, and removed with their conversation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from h2o_py._compiled import ext
+from h2o_py.errors import H2OFileError
+
+Mark = tuple[str, int, str]
+"""Where a saved cache's archive ends in its folder: session, segments, chain of digests."""
+Failure = tuple[str, str, int]
+"""A code of `h2o_py.errors`, the file or folder, and errno or 0."""
+Result = TypeVar("Result")
+
+
+def open_folder(path: str, mark: Mark | None = None) -> ext.SegmentFolder:
+    """Make the folder of one layer's archive, or continue it from `mark`.
+
+    Raises:
+        H2OFileError: it is open elsewhere, holds another archive, is damaged, or the system
+            refuses.
+
+    """
+    return _unless_failed(ext.open_segment_folder(path, mark))
+
+
+def delete_archive(folder: str | Path) -> None:
+    """Remove the archive in files of one conversation: `store` of its `H2ORecall`.
+
+    Only files of the archive go, and folders that are empty then. It is no error if there is
+    none.
+
+    Raises:
+        H2OFileError: a cache has it open, or the system refuses. Nothing is removed while
+            any layer is open.
+
+    """
+    _unless_failed(ext.delete_archive(str(folder)))
+
+
+def delete_stale_archives(root: str | Path, keep: Iterable[str] = ()) -> list[str]:
+    """Remove the archives that conversations left which ended without removing theirs.
+
+    Args:
+        root: the folder that holds a folder for each conversation.
+        keep: names of folders in it that stay: those that a saved cache goes on from.
+
+    Returns:
+        The names of the folders that were removed: all others that hold an archive and that
+        no cache has open, in this process or another.
+
+    Raises:
+        H2OFileError: the system refuses.
+
+    """
+    return _unless_failed(ext.delete_stale_archives(str(root), list(keep)))
+
+
+def values_of(failure: Failure) -> tuple[str, dict[str, Any]]:
+    """Code and values of an error or a warning about an archive in files."""
+    code, path, error = failure
+    reason = os.strerror(error) if error else "its content is not what was written"
+    return code, {"path": path, "reason": reason}
+
+
+def _unless_failed(result: Result | Failure) -> Result:
+    if isinstance(result, tuple):
+        code, values = values_of(result)
+        raise H2OFileError(code, where=values.pop("path"), **values)
+    return result
