@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import weakref
-from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import mlx.core as mx
 from mlx_lm.models.base import create_causal_mask
 
-from h2o_py import saved_state
 from h2o_py.cache_recall import CacheRecall, Deferred, masks, say_once
+from h2o_py.cache_state import Before, CacheState
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigError, H2OStateError
-from h2o_py.ledger import LEDGER_ARRAYS, Ledger, Rows
+from h2o_py.ledger import Ledger
 from h2o_py.missing_scores import warn_once
-from h2o_py.row_format import DENSE, RowFormat
-from h2o_py.saved_cache import SavedCache
-
-
-class _Before(NamedTuple):
-    """The cache just before the tokens that were written last."""
-
-    offset: int
-    length: int
-
 
 _lenders: weakref.WeakValueDictionary[int, H2OKVCache] = weakref.WeakValueDictionary()
 """By the id of the keys, the caches whose `update_and_fetch` returned them last."""
@@ -42,7 +30,7 @@ def read_by_another_layer(keys: mx.array) -> None:
         lender.share()
 
 
-class H2OKVCache(SavedCache):
+class H2OKVCache(CacheState):
     """Keys and values of one layer: sinks, heavy hitters and recent tokens.
 
     A step is two calls: `update_and_fetch` writes the new tokens and `attend` computes
@@ -61,14 +49,6 @@ class H2OKVCache(SavedCache):
     """
 
     FORMAT = "h2o.dense.1"
-    """What a saved cache of this class says of itself first."""
-
-    _BUFFERS: tuple[str, ...] = ("rows",)
-    _STRINGS = 5
-    _KIND = "an H2O cache"
-
-    backend: ModuleType | None = None
-    row_format: RowFormat = DENSE
     expects_scores = True
     """Whether missing scores are a mistake; False for models known not to give any."""
 
@@ -79,16 +59,7 @@ class H2OKVCache(SavedCache):
         self._reset()
 
     def _reset(self) -> None:
-        self.offset = 0
-        """Tokens seen so far: the position of the next one, which only grows."""
-        self.length = 0
-        """Rows in use; above `max_size` only between a chunk's write and its attention."""
-        self._rows: Rows | None = None
-        self._ledger: Ledger | None = None
-        self._pending: _Before | None = None
-        self._deferred: Deferred | None = None
-        self._recall: CacheRecall | None = None
-        self._recall_ended = False
+        super()._reset()
         self._fetched: tuple[weakref.ref[mx.array], weakref.ref[mx.array]] | None = None
         self._fetched_id = 0
         self._shared = False
@@ -251,7 +222,7 @@ class H2OKVCache(SavedCache):
         self._advance(tokens)
 
     def _advance(self, tokens: int) -> None:
-        self._pending = _Before(self.offset, self.length)
+        self._pending = Before(self.offset, self.length)
         self.offset += tokens
         if tokens > 1 or self.length < self.max_size:
             self.length += tokens
@@ -440,71 +411,6 @@ class H2OKVCache(SavedCache):
             return 0
         archived = 0 if self._recall is None else int(self._recall.archive.nbytes)
         return archived + sum(int(a.nbytes) for a in (*self._buffers, *self._ledger.arrays))
-
-    @property
-    def _buffers(self) -> list[mx.array]:
-        return [] if self._rows is None else [a for a in self._rows if a is not None]
-
-    @property
-    def arrays(self) -> list[mx.array]:
-        """The rows, the ledger, then the archive if there is one; empty while the cache is.
-
-        Rows in use [B, Hkv, N, row], or pool and ring, each [B, Hkv, capacity, row].
-        """
-        if self._rows is None or self._ledger is None:
-            return []
-        self._write_deferred()
-        self._shared = True
-        pool, ring = self._rows
-        archived = [] if self._recall is None else self._recall.archive.arrays
-        if ring is not None:
-            return [pool, ring, *self._ledger.arrays, *archived]
-        whole = self.length == pool.shape[2]
-        rows = pool if whole else pool[:, :, : self.length]
-        return [rows, *self._ledger.arrays, *archived]
-
-    @arrays.setter
-    def arrays(self, arrays: Sequence[mx.array]) -> None:
-        self._reset()
-        if not arrays:
-            return
-        count = len(self._BUFFERS)
-        if len(arrays) != count + len(LEDGER_ARRAYS):
-            raise H2OStateError(
-                "other_state", found=len(arrays), kind=self._KIND, names=self._names()
-            )
-        self._rows, self._ledger = Rows(*arrays[:count]), Ledger(*arrays[count:])
-        self._shared = True
-
-    @property
-    def header(self) -> tuple[str, ...]:
-        """Format, offset, length, tokens written but not attended, configuration as JSON."""
-        pending = 0 if self._pending is None else self.offset - self._pending.offset
-        config = json.dumps(self.config.to_dict(), sort_keys=True)
-        return (self.FORMAT, str(self.offset), str(self.length), str(pending), config)
-
-    @header.setter
-    def header(self, values: Sequence[str]) -> None:
-        rows, ledger = self._rows, self._ledger
-        self._reset()  # and so it stays if anything is refused
-        saved = saved_state.read_strings(values, self.FORMAT, self._STRINGS)
-        row_format = self._saved_row_format(values)
-        if rows is not None and ledger is not None:
-            saved_state.check_arrays(saved, row_format, rows, ledger)
-        elif saved.offset:
-            raise H2OStateError("other_state", found=0, kind=self._KIND, names=self._names())
-        self.config, self.row_format = saved.config, row_format
-        self.offset, self.length = saved.offset, saved.length
-        self._rows, self._ledger, self._shared = rows, ledger, True
-        if saved.pending:
-            self._pending = _Before(saved.before, min(saved.before, self.max_size))
-
-    def _saved_row_format(self, values: Sequence[str]) -> RowFormat:  # noqa: ARG002
-        """The row format that the strings of a saved cache of this class say."""
-        return DENSE
-
-    def _names(self) -> str:
-        return ", ".join((*self._BUFFERS, *LEDGER_ARRAYS))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> H2OKVCache:
         return self.copy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -78,19 +78,18 @@ class CacheRecall:
         backend: ModuleType,
         config: H2OConfig,
         arrays: Sequence[mx.array],
-        saved: str,
+        saved: Mapping[str, Any],
         *,
         key_dim: int,
         length: int,
     ) -> CacheRecall:
-        """What gave `arrays` and the string `saved`, with `length` tokens seen."""
-        values = json.loads(saved)
-        since = values.pop("since")
+        """What gave `arrays` and the values in `saved`, with `length` tokens seen."""
+        rest = {name: value for name, value in saved.items() if name != "since"}
         archive = backend.Archive.restored(
-            arrays, values, config.recall, key_dim=key_dim, length=length
+            arrays, rest, config.recall, key_dim=key_dim, length=length
         )
         restored = cls(config, archive)
-        restored.since = since
+        restored.since = saved["since"]
         return restored
 
     @property

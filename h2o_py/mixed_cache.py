@@ -63,9 +63,7 @@ class MixedH2OKVCache(H2OKVCache):
         """Bits of an element in the ring."""
         return self.row_format.ring.key_bits
 
-    @property
-    def header(self) -> tuple[str, ...]:
-        """As `H2OKVCache`, then the precisions and the value's head dim as JSON."""
+    def _row_format_strings(self) -> tuple[str, ...]:
         saved = {
             "heavy_bits": self.heavy_bits,
             "recent_bits": self.recent_bits,
@@ -73,11 +71,7 @@ class MixedH2OKVCache(H2OKVCache):
             "dtype": str(self.row_format.dtype),
             "value_dim": self._value_dim(),
         }
-        return (*super().header, json.dumps(saved, sort_keys=True))
-
-    @header.setter
-    def header(self, values: Sequence[str]) -> None:
-        H2OKVCache.header.fset(self, values)  # type: ignore[attr-defined]
+        return (json.dumps(saved, sort_keys=True),)
 
     def _saved_row_format(self, values: Sequence[str]) -> RowFormat:
         # The value's head dim follows from the rows, whatever the strings say.

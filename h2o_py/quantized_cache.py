@@ -71,16 +71,10 @@ class QuantizedH2OKVCache(H2OKVCache):
         """Elements that share a scale and a bias."""
         return self.row_format.group_size
 
-    @property
-    def header(self) -> tuple[str, ...]:
-        """As `H2OKVCache`, then the row format as JSON."""
+    def _row_format_strings(self) -> tuple[str, ...]:
         row_format = {**vars(self.row_format), "dtype": str(self.row_format.dtype)}
         del row_format["recent_bits"]
-        return (*super().header, json.dumps(row_format, sort_keys=True))
-
-    @header.setter
-    def header(self, values: Sequence[str]) -> None:
-        H2OKVCache.header.fset(self, values)  # type: ignore[attr-defined]
+        return (json.dumps(row_format, sort_keys=True),)
 
     def _saved_row_format(self, values: Sequence[str]) -> RowFormat:
         saved = read_row_format(values[5], has_ring=False)

@@ -51,7 +51,7 @@ def read_strings(values: Sequence[str], form: str, count: int) -> Saved:
         found = values[0] if values else "nothing"
         raise H2OStateError("other_state_format", found=str(found)[:80], format=form)
     if len(values) != count or not all(isinstance(each, str) for each in values):
-        raise _wrong("strings", len(values), f"{count} texts")
+        raise wrong("strings", len(values), f"{count} texts")
     offset, length, pending = (
         _count(value, name)
         for value, name in zip(values[1:4], ("offset", "length", "pending"), strict=True)
@@ -59,15 +59,15 @@ def read_strings(values: Sequence[str], form: str, count: int) -> Saved:
     try:
         config = H2OConfig.from_dict(read_json(values[4], "configuration"))
     except (OverflowError, TypeError, RecursionError) as error:
-        raise _wrong("configuration", values[4], "one that a cache has") from error
+        raise wrong("configuration", values[4], "one that a cache has") from error
     saved = Saved(offset, length, pending, config)
     if pending > offset:
-        raise _wrong("pending", pending, f"at most offset = {offset}")
+        raise wrong("pending", pending, f"at most offset = {offset}")
     expected = min(offset, config.max_size)
     if pending > 1:
         expected = min(saved.before, config.max_size) + pending
     if length != expected:
-        raise _wrong("length", length, f"{expected} after {offset} tokens")
+        raise wrong("length", length, f"{expected} after {offset} tokens")
     return saved
 
 
@@ -81,9 +81,9 @@ def read_json(text: str, name: str) -> dict[str, Any]:
     try:
         values = json.loads(text, parse_constant=_no_number) if _is_short(text) else None
     except (ValueError, RecursionError) as error:
-        raise _wrong(name, text, "JSON") from error
+        raise wrong(name, text, "JSON") from error
     if not isinstance(values, dict):
-        raise _wrong(name, text, f"a JSON object of at most {_LONGEST_JSON} characters")
+        raise wrong(name, text, f"a JSON object of at most {_LONGEST_JSON} characters")
     return values
 
 
@@ -102,7 +102,7 @@ def read_row_format(text: str, *, has_ring: bool) -> RowFormat:
     names = {*bits, "group_size"}
     whole = all(type(values.get(name)) is int for name in names)
     if values.keys() != names | {"dtype"} or not whole or values["dtype"] not in [*DTYPES]:
-        raise _wrong("row format", text, f"a dtype, and integers {', '.join(sorted(names))}")
+        raise wrong("row format", text, f"a dtype, and integers {', '.join(sorted(names))}")
     key_bits, value_bits, recent_bits = (
         (values["heavy_bits"], values["heavy_bits"], values["recent_bits"])
         if has_ring
@@ -121,14 +121,14 @@ def check_arrays(saved: Saved, row_format: RowFormat, rows: Rows, ledger: Ledger
     """
     value_dim = _check_shapes(saved, row_format, rows, ledger)
     if value_dim < 1:
-        raise _misshapen("rows", rows.pool, f"rows of keys of {ledger.key_sum.shape[2]}")
+        raise misshapen("rows", rows.pool, f"rows of keys of {ledger.key_sum.shape[2]}")
     found = {
         "positions": _positions_fit(saved, row_format, ledger.positions),
         "victim": _victim_fits(saved, ledger.victim),
-        "scores": _all_finite(ledger.scores)
+        "scores": all_finite(ledger.scores)
         & ((ledger.scores == -1) | (ledger.scores >= 0)).all(),
-        "novelty": _all_finite(ledger.novelty),
-        "key_sum": _all_finite(ledger.key_sum),
+        "novelty": all_finite(ledger.novelty),
+        "key_sum": all_finite(ledger.key_sum),
     }
     mx.eval(found)
     for name, fits in found.items():
@@ -145,7 +145,7 @@ def _check_shapes(saved: Saved, row_format: RowFormat, rows: Rows, ledger: Ledge
     slots = config.recent_budget if row_format.has_ring else 0
     waiting = saved.pending if saved.pending > 1 else 0
     if ledger.key_sum.ndim != 3 or min(ledger.key_sum.shape) < 1:  # noqa: PLR2004
-        raise _misshapen("key_sum", ledger.key_sum, "float32 [B, Hkv, Dk]")
+        raise misshapen("key_sum", ledger.key_sum, "float32 [B, Hkv, Dk]")
     batch, heads, key_dim = ledger.key_sum.shape
     entries = (batch, heads, config.max_size)
     expected = {
@@ -157,14 +157,14 @@ def _check_shapes(saved: Saved, row_format: RowFormat, rows: Rows, ledger: Ledge
     }
     for name, (shape, dtype) in expected.items():
         array = getattr(ledger, name)
-        if array.shape != shape or array.dtype != dtype or not _has_memory(array):
-            raise _misshapen(name, array, f"{dtype} {shape}")
+        if array.shape != shape or array.dtype != dtype or not has_memory(array):
+            raise misshapen(name, array, f"{dtype} {shape}")
     pool_used = max(0, min(saved.offset - waiting - slots, config.max_size - slots))
     if not slots:
         pool_used = saved.length
     ring_used = min(saved.offset - waiting, slots) + waiting
     if rows.pool.ndim != 4:  # noqa: PLR2004
-        raise _misshapen("rows", rows.pool, "[B, Hkv, rows, row]")
+        raise misshapen("rows", rows.pool, "[B, Hkv, rows, row]")
     value_dim = row_format.pool.value_dim(rows.pool.shape[3], key_dim)
     for name, array, used in (("rows", rows.pool, pool_used), ("ring", rows.ring, ring_used)):
         if array is None:
@@ -179,10 +179,10 @@ def _check_shapes(saved: Saved, row_format: RowFormat, rows: Rows, ledger: Ledge
             and (array.shape[2] >= used if slots else array.shape[2] == used)
             and form.value_dim(array.shape[3], key_dim) == value_dim
             and array.dtype == dtype
-            and _has_memory(array)
+            and has_memory(array)
         )
         if not fits:
-            raise _misshapen(
+            raise misshapen(
                 name, array, f"{dtype} rows for {used} tokens of {before} in {(batch, heads)}"
             )
     return value_dim
@@ -214,11 +214,12 @@ def _victim_fits(saved: Saved, victim: mx.array) -> mx.array:
     return ((victim >= 0) & (victim < size)).all()
 
 
-def _all_finite(array: mx.array) -> mx.array:
+def all_finite(array: mx.array) -> mx.array:
+    """Whether all numbers are finite."""
     return mx.isfinite(array).all()
 
 
-def _has_memory(array: mx.array) -> bool:
+def has_memory(array: mx.array) -> bool:
     """Whether as many bytes were read as its shape says; that product may overflow."""
     return bool(math.prod(array.shape) * array.itemsize == array.nbytes)
 
@@ -233,15 +234,17 @@ def _no_number(name: str) -> float:
 
 def _count(text: str, name: str) -> int:
     if not _COUNT.fullmatch(text) or int(text) >= LARGEST:
-        raise _wrong(name, text, f"a count below {LARGEST}")
+        raise wrong(name, text, f"a count below {LARGEST}")
     return int(text)
 
 
-def _wrong(name: str, found: object, allowed: str) -> H2OStateError:
+def wrong(name: str, found: object, allowed: str) -> H2OStateError:
+    """The error for a string that is not what it must be."""
     return H2OStateError("damaged_header", part=name, found=str(found)[:80], allowed=allowed)
 
 
-def _misshapen(name: str, array: mx.array, allowed: str) -> H2OStateError:
+def misshapen(name: str, array: mx.array, allowed: str) -> H2OStateError:
+    """The error for an array of another shape or dtype."""
     return H2OStateError(
         "damaged_shape", part=name, shape=array.shape, dtype=array.dtype, allowed=allowed
     )

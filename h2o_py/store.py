@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 
 from h2o_py.cache import H2OKVCache
+from h2o_py.cache_recall import SUFFIX
 from h2o_py.errors import H2OError, H2OFileError
 from h2o_py.mixed_cache import MixedH2OKVCache
 from h2o_py.quantized_cache import QuantizedH2OKVCache
@@ -70,13 +71,14 @@ def load_cache(path: str | Path) -> tuple[list[H2OKVCache], dict[str, str]]:
     caches = []
     for i, described in enumerate(_described(str(path), header)):
         known = ", ".join(_CLASSES)
-        if described[0] not in _CLASSES:
+        form = described[0].removesuffix(SUFFIX)
+        if form not in _CLASSES:
             raise H2OFileError(
                 "unknown_cache_class", where=str(path), found=described[0], known=known
             )
         state = list(_state(arrays, i))
         try:
-            cache: H2OKVCache = _CLASSES[described[0]].restored(state, described)
+            cache: H2OKVCache = _CLASSES[form].restored(state, described)
         except H2OError as error:
             raise error.at(f"{path}, cache {i}") from error
         except RuntimeError as error:  # MLX reads an array when it is needed

@@ -1,0 +1,141 @@
+"""Saved caches with recall: what they say, that they go on as before, what is refused."""
+
+import json
+import warnings
+
+import mlx.core as mx
+import pytest
+from mlx_lm.models.cache import load_prompt_cache, save_prompt_cache
+
+from h2o_py import H2OConfig, H2OError, H2ORecall, load_cache, save_cache
+from h2o_py.cache import H2OKVCache
+from h2o_py.models import STORAGES
+from tests.h2o_py.cases import kept, random_tokens, step
+from tests.h2o_py.test_recall import config, filled, same
+from tests.h2o_py.test_recall_properties import held
+
+EVERY = config(every=3)
+
+
+def saved_and_loaded(cache, way, folder):
+    """Return what is loaded of a cache that was saved in this way."""
+    if way == "state":
+        return type(cache).restored(cache.arrays, cache.header)
+    path = str(folder / "cache.safetensors")
+    if way == "save_cache":
+        save_cache(path, [cache])
+        return load_cache(path)[0][0]
+    save_prompt_cache(path, [cache])
+    return load_prompt_cache(path)[0]
+
+
+@pytest.mark.parametrize("way", ["state", "save_cache", "save_prompt_cache"])
+@pytest.mark.parametrize("kv", STORAGES)
+def test_a_loaded_cache_goes_on_as_the_saved_one(kv, way, tmp_path):
+    cache = filled(EVERY, (300, 1, 1, 20, 1), lambda settings: STORAGES[kv](settings, 64))
+    loaded = saved_and_loaded(cache, way, tmp_path)
+    assert same(cache, loaded)
+    assert loaded.header[0].endswith(".1+recall")
+    mx.random.seed(9)
+    for tokens in (1, 1, 1, 30, 1):  # the third step is due: `since` was loaded too
+        new = random_tokens(tokens)
+        assert mx.array_equal(step(cache, *new), step(loaded, *new))
+    assert (kept(cache), held(cache)) == (kept(loaded), held(loaded))
+    assert cache.archive.length == loaded.archive.length == 357
+
+
+def test_without_recall_the_header_is_as_it_was():
+    cache = filled(H2OConfig(24, sink_size=2, heavy_budget=10, recent_budget=8))
+    assert len(cache.arrays) == 6
+    assert cache.header == (
+        "h2o.dense.1",
+        "52",
+        "24",
+        "0",
+        '{"decay": 0.999, "heavy_budget": 10, "max_size": 24, "novelty": 2.0, '
+        '"novelty_margin": 0.0, "observation_window": 64, "pinned": [], "recent_budget": 8, '
+        '"score": "peak", "sink_size": 2}',
+    )
+
+
+def test_a_cache_whose_recall_ended_is_saved_as_one_without():
+    cache = filled()
+    _, keys, values = random_tokens(9)
+    cache.update_and_fetch(keys, values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        header, arrays = cache.header, cache.arrays
+    assert header[0] == "h2o.dense.1"
+    loaded = H2OKVCache.restored(arrays, header)
+    loaded.expects_scores = False
+    loaded.settle()
+    assert loaded.archive is None
+    mx.eval(step(loaded, *random_tokens(30)))
+    assert (loaded.archive, loaded.ledger.held) == (None, None)
+
+
+def test_an_empty_cache_starts_to_recall_after_loading():
+    loaded = H2OKVCache.restored(H2OKVCache(config()).arrays, H2OKVCache(config()).header)
+    mx.eval(step(loaded, *random_tokens(40)))
+    assert loaded.archive.length == 40
+
+
+def test_a_file_names_no_folder_to_write_to(tmp_path):
+    cache = filled()
+    strings = list(cache.header)
+    settings = json.loads(strings[4])
+    settings["recall"]["store"] = str(tmp_path / "elsewhere")
+    strings[4] = json.dumps(settings)
+    loaded = H2OKVCache.restored(cache.arrays, strings)
+    assert loaded.config.recall == H2ORecall(ask=4, spread=2)
+    mx.eval(step(loaded, *random_tokens(600)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def changed(array, at, value):
+    """Return a copy with one element changed."""
+    flat = mx.array(array).reshape(-1)
+    flat[at] = value
+    return flat.reshape(array.shape)
+
+
+def test_a_damaged_archive_is_refused():
+    cache = filled(chunks=(300, 1))
+    arrays, header = cache.arrays, cache.header
+    saved = json.loads(header[-1])
+    assert saved == {
+        "bits": 4, "dtype": "mlx.core.float32", "first": 0, "group_size": 64, "since": 1
+    }  # fmt: skip
+    strings = [
+        {**saved, key: value}
+        for key, value in (
+            ("bits", 5), ("bits", 8), ("bits", True), ("dtype", "int8"), ("first", 256),
+            ("first", -256), ("first", 1), ("first", 1 << 70), ("group_size", 48),
+            ("since", -1), ("since", 400), ("since", "1"), ("more", 1),
+        )
+    ]  # fmt: skip
+    damaged = [(arrays, [*header[:-1], json.dumps(each)]) for each in strings]
+    damaged += [(arrays, [*header[:-1], text]) for text in ("", "[]", "{", "null")]
+    damaged += [(arrays, header[:-1]), (arrays, [*header, header[-1]])]
+    damaged += [(arrays[:-2], header), (arrays[:-1], header), ([*arrays, arrays[-1]], header)]
+    damaged += [([*arrays, *arrays[-2:]], header)]
+    no_recall = json.loads(header[4])
+    del no_recall["recall"]
+    damaged.append((arrays, [*header[:4], json.dumps(no_recall), *header[5:]]))
+    for at, other in (
+        (6, mx.ones(arrays[6].shape, mx.bool_)),  # all held
+        (6, arrays[6].astype(mx.int32)),
+        (6, arrays[6][:, :, :-1]),
+        (7, arrays[7][:, :, :-1]),
+        (7, arrays[7][..., :-1]),
+        (7, arrays[7].astype(mx.float32)),
+        (8, arrays[8][:, :1]),
+        (8, changed(arrays[8], 3, float("nan"))),
+        (9, arrays[7]),
+        (10, arrays[8]),
+    ):
+        damaged.append(([*arrays[:at], other, *arrays[at + 1 :]], header))
+    for number, (some, strings) in enumerate(damaged):
+        with pytest.raises(H2OError) as caught:
+            H2OKVCache.restored(some, strings)
+        assert caught.value.code.startswith(("damaged", "other_state")), number
