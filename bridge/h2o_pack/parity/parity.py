@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,7 @@ def run_parity(
             code=ExitCode.TOOL,
         )
     check_core()
-    from h2o_pack.parity import op, tokens  # all of these need MLX
+    from h2o_pack.parity import op, rounding, tokens  # all of these need MLX
     from h2o_pack.parity import request as requests
     from h2o_pack.parity import trace as traces
     from h2o_py.config import H2OConfig
@@ -100,7 +101,8 @@ def run_parity(
             seen = seen or len(request.prompt) + requests.DECODED
             tokens.answer(request, model, build, progress)
             compared = tokens.describe(request, build.host)
-            done.append(Level(3, "tokens", compared, tokens.compare(request)))
+            moved = partial(rounding.moved_runs, model, request)
+            done.append(Level(3, "tokens", compared, tokens.compare(request, moved)))
     return Report(
         package=str(package),
         model=record.model,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -155,12 +155,18 @@ def make_caches(
 
 
 def generate(
-    model: Any, caches: list[Any], prompt: list[int], prefill: int
+    model: Any,
+    caches: list[Any],
+    prompt: list[int],
+    prefill: int,
+    given: Sequence[int] = (),
 ) -> tuple[list[int], list[mx.array]]:
-    """Decode DECODED tokens greedily; return them and the logits that each came from.
+    """Choose DECODED tokens greedily; return them and the logits that each came from.
 
     The prompt comes in the chunks of mlx-swift-lm's `LLMModel.prepare`: of `prefill` tokens
     while more are left, and the rest.
+
+    given: tokens to go on with in place of the chosen ones.
     """
     tokens: list[int] = []
     logits: list[mx.array] = []
@@ -174,7 +180,7 @@ def generate(
             mx.eval(last)
             logits.append(last)
             tokens.append(int(mx.argmax(last)))
-            left = tokens[-1:]
+            left = [given[len(tokens) - 1]] if given else tokens[-1:]
     return tokens, logits
 
 
