@@ -39,7 +39,12 @@ def run(preset, **changes):
         PresetChanges(lengths=(96,), models=("random",), **changes)
     )
     few = [
-        structs.replace(each, decoys=min(1, each.decoys), depths=each.depths[:1])
+        structs.replace(
+            each,
+            decoys=min(1, each.decoys),
+            depths=each.depths[:1],
+            ways=each.ways[:1],
+        )
         for each in changed.experiments
     ]
     changed = structs.replace(changed, experiments=tuple(few))

@@ -104,6 +104,11 @@ def test_a_copied_passage_stands_in_the_text_and_has_no_fact_where_it_can():
     assert turn.predicted
 
 
+def test_a_text_without_room_for_a_passage_is_refused():
+    with pytest.raises(UserError, match="no passage of 64 to copy"):
+        asked("copy", Shape(60, (0.3,), (0,)))
+
+
 def test_text_goes_on_where_the_sample_ends():
     plain = make_sample(tokens(), words(), Shape(200), 5, 0)
     longer = make_sample(tokens(), words(), Shape(300), 5, 0)

@@ -64,6 +64,7 @@ METRICS = (
     Metric("second turn", "second_turn", 2),
     Metric("named together", "named", 2),
     Metric("in an answer", "middle", 2),
+    Metric("a page later", "late", 2),
     Metric("other wording", "wording", 2),
     Metric("copying, nll", "copy_nll", 3),
     Metric("text, nll", "text_nll", 3),
@@ -92,6 +93,8 @@ LANTERN is". *Second turn*: the same after another fact was asked for and answer
 together*: a prompt names {named} facts, and the model is then made to say "the code of ... is"
 for {of_them} of them in turn, with other text between. *In an answer*: the model is made to
 say other text and then the question, whose last token comes at all remainders of 4 steps.
+*A page later*: the prompt begins with the question and goes on with {page} tokens of other
+text, and the model is then made to say "the code of LANTERN is".
 *Other wording*: "number for LANTERN:". *Copying*: a passage's first {given} tokens are given,
 and its next {forecast} predicted. *Text*: how the text goes on. The archive of recall is not
 in the bytes of the rows; it has a column of its own, and may be in files.

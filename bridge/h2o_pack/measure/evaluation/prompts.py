@@ -1,14 +1,12 @@
 """Reads samples as prompts and asks in several ways, as a user of mlx-lm would.
 
-A prompt is read in pieces of `PIECE` tokens and its last token by itself, as mlx-lm does. The
-text is read once for all contenders that differ only in how often they recall while they
-generate; every question gets a copy of those caches.
+A prompt is read in pieces of `PIECE` tokens and its last token by itself, as mlx-lm does.
+Every question gets a copy of the caches that read the text.
 """
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,41 +51,18 @@ def run(
     """
     asked = [[askings(way, tokens, sample) for sample in samples] for way in ways]
     ids = mx.array([sample.ids for sample in samples])
-    reading: dict[Contender, list[Any]] = {}
     full: Forecast = {}
     found = []
     for n, contender in enumerate(contenders):
-        alike = _alike(contender)
-        if alike not in reading:
-            reading = {alike: factory.caches(alike)}
-            _Reader(model, reading[alike], tokens).read(ids)
-        reader = _Reader(model, reading[alike], tokens)
+        reader = _Reader(model, factory.caches(contender), tokens)
+        reader.read(ids)
         values: list[dict[str, float]] = [{} for _ in samples]
         for w, way in enumerate(ways):
-            answers = reader.ask(way, w, asked[w], contender, full)
+            answers = reader.ask(way, w, asked[w], full)
             values = [known | new for known, new in zip(values, answers, strict=True)]
         found.append([{"ways": each} for each in values])
         advance(ids.shape[1] * (n + 1) // len(contenders) - ids.shape[1] * n // len(contenders))
     return found
-
-
-def _alike(contender: Contender) -> Contender:
-    """Return the contender that reads prompts as this one does."""
-    if not contender.recall:
-        return dataclasses.replace(contender, name="")
-    return dataclasses.replace(contender, name="", recall=0)
-
-
-def _with_steps(caches: list[Any], contender: Contender) -> list[Any]:
-    """Copy caches, so that they recall as often as the contender says."""
-    copies = copy.deepcopy(caches)
-    if contender.recall:
-        for each in copies:
-            recall = getattr(getattr(each, "config", None), "recall", None)
-            if recall is not None:
-                recall = dataclasses.replace(recall, every=contender.recall)
-                each.config = dataclasses.replace(each.config, recall=recall)
-    return copies
 
 
 class _Reader:
@@ -111,15 +86,13 @@ class _Reader:
         way: Way,
         number: int,
         samples: Sequence[tuple[Asking, ...]],
-        contender: Contender,
         full: Forecast,
     ) -> list[dict[str, float]]:
         """Ask all samples in one way; fills `full` if it is empty there, else compares."""
         right: list[list[bool]] = [[] for _ in samples]
         sums, count = mx.zeros((2, len(samples))), 0
         for a in range(len(samples[0])):
-            copies = _with_steps(self._caches, contender)
-            reader = _Reader(self._model, copies, self._tokens)
+            reader = _Reader(self._model, copy.deepcopy(self._caches), self._tokens)
             for t in range(len(samples[0][a])):
                 turns = [each[a][t] for each in samples]
                 if turns[0].prompt:

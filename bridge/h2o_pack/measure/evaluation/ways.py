@@ -15,7 +15,7 @@ from h2o_pack.files.text import usage_error
 from h2o_pack.measure.evaluation.samples import ASKED_IN, QUESTION, Sample
 from h2o_pack.measure.text import Tokens
 
-Way = Literal["asked", "second_turn", "named", "middle", "wording", "copy", "text"]
+Way = Literal["asked", "second_turn", "named", "middle", "late", "wording", "copy", "text"]
 
 _FORECAST = ("copy", "text")
 """Ways in which what the model is made to say is predicted, and nothing is answered."""
@@ -33,6 +33,8 @@ _NAMED, _NAMED_ASKED, _NAMED_IN = 8, (1, 6, 3, 0), 96
 _LEADS = (24, 27, 30, 33)
 """Tokens, question included, until a fact is asked for in the middle of an answer: all
 remainders of 4."""
+_PAGE, _LATE_IN = 40, 24
+"""Tokens that follow a question in its prompt, and that lead to the answer then."""
 _PASSAGE, _FORECAST_TOKENS = 16, 48
 """Tokens of a passage that are given, and tokens that are predicted."""
 
@@ -42,6 +44,7 @@ LENGTHS = {
     "of_them": len(_NAMED_ASKED),
     "given": _PASSAGE,
     "forecast": _FORECAST_TOKENS,
+    "page": _PAGE,
 }
 """What pages say of the ways."""
 
@@ -121,6 +124,14 @@ def _middle(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
     return tuple(found)
 
 
+def _late(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
+    """The prompt begins with the question, and other text follows, as a pasted page does."""
+    question = sample.questions[0]
+    prompt = question.ids + _text(tokens, sample, "page", _PAGE)
+    said = _ending(tokens, sample, "late", _question(question.fact.key), _LATE_IN)
+    return ((Turn(prompt, said, answer=question.answer),),)
+
+
 def _wording(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
     fact = sample.questions[0].fact
     asked = OTHER_WORDING.format(key=fact.key)
@@ -132,7 +143,13 @@ def _copy(_tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
     """A passage of the first half, without a fact in it where there is one."""
     whole = _PASSAGE + _FORECAST_TOKENS
     draw = random.Random(f"copy {sample.seed}/{sample.number}")  # noqa: S311  not for secrets
-    starts = list(range(1, len(sample.ids) // 2))
+    last = min(len(sample.ids) // 2, len(sample.ids) - whole)
+    if last < 1:
+        raise usage_error(
+            f"a text of {len(sample.ids)} tokens has no passage of {whole} to copy",
+            "Use longer samples (--lengths).",
+        )
+    starts = list(range(1, last + 1))
     draw.shuffle(starts)
     start = next((s for s in starts if all(sample.scored[s : s + whole])), starts[0])
     passage = sample.ids[start : start + whole]
@@ -149,6 +166,7 @@ _WAYS: dict[Way, Callable[[Tokens, Sample], tuple[Asking, ...]]] = {
     "second_turn": _second_turn,
     "named": _named,
     "middle": _middle,
+    "late": _late,
     "wording": _wording,
     "copy": _copy,
     "text": _go_on,
