@@ -15,9 +15,11 @@ from h2o_py.policy_fields import FIELDS
 
 OF_RECALL = {
     "recall_rows": "--recall-rows",
+    "recall_every": "--recall-every",
     "archive_bits": "--archive-bits",
     "archive": "--archive",
     "recall.rows": "--recall-rows",
+    "recall.every": "--recall-every",
     "recall.archive_bits": "--archive-bits",
 }
 FLAGS = {"kv": "--kv", **OF_RECALL, **{field.name: field.flag for field in FIELDS}}

@@ -116,6 +116,11 @@ recall_options = together(
         help="Rows that a recall brings back at most. [default: max-kv / 4]",
     ),
     click.option(
+        "--recall-every",
+        type=click.IntRange(min=0),
+        help="Generated tokens from one recall to the next. [default: 0, at prompts only]",
+    ),
+    click.option(
         "--archive-bits",
         type=click.Choice([str(bits) for bits in OF_RECALL["archive_bits"].choices]),
         callback=lambda _context, _option, value: value and int(value),

@@ -130,10 +130,13 @@ def print_made(made: PackageResult, console: Console) -> None:
         f"{cache.heavy_budget} heavy, {cache.recent_budget} recent; {stored}",
     )
     if cache.recall is not None:
+        every = cache.recall.every
+        when = f" at prompts and every {every} tokens" if every else ""
         recalling = sum(1 for each in plan.caches if each and each.recall_rows)
         table.add_row(
             "recall",
-            f"up to {cache.recall_rows} rows, {recalling} layers, archive in {plan.archive} in "
+            f"up to {cache.recall_rows} rows{when}, {recalling} layers, archive in "
+            f"{plan.archive} in "
             f"{cache.recall.archive_bits} bits",
         )
     table.add_row(

@@ -32,7 +32,8 @@ class CacheOptions:
     how rows are stored. budgets: file of budgets that differ per layer. context: the longest
     conversation that memory is planned for. prefill_step: tokens of a prompt that the model
     reads at once. devices: names of those that must hold the model. recall: whether evicted
-    rows come back from an archive; recall_rows, archive_bits and archive are its settings.
+    rows come back from an archive; recall_rows, recall_every, archive_bits and archive are its
+    settings.
     """
 
     max_kv: int
@@ -45,6 +46,7 @@ class CacheOptions:
     devices: tuple[str, ...] = ()
     recall: bool = False
     recall_rows: int | None = None
+    recall_every: int | None = None
     archive_bits: int | None = None
     archive: Archive = "memory"
 
@@ -72,7 +74,7 @@ def recall_settings(options: CacheOptions) -> H2ORecall | None:
     """
     given = {
         name: value
-        for name in ("recall_rows", "archive_bits")
+        for name in ("recall_rows", "recall_every", "archive_bits")
         if (value := getattr(options, name)) is not None
     }
     if not options.recall:
@@ -87,7 +89,9 @@ def recall_settings(options: CacheOptions) -> H2ORecall | None:
             )
         return None
     return H2ORecall(
-        rows=options.recall_rows, archive_bits=options.archive_bits or ARCHIVE_BITS
+        rows=options.recall_rows,
+        every=options.recall_every or 0,
+        archive_bits=options.archive_bits or ARCHIVE_BITS,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from h2o_pack.architectures.model import Model
@@ -12,7 +12,7 @@ from h2o_pack.memory.estimate import archive_bits
 from h2o_pack.memory.formulas import row_bytes
 from h2o_pack.memory.storages import storage_of
 from h2o_pack.plan.request import Request
-from h2o_pack.plan.speed import rules
+from h2o_pack.plan.speed import Speed, rules
 from h2o_pack.results import Count, doc
 
 
@@ -22,6 +22,9 @@ class RecallPlan:
 
     layers: Annotated[Count, doc("That recall.")]
     rows: Annotated[Count, doc("Most rows of a KV head that one recall brings back.")]
+    every: Annotated[
+        Count, doc("Generated tokens from one recall to the next; 0 at prompts only.")
+    ]
     archive_bits: Annotated[Count, doc("Of an archived key or value.")]
     archive: Annotated[Literal["memory", "files"], doc("Where the archives are.")]
     bytes_per_token: Annotated[Count, doc("Keys, values and novelty of a token.")]
@@ -52,6 +55,7 @@ def recall_plan(request: Request) -> RecallPlan | None:
     return RecallPlan(
         layers=len(found),
         rows=max(cache.recall_rows for _, cache, _ in found),
+        every=recall.every,
         archive_bits=bits,
         archive="files" if request.archive_in_files else "memory",
         bytes_per_token=sum(each.token_bytes for each, _, _ in found),
@@ -64,6 +68,19 @@ def recall_plan(request: Request) -> RecallPlan | None:
         ),
         prompt_tokens=round(multiply_adds / parameters(model), 1),
     )
+
+
+def with_recalls(speed: Speed | None, plan: RecallPlan | None, device: Device) -> Speed | None:
+    """Return the speed of generation with the reads of one recall in every few tokens."""
+    seconds = None if plan is None else read_seconds(plan, device)
+    if speed is None or plan is None or seconds is None or not plan.every:
+        return speed
+
+    def slowed(tokens_per_second: float) -> float:
+        return round(1 / (1 / tokens_per_second + seconds / plan.every), 1)
+
+    low, high = map(slowed, speed.tokens_per_second)
+    return replace(speed, tokens_per_second=(low, high), sustained=slowed(speed.sustained))
 
 
 def read_bytes(archive: LayerArchive, tokens: int, rows: int) -> int:

@@ -13,7 +13,7 @@ from h2o_pack.devices.facts import BANDWIDTH, DEFAULT, ENTITLED, Number, What
 from h2o_pack.facts import KnownModel
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.plan.advice import advice
-from h2o_pack.plan.recall import RecallPlan, read_seconds, recall_plan
+from h2o_pack.plan.recall import RecallPlan, read_seconds, recall_plan, with_recalls
 from h2o_pack.plan.remedies import remedies
 from h2o_pack.plan.request import Request, known_fitting
 from h2o_pack.plan.speed import Calibration, Speed, calibration, estimate, rules
@@ -130,7 +130,7 @@ def device_fit(
         needed=plan.total,
         default=verdict(plan.total, device.limit),
         entitled=entitled,
-        speed=estimate(request.model, plan, device),
+        speed=with_recalls(estimate(request.model, plan, device), recall, device),
         recall_seconds=None if recall is None else read_seconds(recall, device),
         largest=capacity(request, entitled.limit, device.backend, models),
         remedies=tuple(remedies(request, models, entitled.limit or 0, device.backend))

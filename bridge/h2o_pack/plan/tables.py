@@ -119,10 +119,11 @@ def print_rows(report: PlanResult, console: Console) -> None:
 def recall_line(recall: RecallPlan) -> str:
     """What recall costs, in a sentence."""
     place = "in memory" if recall.archive == "memory" else "in files"
+    when = f", at prompts and every {recall.every} tokens" if recall.every else ""
     return (
         f"{recall.layers} layers archive {recall.bytes_per_token:,} bytes per token in "
         f"{recall.archive_bits} bits {place}, {megabytes(recall.archive_bytes)} MB at most. "
-        f"One recall brings back up to {recall.rows} rows per head; it reads "
+        f"One recall brings back up to {recall.rows} rows per head{when}; it reads "
         f"{megabytes(recall.read_bytes)} MB, and computes as much as "
         f"{recall.prompt_tokens:,.0f} tokens of a prompt."
     )

@@ -10,11 +10,12 @@ from mlx_lm.models.cache import CacheList
 import h2o_py
 from h2o_pack.architectures.model import Model, Weights
 from h2o_pack.memory.storages import STORAGES
-from h2o_pack.memory.terms import KV, LEDGER, STATE
+from h2o_pack.memory.terms import ARCHIVE, KV, LEDGER, STATE
 from h2o_pack.models.config import describe
 from h2o_py.budgets import Budgets, LayerBudget
 from h2o_py.models import STORAGES as REAL_STORAGES
 from h2o_py.models import make_h2o_cache
+from h2o_py.recall import H2ORecall
 from tests.bridge.memory.described import cache, request
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
 
@@ -119,6 +120,27 @@ def test_every_storage_and_budgets_a_layer_count_the_same(kv):
         layers = [budgets.config_of(i, common) for i in range(4)]
         read(model, caches, 300, 64)
     assert held(caches) == planned(document, layers.__getitem__, kv, 300)
+
+
+@pytest.mark.parametrize("bits", [4, 8, 16])
+@pytest.mark.parametrize("kv", ["dense", "k8v4", "r8h4"])
+def test_an_archive_takes_what_its_tokens_take(kv, bits):
+    document = small_config("gemma3_text", torch_dtype="float32", head_dim=64)
+    model = small_model("gemma3_text", head_dim=64)
+    common = cache(96, recall=H2ORecall(rows=8, archive_bits=bits))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        caches = make_h2o_cache(model, common, kv=kv, group_size=GROUP)
+        read(model, caches, 700, 64)
+    described = describe(document, "config.json").config
+    wanted = request(Model("small", "", described, Weights(0, True, 0), (), None))
+    own = tuple(common if layer.kind == "full" else None for layer in described.layers)
+    group = None if kv == "dense" else GROUP  # dense caches archive in the usual groups
+    plan = type(wanted)(wanted.model, own, kv, 700, 512, group).plan("cpu")
+    waiting = sum(
+        64 * layer.row_elements * 4 for layer in described.layers if layer.kind == "full"
+    )
+    assert held(caches) == plan.of(KV, STATE, LEDGER, ARCHIVE) - waiting
 
 
 def test_storages_are_those_of_the_caches():

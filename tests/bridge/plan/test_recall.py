@@ -15,6 +15,7 @@ from h2o_pack.plan.options import CacheOptions, cache_config
 from h2o_pack.plan.package_plan import make_request
 from h2o_pack.plan.recall import read_seconds, recall_plan
 from h2o_pack.plan.remedies import remedies
+from h2o_pack.plan.report import make_report
 from h2o_py.budgets import Budgets
 from tests.bridge.memory import described
 from tests.bridge.schemas import check
@@ -55,6 +56,21 @@ def test_a_recall_multiplies_queries_with_all_keys():
     plan = recall_plan(request())
     multiply_adds = 36 * 32 * 32 * 128 * CONTEXT
     assert plan.prompt_tokens == pytest.approx(multiply_adds / 4.02e9, rel=0.01)
+
+
+def test_recalls_while_generating_slow_it_by_their_reads():
+    (phone,) = catalogue(None).find("iPhone 15 Pro")
+    known = catalogue(None)
+    plain, often, seldom, in_files = (
+        make_report(request(**options), (phone,), known, ()).devices[0].speed.sustained
+        for options in (
+            {}, {"recall_every": 4}, {"recall_every": 64},
+            {"recall_every": 4, "archive": "files"},
+        )
+    )  # fmt: skip
+    assert in_files < often < seldom <= plain
+    seconds = 345_047_040 / (0.8 * phone.bandwidth)
+    assert often == pytest.approx(1 / (1 / plain + seconds / 4), rel=0.02)
 
 
 def test_without_recall_there_are_no_terms_of_it():
