@@ -67,6 +67,47 @@ def cache_attend(
     sinks: mx.array | None = None,
     fallback: bool = False,
 ) -> tuple[mx.array | None, _Rows, _Ledger]: ...
+
+class Archive:
+    length: int
+    first: int
+    nbytes: int
+    dtype: mx.Dtype
+    group_size: int
+    def __init__(self, recall: object, group_size: int) -> None: ...
+    def append(
+        self, keys: mx.array, values: mx.array, key_sum: mx.array, config: CacheConfig
+    ) -> None: ...
+    def trim(self, n: int) -> None: ...
+    def copy(self) -> Archive: ...
+    def arrays(self) -> list[mx.array]: ...
+    def tokens(self, begin: int, end: int) -> tuple[mx.array, mx.array, mx.array]: ...
+
+def restored_archive(
+    arrays: list[mx.array],
+    recall: object,
+    *,
+    bits: int,
+    group_size: int,
+    dtype: mx.Dtype,
+    key_dim: int,
+    first: int,
+    length: int,
+) -> Archive: ...
+def recall(
+    queries: mx.array,
+    keys: mx.array,
+    rows: _Rows,
+    ledger: _Ledger,
+    archive: Archive,
+    *,
+    offset: int,
+    config: CacheConfig,
+    scale: float,
+    mask: mx.array | str | None = None,
+    sinks: mx.array | None = None,
+    fallback: bool = False,
+) -> tuple[_Rows, _Ledger, int]: ...
 def compile_kernel(kernel: str, arguments: Sequence[str]) -> None: ...
 def instruction_set() -> str: ...
 def instruction_sets() -> list[str]: ...

@@ -7,18 +7,17 @@ shapes, dtypes and settings raise ValueError naming the argument and what is all
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import mlx.core as mx
 
 from h2o_py._compiled import ext
 from h2o_py.config import H2OConfig
-from h2o_py.ledger import Attended, Ledger, Rows
-from h2o_py.reference_archive import Archive
-from h2o_py.reference_recall import recall
-from h2o_py.row_format import DENSE, RowFormat
-
-__all__ = ["Archive", "recall"]
+from h2o_py.ledger import Attended, Ledger, Recalled, Rows
+from h2o_py.recall import H2ORecall
+from h2o_py.row_format import DENSE, DTYPES, RowFormat
 
 
 def scaled_dot_product_attention_with_scores(
@@ -228,6 +227,162 @@ def cache_attend(
         sinks=sinks,
     )
     return Attended(out, Rows(*kept), Ledger(*state))
+
+
+class Archive:
+    """Keys after RoPE, values and novelty of all tokens of one layer, to recall from.
+
+    Tokens are packed in segments of 256, which never change and which copies share. A single
+    token costs nothing until 64 of them are packed together; what an archive says does not
+    depend on that.
+
+    Args:
+        recall: its `archive_bits` and `limit`.
+        group_size: elements that share a scale and a bias; divides the head dims.
+
+    """
+
+    failure: tuple[str, dict[str, Any]] | None = None
+    """What makes recall impossible from now on; memory never fails."""
+
+    def __init__(self, recall: H2ORecall, group_size: int) -> None:
+        self.recall = recall
+        self._native = ext.Archive(recall, group_size)
+
+    def append(
+        self, keys: mx.array, values: mx.array, key_sum: mx.array, config: H2OConfig
+    ) -> None:
+        """Add the next tokens, without evaluating them.
+
+        Args:
+            keys: [B, Hkv, L, Dk], after RoPE.
+            values: [B, Hkv, L, Dv].
+            key_sum: float32 [B, Hkv, Dk], the ledger's before these tokens.
+            config: the policy, for `novelty_margin`.
+
+        """
+        self._native.append(keys, values, key_sum, _native(config))
+
+    @property
+    def length(self) -> int:
+        """Tokens seen so far."""
+        return self._native.length
+
+    @property
+    def first(self) -> int:
+        """The oldest position that is still here."""
+        return self._native.first
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that is archived."""
+        return self._native.nbytes
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """Rows and novelty of each segment, then of the tokens after the last one."""
+        return self._native.arrays()
+
+    @property
+    def saved(self) -> dict[str, Any]:
+        """What must be known beside `arrays`, as plain values."""
+        return {
+            "bits": self.recall.archive_bits,
+            "dtype": str(self._native.dtype),
+            "first": self.first,
+            "group_size": self._native.group_size,
+        }
+
+    @classmethod
+    def restored(
+        cls,
+        arrays: Sequence[mx.array],
+        saved: dict[str, Any],
+        recall: H2ORecall,
+        *,
+        key_dim: int,
+        length: int,
+    ) -> Archive:
+        """Make the archive that gave `arrays` and `saved`, with `length` tokens seen.
+
+        Raises:
+            ValueError: they do not fit each other.
+
+        """
+        archive = cls(recall, saved["group_size"])
+        archive._native = ext.restored_archive(
+            list(arrays),
+            recall,
+            bits=saved["bits"],
+            group_size=saved["group_size"],
+            dtype=DTYPES[saved["dtype"]],
+            key_dim=key_dim,
+            first=saved["first"],
+            length=length,
+        )
+        return archive
+
+    def trim(self, n: int) -> None:
+        """Remove the `n` newest tokens."""
+        self._native.trim(n)
+
+    def copy(self) -> Archive:
+        """An archive of its own, which shares the segments."""
+        twin = type(self).__new__(type(self))
+        twin.recall, twin._native = self.recall, self._native.copy()  # noqa: SLF001
+        return twin
+
+    def rows(self, begin: int, end: int) -> tuple[mx.array, mx.array, mx.array]:
+        """Keys [B, Hkv, n, Dk] and values in float32, and novelty of these positions."""
+        return self._native.tokens(begin, end)
+
+
+def recall(
+    queries: mx.array,
+    keys: mx.array,
+    rows: Rows,
+    ledger: Ledger,
+    archive: Archive,
+    *,
+    offset: int,
+    config: H2OConfig,
+    scale: float,
+    mask: mx.array | str | None = None,
+    sinks: mx.array | None = None,
+    row_format: RowFormat = DENSE,
+) -> Recalled:
+    """The rows and the ledger once archived tokens that these queries ask for came back.
+
+    Evaluates its arguments. The rows are new buffers if any came, else the given ones.
+
+    Args:
+        queries: [B, Hq, L, Dk] of the tokens that ask.
+        keys: [B, Hkv, L, Dk], theirs.
+        rows: the cache's before these tokens are written, C in use.
+        ledger: from before the write.
+        archive: all tokens before these.
+        offset: tokens seen before them.
+        config: the policy.
+        scale: factor of q.k.
+        mask: which of each other they see: None or "causal", or an array that broadcasts to
+            [B, Hq, L, L].
+        sinks: [Hq], logits without a value.
+        row_format: how the rows are stored.
+
+    """
+    kept, state, came = ext.recall(
+        queries,
+        keys,
+        rows,
+        ledger,
+        archive._native,  # noqa: SLF001
+        offset=offset,
+        config=_native(config, row_format),
+        scale=scale,
+        mask=mask,
+        sinks=sinks,
+    )
+    return Recalled(Rows(*kept), Ledger(*state), came)
 
 
 @lru_cache(maxsize=256)

@@ -21,7 +21,31 @@ const char* advance(const void* data, Element element, int64_t count) {
   return static_cast<const char*>(data) + count * int64_t(element_size(element));
 }
 
-/// One query vector times `scale`, in float32.
+/// The rows in float32: worth it once when many queries read them.
+RowsView widened(RowsView rows, int count, int dim, std::vector<float>& storage) {
+  if (rows.packing.bits == 16 && rows.element == Element::float32) {
+    return rows;
+  }
+  storage.resize(size_t(count) * dim);
+  to_float32(rows, count, dim, storage.data(), dim);
+  return {storage.data(), Element::float32, dim * int64_t(sizeof(float))};
+}
+
+/// Calls visit(part, first row, rows) for what the first `count` rows touch.
+template <class Visit>
+void for_each_part(const std::vector<RowsPart>& parts, int count, Visit visit) {
+  int start = 0;
+  for (const auto& part : parts) {
+    int rows = std::min(part.rows, count - start);
+    if (rows > 0) {
+      visit(part, start, rows);
+    }
+    start += part.rows;
+  }
+}
+
+} // namespace
+
 void load_query(
     const mx::array& queries, int batch, int head, int query, float scale, float* out) {
   int dim = queries.shape(3);
@@ -47,31 +71,6 @@ float load_sink(const mx::array& sinks, int head) {
   to_float32(view, 1, 1, &sink, 1);
   return sink;
 }
-
-/// The rows in float32: worth it once when many queries read them.
-RowsView widened(RowsView rows, int count, int dim, std::vector<float>& storage) {
-  if (rows.packing.bits == 16 && rows.element == Element::float32) {
-    return rows;
-  }
-  storage.resize(size_t(count) * dim);
-  to_float32(rows, count, dim, storage.data(), dim);
-  return {storage.data(), Element::float32, dim * int64_t(sizeof(float))};
-}
-
-/// Calls visit(part, first row, rows) for what the first `count` rows touch.
-template <class Visit>
-void for_each_part(const std::vector<RowsPart>& parts, int count, Visit visit) {
-  int start = 0;
-  for (const auto& part : parts) {
-    int rows = std::min(part.rows, count - start);
-    if (rows > 0) {
-      visit(part, start, rows);
-    }
-    start += part.rows;
-  }
-}
-
-} // namespace
 
 Element element_of(mx::Dtype dtype) {
   if (dtype == mx::float16) {

@@ -18,6 +18,13 @@ RowsView rows_of(const mx::array& a, int batch, int head, std::vector<float>& st
 /// Row `n` on its own.
 RowsView row_at(RowsView rows, int n);
 
+/// One query vector times `scale`, in float32.
+void load_query(
+    const mx::array& queries, int batch, int head, int query, float scale, float* out);
+
+/// The logit without a value of a query head.
+float load_sink(const mx::array& sinks, int head);
+
 /// Copies a[batch, head, row, :] to `to`, whatever its strides.
 void copy_vector(const mx::array& a, int batch, int head, int row, char* to);
 

@@ -237,16 +237,18 @@ mx::array typical_cosines(const mx::array& sum_square, int offset, mx::StreamOrD
   return mx::sqrt(mx::divide(beyond, pairs, s), s);
 }
 
-std::pair<mx::array, mx::array> entered_keys(
-    const mx::array& new_keys,
-    const mx::array& key_sum,
+mx::array key_sums(const mx::array& unit, const mx::array& key_sum, mx::StreamOrDevice s) {
+  return mx::add(mx::expand_dims(key_sum, 2, s), running_sum(unit, false, s), s);
+}
+
+mx::array key_novelty(
+    const mx::array& keys,
+    const mx::array& unit,
+    const mx::array& sums,
     int offset,
     const Policy& policy,
     mx::StreamOrDevice s) {
   const float margin = policy.novelty_margin;
-  const int tokens = new_keys.shape(2);
-  auto unit = unit_keys(new_keys, s);
-  auto sums = mx::add(mx::expand_dims(key_sum, 2, s), running_sum(unit, false, s), s);
   auto sum_square = mx::sum(mx::square(sums, s), -1, false, s);
   auto sum_norm = mx::sqrt(sum_square, s);
   auto along = mx::divide(mx::sum(mx::multiply(unit, sums, s), -1, false, s), sum_norm, s);
@@ -258,10 +260,22 @@ std::pair<mx::array, mx::array> entered_keys(
         mx::subtract(mx::subtract(typical, along, s), mx::array(margin), s),
         mx::array(0.0f), s);
   }
-  auto key_norm =
-      mx::sum(mx::square(mx::astype(new_keys, mx::float32, s), s), -1, false, s);
-  auto new_novelty = mx::where(mx::isfinite(key_norm, s), novelty, mx::array(0.0f), s);
-  return {new_novelty, mx::squeeze(take_rows(sums, 2, tokens - 1, tokens, s), 2, s)};
+  auto key_norm = mx::sum(mx::square(mx::astype(keys, mx::float32, s), s), -1, false, s);
+  return mx::where(mx::isfinite(key_norm, s), novelty, mx::array(0.0f), s);
+}
+
+std::pair<mx::array, mx::array> entered_keys(
+    const mx::array& new_keys,
+    const mx::array& key_sum,
+    int offset,
+    const Policy& policy,
+    mx::StreamOrDevice s) {
+  const int tokens = new_keys.shape(2);
+  auto unit = unit_keys(new_keys, s);
+  auto sums = key_sums(unit, key_sum, s);
+  return {
+      key_novelty(new_keys, unit, sums, offset, policy, s),
+      mx::squeeze(take_rows(sums, 2, tokens - 1, tokens, s), 2, s)};
 }
 
 } // namespace fallback

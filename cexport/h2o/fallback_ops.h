@@ -62,6 +62,18 @@ mx::array eviction_order(
 
 Entries picked(const Entries& entries, const mx::array& indices, mx::StreamOrDevice s);
 
+/// The sums [B, Hkv, L, Dk] of all unit keys up to each of L new ones, `key_sum` before them.
+mx::array key_sums(const mx::array& unit, const mx::array& key_sum, mx::StreamOrDevice s);
+
+/// Novelty [B, Hkv, L] of keys at positions from `offset` on, given their units and those sums.
+mx::array key_novelty(
+    const mx::array& keys,
+    const mx::array& unit,
+    const mx::array& sums,
+    int offset,
+    const Policy& policy,
+    mx::StreamOrDevice s);
+
 /// Novelty [B, Hkv, L] of new keys, and the sum [B, Hkv, Dk] of all unit keys after them.
 std::pair<mx::array, mx::array> entered_keys(
     const mx::array& new_keys,

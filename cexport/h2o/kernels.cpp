@@ -195,6 +195,7 @@ struct Kernels {
   decltype(&baseline::to_float32) to_float32;
   decltype(&baseline::largest) largest;
   decltype(&baseline::exp_shifted) exp_shifted;
+  decltype(&baseline::hide_not_finite) hide_not_finite;
   decltype(&baseline::add_scaled) add_scaled;
   decltype(&baseline::add_scaled_abs) add_scaled_abs;
   decltype(&baseline::importance) importance;
@@ -207,8 +208,8 @@ struct Kernels {
 #define H2O_KERNELS(set, available)                                                      \
   Kernels {                                                                              \
     #set, set::dot_rows, set::mix_rows, set::to_float32, set::largest, set::exp_shifted, \
-        set::add_scaled, set::add_scaled_abs, set::importance, set::quantize_vector,     \
-        set::from_float32, set::update_scores, available                                 \
+        set::hide_not_finite, set::add_scaled, set::add_scaled_abs, set::importance,     \
+        set::quantize_vector, set::from_float32, set::update_scores, available           \
   }
 
 // Widest first.
@@ -304,6 +305,10 @@ float largest(const float* values, int count) {
 
 float exp_shifted(const float* values, float shift, int count, float* out) {
   return selected()->exp_shifted(values, shift, count, out);
+}
+
+float hide_not_finite(float* logits, int count, float* most) {
+  return selected()->hide_not_finite(logits, count, most);
 }
 
 void add_scaled(const float* values, float factor, int count, float* sum) {

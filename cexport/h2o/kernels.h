@@ -73,6 +73,10 @@ void update_scores(const Policy& policy, const float* m, int count, float* score
 /// out[i] = exp(values[i] - shift), 0 below the smallest normal; returns the sum.
 float exp_shifted(const float* values, float shift, int count, float* out);
 
+/// Makes the logits that are not finite the lowest finite float, which counts as hidden, and
+/// returns the largest; most[i] becomes the larger of itself and logit i.
+float hide_not_finite(float* logits, int count, float* most);
+
 /// sum[i] += factor * values[i].
 void add_scaled(const float* values, float factor, int count, float* sum);
 

@@ -42,6 +42,28 @@ H2O_TARGET float largest(const float* values, int count) {
   return result;
 }
 
+H2O_TARGET float hide_not_finite(float* logits, int count, float* most) {
+  Vector top = splat(lowest);
+  int i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    Vector v = load(logits + i), old = load(most + i);
+    v = v - v == Vector{} ? v : splat(lowest);
+    top = v > top ? v : top;
+    store(logits + i, v);
+    store(most + i, v > old ? v : old);
+  }
+  float result = lowest;
+  for (int lane = 0; lane < lanes; ++lane) {
+    result = std::max(result, top[lane]);
+  }
+  for (; i < count; ++i) {
+    logits[i] = std::isfinite(logits[i]) ? logits[i] : lowest;
+    most[i] = std::max(most[i], logits[i]);
+    result = std::max(result, logits[i]);
+  }
+  return result;
+}
+
 /// exp by range reduction to |r| <= ln(2)/2 and a polynomial of degree 6 (the
 /// coefficients are those of Cephes' expf); within 2 ulp. NaN stays NaN.
 H2O_INLINE Vector exponential(Vector x) {

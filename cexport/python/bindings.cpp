@@ -8,6 +8,7 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include "conversions.h"
 #include "fallback.h"
 #include "functions.h"
 #include "kernels.h"
@@ -18,47 +19,6 @@
 namespace nb = nanobind;
 namespace mx = mlx::core;
 using namespace nb::literals;
-
-namespace {
-
-/// None, "causal" or an array, as mlx_lm hands masks around.
-using MaskArgument = std::variant<std::monostate, std::string, mx::array>;
-
-h2o::Mask mask_of(const MaskArgument& mask) {
-  if (auto mode = std::get_if<std::string>(&mask)) {
-    return h2o::make_mask(*mode, std::nullopt);
-  }
-  if (auto values = std::get_if<mx::array>(&mask)) {
-    return h2o::make_mask("", *values);
-  }
-  return {};
-}
-
-using LedgerTuple = std::
-    tuple<mx::array, mx::array, mx::array, mx::array, mx::array, std::optional<mx::array>>;
-
-LedgerTuple to_tuple(const h2o::Ledger& ledger) {
-  return {ledger.scores,  ledger.positions, ledger.novelty,
-          ledger.key_sum, ledger.victim,    ledger.held};
-}
-
-h2o::Ledger to_ledger(const LedgerTuple& t) {
-  return {std::get<0>(t), std::get<1>(t), std::get<2>(t),
-          std::get<3>(t), std::get<4>(t), std::get<5>(t)};
-}
-
-/// The pool and, if there is one, the ring.
-using RowsTuple = std::tuple<mx::array, std::optional<mx::array>>;
-
-RowsTuple to_tuple(const h2o::Rows& rows) {
-  return {rows.pool, rows.ring};
-}
-
-h2o::Rows to_rows(const RowsTuple& t) {
-  return {std::get<0>(t), std::get<1>(t)};
-}
-
-} // namespace
 
 namespace h2o::python {
 
@@ -160,6 +120,7 @@ void bind(nb::module_& m) {
       "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(), "sinks"_a = nb::none(),
       "fallback"_a = false);
 
+  bind_recall(m);
   m.def("compile_kernel", &h2o::metal::compile_kernel, "kernel"_a, "arguments"_a);
   m.def("instruction_set", [] { return std::string(h2o::cpu::instruction_set()); });
   m.def("instruction_sets", &h2o::cpu::instruction_sets);

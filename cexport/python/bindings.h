@@ -8,6 +8,9 @@ namespace h2o::python {
 /// docstrings for users are in h2o_py/fast.py.
 void bind(nanobind::module_& m);
 
+/// Archive and recall.
+void bind_recall(nanobind::module_& m);
+
 /// The archive in files: SegmentFolder and the functions of archive_folders.h.
 void bind_archive_files(nanobind::module_& m);
 

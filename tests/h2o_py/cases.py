@@ -9,7 +9,7 @@ import mlx.core as mx
 from h2o_py import fast, reference
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache
-from h2o_py.ledger import Attended, Ledger, Rows
+from h2o_py.ledger import Attended, Ledger, Recalled, Rows
 from h2o_py.row_format import DENSE
 
 TOLERANCE = {mx.float32: 1e-5, mx.float16: 2e-3, mx.bfloat16: 1.6e-2}
@@ -21,6 +21,22 @@ def _fallback_attend(queries, rows, ledger, *, config, row_format=DENSE, **optio
         queries, rows, tuple(ledger), config=native, fallback=True, **options
     )
     return Attended(out, Rows(*kept), Ledger(*state))
+
+
+def _fallback_recall(
+    queries, keys, rows, ledger, archive, *, config, row_format=DENSE, **options
+):
+    kept, state, came = ext.recall(
+        queries,
+        keys,
+        rows,
+        ledger,
+        archive._native,
+        config=fast._native(config, row_format),
+        fallback=True,
+        **options,
+    )
+    return Recalled(Rows(*kept), Ledger(*state), came)
 
 
 def _fallback_attention(*arguments, **options):
@@ -35,6 +51,8 @@ fallback = SimpleNamespace(
     cache_fetch=fast.cache_fetch,
     cache_write=fast.cache_write,
     cache_attend=_fallback_attend,
+    Archive=fast.Archive,
+    recall=_fallback_recall,
 )
 BACKENDS = {"fast": fast, "fallback": fallback}
 

@@ -1,0 +1,194 @@
+#include "relevance.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpu_attention.h"
+#include "fallback_ops.h"
+#include "mlx/ops.h"
+#include "mlx/transforms.h"
+
+namespace h2o {
+
+void RelevanceOfHeads::compute_logits(int batch, int head, int64_t stride) {
+  const auto& [queries, keys, scale, mask, sinks] = asking_;
+  const int asks = queries.shape(2), dim = queries.shape(3);
+  const int group = queries.shape(1) / keys.shape(1), lines = group * asks;
+  const int heads = keys.shape(1);
+  queries_.resize(size_t(lines) * dim);
+  for (int g = 0; g < group; ++g) {
+    for (int l = 0; l < asks; ++l) {
+      cpu::load_query(
+          queries, batch, head * group + g, l, scale,
+          &queries_[size_t(g * asks + l) * dim]);
+    }
+  }
+  logits_.resize(size_t(lines) * stride);
+  wide_.resize(size_t(segment_tokens) * dim);
+  float* out = logits_.data();
+  auto dot = [&](cpu::RowsView rows, int count) {
+    cpu::dot_rows(queries_.data(), lines, rows, count, dim, out, stride);
+    out += count;
+  };
+  for (size_t block = 0; block < archive_.blocks(); ++block) {
+    const int count = archive_.count(block);
+    cpu::to_float32(
+        archive_.keys(block, batch * heads + head), count, dim, wide_.data(), dim);
+    dot({wide_.data(), cpu::Element::float32, dim * int64_t(sizeof(float))}, count);
+  }
+  dot(cpu::rows_of(keys, batch, head, storage_), asks);
+
+  const int64_t archived = stride - asks;
+  cpu::MaskView values;
+  if (mask.values) {
+    values = {*mask.values, {queries.shape(0), queries.shape(1), asks, asks}};
+  }
+  for (int g = 0; g < group; ++g) {
+    for (int l = 0; l < asks; ++l) {
+      float* own = &logits_[size_t(g * asks + l) * stride + archived];
+      if (values) {
+        values.apply(batch, head * group + g, l, asks, /* low_bias_hides */ true, own);
+      } else {
+        std::fill(own + l + 1, own + asks, lowest);
+      }
+    }
+  }
+}
+
+void RelevanceOfHeads::compute(int batch, int head, float* relevance) {
+  const auto& sinks = asking_.sinks;
+  const int asks = asking_.queries.shape(2);
+  const int group = asking_.queries.shape(1) / asking_.keys.shape(1);
+  const int archived = archive_.end() - archive_.first(), rows = archived + asks;
+  compute_logits(batch, head, rows);
+  most_.assign(rows, lowest);
+  mean_.resize(archived);
+  std::fill_n(relevance, archived, 0.0f);
+  for (int l = 0; l < asks; ++l) {
+    std::fill(mean_.begin(), mean_.end(), 0.0f);
+    for (int g = 0; g < group; ++g) {
+      float* logits = &logits_[size_t(g * asks + l) * rows];
+      float most = cpu::hide_not_finite(logits, rows, most_.data());
+      const float sink = sinks ? cpu::load_sink(*sinks, head * group + g) : lowest;
+      most = std::max(most, sink);
+      if (most == lowest) {
+        continue; // sees nothing
+      }
+      float sum = cpu::exp_shifted(logits, most, rows, logits);
+      sum += sinks ? std::exp(sink - most) : 0.0f;
+      cpu::add_scaled(logits, 1.0f / (sum * float(group)), archived, mean_.data());
+    }
+    for (int j = 0; j < archived; ++j) {
+      relevance[j] = std::max(relevance[j], mean_[j]);
+    }
+  }
+  for (int j = 0; j < archived; ++j) {
+    relevance[j] = most_[j] == lowest ? -1.0f : relevance[j];
+  }
+}
+
+namespace relevant {
+
+/// Bytes of logits that may be there at once.
+constexpr int64_t logits_bytes = 32 << 20;
+
+/// Columns [begin, end) of all blocks' rows, for the KV heads from `head` to `last`.
+mx::array columns(
+    const std::vector<ArchiveBlock>& blocks,
+    int head,
+    int last,
+    int64_t begin,
+    int64_t end,
+    mx::StreamOrDevice s) {
+  std::vector<mx::array> parts;
+  for (const auto& block : blocks) {
+    auto stop = block.rows.shape();
+    stop[1] = last;
+    stop[3] = int(end);
+    parts.push_back(mx::slice(block.rows, {0, head, 0, int(begin)}, stop, s));
+  }
+  return mx::concatenate(parts, 2, s);
+}
+
+/// Logits [B, heads, Hq / Hkv * a, positions] of queries [.., Dk], which are scaled.
+mx::array logits(
+    const mx::array& queries, Archive& archive, int head, int last, mx::StreamOrDevice s) {
+  const auto& blocks = archive.blocks(s);
+  const RowFormat& format = archive.format();
+  const int dim = archive.key_dim();
+  if (format.is_dense()) {
+    auto keys = mx::astype(columns(blocks, head, last, 0, dim, s), mx::float32, s);
+    return mx::matmul(queries, mx::swapaxes(keys, 2, 3, s), s);
+  }
+  const VectorLayout key =
+      make_layouts("recall", format, dim, archive.value_dim(), format.dtype).pool.key;
+  const int64_t words = key.scales() / 4;
+  auto both = columns(blocks, head, last, words, key.bytes() / 4, s);
+  both =
+      mx::astype(mx::view(mx::contiguous(both, false, s), format.dtype, s), mx::float32, s);
+  auto halves = mx::split(both, 2, 3, s);
+  return mx::quantized_matmul(
+      queries, columns(blocks, head, last, 0, words, s), halves[0], halves[1], true,
+      key.group_size, key.bits, "affine", s);
+}
+
+} // namespace relevant
+
+mx::array relevance_in_operations(
+    const Asking& asking, Archive& archive, mx::StreamOrDevice s) {
+  const auto& [queries, keys, scale, mask, sinks] = asking;
+  const int batch = queries.shape(0), asks = queries.shape(2), dim = queries.shape(3);
+  const int kv_heads = keys.shape(1), group = queries.shape(1) / kv_heads;
+  const int archived = archive.length() - archive.first(), rows = archived + asks;
+  auto scaled = mx::multiply(mx::astype(queries, mx::float32, s), mx::array(scale), s);
+  scaled = mx::reshape(scaled, {batch, kv_heads, group * asks, dim}, s);
+  const Mask own_mask = mask.values ? mask : Mask{true};
+  auto own = mx::reshape(
+      fallback::masked_logits(queries, keys, scale, own_mask, asks, true, s),
+      {batch, kv_heads, group * asks, asks}, s);
+  const int64_t head_bytes = int64_t(batch) * group * asks * rows * 4;
+  const int together = int(std::clamp<int64_t>(
+      relevant::logits_bytes / std::max<int64_t>(1, head_bytes), 1, kv_heads));
+  const mx::array hidden(lowest);
+
+  std::vector<mx::array> parts;
+  for (int head = 0; head < kv_heads; head += together) {
+    const int last = std::min(kv_heads, head + together);
+    auto of_heads = [&](const mx::array& a) {
+      return fallback::take_rows(a, 1, head, last, s);
+    };
+    auto older = relevant::logits(of_heads(scaled), archive, head, last, s);
+    auto all = mx::concatenate({older, of_heads(own)}, 3, s);
+    all = mx::where(mx::isfinite(all, s), all, hidden, s);
+    auto seen = mx::not_equal(all, hidden, s);
+    auto most = mx::max(all, -1, true, s);
+    std::optional<mx::array> sink;
+    if (sinks) {
+      sink = mx::reshape(mx::astype(*sinks, mx::float32, s), {1, kv_heads, group, 1, 1}, s);
+      sink = mx::reshape(
+          mx::broadcast_to(of_heads(*sink), {1, last - head, group, asks, 1}, s),
+          {1, last - head, group * asks, 1}, s);
+      most = mx::maximum(most, *sink, s);
+    }
+    auto weights =
+        mx::where(seen, mx::exp(mx::subtract(all, most, s), s), mx::array(0.0f), s);
+    auto sum = mx::sum(weights, -1, true, s);
+    if (sink) {
+      sum = mx::add(sum, mx::exp(mx::subtract(*sink, most, s), s), s);
+    }
+    auto p = mx::where(
+        mx::equal(sum, mx::array(0.0f), s), mx::array(0.0f), mx::divide(weights, sum, s),
+        s);
+    mx::Shape grouped{batch, last - head, group, asks, archived};
+    auto archived_only = [&](const mx::array& a) {
+      return mx::reshape(fallback::take_rows(a, 3, 0, archived, s), grouped, s);
+    };
+    auto relevance = mx::max(mx::mean(archived_only(p), 2, false, s), 2, false, s);
+    auto is_seen = mx::any(archived_only(seen), std::vector<int>{2, 3}, false, s);
+    parts.push_back(mx::where(is_seen, relevance, mx::array(-1.0f), s));
+    mx::eval(parts.back()); // one group of heads after the other
+  }
+  return parts.size() == 1 ? parts[0] : mx::concatenate(parts, 1, s);
+}
+
+} // namespace h2o

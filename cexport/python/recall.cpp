@@ -1,0 +1,89 @@
+#include "recall.h"
+
+#include "bindings.h"
+#include "conversions.h"
+#include "policy_from.h"
+
+namespace nb = nanobind;
+namespace mx = mlx::core;
+using namespace nb::literals;
+
+namespace h2o::python {
+
+namespace {
+
+h2o::Recall settings_of(nb::handle recall) {
+  auto settings = recall_from(recall);
+  if (!settings) {
+    throw std::invalid_argument("[Archive] recall is None; expected its settings.");
+  }
+  return *settings;
+}
+
+} // namespace
+
+void bind_recall(nb::module_& m) {
+  nb::class_<h2o::Archive>(m, "Archive")
+      .def(
+          "__init__",
+          [](h2o::Archive* self, nb::handle recall, int group_size) {
+            new (self) h2o::Archive(settings_of(recall), group_size);
+          },
+          "recall"_a, "group_size"_a)
+      .def(
+          "append",
+          [](h2o::Archive& archive, const mx::array& keys, const mx::array& values,
+             const mx::array& key_sum, const h2o::CacheConfig& config) {
+            archive.append(keys, values, key_sum, config);
+          },
+          "keys"_a, "values"_a, "key_sum"_a, "config"_a)
+      .def(
+          "trim", [](h2o::Archive& archive, int n) { archive.trim(n); }, "n"_a)
+      .def("copy", [](const h2o::Archive& archive) { return archive; })
+      .def("arrays", [](h2o::Archive& archive) { return archive.arrays(); })
+      .def(
+          "tokens",
+          [](h2o::Archive& archive, int begin, int end) {
+            auto [keys, values, novelty] = archive.tokens(begin, end);
+            return std::tuple{keys, values, novelty};
+          },
+          "begin"_a, "end"_a)
+      .def_prop_ro("length", &h2o::Archive::length)
+      .def_prop_ro("first", &h2o::Archive::first)
+      .def_prop_ro("nbytes", &h2o::Archive::nbytes)
+      .def_prop_ro(
+          "dtype", [](const h2o::Archive& archive) { return archive.format().dtype; })
+      .def_prop_ro("group_size", [](const h2o::Archive& archive) {
+        return archive.format().group_size;
+      });
+
+  m.def(
+      "restored_archive",
+      [](const std::vector<mx::array>& arrays, nb::handle recall, int bits, int group_size,
+         const mx::Dtype& dtype, int key_dim, int first, int length) {
+        return h2o::Archive::restored(
+            arrays, settings_of(recall), {bits, bits, group_size, dtype}, key_dim, first,
+            length);
+      },
+      "arrays"_a, "recall"_a, nb::kw_only(), "bits"_a, "group_size"_a, "dtype"_a,
+      "key_dim"_a, "first"_a, "length"_a);
+
+  m.def(
+      "recall",
+      [](const mx::array& queries, const mx::array& keys, const RowsTuple& rows,
+         const LedgerTuple& ledger, h2o::Archive& archive, int offset,
+         const h2o::CacheConfig& config, float scale, const MaskArgument& mask,
+         const std::optional<mx::array>& sinks, bool fallback) {
+        auto recall = fallback ? h2o::fallback::recall : h2o::recall;
+        auto result = recall(
+            {queries, keys, to_rows(rows), to_ledger(ledger), archive, offset, scale,
+             mask_of(mask), sinks},
+            config, {});
+        return std::tuple{to_tuple(result.rows), to_tuple(result.ledger), result.count};
+      },
+      "queries"_a, "keys"_a, "rows"_a, "ledger"_a, "archive"_a, nb::kw_only(), "offset"_a,
+      "config"_a, "scale"_a, "mask"_a = nb::none(), "sinks"_a = nb::none(),
+      "fallback"_a = false, nb::call_guard<nb::gil_scoped_release>());
+}
+
+} // namespace h2o::python
