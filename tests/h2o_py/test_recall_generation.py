@@ -1,0 +1,92 @@
+"""Recall through mlx_lm on the bundled demo model: what eviction loses comes back."""
+
+import warnings
+
+import mlx.core as mx
+import pytest
+from mlx_lm.models.cache import LRUPromptCache
+
+import h2o_py
+from h2o_pack.measure.evaluation.loaded import load_for_evaluation
+from h2o_pack.measure.evaluation.samples import Shape, make_sample
+from h2o_py import H2OConfig, H2OConfigWarning, H2ORecall, make_h2o_cache
+from tests.h2o_py.small_models import VOCABULARY, small_model
+from tests.h2o_py.test_generation import greedy
+from tests.h2o_py.test_recall import same
+
+TOKENS = 768
+ROWS = TOKENS // 8
+DEPTHS = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75)
+
+
+@pytest.fixture(scope="module")
+def samples():
+    """Return prompts with 13 facts alike, one of which is asked for at the end."""
+    loaded = load_for_evaluation("demo")
+    found = []
+    for number, depth in enumerate(DEPTHS):
+        shape = Shape(TOKENS, (depth, *((j + 0.5) / 12 for j in range(12))), (0,))
+        sample = make_sample(loaded.tokens, loaded.words, shape, 11, number)
+        question = sample.questions[0]
+        found.append(([*sample.ids, *question.ids], question.answer))
+    return found
+
+
+def config(recall, rows=ROWS):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", H2OConfigWarning)
+        return H2OConfig(rows, recall=recall)
+
+
+def right_answers(demo, samples, recall):
+    """How many of the samples are answered; all at once, cut as mlx_lm's generate cuts."""
+    model, tokenizer = demo
+    caches = make_h2o_cache(model, config(recall))
+    rest = mx.array([ids for ids, _ in samples])
+    said = []
+    while rest.shape[1] > 1:
+        count = min(300, rest.shape[1] - 1)
+        model(rest[:, :count], cache=caches)
+        mx.eval([cache.state for cache in caches])
+        rest = rest[:, count:]
+    for _ in range(6):
+        rest = mx.argmax(model(rest, cache=caches)[:, -1:], axis=-1)
+        said.append(rest)
+    assert all(cache.size() == ROWS for cache in caches)
+    said = mx.concatenate(said, axis=1).tolist()
+    return sum(
+        answer in tokenizer.decode(tokens)
+        for tokens, (_, answer) in zip(said, samples, strict=True)
+    )
+
+
+def test_one_of_13_facts_alike_comes_back_at_an_eighth_of_the_rows(demo, routed, samples):
+    assert right_answers(demo, samples, None) <= len(samples) // 2
+    assert right_answers(demo, samples, H2ORecall()) == len(samples)
+
+
+def test_generate_takes_recall_in_its_configuration(demo, samples):
+    model, tokenizer = demo
+    ids, answer = samples[3]
+    settings = {**config(None).to_dict(), "recall": True}
+    said = h2o_py.generate(model, tokenizer, ids, h2o_config=settings, max_tokens=6)
+    assert answer in said
+
+
+def test_a_prompt_that_the_server_goes_on_from_gives_what_one_cache_gives(routed):
+    """The server copies the cache of an earlier prompt and feeds the rest to it."""
+    model = small_model("qwen3")
+    mx.random.seed(4)
+    prompt = mx.random.randint(0, VOCABULARY, (150,)).tolist()
+    settings = config(H2ORecall(ask=8), rows=32)
+    first, alone = make_h2o_cache(model, settings), make_h2o_cache(model, settings)
+    for caches in (first, alone):
+        said = greedy(model, prompt[:100], caches)
+    known = [*prompt[:100], *said[:-1]]
+    store = LRUPromptCache(4)
+    store.insert_cache("model", known, first)
+    copied, rest = store.fetch_nearest_cache("model", [*known, *prompt[100:]])
+    assert rest == prompt[100:]
+    assert greedy(model, rest, copied) == greedy(model, prompt[100:], alone)
+    assert all(same(*both) for both in zip(copied, alone, strict=True))
+    assert all(cache.recalled > 0 for cache in copied)
