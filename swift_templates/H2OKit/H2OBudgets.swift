@@ -8,7 +8,8 @@ import Foundation
 ///
 /// One entry for each of the model's caches, in its order, or null where the layer keeps
 /// the budgets common to all (and where it keeps the model's own cache). A layer may have a
-/// `max_size` of its own; all other settings are common.
+/// `max_size` of its own; all other settings are common. `"recall": [0, 3]` beside `layers`
+/// names the caches that recall rows, unless the configuration names them itself.
 public struct H2OBudgets: Hashable, Sendable {
     /// Rows of one layer for heavy hitters, for the newest tokens, and all of its rows.
     public struct Layer: Hashable, Sendable {
@@ -26,8 +27,12 @@ public struct H2OBudgets: Hashable, Sendable {
 
     public let layers: [Layer?]
 
-    public init(layers: [Layer?]) {
+    /// Indices of the caches that recall rows; nil for all that evict.
+    public let recall: [Int]?
+
+    public init(layers: [Layer?], recall: [Int]? = nil) {
         self.layers = layers
+        self.recall = recall
     }
 
     /// Reads a file of budgets.
@@ -37,10 +42,16 @@ public struct H2OBudgets: Hashable, Sendable {
         self = try JSONDecoder().decode(H2OBudgets.self, from: Data(contentsOf: file))
     }
 
-    /// The common configuration with a layer's budgets.
+    /// The common configuration with a layer's budgets, and without recall where it is not to
+    /// recall.
     ///
     /// - Throws: ``H2OBudgetsError`` when they do not fit into the layer's rows
     func configuration(of layer: Int, common: H2OConfiguration) throws -> H2OConfiguration {
+        var common = common
+        if let recall, common.recall?.layers == nil, !recall.contains(layer) {
+            common = try common.with(recall: .some(nil))
+        }
+        common = try common.ofLayer(layer)
         guard let budget = layers[layer] else { return common }
         do {
             return try common.with(
@@ -61,6 +72,9 @@ public struct H2OBudgets: Hashable, Sendable {
             throw H2OBudgetsError.otherModel(
                 layers: layers.count, model: model, caches: evicting.count)
         }
+        for layer in recall ?? [] where !evicting.indices.contains(layer) || !evicting[layer] {
+            throw H2OBudgetsError.recall(layer, model: model)
+        }
         for (layer, evicts) in evicting.enumerated() where layers[layer] != nil && !evicts {
             throw H2OBudgetsError.layer(
                 layer,
@@ -78,6 +92,8 @@ public enum H2OBudgetsError: LocalizedError, Hashable, Sendable {
     case otherModel(layers: Int, model: String, caches: Int)
     /// An entry cannot be used.
     case layer(Int, String)
+    /// A cache that is to recall rows does not exist or evicts none.
+    case recall(Int, model: String)
     /// Sinks, pinned and recent positions hold all rows of a layer.
     case nothingToEvict(layer: Int, held: Int, maxSize: Int)
 
@@ -90,6 +106,9 @@ public enum H2OBudgetsError: LocalizedError, Hashable, Sendable {
                 + "entry for each, null for the common budgets."
         case .layer(let layer, let what):
             "layers[\(layer)] of the H2O budgets: \(what)"
+        case .recall(let layer, let model):
+            "recall of the H2O budgets names cache \(layer), which does not evict in \(model). "
+                + "Name caches that evict."
         case .nothingToEvict(let layer, let held, let maxSize):
             "layers[\(layer)] of the H2O budgets: "
                 + H2OConfigurationError.nothingToEvict(
@@ -103,7 +122,7 @@ extension H2OBudgets: Codable {
     private static let format = 1
 
     private enum Field: String, CodingKey, CaseIterable {
-        case format, layers
+        case format, layers, recall
     }
 
     public init(from decoder: any Decoder) throws {
@@ -116,12 +135,14 @@ extension H2OBudgets: Codable {
             throw H2OBudgetsError.otherFormat("format is \(format)")
         }
         layers = try fields.decode([Layer?].self, forKey: .layers)
+        recall = try fields.decodeIfPresent([Int].self, forKey: .recall)
     }
 
     public func encode(to encoder: any Encoder) throws {
         var fields = encoder.container(keyedBy: Field.self)
         try fields.encode(Self.format, forKey: .format)
         try fields.encode(layers, forKey: .layers)
+        try fields.encodeIfPresent(recall, forKey: .recall)
     }
 }
 

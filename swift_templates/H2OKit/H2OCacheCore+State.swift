@@ -1,9 +1,9 @@
 import MLX
 
 extension H2OCacheCore {
-    /// The rows' arrays, then the ledger's; none while the cache is empty.
+    /// The rows' arrays, the ledger's, then the archive's; none while the cache is empty.
     mutating func save() -> [MLXArray] {
-        let shared = share()
+        let shared = share() + (recall?.archive.arrays() ?? [])
         guard let pool = shared.first, !hasRing else { return shared }
         return [pool[.ellipsis, ..<length, 0...]] + shared.dropFirst()
     }
@@ -11,22 +11,25 @@ extension H2OCacheCore {
     /// - Throws: ``H2OStateError``
     mutating func restore(_ saved: [MLXArray]) throws {
         guard !saved.isEmpty else {
-            (rows, ledger) = (nil, nil)
+            (rows, ledger, restoredArchive) = (nil, nil, [])
             return
         }
         let count = hasRing ? 2 : 1
-        let dims = Array(repeating: 4, count: count) + [3, 3, 3, 3, 2]
+        let ledgerDims = [3, 3, 3, 3, 2, 3]
+        let isHeld = saved.count > count + 5
+        let dims = Array(repeating: 4, count: count) + ledgerDims.prefix(isHeld ? 6 : 5)
         let heads = saved[0].shape.prefix(2)
+        let own = saved.prefix(dims.count)
         let fits =
-            saved.map(\.ndim) == dims
+            own.map(\.ndim) == dims
             && saved.allSatisfy { $0.shape.prefix(2) == heads }
-            && saved[count].shape == saved[count + 1].shape
-            && saved[count].shape == saved[count + 2].shape
+            && [1, 2, isHeld ? 5 : 2].allSatisfy { saved[count + $0].shape == saved[count].shape }
         guard fits else {
             throw H2OStateError.inconsistent("its arrays have the shapes \(saved.map(\.shape))")
         }
         rows = MLXFast.H2ORows(pool: saved[0], ring: hasRing ? saved[1] : nil)
-        (ledger, isShared) = (MLXFast.H2OLedger(arrays: saved.dropFirst(count)), true)
+        (ledger, isShared) = (MLXFast.H2OLedger(arrays: own.dropFirst(count)), true)
+        restoredArchive = Array(saved.dropFirst(dims.count))
     }
 
     /// Takes over the metadata that goes with the arrays restored before.
@@ -42,10 +45,12 @@ extension H2OCacheCore {
         let fits =
             pending <= offset && metadata.length == length && (ledger == nil) == (length == 0)
             && rowsFit && (ledger?.scores.dim(2) ?? configuration.maxSize) == configuration.maxSize
+            && (ledger?.held == nil) == (metadata.archive == nil)
         guard fits else {
             throw H2OStateError.inconsistent(
                 "its rows \((rows?.arrays ?? []).map(\.shape)) do not fit its metadata \(fields)")
         }
+        try restoreArchive(metadata.archive)
     }
 
     /// Whether the buffers are those of a cache with so many rows in use.

@@ -26,6 +26,15 @@ struct H2OCacheCore {
     /// Dv of the first values, 0 before them.
     var valueDim = 0
 
+    /// The archive and when it is asked; nil without recall and while the cache is empty.
+    var recall: H2ORecallState?
+
+    /// The arrays of an archive whose metadata is still to come.
+    var restoredArchive = [MLXArray]()
+
+    /// Whether recall was given up, for all time.
+    var recallEnded = false
+
     /// Whether somebody else may hold the rows: the next write then copies them first.
     var isShared = false
 
@@ -51,18 +60,25 @@ struct H2OCacheCore {
     /// Stores keys `[B, Hkv, L, Dk]` and values `[B, Hkv, L, Dv]`.
     mutating func write(keys: MLXArray, values: MLXArray) {
         settle()
-        let ledger =
-            self.ledger
-            ?? MLXFast.h2oLedger(
-                batch: keys.dim(0), kvHeads: keys.dim(1), keyDim: keys.dim(3),
-                policy: configuration.policy)
-        if rows == nil { (format.dtype, valueDim) = (keys.dtype, values.dim(3)) }
+        start(keys: keys, values: values)
+        guard let ledger else { return }
         rows = MLXFast.h2oCacheWrite(
             rows: rows, keys: keys, values: values, victim: ledger.victim, offset: offset,
             policy: configuration.policy, format: format, copy: isShared)
+        archive(keys: keys, values: values, keySum: ledger.keySum)
         pending = keys.dim(2)
         offset += pending
-        (self.ledger, isShared) = (ledger, false)
+        isShared = false
+    }
+
+    /// Makes the ledger of an empty cache, and the archive if there is to be one.
+    mutating func start(keys: MLXArray, values: MLXArray) {
+        guard ledger == nil else { return }
+        (format.dtype, valueDim) = (keys.dtype, values.dim(3))
+        ledger = MLXFast.h2oLedger(
+            batch: keys.dim(0), kvHeads: keys.dim(1), keyDim: keys.dim(3),
+            policy: configuration.policy)
+        startRecall(keyDim: keys.dim(3), valueDim: values.dim(3))
     }
 
     /// The attention `[B, Hq, L, Dv]` of the outstanding tokens' queries `[B, Hq, L, Dk]` and
@@ -72,7 +88,9 @@ struct H2OCacheCore {
         queries: MLXArray? = nil, scale: Float = 1,
         mask: MLXFast.ScaledDotProductAttentionMaskMode = .none
     ) -> MLXArray? {
-        guard pending > 0, let rows, let ledger else { return nil }
+        guard pending > 0 else { return nil }
+        if queries == nil { endRecallWithoutQueries() }
+        guard let rows, let ledger else { return nil }
         let attended = MLXFast.h2oCacheAttend(
             queries: queries, rows: rows, ledger: ledger, tokens: pending,
             offset: offset - pending, scale: scale, mask: mask, policy: configuration.policy,
@@ -98,13 +116,23 @@ struct H2OCacheCore {
         guard let rows, let ledger else { return 0 }
         let trimmed = min(count, offset)
         offset -= trimmed
+        recall?.archive.trim(trimmed)
         if offset == 0 {
-            (self.rows, self.ledger) = (nil, nil)
+            (self.rows, self.ledger, recall) = (nil, nil, nil)
         } else {
             self.ledger = MLXFast.h2oLedgerTrim(
                 ledger, rows: rows, length: offset, policy: configuration.policy, format: format)
         }
         return trimmed
+    }
+
+    /// The same cache again; rows are copied when one of the two writes, and segments of the
+    /// archive are shared.
+    mutating func copy() -> H2OCacheCore {
+        _ = share()
+        var copy = self
+        if let archive = recall?.archive { copy.recall?.archive = archive.copy() }
+        return copy
     }
 
     /// The buffers and the ledger's arrays, to be held by somebody else.

@@ -80,7 +80,7 @@ public enum H2OCacheFile {
     static func restore(
         _ state: [MLXArray], _ metaState: [String], from file: URL
     ) throws -> any H2OScoreTracking {
-        guard let cacheClass = classes.first(where: { $0.format == metaState.first }) else {
+        guard let cacheClass = classes.first(where: { $0.reads(metaState.first) }) else {
             throw H2OFileError.otherCache(
                 file: file.path, found: metaState.first ?? "", known: classes.map { $0.format })
         }

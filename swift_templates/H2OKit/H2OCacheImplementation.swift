@@ -30,12 +30,15 @@ extension H2OCacheImplementation {
 
     public var positions: MLXArray? { core.ledger?.positions }
 
+    public var held: MLXArray? { core.ledger?.held }
+
+    public var recalled: H2ORecallStatistics? { core.recalled }
+
     public func attend(
         queries: MLXArray, keys: MLXArray, values: MLXArray, scale: Float,
         mask: MLXFast.ScaledDotProductAttentionMaskMode
     ) -> MLXArray {
-        core.write(keys: keys, values: values)
-        return core.settle(queries: queries, scale: scale, mask: mask) ?? .mlxNone
+        core.attend(queries: queries, keys: keys, values: values, scale: scale, mask: mask)
     }
 
     public func update(keys: MLXArray, values: MLXArray) -> (MLXArray, MLXArray) {
@@ -76,8 +79,7 @@ extension H2OCacheImplementation {
     }
 
     public func copy() -> any KVCache {
-        _ = core.share()
-        return Self(core)
+        Self(core.copy())
     }
 
     /// What to evaluate so that the whole cache is: the ledger, which follows from the rows.

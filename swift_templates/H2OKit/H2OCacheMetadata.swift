@@ -3,8 +3,8 @@ import MLX
 
 /// The strings that describe a saved cache: the kind of cache with the version of its
 /// format, tokens seen, rows in use, tokens whose attention is outstanding, the
-/// configuration and, except for dense rows, how the rows are stored. Python's are the
-/// same.
+/// configuration and, except for dense rows, how the rows are stored, and with recall, which
+/// the format's last word says, its archive. Python's are the same.
 struct H2OCacheMetadata: Hashable {
     let offset: Int
     let length: Int
@@ -12,6 +12,8 @@ struct H2OCacheMetadata: Hashable {
     let configuration: H2OConfiguration
     /// How the rows are stored, as JSON.
     let storage: String?
+    /// The archive, as JSON; nil without recall.
+    let archive: String?
 
     init(_ core: H2OCacheCore) {
         offset = core.offset
@@ -19,25 +21,32 @@ struct H2OCacheMetadata: Hashable {
         pending = core.pending
         configuration = core.configuration
         storage = core.savedFormat
+        archive = core.savedArchive
     }
 
     /// - Parameter format: the kind of cache and version that is expected
     /// - Throws: ``H2OStateError``, `DecodingError`, ``H2OConfigurationError``
     init(_ fields: [String], format: String) throws {
-        guard fields.first == format, fields.count >= 5 else {
+        let recalls = fields.first == format + Self.recalls
+        guard recalls || fields.first == format, fields.count >= (recalls ? 6 : 5) else {
             throw H2OStateError.otherFormat(found: fields.first ?? "", expected: format)
         }
         offset = try Self.count(fields[1], "offset")
         length = try Self.count(fields[2], "length")
         pending = try Self.count(fields[3], "pending")
         configuration = try JSONDecoder().decode(H2OConfiguration.self, from: Data(fields[4].utf8))
-        storage = fields.count > 5 ? fields[5] : nil
+        archive = recalls ? fields.last : nil
+        storage = fields.count > (recalls ? 6 : 5) ? fields[5] : nil
     }
 
     func fields(format: String) -> [String] {
-        let common = [format, "\(offset)", "\(length)", "\(pending)", json(configuration)]
-        return common + (storage.map { [$0] } ?? [])
+        let name = archive == nil ? format : format + Self.recalls
+        let common = [name, "\(offset)", "\(length)", "\(pending)", json(configuration)]
+        return common + [storage, archive].compactMap { $0 }
     }
+
+    /// What the format of a cache with recall ends with.
+    static let recalls = "+recall"
 
     private static func count(_ field: String, _ name: String) throws -> Int {
         guard let value = Int(field), value >= 0 else {

@@ -61,36 +61,46 @@ extension H2OCaches: KVCacheMaker {
         if let reason = H2OFamilies.reasonAgainst(model, caches: own) {
             throw H2OCachesError.unfit(model: name, reason: reason)
         }
-        let evicting = own.map(\.holdsPlainCache)
+        let plain = own.map(\.plainCaches)
+        let evicting = plain.map { $0 > 0 }
         guard evicting.contains(true) else {
             let kinds = Set(own.map { String(describing: type(of: $0)) })
             throw H2OCachesError.nothingToBound(model: name, caches: kinds.sorted())
+        }
+        let known = evicting.indices.filter { evicting[$0] }
+        for layer in configuration.recall?.layers ?? [] where !known.contains(layer) {
+            throw H2OCachesError.recallLayer(layer, model: name, known: known)
         }
         try budgets?.check(evicting: evicting, model: name)
         return try own.enumerated().map { layer, cache in
             guard evicting[layer] else { return cache }
             let configuration =
-                try budgets?.configuration(of: layer, common: configuration) ?? configuration
-            let empty = try storage.makeCache(configuration, groupSize: groupSize)
-            return cache.replacingPlainCaches { empty.copy() }
+                try budgets?.configuration(of: layer, common: configuration)
+                ?? configuration.ofLayer(layer)
+            var made = try (0 ..< plain[layer]).map { _ in
+                try storage.makeCache(configuration, groupSize: groupSize)
+            }
+            return cache.replacingPlainCaches { made.removeLast() }
         }
     }
 }
 
 extension KVCache {
-    /// Whether this is upstream's cache that keeps all tokens, or holds one.
-    fileprivate var holdsPlainCache: Bool {
-        guard let list = self as? CacheList else { return type(of: self) == KVCacheSimple.self }
-        var holds = false
+    /// How many of upstream's caches that keep all tokens this is or holds.
+    fileprivate var plainCaches: Int {
+        guard let list = self as? CacheList else {
+            return type(of: self) == KVCacheSimple.self ? 1 : 0
+        }
+        var count = 0
         list.mapChildren { child in
-            holds = holds || child.holdsPlainCache
+            count += child.plainCaches
             return child
         }
-        return holds
+        return count
     }
 
     fileprivate func replacingPlainCaches(_ make: () -> any KVCache) -> any KVCache {
-        guard let list = self as? CacheList else { return holdsPlainCache ? make() : self }
+        guard let list = self as? CacheList else { return plainCaches > 0 ? make() : self }
         list.mapChildren { $0.replacingPlainCaches(make) }
         return list
     }

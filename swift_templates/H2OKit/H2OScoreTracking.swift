@@ -25,6 +25,13 @@ public protocol H2OScoreTracking: RoutedAttentionCache {
     /// int32 `[B, Hkv, C]`, -1 where a row is empty; nil while the cache is empty.
     var positions: MLXArray? { get }
 
+    /// bool `[B, Hkv, C]`, the rows that a recall chose and that stay until the next one; nil
+    /// without recall or while the cache is empty.
+    var held: MLXArray? { get }
+
+    /// What recall did; nil without recall.
+    var recalled: H2ORecallStatistics? { get }
+
     /// A cache from the `state` and `metaState` of another.
     ///
     /// - Throws: ``H2OStateError`` when they are not those of such a cache
@@ -34,4 +41,11 @@ public protocol H2OScoreTracking: RoutedAttentionCache {
     /// tokens get their positions, and what overflows C is evicted. The next write does
     /// this by itself.
     func settle()
+}
+
+extension H2OScoreTracking {
+    /// Whether a saved cache that says this of itself is of this class.
+    static func reads(_ saved: String?) -> Bool {
+        saved == format || saved == format + H2OCacheMetadata.recalls
+    }
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import mlx.core as mx
@@ -20,10 +21,15 @@ from mlx_lm.models.cache import (
 from h2o_pack.parity.host import prepare
 from h2o_pack.parity.toolchain import environment
 from h2o_pack.parity.trace import TOLERANCES
-from h2o_py import H2OConfig, load_cache, save_cache
+from h2o_py import H2OConfig, H2ORecall, load_cache, save_cache
 from h2o_py.models import STORAGES
 
 CONFIG = H2OConfig(24, sink_size=2, heavy_budget=10, recent_budget=8, pinned=((5, 7),))
+RECALLING = {
+    "dense": H2ORecall(ask=4, every=3),
+    "k8v4": H2ORecall(ask=4),
+    "r16h4": H2ORecall(ask=1, every=2, archive_bits=16),
+}
 HEADS, KV_HEADS, DIM, SCALE = 4, 2, 64, 0.125
 NEXT = [1, 1, 7, 1, 40, 1, 1]
 METADATA = {"model": "tiny", "chat": "\N{PARTY POPPER} caf\u00e9"}
@@ -33,6 +39,7 @@ SITUATIONS = {
     "few": ([5], False, "float32"),
     "room": ([9, 1, 1], False, "float32"),
     "evicted": ([40, 1, 1, 5, 1], False, "float32"),
+    "archived": ([40, 280, 1, 1], False, "float32"),
     "awaiting": ([30, 12], True, "float32"),
     "bfloat16": ([40, 1, 1], False, "bfloat16"),
     "float16": ([40, 1, 1], False, "float16"),
@@ -54,9 +61,17 @@ def attend(cache, q, k, v) -> mx.array:
 
 
 def caches_of(situation: str):
-    """One cache of each storage that has been through a situation."""
+    """One cache of each storage that has been through a situation.
+
+    Then some with recall, unless attention is awaited: recall ends where it does not come.
+    """
     counts, awaiting, dtype = SITUATIONS[situation]
     caches = [make(CONFIG, 32) for make in STORAGES.values()]
+    caches += [
+        STORAGES[kv](replace(CONFIG, recall=recall), 32)
+        for kv, recall in RECALLING.items()
+        if not awaiting
+    ]
     for cache in caches:
         cache.expects_scores = not awaiting
     for step, count in enumerate(counts):
@@ -160,7 +175,7 @@ class TestWhatSwiftWrote:
 
     def test_keeps_the_caches_of_other_layers(self, interchanged):
         path = str(interchanged / "evicted.swift-prompt.safetensors")
-        loaded = load_prompt_cache(path)[len(STORAGES) :]
+        loaded = load_prompt_cache(path)[len(STORAGES) + len(RECALLING) :]
         for cache, expected in zip(loaded, other_caches(), strict=True):
             assert type(cache) is type(expected)
             assert numbers(cache) == numbers(expected)

@@ -22,7 +22,7 @@ from h2o_pack.parity.toolchain import Toolchain, building
 from h2o_py import Budgets, H2OConfig, LayerBudget, routing_installed
 
 MAX_KV = 32
-CASES = ["full cache", "kv dense", "kv 8", "kv r8h4", "kv 8, by layer"]
+CASES = ["full cache", "kv dense", "kv 8", "kv r8h4", "kv dense, recall", "kv 8, by layer"]
 BY_LAYER = requests.ByLayer(
     Budgets((LayerBudget(8, 8, 20), LayerBudget(20, 20, 44), None, LayerBudget(10, 16))),
     kv="8",
@@ -81,7 +81,7 @@ def test_the_prompt_is_several_times_the_budget_and_then_tokens_are_decoded(aske
 
 
 def test_the_control_has_the_models_own_caches(asked):
-    assert [set(case.evicting) for case in asked.cases] == [{False}, *[{True}] * 4]
+    assert [set(case.evicting) for case in asked.cases] == [{False}, *[{True}] * 5]
 
 
 def test_swift_reads_ids_texts_chunks_and_storages(asked):
@@ -89,9 +89,19 @@ def test_swift_reads_ids_texts_chunks_and_storages(asked):
     assert set(document) == {
         "format", "dtype", "prompt", "prefill", "texts", "cases", "left_out",
     }  # fmt: skip
-    assert [case["kv"] for case in document["cases"]] == [None, "dense", "8", "r8h4", "8"]
+    kvs = [case["kv"] for case in document["cases"]]
+    assert kvs == [None, "dense", "8", "r8h4", "dense", "8"]
     assert document["cases"][1]["config"]["max_size"] == MAX_KV
     assert document["prompt"] == list(asked.prompt)
+
+
+def test_rows_are_recalled_where_eviction_can_spare_some():
+    storages = {"k8v4": 64}
+    names = [run.name for run in requests.runs(H2OConfig(MAX_KV), storages, None)]
+    assert names[-2:] == ["kv dense, recall", "kv k8v4, recall"]
+    config = H2OConfig(10, sink_size=4, heavy_budget=0, recent_budget=5)
+    names = [run.name for run in requests.runs(config, storages, None)]
+    assert names == ["full cache", "kv dense", "kv k8v4"]
 
 
 def test_a_storage_that_one_rounding_changes_is_left_out_and_named(tmp_path, monkeypatch):
@@ -99,7 +109,7 @@ def test_a_storage_that_one_rounding_changes_is_left_out_and_named(tmp_path, mon
     demo = resolve("demo")
     request = requests.ask(demo.folder, H2OConfig(16), 256, {"8": 64, "4": 64}, tmp_path)
     assert request.left_out == ("8",)
-    assert [case.kv for case in request.cases] == [None, "dense", "4"]
+    assert [case.kv for case in request.cases] == [None, "dense", "4", "dense"]
     assert tokens.describe(request, Host("upstream", tmp_path, tmp_path)) == (
         "the model of mlx-swift-lm on upstream against mlx-lm, bfloat16; 8 left out, "
         "see docs/parity.md"

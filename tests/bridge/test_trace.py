@@ -60,7 +60,8 @@ def test_the_prompt_is_given_in_order_and_then_decoded():
 
 
 def test_there_is_a_case_for_each_dtype_the_published_policy_and_no_routing():
-    dense = [case for case in cases(H2OConfig(128), 64) if case.kv == "dense"]
+    every = [case for case in cases(H2OConfig(128), 64) if case.config.recall is None]
+    dense = [case for case in every if case.kv == "dense"]
     assert [(case.name, case.dtype, case.routed) for case in dense] == [
         ("float32", "float32", True),
         ("published policy", "float32", True),
@@ -84,7 +85,7 @@ def test_heads_that_no_group_divides_have_dense_rows():
 
 def test_the_trace_describes_itself(trace):
     document = json.loads((trace.folder / "trace.json").read_text())
-    assert document["format"] == 2
+    assert document["format"] == 3
     case = document["cases"][0]
     assert {
         key: case[key] for key in ("name", "file", "dtype", "layers", "scale", "routed")
@@ -104,11 +105,12 @@ def test_every_layer_and_step_has_its_arrays_in_the_dtype_of_the_case(trace):
     for case in trace.cases:
         arrays = mx.load(str(trace.folder / case.file))
         routed = ("out", "q", "scores") if case.routed else ()
+        held = ("held",) if case.config.get("recall") else ()
         wanted = {
             f"{layer}.{step}.{what}"
             for layer in range(case.layers)
             for step in range(len(case.steps))
-            for what in ("k", "v", "positions", *routed)
+            for what in ("k", "v", "positions", *routed, *held)
         }
         assert set(arrays) == wanted
         for step, tokens in enumerate(case.steps):
@@ -142,6 +144,19 @@ def test_a_difference_is_named_by_layer_and_step(trace, tmp_path, what, kind, de
     assert first is not None
     assert (first.layer, first.step, first.kind) == (2, 20, kind)
     assert first.detail.startswith(detail)
+
+
+def test_what_was_recalled_is_compared_too(trace, tmp_path):
+    case = next(case for case in trace.cases if case.config.get("recall"))
+    arrays = mx.load(str(trace.folder / case.file))
+    held = arrays["2.20.held"]
+    assert held.any().item()
+    arrays["2.20.held"] = mx.zeros(held.shape, mx.bool_)
+    mx.save_safetensors(str(tmp_path / case.file), arrays)
+    first = op.compare_case(Trace(tmp_path, trace.cases), case).first_difference
+    assert first is not None
+    assert (first.layer, first.step, first.kind) == (2, 20, "held")
+    assert first.detail.startswith("of what was recalled, head 0 keeps [")
 
 
 def test_a_value_that_is_no_number_is_a_difference(trace, tmp_path):

@@ -44,7 +44,7 @@ def compare_case(trace: Trace, case: RecordedCase) -> CaseResult:
         for layer, (cache, core) in enumerate(zip(caches, cores, strict=True)):
             recorded = {
                 what: arrays[f"{layer}.{step}.{what}"]
-                for what in ("q", "k", "v", "out", "positions", "scores")
+                for what in ("q", "k", "v", "out", "positions", "scores", "held")
                 if f"{layer}.{step}.{what}" in arrays
             }
             before = cache.ledger
@@ -95,6 +95,11 @@ def differences(
         yield "positions", 0.0, first_head(ours, theirs)
         return
     yield "positions", 0.0, ""
+    if "held" in recorded:
+        ours = held(cache.positions, cache.ledger.held)
+        theirs = held(recorded["positions"], recorded["held"])
+        differ = not mx.array_equal(ours, theirs)
+        yield "held", 0.0, f"of what was recalled, {first_head(ours, theirs)}" if differ else ""
     if out is not None:
         mine, its = (
             mx.take_along_axis(scores, mx.argsort(positions), axis=-1)
@@ -107,6 +112,11 @@ def differences(
         size = largest(mine / scaled, its / scaled)
         said = f"the scores differ by {size:.2g}, allowed is {SCORE_TOLERANCE:.2g}"
         yield "scores", size, said if size > SCORE_TOLERANCE else ""
+
+
+def held(positions: mx.array, is_held: mx.array) -> mx.array:
+    """Return the positions that a recall chose, in order, -1 for other rows."""
+    return mx.sort(mx.where(is_held, positions, -1))
 
 
 def largest(ours: mx.array, theirs: mx.array) -> float:

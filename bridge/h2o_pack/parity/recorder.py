@@ -48,7 +48,7 @@ def recording(kind: type[Any]) -> type[Any]:
 
         def taken(self) -> dict[str, mx.array]:
             """Return the step's arrays by the trace's names, the kept positions among them."""
-            arrays = self.step | {"positions": self.positions}
+            arrays = self.step | {"positions": self.positions, "held": self.ledger.held}
             return {what: array for what, array in arrays.items() if array is not None}
 
     return RecordingCache

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from h2o_pack.parity.trace import load, prompt_length, prompt_tokens
 from h2o_py import H2OScoresMissingWarning, make_h2o_cache
 from h2o_py.budgets import Budgets
 from h2o_py.config import H2OConfig
+from h2o_py.recall import H2ORecall
 from h2o_py.routing import routed
 
 FORMAT = 1
@@ -33,6 +34,8 @@ DECODED = 48
 # float32 mlx-lm differs from itself by 0.1 to 0.2 when each weight is moved by one rounding.
 # Levels 1 and 2, where both sides get the same keys and values, do compare it.
 LEFT_OUT = {"float32": ("r8h4",)}
+# {how rows are stored: the settings of recall}
+RECALL = {"dense": H2ORecall(archive_bits=16), "k8v4": H2ORecall(every=8)}
 
 
 @dataclass(frozen=True)
@@ -107,18 +110,12 @@ def ask(
     cases: list[TokenCase] = []
     expected: dict[str, mx.array] = {}
     dtype = ""
-    runs: list[tuple[str | None, int, Budgets | None]]
-    runs = [(None, 64, None), ("dense", 64, None)]
-    runs += [(kv, group_size, None) for kv, group_size in storages.items()]
-    if by_layer is not None:
-        runs.append((by_layer.kv, by_layer.group_size, by_layer.budgets))
-    for kv, group_size, budgets in runs:
+    for run in runs(config, storages, by_layer):
+        kv, group_size, budgets = run.kv, run.group_size, run.budgets
         if kv in LEFT_OUT.get(dtype, ()):
             continue
-        name = FULL if kv is None else f"kv {kv}"
-        if budgets is not None:
-            name += ", by layer"
-        caches = make_caches(model, config, kv, group_size, budgets)
+        name = run.name
+        caches = make_caches(model, run.config, kv, group_size, budgets)
         tokens, logits = generate(model, caches, prompt, prefill)
         expected |= {f"{name}.{step}": each for step, each in enumerate(logits)}
         dtype = str(logits[0].dtype).removeprefix("mlx.core.")
@@ -130,7 +127,7 @@ def ask(
         }
         told = None if budgets is None else budgets.to_dict()
         cases.append(
-            TokenCase(name, kv, group_size, config.to_dict(), tuple(tokens), evicting, told)
+            TokenCase(name, kv, group_size, run.config.to_dict(), tuple(tokens), evicting, told)
         )
     texts = probe(tokenizer, tokenizer.decode(prompt))
     left_out = tuple(kv for kv in storages if kv in LEFT_OUT.get(dtype, ()))
@@ -141,6 +138,40 @@ def ask(
     del document["folder"]
     (folder / FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return request
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a case is run with; see TokenCase."""
+
+    name: str
+    kv: str | None
+    group_size: int
+    config: H2OConfig
+    budgets: Budgets | None = None
+
+
+def runs(
+    config: H2OConfig, storages: Mapping[str, int], by_layer: ByLayer | None
+) -> Iterator[Run]:
+    """Yield the runs; without recall if the case is not of recall."""
+    plain = replace(config, recall=None)
+    yield Run(FULL, None, 64, plain)
+    groups = {"dense": 64, **storages}
+    for kv, group_size in groups.items():
+        yield Run(f"kv {kv}", kv, group_size, plain)
+    for kv, recall in RECALL.items():
+        recalling = replace(config, recall=recall)
+        if kv in groups and recalling.recall_rows:
+            yield Run(f"kv {kv}, recall", kv, groups[kv], recalling)
+    if by_layer is not None:
+        yield Run(
+            f"kv {by_layer.kv}, by layer",
+            by_layer.kv,
+            by_layer.group_size,
+            config,
+            by_layer.budgets,
+        )
 
 
 def make_caches(

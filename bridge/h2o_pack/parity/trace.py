@@ -3,8 +3,8 @@
 A trace is a folder with trace.json and one safetensors file per case. Arrays are
 named "<layer>.<step>.<what>": q [B, Hq, L, Dk], k [B, Hkv, L, Dk] and
 v [B, Hkv, L, Dv] as the model gave them to the cache; out [B, Hq, L, Dv],
-positions int32 [B, Hkv, C] and scores float32 [B, Hkv, C] after the step. A case
-that is not routed has no q, out and scores.
+positions int32 [B, Hkv, C], scores float32 [B, Hkv, C] and, with recall, held
+bool [B, Hkv, C] after the step. A case that is not routed has no q, out and scores.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from h2o_pack.models.config import read_config
 from h2o_pack.parity.recorder import recording_caches
 from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES
+from h2o_py.recall import H2ORecall
 from h2o_py.routing import routed
 
-FORMAT = 2
+FORMAT = 3
 FILE = "trace.json"
 PROMPT = Path(__file__).parent / "prompt.txt"
 QUESTION = "\n\nThe code of LANTERN is"
@@ -41,6 +42,14 @@ DRAFT = 5
 # 6e-8 each, in another order. float16 and bfloat16: two sums that straddle a
 # rounding boundary differ by a unit in the last place, 2**-10 and 2**-7 of the
 # value; twice that is allowed.
+# {name of a case: (how rows are stored, the settings of recall)}. Few tokens ask, so that
+# chunks are cut in two.
+RECALL = {
+    "recall": ("dense", H2ORecall(ask=8)),
+    "recall kv k8v4, while decoding": ("k8v4", H2ORecall(ask=8, every=5)),
+    "recall kv r16h4, in 16 bits": ("r16h4", H2ORecall(ask=1, every=7, archive_bits=16)),
+}
+
 TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 
 
@@ -89,17 +98,31 @@ def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
     """Return the runs that together exercise a package's caches.
 
     float32 comes first: the model keeps what a narrower dtype made of its weights.
-    Quantized storages are left out where no group divides the head dim.
+    Quantized storages are left out where no group divides the head dim, and recall where
+    eviction can spare no rows for it too.
     """
     stored = quantized(head_dim)
+    own, config = config, replace(config, recall=None)
+    recalling = [
+        Case(
+            name,
+            "float32",
+            replace(config, recall=recall),
+            kv=kv,
+            group_size=stored.get(kv, 64),
+        )
+        for name, (kv, recall) in RECALL.items()
+        if stored
+    ]
     return (
-        Case("float32", "float32", config),
+        Case("float32", "float32", own),
         Case("published policy", "float32", H2OConfig.paper(config.max_size)),
         Case("not routed", "float32", replace(config, novelty=0.0), routed=False),
         *(
             Case(f"kv {kv}", "float32", config, kv=kv, group_size=group_size)
             for kv, group_size in stored.items()
         ),
+        *(case for case in recalling if case.config.recall_rows),
         Case("float16", "float16", config),
         Case("bfloat16", "bfloat16", config),
     )
@@ -187,7 +210,7 @@ def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Reco
                 arrays |= {f"{layer}.{step}.{what}": a for what, a in cache.taken().items()}
             mx.eval(logits, arrays)
             last = int(mx.argmax(logits[0, -1]))
-    file = case.name.replace(" ", "-") + ".safetensors"
+    file = case.name.replace(",", "").replace(" ", "-") + ".safetensors"
     mx.save_safetensors(str(folder / file), arrays)
     return RecordedCase(
         name=case.name,

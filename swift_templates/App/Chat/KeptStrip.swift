@@ -1,25 +1,33 @@
 import H2OKit
 import SwiftUI
 
-/// The conversation from left to right. Darker means that more heads keep a position.
+/// The conversation from left to right. Darker means that more heads keep a position; orange
+/// is what the last prompt brought back.
 struct KeptStrip: View {
     let kept: H2OKeptPositions
 
     var body: some View {
         VStack(alignment: .leading, spacing: 2) {
-            Text("Kept positions of \(kept.shares.count)")
+            Text("Kept positions of \(kept.shares.count)" + (recalls ? ", recalled in orange" : ""))
             Canvas { context, size in
-                let stretches = kept.stretches(Int(size.width))
-                let width = size.width / CGFloat(max(1, stretches.count))
-                for (index, share) in stretches.enumerated() where share > 0 {
-                    let place = CGRect(
-                        x: CGFloat(index) * width, y: 0, width: width, height: size.height)
-                    context.fill(Path(place), with: .color(.accentColor.opacity(Double(share))))
-                }
+                draw(kept.stretches(Int(size.width)), .accentColor, in: context, size)
+                draw(kept.recalledStretches(Int(size.width)), .orange, in: context, size)
             }
             .frame(height: 12)
             .background(.gray.opacity(0.15))
             .accessibilityLabel("Positions that the cache keeps")
+        }
+    }
+
+    private var recalls: Bool { kept.recalled.contains { $0 > 0 } }
+
+    private func draw(
+        _ stretches: [Float], _ color: Color, in context: GraphicsContext, _ size: CGSize
+    ) {
+        let width = size.width / CGFloat(max(1, stretches.count))
+        for (index, share) in stretches.enumerated() where share > 0 {
+            let place = CGRect(x: CGFloat(index) * width, y: 0, width: width, height: size.height)
+            context.fill(Path(place), with: .color(color.opacity(Double(share))))
         }
     }
 }

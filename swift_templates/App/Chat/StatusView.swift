@@ -24,10 +24,11 @@ struct StatusView: View {
 
     private var speed: some View {
         let statistics = chat.statistics
+        let recalled = statistics.recall.map { ", \($0.rows) rows recalled" } ?? ""
         return Text(
             """
             \(statistics.tokensPerSecond, format: .number.precision(.fractionLength(1))) tokens/s, \
-            \(statistics.promptTokens) read, \(statistics.replyTokens) written
+            \(statistics.promptTokens) read, \(statistics.replyTokens) written\(recalled)
             """)
     }
 }

@@ -18,6 +18,8 @@ public struct H2OReplyStatistics: Hashable, Sendable {
     public internal(set) var prefillSeconds: Double
     /// Seconds from the first token on.
     public internal(set) var decodeSeconds: Double
+    /// What recall did for this reply; its seconds are part of those above. nil without recall.
+    public internal(set) var recall: H2ORecallStatistics?
     /// Why the reply ended; nil while it continues.
     public internal(set) var stop: Stop?
 
@@ -32,12 +34,13 @@ public struct H2OReplyStatistics: Hashable, Sendable {
 
     public init(
         promptTokens: Int = 0, replyTokens: Int = 0, prefillSeconds: Double = 0,
-        decodeSeconds: Double = 0, stop: Stop? = nil
+        decodeSeconds: Double = 0, recall: H2ORecallStatistics? = nil, stop: Stop? = nil
     ) {
         self.promptTokens = promptTokens
         self.replyTokens = replyTokens
         self.prefillSeconds = prefillSeconds
         self.decodeSeconds = decodeSeconds
+        self.recall = recall
         self.stop = stop
     }
 

@@ -9,7 +9,8 @@ extension H2OSession {
     /// - Throws: see ``H2OSession/reply(to:)``
     func generate(_ prompt: String, into parts: Parts) async throws {
         try addTurn(prompt)
-        var reply = Reply(tokenizer: context.tokenizer, begun: platform.seconds())
+        var reply = Reply(
+            tokenizer: context.tokenizer, begun: platform.seconds(), recalledBefore: recalled)
         reply.statistics.promptTokens = unread.count
         do {
             try await read()
@@ -20,6 +21,7 @@ extension H2OSession {
             forget()
             throw error
         }
+        reply.statistics.recall = recalled?.since(reply.recalledBefore)
         let rest = reply.text.finish()
         parts.yield(H2OReplyPart(text: rest, statistics: reply.statistics))
     }
@@ -30,10 +32,12 @@ extension H2OSession {
         var statistics = H2OReplyStatistics()
         /// In seconds, by the platform's clock.
         let begun: Double
+        let recalledBefore: H2ORecallStatistics?
 
-        init(tokenizer: any Tokenizer, begun: Double) {
+        init(tokenizer: any Tokenizer, begun: Double, recalledBefore: H2ORecallStatistics?) {
             text = ReplyText(tokenizer: tokenizer)
             self.begun = begun
+            self.recalledBefore = recalledBefore
         }
     }
 
@@ -43,8 +47,11 @@ extension H2OSession {
         if caches.isEmpty {
             let opening = try format.opening(prompt)
             guard !opening.tokens.isEmpty else { throw H2OSessionError.emptyPrompt }
+            let inFiles = options.archiveInFiles && options.caches.configuration.recall != nil
+            let folder = inFiles ? try platform.archives.make() : nil
             caches = try SessionCaches.make(
-                options.caches, for: context.model, pinned: opening.pinned)
+                options.caches, for: context.model, pinned: opening.pinned, archive: folder?.url)
+            archive = folder
             unread = opening.tokens
         } else {
             unread += try format.following(prompt, ended: ended)
@@ -52,10 +59,13 @@ extension H2OSession {
         ended = false
     }
 
-    /// Reads all unread tokens except the last chunk into the caches, one chunk per step.
+    /// Reads all unread tokens except the last chunk into the caches, one chunk per step. The
+    /// last chunk has all tokens that ask what to recall.
     private func read() async throws {
-        let chunk = max(1, options.parameters.promptChunk)
-        while unread.count > chunk {
+        let longest = max(1, options.parameters.promptChunk)
+        let asking = min(options.caches.configuration.recall?.ask ?? 0, longest)
+        while unread.count > longest {
+            let chunk = min(longest, unread.count - asking)
             try await platform.background.begin()
             defer { platform.background.end() }
             try Task.checkCancellation()
@@ -76,6 +86,7 @@ extension H2OSession {
         while let token = try await nextToken(&iterator) {
             reply.statistics.replyTokens += 1
             reply.statistics.decodeSeconds = platform.seconds() - first
+            reply.statistics.recall = recalled?.since(reply.recalledBefore)
             if format.stops.contains(token) {
                 ended = true
                 reply.statistics.stop = .endOfTurn

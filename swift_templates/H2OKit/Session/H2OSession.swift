@@ -21,6 +21,8 @@ public actor H2OSession {
 
     /// Empty before the first turn.
     var caches = [any KVCache]()
+    /// Where the caches' archives are; nil for memory.
+    var archive: ArchiveFolder?
     /// Tokens of the conversation that are not in the caches, after a canceled prefill.
     var unread = [Int]()
     /// Whether the last reply ended with a stop token.
@@ -48,6 +50,7 @@ public actor H2OSession {
         self.options = options
         self.plan = plan
         self.platform = platform
+        if options.archiveInFiles { try? platform.archives.deleteStale() }
     }
 
     /// Streams the model's reply. Generation does not wait for the reader. It ends with the
@@ -107,12 +110,18 @@ public actor H2OSession {
             active: Memory.activeMemory, free: platform.memory.free, planned: plan?.total)
     }
 
+    /// What recall did in this conversation; nil without it.
+    var recalled: H2ORecallStatistics? {
+        H2ORecallStatistics(caches.compactMap { $0 as? any H2OScoreTracking })
+    }
+
     private func finished(_ number: Int) {
         if number == replies { running = nil }
     }
 
     func forget() {
         caches = []
+        archive = nil
         unread = []
         ended = true
     }

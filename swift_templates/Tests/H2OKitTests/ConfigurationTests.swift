@@ -55,6 +55,25 @@ final class ConfigurationTests: XCTestCase {
         }
     }
 
+    func testSettingsOfRecallAreReadAsTheyWereWritten() throws {
+        let recall = try H2ORecall(rows: 20, every: 4, archiveBits: 8, layers: [1, 3])
+        let configuration = try H2OConfiguration(maxSize: 128, recall: recall)
+
+        let written = try JSONEncoder().encode(configuration)
+
+        XCTAssertEqual(
+            try JSONDecoder().decode(H2OConfiguration.self, from: written), configuration)
+        let all = try JSONDecoder().decode(
+            H2OConfiguration.self, from: Data(#"{"max_size": 128, "recall": true}"#.utf8))
+        XCTAssertEqual(all.recall, try H2ORecall())
+        XCTAssertEqual(all.recallRows, 32)
+        XCTAssertThrowsError(try H2ORecall(archiveBits: 5)) { error in
+            XCTAssertEqual(
+                error.localizedDescription,
+                "recall.archive_bits must be one of 4, 8, 16, got 5.")
+        }
+    }
+
     func testItIsReadAsItWasWritten() throws {
         let configuration = try H2OConfiguration(
             maxSize: 100, sinkSize: 2, heavyBudget: 30, recentBudget: 40, score: .softmax,

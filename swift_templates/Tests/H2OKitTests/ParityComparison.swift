@@ -24,13 +24,28 @@ struct ParityComparison {
     func positions(_ ours: MLXArray, _ traced: MLXArray, in result: inout ParityReport.Case) {
         let (ours, traced) = (kept(ours), kept(traced))
         result.positionsEqual = result.positionsEqual && ours == traced
+        note(.positions, in: &result, firstHead(ours, traced))
+    }
+
+    /// In each head the last recall chose the same positions.
+    func held(
+        _ ours: (positions: MLXArray, held: MLXArray),
+        _ traced: (positions: MLXArray, held: MLXArray), in result: inout ParityReport.Case
+    ) {
+        func chosen(_ cache: (positions: MLXArray, held: MLXArray)) -> [[Int32]] {
+            zip(
+                heads(cache.positions.asArray(Int32.self), cache.positions),
+                heads(cache.held.asArray(Bool.self), cache.held)
+            ).map { zip($0, $1).filter(\.1).map(\.0).sorted() }
+        }
+        note(.held, in: &result, firstHead(chosen(ours), chosen(traced)))
+    }
+
+    private func firstHead(_ ours: [[Int32]], _ traced: [[Int32]]) -> String? {
+        guard ours != traced else { return nil }
         let head = zip(ours, traced).enumerated().first { $1.0 != $1.1 }
-        note(
-            .positions, in: &result,
-            ours == traced
-                ? nil
-                : head.map { "head \($0) \(describe($1.0, unlike: $1.1))" }
-                    ?? "the trace has \(traced.count) heads, the cache \(ours.count)")
+        return head.map { "head \($0) \(describe($1.0, unlike: $1.1))" }
+            ?? "the trace has \(traced.count) heads, the cache \(ours.count)"
     }
 
     /// Scores of the same position agree within ten times `tolerance`, in relation to

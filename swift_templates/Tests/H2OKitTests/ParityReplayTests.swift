@@ -85,6 +85,11 @@ final class ParityReplayTests: XCTestCase {
         let positions = try XCTUnwrap(cache.positions)
         let tracedPositions = try arrays(layer, step, "positions")
         comparison.positions(positions, tracedPositions, in: &result)
+        if traced.config.recall != nil {
+            comparison.held(
+                (positions, try XCTUnwrap(cache.held)),
+                (tracedPositions, try arrays(layer, step, "held")), in: &result)
+        }
         if traced.routed {
             comparison.scores(
                 (positions, try XCTUnwrap(cache.scores)),

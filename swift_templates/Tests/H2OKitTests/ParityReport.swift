@@ -26,7 +26,7 @@ struct ParityReport: Encodable {
         let detail: String
 
         enum Kind: String, Encodable {
-            case positions, output, scores
+            case positions, held, output, scores
         }
     }
 

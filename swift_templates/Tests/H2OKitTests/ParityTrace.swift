@@ -30,7 +30,7 @@ struct ParityTrace: Decodable {
         }
     }
 
-    static let format = 2
+    static let format = 3
 
     init(folder: URL) throws {
         let data = try Data(contentsOf: folder.appending(path: "trace.json"))
@@ -49,7 +49,7 @@ struct ParityTraceError: LocalizedError {
 
 /// The arrays of a case by layer and step: q `[B, Hq, L, Dk]`, k `[B, Hkv, L, Dk]`,
 /// v `[B, Hkv, L, Dv]`, out `[B, Hq, L, Dv]`, and as they are after the step positions
-/// int32 and scores float32 `[B, Hkv, C]`.
+/// int32, scores float32 and, with recall, held bool `[B, Hkv, C]`.
 struct ParityArrays {
     let file: URL
     private let arrays: [String: MLXArray]

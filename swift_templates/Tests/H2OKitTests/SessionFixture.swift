@@ -117,6 +117,8 @@ struct SessionFixture {
     var maxTokens = 6
     var prefillStep = 512
     var hasTemplate = true
+    var archives = ArchiveFolders.system
+    var archiveInFiles = false
 
     init(maxSize: Int = 64) throws {
         configuration = try H2OConfiguration(maxSize: maxSize, recentBudget: 8)
@@ -131,11 +133,12 @@ struct SessionFixture {
         parameters.promptChunk = prefillStep
         let options = H2OSessionOptions(
             caches: H2OCaches(configuration: configuration), system: system,
-            parameters: parameters)
+            parameters: parameters, archiveInFiles: archiveInFiles)
         return H2OSession(
             context: context, options: options,
             platform: H2OPlatform(
-                memory: MemoryGuard { 1 << 30 }, background: background, seconds: { 0 }))
+                memory: MemoryGuard { 1 << 30 }, background: background, archives: archives,
+                seconds: { 0 }))
     }
 }
 

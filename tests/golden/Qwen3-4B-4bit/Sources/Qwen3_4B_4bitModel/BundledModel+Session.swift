@@ -8,6 +8,9 @@ extension BundledModel {
         weights: 2_263_022_529, caches: 77_415_552,
         prefill: 416_448_512, bufferCache: 20_971_520)
 
+    /// Whether a session keeps what recall brings back in files and not in memory.
+    public static let archiveInFiles = false
+
     /// Loads the model for a conversation.
     ///
     /// - Parameters:
@@ -22,7 +25,8 @@ extension BundledModel {
         verification: ModelVerification = .sizes
     ) async throws -> H2OSession {
         let options = H2OSessionOptions(
-            caches: try caches(), system: system, parameters: parameters)
+            caches: try caches(), system: system, parameters: parameters,
+            archiveInFiles: archiveInFiles)
         return try await H2OSession.load(
             from: folder(), plan: memory, options: options, verification: verification)
     }

@@ -6,6 +6,7 @@
 
 #include "mlx/c/array.h"
 #include "mlx/c/stream.h"
+#include "mlx/c/vector.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -13,8 +14,18 @@ extern "C" {
 
 int mlx_astype(mlx_array* res, const mlx_array a, mlx_dtype dtype, const mlx_stream s);
 
+int mlx_concatenate_axis(
+    mlx_array* res, const mlx_vector_array arrays, int axis, const mlx_stream s);
+
 int mlx_contiguous(
     mlx_array* res, const mlx_array a, bool allow_col_major, const mlx_stream s);
+
+int mlx_ones(
+    mlx_array* res,
+    const int* shape,
+    size_t shape_num,
+    mlx_dtype dtype,
+    const mlx_stream s);
 
 int mlx_slice(
     mlx_array* res,
@@ -25,6 +36,13 @@ int mlx_slice(
     size_t stop_num,
     const int* strides,
     size_t strides_num,
+    const mlx_stream s);
+
+int mlx_zeros(
+    mlx_array* res,
+    const int* shape,
+    size_t shape_num,
+    mlx_dtype dtype,
     const mlx_stream s);
 
 #ifdef __cplusplus

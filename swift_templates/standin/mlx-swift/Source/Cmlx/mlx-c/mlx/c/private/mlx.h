@@ -6,12 +6,14 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "mlx/array.h"
 #include "mlx/c/array.h"
 #include "mlx/c/error.h"
 #include "mlx/c/map.h"
 #include "mlx/c/stream.h"
+#include "mlx/c/vector.h"
 #include "mlx/stream.h"
 
 inline mlx::core::array& mlx_array_get_(mlx_array d) {
@@ -39,6 +41,23 @@ inline mlx::core::Stream& mlx_stream_get_(mlx_stream d) {
     throw std::invalid_argument("an mlx_stream is empty where one is needed");
   }
   return *static_cast<mlx::core::Stream*>(d.ctx);
+}
+
+inline std::vector<mlx::core::array>& mlx_vector_array_get_(mlx_vector_array d) {
+  if (!d.ctx) {
+    throw std::invalid_argument("an mlx_vector_array is empty where one is needed");
+  }
+  return *static_cast<std::vector<mlx::core::array>*>(d.ctx);
+}
+
+inline mlx_vector_array& mlx_vector_array_set_(
+    mlx_vector_array& d, std::vector<mlx::core::array> s) {
+  if (d.ctx) {
+    mlx_vector_array_get_(d) = std::move(s);
+  } else {
+    d.ctx = new std::vector<mlx::core::array>(std::move(s));
+  }
+  return d;
 }
 
 using mlx_arrays_by_name_ = std::unordered_map<std::string, mlx::core::array>;

@@ -1,0 +1,232 @@
+import H2OKit
+import MLX
+import MLXLMCommon
+import XCTest
+
+/// Rows that were evicted come back when a prompt asks for them.
+final class RecallTests: XCTestCase {
+    private func configuration(
+        rows: Int = 16, ask: Int = 4, every: Int = 0, spread: Int = 2
+    ) throws -> H2OConfiguration {
+        try H2OConfiguration(
+            maxSize: 48, recentBudget: 8, novelty: 0,
+            recall: H2ORecall(rows: rows, spread: spread, ask: ask, every: every))
+    }
+
+    private func caches(_ configuration: H2OConfiguration) throws -> [any H2OScoreTracking] {
+        try H2OStorage.allCases.map { try $0.makeCache(configuration, groupSize: 32) }
+    }
+
+    /// Positions that a recall chose, of each KV head.
+    private func held(_ cache: any H2OScoreTracking) throws -> [[Int]] {
+        let positions = try XCTUnwrap(cache.positions).asArray(Int32.self)
+        let isHeld = try XCTUnwrap(cache.held).asArray(Bool.self)
+        return stride(from: 0, to: positions.count, by: 48).map { start in
+            (start ..< start + 48).filter { isHeld[$0] }.map { Int(positions[$0]) }.sorted()
+        }
+    }
+
+    func testAnEvictedTokenComesBackWithItsSuccessorsWhereAPromptAsksForIt() throws {
+        for cache in try caches(configuration()) {
+            let fact = Fact()
+            cache.attend(fact.text)
+            cache.attendOneByOne(60, seed: 2)
+            let gone = Set(cache.keptPositions[0]).isDisjoint(with: fact.positions)
+            XCTAssertTrue(gone, "\(cache.keptPositions[0])")
+
+            let answer = cache.attend(fact.question)
+
+            for positions in cache.keptPositions {
+                XCTAssertTrue(Set(positions).isSuperset(of: fact.positions), "\(positions)")
+            }
+            XCTAssertEqual(answer.suffix(Heads.valueDim).max() ?? 0, Fact.value, accuracy: 0.5)
+            XCTAssertEqual(cache.length, 48)
+            XCTAssertGreaterThan(cache.recalled?.rows ?? 0, 0)
+            XCTAssertGreaterThan(cache.recalled?.archiveBytes ?? 0, 0)
+        }
+    }
+
+    func testWhatWasRecalledStaysUntilTheNextRecall() throws {
+        for cache in try caches(configuration()) {
+            let fact = Fact()
+            cache.attend(fact.text)
+            cache.attend(fact.question)
+            let chosen = try held(cache)
+            XCTAssertEqual(chosen.map(\.count), [16, 16])
+
+            cache.attendOneByOne(100, seed: 3)
+
+            XCTAssertEqual(try held(cache), chosen)
+            for (kept, chosen) in zip(cache.keptPositions, chosen) {
+                XCTAssertTrue(Set(kept).isSuperset(of: chosen))
+            }
+            cache.attend(Tokens(6, seed: 300))
+            XCTAssertNotEqual(try held(cache), chosen)
+        }
+    }
+
+    func testNothingIsRecalledWhileNothingIsEvicted() throws {
+        for cache in try caches(configuration(every: 1)) {
+            cache.attend(Tokens(40, seed: 1))
+            cache.attend(Tokens(8, seed: 2))
+            cache.attendOneByOne(1, seed: 3)
+
+            XCTAssertEqual(try held(cache), [[], []])
+            XCTAssertEqual(cache.recalled?.rows, 0)
+        }
+    }
+
+    func testWhileDecodingEveryNthTokenAsks() throws {
+        for cache in try caches(configuration(every: 5)) {
+            cache.attend(Tokens(60, seed: 1))
+            var changes = [Int]()
+            var chosen = try held(cache)
+            for step in 1 ... 20 {
+                cache.attend(Tokens(1, seed: UInt64(step) * 7))
+                if try held(cache) != chosen { changes.append(step) }
+                chosen = try held(cache)
+            }
+
+            XCTAssertEqual(changes, [5, 10, 15, 20])
+        }
+    }
+
+    func testAMaskArrayAsksLikeTheCausalMask() throws {
+        for (symbolic, array) in zip(try caches(configuration()), try caches(configuration())) {
+            for cache in [symbolic, array] { cache.attend(Tokens(60, seed: 1)) }
+            let tokens = Tokens(9, seed: 2)
+
+            let outputs = zip([symbolic, array], [false, true]).map { cache, returnArray in
+                cache.attend(
+                    queries: tokens.queries, keys: tokens.keys, values: tokens.values,
+                    scale: Heads.scale,
+                    mask: cache.makeMask(n: 9, windowSize: nil, returnArray: returnArray)
+                ).asArray(Float.self)
+            }
+
+            XCTAssertLessThan(largestDifference(outputs[0], outputs[1]), 1e-5)
+            XCTAssertEqual(symbolic.keptPositions, array.keptPositions)
+            XCTAssertEqual(try held(symbolic), try held(array))
+            XCTAssertEqual(try held(array).map(\.count), [16, 16])
+        }
+    }
+
+    func testACopyAndASavedCacheGoOnAsTheirOriginal() throws {
+        for cache in try caches(configuration(every: 3)) {
+            cache.attend(Tokens(300, seed: 1))
+            cache.attendOneByOne(70, seed: 2)
+            let copy = try XCTUnwrap(cache.copy() as? any H2OScoreTracking)
+            let saved = try type(of: cache).init(state: cache.state, metaState: cache.metaState)
+
+            for next in [copy, saved, cache] { next.attend(Fact().text) }
+            let question = Fact().question
+            let expected = cache.attend(question)
+
+            XCTAssertTrue(cache.metaState[0].hasSuffix("+recall"), cache.metaState[0])
+            for other in [copy, saved] {
+                XCTAssertEqual(other.attend(question), expected)
+                XCTAssertEqual(other.keptPositions, cache.keptPositions)
+                XCTAssertEqual(try held(other), try held(cache))
+                XCTAssertEqual(other.metaState, cache.metaState)
+            }
+            XCTAssertEqual(try held(cache).map(\.count), [16, 16])
+        }
+    }
+
+    func testTakenBackTokensLeaveTheArchive() throws {
+        let (trimmed, never) = (
+            H2OKVCache(configuration: try configuration()),
+            H2OKVCache(configuration: try configuration())
+        )
+        for cache in [trimmed, never] { cache.attend(Tokens(20, seed: 1)) }
+        trimmed.attend(Tokens(9, seed: 5))
+        XCTAssertEqual(trimmed.trim(9), 9)
+
+        for cache in [trimmed, never] { cache.attend(Tokens(60, seed: 2)) }
+
+        XCTAssertEqual(trimmed.attend(Fact().question), never.attend(Fact().question))
+        XCTAssertEqual(try held(trimmed), try held(never))
+        XCTAssertGreaterThan(try XCTUnwrap(trimmed.recalled).rows, 0)
+    }
+
+    func testWithoutQueriesRecallEnds() throws {
+        let (cache, plain) = (
+            H2OKVCache(configuration: try configuration()), try H2OKVCache(maxSize: 48)
+        )
+        let tokens = Tokens(60, seed: 1)
+
+        _ = cache.update(keys: tokens.keys, values: tokens.values)
+        cache.attendOneByOne(1, seed: 2)
+
+        XCTAssertNil(cache.recalled)
+        XCTAssertNil(cache.held)
+        XCTAssertEqual(cache.metaState[0], plain.metaState[0])
+        XCTAssertEqual(cache.length, 48)
+    }
+
+    func testOnlyTheLayersThatAreNamedRecall() throws {
+        let model = TinyModel { [KVCacheSimple(), KVCacheSimple(), KVCacheSimple()] }
+        let recall = try H2ORecall(ask: 4)
+        let all = try H2OConfiguration(maxSize: 48, recall: recall)
+        let named = try H2OConfiguration(maxSize: 48, recall: H2ORecall(ask: 4, layers: [1]))
+        func recalling(_ configuration: H2OConfiguration, _ budgets: H2OBudgets? = nil) throws
+            -> [Bool]
+        {
+            try H2OCaches.make(for: model, configuration: configuration, budgets: budgets)
+                .map { ($0 as? any H2OScoreTracking)?.configuration.recall != nil }
+        }
+        let byBudgets = H2OBudgets(layers: [nil, nil, nil], recall: [0, 2])
+
+        XCTAssertEqual(try recalling(all), [true, true, true])
+        XCTAssertEqual(try recalling(named), [false, true, false])
+        XCTAssertEqual(try recalling(all, byBudgets), [true, false, true])
+        XCTAssertEqual(try recalling(named, byBudgets), [false, true, false])
+        XCTAssertThrowsError(
+            try recalling(all, H2OBudgets(layers: [nil, nil, nil], recall: [3]))
+        ) { error in
+            XCTAssertEqual(error as? H2OBudgetsError, .recall(3, model: "TinyModel"))
+        }
+        let none = try H2OConfiguration(maxSize: 48, recall: H2ORecall(layers: [3]))
+        XCTAssertThrowsError(try recalling(none)) { error in
+            XCTAssertEqual(
+                error as? H2OCachesError,
+                .recallLayer(3, model: "TinyModel", known: [0, 1, 2]))
+        }
+    }
+}
+
+/// A text with one token that stands out by its value, and tokens that ask for its key.
+private struct Fact {
+    static let value: Float = 3
+
+    let text: Tokens
+    let question: Tokens
+    /// The token and the two after it.
+    let positions = [90, 91, 92]
+
+    init() {
+        let (before, after) = (Tokens(180, seed: 11), Tokens(6, seed: 12))
+        text = Tokens(
+            queries: before.queries,
+            keys: before.keys.replacing([90]) { $0 % 4 == 0 ? 1 : 0 },
+            values: before.values.replacing([90]) { _ in Self.value })
+        question = Tokens(
+            queries: after.queries.replacing(Array(0 ..< 6)) { $0 % 4 == 0 ? 16 : 0 },
+            keys: after.keys, values: after.values)
+    }
+}
+
+extension MLXArray {
+    /// This array `[1, H, L, D]` with other elements at some of the L tokens.
+    fileprivate func replacing(_ tokens: [Int], by element: (Int) -> Float) -> MLXArray {
+        var values = asArray(Float.self)
+        for head in 0 ..< dim(1) {
+            for token in tokens {
+                for index in 0 ..< dim(3) {
+                    values[(head * dim(2) + token) * dim(3) + index] = element(index)
+                }
+            }
+        }
+        return MLXArray(values, shape)
+    }
+}

@@ -1,0 +1,49 @@
+// Stands in for the operations of mlx-swift 0.31.6 that H2OKit calls.
+
+import Cmlx
+
+/// The arrays one after the other along an axis.
+public func concatenated(
+    _ arrays: [MLXArray], axis: Int = 0, stream: StreamOrDevice = .default
+) -> MLXArray {
+    let list = new_mlx_vector_array(arrays)
+    defer { mlx_vector_array_free(list) }
+    var result = mlx_array_new()
+    mlx_concatenate_axis(&result, list, Int32(axis), stream.ctx)
+    return MLXArray(result)
+}
+
+extension MLXArray {
+    public static func ones(
+        _ shape: some Collection<Int>, dtype: DType, stream: StreamOrDevice = .default
+    ) -> MLXArray {
+        let shape = shape.map { Int32($0) }
+        var result = mlx_array_new()
+        mlx_ones(&result, shape, shape.count, dtype.cmlxDtype, stream.ctx)
+        return MLXArray(result)
+    }
+
+    public static func zeros(
+        _ shape: some Collection<Int>, dtype: DType, stream: StreamOrDevice = .default
+    ) -> MLXArray {
+        let shape = shape.map { Int32($0) }
+        var result = mlx_array_new()
+        mlx_zeros(&result, shape, shape.count, dtype.cmlxDtype, stream.ctx)
+        return MLXArray(result)
+    }
+}
+
+/// A list of the arrays, to be freed by the caller.
+func new_mlx_vector_array(_ arrays: some Collection<MLXArray>) -> mlx_vector_array {
+    withExtendedLifetime(arrays) {
+        mlx_vector_array_new_data(arrays.map { $0.ctx }, arrays.count)
+    }
+}
+
+func mlx_vector_array_values(_ list: mlx_vector_array) -> [MLXArray] {
+    (0 ..< mlx_vector_array_size(list)).map { index in
+        var array = mlx_array_new()
+        mlx_vector_array_get(&array, list, index)
+        return MLXArray(array)
+    }
+}
