@@ -13,6 +13,11 @@ from h2o_pack.sizes import megabytes
 SPARSE = 8  # context / max_kv from which retrieval suffers (docs/choosing-max-kv.md)
 SHORT_RECENT = 64  # newest tokens under which reproductions of H2O lost coherence
 FOUR_BIT_KEYS = ("4",)
+AT_PROMPTS = (
+    "recall at prompts brings back what the prompt asks for, and what an answer first needs in "
+    "its middle is lost more often than without recall. Where that matters, give "
+    "--recall-every 4."
+)
 
 
 def advice(request: Request) -> tuple[str, ...]:
@@ -24,6 +29,8 @@ def advice(request: Request) -> tuple[str, ...]:
     size = round(sum(cache.max_size for cache in caches) / len(caches))
     if request.recall is not None:
         said += beside_full_cache(request)
+        if not request.recall.every:
+            said.append(AT_PROMPTS)
     elif size * SPARSE < request.tokens:
         said.append(sparse(size, request.tokens, model.config.context))
     short = sum(cache.recent_budget < SHORT_RECENT for cache in caches)

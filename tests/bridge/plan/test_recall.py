@@ -156,7 +156,13 @@ def test_recall_is_compared_with_a_cache_that_keeps_everything():
     assert not [each for each in advice(request()) if "often lost" in each]
     plain = [each for each in advice(request(recall=False)) if "often lost" in each]
     assert "or give --recall" in plain[0]
-    assert not advice(request(context=512))
+    assert len(advice(request(context=512))) == 1
+    assert not advice(request(context=512, recall_every=4))
+
+
+def test_recall_at_prompts_alone_is_remarked_upon():
+    assert [each for each in advice(request()) if "--recall-every 4" in each]
+    assert not [each for each in advice(request(recall_every=4)) if "recall-every" in each]
 
 
 PLAN = ("plan", "--model", "Qwen3-4B-4bit", "--max-kv", 512, "--context", CONTEXT, "--device")
