@@ -10,7 +10,7 @@ SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists
 	metal/kernels/h2o_parameters.h metal/kernels/h2o_policy_parameters.h \
 	h2o_py/_pins.py pyproject.toml requirements.lock
 
-.PHONY: demo test check lint types pytest fuzz metal-host golden interface pages docs results speed lock clean
+.PHONY: demo test check lint types pytest fuzz metal-host golden interface pages docs results recall-cost speed lock clean
 
 CODE := bridge h2o_py interface metal tests studies docs
 
@@ -71,6 +71,8 @@ docs: $(INSTALLED)
 results: $(INSTALLED)
 	$(BIN)/h2o-pack eval --preset demo --output docs/results/eval
 	$(BIN)/h2o-pack profile --model demo --output docs/results/profile
+recall-cost: $(INSTALLED)
+	$(BIN)/python -m h2o_pack.measure.bench.recall_page docs/results/recall/cost.md
 speed: $(INSTALLED)
 	$(BIN)/python -m tests.bridge.speed --write
 

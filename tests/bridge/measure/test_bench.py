@@ -18,6 +18,7 @@ from h2o_pack.measure.models import load
 from h2o_pack.measure.timing import Timing, interleave
 from h2o_py.routing import routing_installed
 from tests.bridge import schemas
+from tests.bridge.measure.test_bench_recall import made_up_cost, made_up_writing
 
 TINY = Options(heads=4, kv_heads=2, head_dim=64, capacity=128, tokens=4, quick=True)
 
@@ -113,6 +114,8 @@ def made_up():
         pipelining=pipelining,
         upstream_write=write,
         scaling=scaling,
+        recall=made_up_cost(),
+        archive_writing=(made_up_writing(),),
         model=WholeModel("demo", "bfloat16", 4, 512, 640, 64, rates, {"mixed": "why"}),
         claims=all_claims(options, peak, steps, evictions, pipelining, write, scaling),
     )

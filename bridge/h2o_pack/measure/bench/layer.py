@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, TypeAlias
 
 import mlx.core as mx
 
@@ -13,6 +13,9 @@ from h2o_py.routing import routed_attention
 
 WARM_UP = 8
 _INPUTS = 16
+
+Chunk: TypeAlias = tuple[mx.array, mx.array, mx.array]
+"""Queries, keys and values of some tokens."""
 
 
 class Layer:
@@ -61,6 +64,21 @@ class Layer:
             queries = mx.stop_gradient(queries)  # mlx_lm scales a quantized cache's in place
         keys, values = cache.update_and_fetch(keys, values)
         return routed_attention(queries, keys, values, cache, self._scale)
+
+    def chunk(self, tokens: int) -> Chunk:
+        """Return queries, keys and values of random tokens, evaluated."""
+        made = (self._random(self._options.heads, tokens), *self._random_rows(tokens))
+        mx.eval(made)
+        return made
+
+    def attend(self, chunk: Chunk, cache: Any = None) -> None:
+        """Read a chunk with attention, in the layer's cache or another one."""
+        cache = self.cache if cache is None else cache
+        queries, keys, values = chunk
+        keys, values = cache.update_and_fetch(keys, values)
+        out = routed_attention(queries, keys, values, cache, self._scale, "causal")
+        del keys, values
+        mx.eval(out, cache.state)
 
     def run(self) -> None:
         """Decode one token, evaluated before this returns."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from h2o_pack.measure.bench.archive_writing import Writing
 from h2o_pack.measure.bench.claims import Claim
 from h2o_pack.measure.bench.eviction import Eviction
 from h2o_pack.measure.bench.options import Options
 from h2o_pack.measure.bench.pipelining import Pipelining, UpstreamWrite
+from h2o_pack.measure.bench.recall import RecallCost
 from h2o_pack.measure.bench.scaling import Scaling
 from h2o_pack.measure.bench.steps import Steps
 from h2o_pack.measure.bench.whole_model import WholeModel
@@ -42,5 +44,9 @@ class Report(Result):
     ]
     upstream_write: Annotated[UpstreamWrite, doc("mlx-lm's KVCache at 5,000 rows.")]
     scaling: Annotated[Scaling, doc("Growth with rows and with tokens seen.")]
+    recall: Annotated[RecallCost, doc("One layer with recall beside one without.")]
+    archive_writing: Annotated[
+        tuple[Writing, ...], doc("Steps that write a block of the archive, beside others.")
+    ]
     model: Annotated[WholeModel, doc("A whole model.")]
     claims: Annotated[tuple[Claim, ...], doc("Every goal beside its measured ratio.")]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.console import Console
 
 from h2o_pack.measure.bench.claims import Claim
 from h2o_pack.measure.bench.pipelining import COUNTED_STEPS
+from h2o_pack.measure.bench.recall_tables import recall_tables
 from h2o_pack.measure.bench.report import Report
 from h2o_pack.measure.bench.steps import Steps
 from h2o_pack.measure.bench.upstream_write import ROWS
@@ -36,19 +39,21 @@ def summary(report: Report) -> str:
 def sections(report: Report) -> tuple[Table, ...]:
     """Return every table of a report."""
     return (
-        _goals(report),
+        goals(report.claims),
         *(_steps(report, each) for each in report.steps),
         _model(report),
         _evictions(report),
         _pipelining(report),
         _growth(report),
+        *recall_tables(report.recall, report.archive_writing),
     )
 
 
-def _goals(report: Report) -> Table:
+def goals(claims: Iterable[Claim]) -> Table:
+    """Return the table of goals."""
     rows = tuple(
         (each.name, each.dtype, f"{each.value:.3g}", _goal(each), each.verdict)
-        for each in report.claims
+        for each in claims
     )
     header = ("ratio", "dtype", "measured", "goal", "verdict")
     return Table("Goals, each a ratio of this run", header, rows)

@@ -9,11 +9,14 @@ import mlx.core as mx
 from h2o_pack.files.text import writing
 from h2o_pack.measure import machine, models
 from h2o_pack.measure.bench import page, peak, plot, whole_model
+from h2o_pack.measure.bench.archive_writing import measure_all_writing
 from h2o_pack.measure.bench.caches import CACHES
 from h2o_pack.measure.bench.claims import LOW_PRECISION, all_claims
 from h2o_pack.measure.bench.eviction import measure_eviction
 from h2o_pack.measure.bench.options import Options
 from h2o_pack.measure.bench.pipelining import measure_pipelining, measure_upstream_write
+from h2o_pack.measure.bench.recall import measure_recall
+from h2o_pack.measure.bench.recall_claims import recall_claims
 from h2o_pack.measure.bench.report import Report
 from h2o_pack.measure.bench.scaling import measure_scaling
 from h2o_pack.measure.bench.steps import measure_evaluation, measure_steps
@@ -79,6 +82,9 @@ def run(options: Options, say: ProgressReporter) -> Report:
         upstream = measure_upstream_write(options, low[0])
         say("growth with rows and with tokens seen")
         scaling = measure_scaling(options, one)
+        say("recall")
+        recall = measure_recall(options, one)
+        written = measure_all_writing(options, recall)
     say(f"tokens per second of {options.model}")
     on_model = whole_model.measure_model(CACHES, options, model, tokenizer)
     best = max(before, peak.multiply_adds_per_second(host.instruction_set))
@@ -94,6 +100,11 @@ def run(options: Options, say: ProgressReporter) -> Report:
         pipelining=tuple(pipelining),
         upstream_write=upstream,
         scaling=scaling,
+        recall=recall,
+        archive_writing=written,
         model=on_model,
-        claims=all_claims(options, best, steps, evictions, pipelining, upstream, scaling),
+        claims=(
+            *all_claims(options, best, steps, evictions, pipelining, upstream, scaling),
+            *recall_claims(recall, written),
+        ),
     )
