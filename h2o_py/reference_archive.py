@@ -71,7 +71,7 @@ class Archive:
             self._begin(keys)
         novelty, _ = novelties(keys, key_sum, self.length, config.novelty_margin)
         self.length += keys.shape[2]
-        self._tail.append(Block(packed(keys, values, self.row_format), novelty))
+        self._tail.append(Block(_hidden_or_packed(keys, values, self.row_format), novelty))
         self._cut_segments()
         self._keep_limit()
 
@@ -180,3 +180,21 @@ def _joined(blocks: Sequence[Block]) -> Block:
         return blocks[0]
     rows, novelty = (mx.concatenate(list(parts), axis=2) for parts in zip(*blocks, strict=True))
     return Block(rows, novelty)
+
+
+def _hidden_or_packed(keys: mx.array, values: mx.array, row_format: RowFormat) -> mx.array:
+    """Rows, in which a key with NaN or infinity stays one that no query can ask for.
+
+    Quantized, it is the zero key with biases that are not a number.
+    """
+    if row_format.is_dense:
+        return packed(keys, values, row_format)
+    finite = mx.isfinite(keys).all(axis=-1, keepdims=True)
+    rows = packed(mx.where(finite, keys, mx.zeros_like(keys)), values, row_format)
+    words = keys.shape[3] * row_format.key_bits // 32
+    groups = keys.shape[3] // row_format.group_size
+    end = words + 2 * groups * row_format.dtype.size // 4
+    both = mx.contiguous(rows[..., words:end]).view(row_format.dtype)
+    hidden = mx.logical_not(finite) & (mx.arange(2 * groups) >= groups)
+    both = mx.contiguous(mx.where(hidden, mx.array(float("nan"), both.dtype), both))
+    return mx.concatenate([rows[..., :words], both.view(mx.uint32), rows[..., end:]], axis=3)

@@ -203,7 +203,8 @@ class Head:
             return
         for t in range(len(k)):
             total, novelty = self.followed(total, k[t].astype(np.float64), self.seen + t)
-            self.old_keys.append(rounded(k[t], bits, group))
+            finite = np.isfinite(k[t]).all() or bits == 16
+            self.old_keys.append(rounded(k[t], bits, group) if finite else k[t] * np.nan)
             self.old_values.append(rounded(v[t], bits, group))
             self.old_novelty.append(novelty)
 

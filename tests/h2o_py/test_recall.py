@@ -17,6 +17,7 @@ from h2o_py import (
     cache_recall,
     fast,
     make_h2o_cache,
+    reference,
 )
 from h2o_py.cache import H2OKVCache
 from h2o_py.models import STORAGES
@@ -155,16 +156,30 @@ def test_a_limit_drops_the_oldest_segments_and_says_so_once():
     assert min(held_positions) >= 768
 
 
-def test_keys_that_are_not_finite_never_come_back():
-    for poison in (float("nan"), float("inf")):
-        mx.random.seed(7)
-        cache = H2OKVCache(config(rows=7))
-        for tokens in (30, 12, 1, 9, 9):
-            queries, keys, values = random_tokens(tokens)
-            if cache.offset == 0:
-                keys = mx.where(mx.arange(30)[:, None] == 5, keys * poison, keys)
-            mx.eval(step(cache, queries, keys, values))
-            assert all(5 not in head for head in held(cache)[0] if cache.recalled)
+@pytest.mark.parametrize("bits", [4, 8, 16])
+@pytest.mark.parametrize("backend", [reference, fast])
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")])
+def test_keys_that_are_not_finite_never_come_back(poison, backend, bits):
+    """Though all else of them is what every query asks for."""
+    mx.random.seed(7)
+    cache = H2OKVCache(config(rows=7, spread=0, archive_bits=bits), backend)
+    marked = mx.array([3, 8, 11])
+    wanted = mx.ones((64,))
+    for tokens in (30, 12, 1, 9, 9):
+        _, keys, values = random_tokens(tokens)
+        if cache.offset == 0:
+            here = (mx.arange(tokens)[:, None] == marked).any(axis=1, keepdims=True)
+            keys = mx.where(here, wanted, 0.1 * keys)
+            keys = mx.where(here & (mx.arange(64) == 20), poison, keys)
+        queries = mx.broadcast_to(wanted, (1, 4, tokens, 64))
+        mx.eval(step(cache, queries, keys, values))
+        archived = cache.archive.rows(0, 30)[0]
+        finite = mx.isfinite(archived).all(axis=-1)
+        assert mx.array_equal(
+            finite[0, 0], mx.logical_not((mx.arange(30)[:, None] == marked).any(1))
+        )
+    assert cache.recalled > 0
+    assert not {p for head in held(cache)[0] for p in head} & set(marked.tolist())
 
 
 def test_a_model_that_is_not_routed_goes_on_without_recall_and_is_told_once():

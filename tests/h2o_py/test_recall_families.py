@@ -1,0 +1,53 @@
+"""Recall in models with sliding windows, recurrent states, sinks, and shared rows."""
+
+import dataclasses
+
+import mlx.core as mx
+import pytest
+
+from h2o_py import H2ORecall, reference
+from h2o_py.budgets import Budgets, LayerBudget
+from h2o_py.models import make_h2o_cache
+from tests.h2o_py.cases import kept, largest_difference
+from tests.h2o_py.small_models import small_model
+from tests.h2o_py.test_model_families import ANSWER, PROMPT, SMALL, evicting, generated
+
+RECALL = dataclasses.replace(SMALL, recall=H2ORecall(ask=5, every=7))
+FAMILIES = ("gemma3_text", "gemma4_text", "qwen3_next", "falcon_h1", "gpt_oss", "deepseek_v2")
+
+pytestmark = pytest.mark.usefixtures("routed")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_evicting_layer_recalls_and_the_core_gives_what_the_reference_gives(family):
+    model = small_model(family)
+    ours, oracle = make_h2o_cache(model, RECALL), make_h2o_cache(model, RECALL)
+    for cache in evicting(oracle):
+        cache.backend = reference
+    tokens, logprobs = generated(model, ours)
+    again, expected = generated(model, oracle)
+    assert tokens == again
+    assert largest_difference(logprobs, expected) < 1e-3
+    for cache, other in zip(evicting(ours), evicting(oracle), strict=True):
+        assert cache.recalled == other.recalled > 0
+        assert kept(cache) == kept(other)
+        assert cache.archive.length == PROMPT + ANSWER
+
+
+def test_layers_with_rows_of_their_own_recall_by_their_own_sizes():
+    model = small_model("qwen3")
+    budgets = Budgets((None, LayerBudget(4, 10, 20), LayerBudget(60, 10, 80), None))
+    caches = make_h2o_cache(model, RECALL, budgets=budgets)
+    assert [cache.config.recall_rows for cache in caches] == [16, 6, 20, 16]
+    generated(model, caches)
+    held = [int(mx.max(cache.ledger.held.sum(axis=-1)).item()) for cache in caches]
+    assert held == [16, 6, 20, 16]
+
+
+def test_budgets_name_the_layers_that_recall():
+    model = small_model("qwen3")
+    budgets = Budgets((None,) * 4, recall=(2,))
+    caches = make_h2o_cache(model, RECALL, budgets=budgets)
+    generated(model, caches)
+    assert [cache.recalled > 0 for cache in caches] == [False, False, True, False]
+    assert [cache.archive is None for cache in caches] == [True, True, False, True]
