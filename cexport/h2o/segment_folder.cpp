@@ -151,6 +151,7 @@ int64_t SegmentFolder::dropped() const {
 }
 
 bool SegmentFolder::holds(const std::string& format, const SegmentShape& shape) const {
+  Lock lock(writer_.mutex);
   return manifest_.format.empty() ||
          (manifest_.format == format && manifest_.shape == shape);
 }
@@ -162,11 +163,17 @@ int64_t SegmentFolder::append(
     const char* novelty,
     std::shared_ptr<void> keeper,
     bool may_wait) {
-  if (forked() || !holds(format, shape)) {
+  if (forked()) {
     return -1;
   }
   std::vector<std::shared_ptr<void>> released; // outlives the lock
   Lock lock(writer_.mutex);
+  if (manifest_.format.empty()) {
+    manifest_.format = format;
+    manifest_.shape = shape;
+  } else if (manifest_.format != format || manifest_.shape != shape) {
+    return -1;
+  }
   released.swap(released_);
   if (may_wait) {
     writer_.progress.wait(lock, [&] {
@@ -179,8 +186,6 @@ int64_t SegmentFolder::append(
   if (failure_) {
     return -1;
   }
-  manifest_.format = format;
-  manifest_.shape = shape;
   segments_[next_serial_] = {nullptr, rows, novelty, std::move(keeper)};
   writer_.waiting += shape.bytes();
   writer_.enqueue(*this);
@@ -197,14 +202,14 @@ bool SegmentFolder::read(int64_t serial, Part part, int64_t head, char* to) {
     return false;
   }
   const Segment segment = found->second;
+  const SegmentIdentity identity{manifest_.session, manifest_.format, serial};
+  const SegmentShape shape = manifest_.shape;
   lock.unlock();
   if (!segment.record) {
-    copy_part(manifest_.shape, segment.rows, segment.novelty, part, head, to);
+    copy_part(shape, segment.rows, segment.novelty, part, head, to);
     return true;
   }
-  const int error = read_part(
-      path_, {manifest_.session, manifest_.format, serial}, manifest_.shape,
-      *segment.record, part, head, to);
+  const int error = read_part(path_, identity, shape, *segment.record, part, head, to);
   if (error != 0) {
     lock.lock();
     fail(archive_codes::not_read, path_ + "/" + segment_name(serial), system_error(error));

@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import mlx.core as mx
@@ -34,12 +35,12 @@ def names(path):
     return sorted(each.name for each in path.iterdir())
 
 
-def other_process(text: str, *arguments: object) -> str:
+def other_process(text: str, *arguments: object, before: Sequence[str] = ()) -> str:
     script = (
         f"import sys\nfrom pathlib import Path\nfrom tests.cexport.segments import *\n{text}"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)],
+        [*before, sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)],
         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -277,6 +278,19 @@ assert_holds(folder, [0, 1])
     assert found == "-1 archive_forked\nNone\n0\n"
 
 
+def test_fifty_killed_writers_leave_what_they_had_said_was_written(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-m", "tests.cexport.killed_writers"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "layer-000"), "50"],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    reached = [int(line) for line in done.stdout.split()]
+    assert len(reached) == 50
+    assert reached == sorted(reached)
+    assert reached[-1] > 50
+
+
 def test_files_that_a_crash_left_are_removed(tmp_path):
     path = tmp_path / "layer-000"
     mark = filled(path, 1)
@@ -368,6 +382,63 @@ print(append(folder, 2))
     found = other_process(text, path)
     assert found == f"1 False archive_not_written {errno.EFBIG}\n-1\n"
     assert names(path) == ["000000.safetensors", "lock", "manifest"]
+
+
+def own_mounts() -> bool:
+    """Whether this user may mount file systems that only their own processes see."""
+    tool = shutil.which("unshare")
+    command = [tool or "", "--map-root-user", "--mount", "true"]
+    return tool is not None and subprocess.run(command, check=False).returncode == 0
+
+
+MOUNTS = pytest.mark.skipif(not own_mounts(), reason="no file systems of its own here")
+
+
+def on_a_small_disk(path: Path, kibibytes: int, text: str) -> str:
+    path.mkdir()
+    mount = f"mount -t tmpfs -o size={kibibytes}k none {path} && exec"
+    return other_process(
+        text, path, before=["unshare", "-rm", "sh", "-c", f'{mount} "$@"', "sh"]
+    )
+
+
+@MOUNTS
+def test_a_full_disk_ends_the_archive_and_leaves_what_was_written(tmp_path):
+    text = """
+folder = opened(Path(sys.argv[1]) / "layer-000")
+serials = []
+while not folder.failure:
+    serials.append(append(folder, len(serials)))
+    folder.flush()
+print(folder.failure[0], folder.failure[2], append(folder, 9), len(serials))
+del folder
+print(*sorted(each.name for each in (Path(sys.argv[1]) / "layer-000").iterdir()))
+"""
+    first, left = on_a_small_disk(tmp_path / "disk", 120, text).splitlines()
+    code, error, after, appended = first.split()
+    assert (code, int(error), int(after)) == ("archive_not_written", errno.ENOSPC, -1)
+    kept = [f"{i:06}.safetensors" for i in range(int(appended) - 1)]
+    assert kept
+    assert left.split() == [*kept, "lock", "manifest"]
+
+
+@MOUNTS
+def test_a_read_only_disk_is_refused_at_opening_and_ends_an_archive_later(tmp_path):
+    text = """
+import subprocess
+folder = opened(Path(sys.argv[1]) / "layer-000")
+append(folder, 0)
+folder.flush()
+mark = folder.mark(0)
+subprocess.run(["mount", "-o", "remount,ro", sys.argv[1]])  # busy: the lock is open for writing
+subprocess.run(["mount", "--bind", "-o", "ro", sys.argv[1], sys.argv[1]], check=True)
+print(append(folder, 1), folder.flush())
+del folder
+print(*refusal(Path(sys.argv[1]) / "layer-000", mark)[::2])
+print(*refusal(Path(sys.argv[1]) / "layer-001")[::2])
+"""
+    lines = on_a_small_disk(tmp_path / "disk", 1000, text).splitlines()
+    assert lines[1:] == [f"archive_unusable {errno.EROFS}"] * 2
 
 
 def test_a_folder_that_can_not_be_used_says_why(tmp_path):

@@ -1,0 +1,83 @@
+"""Kills processes that write an archive, at random moments; prints how far each had come.
+
+    python -m tests.cexport.killed_writers FOLDER KILLS
+
+Each goes on where the last one that was heard of left off, in the same folder. What it finds
+there must be what was written.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import mlx.core as mx
+
+from tests.cexport.segments import FORMAT, KEY_BYTES, PART_BYTES, opened, part_of, segment
+
+Mark = tuple[str, int, str]
+BANK = [segment(seed) for seed in range(8)]  # MLX cannot compute in a forked child
+WANTED = [[part_of(seed, part, 1) for part in range(3)] for seed in range(len(BANK))]
+
+
+def write_until_killed(path: Path, mark: Mark | None, marks: int) -> None:
+    """Append segments and send each mark, a line of text, once it is reached."""
+    folder = opened(path, mark)
+    known = len(folder.serials)
+    os.write(marks, b"opened\n")
+    for i in range(known, sys.maxsize):
+        serial = folder.append(*BANK[i % len(BANK)], KEY_BYTES, FORMAT, True)
+        assert serial >= 0, folder.failure
+        if random.random() < 0.5:  # noqa: S311  let some wait in line
+            folder.flush()
+            session, count, chain = folder.mark(serial)
+            os.write(marks, f"{session} {count} {chain}\n".encode())
+
+
+def killed(path: Path, mark: Mark | None) -> Mark | None:
+    """Start a writer, kill it, and return the last mark that it sent."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        write_until_killed(path, mark, writer)
+        os._exit(1)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as lines:
+        assert lines.readline() == b"opened\n"
+        time.sleep(random.random() * 0.02)  # noqa: S311
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        sent = [line.split() for line in lines if line.endswith(b"\n")]
+    if not sent:
+        return mark
+    session, count, chain = (word.decode() for word in sent[-1])
+    return session, int(count), chain
+
+
+def check(path: Path, mark: Mark) -> int:
+    """Read all that the mark promises; return how many segments that is."""
+    folder = opened(path, mark)
+    serials = folder.serials
+    assert len(serials) == mark[1]
+    for i, serial in enumerate(serials):
+        for part, size in enumerate(PART_BYTES):
+            assert folder.read(serial, part, 1, size) == WANTED[i % len(BANK)][part]
+    return len(serials)
+
+
+def main(path: Path, kills: int) -> None:
+    mx.eval(BANK)
+    mark = None
+    for _ in range(kills):
+        mark = killed(path, mark)
+        reached = 0 if mark is None else check(path, mark)
+        sys.stdout.write(f"{reached}\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
