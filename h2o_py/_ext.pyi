@@ -74,7 +74,11 @@ class Archive:
     nbytes: int
     dtype: mx.Dtype
     group_size: int
-    def __init__(self, recall: object, group_size: int) -> None: ...
+    mark: _Mark | None  # of the segments in files
+    failure: _Failure | None
+    def __init__(
+        self, recall: object, group_size: int, folder: SegmentFolder | None = None
+    ) -> None: ...
     def append(
         self, keys: mx.array, values: mx.array, key_sum: mx.array, config: CacheConfig
     ) -> None: ...
@@ -93,7 +97,8 @@ def restored_archive(
     key_dim: int,
     first: int,
     length: int,
-) -> Archive: ...
+    folder: SegmentFolder | None = None,
+) -> Archive | _Failure: ...
 def recall(
     queries: mx.array,
     keys: mx.array,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ def open_folder(path: str, mark: Mark | None = None) -> ext.SegmentFolder:
             refuses.
 
     """
-    return _unless_failed(ext.open_segment_folder(path, mark))
+    return unless_failed(ext.open_segment_folder(path, mark))
 
 
 def delete_archive(folder: str | Path) -> None:
@@ -39,7 +39,7 @@ def delete_archive(folder: str | Path) -> None:
             any layer is open.
 
     """
-    _unless_failed(ext.delete_archive(str(folder)))
+    unless_failed(ext.delete_archive(str(folder)))
 
 
 def delete_stale_archives(root: str | Path, keep: Iterable[str] = ()) -> list[str]:
@@ -57,7 +57,7 @@ def delete_stale_archives(root: str | Path, keep: Iterable[str] = ()) -> list[st
         H2OFileError: the system refuses.
 
     """
-    return _unless_failed(ext.delete_stale_archives(str(root), list(keep)))
+    return unless_failed(ext.delete_stale_archives(str(root), list(keep)))
 
 
 def values_of(failure: Failure) -> tuple[str, dict[str, Any]]:
@@ -67,8 +67,40 @@ def values_of(failure: Failure) -> tuple[str, dict[str, Any]]:
     return code, {"path": path, "reason": reason}
 
 
-def _unless_failed(result: Result | Failure) -> Result:
+def continued(path: str | None, saved: Mapping[str, Any]) -> ext.SegmentFolder | None:
+    """The folder that a saved archive goes on in, if it has one.
+
+    Raises:
+        H2OFileError: as `open_folder` does, or what is saved does not say where it ends.
+
+    """
+    if path is None:
+        return None
+    if "files" not in saved:
+        return open_folder(path)
+    mark = saved["files"]
+    kinds = {"session": str, "count": int, "chain": str}
+    if not isinstance(mark, dict) or {k: type(v) for k, v in mark.items()} != kinds:
+        raise H2OFileError("archive_other", path=path)
+    return open_folder(path, (mark["session"], min(mark["count"], 2**62), mark["chain"]))
+
+
+def saved_mark(mark: Mark | None) -> dict[str, Any]:
+    """What a saved archive says of its files: nothing without any."""
+    if mark is None:
+        return {}
+    session, count, chain = mark
+    return {"files": {"session": session, "count": count, "chain": chain}}
+
+
+def unless_failed(result: Result | Failure) -> Result:
+    """The result, which is no failure.
+
+    Raises:
+        H2OFileError: it is one.
+
+    """
     if isinstance(result, tuple):
         code, values = values_of(result)
-        raise H2OFileError(code, where=values.pop("path"), **values)
+        raise H2OFileError(code, **values)
     return result

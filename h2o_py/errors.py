@@ -89,29 +89,29 @@ WORDING: dict[str, Wording] = {
         "Raise recall.limit, or set it to 0",
     ),
     "archive_locked": Wording(
-        "another cache has this archive open, in this process or another",
+        "the archive {path} is open in another cache, in this process or another",
         "Close it, or give each conversation a folder of its own",
     ),
     "archive_not_empty": Wording(
-        "it holds the archive of another conversation",
+        "{path} holds the archive of another conversation",
         "Load the cache that was saved with it, give another folder, or remove it with "
         "h2o_py.delete_archive",
     ),
     "archive_other": Wording(
-        "its archive is not the one that the saved cache goes on from",
+        "the archive {path} is not the one that the saved cache goes on from",
         "Load the cache that was saved last, or make it again from its prompt",
     ),
     "archive_too_short": Wording(
-        "its archive ends before the saved cache does",
+        "the archive {path} ends before the saved cache does",
         "Give the folder that the cache was saved with, or make it again from its prompt",
     ),
     "archive_damaged": Wording(
-        "it is missing or not as the archive wrote it ({reason})",
+        "{path} is missing or not as the archive wrote it ({reason})",
         "Remove the archive with h2o_py.delete_archive and make the cache again from its "
         "prompt",
     ),
     "archive_unusable": Wording(
-        "the system refuses: {reason}",
+        "{path} cannot hold an archive: {reason}",
         "Set recall.store to a folder that can be written to, in one that exists",
     ),
     "archive_not_written": Wording(

@@ -13,6 +13,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from h2o_py import archive_files
 from h2o_py._compiled import ext
 from h2o_py.config import H2OConfig
 from h2o_py.ledger import Attended, Ledger, Recalled, Rows
@@ -237,17 +238,24 @@ class Archive:
     depend on that.
 
     Args:
-        recall: its `archive_bits` and `limit`.
+        recall: its `archive_bits`, `limit` and `store`, the folder of this layer.
         group_size: elements that share a scale and a bias; divides the head dims.
+
+    Raises:
+        H2OFileError: the folder cannot be used.
 
     """
 
-    failure: tuple[str, dict[str, Any]] | None = None
-    """What makes recall impossible from now on; memory never fails."""
-
     def __init__(self, recall: H2ORecall, group_size: int) -> None:
         self.recall = recall
-        self._native = ext.Archive(recall, group_size)
+        folder = None if recall.store is None else archive_files.open_folder(recall.store)
+        self._native = ext.Archive(recall, group_size, folder)
+
+    @property
+    def failure(self) -> tuple[str, dict[str, Any]] | None:
+        """What makes recall impossible from now on; memory never fails."""
+        failure = self._native.failure
+        return None if failure is None else archive_files.values_of(failure)
 
     def append(
         self, keys: mx.array, values: mx.array, key_sum: mx.array, config: H2OConfig
@@ -280,7 +288,10 @@ class Archive:
 
     @property
     def arrays(self) -> list[mx.array]:
-        """Rows and novelty of each segment, then of the tokens after the last one."""
+        """Rows and novelty of each segment, then of the tokens after the last one.
+
+        Those that are in files are left out.
+        """
         return self._native.arrays()
 
     @property
@@ -291,6 +302,7 @@ class Archive:
             "dtype": str(self._native.dtype),
             "first": self.first,
             "group_size": self._native.group_size,
+            **archive_files.saved_mark(self._native.mark),
         }
 
     @classmethod
@@ -307,10 +319,10 @@ class Archive:
 
         Raises:
             ValueError: they do not fit each other.
+            H2OFileError: the folder is not the one that they go on from.
 
         """
-        archive = cls(recall, saved["group_size"])
-        archive._native = ext.restored_archive(
+        native = ext.restored_archive(
             list(arrays),
             recall,
             bits=saved["bits"],
@@ -319,8 +331,9 @@ class Archive:
             key_dim=key_dim,
             first=saved["first"],
             length=length,
+            folder=archive_files.continued(recall.store, saved),
         )
-        return archive
+        return cls._of(recall, archive_files.unless_failed(native))
 
     def trim(self, n: int) -> None:
         """Remove the `n` newest tokens."""
@@ -328,9 +341,13 @@ class Archive:
 
     def copy(self) -> Archive:
         """An archive of its own, which shares the segments."""
-        twin = type(self).__new__(type(self))
-        twin.recall, twin._native = self.recall, self._native.copy()  # noqa: SLF001
-        return twin
+        return self._of(self.recall, self._native.copy())
+
+    @classmethod
+    def _of(cls, recall: H2ORecall, native: ext.Archive) -> Archive:
+        archive = cls.__new__(cls)
+        archive.recall, archive._native = recall, native  # noqa: SLF001
+        return archive
 
     def rows(self, begin: int, end: int) -> tuple[mx.array, mx.array, mx.array]:
         """Keys [B, Hkv, n, Dk] and values in float32, and novelty of these positions."""

@@ -1,6 +1,7 @@
 #include "archive.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "checks.h"
 #include "fallback_ops.h"
@@ -16,23 +17,21 @@ constexpr const char* archive_function = "Archive";
 /// Single tokens that are packed together.
 constexpr size_t packed_together = 64;
 
-RowLayout archive_layout(const Archive& archive) {
-  return make_layouts(
-             archive_function, archive.format(), archive.key_dim(), archive.value_dim(),
-             archive.format().dtype)
-      .pool;
-}
-
 } // namespace
 
-Archive::Archive(Recall recall, int group_size) : recall_(std::move(recall)) {
+Archive::Archive(Recall recall, int group_size, std::shared_ptr<SegmentFolder> folder)
+    : recall_(std::move(recall)), files_(std::move(folder)) {
   validate(recall_);
   format_ = {recall_.archive_bits, recall_.archive_bits, group_size, mx::float32};
   validate(format_);
 }
 
+RowLayout Archive::layout() const {
+  return make_layouts(archive_function, format_, key_dim_, value_dim_, format_.dtype).pool;
+}
+
 int64_t Archive::token_bytes() const {
-  const int64_t row = archive_layout(*this).bytes() + int64_t(sizeof(float));
+  const int64_t row = layout().bytes() + int64_t(sizeof(float));
   return row * batch_ * kv_heads_;
 }
 
@@ -82,6 +81,13 @@ void Archive::append(
   if (batch_ == 0) {
     begin(keys, values);
   }
+  if (failure()) {
+    length_ += keys.shape(2);
+    blocks_.clear();
+    pieces_.clear();
+    queued_.clear();
+    return;
+  }
   if (!queued_.empty()) {
     mx::async_eval(std::exchange(queued_, {}));
   }
@@ -106,6 +112,7 @@ void Archive::append(
     first_ += segment_tokens;
   }
   drop_oldest();
+  files_.keep(blocks_, format_, layout(), !is_single);
 }
 
 /// Packs the pieces behind the blocks.
@@ -139,11 +146,15 @@ void Archive::drop_oldest() {
   for (const auto& piece : pieces_) {
     tokens += piece.keys.shape(2);
   }
-  int begin = length_ - tokens - held;
+  int begin = length_ - tokens - held - files_.stored() * segment_tokens;
+  for (; files_.stored() > 0 && begin < first_; begin += segment_tokens) {
+    files_.drop_oldest();
+  }
   auto block = blocks_.begin();
   // A block that is not whole yet would leave the next one at another position.
   while (block != blocks_.end() && block->count() == segment_tokens && begin < first_) {
     begin += segment_tokens;
+    files_.drop_oldest();
     ++block;
   }
   blocks_.erase(blocks_.begin(), block);
@@ -160,6 +171,12 @@ void Archive::trim(int n, mx::StreamOrDevice s) {
   while (n > 0 && blocks_.back().count() <= n) {
     n -= blocks_.back().count();
     blocks_.pop_back();
+    if (blocks_.empty() && files_.stored() > 0) {
+      blocks_.push_back(files_.load(
+          files_.stored() - 1, {batch_, kv_heads_}, rows_dtype(layout(), format_.dtype),
+          layout()));
+      files_.drop_newest();
+    }
   }
   if (n > 0) {
     auto& last = blocks_.back();
@@ -169,6 +186,9 @@ void Archive::trim(int n, mx::StreamOrDevice s) {
     };
     last = {cut(last.rows), cut(last.novelty)};
   }
+  files_.keep_whole(std::count_if(blocks_.begin(), blocks_.end(), [](const auto& block) {
+    return block.count() == segment_tokens;
+  }));
 }
 
 const std::vector<ArchiveBlock>& Archive::blocks(mx::StreamOrDevice s) {
@@ -191,7 +211,14 @@ ArchivedTokens Archive::tokens(int begin, int end, mx::StreamOrDevice s) {
         " are not all there; those from ", first_, " to ", length_, " are.");
   }
   std::vector<mx::array> rows, novelty;
-  for (const auto& block : blocks(s)) {
+  const auto& in_memory = blocks(s);
+  for (int i = 0; i < files_.stored(); ++i) {
+    auto block =
+        files_.load(i, {batch_, kv_heads_}, rows_dtype(layout(), format_.dtype), layout());
+    rows.push_back(block.rows);
+    novelty.push_back(block.novelty);
+  }
+  for (const auto& block : in_memory) {
     rows.push_back(block.rows);
     novelty.push_back(block.novelty);
   }
@@ -210,8 +237,10 @@ Archive Archive::restored(
     const RowFormat& format,
     int key_dim,
     int first,
-    int length) {
-  Archive archive(recall, format.group_size);
+    int length,
+    std::shared_ptr<SegmentFolder> folder) {
+  const bool has_files = folder != nullptr;
+  Archive archive(recall, format.group_size, std::move(folder));
   if (format.key_bits != recall.archive_bits || format.value_bits != recall.archive_bits ||
       format.has_ring()) {
     refuse(
@@ -229,7 +258,11 @@ Archive Archive::restored(
         archive_function, "first is ", first, "; expected a multiple of ", segment_tokens,
         " up to the length ", length, ".");
   }
-  const size_t blocks = size_t((length - first + segment_tokens - 1) / segment_tokens);
+  if (has_files) {
+    first = archive.first_with_files(first, length, arrays);
+  }
+  const int whole = (length - first + segment_tokens - 1) / segment_tokens;
+  const size_t blocks = size_t(std::max(0, whole - archive.files_.stored()));
   if (arrays.size() != 2 * blocks) {
     refuse(
         archive_function, "there are ", arrays.size(), " arrays; positions from ", first,
@@ -249,7 +282,8 @@ Archive Archive::restored(
   archive.value_dim_ = layout.value.dim;
   for (size_t i = 0; i < blocks; ++i) {
     const auto &rows = arrays[2 * i], &novelty = arrays[2 * i + 1];
-    const int count = std::min(segment_tokens, length - first - int(i) * segment_tokens);
+    const int before = (archive.files_.stored() + int(i)) * segment_tokens;
+    const int count = std::min(segment_tokens, length - first - before);
     const mx::Shape shape{archive.batch_, archive.kv_heads_, count};
     mx::Shape rows_shape = shape;
     rows_shape.push_back(arrays[0].shape(3));
@@ -263,33 +297,84 @@ Archive Archive::restored(
     }
     archive.blocks_.push_back({mx::contiguous(rows), mx::contiguous(novelty)});
   }
+  archive.files_.check(format, layout, archive.batch_ * archive.kv_heads_);
   return archive;
+}
+
+/// The first position of an archive in files, whose folder may have dropped more than it had
+/// when the cache was saved, or not yet as much.
+int Archive::first_with_files(int first, int length, const std::vector<mx::array>& arrays) {
+  int64_t tokens = 0;
+  for (size_t i = 0; i < arrays.size(); i += 2) {
+    tokens += arrays[i].ndim() == 4 ? arrays[i].shape(2) : 0;
+  }
+  const int64_t begin = length - tokens;
+  while (files_.stored() > 0 && begin - int64_t(files_.stored()) * segment_tokens < first) {
+    files_.drop_oldest();
+  }
+  const int64_t found = begin - int64_t(files_.stored()) * segment_tokens;
+  return files_.stored() > 0 ? int(std::max<int64_t>(first, found)) : first;
 }
 
 ArchiveReader::ArchiveReader(
     const Archive& archive, const std::vector<ArchiveBlock>& blocks)
-    : layout_(archive_layout(archive)),
+    : layout_(archive.layout()),
+      files_(archive.files()),
       blocks_(blocks),
+      stored_(size_t(archive.files().stored())),
       first_(archive.first()),
       end_(archive.length()) {
 }
 
 const char* ArchiveReader::row_at(size_t block, int head, int n) const {
-  const auto& rows = blocks_[block].rows;
+  const auto& rows = blocks_[block - stored_].rows;
   return rows.data<char>() + (int64_t(head) * rows.shape(2) + n) * layout_.bytes();
 }
 
-cpu::RowsView ArchiveReader::keys(size_t block, int head) const {
+const char* ArchiveReader::read(ReadPart& part, Part which, int segment, int head) {
+  if (part.segment != segment || part.head != head) {
+    const int64_t bytes = which == Part::keys     ? layout_.key.bytes()
+                          : which == Part::values ? layout_.value.bytes()
+                                                  : int64_t(sizeof(float));
+    part.bytes.resize(segment_tokens * bytes);
+    files_.read(segment, which, head, part.bytes);
+    part.segment = segment;
+    part.head = head;
+  }
+  return part.bytes.data();
+}
+
+cpu::RowsView ArchiveReader::keys(size_t block, int head) {
+  if (block < stored_) {
+    return layout_.key.view(read(keys_, Part::keys, int(block), head), layout_.key.bytes());
+  }
   return layout_.key.view(row_at(block, head, 0), layout_.bytes());
 }
 
-ArchivedRow ArchiveReader::row(int position, int head) const {
+ArchivedRow ArchiveReader::row(int position, int head) {
   const size_t block = size_t(position - first_) / segment_tokens;
   const int n = (position - first_) % segment_tokens;
+  const int64_t stride = layout_.bytes();
+  if (block < stored_) {
+    const int64_t key = layout_.key.bytes(), value = layout_.value.bytes();
+    row_.resize(stride);
+    std::memcpy(row_.data(), read(keys_, Part::keys, int(block), head) + n * key, key);
+    std::memcpy(
+        row_.data() + key, read(values_, Part::values, int(block), head) + n * value,
+        value);
+    float novelty;
+    std::memcpy(
+        &novelty,
+        read(novelty_, Part::novelty, int(block), head) + n * int64_t(sizeof(float)),
+        sizeof(float));
+    return {
+        layout_.key.view(row_.data(), stride), layout_.value.view(row_.data(), stride),
+        novelty};
+  }
   const char* row = row_at(block, head, n);
-  const auto& novelty = blocks_[block].novelty;
+  const auto& novelty = blocks_[block - stored_].novelty;
   return {
-      layout_.key.view(row, layout_.bytes()), layout_.value.view(row, layout_.bytes()),
+      layout_.key.view(row, stride), layout_.value.view(row, stride),
       novelty.data<float>()[int64_t(head) * novelty.shape(2) + n]};
 }
 

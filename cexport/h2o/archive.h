@@ -1,6 +1,6 @@
 #pragma once
 
-#include "archive_pack.h"
+#include "archive_files.h"
 
 namespace h2o {
 
@@ -21,8 +21,9 @@ struct ArchivedTokens {
 /// Every function may throw std::invalid_argument with what was wrong.
 class Archive {
  public:
-  /// `group_size` elements share a scale and a bias; it divides the head dims.
-  Archive(Recall recall, int group_size);
+  /// `group_size` elements share a scale and a bias; it divides the head dims. Whole segments
+  /// go to `folder`, if there is one.
+  Archive(Recall recall, int group_size, std::shared_ptr<SegmentFolder> folder = nullptr);
 
   /// Adds tokens: keys [B, Hkv, L, Dk] as the cache is given them, values [B, Hkv, L, Dv],
   /// and its ledger's key_sum from before them. Evaluates nothing that is not queued already.
@@ -56,22 +57,37 @@ class Archive {
   void trim(int n, mx::StreamOrDevice s = {});
 
   /// Rows and novelty of each block, one after the other: whole segments, then what is left.
+  /// Those in files are left out; `files().mark()` says where they end.
   std::vector<mx::array> arrays(mx::StreamOrDevice s = {});
 
-  /// The archive whose `arrays` these are. `format` is what it said of its own.
+  /// The archive whose `arrays` these are. `format` is what it said of its own. `folder` has
+  /// the segments before them, and `first` may be later than it was.
   static Archive restored(
       const std::vector<mx::array>& arrays,
       const Recall& recall,
       const RowFormat& format,
       int key_dim,
       int first,
-      int length);
+      int length,
+      std::shared_ptr<SegmentFolder> folder = nullptr);
 
   /// The tokens of positions `begin` to before `end`.
   ArchivedTokens tokens(int begin, int end, mx::StreamOrDevice s = {});
 
-  /// All blocks, the newest tokens packed too; for a reader.
+  /// The blocks in memory, the newest tokens packed too; for a reader. Those of `files` are
+  /// before them.
   const std::vector<ArchiveBlock>& blocks(mx::StreamOrDevice s = {});
+
+  const ArchiveFiles& files() const {
+    return files_;
+  }
+  /// Of a token's key and value, packed.
+  RowLayout layout() const;
+
+  /// Why the archive is of no more use; memory never fails. It forgets all then.
+  std::optional<ArchiveFailure> failure() const {
+    return files_.failure();
+  }
 
   int batch() const {
     return batch_;
@@ -92,6 +108,7 @@ class Archive {
   std::vector<ArchivePiece> pieces_; // single tokens, behind the blocks
   std::vector<mx::array> queued_;    // blocks that nobody may have evaluated yet
   Policy policy_{};                  // of the pieces
+  ArchiveFiles files_;               // what is before the blocks
 
   int64_t token_bytes() const;
   void begin(const mx::array& keys, const mx::array& values);
@@ -99,6 +116,7 @@ class Archive {
       const mx::array& keys, const mx::array& values, const mx::array& key_sum) const;
   void pack(mx::StreamOrDevice s);
   void drop_oldest();
+  int first_with_files(int first, int length, const std::vector<mx::array>& arrays);
 };
 
 /// Where an archived token is, as the kernels of the CPU read it.
@@ -109,6 +127,7 @@ struct ArchivedRow {
 };
 
 /// Reads an archive whose blocks are evaluated. Heads count over the batch: b * Hkv + h.
+/// What is in files is read head by head: a view is right until the next one is asked for.
 class ArchiveReader {
  public:
   /// Does not evaluate; `blocks` must be evaluated before anything is read.
@@ -121,24 +140,35 @@ class ArchiveReader {
     return end_;
   }
   size_t blocks() const {
-    return blocks_.size();
+    return stored_ + blocks_.size();
   }
   int count(size_t block) const {
-    return blocks_[block].count();
+    return block < stored_ ? segment_tokens : blocks_[block - stored_].count();
   }
 
   /// The keys of one head of a block.
-  cpu::RowsView keys(size_t block, int head) const;
+  cpu::RowsView keys(size_t block, int head);
 
   /// The token at a position from `first` on.
-  ArchivedRow row(int position, int head) const;
+  ArchivedRow row(int position, int head);
 
  private:
+  /// One part of one head of a stored segment.
+  struct ReadPart {
+    int segment = -1, head = -1;
+    std::vector<char> bytes;
+  };
+
   RowLayout layout_;
+  const ArchiveFiles& files_;
   const std::vector<ArchiveBlock>& blocks_;
+  size_t stored_;
   int first_, end_;
+  ReadPart keys_, values_, novelty_;
+  std::vector<char> row_;
 
   const char* row_at(size_t block, int head, int n) const;
+  const char* read(ReadPart& part, Part which, int segment, int head);
 };
 
 } // namespace h2o

@@ -106,7 +106,7 @@ Recalled run(
   const RecallArguments ready = evaluated(given, s);
   Archive& archive = ready.archive;
   const Ledger& ledger = ready.ledger;
-  const ArchiveReader reader(archive, archive.blocks(s));
+  ArchiveReader reader(archive, archive.blocks(s));
   const Asking asking{ready.queries, ready.keys, ready.scale, ready.mask, ready.sinks};
   const int asks = ready.keys.shape(2), kv_heads = ready.keys.shape(1);
   const int archived = reader.end() - reader.first();
@@ -119,7 +119,7 @@ Recalled run(
   std::memset(next.held->data<char>(), 0, next.held->nbytes());
   Recalled result{given.rows, next, 0};
   const int wanted = recall_rows(config, archive.recall());
-  if (wanted < 1) {
+  if (wanted < 1 || archive.failure()) {
     return result;
   }
 
@@ -160,6 +160,9 @@ Recalled run(
       result.count += int(moves.size());
       swap.write(moves, head, entries, result.rows);
     }
+  }
+  if (archive.failure()) {
+    return {given.rows, ledger, 0}; // what was read cannot be trusted
   }
   return result;
 }

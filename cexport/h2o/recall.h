@@ -31,6 +31,8 @@ struct Recalled {
 /// For one asking token the ledger's victim counts as gone, since the token takes its row. Of
 /// a cache with a ring, `held` is then as after that write, which moves one row to the pool.
 ///
+/// An archive whose files cannot be read says so in `failure`, and nothing changes then.
+///
 /// Evaluates its arguments; logits of one KV head (on a GPU, up to 32 MiB) are in memory.
 /// Throws std::invalid_argument for what does not fit.
 Recalled recall(

@@ -9,7 +9,7 @@
 namespace h2o {
 
 RowSwap::RowSwap(
-    CacheStep step, const Archive& archive, const ArchiveReader& reader, Layouts layouts)
+    CacheStep step, const Archive& archive, ArchiveReader& reader, Layouts layouts)
     : step_(std::move(step)),
       archive_(reader),
       layouts_(std::move(layouts)),

@@ -18,8 +18,7 @@ struct HeadEntries {
 class RowSwap {
  public:
   /// `step` is that of the asking tokens.
-  RowSwap(
-      CacheStep step, const Archive& archive, const ArchiveReader& reader, Layouts layouts);
+  RowSwap(CacheStep step, const Archive& archive, ArchiveReader& reader, Layouts layouts);
 
   /// The positions to have, ascending: those of most relevance, a successor's within
   /// `spread` included; ties to the lowest. Protected ones are there anyway.
@@ -41,7 +40,7 @@ class RowSwap {
 
  private:
   CacheStep step_;
-  const ArchiveReader& archive_;
+  ArchiveReader& archive_;
   Layouts layouts_;
   cpu::Element element_; // of keys and values
   int spread_;

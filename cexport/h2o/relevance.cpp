@@ -92,44 +92,52 @@ namespace relevant {
 /// Bytes of logits that may be there at once.
 constexpr int64_t logits_bytes = 32 << 20;
 
-/// Columns [begin, end) of all blocks' rows, for the KV heads from `head` to `last`.
-mx::array columns(
-    const std::vector<ArchiveBlock>& blocks,
-    int head,
-    int last,
-    int64_t begin,
-    int64_t end,
-    mx::StreamOrDevice s) {
+/// The packed keys of the KV heads from `head` to `last`, [B, heads, positions, row].
+mx::array packed_keys(
+    Archive& archive, const VectorLayout& key, int head, int last, mx::StreamOrDevice s) {
   std::vector<mx::array> parts;
+  const auto& blocks = archive.blocks(s);
+  if (const int stored = archive.files().stored(); stored > 0) {
+    parts.push_back(archive.files().load_keys(
+        {archive.batch(), archive.kv_heads(), head, last, 0, stored},
+        archive.format().is_dense() ? archive.format().dtype : mx::uint32, key.bytes()));
+  }
   for (const auto& block : blocks) {
     auto stop = block.rows.shape();
     stop[1] = last;
-    stop[3] = int(end);
-    parts.push_back(mx::slice(block.rows, {0, head, 0, int(begin)}, stop, s));
+    stop[3] = int(key.bytes() / mx::size_of(block.rows.dtype()));
+    parts.push_back(mx::slice(block.rows, {0, head, 0, 0}, stop, s));
   }
   return mx::concatenate(parts, 2, s);
+}
+
+/// Columns [begin, end) of packed keys.
+mx::array columns(const mx::array& keys, int64_t begin, int64_t end, mx::StreamOrDevice s) {
+  auto stop = keys.shape();
+  stop[3] = int(end);
+  return mx::slice(keys, {0, 0, 0, int(begin)}, stop, s);
 }
 
 /// Logits [B, heads, Hq / Hkv * a, positions] of queries [.., Dk], which are scaled.
 mx::array logits(
     const mx::array& queries, Archive& archive, int head, int last, mx::StreamOrDevice s) {
-  const auto& blocks = archive.blocks(s);
   const RowFormat& format = archive.format();
   const int dim = archive.key_dim();
-  if (format.is_dense()) {
-    auto keys = mx::astype(columns(blocks, head, last, 0, dim, s), mx::float32, s);
-    return mx::matmul(queries, mx::swapaxes(keys, 2, 3, s), s);
-  }
   const VectorLayout key =
       make_layouts("recall", format, dim, archive.value_dim(), format.dtype).pool.key;
+  const mx::array packed = packed_keys(archive, key, head, last, s);
+  if (format.is_dense()) {
+    auto keys = mx::astype(packed, mx::float32, s);
+    return mx::matmul(queries, mx::swapaxes(keys, 2, 3, s), s);
+  }
   const int64_t words = key.scales() / 4;
-  auto both = columns(blocks, head, last, words, key.bytes() / 4, s);
+  auto both = columns(packed, words, key.bytes() / 4, s);
   both =
       mx::astype(mx::view(mx::contiguous(both, false, s), format.dtype, s), mx::float32, s);
   auto halves = mx::split(both, 2, 3, s);
   return mx::quantized_matmul(
-      queries, columns(blocks, head, last, 0, words, s), halves[0], halves[1], true,
-      key.group_size, key.bits, "affine", s);
+      queries, columns(packed, 0, words, s), halves[0], halves[1], true, key.group_size,
+      key.bits, "affine", s);
 }
 
 } // namespace relevant

@@ -22,7 +22,7 @@ struct Asking {
 /// archive is read once, packed as it is, and widened 256 positions at a time.
 class RelevanceOfHeads {
  public:
-  RelevanceOfHeads(const Asking& asking, const ArchiveReader& archive)
+  RelevanceOfHeads(const Asking& asking, ArchiveReader& archive)
       : asking_(asking), archive_(archive) {
   }
 
@@ -31,7 +31,7 @@ class RelevanceOfHeads {
 
  private:
   const Asking& asking_;
-  const ArchiveReader& archive_;
+  ArchiveReader& archive_;
   std::vector<float> queries_, logits_, wide_, most_, mean_, storage_;
 
   void compute_logits(int batch, int head, int64_t stride);

@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "archive_folders.h"
+#include "archive_values.h"
 #include "bindings.h"
 #include "mlx/array.h"
 #include "segment_folder.h"
@@ -15,25 +16,9 @@ namespace nb = nanobind;
 namespace mx = mlx::core;
 using namespace nb::literals;
 
+using namespace h2o::python;
+
 namespace {
-
-using FailureTuple = std::tuple<std::string, std::string, int>;  // code, path, errno
-using MarkTuple = std::tuple<std::string, int64_t, std::string>; // session, count, chain
-
-FailureTuple failure_tuple(const h2o::ArchiveFailure& failure) {
-  return {failure.code, failure.path, failure.error};
-}
-
-/// What `open` gives, or its failure as a value.
-template <class Result, class Open>
-std::variant<Result, FailureTuple> or_failure(Open&& open) {
-  nb::gil_scoped_release release;
-  try {
-    return open();
-  } catch (const h2o::ArchiveError& error) {
-    return failure_tuple(error.failure);
-  }
-}
 
 int64_t append(
     h2o::SegmentFolder& folder,
@@ -85,20 +70,18 @@ void bind_archive_files(nb::module_& m) {
       .def(
           "mark",
           [](const h2o::SegmentFolder& folder, int64_t newest) {
-            auto mark = folder.mark(newest);
-            return mark ? std::optional(MarkTuple{mark->session, mark->count, mark->chain})
-                        : std::nullopt;
+            return optional_mark(folder.mark(newest));
           },
           "newest"_a)
       .def_prop_ro("failure", [](const h2o::SegmentFolder& folder) {
-        auto failure = folder.failure();
-        return failure ? std::optional(failure_tuple(*failure)) : std::nullopt;
+        return optional_failure(folder.failure());
       });
 
   m.def(
       "open_segment_folder",
       [](const std::string& path, const std::optional<MarkTuple>& mark) {
         return or_failure<std::shared_ptr<h2o::SegmentFolder>>([&] {
+          nb::gil_scoped_release release;
           std::optional<h2o::ArchiveMark> at;
           if (mark) {
             at = {std::get<0>(*mark), std::get<1>(*mark), std::get<2>(*mark)};

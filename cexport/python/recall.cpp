@@ -1,5 +1,8 @@
 #include "recall.h"
 
+#include <nanobind/stl/shared_ptr.h>
+
+#include "archive_values.h"
 #include "bindings.h"
 #include "conversions.h"
 #include "policy_from.h"
@@ -26,10 +29,11 @@ void bind_recall(nb::module_& m) {
   nb::class_<h2o::Archive>(m, "Archive")
       .def(
           "__init__",
-          [](h2o::Archive* self, nb::handle recall, int group_size) {
-            new (self) h2o::Archive(settings_of(recall), group_size);
+          [](h2o::Archive* self, nb::handle recall, int group_size,
+             std::shared_ptr<h2o::SegmentFolder> folder) {
+            new (self) h2o::Archive(settings_of(recall), group_size, std::move(folder));
           },
-          "recall"_a, "group_size"_a)
+          "recall"_a, "group_size"_a, "folder"_a.none() = nb::none())
       .def(
           "append",
           [](h2o::Archive& archive, const mx::array& keys, const mx::array& values,
@@ -48,6 +52,12 @@ void bind_recall(nb::module_& m) {
             return std::tuple{keys, values, novelty};
           },
           "begin"_a, "end"_a)
+      .def_prop_ro(
+          "mark",
+          [](const h2o::Archive& archive) { return optional_mark(archive.files().mark()); })
+      .def_prop_ro(
+          "failure",
+          [](const h2o::Archive& archive) { return optional_failure(archive.failure()); })
       .def_prop_ro("length", &h2o::Archive::length)
       .def_prop_ro("first", &h2o::Archive::first)
       .def_prop_ro("nbytes", &h2o::Archive::nbytes)
@@ -60,13 +70,16 @@ void bind_recall(nb::module_& m) {
   m.def(
       "restored_archive",
       [](const std::vector<mx::array>& arrays, nb::handle recall, int bits, int group_size,
-         const mx::Dtype& dtype, int key_dim, int first, int length) {
-        return h2o::Archive::restored(
-            arrays, settings_of(recall), {bits, bits, group_size, dtype}, key_dim, first,
-            length);
+         const mx::Dtype& dtype, int key_dim, int first, int length,
+         std::shared_ptr<h2o::SegmentFolder> folder) {
+        return or_failure<h2o::Archive>([&] {
+          return h2o::Archive::restored(
+              arrays, settings_of(recall), {bits, bits, group_size, dtype}, key_dim, first,
+              length, std::move(folder));
+        });
       },
       "arrays"_a, "recall"_a, nb::kw_only(), "bits"_a, "group_size"_a, "dtype"_a,
-      "key_dim"_a, "first"_a, "length"_a);
+      "key_dim"_a, "first"_a, "length"_a, "folder"_a.none() = nb::none());
 
   m.def(
       "recall",

@@ -1,10 +1,15 @@
 """What users see of archives in files."""
 
+import resource
+
+import mlx.core as mx
 import pytest
 
 import h2o_py
-from h2o_py import archive_files
+from h2o_py import archive_files, cache_recall
+from h2o_py.cache import H2OKVCache
 from tests.cexport.segments import append, filled
+from tests.h2o_py.cases import BACKENDS, random_tokens, step
 
 
 def test_an_archive_goes_with_its_conversation(tmp_path):
@@ -27,7 +32,7 @@ def test_an_archive_that_is_open_stays(tmp_path):
         h2o_py.delete_archive(tmp_path / "chat")
     assert refused.value.code == "archive_locked"
     assert str(refused.value) == (
-        f"{tmp_path / 'chat/layer-000'}: another cache has this archive open, in this process "
+        f"the archive {tmp_path / 'chat/layer-000'} is open in another cache, in this process "
         "or another. Close it, or give each conversation a folder of its own."
     )
     append(folder, 0)
@@ -41,8 +46,207 @@ def test_a_refusal_names_the_file_and_the_reason(tmp_path):
     with pytest.raises(h2o_py.H2OFileError) as refused:
         archive_files.open_folder(str(tmp_path / "chat/layer-000"), mark)
     assert str(refused.value) == (
-        f"{segment}: it is missing or not as the archive wrote it (No such file or "
+        f"{segment} is missing or not as the archive wrote it (No such file or "
         "directory). "
         "Remove the archive with h2o_py.delete_archive and make the cache again from its "
         "prompt."
     )
+
+
+SIZES = {"sink_size": 2, "heavy_budget": 10, "recent_budget": 8}
+TRAFFIC = [300, 1, 1, 530, *[1] * 70, 40, 260, 9, *[1] * 5]
+
+
+@pytest.fixture
+def folders(monkeypatch):
+    """The folders that caches open, as they open them."""
+    opened = []
+    real = archive_files.open_folder
+
+    def open_folder(*arguments):
+        opened.append(real(*arguments))
+        return opened[-1]
+
+    monkeypatch.setattr(archive_files, "open_folder", open_folder)
+    monkeypatch.setattr(cache_recall, "_said", set())
+    return opened
+
+
+def config(store=None, **changes):
+    recall = h2o_py.H2ORecall(ask=4, spread=2, store=store and str(store), **changes)
+    return h2o_py.H2OConfig(24, **SIZES, recall=recall)
+
+
+def take(cache, traffic, seed, folders=(), **shape):
+    """Outputs of attention; what waits to be written is written after each part."""
+    mx.random.seed(seed)
+    outs = []
+    for tokens in traffic:
+        outs.append(step(cache, *random_tokens(tokens, **shape)))
+        mx.eval(outs[-1], cache.arrays)
+        for folder in folders:
+            assert folder.flush()
+    return outs
+
+
+def assert_equal(ours, wanted):
+    assert all(mx.array_equal(a, b) for a, b in zip(ours, wanted, strict=True))
+
+
+def in_files(cache):
+    return cache._recall.archive.saved["files"]["count"]
+
+
+@pytest.mark.parametrize(
+    ("name", "bits", "dtype"),
+    [
+        ("fast", 4, mx.float16),
+        ("fast", 8, mx.float32),
+        ("fast", 16, mx.bfloat16),
+        ("fallback", 4, mx.bfloat16),
+        ("fallback", 16, mx.float32),
+    ],
+    ids=str,
+)
+def test_a_cache_recalls_the_same_from_files_as_from_memory(
+    tmp_path, folders, name, bits, dtype
+):
+    shape = {"batch": 2, "dtype": dtype}
+    memory = H2OKVCache(config(archive_bits=bits), BACKENDS[name])
+    files = H2OKVCache(config(tmp_path / "chat", archive_bits=bits), BACKENDS[name])
+    wanted = take(memory, TRAFFIC, 0, **shape)
+    assert_equal(take(files, TRAFFIC, 0, folders, **shape), wanted)
+    assert memory.recalled == files.recalled > 0
+    assert_equal(files._ledger, memory._ledger)
+    assert in_files(files) == 4
+    assert len(files._recall.archive.arrays) == 2  # of the 187 newest tokens
+    ours, its = (each._recall.archive for each in (files, memory))
+    assert_equal(ours.rows(0, ours.length), its.rows(0, its.length))
+
+
+def test_a_saved_cache_goes_on_in_its_folder(tmp_path, folders):
+    memory, files = H2OKVCache(config()), H2OKVCache(config(tmp_path / "chat"))
+    take(memory, TRAFFIC, 0)
+    take(files, TRAFFIC, 0, folders)
+    h2o_py.save_cache(tmp_path / "saved.safetensors", [files])
+    take(files, [600], 1, folders)  # goes on, and is given up
+    del files
+    folders.clear()
+    loaded = h2o_py.load_cache(tmp_path / "saved.safetensors")[0][0]
+    assert in_files(loaded) == 4
+    assert_equal(take(loaded, TRAFFIC, 2, folders), take(memory, TRAFFIC, 2))
+    assert in_files(loaded) > 4
+
+
+@pytest.mark.parametrize("after", [0, 70, 200, 330])
+def test_a_saved_cache_can_be_of_any_moment(tmp_path, folders, after):
+    """Whatever had been written when it was saved, the rest is in the saved cache."""
+    memory, files = H2OKVCache(config()), H2OKVCache(config(tmp_path / "chat"))
+    take(memory, [700, *[1] * after], 0)
+    take(files, [700, *[1] * after], 0)
+    h2o_py.save_cache(tmp_path / "saved.safetensors", [files])
+    del files
+    folders.clear()
+    loaded = h2o_py.load_cache(tmp_path / "saved.safetensors")[0][0]
+    assert_equal(take(loaded, TRAFFIC, 2), take(memory, TRAFFIC, 2))
+
+
+def test_a_copy_reads_the_files_and_keeps_its_own_tokens_in_memory(tmp_path, folders):
+    memory, files = H2OKVCache(config()), H2OKVCache(config(tmp_path / "chat"))
+    take(memory, TRAFFIC, 0)
+    take(files, TRAFFIC, 0, folders)
+    twin, its_twin = files.copy(), memory.copy()
+    assert_equal(take(twin, TRAFFIC, 1, folders), take(its_twin, TRAFFIC, 1))
+    assert in_files(twin) == in_files(files) == 4
+    assert_equal(take(files, TRAFFIC, 2, folders), take(memory, TRAFFIC, 2))
+    assert in_files(files) > 4
+
+
+@pytest.mark.parametrize("n", [1, 100, 188, 443, 444, 700])
+def test_trimmed_tokens_leave_the_files_again(tmp_path, folders, n):
+    big = {"heavy_budget": 900, "recent_budget": 90, "sink_size": 2}
+    recall = h2o_py.H2ORecall(ask=4, store=str(tmp_path / "chat"))
+    files = H2OKVCache(h2o_py.H2OConfig(1000, **big, recall=recall))
+    memory = H2OKVCache(h2o_py.H2OConfig(1000, **big, recall=h2o_py.H2ORecall(ask=4)))
+    take(memory, [600, 300, 55, 1], 0)
+    take(files, [600, 300, 55, 1], 0, folders)
+    assert in_files(files) == 3
+    assert memory.trim(n) == files.trim(n) == n
+    assert in_files(files) == min(3, (956 - n) // 256 - ((956 - n) % 256 == 0))
+    assert_equal(take(files, [700, 30], 1, folders), take(memory, [700, 30], 1))
+    ours, its = (each._recall.archive for each in (files, memory))
+    assert_equal(ours.rows(0, ours.length), its.rows(0, its.length))
+
+
+@pytest.mark.filterwarnings("ignore::h2o_py.errors.H2ORecallWarning")
+def test_a_limit_lets_the_oldest_files_go(tmp_path, folders):
+    token = 2 * (2 * (32 + 8) + 4)  # two heads; key and value at 4 bits in float32; novelty
+    memory = H2OKVCache(config(limit=600 * token))
+    files = H2OKVCache(config(tmp_path / "chat", limit=600 * token))
+    assert_equal(take(files, TRAFFIC, 0, folders), take(memory, TRAFFIC, 0))
+    assert files._recall.archive.first == memory._recall.archive.first == 768
+    names = sorted(each.name for each in (tmp_path / "chat").iterdir())
+    assert names == ["000003.safetensors", "lock", "manifest"]
+    h2o_py.save_cache(tmp_path / "saved.safetensors", [files])
+    del files
+    folders.clear()
+    loaded = h2o_py.load_cache(tmp_path / "saved.safetensors")[0][0]
+    assert_equal(take(loaded, TRAFFIC, 2, folders), take(memory, TRAFFIC, 2))
+    assert loaded._recall.archive.first == memory._recall.archive.first
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_file_that_is_lost_ends_recall_and_not_the_conversation(tmp_path, folders, name):
+    cache = H2OKVCache(config(tmp_path / "chat"), BACKENDS[name])
+    take(cache, TRAFFIC, 0, folders)
+    (tmp_path / "chat/000001.safetensors").unlink()
+    with pytest.warns(h2o_py.H2ORecallWarning) as warnings:
+        outs = take(cache, [40, 1, 300, 40, 1], 1)
+    (warning,) = (each.message for each in warnings)
+    assert warning.code == "archive_not_read"
+    assert str(warning) == (
+        f"{tmp_path / 'chat/000001.safetensors'} cannot be read (No such file or directory): "
+        "recall is off, and the conversation goes on without it."
+    )
+    assert all(mx.isfinite(out).all() for out in outs)
+    assert cache._recall is None
+    assert cache._ledger.held is None
+
+
+def test_a_disk_that_is_full_ends_recall_and_not_the_conversation(tmp_path, folders):
+    cache = H2OKVCache(config(tmp_path / "chat"))
+    take(cache, [300, 1], 0, folders)
+
+    def go_on():
+        outs = take(cache, [300, 1], 1)  # hands the second segment over
+        folders[0].flush()
+        return outs + take(cache, [40, 1, 300, 40, 1], 2)
+
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limit[1]))
+    try:
+        with pytest.warns(h2o_py.H2ORecallWarning) as warnings:
+            outs = go_on()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert [each.message.code for each in warnings] == ["archive_not_written"]
+    assert all(mx.isfinite(out).all() for out in outs)
+    assert cache._recall is None
+
+
+def test_saved_caches_name_what_is_wrong_with_their_folder(tmp_path, folders):
+    files = H2OKVCache(config(tmp_path / "chat"))
+    take(files, TRAFFIC, 0, folders)
+    h2o_py.save_cache(tmp_path / "saved.safetensors", [files])
+    refused = pytest.raises(h2o_py.H2OFileError)
+    with refused as locked:
+        h2o_py.load_cache(tmp_path / "saved.safetensors")
+    del files
+    folders.clear()
+    (tmp_path / "chat/manifest").unlink()
+    with refused as short:
+        h2o_py.load_cache(tmp_path / "saved.safetensors")
+    assert [each.value.code for each in (locked, short)] == [
+        "archive_locked",
+        "archive_too_short",
+    ]

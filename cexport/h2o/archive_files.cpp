@@ -1,0 +1,185 @@
+#include "archive_files.h"
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+#include <utility>
+
+#include "mlx/allocator.h"
+#include "mlx/utils.h"
+
+namespace h2o {
+
+namespace {
+
+/// Tells rows apart that have the same bytes.
+std::string format_text(const RowFormat& format) {
+  std::ostringstream text;
+  text << format.key_bits << "-" << format.group_size << "-" << format.dtype;
+  return text.str();
+}
+
+/// An array whose elements are written here and now.
+mx::array written_now(mx::Shape shape, mx::Dtype dtype) {
+  size_t bytes = mx::size_of(dtype);
+  for (int dim : shape) {
+    bytes *= size_t(dim);
+  }
+  return mx::array(mx::allocator::malloc(bytes), std::move(shape), dtype);
+}
+
+} // namespace
+
+ArchiveFiles::ArchiveFiles(std::shared_ptr<SegmentFolder> folder)
+    : folder_(std::move(folder)) {
+  if (folder_) {
+    const auto serials = folder_->serials();
+    stored_.assign(serials.begin(), serials.end());
+  }
+}
+
+ArchiveFiles::ArchiveFiles(const ArchiveFiles& other)
+    : folder_(other.folder_),
+      is_copy_(true),
+      stored_(other.stored_),
+      is_lost_(other.is_lost_) {
+}
+
+ArchiveFiles& ArchiveFiles::operator=(const ArchiveFiles& other) {
+  return *this = ArchiveFiles(other);
+}
+
+void ArchiveFiles::keep(
+    std::vector<ArchiveBlock>& blocks,
+    const RowFormat& format,
+    const RowLayout& layout,
+    bool may_wait) {
+  if (!folder_ || is_copy_) {
+    return;
+  }
+  while (handed_.size() < blocks.size()) {
+    const ArchiveBlock& block = blocks[handed_.size()];
+    if (block.count() < segment_tokens || !block.rows.is_available() ||
+        !block.novelty.is_available()) {
+      break;
+    }
+    const SegmentShape shape{
+        int64_t(block.rows.shape(0)) * block.rows.shape(1), layout.key.bytes(),
+        layout.value.bytes()};
+    auto kept = std::make_shared<ArchiveBlock>(block);
+    const int64_t serial = folder_->append(
+        format_text(format), shape, kept->rows.data<char>(), kept->novelty.data<char>(),
+        kept, may_wait);
+    if (serial < 0) {
+      return;
+    }
+    handed_.push_back(serial);
+  }
+  // The newest block stays, so that a saved archive always tells its shape.
+  while (blocks.size() > 1 && !handed_.empty() && folder_->is_written(handed_.front())) {
+    stored_.push_back(handed_.front());
+    handed_.pop_front();
+    blocks.erase(blocks.begin());
+  }
+}
+
+void ArchiveFiles::drop_oldest() {
+  auto& oldest = stored_.empty() ? handed_ : stored_;
+  if (oldest.empty()) {
+    return; // of memory alone
+  }
+  oldest.pop_front();
+  if (!is_copy_) {
+    folder_->drop_oldest();
+  }
+}
+
+void ArchiveFiles::drop_newest() {
+  stored_.pop_back();
+  if (!is_copy_) {
+    folder_->drop_newest();
+  }
+}
+
+void ArchiveFiles::keep_whole(size_t blocks) {
+  while (handed_.size() > blocks) {
+    handed_.pop_back();
+    folder_->drop_newest();
+  }
+}
+
+void ArchiveFiles::read(int segment, Part part, int64_t head, std::vector<char>& to) const {
+  if (is_lost_ || !folder_->read(stored_[segment], part, head, to.data())) {
+    is_lost_ = true;
+    std::fill(to.begin(), to.end(), 0);
+  }
+}
+
+mx::array ArchiveFiles::load_keys(
+    const KeyRange& range, mx::Dtype dtype, int64_t key_bytes) const {
+  mx::array keys = written_now(
+      {range.batch, range.last - range.first, segment_tokens * range.segments,
+       int(key_bytes / mx::size_of(dtype))},
+      dtype);
+  std::vector<char> part(segment_tokens * key_bytes);
+  char* to = keys.data<char>();
+  for (int b = 0; b < range.batch; ++b) {
+    for (int head = range.first; head < range.last; ++head) {
+      for (int segment = 0; segment < range.segments; ++segment) {
+        read(range.begin + segment, Part::keys, b * range.heads + head, part);
+        to = std::copy(part.begin(), part.end(), to);
+      }
+    }
+  }
+  return keys;
+}
+
+ArchiveBlock ArchiveFiles::load(
+    int segment, const mx::Shape& heads, mx::Dtype dtype, const RowLayout& layout) const {
+  const int64_t key = layout.key.bytes(), value = layout.value.bytes();
+  const int row = int((key + value) / mx::size_of(dtype));
+  ArchiveBlock block{
+      written_now({heads[0], heads[1], segment_tokens, row}, dtype),
+      written_now({heads[0], heads[1], segment_tokens}, mx::float32)};
+  std::vector<char> keys(segment_tokens * key), values(segment_tokens * value),
+      novelty(segment_tokens * sizeof(float));
+  char* to = block.rows.data<char>();
+  for (int64_t head = 0; head < int64_t(heads[0]) * heads[1]; ++head) {
+    read(segment, Part::keys, head, keys);
+    read(segment, Part::values, head, values);
+    read(segment, Part::novelty, head, novelty);
+    for (int token = 0; token < segment_tokens; ++token, to += key + value) {
+      std::memcpy(to, &keys[token * key], key);
+      std::memcpy(to + key, &values[token * value], value);
+    }
+    std::memcpy(
+        block.novelty.data<char>() + head * int64_t(novelty.size()), novelty.data(),
+        novelty.size());
+  }
+  return block;
+}
+
+void ArchiveFiles::check(
+    const RowFormat& format, const RowLayout& layout, int64_t heads) const {
+  const SegmentShape shape{heads, layout.key.bytes(), layout.value.bytes()};
+  if (!stored_.empty() && !folder_->holds(format_text(format), shape)) {
+    throw ArchiveError({archive_codes::other, folder_->path(), 0});
+  }
+}
+
+std::optional<ArchiveMark> ArchiveFiles::mark() const {
+  return folder_ ? folder_->mark(stored_.empty() ? -1 : stored_.back()) : std::nullopt;
+}
+
+std::optional<ArchiveFailure> ArchiveFiles::failure() const {
+  if (!folder_) {
+    return std::nullopt;
+  }
+  auto failed = folder_->failure();
+  if (!failed && is_lost_) { // a copy's segments, which the archive it shares has dropped
+    failed = ArchiveFailure{archive_codes::not_read, folder_->path(), 0};
+  }
+  return failed;
+}
+
+} // namespace h2o
