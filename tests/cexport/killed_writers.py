@@ -27,18 +27,22 @@ WANTED = [[part_of(seed, part, 1) for part in range(3)] for seed in range(len(BA
 def write_until_killed(path: Path, mark: Mark | None, marks: int) -> None:
     """Append segments and send each mark, a line of text, once it is reached."""
     folder = opened(path, mark)
-    known = len(folder.serials)
-    os.write(marks, b"opened\n")
-    for i in range(known, sys.maxsize):
+    serials = folder.serials
+    send(folder.mark(serials[-1] if serials else -1), marks)
+    for i in range(len(serials), sys.maxsize):
         serial = folder.append(*BANK[i % len(BANK)], KEY_BYTES, FORMAT, True)
         assert serial >= 0, folder.failure
         if random.random() < 0.5:  # noqa: S311  let some wait in line
             folder.flush()
-            session, count, chain = folder.mark(serial)
-            os.write(marks, f"{session} {count} {chain}\n".encode())
+            send(folder.mark(serial), marks)
 
 
-def killed(path: Path, mark: Mark | None) -> Mark | None:
+def send(mark: Mark | None, marks: int) -> None:
+    assert mark is not None
+    os.write(marks, "{} {} {}\n".format(*mark).encode())
+
+
+def killed(path: Path, mark: Mark | None) -> Mark:
     """Start a writer, kill it, and return the last mark that it sent."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -48,14 +52,12 @@ def killed(path: Path, mark: Mark | None) -> Mark | None:
         os._exit(1)
     os.close(writer)
     with os.fdopen(reader, "rb") as lines:
-        assert lines.readline() == b"opened\n"
+        sent = [lines.readline()]
         time.sleep(random.random() * 0.02)  # noqa: S311
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        sent = [line.split() for line in lines if line.endswith(b"\n")]
-    if not sent:
-        return mark
-    session, count, chain = (word.decode() for word in sent[-1])
+        sent += [line for line in lines if line.endswith(b"\n")]
+    session, count, chain = sent[-1].decode().split()
     return session, int(count), chain
 
 
@@ -75,8 +77,7 @@ def main(path: Path, kills: int) -> None:
     mark = None
     for _ in range(kills):
         mark = killed(path, mark)
-        reached = 0 if mark is None else check(path, mark)
-        sys.stdout.write(f"{reached}\n")
+        sys.stdout.write(f"{check(path, mark)}\n")
 
 
 if __name__ == "__main__":
