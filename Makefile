@@ -45,7 +45,8 @@ JOBS ?= auto
 pytest: $(INSTALLED) metal-host
 	$(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder
 
-# Property tests with random examples for a number of seconds; SEED=... repeats a search.
+# Property tests with random examples, and attacks on a core built with sanitizers, for a
+# number of seconds; SEED=... repeats a search.
 SECONDS ?= 600
 fuzz: $(INSTALLED)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))

@@ -1,8 +1,10 @@
-"""Search for failures of the property tests with random examples: `make fuzz SECONDS=3600`.
+"""Search for failures with random examples and attacks: `make fuzz SECONDS=3600`.
 
-Runs every property test again and again, each round with another seed, until the time is
-over. A test that fails is left out of later rounds; its example is printed as a decorator
-to add to the test, which then tries it in every run. `make fuzz SEED=...` repeats a search.
+Runs every property test with a seed, then attacks (see `tests/attacks`) for as long, on the
+core built with AddressSanitizer and UndefinedBehaviorSanitizer, and so on with other seeds
+until the time is over. A property test that fails is left out of later rounds; its example
+is printed as a decorator to add to the test, which then tries it in every run. An attack is
+printed with its seed, and becomes a test. `make fuzz SEED=...` repeats a search.
 
 pytest loads this module as a plugin too (`-p tests.fuzz`), to print the examples.
 """
@@ -19,9 +21,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.attacks import sanitized
+
 ROOT = Path(__file__).resolve().parents[1]
 FOUND = "Found by make fuzz. Add this decorator above the test:"
 FAILED = "FAILED "
+LEAST_SECONDS = 30  # of attacks in a round
 
 
 @pytest.hookimpl(wrapper=True)
@@ -42,9 +47,11 @@ def property_tests() -> list[str]:
 
 
 def search(seed: int, seconds: float) -> int:
-    """Run rounds for about a number of seconds; return how many tests failed."""
+    """Run rounds for about a number of seconds; return how many tests and attacks failed."""
     start, number, failed = time.monotonic(), 0, list[str]()
+    attacks = Attacks(seed)
     while number == 0 or time.monotonic() - start < seconds:
+        begun = time.monotonic()
         command = [sys.executable, "-m", "pytest", "-p", "tests.fuzz", "-m", "hypothesis", "-q"]
         command += ["-p", "no:cacheprovider", "--hypothesis-profile", "random"]
         command += [f"--hypothesis-seed={seed + number}", "-rf", "--color=no"]
@@ -64,7 +71,43 @@ def search(seed: int, seconds: float) -> int:
         elif done.returncode != pytest.ExitCode.OK:
             print(done.stdout, done.stderr)
             raise SystemExit(done.returncode)
-    return len(failed)
+        left = seconds - (time.monotonic() - start)
+        attacks.run(min(max(LEAST_SECONDS, time.monotonic() - begun), max(left, 1)))
+    return len(failed) + attacks.found
+
+
+class Attacks:
+    """Attacks with consecutive seeds, in processes that a finding may end."""
+
+    def __init__(self, seed: int) -> None:
+        self.next = seed * 1_000_000
+        self.found = 0
+        sanitized.build()
+
+    def run(self, seconds: float) -> None:
+        """Attack for a number of seconds."""
+        end, first = time.monotonic() + seconds, self.next
+        while (left := end - time.monotonic()) > 0:
+            command = [sys.executable, "-W", "ignore", "-m", "tests.attacks"]
+            command += [f"--seed={self.next}", f"--seconds={left}", f"--count={1_000_000}"]
+            done = subprocess.run(
+                command,
+                cwd=ROOT,
+                env=sanitized.environment(),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            tried = [int(line) for line in done.stdout.splitlines() if line.isdigit()]
+            if not tried:
+                print(done.stderr)
+                raise SystemExit(done.returncode or 1)
+            self.next = tried[-1] + 1
+            if done.returncode != 0:
+                self.found += 1
+                print(done.stderr)
+                print(f"Repeat this attack: python -m tests.attacks --seed {tried[-1]}")
+        print(f"{self.next - first} attacks from seed {first}, {self.found} found in all")
 
 
 def main() -> None:
@@ -76,7 +119,7 @@ def main() -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     print(f"seed {options.seed}, {options.seconds:.0f} s")
     failed = search(options.seed, options.seconds)
-    print(f"seed {options.seed}: {failed} property tests failed")
+    print(f"seed {options.seed}: {failed} property tests and attacks failed")
     raise SystemExit(1 if failed else 0)
 
 

@@ -79,9 +79,10 @@ H2O_INLINE Vector exponential(Vector x) {
   y = y * r + 1.6666665459e-1f;
   y = y * r + 5.0000001201e-1f;
   y = y * r * r + r + 1.0f;
-  IntVector exponent =
-      __builtin_bit_cast(IntVector, shifted) - __builtin_bit_cast(IntVector, rounder);
-  IntVector bits = __builtin_bit_cast(IntVector, y) + (exponent << 23);
+  // Unsigned, because it overflows for what the last lines replace.
+  WordVector exponent =
+      __builtin_bit_cast(WordVector, shifted) - __builtin_bit_cast(WordVector, rounder);
+  WordVector bits = __builtin_bit_cast(WordVector, y) + (exponent << 23);
   Vector result = __builtin_bit_cast(Vector, bits);
   result = x < splat(-87.0f) ? Vector{} : result;
   return x != x ? x : result;

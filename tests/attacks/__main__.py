@@ -1,0 +1,77 @@
+"""Runs attacks by their seeds: `python -m tests.attacks --seed 7 --count 1`.
+
+Prints each seed before its attack, so that one which ends the process is known, and stops at
+the first one that finds something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from tests.attacks import sanitized
+
+
+def main() -> None:
+    """Read the command line, run, and exit with 1 if anything is found."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seed", type=int, required=True, help="of the first attack")
+    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--usual", action="store_true", help="with the core as it is installed")
+    options = parser.parse_args()
+    if not options.usual:
+        if "LD_PRELOAD" not in os.environ:
+            os.execve(sys.executable, sys.orig_argv, sanitized.environment())
+        sanitized.load()
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(options.seed, options.seed + options.count):
+            if time.monotonic() - start > options.seconds:
+                break
+            os.write(1, f"{seed}\n".encode())
+            if not passes(seed, Path(folder)):
+                raise SystemExit(1)
+
+
+def passes(seed: int, folder: Path) -> bool:
+    """Run the attack of a seed; whether it was refused, or did no harm."""
+    import mlx.core as mx
+
+    from tests.attacks.calls import change_call
+    from tests.attacks.saved import (
+        change_file,
+        change_other,
+        change_prompt_file,
+        change_state,
+    )
+
+    attacks: list[tuple[Callable[[Random, Path], None], tuple[type[Exception], ...]]] = [
+        (change_call, (ValueError, TypeError, RuntimeError)),  # of the binding, and no memory
+        (change_state, (ValueError,)),
+        (change_other, (ValueError,)),
+        (change_file, (ValueError,)),
+        (change_prompt_file, (ValueError, RuntimeError)),  # MLX's, of what it cannot read
+    ]
+    random = Random(seed)
+    mx.random.seed(seed % 2**32)
+    [(attack, refusals)] = random.choices(attacks, [4, 4, 1, 1, 1])
+    try:
+        attack(random, folder)
+    except Exception as error:  # noqa: BLE001
+        if isinstance(error, refusals) and not isinstance(error, RecursionError):
+            return True
+        traceback.print_exc()
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Calls of the core's functions with changed arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import mlx.core as mx
+
+from h2o_py import fast
+from h2o_py.ledger import Ledger, Rows
+from h2o_py.row_format import RowFormat
+from tests.attacks import mutations
+from tests.attacks.saved import some_cache
+from tests.h2o_py.cases import fallback, random_tokens
+
+Arguments = dict[str, Any]
+
+
+def change_call(random: Random, folder: Path) -> None:
+    """One call of any function, with one to three of its arguments changed."""
+    calls = [_write, _write, _attend, _attend, _attend, _fetch, _trim, _attention, _quantized]
+    function, given = random.choice(calls)(random)
+    for _ in range(random.choice([1, 1, 1, 2, 3])):
+        name = random.choice(sorted(given))
+        given[name] = _changed(random, given[name])
+    mx.eval(function(**given))
+
+
+def _changed(random: Random, value: Any) -> Any:
+    if isinstance(value, mx.array):
+        return mutations.array(random, value)
+    if isinstance(value, (Rows, Ledger)):
+        fields = [name for name in value._fields if getattr(value, name) is not None]
+        name = random.choice(fields)
+        return value._replace(**{name: mutations.array(random, getattr(value, name))})
+    if isinstance(value, RowFormat):
+        bits = random.choice([4, 8, 16])
+        changes = [
+            {"key_bits": bits, "value_bits": bits},
+            {"recent_bits": random.choice([None, 4, 8, 16])},
+            {"group_size": random.choice([32, 64, 128])},
+            {"dtype": random.choice(mutations.DTYPES)},
+        ]
+        return dataclasses.replace(value, **random.choice(changes))
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return mutations.integer(random)
+    if isinstance(value, float):
+        return random.choice(mutations.FLOATS)
+    return value
+
+
+def _of_cache(random: Random) -> tuple[Any, Arguments]:
+    cache = some_cache(random)
+    cache.settle()
+    assert cache.positions is not None
+    batch, heads = cache.positions.shape[:2]
+    shape: Any = {"batch": batch, "heads": 2 * heads, "kv_heads": heads, "dim": 32}
+    dtype = cache.row_format.dtype if cache.row_format.has_ring else mx.float32
+    tokens = random_tokens(random.choice([1, 1, 2, 9, 30]), dtype=dtype, **shape)
+    state = {"rows": cache._rows, "config": cache.config, "row_format": cache.row_format}
+    return (cache, tokens), {**state, "offset": cache.offset}
+
+
+def _write(random: Random) -> tuple[Any, Arguments]:
+    (cache, (_q, k, v)), given = _of_cache(random)
+    new = {"keys": k, "values": v, "victim": cache.ledger.victim}
+    return fast.cache_write, {**given, **new, "copy": random.random() < 0.5}
+
+
+def _attend(random: Random) -> tuple[Any, Arguments]:
+    (cache, (q, k, v)), given = _of_cache(random)
+    rows = fast.cache_write(**given, keys=k, values=v, victim=cache.ledger.victim, copy=True)
+    count = rows.pool.shape[2]
+    masks = [None, "causal", mx.zeros((q.shape[2], count)), mx.ones((1, 1, 1, 1), mx.bool_)]
+    new = {"rows": rows, "ledger": cache.ledger, "tokens": q.shape[2], "scale": 0.2}
+    new |= {"queries": random.choice([q, q, None]), "mask": random.choice(masks)}
+    new["sinks"] = random.choice([None, mx.zeros((q.shape[1],))])
+    function = random.choice([fast.cache_attend, _on_a_gpu("cache_attend")])
+    return function, {**given, **new}
+
+
+def _fetch(random: Random) -> tuple[Any, Arguments]:
+    _, given = _of_cache(random)
+    return fast.cache_fetch, {**given, "key_dim": 32, "tokens": 0}
+
+
+def _trim(random: Random) -> tuple[Any, Arguments]:
+    (cache, _), given = _of_cache(random)
+    del given["offset"]
+    return fast.trim_ledger, {**given, "ledger": cache.ledger, "length": 3}
+
+
+def _attention(random: Random) -> tuple[Any, Arguments]:
+    q, k, v = random_tokens(random.choice([1, 2, 9]), dim=32)
+    masks = [None, "causal", mx.zeros((1, k.shape[2]))]
+    options = {"scale": 0.2, "mask": random.choice(masks)}
+    name = "scaled_dot_product_attention_with_scores"
+    function = random.choice([getattr(fast, name), _on_a_gpu(name)])
+    return _positional(function), {"a": q, "b": k, "c": v, **options}
+
+
+def _quantized(random: Random) -> tuple[Any, Arguments]:
+    q, k, v = random_tokens(random.choice([1, 2, 9]), dim=64)
+    bits, group = random.choice([4, 8]), random.choice([32, 64])
+    names = "bcdefg"
+    parts = [*mx.quantize(k, group, bits), *mx.quantize(v, group, bits)]
+    given = {"a": q, **dict(zip(names, parts, strict=True))}
+    function = fast.scaled_dot_product_attention_quantized_with_scores
+    options = {"scale": 0.2, "bits": bits, "group_size": group, "mask": None}
+    return _positional(function), {**given, **options}
+
+
+def _on_a_gpu(name: str) -> Any:
+    """What a GPU runs for calls that the kernels do not take, after the same checks."""
+
+    def call(*arrays: Any, **given: Any) -> Any:
+        getattr(fast, name)(*arrays, **given)
+        return getattr(fallback, name)(*arrays, **given)
+
+    return call
+
+
+def _positional(function: Any) -> Any:
+    """The function with its arrays by the letters a, b, c and so on."""
+
+    def call(**given: Any) -> Any:
+        arrays = [given.pop(name) for name in sorted(given) if len(name) == 1]
+        return function(*arrays, **given)
+
+    return call

@@ -1,0 +1,143 @@
+"""Random changes of arrays, texts and bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import mlx.core as mx
+
+LARGEST = 2**31 - 1
+COUNTS = [0, 1, 2, 3, 31, 32, 33, 63, 64, 65, 255, 256, 257, 2**15, 2**16, 2**20, 2**29, 2**30]
+NUMBERS = [*COUNTS, LARGEST - 64, LARGEST - 2, LARGEST - 1, LARGEST]
+INTEGERS = [*NUMBERS, *(-each for each in NUMBERS), -LARGEST - 1, 2**31, 2**32, 2**63, 2**64]
+FLOATS = [0.0, -0.0, -1.0, 1.0, math.nan, math.inf, -math.inf, 3.4e38, -3.4e38, 1e-45, 0.5]
+DTYPES = [mx.float32, mx.float16, mx.bfloat16, mx.int32, mx.uint32, mx.int8, mx.bool_, mx.int64]
+JSON_VALUES: list[Any] = [None, True, [], {}, "", "peak", [[1, 2]], [[-1, 4]], [[0, LARGEST]]]
+TEXTS = ["", "x", "0", "-1", " 1", "1e9", "9" * 30, "null", "[" * 2000, "{", '"' * 9, "\x00"]
+
+
+def integer(random: Random) -> int:
+    """An integer that a check may forget."""
+    return random.choice(INTEGERS) + random.choice([0, 0, 0, 1, -1])
+
+
+def array(random: Random, given: mx.array) -> mx.array:
+    """The array with other contents, another shape or dtype, or other strides."""
+    change: Callable[[Random, mx.array], mx.array] = random.choice(
+        [_contents, _contents, _contents, _shape, _shape, _dtype, _strides]
+    )
+    return change(random, given)
+
+
+def text(random: Random, given: str) -> str:
+    """The text, or the JSON in it, with something changed."""
+    try:
+        values = json.loads(given)
+    except (ValueError, RecursionError):
+        values = None
+    kind = random.randrange(4)
+    if kind == 0:
+        return random.choice(TEXTS)
+    if kind == 1 and given.isdigit():
+        return str(integer(random))
+    if kind <= 2 and isinstance(values, dict) and values:
+        name = random.choice(sorted(values))
+        others = [*JSON_VALUES, *FLOATS, integer(random), 10 ** random.choice([20, 400])]
+        change = random.randrange(4)
+        if change == 0:
+            del values[name]
+        elif change == 1:
+            values[random.choice(sorted(values)) + "x"] = values.pop(name)
+        else:
+            values[name] = random.choice(others)
+        return json.dumps(values)
+    return data(random, given.encode()).decode("utf-8", "replace")
+
+
+def data(random: Random, given: bytes) -> bytes:
+    """The bytes with some flipped, cut, repeated or put in."""
+    changed = bytearray(given)
+    for _ in range(random.choice([1, 1, 2, 8])):
+        at = random.randrange(len(changed) + 1)
+        kind = random.randrange(5)
+        if kind == 0:
+            del changed[at : at + random.choice([1, 4, 100, len(changed)])]
+        elif kind == 1:
+            changed[at:at] = random.randbytes(random.choice([1, 4, 100]))
+        elif kind == 2:
+            changed[at:at] = changed[at : at + random.choice([1, 8, 100])]
+        elif at < len(changed):
+            changed[at] = random.choice([0, 255, random.randrange(256), changed[at] ^ 1])
+    return bytes(changed)
+
+
+def _contents(random: Random, given: mx.array) -> mx.array:
+    if given.size == 0 or given.nbytes > 1 << 20:
+        return given
+    raw = bytearray(memoryview(mx.contiguous(given).reshape(-1).view(mx.uint8)))
+    size = given.itemsize
+    for _ in range(random.choice([1, 1, 2, 5, 40])):
+        at = random.randrange(len(raw) // size) * size
+        if given.dtype == mx.int32:
+            bits = struct.pack("<q", integer(random) % 2**63)[:4]
+        elif given.dtype == mx.float32:
+            bits = struct.pack("<f", random.choice(FLOATS))
+        else:
+            bits = random.choice([random.randbytes(size), b"\xff" * size, bytes(size)])
+        everywhere = random.random() < 0.1
+        for place in range(0, len(raw), size) if everywhere else [at]:
+            raw[place : place + size] = bits
+    if given.dtype == mx.bool_:
+        raw = bytearray(byte & 1 for byte in raw)
+    return mx.array(list(raw), mx.uint8).view(given.dtype).reshape(given.shape)
+
+
+def _shape(random: Random, given: mx.array) -> mx.array:
+    if given.ndim == 0:
+        return given[None]
+    axis = random.randrange(given.ndim)
+    size = given.shape[axis]
+    kind = random.randrange(7)
+    if kind == 0:
+        return mx.take(given, mx.arange(random.randrange(size + 1)), axis=axis)
+    if kind == 1:
+        return mx.concatenate([given] * random.choice([2, 3]), axis=axis)
+    if kind == 2:
+        return mx.expand_dims(given, axis)
+    if kind == 3:
+        return given.sum(axis=axis)
+    if kind == 4:
+        return mx.swapaxes(given, axis, random.randrange(given.ndim))
+    if kind == 5:
+        first = mx.take(given, mx.arange(min(1, size)), axis=axis)
+        wanted = [*given.shape]
+        wanted[axis] = random.choice([0, 1, 2, 7, size, 2**20, 2**30]) if size else 0
+        return mx.broadcast_to(first, wanted) if size else first
+    return given.reshape(-1)
+
+
+def _dtype(random: Random, given: mx.array) -> mx.array:
+    return given.astype(random.choice(DTYPES))
+
+
+def _strides(random: Random, given: mx.array) -> mx.array:
+    """The same array, lying otherwise in memory."""
+    if given.ndim == 0:
+        return given
+    axis = random.randrange(given.ndim)
+    kind = random.randrange(3)
+    if kind == 0:
+        doubled = mx.repeat(given, 2, axis=axis)
+        return doubled[(slice(None),) * axis + (slice(None, None, 2),)]
+    if kind == 1:
+        wide = mx.concatenate([given, given], axis=axis)
+        mx.eval(wide)
+        return wide[(slice(None),) * axis + (slice(given.shape[axis], None),)]
+    other = random.randrange(given.ndim)
+    turned = mx.contiguous(mx.swapaxes(given, axis, other))
+    return mx.swapaxes(turned, axis, other)
