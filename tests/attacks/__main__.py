@@ -45,6 +45,7 @@ def passes(seed: int, folder: Path) -> bool:
     """Run the attack of a seed; whether it was refused, or did no harm."""
     import mlx.core as mx
 
+    from tests.attacks.archives import change_archive, change_folder, change_recall
     from tests.attacks.calls import change_call
     from tests.attacks.saved import (
         change_file,
@@ -59,10 +60,13 @@ def passes(seed: int, folder: Path) -> bool:
         (change_other, (ValueError,)),
         (change_file, (ValueError,)),
         (change_prompt_file, (ValueError, RuntimeError)),  # MLX's, of what it cannot read
+        (change_recall, (ValueError, TypeError, RuntimeError)),
+        (change_archive, (ValueError, TypeError, RuntimeError)),
+        (change_folder, (ValueError,)),
     ]
     random = Random(seed)
     mx.random.seed(seed % 2**32)
-    [(attack, refusals)] = random.choices(attacks, [4, 4, 1, 1, 1])
+    [(attack, refusals)] = random.choices(attacks, [4, 4, 1, 1, 1, 2, 2, 1])
     try:
         attack(random, folder)
     except Exception as error:  # noqa: BLE001

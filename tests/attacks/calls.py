@@ -25,11 +25,12 @@ def change_call(random: Random, folder: Path) -> None:
     function, given = random.choice(calls)(random)
     for _ in range(random.choice([1, 1, 1, 2, 3])):
         name = random.choice(sorted(given))
-        given[name] = _changed(random, given[name])
+        given[name] = changed(random, given[name])
     mx.eval(function(**given))
 
 
-def _changed(random: Random, value: Any) -> Any:
+def changed(random: Random, value: Any) -> Any:
+    """An argument of a function, changed."""
     if isinstance(value, mx.array):
         return mutations.array(random, value)
     if isinstance(value, (Rows, Ledger)):
