@@ -10,11 +10,14 @@ from pathlib import Path
 from interface.source import Source, SourceError, names_in
 
 ORACLE = ("h2o_py/reference*.py",)
+CACHES = ("h2o_py/*.py",)
 CORE = ("cexport/h2o/**/*.cpp", "cexport/h2o/**/*.h", "metal/kernels/*.h")
 
 
 def check_used(source: Source, root: Path, generated: Iterable[str]) -> None:
     """Refuse a setting that neither a rule nor both oracle and core compute with.
+
+    A setting of recall must be read by the caches, and by the core if it gets it.
 
     Raises:
         SourceError: names each such setting and where its use is missing.
@@ -41,6 +44,13 @@ def check_used(source: Source, root: Path, generated: Iterable[str]) -> None:
                 f"interface/policy.toml: {field.name} is stated, but {' and '.join(missing)} "
                 "never uses it. Use it there or remove it."
             )
+    caches = set().union(*(_attributes(path) for path in _files(root, CACHES, skipped)))
+    problems += [
+        f"interface/policy.toml: recall.{field.name} is stated, but the caches "
+        f"{'or the core never use' if field.core else 'never use'} it. Use it or remove it."
+        for field in source.recall_fields
+        if field.name not in caches or (field.core and field.name not in core)
+    ]
     if problems:
         raise SourceError("\n".join(problems))
 

@@ -1,6 +1,8 @@
 """Generation with mlx_lm on the bundled demo model through H2O caches."""
 
 import argparse
+import contextlib
+import importlib
 import inspect
 import textwrap
 
@@ -9,7 +11,7 @@ import mlx_lm
 import pytest
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
-from h2o_py import commands, generation, routing
+from h2o_py import H2ORecall, commands, generation, routing
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
@@ -135,3 +137,32 @@ def test_the_command_has_an_option_for_each_setting(capsys):
         commands.main(["generate", "--help"])
     said = capsys.readouterr().out
     assert all(f"--h2o-{field.name.replace('_', '-')}" in said for field in FIELDS)
+
+
+def test_the_command_takes_recall_in_words(monkeypatch, capsys):
+    configs = []
+
+    def load(*_arguments, **_options):
+        raise SystemExit
+
+    def h2o_caches(_upstream, config, _storage):
+        configs.append(config)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(importlib.import_module("mlx_lm.generate"), "load", load)
+    monkeypatch.setattr(commands, "_h2o_caches", h2o_caches)
+    given = ["generate", "--h2o-max-size", "512", "--h2o-recall"]
+    for words in ([], ["every=4", "rows=9", "layers=1,3"]):
+        with pytest.raises(SystemExit):
+            commands.main([*given, *words])
+    assert [config.recall for config in configs] == [
+        H2ORecall(), H2ORecall(every=4, rows=9, layers=(1, 3))
+    ]  # fmt: skip
+    for word, said in (
+        ("rows=0", "--h2o-recall rows must be between 1 and 2147483647, got 0"),
+        ("rows", "--h2o-recall rows must be an integer, got ''"),
+        ("evry=4", "'recall.evry' is not a setting of the cache"),
+    ):
+        with pytest.raises(SystemExit):
+            commands.main([*given, word])
+        assert said in capsys.readouterr().err

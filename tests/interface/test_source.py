@@ -58,6 +58,26 @@ def test_a_setting_that_no_formula_uses_is_refused(folder):
     )
 
 
+def test_a_setting_of_recall_that_nothing_reads_is_refused(folder):
+    field = """
+[[recall.field]]
+name = "patience"
+type = "integer"
+least = 0
+default = 1
+meaning = "Prompts that go by."
+help = "prompts that go by"
+"""
+    policy = folder / "policy.toml"
+    policy.write_text(policy.read_text("utf-8") + field, "utf-8")
+    with pytest.raises(SourceError) as caught:
+        check_used(read(folder), ROOT, (target.path for target in TARGETS))
+    assert str(caught.value) == (
+        "interface/policy.toml: recall.patience is stated, but the caches or the core never "
+        "use it. Use it or remove it."
+    )
+
+
 # What is said of each is in tests/golden/pages/contradictions.txt.
 CONTRADICTIONS = (
     ("policy.toml", 'name = "max_size"', 'name = "max_size"\ncolor = 3'),
