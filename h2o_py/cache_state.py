@@ -62,15 +62,20 @@ class CacheState(SavedCache):
     def arrays(self) -> list[mx.array]:
         """The rows, the ledger, then the archive if there is one; empty while the cache is.
 
-        Rows in use [B, Hkv, N, row], or pool and ring, each [B, Hkv, capacity, row].
+        The rows in use, [B, Hkv, N, row], or those of pool and ring.
         """
         self._write_deferred()
         if self._rows is None or self._ledger is None:
             return []
         self._shared = True
-        rows = self._buffers
-        if not self.row_format.has_ring and self.length != rows[0].shape[2]:
-            rows = [rows[0][:, :, : self.length]]
+        in_use = saved_state.rows_in_use(
+            self.config, self.row_format, self.offset, self._waiting
+        )
+        # Nothing is said of spare rows, not even what is in their memory.
+        rows = [
+            rows if rows.shape[2] == count else rows[:, :, :count]
+            for rows, count in zip(self._buffers, in_use, strict=False)
+        ]
         archived = [] if self._recall is None else self._recall.archive.arrays
         return [*rows, *self._ledger.arrays, *archived]
 
@@ -87,8 +92,7 @@ class CacheState(SavedCache):
         row format as JSON if the class has several; the archive's settings as JSON.
         """
         self._write_deferred()
-        pending = 0 if self._pending is None else self.offset - self._pending.offset
-        counts = (str(self.offset), str(self.length), str(pending))
+        counts = (str(self.offset), str(self.length), str(self._waiting))
         config = json.dumps(self.config.to_dict(), sort_keys=True)
         strings = (*counts, config, *self._row_format_strings())
         if self._recall is None:
@@ -155,6 +159,11 @@ class CacheState(SavedCache):
             key_dim=key_dim,
             length=saved.offset,
         )
+
+    @property
+    def _waiting(self) -> int:
+        """Tokens that were written and not attended yet."""
+        return 0 if self._pending is None else self.offset - self._pending.offset
 
     def _row_format_strings(self) -> tuple[str, ...]:
         """What a class of several row formats saves of its own."""

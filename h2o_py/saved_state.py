@@ -139,11 +139,21 @@ def check_arrays(saved: Saved, row_format: RowFormat, rows: Rows, ledger: Ledger
 _NUMBERS = ("scores", "novelty", "key_sum")
 
 
+def rows_in_use(
+    config: H2OConfig, row_format: RowFormat, offset: int, pending: int
+) -> tuple[int, int]:
+    """Rows of pool and ring in use after `offset` tokens, `pending` of them not attended."""
+    waiting = pending if pending > 1 else 0  # a chunk, which stands behind all others
+    slots = config.recent_budget if row_format.has_ring else 0
+    pool = max(0, min(offset - waiting - slots, config.max_size - slots))
+    ring = min(offset - waiting, slots)
+    return (pool, ring + waiting) if slots else (pool + waiting, 0)
+
+
 def _check_shapes(saved: Saved, row_format: RowFormat, rows: Rows, ledger: Ledger) -> int:
     """Check the shapes and dtypes; return the values' head dim, below 1 if no row has it."""
     config, before = saved.config, saved.before
     slots = config.recent_budget if row_format.has_ring else 0
-    waiting = saved.pending if saved.pending > 1 else 0
     if ledger.key_sum.ndim != 3 or min(ledger.key_sum.shape) < 1:  # noqa: PLR2004
         raise misshapen("key_sum", ledger.key_sum, "float32 [B, Hkv, Dk]")
     batch, heads, key_dim = ledger.key_sum.shape
@@ -159,10 +169,7 @@ def _check_shapes(saved: Saved, row_format: RowFormat, rows: Rows, ledger: Ledge
         array = getattr(ledger, name)
         if array.shape != shape or array.dtype != dtype or not has_memory(array):
             raise misshapen(name, array, f"{dtype} {shape}")
-    pool_used = max(0, min(saved.offset - waiting - slots, config.max_size - slots))
-    if not slots:
-        pool_used = saved.length
-    ring_used = min(saved.offset - waiting, slots) + waiting
+    pool_used, ring_used = rows_in_use(config, row_format, saved.offset, saved.pending)
     if rows.pool.ndim != 4:  # noqa: PLR2004
         raise misshapen("rows", rows.pool, "[B, Hkv, rows, row]")
     value_dim = row_format.pool.value_dim(rows.pool.shape[3], key_dim)

@@ -48,6 +48,19 @@ def test_what_a_cache_saves_is_taken(kv, tokens, pending):
     assert type(cache).restored(empty.arrays, empty.header).empty()
 
 
+@pytest.mark.parametrize("tokens", [5, 12, 13, 20, 70])
+@pytest.mark.parametrize("kv", [kv for kv in STORAGES if kv.startswith("r")])
+def test_rows_that_are_not_in_use_are_not_saved(kv, tokens):
+    """Their memory may hold anything of the process."""
+    cache = filled(kv, tokens)
+    pool, ring = cache.arrays[:2]
+    assert (pool.shape[2], ring.shape[2]) == (min(max(0, tokens - 12), 20), min(tokens, 12))
+    twin = type(cache).restored(cache.arrays, cache.header)
+    for count in (1, 7, 1, 20, 1):
+        new = random_tokens(count)
+        assert mx.array_equal(step(twin, *new), step(cache, *new)).item()
+
+
 HOSTILE_ARRAYS = {
     "positions": {
         "twice the same": lambda a: put(a, (0, 1, 3), a[0, 1, 4].item()),
