@@ -9,12 +9,13 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.base import create_causal_mask
 
-from h2o_py.cache_recall import CacheRecall, Deferred, masks, say_once
-from h2o_py.cache_state import Before, CacheState
+from h2o_py.cache_recall import Deferred
+from h2o_py.cache_state import Before
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigError, H2OStateError
 from h2o_py.ledger import Ledger
 from h2o_py.missing_scores import warn_once
+from h2o_py.recalling_cache import RecallingCache
 
 _lenders: weakref.WeakValueDictionary[int, H2OKVCache] = weakref.WeakValueDictionary()
 """By the id of the keys, the caches whose `update_and_fetch` returned them last."""
@@ -30,7 +31,7 @@ def read_by_another_layer(keys: mx.array) -> None:
         lender.share()
 
 
-class H2OKVCache(CacheState):
+class H2OKVCache(RecallingCache):
     """Keys and values of one layer: sinks, heavy hitters and recent tokens.
 
     A step is two calls: `update_and_fetch` writes the new tokens and `attend` computes
@@ -93,16 +94,6 @@ class H2OKVCache(CacheState):
     def values(self) -> mx.array | None:
         """The values in use [B, Hkv, N, Dv]; None while empty."""
         return None if self._rows is None else self._views()[1]
-
-    @property
-    def archive(self) -> Any:
-        """What recall chooses from: `length` tokens in `nbytes` bytes; None without recall."""
-        return None if self._recall is None else self._recall.archive
-
-    @property
-    def recalled(self) -> int:
-        """Rows that came back so far, in all heads."""
-        return 0 if self._recall is None else self._recall.came
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Write new tokens and return all rows in use.
@@ -194,20 +185,13 @@ class H2OKVCache(CacheState):
         self._begin(keys, values)
         batch, heads, _, key_dim = keys.shape
         self._ledger = self._backend().make_ledger(batch, heads, key_dim, self.config)
-        if self.config.recall_rows > 0 and not self._recall_ended:
-            dims = (key_dim, values.shape[3])
-            group_size = self.row_format.group_size
-            self._recall = CacheRecall.started(self._backend(), self.config, group_size, dims)
-            held = mx.zeros(self._ledger.scores.shape, mx.bool_)
-            self._ledger = self._ledger._replace(held=held)
+        self._start_recall((key_dim, values.shape[3]))
 
     def _write(self, keys: mx.array, values: mx.array) -> None:
         """Archive the tokens and put them into the rows."""
         assert self._ledger is not None  # noqa: S101  the cache has started
         tokens = keys.shape[2]
-        if self._recall is not None:
-            self._recall.append(keys, values, self._ledger.key_sum)
-            self._check_archive()
+        self._archive(keys, values)
         self._rows = self._backend().cache_write(
             self._rows,
             keys,
@@ -226,86 +210,6 @@ class H2OKVCache(CacheState):
         self.offset += tokens
         if tokens > 1 or self.length < self.max_size:
             self.length += tokens
-
-    def _defer(self, tokens: Deferred) -> tuple[mx.array, mx.array]:
-        """Leave the writing of tokens to `attend`; returns rows with them at the end.
-
-        Only attention that does not pass through the cache computes these.
-        """
-        keys, values, _ = tokens
-        if self._rows is not None:
-            old_keys, old_values = self._views()
-            keys = mx.concatenate([old_keys, keys.astype(old_keys.dtype)], axis=2)
-            values = mx.concatenate([old_values, values.astype(old_values.dtype)], axis=2)
-        self._deferred = tokens
-        self._advance(tokens.keys.shape[2])
-        return keys, values
-
-    def _write_deferred(self) -> None:
-        """Write deferred tokens without recall, as nothing asked."""
-        if self._deferred is not None:
-            keys, values, _ = self._take_deferred()
-            self._end_recall("recall_not_asked")
-            self._write(keys, values)
-
-    def _take_deferred(self) -> Deferred:
-        assert self._deferred is not None  # noqa: S101  asked where there are some
-        assert self._pending is not None  # noqa: S101
-        deferred, self._deferred = self._deferred, None
-        (self.offset, self.length), self._pending = self._pending, None
-        return deferred
-
-    def _attend_in_parts(
-        self, queries: mx.array, mask: mx.array | str | None, **options: Any
-    ) -> mx.array:
-        """Write and attend the first tokens, recall what the last ones ask for, then these."""
-        keys, values, asking = self._take_deferred()
-        assert self._recall is not None  # noqa: S101  it deferred them
-        tokens, before = keys.shape[2], keys.shape[2] - asking
-        parts = masks(mask, tokens, asking, min(self.length, self.max_size), self.max_size)
-        outs: list[mx.array] = []
-
-        def take(begin: int, end: int, mask: mx.array | str | None) -> None:
-            self._write(keys[:, :, begin:end], values[:, :, begin:end])
-            out = self._attend(queries[:, :, begin:end], mask=mask, **options)
-            assert out is not None  # noqa: S101  there are queries
-            outs.append(out)
-
-        if before:
-            take(0, before, parts.before)
-        if self._recall is not None:
-            recalled = self._backend().recall(
-                queries[:, :, before:],
-                keys[:, :, before:],
-                self._rows,
-                self._ledger,
-                self._recall.archive,
-                offset=self.offset,
-                config=self.config,
-                mask=parts.own,
-                row_format=self.row_format,
-                **options,
-            )
-            self._rows, self._ledger = recalled.rows, recalled.ledger
-            self._recall.since = 0
-            self._recall.came += recalled.came
-            self._check_archive()
-        take(before, tokens, parts.asking)
-        return outs[0] if len(outs) == 1 else mx.concatenate(outs, axis=2)
-
-    def _check_archive(self) -> None:
-        """Go on without recall if the archive cannot be read or written any more."""
-        failure = None if self._recall is None else self._recall.archive.failure
-        if failure is not None:
-            code, values = failure
-            self._end_recall(code, **values)
-
-    def _end_recall(self, code: str, **values: Any) -> None:
-        """Forget the archive and what is held, and say why."""
-        self._recall, self._recall_ended = None, True
-        if self._ledger is not None:
-            self._ledger = self._ledger._replace(held=None)
-        say_once(code, **values)
 
     def _attend(self, queries: mx.array | None, **options: Any) -> mx.array | None:
         if self._pending is None or self._ledger is None:
@@ -363,9 +267,11 @@ class H2OKVCache(CacheState):
     def is_trimmable(self) -> bool:
         """Whether the newest tokens can be removed: until the first eviction.
 
-        Never with a ring: what moved to the pool does not come back.
+        Never with a ring: what moved to the pool does not come back. Nor once a limit made
+        the archive drop its oldest tokens.
         """
-        return not self.row_format.has_ring and self.offset <= self.max_size
+        whole = self._recall is None or self._recall.archive.first == 0
+        return whole and not self.row_format.has_ring and self.offset <= self.max_size
 
     def trim(self, n: int) -> int:
         """Remove the `n` newest tokens; returns how many were removed, 0 after an eviction.

@@ -156,6 +156,14 @@ def test_a_limit_drops_the_oldest_segments_and_says_so_once():
     assert min(held_positions) >= 768
 
 
+def test_tokens_are_not_taken_back_from_an_archive_that_dropped_its_oldest():
+    settings = H2OConfig(700, recall=H2ORecall(archive_bits=16, limit=300 * 2 * 516))
+    with pytest.warns(H2ORecallWarning):
+        cache = filled(settings, chunks=(600,))
+    assert cache.archive.first == 512
+    assert (cache.is_trimmable(), cache.trim(200)) == (False, 0)
+
+
 @pytest.mark.parametrize("bits", [4, 8, 16])
 @pytest.mark.parametrize("backend", [reference, fast])
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")])
