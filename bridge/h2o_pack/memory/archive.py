@@ -12,6 +12,7 @@ from h2o_py.config import H2OConfig
 from h2o_py.recall import H2ORecall
 
 SEGMENT = 256  # tokens of a segment, packed together and never changed (cexport/h2o/archive.h)
+MOST_WAITING = 64 << 20  # bytes of segments that wait for the disk (segment_folder.h)
 UNPACKED = 64  # generated tokens that wait to be packed at most
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from h2o_pack.architectures.model import Layer, Model
 from h2o_pack.memory import terms
+from h2o_pack.memory.archive import MOST_WAITING
 from h2o_pack.memory.backends import Backend, backends
 from h2o_pack.memory.chunk import Run
 from h2o_pack.memory.formulas import (
@@ -139,11 +140,11 @@ def archive_terms(run: Run) -> tuple[Term, ...]:
         return ()
     what = "keys, values and novelty of all tokens, in the layers that recall"
     if run.archive_in_files:
-        what = "newest tokens of archives whose older ones are in files"
-    held = sum(
-        each.nbytes(run.context) - (each.in_flash(run.context) if run.archive_in_files else 0)
-        for each, _, _ in run.archives
-    )
+        what = "newest tokens of archives in files, and segments that wait to be written"
+    held = sum(each.nbytes(run.context) for each, _, _ in run.archives)
+    if run.archive_in_files:
+        written = sum(each.in_flash(run.context) for each, _, _ in run.archives)
+        held -= max(0, written - MOST_WAITING)
     return (Term(terms.ARCHIVE, held, "exact", what),)
 
 

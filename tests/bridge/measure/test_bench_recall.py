@@ -74,10 +74,12 @@ def test_a_tiny_layer_is_measured_with_a_recall_in_each_chunk():
     assert min(*chunk.recalling.values, *chunk.without.values, *chunk.rest.values) > 0
 
 
-def test_steps_leave_no_memory_behind_but_the_archive(monkeypatch):
+@pytest.mark.parametrize("store", ["memory", "files"])
+def test_steps_leave_no_memory_behind_but_the_archive(monkeypatch, store):
     monkeypatch.setattr(archive_writing, "QUICK", 576)
     with mx.stream(mx.Device(mx.cpu)):
-        found = measure_writing(TINY, "float32", flat(100), "memory")
+        found = measure_writing(TINY, "float32", flat(100), store)
     assert found.steps == 576
     assert found.archive >= (576 + 2 * TINY.capacity) * 2 * 2 * (32 + 8)
-    assert found.growth < 0.02 * found.archive
+    if store == "memory":  # segments that wait for the disk are in memory too
+        assert found.growth < 0.02 * found.archive

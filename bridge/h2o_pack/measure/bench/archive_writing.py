@@ -93,5 +93,8 @@ def measure_writing(options: Options, dtype: str, rest: Timing, store: str) -> W
 
 
 def measure_all_writing(options: Options, recall: RecallCost) -> tuple[Writing, ...]:
-    """Measure the same layer with its archive in memory."""
-    return (measure_writing(options, recall.dtype, recall.step.rest, "memory"),)
+    """Measure the same layer with its archive in memory and in files."""
+    return tuple(
+        measure_writing(options, recall.dtype, recall.step.rest, store)
+        for store in ("memory", "files")
+    )
