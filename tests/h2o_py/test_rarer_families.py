@@ -12,6 +12,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from h2o_pack.facts import architectures
 from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES, make_h2o_cache
+from h2o_py.recall import H2ORecall
 from tests.h2o_py.cases import largest_difference
 from tests.h2o_py.rarer_models import RARER, rarer_model
 from tests.h2o_py.small_models import FAMILIES
@@ -33,6 +34,9 @@ WITHOUT_SCORES = {
 NOT_RUN = {"olmo": "needs the package ai2-olmo", "muse_spark": "its own kernels need Metal"}
 SERVED = [family for family in RARER if family not in {*REFUSED, *NOT_RUN}]
 CHUNK, ANSWER = 35, 8
+RECALLING = H2OConfig(
+    32, sink_size=3, heavy_budget=12, recent_budget=10, recall=H2ORecall(rows=8, every=4)
+)
 
 pytestmark = [
     pytest.mark.usefixtures("routed"),
@@ -63,6 +67,19 @@ def test_past_the_budget_it_goes_on_within_its_rows_in_every_storage(family):
             assert (cache.scores >= 0).all().item() == (family not in WITHOUT_SCORES)
         linear = family == "nemotron-nas"  # one of its caches belongs to a linear layer
         assert len(used) == len(evicting(caches)) - linear > 0
+
+
+@pytest.mark.parametrize("family", SERVED)
+def test_what_was_evicted_comes_back_where_the_attention_asks(family):
+    model = rarer_model(family)
+    if family in WITHOUT_SCORES:
+        with pytest.raises(ValueError, match=f"{family} cannot recall: its attention"):
+            make_h2o_cache(model, RECALLING, kv="k8v4", group_size=32)
+        return
+    caches = make_h2o_cache(model, RECALLING, kv="k8v4", group_size=32)
+    _, logprobs = generated(model, caches, CHUNK, ANSWER)
+    assert mx.isfinite(logprobs).all().item()
+    assert sum(cache.recalled for cache in evicting(caches)) > 0
 
 
 @pytest.mark.parametrize("family", REFUSED)
