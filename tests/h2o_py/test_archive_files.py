@@ -1,6 +1,10 @@
 """What users see of archives in files."""
 
+import json
 import resource
+import subprocess
+import sys
+from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -250,3 +254,18 @@ def test_saved_caches_name_what_is_wrong_with_their_folder(tmp_path, folders):
         "archive_locked",
         "archive_too_short",
     ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_a_recall_from_32768_tokens_in_files_stays_under_64_mib(tmp_path):
+    """Nor does it bring the archive into memory, which is smaller than that."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.h2o_py.recall_memory"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "layer"), "32768"],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["came"] > 0
+    assert found["segments_in_files"] >= 124  # the newest are in memory
+    assert found["most"] - found["before"] < min(64, found["archive"])
