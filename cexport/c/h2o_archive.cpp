@@ -1,5 +1,6 @@
 #include "mlx/c/h2o_archive.h"
 
+#include "archive_files_of.h"
 #include "c_conversions.h"
 #include "recall.h"
 
@@ -36,24 +37,36 @@ extern "C" mlx_h2o_archive mlx_h2o_archive_new(void) {
 }
 
 extern "C" int mlx_h2o_archive_init(
-    mlx_h2o_archive* res, const mlx_h2o_recall recall, int group_size) {
-  return guarded(
-      [&] { set_archive(res, h2o::Archive(h2o::recall_of(recall), group_size)); });
+    mlx_h2o_archive* res,
+    const mlx_h2o_recall recall,
+    int group_size,
+    const mlx_h2o_archive_folder folder) {
+  return guarded([&] {
+    set_archive(
+        res, h2o::Archive(h2o::recall_of(recall), group_size, h2o::folder_of(folder)));
+  });
 }
 
 extern "C" int mlx_h2o_archive_restore(
     mlx_h2o_archive* res,
+    mlx_h2o_archive_failure* failure,
     const mlx_vector_array arrays,
     const mlx_h2o_recall recall,
     const mlx_h2o_archive_state state,
-    int key_dim) {
+    int key_dim,
+    const mlx_h2o_archive_folder folder) {
   return guarded([&] {
+    h2o::set_failure(failure, std::nullopt);
     const h2o::RowFormat format = {
         state.bits, state.bits, state.group_size, dtype_of(state.dtype)};
-    set_archive(
-        res, h2o::Archive::restored(
-                 mlx_vector_array_get_(arrays), h2o::recall_of(recall), format, key_dim,
-                 state.first, state.length));
+    try {
+      set_archive(
+          res, h2o::Archive::restored(
+                   mlx_vector_array_get_(arrays), h2o::recall_of(recall), format, key_dim,
+                   state.first, state.length, h2o::folder_of(folder)));
+    } catch (const h2o::ArchiveError& error) {
+      h2o::set_failure(failure, error.failure);
+    }
   });
 }
 
@@ -99,6 +112,20 @@ extern "C" int mlx_h2o_archive_get_state(
             format.key_bits,          format.group_size,
             c_dtype_of(format.dtype), int64_t(known.nbytes())};
   });
+}
+
+extern "C" int mlx_h2o_archive_get_mark(
+    mlx_h2o_archive_mark* res, bool* has_files, const mlx_h2o_archive archive) {
+  return guarded([&] {
+    const std::optional<h2o::ArchiveMark> mark = archive_of(archive).files().mark();
+    *has_files = mark.has_value();
+    *res = mark ? h2o::mark_of(*mark) : mlx_h2o_archive_mark{};
+  });
+}
+
+extern "C" int mlx_h2o_archive_get_failure(
+    mlx_h2o_archive_failure* res, const mlx_h2o_archive archive) {
+  return guarded([&] { h2o::set_failure(res, archive_of(archive).failure()); });
 }
 
 extern "C" int mlx_h2o_recall_rows(

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "mlx/c/h2o.h"
+#include "mlx/c/h2o_archive_files.h"
 #include "mlx/c/vector.h"
 
 #ifdef __cplusplus
@@ -31,16 +32,24 @@ typedef struct mlx_h2o_archive_state_ {
 
 mlx_h2o_archive mlx_h2o_archive_new(void);
 
-/* An empty archive; `group_size` is 32, 64 or 128 and divides the head dims. */
-int mlx_h2o_archive_init(mlx_h2o_archive* res, const mlx_h2o_recall recall, int group_size);
+/* An empty archive; `group_size` is 32, 64 or 128 and divides the head dims. Whole segments go
+ * to `folder`, if there is one, of which the archive keeps its own handle. */
+int mlx_h2o_archive_init(
+    mlx_h2o_archive* res,
+    const mlx_h2o_recall recall,
+    int group_size,
+    const mlx_h2o_archive_folder folder);
 
-/* The archive that had these arrays and this state. */
+/* The archive that had these arrays and this state; `folder` has the segments before them.
+ * Returns 0 also where the folder does not fit: `failure` says so, and *res is left alone. */
 int mlx_h2o_archive_restore(
     mlx_h2o_archive* res,
+    mlx_h2o_archive_failure* failure,
     const mlx_vector_array arrays,
     const mlx_h2o_recall recall,
     const mlx_h2o_archive_state state,
-    int key_dim);
+    int key_dim,
+    const mlx_h2o_archive_folder folder);
 
 /* One of its own that shares whole segments with `src`. */
 int mlx_h2o_archive_copy(mlx_h2o_archive* res, const mlx_h2o_archive src);
@@ -61,11 +70,19 @@ int mlx_h2o_archive_append(
 int mlx_h2o_archive_trim(mlx_h2o_archive archive, int n, const mlx_stream s);
 
 /* Rows [B, Hkv, n, words] and novelty [B, Hkv, n] of each segment, then of the tokens after
- * the last one. */
+ * the last one. Segments in files are left out. */
 int mlx_h2o_archive_arrays(
     mlx_vector_array* res, const mlx_h2o_archive archive, const mlx_stream s);
 
 int mlx_h2o_archive_get_state(mlx_h2o_archive_state* res, const mlx_h2o_archive archive);
+
+/* Where the archive ends in its files; *has_files is false where it is in memory. */
+int mlx_h2o_archive_get_mark(
+    mlx_h2o_archive_mark* res, bool* has_files, const mlx_h2o_archive archive);
+
+/* Why the archive is of no more use; memory never fails. */
+int mlx_h2o_archive_get_failure(
+    mlx_h2o_archive_failure* res, const mlx_h2o_archive archive);
 
 /* Tokens that ask, before they are written. */
 typedef struct mlx_h2o_recall_arguments_ {

@@ -47,8 +47,11 @@ struct H2OCacheCore {
     var hasRing: Bool { format.recentBits != nil }
 
     /// Whether the newest tokens can be dropped: until the first eviction. Never with a
-    /// ring: what moved to the pool does not come back at the ring's precision.
-    var isTrimmable: Bool { !hasRing && offset <= configuration.maxSize }
+    /// ring: what moved to the pool does not come back at the ring's precision. Nor once the
+    /// archive has dropped its oldest tokens.
+    var isTrimmable: Bool {
+        !hasRing && offset <= configuration.maxSize && (recall?.archive.first ?? 0) == 0
+    }
 
     /// Rows in use: at most C, and more only while a chunk awaits its attention.
     var length: Int {

@@ -97,8 +97,9 @@ extension H2OCacheCore {
                     + "\(valueDim), as groups of 32 elements share a scale. Set archiveBits to 16.")
         }
         do {
+            let folder = try settings.store.map { try MLXFast.H2OArchiveFolder($0) }
             let archive = try withError {
-                MLXFast.H2OArchive(settings.settings, groupSize: groupSize)
+                MLXFast.H2OArchive(settings.settings, groupSize: groupSize, folder: folder)
             }
             recall = H2ORecallState(settings: settings, archive: archive)
             let shape = ledger?.positions.shape ?? []
@@ -115,12 +116,12 @@ extension H2OCacheCore {
         archive.append(
             keys: keys, values: values, keySum: keySum, policy: configuration.policy,
             format: format)
-        if archive.first > 0 { H2OWarning.archiveLimit }
-        checkArchive()
+        if keys.dim(2) > 1 { checkArchive() }
     }
 
     /// Ends recall once the archive cannot be read or written any more.
     private mutating func checkArchive() {
+        if let archive = recall?.archive, archive.first > 0 { H2OWarning.archiveLimit }
         if let failure = recall?.archive.failure {
             endRecall(because: failure.localizedDescription)
         }

@@ -8,10 +8,22 @@ struct SavedArchive: Codable, Hashable {
     let groupSize: Int
     /// Single tokens since the last recall.
     let since: Int
+    /// Where the archive ends in its folder; nil where it was in memory.
+    let files: Mark?
 
     private enum CodingKeys: String, CodingKey {
-        case bits, dtype, first, since
+        case bits, dtype, first, since, files
         case groupSize = "group_size"
+    }
+
+    struct Mark: Codable, Hashable {
+        let session: String
+        let count: Int
+        let chain: String
+
+        var mark: MLXFast.H2OArchiveMark {
+            MLXFast.H2OArchiveMark(session: session, count: count, chain: chain)
+        }
     }
 }
 
@@ -23,12 +35,15 @@ extension H2OCacheCore {
         return json(
             SavedArchive(
                 bits: state.bits, dtype: SavedDType(state.dtype), first: state.first,
-                groupSize: state.groupSize, since: recall.since))
+                groupSize: state.groupSize, since: recall.since,
+                files: recall.archive.mark.map {
+                    SavedArchive.Mark(session: $0.session, count: $0.count, chain: $0.chain)
+                }))
     }
 
     /// Makes the archive of the arrays restored before.
     ///
-    /// - Throws: ``H2OStateError``, `DecodingError`, `MLXError`
+    /// - Throws: ``H2OStateError``, `DecodingError`, `MLXError`, `MLXFast.H2OArchiveFailure`
     mutating func restoreArchive(_ text: String?) throws {
         defer { restoredArchive = [] }
         guard let text else {
@@ -45,11 +60,19 @@ extension H2OCacheCore {
         let state = MLXFast.H2OArchiveState(
             length: offset, first: saved.first, bits: saved.bits, groupSize: saved.groupSize,
             dtype: saved.dtype.value)
-        let arrays = restoredArchive
+        // Without a mark the folder is not its own, and nothing is written there.
+        if saved.files == nil {
+            configuration = try configuration.with(
+                recall: settings.with(layers: settings.layers, store: .some(nil)))
+        }
+        let (arrays, path) = (restoredArchive, saved.files == nil ? nil : settings.store)
         let archive = try withError {
-            MLXFast.H2OArchive(
+            let folder = try path.map {
+                try MLXFast.H2OArchiveFolder($0, continuing: saved.files?.mark)
+            }
+            return try MLXFast.H2OArchive(
                 arrays: arrays, state: state, recall: settings.settings,
-                keyDim: ledger.keySum.dim(2))
+                keyDim: ledger.keySum.dim(2), folder: folder)
         }
         recall = H2ORecallState(settings: settings, archive: archive, since: saved.since)
     }

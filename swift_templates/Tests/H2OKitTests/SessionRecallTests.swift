@@ -76,6 +76,24 @@ final class SessionRecallTests: XCTestCase {
         XCTAssertGreaterThanOrEqual(try XCTUnwrap(prompts.last), 8)
     }
 
+    func testAnArchiveInFilesIsDeletedWithItsConversation() async throws {
+        let fixture = try fixture(inFiles: true)
+        var session: H2OSession? = fixture.makeSession()
+        _ = try await session?.completeReply(to: prompt)
+        XCTAssertEqual(conversations.count, 1)
+        let layers = try FileManager.default.contentsOfDirectory(
+            atPath: folder.appending(path: conversations[0]).path)
+        XCTAssertEqual(layers.sorted(), ["layer-000", "layer-001"])
+
+        await session?.reset()
+        XCTAssertEqual(conversations, [])
+
+        _ = try await session?.completeReply(to: prompt)
+        XCTAssertEqual(conversations.count, 1)
+        session = nil
+        XCTAssertEqual(conversations, [])
+    }
+
     func testWhatACrashLeftIsDeletedAtTheNextStart() async throws {
         let running = try fixture(inFiles: true).makeSession()
         _ = try await running.completeReply(to: prompt)

@@ -35,6 +35,48 @@ extension MLXFast {
         public let path: String
     }
 
+    /// Where a saved cache's archive ends in its folder.
+    public struct H2OArchiveMark: Hashable, Sendable {
+        /// Of the conversation, random.
+        public var session: String
+        /// Segments so far, those dropped included.
+        public var count: Int
+        /// Of the segments' digests, hexadecimal.
+        public var chain: String
+
+        public init(session: String, count: Int, chain: String) {
+            self.session = session
+            self.count = count
+            self.chain = chain
+        }
+    }
+
+    /// The folder of one layer's archive, locked as long as this or an archive in it exists.
+    public final class H2OArchiveFolder {
+        fileprivate let ctx: mlx_h2o_archive_folder
+
+        /// - Parameters:
+        ///   - path: made if it is not there
+        ///   - mark: where it is continued; nil for a new archive
+        /// - Throws: ``H2OArchiveFailure``
+        public init(_ path: String, continuing mark: H2OArchiveMark? = nil) throws {
+            var ctx = mlx_h2o_archive_folder()
+            var failure = mlx_h2o_archive_failure()
+            if let mark {
+                var cMark = mark.cMark
+                mlx_h2o_archive_folder_open(&ctx, &failure, path, &cMark)
+            } else {
+                mlx_h2o_archive_folder_open(&ctx, &failure, path, nil)
+            }
+            if let failure = H2OArchiveFailure(failure) { throw failure }
+            self.ctx = ctx
+        }
+
+        deinit {
+            mlx_h2o_archive_folder_free(ctx)
+        }
+    }
+
     /// Deletes the folders in `root` that hold archives and that nobody has open.
     ///
     /// - Throws: ``H2OArchiveFailure``
@@ -51,10 +93,39 @@ extension MLXFast.H2OArchiveFailure {
         guard let problem = Problem(failure.problem) else { return nil }
         self.problem = problem
         error = failure.error
-        path = withUnsafeBytes(of: failure.path) { bytes in
-            String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
-        }
+        path = text(failure.path)
     }
+}
+
+extension MLXFast.H2OArchiveFolder? {
+    /// For a C call that keeps its own handle.
+    var cFolder: mlx_h2o_archive_folder { self?.ctx ?? mlx_h2o_archive_folder() }
+}
+
+extension MLXFast.H2OArchiveMark {
+    init(_ mark: mlx_h2o_archive_mark) {
+        self.init(session: text(mark.session), count: Int(mark.count), chain: text(mark.chain))
+    }
+
+    fileprivate var cMark: mlx_h2o_archive_mark {
+        var mark = mlx_h2o_archive_mark()
+        mark.count = Int64(count)
+        withUnsafeMutableBytes(of: &mark.session) { copy(session, to: $0) }
+        withUnsafeMutableBytes(of: &mark.chain) { copy(chain, to: $0) }
+        return mark
+    }
+}
+
+/// The text in a C array of characters.
+private func text(_ characters: some Any) -> String {
+    withUnsafeBytes(of: characters) { bytes in
+        String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
+    }
+}
+
+/// Puts a text into a C array of characters, cut where it is longer, with a zero behind it.
+private func copy(_ text: String, to characters: UnsafeMutableRawBufferPointer) {
+    characters.copyBytes(from: text.utf8.prefix(characters.count - 1))
 }
 
 extension MLXFast.H2OArchiveFailure.Problem {

@@ -40,25 +40,37 @@ extension MLXFast {
         /// - Parameters:
         ///   - recall: bits, limit, and the folder if it is to be in files
         ///   - groupSize: 32, 64 or 128 elements share a scale and a bias; divides the head dims
-        public convenience init(_ recall: H2ORecall, groupSize: Int) {
+        ///   - folder: takes whole segments; nil for memory
+        public convenience init(
+            _ recall: H2ORecall, groupSize: Int, folder: H2OArchiveFolder? = nil
+        ) {
             var ctx = mlx_h2o_archive_new()
-            _ = recall.withCRecall { mlx_h2o_archive_init(&ctx, $0, Int32(groupSize)) }
+            _ = recall.withCRecall {
+                mlx_h2o_archive_init(&ctx, $0, Int32(groupSize), folder.cFolder)
+            }
             self.init(owning: ctx)
         }
 
-        /// The archive that had these ``arrays`` and this ``state``.
+        /// The archive that had these arrays and this ``state``.
+        ///
+        /// - Parameter folder: has the segments before the arrays
+        /// - Throws: ``H2OArchiveFailure`` where the folder does not fit
         public convenience init(
-            arrays: [MLXArray], state: H2OArchiveState, recall: H2ORecall, keyDim: Int
-        ) {
+            arrays: [MLXArray], state: H2OArchiveState, recall: H2ORecall, keyDim: Int,
+            folder: H2OArchiveFolder? = nil
+        ) throws {
             let list = new_mlx_vector_array(arrays)
             defer { mlx_vector_array_free(list) }
             let saved = mlx_h2o_archive_state(
                 length: Int32(state.length), first: Int32(state.first), bits: Int32(state.bits),
                 group_size: Int32(state.groupSize), dtype: state.dtype.cmlxDtype, nbytes: 0)
             var ctx = mlx_h2o_archive_new()
+            var failure = mlx_h2o_archive_failure()
             _ = recall.withCRecall {
-                mlx_h2o_archive_restore(&ctx, list, $0, saved, Int32(keyDim))
+                mlx_h2o_archive_restore(
+                    &ctx, &failure, list, $0, saved, Int32(keyDim), folder.cFolder)
             }
+            if let failure = H2OArchiveFailure(failure) { throw failure }
             self.init(owning: ctx)
         }
 
@@ -97,7 +109,7 @@ extension MLXFast {
         }
 
         /// Rows `[B, Hkv, n, words]` and novelty `[B, Hkv, n]` of each segment, then of the
-        /// tokens after the last one.
+        /// tokens after the last one; segments in files are left out.
         public func arrays(stream: StreamOrDevice = .default) -> [MLXArray] {
             var list = mlx_vector_array_new()
             defer { mlx_vector_array_free(list) }
@@ -117,6 +129,21 @@ extension MLXFast {
 
         /// Bytes of all that is archived.
         public var byteCount: Int { Int(cState.nbytes) }
+
+        /// Where it ends in its files; nil where it is in memory.
+        public var mark: H2OArchiveMark? {
+            var mark = mlx_h2o_archive_mark()
+            var hasFiles = false
+            mlx_h2o_archive_get_mark(&mark, &hasFiles, ctx)
+            return hasFiles ? H2OArchiveMark(mark) : nil
+        }
+
+        /// Why it is of no more use; memory never fails.
+        public var failure: H2OArchiveFailure? {
+            var failure = mlx_h2o_archive_failure()
+            mlx_h2o_archive_get_failure(&failure, ctx)
+            return H2OArchiveFailure(failure)
+        }
 
         private var cState: mlx_h2o_archive_state {
             var state = mlx_h2o_archive_state()
@@ -163,7 +190,4 @@ extension MLXFast {
         }
         return (H2ORows(owning: newRows), H2OLedger(owning: newLedger), Int(count))
     }
-}
-extension MLXFast.H2OArchive {
-    public var failure: MLXFast.H2OArchiveFailure? { nil }
 }

@@ -1,0 +1,117 @@
+import Foundation
+import H2OKit
+import MLX
+import XCTest
+
+/// An archive in files: one folder per layer.
+final class ArchiveFilesTests: XCTestCase {
+    private let folder = FileManager.default.temporaryDirectory
+        .appending(path: UUID().uuidString, directoryHint: .notDirectory)
+
+    override func setUpWithError() throws {
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    }
+
+    override func tearDownWithError() throws {
+        try FileManager.default.removeItem(at: folder)
+    }
+
+    private func cache(_ name: String?) throws -> H2OKVCache {
+        let store = name.map { folder.appending(path: $0).path }
+        return H2OKVCache(
+            configuration: try H2OConfiguration(
+                maxSize: 48, recentBudget: 8, novelty: 0,
+                recall: H2ORecall(rows: 16, ask: 4, every: 3, store: store)))
+    }
+
+    private var segments: [URL] {
+        get throws {
+            try FileManager.default.contentsOfDirectory(
+                at: folder.appending(path: "layer"), includingPropertiesForKeys: nil
+            ).filter { $0.pathExtension == "safetensors" }
+        }
+    }
+
+    /// A cache whose oldest segments are in files alone: they are written in the background.
+    private func stored() throws -> H2OKVCache {
+        let cache = try cache("layer")
+        for _ in 0 ..< 100 where try !XCTUnwrap(cache.metaState.last).isStored {
+            cache.attend(Tokens(300, seed: 1))
+        }
+        XCTAssertTrue(try XCTUnwrap(cache.metaState.last).isStored)
+        return cache
+    }
+
+    func testItGivesWhatAnArchiveInMemoryGives() throws {
+        let (inFiles, inMemory) = (try cache("layer"), try cache(nil))
+
+        for step in 0 ..< 4 {
+            let chunk = Tokens(200, seed: UInt64(step))
+            XCTAssertEqual(inFiles.attend(chunk), inMemory.attend(chunk))
+            XCTAssertEqual(
+                inFiles.attendOneByOne(70, seed: 100), inMemory.attendOneByOne(70, seed: 100))
+        }
+
+        XCTAssertEqual(inFiles.keptPositions, inMemory.keptPositions)
+        XCTAssertEqual(inFiles.recalled?.rows, inMemory.recalled?.rows)
+        XCTAssertTrue(try XCTUnwrap(inFiles.metaState.last).contains("\"files\""))
+    }
+
+    func testASavedCacheGoesOnFromItsFiles() throws {
+        var original: H2OKVCache? = try stored()
+        let file = folder.appending(path: "cache.safetensors")
+        try H2OCacheFile.save([XCTUnwrap(original)], to: file)
+        let twin = try cache(nil)
+        for _ in 0 ..< (original?.offset ?? 0) / 300 { twin.attend(Tokens(300, seed: 1)) }
+        original = nil  // and with it the lock
+
+        let loaded = try H2OCacheFile.load(from: file).caches[0]
+
+        XCTAssertEqual(loaded.attend(Tokens(9, seed: 2)), twin.attend(Tokens(9, seed: 2)))
+        XCTAssertEqual(loaded.recalled?.archiveBytes, twin.recalled?.archiveBytes)
+    }
+
+    func testASavedCacheWithoutItsFilesIsRefused() throws {
+        var original: H2OKVCache? = try stored()
+        let file = folder.appending(path: "cache.safetensors")
+        try H2OCacheFile.save([XCTUnwrap(original)], to: file)
+        original = nil
+        try FileManager.default.removeItem(at: folder.appending(path: "layer"))
+
+        XCTAssertThrowsError(try H2OCacheFile.load(from: file)) { error in
+            XCTAssertTrue(error is MLXFast.H2OArchiveFailure, "\(error)")
+            XCTAssertTrue(error.localizedDescription.contains("layer"), "\(error)")
+        }
+    }
+
+    func testAFolderThatIsInUseIsNotShared() throws {
+        let (first, second, plain) = (
+            try cache("layer"), try cache("layer"), try H2OKVCache(maxSize: 48, recentBudget: 8)
+        )
+        for cache in [first, second, plain] { cache.attend(Tokens(600, seed: 1)) }
+
+        XCTAssertNotNil(first.recalled)
+        XCTAssertNil(second.recalled)
+        XCTAssertEqual(second.length, 48)
+        XCTAssertEqual(second.metaState[0], plain.metaState[0])
+    }
+
+    func testAConversationGoesOnWithoutRecallWhereAFileIsDamaged() throws {
+        let cache = try stored()
+        for segment in try segments {
+            try Data(contentsOf: segment).prefix(100).write(to: segment)
+        }
+
+        let output = cache.attend(Tokens(9, seed: 2))
+
+        XCTAssertNil(cache.recalled)
+        XCTAssertFalse(output.contains { $0.isNaN })
+        XCTAssertEqual(cache.attendOneByOne(5, seed: 3).count, 5)
+        XCTAssertEqual(cache.length, 48)
+    }
+}
+
+extension String {
+    /// Whether a saved archive says that whole segments are in files.
+    fileprivate var isStored: Bool { contains("\"files\"") && !contains("\"count\":0") }
+}
