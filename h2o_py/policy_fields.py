@@ -241,8 +241,8 @@ RECALL_FIELDS = (
         name="store",
         type="folder",
         flag="",
-        help="folder of the archive instead of memory",
-        meaning="Folder that holds the archive.",
+        help="folder of one conversation's archive, instead of memory",
+        meaning="Folder that holds the archive of one conversation.",
         default_meaning="memory",
     ),
     Field(

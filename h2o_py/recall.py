@@ -25,7 +25,7 @@ class H2ORecall:
         archive_bits: Bits of an archived key or value; 16 stands for the dtype they come
             in. Default: 4.
         layers: Indices of the layers that recall. Default: all that evict.
-        store: Folder that holds the archive. Default: memory.
+        store: Folder that holds the archive of one conversation. Default: memory.
         limit: Bytes that one layer's archive may take, beyond which its oldest tokens go; 0
             is no limit. Default: 0.
 

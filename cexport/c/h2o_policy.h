@@ -54,7 +54,7 @@ typedef struct mlx_h2o_recall_ {
   int spread;
   /* Bits of an archived key or value; 16 stands for the dtype they come in. */
   int archive_bits;
-  /* Folder that holds the archive. NULL: memory. */
+  /* Folder that holds the archive of one conversation. NULL: memory. */
   const char* store;
   /* Bytes that one layer's archive may take, beyond which its oldest tokens go; 0 is no
   limit. */

@@ -55,7 +55,7 @@ struct Recall {
   int spread = 8;
   /// Bits of an archived key or value; 16 stands for the dtype they come in.
   int archive_bits = 4;
-  /// Folder that holds the archive. Empty: memory.
+  /// Folder that holds the archive of one conversation. Empty: memory.
   std::string store;
   /// Bytes that one layer's archive may take, beyond which its oldest tokens go; 0 is no
   /// limit.

@@ -20,7 +20,7 @@ public struct H2ORecall: Hashable, Sendable {
     public let archiveBits: Int
     /// Indices of the layers that recall. nil: all that evict.
     public let layers: [Int]?
-    /// Folder that holds the archive. nil: memory.
+    /// Folder that holds the archive of one conversation. nil: memory.
     public let store: String?
     /// Bytes that one layer's archive may take, beyond which its oldest tokens go; 0 is no limit.
     public let limit: Int

@@ -1,5 +1,6 @@
 """Recall over random traffic: equal to a brute force in numpy that shares no code with it."""
 
+import copy
 import dataclasses
 
 import mlx.core as mx
@@ -32,6 +33,17 @@ STORAGES = {
     "mixed 4 and 8": (lambda c, b: MixedH2OKVCache(c, 4, 8, 32, backend=b), Storage(4, 4, 8)),
 }
 DIM = 32
+
+
+def loaded(cache):
+    """Return the cache as its arrays and strings give it back."""
+    twin = copy.copy(cache)  # of the same backend
+    twin.arrays, twin.header = cache.arrays, cache.header
+    return twin
+
+
+AGAIN = (lambda cache: cache, lambda cache: cache.copy(), loaded)
+"""What happens to the cache between two calls."""
 
 
 @st.composite
@@ -87,7 +99,9 @@ def test_recall_equals_a_brute_force_whatever_the_traffic(storage, backend, data
 
     cache = make(config, BACKENDS[backend])
     brute = BruteCache(config, bits, batch, kv_heads)
+    again = data.draw(st.sampled_from(AGAIN), "again")
     for tokens in steps:
+        cache = again(cache)
         new = random_tokens(tokens, **shape)
         out = attended(cache, new, sinks)
         wanted = brute.step(3 * new[0], *new[1:], DIM**-0.5, sinks)

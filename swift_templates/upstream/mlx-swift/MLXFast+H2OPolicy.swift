@@ -86,7 +86,7 @@ extension MLXFast {
         public var spread: Int
         /// Bits of an archived key or value; 16 stands for the dtype they come in.
         public var archiveBits: Int
-        /// Folder that holds the archive. nil: memory.
+        /// Folder that holds the archive of one conversation. nil: memory.
         public var store: String?
         /// Bytes that one layer's archive may take, beyond which its oldest tokens go; 0 is no
         /// limit.
