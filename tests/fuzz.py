@@ -48,8 +48,8 @@ def property_tests() -> list[str]:
 
 def search(seed: int, seconds: float) -> int:
     """Run rounds for about a number of seconds; return how many tests and attacks failed."""
-    start, number, failed = time.monotonic(), 0, list[str]()
     attacks = Attacks(seed)
+    start, number, failed = time.monotonic(), 0, list[str]()
     while number == 0 or time.monotonic() - start < seconds:
         begun = time.monotonic()
         command = [sys.executable, "-m", "pytest", "-p", "tests.fuzz", "-m", "hypothesis", "-q"]
