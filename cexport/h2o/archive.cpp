@@ -261,7 +261,8 @@ Archive Archive::restored(
   if (has_files) {
     first = archive.first_with_files(first, length, arrays);
   }
-  const int whole = (length - first + segment_tokens - 1) / segment_tokens;
+  const int tokens = length - first;
+  const int whole = tokens / segment_tokens + (tokens % segment_tokens != 0);
   const size_t blocks = size_t(std::max(0, whole - archive.files_.stored()));
   if (arrays.size() != 2 * blocks) {
     refuse(

@@ -7,6 +7,7 @@ from h2o_py import fast
 from h2o_py.config import H2OConfig
 from h2o_py.ledger import Rows
 from h2o_py.models import STORAGES
+from h2o_py.recall import H2ORecall
 from h2o_py.row_format import DENSE, RowFormat
 from tests.h2o_py.cases import fallback, random_tokens, step
 
@@ -208,3 +209,11 @@ def test_arrays_without_memory_of_their_own_are_no_way_around():
     thin = mx.broadcast_to(mx.random.normal((1, 2, 1, 1)), (1, 2, 1, 64))
     rows = fast.cache_write(None, thin, thin, mx.full((1, 2), -1, mx.int32), 0, SMALL)
     assert mx.array_equal(rows.pool[:, :, :1, :64], thin).item()
+
+
+@pytest.mark.parametrize("length", [LARGEST - 1, LARGEST, 257, -1])
+def test_an_archive_without_the_arrays_of_its_tokens_is_refused(length):
+    """Found by `make fuzz`: the number of segments overflowed."""
+    saved = {"bits": 4, "dtype": "mlx.core.float32", "first": 0, "group_size": 32}
+    with pytest.raises(ValueError, match="Archive"):
+        fast.Archive.restored([], saved, H2ORecall(), key_dim=64, length=length)
