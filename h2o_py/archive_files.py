@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ Mark = tuple[str, int, str]
 Failure = tuple[str, str, int]
 """A code of `h2o_py.errors`, the file or folder, and errno or 0."""
 Result = TypeVar("Result")
+_MOST = 2**62  # fits the core's integers
 
 
 def open_folder(path: str, mark: Mark | None = None) -> ext.SegmentFolder:
@@ -80,9 +82,12 @@ def continued(path: str | None, saved: Mapping[str, Any]) -> ext.SegmentFolder |
         return open_folder(path)
     mark = saved["files"]
     kinds = {"session": str, "count": int, "chain": str}
-    if not isinstance(mark, dict) or {k: type(v) for k, v in mark.items()} != kinds:
+    if not isinstance(mark, dict) or {key: type(each) for key, each in mark.items()} != kinds:
         raise H2OFileError("archive_other", path=path)
-    return open_folder(path, (mark["session"], min(mark["count"], 2**62), mark["chain"]))
+    session, count, chain = mark["session"], mark["count"], mark["chain"]
+    if not re.fullmatch("[0-9a-f]{32} [0-9a-f]{64}", f"{session} {chain}"):
+        raise H2OFileError("archive_other", path=path)
+    return open_folder(path, (session, max(-1, min(count, _MOST)), chain))
 
 
 def saved_mark(mark: Mark | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 from h2o_py._pins import wrong_mlx
-from h2o_py.errors import H2OError, H2OModelError
+from h2o_py.errors import H2OError, H2OFileError, H2OModelError
 from h2o_py.policy_fields import FIELDS, RECALL_FIELDS, SCORES, Field
 from h2o_py.storages import STORAGE_BITS
 
@@ -117,7 +117,10 @@ def _run(upstream: Any, arguments: Sequence[str], context: Any) -> int:
         mock.patch.object(sys, "argv", argv),
         context,
     ):
-        upstream.main()
+        try:
+            upstream.main()
+        except H2OFileError as error:  # of the archive's folder, which the first token opens
+            raise SystemExit(f"error: {worded(error)}") from None
     return 0
 
 

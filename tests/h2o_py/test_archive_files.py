@@ -10,9 +10,10 @@ import mlx.core as mx
 import pytest
 
 import h2o_py
-from h2o_py import archive_files, cache_recall
+from h2o_py import archive_files, cache_recall, commands
 from h2o_py.cache import H2OKVCache
 from tests.cexport.segments import append, filled
+from tests.conftest import DEMO
 from tests.h2o_py.cases import BACKENDS, random_tokens, step
 
 
@@ -254,6 +255,39 @@ def test_saved_caches_name_what_is_wrong_with_their_folder(tmp_path, folders):
         "archive_locked",
         "archive_too_short",
     ]
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        None,
+        [],
+        {"session": "0" * 32, "count": 1},
+        {"session": "0" * 32, "count": True, "chain": "0" * 64},
+        {"session": "0" * 31 + "\ud800", "count": 1, "chain": "0" * 64},
+        {"session": "0" * 32, "count": -(10**30), "chain": "0" * 64},
+        {"session": "0" * 32, "count": 10**30, "chain": "0" * 64},
+        {"session": "0" * 32, "count": 1, "chain": "0" * 64},
+    ],
+    ids=str,
+)
+def test_a_mark_that_no_archive_made_is_refused(tmp_path, mark):
+    session, count, chain = filled(tmp_path / "layer-000", 1)
+    with pytest.raises(h2o_py.H2OFileError) as refused:
+        archive_files.continued(str(tmp_path / "layer-000"), {"files": mark})
+    assert refused.value.code == "archive_other"
+    made = {"session": session, "count": count, "chain": chain}
+    assert archive_files.continued(str(tmp_path / "layer-000"), {"files": made})
+
+
+def test_the_command_says_what_is_wrong_with_the_folder(tmp_path):
+    filled(tmp_path / "chat/layer-000", 1)
+    given = ["generate", "--model", str(DEMO), "--prompt", "words " * 9, "--max-tokens", "1"]
+    recall = ["--h2o-max-size", "96", "--h2o-recall", f"store={tmp_path / 'chat'}"]
+    with pytest.raises(SystemExit) as refused:
+        commands.main([*given, *recall])
+    found = f"error: {tmp_path / 'chat/layer-000'} holds the archive of another conversation. "
+    assert str(refused.value.code).startswith(found)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
