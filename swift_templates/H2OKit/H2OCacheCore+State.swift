@@ -50,6 +50,7 @@ extension H2OCacheCore {
             throw H2OStateError.inconsistent(
                 "its rows \((rows?.arrays ?? []).map(\.shape)) do not fit its metadata \(fields)")
         }
+        try checkRestored()
         try restoreArchive(metadata.archive)
     }
 

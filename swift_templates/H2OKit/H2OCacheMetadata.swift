@@ -49,7 +49,7 @@ struct H2OCacheMetadata: Hashable {
     static let recalls = "+recall"
 
     private static func count(_ field: String, _ name: String) throws -> Int {
-        guard let value = Int(field), value >= 0 else {
+        guard let value = Int(field), 0 ... Int(Int32.max) ~= value else {
             throw H2OStateError.inconsistent("\(name) is \"\(field)\", not a count")
         }
         return value

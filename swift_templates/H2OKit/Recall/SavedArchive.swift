@@ -11,6 +11,12 @@ struct SavedArchive: Codable, Hashable {
     /// Where the archive ends in its folder; nil where it was in memory.
     let files: Mark?
 
+    /// Whether any archive has such numbers.
+    var isPossible: Bool {
+        [4, 8, 16].contains(bits) && H2OStorage.groupSizes.contains(groupSize) && first >= 0
+            && 0 ... Int(Int32.max) ~= since && (files?.count ?? 0) >= 0
+    }
+
     private enum CodingKeys: String, CodingKey {
         case bits, dtype, first, since, files
         case groupSize = "group_size"
@@ -54,7 +60,7 @@ extension H2OCacheCore {
         guard let settings = configuration.recall, let ledger else {
             throw H2OStateError.inconsistent("it has an archive, and its configuration no recall")
         }
-        guard saved.since >= 0, 0 ... offset ~= saved.first else {
+        guard saved.isPossible, saved.first <= offset else {
             throw H2OStateError.inconsistent("its archive is \(text)")
         }
         let state = MLXFast.H2OArchiveState(
