@@ -71,6 +71,7 @@ docs: $(INSTALLED)
 # Figures that documents show, measured anew on this machine. Minutes, and an idle machine.
 results: $(INSTALLED)
 	$(BIN)/h2o-pack eval --preset demo --output docs/results/eval
+	$(BIN)/h2o-pack eval --preset recall --no-pictures --output docs/results/recall
 	$(BIN)/h2o-pack profile --model demo --output docs/results/profile
 recall-cost: $(INSTALLED)
 	$(BIN)/python -m h2o_pack.measure.bench.recall_page docs/results/recall/cost.md

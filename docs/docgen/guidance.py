@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from docs.docgen import recall_table
 from docs.docgen.markdown import replaced, table
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -299,17 +300,24 @@ def text(page: Path) -> str:
     return PAGES[page](Results(json.loads(RESULTS.read_text("utf-8"))))
 
 
+def parts() -> Iterator[tuple[Path, str, str]]:
+    """Yield a page, a mark in it and the text that belongs there, for all of them."""
+    for page in PAGES:
+        yield page, MARK, text(page)
+    yield recall_table.PAGE, recall_table.MARK, recall_table.text()
+
+
 def main() -> None:
     """Write or print the measured parts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="change the pages")
     write = parser.parse_args().write
-    for page in PAGES:
-        changed = replaced(page.read_text("utf-8"), MARK, text(page))
+    for page, mark, made in parts():
+        changed = replaced(page.read_text("utf-8"), mark, made)
         if write:
             page.write_text(changed, encoding="utf-8", newline="\n")
         else:
-            print(text(page))  # noqa: T201 - what it is for
+            print(made)  # noqa: T201 - what it is for
 
 
 if __name__ == "__main__":
