@@ -27,6 +27,7 @@ ASKED = (
     ("one fact", "fact", "asked"),
     ("one of 13 similar facts", "alike", "asked"),
     ("one of 33 similar facts", "crowd", "asked"),
+    ("one of 13 with numbers of 8 digits", "long", "asked"),
     ("an instruction anywhere in 512 tokens, not pinned", "instruction", "asked"),
     ("one of 13, after another was asked for", "alike", "second_turn"),
     ("one of 13, asked for in other words", "alike", "wording"),

@@ -69,7 +69,9 @@ def test_a_page_without_its_marks_is_refused():
         replaced("# Nothing\n", "measured", "text")
 
 
-@pytest.mark.parametrize("part", guidance.parts(), ids=lambda part: f"{part[0].name}-{part[1]}")
+@pytest.mark.parametrize(
+    "part", list(guidance.parts()), ids=lambda part: f"{part[0].name}-{part[1]}"
+)
 def test_a_page_is_what_the_program_writes(part):
     page, mark, made = part
     text = page.read_text("utf-8")

@@ -28,6 +28,11 @@ def test_a_sample_and_its_question_have_the_length_that_was_asked_for():
     assert len(sample.scored) == len(sample.ids)
 
 
+def test_a_fact_s_number_has_the_digits_that_were_asked_for():
+    long = make(Shape(256, (0.5,), (0,), digits=8))
+    assert [len(sample.questions[0].answer) for sample in (make(), long)] == [4, 8]
+
+
 def test_the_same_seed_and_number_make_the_same_sample():
     assert make() == make()
 

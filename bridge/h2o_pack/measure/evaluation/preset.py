@@ -62,6 +62,7 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
             same, one after another.
         depths: of facts, 0 the beginning of the text, 1 its end.
         decoys: with "one": facts of the same form besides, spread over the text.
+        digits: of each fact's number.
         ways: of asking, where text is read as prompts.
         seeds: of its samples; none for the preset's.
         generate: for speed: tokens to generate.
@@ -79,6 +80,7 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
     ask: Ask = "nothing"
     depths: tuple[float, ...] = ()
     decoys: int = 0
+    digits: Count = 4
     ways: tuple[Way, ...] = ()
     seeds: tuple[int, ...] = ()
     generate: int = 200
@@ -92,9 +94,9 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
             spread = tuple((i + 0.5) / self.decoys for i in range(self.decoys))
             depths = (self.depths[number % len(self.depths)], *spread)
             asked = tuple(range(len(depths))) if self.task == "prompts" else (0,)
-            return Shape(length, depths, asked)
+            return Shape(length, depths, asked, digits=self.digits)
         asked = tuple((number + i) % len(self.depths) for i in range(len(self.depths)))
-        return Shape(length, self.depths, asked, self.ask == "turns")
+        return Shape(length, self.depths, asked, self.ask == "turns", self.digits)
 
 
 class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -31,7 +31,7 @@ class Fact:
 
     Args:
         key: in capitals.
-        code: four digits.
+        code: so many digits as the shape says.
         depth: as the shape has it.
         position: of its statement's first token in the sample.
         length: tokens of the statement.
@@ -97,6 +97,7 @@ class Shape:
         asked: which facts are asked for, by their number in `depths`, in this order.
         in_turns: whether each question comes after what was asked before, and the time
             between fills `ASKED_IN` tokens again; otherwise each is the first.
+        digits: of each fact's number.
 
     """
 
@@ -104,6 +105,7 @@ class Shape:
     depths: tuple[float, ...] = ()
     asked: tuple[int, ...] = ()
     in_turns: bool = False
+    digits: int = 4
 
 
 def make_sample(
@@ -124,7 +126,7 @@ def make_sample(
     """
     draw = random.Random(f"{seed}/{number}")  # noqa: S311  not for secrets
     start = _start(seed, number, len(tokens.ids))
-    named = _names(draw, words, tokens, len(shape.depths))
+    named = _names(draw, words, tokens, shape)
     stated = [tokens.encode(STATEMENT.format(key=k, code=c)) for k, c in named]
     room = shape.length - (ASKED_IN if shape.asked else 0) - len(tokens.first)
     filler = room - sum(map(len, stated))
@@ -181,15 +183,16 @@ def _questions(
 
 
 def _names(
-    draw: random.Random, words: Sequence[str], tokens: Tokens, count: int
+    draw: random.Random, words: Sequence[str], tokens: Tokens, shape: Shape
 ) -> list[tuple[str, str]]:
     """Draw names whose questions fit, and their codes, each of them once."""
+    count, least = len(shape.depths), 10 ** (shape.digits - 1)
     named: list[tuple[str, str]] = []
     keys, codes = set(), set()
     for word in draw.sample(list(words), len(words)):
         if len(named) == count:
             break
-        key, code = word.upper(), str(draw.randrange(1000, 10000))
+        key, code = word.upper(), str(draw.randrange(least, 10 * least))
         fits = len(tokens.encode(QUESTION.format(key=key))) < ASKED_IN
         if fits and key not in keys and code not in codes:
             named.append((key, code))
