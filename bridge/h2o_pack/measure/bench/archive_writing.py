@@ -22,6 +22,7 @@ SEGMENT = 256
 """Tokens of a file; the newest are in memory."""
 GENERATED, QUICK = 20_032, 1024
 _SLOW = 99
+_WAIT, _MOST_WAITS = 0.25, 80
 _SETTLED = 4 * STEPS
 """Steps before memory is looked at."""
 
@@ -38,11 +39,18 @@ class Writing:
     packing: Annotated[float, doc("Their 99th percentile.")]
     others: Annotated[float, doc("Median of the other steps.")]
     slow_others: Annotated[float, doc("99th percentile of the other steps.")]
+    cpu_packing: Annotated[float, doc("99th percentile of writing steps in CPU time.")]
+    cpu_others: Annotated[float, doc("Median of the other steps in CPU time.")]
     rest: Annotated[float, doc("Of the layer's other matrix products, CPU microseconds.")]
     archive: Annotated[int, doc("Bytes of the archive at the end.")]
     growth: Annotated[
         int, doc("Bytes by which memory grew while steps ran, what is archived there aside.")
     ]
+
+    @property
+    def cpu_ratio(self) -> float:
+        """The same in CPU time, in which other programs take no part."""
+        return (self.cpu_packing + self.rest) / (self.cpu_others + self.rest)
 
     @property
     def ratio(self) -> float:
@@ -61,15 +69,15 @@ def measure_writing(options: Options, dtype: str, rest: Timing, store: str) -> W
         layer = new_layer(options, getattr(mx, dtype), H2ORecall(store=place))
         read(layer, 2 * options.capacity)
         archive = layer.cache.archive
-        spent = np.zeros(steps)
+        spent, worked = np.zeros(steps), np.zeros(steps)
         held: dict[int, int] = {}
         for step in range(steps):
-            start = time.perf_counter_ns()
+            begun, start = time.process_time_ns(), time.perf_counter_ns()
             layer.run()
             spent[step] = (time.perf_counter_ns() - start) / 1e3
+            worked[step] = (time.process_time_ns() - begun) / 1e3
             if step in (_SETTLED - 1, steps - 1):
-                gc.collect()
-                mx.synchronize()
+                settle()
                 kept = int(archive.nbytes)
                 if store == "files":
                     kept = kept * (archive.length % SEGMENT) // archive.length
@@ -86,10 +94,23 @@ def measure_writing(options: Options, dtype: str, rest: Timing, store: str) -> W
         packing=float(np.percentile(spent[packing], _SLOW)),
         others=float(np.median(spent[~packing])),
         slow_others=float(np.percentile(spent[~packing], _SLOW)),
+        cpu_packing=float(np.percentile(worked[packing], _SLOW)),
+        cpu_others=float(np.median(worked[~packing])),
         rest=rest.median,
         archive=size,
         growth=after - before,
     )
+
+
+def settle() -> None:
+    """Wait until nothing waits for the disk any more: memory no longer falls."""
+    gc.collect()
+    mx.synchronize()
+    for _ in range(_MOST_WAITS):
+        before = mx.get_active_memory()
+        time.sleep(_WAIT)
+        if mx.get_active_memory() == before:
+            return
 
 
 def measure_all_writing(options: Options, recall: RecallCost) -> tuple[Writing, ...]:

@@ -27,7 +27,7 @@ STEPS = 64
 """Steps of a burst: an archive packs as many tokens together, so each burst packs once."""
 ASKING_STEPS = 4
 _READ = 1024
-_REPETITIONS = 5
+_REPETITIONS = 3
 _BURSTS = 16
 
 

@@ -39,6 +39,7 @@ def recall_claims(recall: RecallCost, writing: tuple[Writing, ...]) -> Iterator[
     for each in writing:
         name = f"a layer's slow tokens that write a block in {each.store} / median of others"
         yield claim(name, dtype, each.ratio, "at most", WRITING_GOAL)
+        yield claim("the same in CPU time", dtype, each.cpu_ratio)
         yield claim(
             f"memory that {each.steps:,} tokens add, archive in {each.store} / its bytes",
             dtype,

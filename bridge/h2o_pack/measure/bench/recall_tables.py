@@ -57,6 +57,7 @@ def _writing(recall: RecallCost, writing: tuple[Writing, ...]) -> Table:
             f"{each.slow_others:,.0f}",
             f"{each.usual_packing:,.0f}",
             f"{each.packing:,.0f}",
+            f"{each.cpu_packing:,.0f}",
             f"{each.ratio:.3f}",
             f"{each.growth / 1e6:.2f}",
             f"{each.archive / 1e6:.1f}",
@@ -64,8 +65,8 @@ def _writing(recall: RecallCost, writing: tuple[Writing, ...]) -> Table:
         for each in writing
     )
     header = (
-        "what", "steps", "others", "slow others", "writers", "slow writers", "whole layer",
-        "growth, MB", "archive, MB",
+        "what", "steps", "others", "slow others", "writers", "slow writers", "CPU time",
+        "whole layer", "growth, MB", "archive, MB",
     )  # fmt: skip
     return Table(
         f"Steps one by one, {recall.dtype}, microseconds by the clock",
@@ -73,7 +74,7 @@ def _writing(recall: RecallCost, writing: tuple[Writing, ...]) -> Table:
         rows,
         "Writers: the steps at which 64 tokens are packed, and the step after each; medians of "
         "them and of the others. Slow: the 99th percentile, which other programs decide on a "
-        "busy machine, as the other steps show. Whole layer: slow writers over the others' "
-        "median, the rest of the layer added to both. Growth: of MLX's memory, the archive "
-        "aside.",
+        "busy machine, as the other steps show; CPU time: the same of writers without these. "
+        "Whole layer: slow writers over the others' median, the rest of the layer added to "
+        "both. Growth: of MLX's memory, the archive aside.",
     )
