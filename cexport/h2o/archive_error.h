@@ -42,6 +42,11 @@ class ArchiveError : public std::runtime_error {
   const ArchiveFailure failure;
 };
 
+/// errno, but 0 where the system read well and the content is wrong.
+inline int unless_content(int error) {
+  return error == EBADMSG ? 0 : error;
+}
+
 /// Why a folder's lock cannot be had.
 [[noreturn]] inline void refuse_lock(const std::string& folder, int error) {
   if (error == EWOULDBLOCK) {

@@ -32,8 +32,7 @@ bool is_token(const std::string& text, size_t most, const char* allowed) {
 
 bool is_sound(const SegmentManifest& manifest) {
   const SegmentShape& shape = manifest.shape;
-  bool good = is_token(manifest.session, 32, "0123456789abcdef") &&
-              manifest.session.size() == 32 &&
+  bool good = is_session(manifest.session) &&
               is_token(
                   manifest.format, 64,
                   "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") &&
@@ -72,6 +71,10 @@ std::string random_session() {
     text += "0123456789abcdef"[device() & 15];
   }
   return text;
+}
+
+bool is_session(const std::string& text) {
+  return is_token(text, 32, "0123456789abcdef") && text.size() == 32;
 }
 
 std::string text_of(const SegmentManifest& manifest) {

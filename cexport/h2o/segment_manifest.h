@@ -32,6 +32,9 @@ Digest chained(const Digest& chain, const Digest& digest);
 /// 32 hexadecimal digits of chance.
 std::string random_session();
 
+/// Whether a text could be one.
+bool is_session(const std::string& text);
+
 /// The file's text, whose last line has a digest of the others.
 std::string text_of(const SegmentManifest& manifest);
 

@@ -135,6 +135,11 @@ def test_the_archive_of_another_session_is_refused(tmp_path):
     assert refusal(tmp_path / "layer-000", other)[0] == "archive_other"
 
 
+def test_a_session_that_no_folder_made_is_refused(tmp_path):
+    for session in ("", "0" * 31, "0" * 33, "g" * 32, '"' * 32):
+        assert refusal(tmp_path / "layer-000", (session, 0, "0" * 64))[0] == "archive_other"
+
+
 def cut(file, _):
     os.truncate(file, file.stat().st_size - 100)  # of a segment, into its novelty
 
