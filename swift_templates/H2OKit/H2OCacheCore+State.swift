@@ -3,9 +3,22 @@ import MLX
 extension H2OCacheCore {
     /// The rows' arrays, the ledger's, then the archive's; none while the cache is empty.
     mutating func save() -> [MLXArray] {
-        let shared = share() + (recall?.archive.arrays() ?? [])
-        guard let pool = shared.first, !hasRing else { return shared }
-        return [pool[.ellipsis, ..<length, 0...]] + shared.dropFirst()
+        guard let ledger, let rows else { return [] }
+        isShared = true
+        let (pool, ring) = rowsInUse
+        // Whatever memory the spare rows held is nobody's business.
+        let used =
+            [rows.pool[.ellipsis, ..<pool, 0...]]
+            + (rows.ring.map { [$0[.ellipsis, ..<ring, 0...]] } ?? [])
+        return used + ledger.arrays + (recall?.archive.arrays() ?? [])
+    }
+
+    /// Of pool and ring.
+    private var rowsInUse: (pool: Int, ring: Int) {
+        guard hasRing else { return (length, 0) }
+        let waiting = pending > 1 ? pending : 0  // a chunk, which stands behind the ring
+        let ringed = min(offset - waiting, configuration.recentBudget) + waiting
+        return (length - ringed, ringed)
     }
 
     /// - Throws: ``H2OStateError``
@@ -58,10 +71,8 @@ extension H2OCacheCore {
     private var rowsFit: Bool {
         guard let rows else { return length == 0 }
         guard let ring = rows.ring else { return rows.pool.dim(2) == length }
-        let recent = configuration.policy.recentBudget
-        let waiting = pending > 1 ? pending : 0  // a chunk, which stands behind the ring
-        let ringed = min(offset - waiting, recent) + waiting
-        return ring.dim(2) >= ringed && rows.pool.dim(2) >= length - ringed && valueDim > 0
+        let used = rowsInUse
+        return ring.dim(2) >= used.ring && rows.pool.dim(2) >= used.pool && valueDim > 0
     }
 
     /// How the rows are stored, as JSON in Python's names; nil for dense rows.

@@ -15,6 +15,20 @@ final class SavingTests: XCTestCase {
         XCTAssertEqual(other.maxSize, 16)
     }
 
+    func testOnlyTheRowsInUseAreSaved() throws {
+        for storage in H2OStorage.allCases {
+            for tokens in [3, 12, 40] {
+                let cache = try storage.makeCache(maxSize: 16)
+                cache.attend(Tokens(tokens, seed: 1))
+
+                let buffers = cache.state.dropLast(5)
+
+                let rows = buffers.map { $0.dim(2) }.reduce(0, +)
+                XCTAssertEqual(rows, cache.length, "\(storage), \(tokens) tokens")
+            }
+        }
+    }
+
     func testAnEmptyCacheIsSavedToo() throws {
         let cache = try H2OKVCache(maxSize: 16, sinkSize: 2)
 
