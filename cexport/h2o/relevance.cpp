@@ -92,6 +92,9 @@ namespace relevant {
 /// Bytes of logits that may be there at once.
 constexpr int64_t logits_bytes = 32 << 20;
 
+/// Far below every logit, and far above that of a hidden row.
+constexpr float below_every_logit = -1e30f;
+
 /// The packed keys of the KV heads from `head` to `last`, [B, heads, positions, row].
 mx::array packed_keys(
     Archive& archive, const VectorLayout& key, int head, int last, mx::StreamOrDevice s) {
@@ -157,7 +160,6 @@ mx::array relevance_in_operations(
   const int64_t head_bytes = int64_t(batch) * group * asks * rows * 4;
   const int together = int(std::clamp<int64_t>(
       relevant::logits_bytes / std::max<int64_t>(1, head_bytes), 1, kv_heads));
-  const mx::array hidden(lowest);
 
   std::vector<mx::array> parts;
   for (int head = 0; head < kv_heads; head += together) {
@@ -166,34 +168,26 @@ mx::array relevance_in_operations(
       return fallback::take_rows(a, 1, head, last, s);
     };
     auto older = relevant::logits(of_heads(scaled), archive, head, last, s);
-    auto all = mx::concatenate({older, of_heads(own)}, 3, s);
-    all = mx::where(mx::isfinite(all, s), all, hidden, s);
-    auto seen = mx::not_equal(all, hidden, s);
-    auto most = mx::max(all, -1, true, s);
-    std::optional<mx::array> sink;
+    // A query that sees nothing gives all its attention to what is behind the rows.
+    auto behind = mx::array(relevant::below_every_logit);
     if (sinks) {
-      sink = mx::reshape(mx::astype(*sinks, mx::float32, s), {1, kv_heads, group, 1, 1}, s);
-      sink = mx::reshape(
-          mx::broadcast_to(of_heads(*sink), {1, last - head, group, asks, 1}, s),
-          {1, last - head, group * asks, 1}, s);
-      most = mx::maximum(most, *sink, s);
+      behind = of_heads(
+          mx::reshape(mx::astype(*sinks, mx::float32, s), {1, kv_heads, group, 1}, s));
     }
-    auto weights =
-        mx::where(seen, mx::exp(mx::subtract(all, most, s), s), mx::array(0.0f), s);
-    auto sum = mx::sum(weights, -1, true, s);
-    if (sink) {
-      sum = mx::add(sum, mx::exp(mx::subtract(*sink, most, s), s), s);
-    }
-    auto p = mx::where(
-        mx::equal(sum, mx::array(0.0f), s), mx::array(0.0f), mx::divide(weights, sum, s),
-        s);
-    mx::Shape grouped{batch, last - head, group, asks, archived};
-    auto archived_only = [&](const mx::array& a) {
-      return mx::reshape(fallback::take_rows(a, 3, 0, archived, s), grouped, s);
-    };
-    auto relevance = mx::max(mx::mean(archived_only(p), 2, false, s), 2, false, s);
-    auto is_seen = mx::any(archived_only(seen), std::vector<int>{2, 3}, false, s);
-    parts.push_back(mx::where(is_seen, relevance, mx::array(-1.0f), s));
+    behind = mx::reshape(
+        mx::broadcast_to(behind, {batch, last - head, group, asks}, s),
+        {batch, last - head, group * asks, 1}, s);
+    auto all = mx::concatenate({older, of_heads(own), behind}, 3, s);
+    auto finite = mx::isfinite(all, s);
+    auto p = mx::softmax(mx::where(finite, all, mx::array(lowest), s), -1, true, s);
+    const mx::Shape grouped{batch, last - head, group, asks, rows + 1};
+    auto relevance =
+        mx::max(mx::mean(mx::reshape(p, grouped, s), 2, false, s), 2, false, s);
+    auto is_seen =
+        mx::any(mx::reshape(finite, grouped, s), std::vector<int>{2, 3}, false, s);
+    relevance = mx::where(is_seen, relevance, mx::array(-1.0f), s);
+    parts.push_back(
+        mx::contiguous(fallback::take_rows(relevance, 2, 0, archived, s), false, s));
     mx::eval(parts.back()); // one group of heads after the other
   }
   return parts.size() == 1 ? parts[0] : mx::concatenate(parts, 1, s);
