@@ -19,6 +19,7 @@ the next step begins, unless a table says otherwise. Each MLX stream evaluates o
 the CPU. Caches without a bound are kept at the same number of rows: a token is removed before
 each step. `bridge/h2o_pack/measure/bench/paper.py` describes "the paper's way", and
 `bridge/h2o_pack/measure/bench/peak.py` how the peak of a core is measured.
+[What recall costs](results/recall/cost.md) was measured apart.
 """
 
 
