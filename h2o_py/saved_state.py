@@ -202,8 +202,11 @@ def _positions_fit(saved: Saved, row_format: RowFormat, positions: mx.array) -> 
     older = max(0, before - slots)
     in_pool, in_ring = positions[:, :, : size - slots], positions[:, :, size - slots :]
     entries = mx.arange(size - slots)
-    if older <= size - slots:  # nothing was evicted: rows are positions
-        fits = (in_pool == mx.where(entries < older, entries, -1)).all()
+    if older <= size - slots:  # nothing was evicted: all older positions are there
+        used = entries < older
+        # Without a ring they are in order; what left a ring stands in that of its slots.
+        found = mx.sort(mx.where(used, in_pool, size), axis=-1) if slots else in_pool
+        fits = (mx.where(used, found, in_pool) == mx.where(used, entries, -1)).all()
     else:
         ascending = mx.sort(in_pool, axis=-1)
         apart = (ascending[:, :, 1:] > ascending[:, :, :-1]).all()

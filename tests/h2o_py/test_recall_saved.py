@@ -139,3 +139,16 @@ def test_a_damaged_archive_is_refused():
         with pytest.raises(H2OError) as caught:
             H2OKVCache.restored(some, strings)
         assert caught.value.code.startswith(("damaged", "other_state")), number
+
+
+@pytest.mark.parametrize("chunks", [(1, 3, 3), (2, 5), (5, 1, 1), (4, 2, 1, 2, 5)])
+@pytest.mark.parametrize("recall", [None, H2ORecall(ask=1)])
+def test_what_left_a_ring_may_stand_in_any_order(chunks, recall):
+    """Found at random: the third chunk moves positions 3, 1 and 2 to the pool."""
+    settings = H2OConfig(7, sink_size=0, heavy_budget=0, recent_budget=3, recall=recall)
+    cache = filled(settings, chunks, lambda config: STORAGES["r16h8"](config, 64))
+    assert same(cache, type(cache).restored(cache.arrays, cache.header))
+    pool = changed(cache.arrays[3], 0, 1 << 20)
+    arrays = [*cache.arrays[:3], pool, *cache.arrays[4:]]
+    with pytest.raises(H2OError, match="positions are not those"):
+        type(cache).restored(arrays, cache.header)
