@@ -51,13 +51,12 @@ extension H2OCacheCore {
     mutating func restore(_ fields: [String], format name: String) throws {
         let metadata = try H2OCacheMetadata(fields, format: name)
         if let saved = try SavedRowFormat(metadata.storage, like: format) {
-            (format, valueDim) = (saved.format, saved.valueDim ?? 0)
+            format = saved.format
         }
         configuration = metadata.configuration
         (offset, pending) = (metadata.offset, metadata.pending)
         let fits =
-            pending <= offset && metadata.length == length && (ledger == nil) == (length == 0)
-            && rowsFit && (ledger?.scores.dim(2) ?? configuration.maxSize) == configuration.maxSize
+            metadata.length == length && (ledger == nil) == (length == 0) && rowsFit
             && (ledger?.held == nil) == (metadata.archive == nil)
         guard fits else {
             throw H2OStateError.inconsistent(
@@ -72,7 +71,7 @@ extension H2OCacheCore {
         guard let rows else { return length == 0 }
         guard let ring = rows.ring else { return rows.pool.dim(2) == length }
         let used = rowsInUse
-        return ring.dim(2) >= used.ring && rows.pool.dim(2) >= used.pool && valueDim > 0
+        return ring.dim(2) >= used.ring && rows.pool.dim(2) >= used.pool
     }
 
     /// How the rows are stored, as JSON in Python's names; nil for dense rows.

@@ -34,6 +34,9 @@ struct H2OCacheMetadata: Hashable {
         offset = try Self.count(fields[1], "offset")
         length = try Self.count(fields[2], "length")
         pending = try Self.count(fields[3], "pending")
+        guard pending <= offset else {
+            throw H2OStateError.inconsistent("\(pending) of its \(offset) tokens are outstanding")
+        }
         configuration = try JSONDecoder().decode(H2OConfiguration.self, from: Data(fields[4].utf8))
         archive = recalls ? fields.last : nil
         storage = fields.count > (recalls ? 6 : 5) ? fields[5] : nil
@@ -49,7 +52,7 @@ struct H2OCacheMetadata: Hashable {
     static let recalls = "+recall"
 
     private static func count(_ field: String, _ name: String) throws -> Int {
-        guard let value = Int(field), 0 ... Int(Int32.max) ~= value else {
+        guard let value = Int(field), 0 ... H2OCacheCore.mostTokens ~= value else {
             throw H2OStateError.inconsistent("\(name) is \"\(field)\", not a count")
         }
         return value

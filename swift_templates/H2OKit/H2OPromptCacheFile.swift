@@ -94,8 +94,11 @@ public enum H2OPromptCacheFile {
         if h2oNames.contains(name) {
             return try H2OCacheFile.restore(state, strings, from: file)
         }
-        guard !name.hasSuffix("KVCache") || state.count == 2 else {
-            throw H2OStateError.inconsistent("a \(name) has \(state.count) arrays")
+        // Plain caches and those of sliding windows have keys and values of one shape.
+        let heads = state.map { $0.shape.prefix(3) }
+        let isPair = state.count == 2 && state.allSatisfy { $0.ndim == 4 } && heads[0] == heads[1]
+        guard isPair || !name.hasSuffix("KVCache") && !name.hasPrefix("KVCache") else {
+            throw H2OStateError.inconsistent("a \(name) has arrays of \(state.map(\.shape))")
         }
         let cache: BaseKVCache
         switch name {
@@ -111,7 +114,9 @@ public enum H2OPromptCacheFile {
             cache.state = state
         case "RotatingKVCache":
             let values = strings.prefix(5).compactMap(Int.init)
-            guard values.count == min(strings.count, 5), 4 ... 6 ~= strings.count else {
+            guard values.count == min(strings.count, 5), 4 ... 6 ~= strings.count,
+                values.allSatisfy({ 0 ... H2OCacheCore.mostTokens ~= $0 })
+            else {
                 throw H2OStateError.inconsistent("a RotatingKVCache has the strings \(strings)")
             }
             let (keep, size, offset) =

@@ -42,7 +42,7 @@ struct PromptCacheContents {
             switch scalar {
             case .number(let number):
                 header["2.\(scalars).1"] = "scalar"
-                arrays[name] = MLXArray([Int32(number)])
+                arrays[name] = MLXArray([Int32(clamping: number)])
             case .text(let text):
                 header["2.\(scalars).1"] = "string"
                 arrays[name] = MLXArray(text.unicodeScalars.map { Int32($0.value) })

@@ -11,7 +11,7 @@ extension MLXFast {
         var ledger = mlx_h2o_ledger()
         policy.withConfig(.dense) { config in
             mlx_h2o_ledger_init(
-                &ledger, Int32(batch), Int32(kvHeads), Int32(keyDim), config, stream.ctx)
+                &ledger, Int32(clamping: batch), Int32(clamping: kvHeads), Int32(clamping: keyDim), config, stream.ctx)
         }
         return H2OLedger(owning: ledger)
     }
@@ -25,7 +25,7 @@ extension MLXFast {
         var result = mlx_h2o_ledger()
         policy.withConfig(format) { config in
             mlx_h2o_ledger_trim(
-                &result, rows.borrowed, ledger.borrowed, Int32(length), config, stream.ctx)
+                &result, rows.borrowed, ledger.borrowed, Int32(clamping: length), config, stream.ctx)
         }
         return H2OLedger(owning: result)
     }
@@ -53,7 +53,7 @@ extension MLXFast {
     ) -> H2ORows {
         let arguments = mlx_h2o_write_arguments(
             rows: rows?.borrowed ?? mlx_h2o_rows(), keys: keys.ctx, values: values.ctx,
-            victim: victim.ctx, offset: Int32(offset), copy: copy)
+            victim: victim.ctx, offset: Int32(clamping: offset), copy: copy)
         var result = mlx_h2o_rows()
         policy.withConfig(format) { config in
             mlx_h2o_cache_write(&result, arguments, config, stream.ctx)
@@ -90,7 +90,7 @@ extension MLXFast {
         mask.mode.withCString { mode in
             let arguments = mlx_h2o_attend_arguments(
                 queries: (queries ?? .mlxNone).ctx, rows: rows.borrowed, ledger: ledger.borrowed,
-                tokens: Int32(tokens), offset: Int32(offset), scale: scale, mask_mode: mode,
+                tokens: Int32(clamping: tokens), offset: Int32(clamping: offset), scale: scale, mask_mode: mode,
                 mask_arr: (mask.mask ?? .mlxNone).ctx, sinks: (sinks ?? .mlxNone).ctx)
             policy.withConfig(format) { config in
                 mlx_h2o_cache_attend(
@@ -124,7 +124,7 @@ extension MLXFast {
         var values = mlx_array_new()
         policy.withConfig(format) { config in
             mlx_h2o_cache_fetch(
-                &keys, &values, rows.borrowed, Int32(keyDim), Int32(offset), Int32(tokens),
+                &keys, &values, rows.borrowed, Int32(clamping: keyDim), Int32(clamping: offset), Int32(clamping: tokens),
                 config, stream.ctx)
         }
         return (MLXArray(keys), MLXArray(values))

@@ -46,7 +46,7 @@ extension MLXFast {
         ) {
             var ctx = mlx_h2o_archive_new()
             _ = recall.withCRecall {
-                mlx_h2o_archive_init(&ctx, $0, Int32(groupSize), folder.cFolder)
+                mlx_h2o_archive_init(&ctx, $0, Int32(clamping: groupSize), folder.cFolder)
             }
             self.init(owning: ctx)
         }
@@ -62,13 +62,13 @@ extension MLXFast {
             let list = new_mlx_vector_array(arrays)
             defer { mlx_vector_array_free(list) }
             let saved = mlx_h2o_archive_state(
-                length: Int32(state.length), first: Int32(state.first), bits: Int32(state.bits),
-                group_size: Int32(state.groupSize), dtype: state.dtype.cmlxDtype, nbytes: 0)
+                length: Int32(clamping: state.length), first: Int32(clamping: state.first), bits: Int32(clamping: state.bits),
+                group_size: Int32(clamping: state.groupSize), dtype: state.dtype.cmlxDtype, nbytes: 0)
             var ctx = mlx_h2o_archive_new()
             var failure = mlx_h2o_archive_failure()
             _ = recall.withCRecall {
                 mlx_h2o_archive_restore(
-                    &ctx, &failure, list, $0, saved, Int32(keyDim), folder.cFolder)
+                    &ctx, &failure, list, $0, saved, Int32(clamping: keyDim), folder.cFolder)
             }
             if let failure = H2OArchiveFailure(failure) { throw failure }
             self.init(owning: ctx)
@@ -98,7 +98,7 @@ extension MLXFast {
 
         /// Drops the newest `count` tokens.
         public func trim(_ count: Int, stream: StreamOrDevice = .default) {
-            mlx_h2o_archive_trim(ctx, Int32(count), stream.ctx)
+            mlx_h2o_archive_trim(ctx, Int32(clamping: count), stream.ctx)
         }
 
         /// An archive of its own that shares whole segments with this one.
@@ -180,7 +180,7 @@ extension MLXFast {
         mask.mode.withCString { mode in
             let arguments = mlx_h2o_recall_arguments(
                 queries: queries.ctx, keys: keys.ctx, rows: rows.borrowed,
-                ledger: ledger.borrowed, archive: archive.ctx, offset: Int32(offset),
+                ledger: ledger.borrowed, archive: archive.ctx, offset: Int32(clamping: offset),
                 scale: scale, mask_mode: mode, mask_arr: (mask.mask ?? .mlxNone).ctx,
                 sinks: mlx_array())
             policy.withConfig(format) { config in
