@@ -10,6 +10,7 @@ from h2o_pack.memory.terms import RECALL
 from h2o_py.config import H2OConfig
 from h2o_py.recall import H2ORecall
 
+MOST_LOGITS = 32 << 20  # bytes of logits at once on a GPU (cexport/h2o/recall.h)
 BLOCK = 256  # archived keys that are widened to float32 at once (cexport/h2o/recall.cpp)
 
 
@@ -43,12 +44,15 @@ def chunk_bytes(run: Run, layer: Layer, tokens: int) -> int:
 def recall_bytes(run: Run, archive: LayerArchive, cache: H2OConfig, recall: H2ORecall) -> int:
     """Bytes that one layer's recall makes and gives up, and the new rows beside the old.
 
-    Logits of one KV head's queries over all archived keys, in float32; per position its
-    weight before and after the spread; one block of keys in float32.
+    Logits over all archived keys in float32, of one KV head's queries, on a GPU of as many as
+    are under a bound; per position its weight before and after the spread; one block of keys
+    in float32.
     """
     layer, tokens = archive.layer, archive.tokens(run.context)
     queries = run.config.heads // layer.kv_heads * min(recall.ask, run.context)
     logits = queries * (tokens + recall.ask) * FLOAT32
+    if run.backend.metal:
+        logits = min(logits * layer.kv_heads, MOST_LOGITS)
     weights = 2 * tokens * FLOAT32
     block = BLOCK * layer.key_dim * FLOAT32
     sizes = (cache.max_size, cache.recent_budget)
