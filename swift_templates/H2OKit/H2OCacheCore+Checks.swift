@@ -71,8 +71,11 @@ extension H2OCacheCore {
         for start in stride(from: 0, to: positions.count, by: size) {
             let pool = positions[start ..< start + size - slots]
             let fits: Bool
-            if older <= pool.count {  // nothing was evicted: rows are positions
-                fits = zip(pool, 0...).allSatisfy { $0 == ($1 < older ? $1 : -1) }
+            if older <= pool.count {  // nothing was evicted; what left a ring is in any order
+                let used = pool.prefix(older)
+                fits =
+                    (hasRing ? Set(used) == Set(0 ..< older) : used.elementsEqual(0 ..< older))
+                    && pool.dropFirst(older).allSatisfy { $0 == -1 }
             } else {
                 fits = Set(pool).count == pool.count && pool.allSatisfy { 0 ..< older ~= $0 }
             }
