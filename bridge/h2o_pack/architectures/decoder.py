@@ -111,6 +111,7 @@ class Decoder:
 
     def every(self, period: int, other: LayerKind) -> tuple[LayerKind, ...]:
         """Return full layers at the end of each period, others between."""
+        period = period or 1  # 0 stands for a value that was refused
         return tuple(other if (index + 1) % period else "full" for index in range(self.depth))
 
 

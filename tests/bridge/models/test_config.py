@@ -247,6 +247,10 @@ def test_a_list_of_layers_that_is_empty_is_refused():
 @given(configs(), st.booleans())
 @example({"model_type": "openelm", "ffn_multipliers": []}, False)
 @example({"model_type": "x", "text_config": {"vocab_size": {}}}, True)
+@example(
+    small_config("gemma4_text") | {"sliding_window_pattern": 0, "num_kv_shared_layers": 2},
+    False,
+)
 def test_a_config_is_understood_or_refused_and_nothing_else(document, assume):
     found = understood(document, assume=assume)
     if found is not None:
