@@ -1,11 +1,11 @@
 #include "archive_files.h"
+#include "allocated.h"
 
 #include <algorithm>
 #include <cstring>
 #include <sstream>
 #include <utility>
 
-#include "mlx/allocator.h"
 #include "mlx/utils.h"
 
 namespace h2o {
@@ -25,7 +25,7 @@ mx::array written_now(mx::Shape shape, mx::Dtype dtype) {
   for (int dim : shape) {
     bytes *= size_t(dim);
   }
-  return mx::array(mx::allocator::malloc(bytes), std::move(shape), dtype);
+  return mx::array(allocated(bytes), std::move(shape), dtype);
 }
 
 } // namespace

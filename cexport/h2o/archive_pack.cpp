@@ -1,4 +1,5 @@
 #include "archive_pack.h"
+#include "allocated.h"
 
 #include <cmath>
 #include <cstring>
@@ -8,7 +9,6 @@
 #include "cpu_attention.h"
 #include "cpu_dispatch.h"
 #include "fallback_ops.h"
-#include "mlx/allocator.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
 #include "placement.h"
@@ -142,7 +142,7 @@ class PackArchive : public mx::Primitive {
   void eval_cpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     for (auto& output : outputs) {
-      output.set_data(mx::allocator::malloc(output.nbytes()));
+      output.set_data(allocated(output.nbytes()));
     }
     cpu::dispatch(stream(), inputs, outputs, [settings = settings_](auto& in, auto& out) {
       Pack(settings, in, out).run();

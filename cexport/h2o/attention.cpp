@@ -1,12 +1,12 @@
 #include <algorithm>
 
+#include "allocated.h"
 #include "checks.h"
 #include "cpu_attention.h"
 #include "cpu_dispatch.h"
 #include "fallback.h"
 #include "functions.h"
 #include "metal/encode.h"
-#include "mlx/allocator.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
 #include "placement.h"
@@ -129,7 +129,7 @@ class AttentionWithScores : public mx::Primitive {
       }
     }
     for (auto& output : outputs) {
-      output.set_data(mx::allocator::malloc(output.nbytes()));
+      output.set_data(allocated(output.nbytes()));
     }
     cpu::dispatch(stream(), inputs, outputs, [settings = settings_](auto& in, auto& out) {
       evaluate(settings, in, out);
@@ -139,7 +139,7 @@ class AttentionWithScores : public mx::Primitive {
   void eval_gpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     for (auto& output : outputs) {
-      output.set_data(mx::allocator::malloc(output.nbytes()));
+      output.set_data(allocated(output.nbytes()));
     }
     const auto keys = inputs.begin() + 1, values = keys + settings_.parts();
     const auto rest = values + settings_.parts();

@@ -1,12 +1,12 @@
 #include <algorithm>
 
+#include "allocated.h"
 #include "cache_attend_cpu.h"
 #include "checks.h"
 #include "cpu_dispatch.h"
 #include "fallback.h"
 #include "functions.h"
 #include "metal/encode.h"
-#include "mlx/allocator.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
 #include "placement.h"
@@ -78,7 +78,7 @@ class CacheAttend : public mx::Primitive {
 
   static void allocate(std::vector<mx::array>& outputs) {
     for (auto& output : outputs) {
-      output.set_data(mx::allocator::malloc(output.nbytes()));
+      output.set_data(allocated(output.nbytes()));
     }
   }
 };

@@ -1,12 +1,12 @@
 #include <algorithm>
 
+#include "allocated.h"
 #include "cache_step.h"
 #include "checks.h"
 #include "cpu_attention.h"
 #include "cpu_dispatch.h"
 #include "functions.h"
 #include "metal/encode.h"
-#include "mlx/allocator.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
 #include "placement.h"
@@ -87,7 +87,7 @@ class CacheWrite : public mx::Primitive {
       const bool shared =
           has_rows && !copy_ && share_rows(inputs[input::rows + i], outputs[i]);
       if (!shared) {
-        outputs[i].set_data(mx::allocator::malloc(outputs[i].nbytes()));
+        outputs[i].set_data(allocated(outputs[i].nbytes()));
       }
       copies[i] = has_rows && !shared;
     }
@@ -110,7 +110,7 @@ class CacheWrite : public mx::Primitive {
         metal::carry_over(
             stream(), inputs[input::rows + i], used_before(step_, i), !copy_, outputs[i]);
       } else {
-        outputs[i].set_data(mx::allocator::malloc(outputs[i].nbytes()));
+        outputs[i].set_data(allocated(outputs[i].nbytes()));
       }
     }
     metal::write(

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "metal/build.h"
+#include "mlx/allocator.h"
 #include "mlx/fast.h"
 #include "mlx/version.h"
 #if H2O_METAL
@@ -34,6 +35,19 @@ inline mx::array mlx_attention(
       queries, keys, values, scale, mask_mode, mask, sinks, s);
 #endif
 }
+
+/// What MLX's allocator gives. From 0.32 on it owns its memory.
+#if MLX_VERSION_NUMERIC >= 32000
+using Memory = mx::allocator::Data;
+inline bool has_memory(const Memory& memory) {
+  return memory.buffer().ptr() != nullptr;
+}
+#else
+using Memory = mx::allocator::Buffer;
+inline bool has_memory(const Memory& memory) {
+  return memory.ptr() != nullptr;
+}
+#endif
 
 #if H2O_METAL
 namespace metal {

@@ -55,13 +55,13 @@ def passes(seed: int, folder: Path) -> bool:
     )
 
     attacks: list[tuple[Callable[[Random, Path], None], tuple[type[Exception], ...]]] = [
-        (change_call, (ValueError, TypeError, RuntimeError)),  # of the binding, and no memory
+        (change_call, (ValueError, TypeError, RuntimeError, MemoryError)),  # the binding's too
         (change_state, (ValueError,)),
         (change_other, (ValueError,)),
         (change_file, (ValueError,)),
         (change_prompt_file, (ValueError, RuntimeError)),  # MLX's, of what it cannot read
-        (change_recall, (ValueError, TypeError, RuntimeError)),
-        (change_archive, (ValueError, TypeError, RuntimeError)),
+        (change_recall, (ValueError, TypeError, RuntimeError, MemoryError)),
+        (change_archive, (ValueError, TypeError, RuntimeError, MemoryError)),
         (change_folder, (ValueError,)),
     ]
     random = Random(seed)

@@ -1,3 +1,4 @@
+#include "../allocated.h"
 #include "build.h"
 #if H2O_METAL
 
@@ -6,7 +7,6 @@
 
 #include "../mlx_version.h"
 #include "encoder.h"
-#include "mlx/allocator.h"
 
 namespace h2o::metal {
 
@@ -54,7 +54,7 @@ char Encoder::device_class() const {
 
 mx::array Encoder::temporary(const mx::Shape& shape, mx::Dtype dtype) {
   mx::array a(shape, dtype, nullptr, {});
-  a.set_data(mx::allocator::malloc(a.nbytes()));
+  a.set_data(allocated(a.nbytes()));
   keep(a);
   return a;
 }

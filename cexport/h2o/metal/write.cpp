@@ -1,3 +1,4 @@
+#include "../allocated.h"
 #include "build.h"
 #if H2O_METAL
 
@@ -5,7 +6,6 @@
 
 #include "encode.h"
 #include "encoder.h"
-#include "mlx/allocator.h"
 
 namespace h2o::metal {
 
@@ -34,7 +34,7 @@ void carry_over(
   if (share && share_rows(from, to)) {
     return;
   }
-  to.set_data(mx::allocator::malloc(to.nbytes()));
+  to.set_data(allocated(to.nbytes()));
   Encoder(stream).copy_rows(from, length, to);
 }
 
