@@ -105,13 +105,13 @@ def test_rows_are_recalled_where_eviction_can_spare_some():
 
 
 def test_a_storage_that_one_rounding_changes_is_left_out_and_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(requests, "LEFT_OUT", {"bfloat16": ("8",)})
+    monkeypatch.setattr(requests, "LEFT_OUT", {"bfloat16": ("kv 8",)})
     demo = resolve("demo")
     request = requests.ask(demo.folder, H2OConfig(16), 256, {"8": 64, "4": 64}, tmp_path)
-    assert request.left_out == ("8",)
+    assert request.left_out == ("kv 8",)
     assert [case.kv for case in request.cases] == [None, "dense", "4", "dense"]
     assert tokens.describe(request, Host("upstream", tmp_path, tmp_path)) == (
-        "the model of mlx-swift-lm on upstream against mlx-lm, bfloat16; 8 left out, "
+        "the model of mlx-swift-lm on upstream against mlx-lm, bfloat16; kv 8 left out, "
         "see docs/parity.md"
     )
 

@@ -48,7 +48,7 @@ def answer(request: Request, model: Path, build: Build, on_line: Callable[[str],
 def describe(request: Request, host: Host) -> str:
     """Say what is compared with what, and what is left out."""
     said = f"the model of mlx-swift-lm on {host.name} against mlx-lm, {request.dtype}"
-    return said + "".join(f"; {kv} left out, see docs/parity.md" for kv in request.left_out)
+    return said + "".join(f"; {name} left out, see docs/parity.md" for name in request.left_out)
 
 
 def compare(request: Request, moved: MovedRuns = lambda _case: ()) -> tuple[CaseResult, ...]:
