@@ -15,4 +15,15 @@ inline Memory allocated(size_t bytes) {
   return memory;
 }
 
+/// Memory for an array. Its shape may come from a broadcast one, whose size overflows.
+inline Memory allocated(const mx::array& a) {
+  size_t bytes = a.itemsize();
+  for (int size : a.shape()) {
+    if (__builtin_mul_overflow(bytes, size_t(size), &bytes)) {
+      throw std::bad_alloc();
+    }
+  }
+  return allocated(bytes);
+}
+
 } // namespace h2o

@@ -142,7 +142,7 @@ class PackArchive : public mx::Primitive {
   void eval_cpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     for (auto& output : outputs) {
-      output.set_data(allocated(output.nbytes()));
+      output.set_data(allocated(output));
     }
     cpu::dispatch(stream(), inputs, outputs, [settings = settings_](auto& in, auto& out) {
       Pack(settings, in, out).run();

@@ -129,7 +129,7 @@ class AttentionWithScores : public mx::Primitive {
       }
     }
     for (auto& output : outputs) {
-      output.set_data(allocated(output.nbytes()));
+      output.set_data(allocated(output));
     }
     cpu::dispatch(stream(), inputs, outputs, [settings = settings_](auto& in, auto& out) {
       evaluate(settings, in, out);
@@ -139,7 +139,7 @@ class AttentionWithScores : public mx::Primitive {
   void eval_gpu(
       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     for (auto& output : outputs) {
-      output.set_data(allocated(output.nbytes()));
+      output.set_data(allocated(output));
     }
     const auto keys = inputs.begin() + 1, values = keys + settings_.parts();
     const auto rest = values + settings_.parts();

@@ -78,7 +78,7 @@ class CacheAttend : public mx::Primitive {
 
   static void allocate(std::vector<mx::array>& outputs) {
     for (auto& output : outputs) {
-      output.set_data(allocated(output.nbytes()));
+      output.set_data(allocated(output));
     }
   }
 };

@@ -87,7 +87,7 @@ class CacheWrite : public mx::Primitive {
       const bool shared =
           has_rows && !copy_ && share_rows(inputs[input::rows + i], outputs[i]);
       if (!shared) {
-        outputs[i].set_data(allocated(outputs[i].nbytes()));
+        outputs[i].set_data(allocated(outputs[i]));
       }
       copies[i] = has_rows && !shared;
     }
@@ -110,7 +110,7 @@ class CacheWrite : public mx::Primitive {
         metal::carry_over(
             stream(), inputs[input::rows + i], used_before(step_, i), !copy_, outputs[i]);
       } else {
-        outputs[i].set_data(allocated(outputs[i].nbytes()));
+        outputs[i].set_data(allocated(outputs[i]));
       }
     }
     metal::write(

@@ -52,7 +52,7 @@ void check(const RecallArguments& given, const CacheConfig& config) {
 /// An array whose elements the host writes.
 mx::array written_here(const mx::Shape& shape, mx::Dtype dtype) {
   mx::array a(shape, dtype, nullptr, {});
-  a.set_data(allocated(a.nbytes()));
+  a.set_data(allocated(a));
   a.set_status(mx::array::Status::available);
   return a;
 }

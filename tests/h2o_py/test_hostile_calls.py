@@ -206,6 +206,10 @@ def test_arrays_without_memory_of_their_own_are_no_way_around():
         fast.scaled_dot_product_attention_quantized_with_scores(
             k, words, scales, scales, words, scales, scales, scale=1.0, bits=4, group_size=32
         )
+    many = mx.broadcast_to(k, (2**30, 2**26, 1, 64))
+    none = mx.broadcast_to(victim, (2**30, 2**26))
+    with pytest.raises(MemoryError):  # as many bytes as overflow to 0
+        mx.eval(fast.cache_write(None, many, many, none, 0, SMALL))
     thin = mx.broadcast_to(mx.random.normal((1, 2, 1, 1)), (1, 2, 1, 64))
     rows = fast.cache_write(None, thin, thin, mx.full((1, 2), -1, mx.int32), 0, SMALL)
     assert mx.array_equal(rows.pool[:, :, :1, :64], thin).item()

@@ -54,7 +54,7 @@ char Encoder::device_class() const {
 
 mx::array Encoder::temporary(const mx::Shape& shape, mx::Dtype dtype) {
   mx::array a(shape, dtype, nullptr, {});
-  a.set_data(allocated(a.nbytes()));
+  a.set_data(allocated(a));
   keep(a);
   return a;
 }

@@ -34,7 +34,7 @@ void carry_over(
   if (share && share_rows(from, to)) {
     return;
   }
-  to.set_data(allocated(to.nbytes()));
+  to.set_data(allocated(to));
   Encoder(stream).copy_rows(from, length, to);
 }
 
