@@ -62,7 +62,8 @@ class CacheState(SavedCache):
     def arrays(self) -> list[mx.array]:
         """The rows, the ledger, then the archive if there is one; empty while the cache is.
 
-        The rows in use, [B, Hkv, N, row], or those of pool and ring.
+        The rows in use, [B, Hkv, N, row], or those of pool and ring, in which a row of zeros
+        stands for none.
         """
         self._write_deferred()
         if self._rows is None or self._ledger is None:
@@ -72,10 +73,8 @@ class CacheState(SavedCache):
             self.config, self.row_format, self.offset, self._waiting
         )
         # Nothing is said of spare rows, not even what is in their memory.
-        rows = [
-            rows if rows.shape[2] == count else rows[:, :, :count]
-            for rows, count in zip(self._buffers, in_use, strict=False)
-        ]
+        buffers = zip(self._buffers, in_use, strict=False)
+        rows = [_first_rows(rows, count) for rows, count in buffers]
         archived = [] if self._recall is None else self._recall.archive.arrays
         return [*rows, *self._ledger.arrays, *archived]
 
@@ -180,3 +179,10 @@ class CacheState(SavedCache):
     def _backend(self) -> ModuleType:
         """What computes."""
         raise NotImplementedError
+
+
+def _first_rows(rows: mx.array, count: int) -> mx.array:
+    """Return the first rows of a buffer; one of zeros for none, for MLX 0.31 saves none."""
+    if count == 0:
+        return mx.zeros((*rows.shape[:2], 1, rows.shape[3]), rows.dtype)
+    return rows if rows.shape[2] == count else rows[:, :, :count]

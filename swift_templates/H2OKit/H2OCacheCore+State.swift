@@ -8,9 +8,17 @@ extension H2OCacheCore {
         let (pool, ring) = rowsInUse
         // Whatever memory the spare rows held is nobody's business.
         let used =
-            [rows.pool[.ellipsis, ..<pool, 0...]]
-            + (rows.ring.map { [$0[.ellipsis, ..<ring, 0...]] } ?? [])
+            [firstRows(pool, of: rows.pool)]
+            + (rows.ring.map { [firstRows(ring, of: $0)] } ?? [])
         return used + ledger.arrays + (recall?.archive.arrays() ?? [])
+    }
+
+    /// One row of zeros stands for none: MLX 0.31 saves no empty array.
+    private func firstRows(_ count: Int, of rows: MLXArray) -> MLXArray {
+        guard count > 0 else {
+            return .zeros([rows.dim(0), rows.dim(1), 1, rows.dim(3)], dtype: rows.dtype)
+        }
+        return rows[.ellipsis, ..<count, 0...]
     }
 
     /// Of pool and ring.

@@ -16,6 +16,7 @@ final class SavingTests: XCTestCase {
     }
 
     func testOnlyTheRowsInUseAreSaved() throws {
+        let recent = try H2OConfiguration(maxSize: 16).recentBudget
         for storage in H2OStorage.allCases {
             for tokens in [3, 12, 40] {
                 let cache = try storage.makeCache(maxSize: 16)
@@ -23,8 +24,12 @@ final class SavingTests: XCTestCase {
 
                 let buffers = cache.state.dropLast(5)
 
+                // MLX 0.31 saves no empty array: a row of zeros stands for an empty pool.
+                let isPoolEmpty = buffers.count == 2 && tokens <= recent
                 let rows = buffers.map { $0.dim(2) }.reduce(0, +)
-                XCTAssertEqual(rows, cache.length, "\(storage), \(tokens) tokens")
+                XCTAssertEqual(
+                    rows, cache.length + (isPoolEmpty ? 1 : 0), "\(storage), \(tokens) tokens")
+                XCTAssertTrue(buffers.allSatisfy { $0.dim(2) > 0 }, "\(storage), \(tokens)")
             }
         }
     }
