@@ -124,9 +124,9 @@ def change_folder(random: Random, folder: Path) -> None:
             arrays, header, kind = state
             values = json.loads(header[-1])
             if random.random() < 0.5 and "files" in values:
-                values["files"] = json.loads(
-                    mutations.text(random, json.dumps(values["files"]))
-                )
+                name = random.choice(["session", "count", "chain"])
+                others = [*mutations.JSON_VALUES, mutations.integer(random), "0" * 64]
+                values["files"] = {**values["files"], name: random.choice(others)}
                 header = (*header[:-1], json.dumps(values))
             else:
                 header = (*header[:-1], mutations.text(random, header[-1]))
