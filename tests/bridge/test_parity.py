@@ -62,7 +62,7 @@ BROKEN = {
         "query.normalizers[g]",
     ),
     "the ring has the precision of the pool": (
-        "cexport/c/h2o.cpp",
+        "cexport/c/c_conversions.h",
         "       config.recent_bits}};",
         "       config.recent_bits ? config.key_bits : 0}};",
     ),

@@ -46,8 +46,8 @@ DRAFT = 5
 # chunks are cut in two.
 RECALL = {
     "recall": ("dense", H2ORecall(ask=8)),
-    "recall kv k8v4, while decoding": ("k8v4", H2ORecall(ask=8, every=5)),
-    "recall kv r16h4, in 16 bits": ("r16h4", H2ORecall(ask=1, every=7, archive_bits=16)),
+    "recall kv k8v4": ("k8v4", H2ORecall(ask=8, every=5)),
+    "recall kv r16h4": ("r16h4", H2ORecall(ask=1, every=7, archive_bits=16)),
 }
 
 TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
