@@ -66,4 +66,5 @@ class _MetalRule:
         return getattr(mx, name)
 
 
-reference = copied("h2o_py.reference", mx=_MetalRule())
+_rows = copied("h2o_py.reference_rows", mx=_MetalRule())
+reference = copied("h2o_py.reference", packed=_rows.packed, converted=_rows.converted)
