@@ -103,6 +103,14 @@ cache_options = together(
 """What memory depends on, beside the policy: fields of `CacheOptions` by their names."""
 
 OF_RECALL = {field.name: field for field in RECALL_FIELDS}
+MAX_KV = FIELDS[0]
+
+
+def recall_help(text: str, field: str) -> str:
+    """Add a setting's default to what help says of its option."""
+    default = OF_RECALL[field].default_meaning.replace(f"`{MAX_KV.name}`", "max-kv")
+    return f"{text} [default: {default}]"
+
 
 recall_options = together(
     click.option(
@@ -113,18 +121,20 @@ recall_options = together(
     click.option(
         "--recall-rows",
         type=POSITIVE,
-        help="Rows that a recall brings back at most. [default: max-kv / 4]",
+        help=recall_help("Rows that a recall brings back at most.", "rows"),
     ),
     click.option(
         "--recall-every",
         type=click.IntRange(min=0),
-        help="Generated tokens from one recall to the next. [default: 0, at prompts only]",
+        help=recall_help(
+            "Generated tokens from one recall to the next; 0 recalls at prompts only.", "every"
+        ),
     ),
     click.option(
         "--archive-bits",
         type=click.Choice([str(bits) for bits in OF_RECALL["archive_bits"].choices]),
         callback=lambda _context, _option, value: value and int(value),
-        help="Bits of an archived key or value. [default: 4]",
+        help=recall_help("Bits of an archived key or value.", "archive_bits"),
     ),
     click.option(
         "--archive",
@@ -134,8 +144,6 @@ recall_options = together(
     ),
 )
 """Recall: fields of `CacheOptions` by their names."""
-
-MAX_KV = FIELDS[0]
 
 
 def setting(field: Field) -> Decorator:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from h2o_pack.architectures.model import ModelConfig
 
 Archive = Literal["memory", "files"]
-ARCHIVE_BITS = H2ORecall.archive_bits
+OF_RECALL = {"recall_rows": "rows", "recall_every": "every", "archive_bits": "archive_bits"}
+"""Settings of recall by their names among the options."""
 PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
 
 
@@ -72,10 +73,8 @@ def recall_settings(options: CacheOptions) -> H2ORecall | None:
         UserError: there are some without recall.
 
     """
-    given = {
-        name: value
-        for name in ("recall_rows", "recall_every", "archive_bits")
-        if (value := getattr(options, name)) is not None
+    given: dict[str, Any] = {
+        name: value for name in OF_RECALL if (value := getattr(options, name)) is not None
     }
     if not options.recall:
         if options.archive != "memory":
@@ -88,11 +87,7 @@ def recall_settings(options: CacheOptions) -> H2ORecall | None:
                 code=ExitCode.USAGE,
             )
         return None
-    return H2ORecall(
-        rows=options.recall_rows,
-        every=options.recall_every or 0,
-        archive_bits=options.archive_bits or ARCHIVE_BITS,
-    )
+    return H2ORecall(**{OF_RECALL[name]: value for name, value in given.items()})
 
 
 def read_budgets(options: CacheOptions) -> Budgets | None:
