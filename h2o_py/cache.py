@@ -10,7 +10,6 @@ import mlx.core as mx
 from mlx_lm.models.base import create_causal_mask
 
 from h2o_py.cache_recall import Deferred
-from h2o_py.cache_state import Before
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigError, H2OStateError
 from h2o_py.ledger import Ledger
@@ -205,12 +204,6 @@ class H2OKVCache(RecallingCache):
         self._shared = False
         self._advance(tokens)
 
-    def _advance(self, tokens: int) -> None:
-        self._pending = Before(self.offset, self.length)
-        self.offset += tokens
-        if tokens > 1 or self.length < self.max_size:
-            self.length += tokens
-
     def _attend(self, queries: mx.array | None, **options: Any) -> mx.array | None:
         if self._pending is None or self._ledger is None:
             raise H2OStateError("attend_before_write")
@@ -335,30 +328,6 @@ class H2OKVCache(RecallingCache):
 
     def _begin(self, keys: mx.array, values: mx.array) -> None:
         """Set what depends on the first keys [B, Hkv, L, Dk] and values [B, Hkv, L, Dv]."""
-
-    def _backend(self) -> ModuleType:
-        if self.backend is None:
-            from h2o_py import fast  # noqa: PLC0415  the compiled module, only where used
-
-            type(self).backend = fast
-            return fast
-        return self.backend
-
-    def _views(self, *, share: bool = True) -> tuple[mx.array, mx.array]:
-        self._write_deferred()
-        assert self._rows is not None  # noqa: S101  asked of a cache that has rows
-        assert self._ledger is not None  # noqa: S101
-        self._shared = self._shared or share
-        before = self.offset if self._pending is None else self._pending.offset
-        keys, values = self._backend().cache_fetch(
-            self._rows,
-            self._ledger.key_sum.shape[2],
-            before,
-            self.config,
-            tokens=self.offset - before,
-            row_format=self.row_format,
-        )
-        return keys, values
 
     def _fetched_is_in_use(self) -> bool:
         """Whether a caller still holds the arrays of the last `update_and_fetch`."""

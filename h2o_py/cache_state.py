@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import ModuleType
 from typing import NamedTuple
@@ -25,7 +26,7 @@ class Before(NamedTuple):
     length: int
 
 
-class CacheState(SavedCache):
+class CacheState(SavedCache, ABC):
     """The state of one layer's cache."""
 
     FORMAT: str
@@ -172,13 +173,42 @@ class CacheState(SavedCache):
         """The row format that the strings of a saved cache of this class say."""
         return DENSE
 
+    @abstractmethod
     def _write_deferred(self) -> None:
         """Write tokens that `attend` would write."""
-        raise NotImplementedError
+
+    def _advance(self, tokens: int) -> None:
+        """Count tokens whose attention is outstanding."""
+        self._pending = Before(self.offset, self.length)
+        self.offset += tokens
+        if tokens > 1 or self.length < self.config.max_size:
+            self.length += tokens
+
+    def _views(self, *, share: bool = True) -> tuple[mx.array, mx.array]:
+        """Keys and values of the rows in use; if `share`, the next write copies them."""
+        self._write_deferred()
+        assert self._rows is not None  # noqa: S101  asked of a cache that has rows
+        assert self._ledger is not None  # noqa: S101
+        self._shared = self._shared or share
+        before = self.offset if self._pending is None else self._pending.offset
+        keys, values = self._backend().cache_fetch(
+            self._rows,
+            self._ledger.key_sum.shape[2],
+            before,
+            self.config,
+            tokens=self.offset - before,
+            row_format=self.row_format,
+        )
+        return keys, values
 
     def _backend(self) -> ModuleType:
         """What computes."""
-        raise NotImplementedError
+        if self.backend is None:
+            from h2o_py import fast  # noqa: PLC0415  the compiled module, only where used
+
+            type(self).backend = fast
+            return fast
+        return self.backend
 
 
 def _first_rows(rows: mx.array, count: int) -> mx.array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import mlx.core as mx
@@ -120,18 +121,10 @@ class RecallingCache(CacheState):
             self._ledger = self._ledger._replace(held=None)
         say_once(code, **values)
 
+    @abstractmethod
     def _write(self, keys: mx.array, values: mx.array) -> None:
         """Archive tokens and put them into the rows."""
-        raise NotImplementedError
 
-    def _advance(self, tokens: int) -> None:
-        """Count tokens whose attention is outstanding."""
-        raise NotImplementedError
-
+    @abstractmethod
     def _attend(self, queries: mx.array | None, **options: Any) -> mx.array | None:
         """Attention of the tokens written last."""
-        raise NotImplementedError
-
-    def _views(self) -> tuple[mx.array, mx.array]:
-        """Keys and values of the rows in use; the next write copies them."""
-        raise NotImplementedError
