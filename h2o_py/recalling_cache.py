@@ -101,6 +101,7 @@ class RecallingCache(CacheState):
                 **options,
             )
             self._rows, self._ledger = recalled.rows, recalled.ledger
+            self._shared = self._shared and recalled.came == 0  # otherwise the rows are new
             self._recall.since = 0
             self._recall.came += recalled.came
             self._check_archive()
