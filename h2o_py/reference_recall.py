@@ -1,4 +1,4 @@
-"""Recall in plain MLX operations: evicted rows that a prompt asks for come back."""
+"""Recall in plain MLX operations; see `h2o_py.fast.recall` for shapes."""
 
 from __future__ import annotations
 
@@ -26,23 +26,7 @@ def recall(
     sinks: mx.array | None = None,
     row_format: RowFormat = DENSE,
 ) -> Recalled:
-    """The rows and the ledger once archived tokens that these queries ask for came back.
-
-    Args:
-        queries: [B, Hq, L, Dk] of the tokens that ask.
-        keys: [B, Hkv, L, Dk], theirs.
-        rows: the cache's before these tokens are written, C in use.
-        ledger: from before the write.
-        archive: all tokens before these.
-        offset: tokens seen before them.
-        config: the policy.
-        scale: factor of q.k.
-        mask: which of each other they see: None or "causal", or an array that broadcasts to
-            [B, Hq, L, L].
-        sinks: [Hq], logits without a value.
-        row_format: how the rows are stored.
-
-    """
+    """The rows and the ledger once archived tokens that these queries ask for came back."""
     assert config.recall is not None  # noqa: S101  recall without its settings
     tokens, first = keys.shape[2], archive.first
     logits = _logits(queries, keys, archive.rows(first, offset)[0], scale, mask)
