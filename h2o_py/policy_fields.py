@@ -12,6 +12,9 @@ from typing import Any, Literal, NamedTuple
 Score = Literal["peak", "softmax", "abs_logit"]
 LARGEST = 2147483647
 LARGEST_BYTES = 9007199254740991
+SEGMENT_TOKENS = 256
+PACKED_TOKENS = 64
+MOST_WAITING = 67108864
 SAFE_RECENT = 64
 
 

@@ -1,4 +1,4 @@
-"""The archive of a cache in plain MLX operations: every position's key, value and novelty."""
+"""The archive of a cache in plain MLX operations; see `h2o_py.fast.Archive`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 
 from h2o_py.config import H2OConfig
+from h2o_py.policy_fields import SEGMENT_TOKENS
 from h2o_py.recall import H2ORecall
 from h2o_py.reference_policy import novelties
 from h2o_py.reference_rows import packed, wide
 from h2o_py.row_format import DTYPES, RowFormat
-
-SEGMENT = 256
-"""Tokens of a segment, which never changes once it is whole and which copies share."""
 
 
 class Block(NamedTuple):
@@ -32,13 +30,7 @@ class Block(NamedTuple):
 
 
 class Archive:
-    """Keys after RoPE, values and novelty of positions `first` to before `length`.
-
-    Args:
-        recall: its `archive_bits` and `limit`.
-        group_size: elements that share a scale and a bias; divides the head dims.
-
-    """
+    """Keys after RoPE, values and novelty of positions `first` to before `length`."""
 
     failure: tuple[str, dict[str, Any]] | None = None
     """What makes recall impossible from now on; memory never fails."""
@@ -58,15 +50,7 @@ class Archive:
     def append(
         self, keys: mx.array, values: mx.array, key_sum: mx.array, config: H2OConfig
     ) -> None:
-        """Add the next tokens.
-
-        Args:
-            keys: [B, Hkv, L, Dk], after RoPE.
-            values: [B, Hkv, L, Dv].
-            key_sum: float32 [B, Hkv, Dk], the ledger's before these tokens.
-            config: the policy, for `novelty_margin`.
-
-        """
+        """Add the next tokens."""
         if self.length == 0:
             self._begin(keys)
         novelty, _ = novelties(keys, key_sum, self.length, config.novelty_margin)
@@ -153,11 +137,12 @@ class Archive:
     def _cut_segments(self) -> None:
         """Make segments of the tokens after the last one as soon as there are enough."""
         count = sum(block.novelty.shape[2] for block in self._tail)
-        if count < SEGMENT:
+        if count < SEGMENT_TOKENS:
             return
-        joined, whole = _joined(self._tail), count - count % SEGMENT
+        joined, whole = _joined(self._tail), count - count % SEGMENT_TOKENS
         self._segments += [
-            joined.part(begin, begin + SEGMENT) for begin in range(0, whole, SEGMENT)
+            joined.part(begin, begin + SEGMENT_TOKENS)
+            for begin in range(0, whole, SEGMENT_TOKENS)
         ]
         self._tail = [joined.part(whole, count)] if whole < count else []
 
@@ -169,10 +154,10 @@ class Archive:
         while (
             limit
             and (self.length - self.first) * token_bytes > limit
-            and self.first + SEGMENT <= self.length
+            and self.first + SEGMENT_TOKENS <= self.length
         ):
             del self._segments[0]
-            self.first += SEGMENT
+            self.first += SEGMENT_TOKENS
 
 
 def _joined(blocks: Sequence[Block]) -> Block:

@@ -11,12 +11,11 @@ import mlx.core as mx
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OStateError
 from h2o_py.ledger import Ledger
+from h2o_py.policy_fields import SEGMENT_TOKENS
 from h2o_py.recall_rules import warned_before
 from h2o_py.row_format import BITS, DTYPES, GROUP_SIZES, RowFormat
 from h2o_py.saved_state import Saved, all_finite, has_memory, misshapen, read_json, wrong
 
-SEGMENT = 256
-"""Tokens of a whole segment; `first` is a multiple of it."""
 _COUNTS = ("bits", "first", "group_size", "since")
 
 
@@ -38,7 +37,7 @@ def read(saved: Saved, strings: Sequence[str]) -> dict[str, Any]:
         and values["bits"] in {*BITS, 16}
         and values["group_size"] in GROUP_SIZES
         and values["dtype"] in [*DTYPES]
-        and values["first"] % SEGMENT == 0
+        and values["first"] % SEGMENT_TOKENS == 0
         and max(values["first"], values["since"]) <= saved.offset
     )
     if not fits:
@@ -96,8 +95,8 @@ def check(
 
 def _sizes(count: int) -> list[int]:
     """Tokens of each block of an archive of so many tokens."""
-    rest = count % SEGMENT
-    return [SEGMENT] * (count // SEGMENT) + ([rest] if rest else [])
+    rest = count % SEGMENT_TOKENS
+    return [SEGMENT_TOKENS] * (count // SEGMENT_TOKENS) + ([rest] if rest else [])
 
 
 def _check_block(

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "mlx/c/error.h"
 #include "mlx/c/h2o_archive_files.h"
 #include "segment_folder.h"
 
@@ -46,6 +47,21 @@ inline void set_failure(
     to->error = failure->error;
     set_text(to->path, failure->path);
   }
+}
+
+/// Runs `body`: what is wrong with an archive becomes a value, all else an error of mlx-c.
+template <class Body>
+int with_failure(mlx_h2o_archive_failure* failure, Body body) {
+  try {
+    set_failure(failure, std::nullopt);
+    body();
+  } catch (const ArchiveError& error) {
+    set_failure(failure, error.failure);
+  } catch (const std::exception& error) {
+    mlx_error("%s", error.what());
+    return 1;
+  }
+  return 0;
 }
 
 inline mlx_h2o_archive_mark mark_of(const ArchiveMark& mark) {

@@ -55,18 +55,13 @@ extern "C" int mlx_h2o_archive_restore(
     const mlx_h2o_archive_state state,
     int key_dim,
     const mlx_h2o_archive_folder folder) {
-  return guarded([&] {
-    h2o::set_failure(failure, std::nullopt);
+  return h2o::with_failure(failure, [&] {
     const h2o::RowFormat format = {
         state.bits, state.bits, state.group_size, dtype_of(state.dtype)};
-    try {
-      set_archive(
-          res, h2o::Archive::restored(
-                   mlx_vector_array_get_(arrays), h2o::recall_of(recall), format, key_dim,
-                   state.first, state.length, h2o::folder_of(folder)));
-    } catch (const h2o::ArchiveError& error) {
-      h2o::set_failure(failure, error.failure);
-    }
+    set_archive(
+        res, h2o::Archive::restored(
+                 mlx_vector_array_get_(arrays), h2o::recall_of(recall), format, key_dim,
+                 state.first, state.length, h2o::folder_of(folder)));
   });
 }
 

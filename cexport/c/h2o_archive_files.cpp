@@ -2,26 +2,6 @@
 
 #include "archive_files_of.h"
 #include "archive_folders.h"
-#include "mlx/c/error.h"
-
-namespace {
-
-/// Runs `body`: what is wrong with an archive becomes a value, all else an error of mlx-c.
-template <class Body>
-int with_failure(mlx_h2o_archive_failure* failure, Body body) {
-  try {
-    h2o::set_failure(failure, std::nullopt);
-    body();
-  } catch (const h2o::ArchiveError& error) {
-    h2o::set_failure(failure, error.failure);
-  } catch (const std::exception& error) {
-    mlx_error("%s", error.what());
-    return 1;
-  }
-  return 0;
-}
-
-} // namespace
 
 extern "C" int mlx_h2o_archive_folder_open(
     mlx_h2o_archive_folder* res,
@@ -29,7 +9,7 @@ extern "C" int mlx_h2o_archive_folder_open(
     const char* path,
     const mlx_h2o_archive_mark* mark) {
   res->ctx = nullptr;
-  return with_failure(failure, [&] {
+  return h2o::with_failure(failure, [&] {
     std::optional<h2o::ArchiveMark> at;
     if (mark != nullptr) {
       at = {mark->session, mark->count, mark->chain};
@@ -46,7 +26,7 @@ extern "C" int mlx_h2o_archive_folder_free(mlx_h2o_archive_folder folder) {
 
 extern "C" int mlx_h2o_archive_delete(
     mlx_h2o_archive_failure* failure, const char* folder) {
-  return with_failure(failure, [&] { h2o::delete_archive(folder); });
+  return h2o::with_failure(failure, [&] { h2o::delete_archive(folder); });
 }
 
 extern "C" int mlx_h2o_archives_delete_stale(
@@ -54,7 +34,7 @@ extern "C" int mlx_h2o_archives_delete_stale(
     const char* root,
     const char* const* keep,
     int keep_count) {
-  return with_failure(failure, [&] {
+  return h2o::with_failure(failure, [&] {
     h2o::delete_stale_archives(root, std::vector<std::string>(keep, keep + keep_count));
   });
 }

@@ -26,4 +26,12 @@ inline Memory allocated(const mx::array& a) {
   return allocated(bytes);
 }
 
+/// An array whose elements the host writes at once.
+inline mx::array host_array(const mx::Shape& shape, mx::Dtype dtype) {
+  mx::array a(shape, dtype, nullptr, {});
+  a.set_data(allocated(a));
+  a.set_status(mx::array::Status::available);
+  return a;
+}
+
 } // namespace h2o

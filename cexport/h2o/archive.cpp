@@ -14,9 +14,6 @@ namespace {
 
 constexpr const char* archive_function = "Archive";
 
-/// Single tokens that are packed together.
-constexpr size_t packed_together = 64;
-
 } // namespace
 
 Archive::Archive(Recall recall, int group_size, std::shared_ptr<SegmentFolder> folder)
@@ -92,7 +89,7 @@ void Archive::append(
     mx::async_eval(std::exchange(queued_, {}));
   }
   const bool is_single = keys.shape(2) == 1;
-  if (!pieces_.empty() && (!is_single || pieces_.size() == packed_together)) {
+  if (!pieces_.empty() && (!is_single || pieces_.size() == size_t(packed_tokens))) {
     pack(s);
     if (is_single) {
       // What they were made from was queued with the step before this one.
@@ -106,13 +103,17 @@ void Archive::append(
   if (!is_single) {
     pack(s);
   }
-  const int64_t bytes = token_bytes();
-  while (recall_.limit > 0 && (length_ - first_) * bytes > recall_.limit &&
-         first_ + segment_tokens <= length_) {
-    first_ += segment_tokens;
+  if (recall_.limit > 0) {
+    const int64_t bytes = token_bytes();
+    while ((length_ - first_) * bytes > recall_.limit &&
+           first_ + segment_tokens <= length_) {
+      first_ += segment_tokens;
+    }
+    drop_oldest();
   }
-  drop_oldest();
-  files_.keep(blocks_, format_, layout(), !is_single);
+  if (files_.are_written()) {
+    files_.keep(blocks_, format_, layout(), !is_single);
+  }
 }
 
 /// Packs the pieces behind the blocks.
@@ -139,6 +140,9 @@ void Archive::pack(mx::StreamOrDevice s) {
 
 /// Lets the blocks go that the limit has passed; those not packed yet follow later.
 void Archive::drop_oldest() {
+  if (first_ == 0) {
+    return;
+  }
   int held = 0, tokens = 0;
   for (const auto& block : blocks_) {
     held += block.count();

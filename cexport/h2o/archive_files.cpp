@@ -19,15 +19,6 @@ std::string format_text(const RowFormat& format) {
   return text.str();
 }
 
-/// An array whose elements are written here and now.
-mx::array written_now(mx::Shape shape, mx::Dtype dtype) {
-  size_t bytes = mx::size_of(dtype);
-  for (int dim : shape) {
-    bytes *= size_t(dim);
-  }
-  return mx::array(allocated(bytes), std::move(shape), dtype);
-}
-
 } // namespace
 
 ArchiveFiles::ArchiveFiles(std::shared_ptr<SegmentFolder> folder)
@@ -54,9 +45,6 @@ void ArchiveFiles::keep(
     const RowFormat& format,
     const RowLayout& layout,
     bool may_wait) {
-  if (!folder_ || is_copy_) {
-    return;
-  }
   while (handed_.size() < blocks.size()) {
     const ArchiveBlock& block = blocks[handed_.size()];
     if (block.count() < segment_tokens || !block.rows.is_available() ||
@@ -117,7 +105,7 @@ void ArchiveFiles::read(int segment, Part part, int64_t head, std::vector<char>&
 
 mx::array ArchiveFiles::load_keys(
     const KeyRange& range, mx::Dtype dtype, int64_t key_bytes) const {
-  mx::array keys = written_now(
+  mx::array keys = host_array(
       {range.batch, range.last - range.first, segment_tokens * range.segments,
        int(key_bytes / mx::size_of(dtype))},
       dtype);
@@ -139,8 +127,8 @@ ArchiveBlock ArchiveFiles::load(
   const int64_t key = layout.key.bytes(), value = layout.value.bytes();
   const int row = int((key + value) / mx::size_of(dtype));
   ArchiveBlock block{
-      written_now({heads[0], heads[1], segment_tokens, row}, dtype),
-      written_now({heads[0], heads[1], segment_tokens}, mx::float32)};
+      host_array({heads[0], heads[1], segment_tokens, row}, dtype),
+      host_array({heads[0], heads[1], segment_tokens}, mx::float32)};
   std::vector<char> keys(segment_tokens * key), values(segment_tokens * value),
       novelty(segment_tokens * sizeof(float));
   char* to = block.rows.data<char>();

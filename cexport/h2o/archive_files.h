@@ -26,7 +26,12 @@ class ArchiveFiles {
     return static_cast<int>(stored_.size());
   }
 
-  /// Hands whole blocks over once they are evaluated, oldest first, and lets those go that
+  /// Whether whole blocks go to files.
+  bool are_written() const {
+    return folder_ && !is_copy_;
+  }
+
+  /// If they are written: hands whole blocks over once they are evaluated, oldest first, and lets those go that
   /// are written, but for the newest. Only chunks may wait for room. Evaluates nothing.
   void keep(
       std::vector<ArchiveBlock>& blocks,

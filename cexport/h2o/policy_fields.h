@@ -10,6 +10,13 @@
 
 namespace h2o {
 
+/// Tokens of an archive's segment, which never changes.
+inline constexpr int segment_tokens = 256;
+/// Single tokens that an archive packs together.
+inline constexpr int packed_tokens = 64;
+/// Bytes of archives that wait to be written, of all folders.
+inline constexpr int64_t most_waiting = 67108864;
+
 /// How a row is scored from the attention that it receives.
 enum class Score {
   /// The largest attention probability that the row received, fading by decay per query.

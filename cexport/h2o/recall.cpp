@@ -16,7 +16,8 @@ namespace recalling {
 
 constexpr const char* function = "recall";
 
-void check(const RecallArguments& given, const CacheConfig& config) {
+/// The layouts of the rows; throws for what does not fit.
+Layouts checked(const RecallArguments& given, const CacheConfig& config) {
   validate(config);
   const auto& [queries, keys, rows, ledger, archive, offset, scale, mask, sinks] = given;
   check_heads(function, "keys", keys, "[B, Hkv, a, Dk]");
@@ -25,7 +26,7 @@ void check(const RecallArguments& given, const CacheConfig& config) {
   const int batch = rows.pool.shape(0), heads = rows.pool.shape(1);
   const int key_dim = keys.shape(3), asks = keys.shape(2);
   check_ledger(function, ledger, batch, heads, config.max_size, key_dim);
-  layouts_of(function, config.format, rows, key_dim);
+  auto layouts = layouts_of(function, config.format, rows, key_dim);
   check_new_queries(function, queries, asks);
   check_attention(function, queries, batch, heads, asks, key_dim, mask, sinks);
   if (keys.shape(0) != batch || keys.shape(1) != heads) {
@@ -39,32 +40,23 @@ void check(const RecallArguments& given, const CacheConfig& config) {
         archive.length(), "; offset is ", offset, ".");
   }
   if (archive.batch() != batch || archive.kv_heads() != heads ||
-      archive.key_dim() != key_dim ||
-      layouts_of(function, config.format, rows, key_dim).pool.value.dim !=
-          archive.value_dim()) {
+      archive.key_dim() != key_dim || layouts.pool.value.dim != archive.value_dim()) {
     refuse(
         function, "the archive has batch size ", archive.batch(), ", ", archive.kv_heads(),
         " KV heads of ", archive.key_dim(), " and ", archive.value_dim(),
         "; the rows have others.");
   }
-}
-
-/// An array whose elements the host writes.
-mx::array written_here(const mx::Shape& shape, mx::Dtype dtype) {
-  mx::array a(shape, dtype, nullptr, {});
-  a.set_data(allocated(a));
-  a.set_status(mx::array::Status::available);
-  return a;
+  return layouts;
 }
 
 mx::array copy_of(const mx::array& a) {
-  auto copy = written_here(a.shape(), a.dtype());
+  auto copy = host_array(a.shape(), a.dtype());
   std::memcpy(copy.data<char>(), a.data<char>(), a.nbytes());
   return copy;
 }
 
 mx::array copy_of_rows(const mx::array& a) {
-  auto copy = written_here(a.shape(), a.dtype());
+  auto copy = host_array(a.shape(), a.dtype());
   copy_rows(a, a.shape(2), copy);
   return copy;
 }
@@ -102,7 +94,7 @@ Recalled run(
     const CacheConfig& config,
     mx::StreamOrDevice s,
     bool in_operations) {
-  check(given, config);
+  Layouts layouts = checked(given, config);
   const RecallArguments ready = evaluated(given, s);
   Archive& archive = ready.archive;
   const Ledger& ledger = ready.ledger;
@@ -115,7 +107,7 @@ Recalled run(
   next.scores = copy_of(ledger.scores);
   next.positions = copy_of(ledger.positions);
   next.novelty = copy_of(ledger.novelty);
-  next.held = written_here(ledger.scores.shape(), mx::bool_);
+  next.held = host_array(ledger.scores.shape(), mx::bool_);
   std::memset(next.held->data<char>(), 0, next.held->nbytes());
   Recalled result{given.rows, next, 0};
   const int wanted = recall_rows(config, archive.recall());
@@ -130,9 +122,7 @@ Recalled run(
   }
   RelevanceOfHeads heads(asking, reader);
   std::vector<float> relevance(archived);
-  RowSwap swap(
-      {config, ready.offset, asks}, archive, reader,
-      layouts_of(function, config.format, ready.rows, archive.key_dim()));
+  RowSwap swap({config, ready.offset, asks}, archive, reader, std::move(layouts));
   for (int b = 0; b < ready.keys.shape(0); ++b) {
     for (int h = 0; h < kv_heads; ++h) {
       const int head = b * kv_heads + h;

@@ -125,9 +125,7 @@ mx::array columns(const mx::array& keys, int64_t begin, int64_t end, mx::StreamO
 mx::array logits(
     const mx::array& queries, Archive& archive, int head, int last, mx::StreamOrDevice s) {
   const RowFormat& format = archive.format();
-  const int dim = archive.key_dim();
-  const VectorLayout key =
-      make_layouts("recall", format, dim, archive.value_dim(), format.dtype).pool.key;
+  const VectorLayout key = archive.layout().key;
   const mx::array packed = packed_keys(archive, key, head, last, s);
   if (format.is_dense()) {
     auto keys = mx::astype(packed, mx::float32, s);

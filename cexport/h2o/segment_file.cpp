@@ -156,7 +156,7 @@ int write_segment(
   digest.add(header);
   digest.add(data.data(), data.size());
   digest.add(sums.data(), size);
-  record = {digest.digest(), sums};
+  record = {digest.digest(), header.size(), sums};
   return posix::write_whole(
       path_of(folder, identity),
       {{header.data(), header.size()}, {data.data(), data.size()}, {sums.data(), size}});
@@ -168,7 +168,8 @@ int check_segment(
     const SegmentShape& shape,
     SegmentRecord& record) {
   const std::string header = header_of(identity, shape);
-  const uint64_t begin = header.size() + static_cast<uint64_t>(shape.bytes());
+  record.data_begin = header.size();
+  const uint64_t begin = record.data_begin + static_cast<uint64_t>(shape.bytes());
   const uint64_t end = begin + static_cast<uint64_t>(sums_bytes(shape));
   posix::File file;
   uint64_t size = 0;
@@ -207,13 +208,12 @@ int read_part(
     Part part,
     int64_t head,
     char* to) {
-  const size_t header = header_of(identity, shape).size();
   const int64_t size = shape.part_bytes(part);
   posix::File file;
   int error = posix::open_to_read(path_of(folder, identity), file);
   if (error == 0) {
     const int64_t begin = shape.part_begin(part, head);
-    error = posix::read_at(file, header + static_cast<uint64_t>(begin), to, size);
+    error = posix::read_at(file, record.data_begin + begin, to, size);
   }
   if (error != 0) {
     return error == ENODATA ? EBADMSG : error;

@@ -4,15 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "policy_fields.h"
 #include "sha256.h"
 
 /// One segment of an archive in a file of its own: a safetensors file with the arrays keys,
 /// values (packed, as bytes), novelty and sums. Everything it says of itself follows from
 /// what its reader knows already, so its header is compared and never parsed.
 namespace h2o {
-
-/// Tokens of a segment.
-inline constexpr int segment_tokens = 256;
 
 enum class Part { keys, values, novelty };
 
@@ -47,6 +45,7 @@ struct SegmentIdentity {
 /// What a reader keeps of a segment to know it by.
 struct SegmentRecord {
   Digest digest;              ///< of the whole file
+  uint64_t data_begin;        ///< behind the header
   std::vector<uint64_t> sums; ///< of each head's keys, then values, then novelty
 };
 

@@ -27,10 +27,6 @@ struct ArchiveMark {
 
 class SegmentFolder : private SegmentWork {
  public:
-  /// Bytes that may wait to be written, of all folders. A chunk waits until there is room; a
-  /// single step never waits, and may go to twice as much before the folder fails.
-  static constexpr int64_t most_waiting = int64_t(64) << 20;
-
   /// Makes the folder and the one it is in, for their owner only, and locks it. Without a
   /// mark it must hold no archive; with one it is checked from end to end, and continues
   /// where the mark was made. Throws ArchiveError.
@@ -56,7 +52,8 @@ class SegmentFolder : private SegmentWork {
 
   /// Hands one segment over and gives its serial, or -1 where the folder has failed. `rows`
   /// and `novelty` are as write_segment takes them and live as long as `keeper`, which is
-  /// released within a later call.
+  /// released within a later call. Where more than `most_waiting` bytes would wait, a chunk
+  /// waits for room; a single step never does, and twice as much makes the folder fail.
   int64_t append(
       const std::string& format,
       const SegmentShape& shape,

@@ -91,7 +91,7 @@ void SegmentFolder::restore(const std::string& text, const ArchiveMark& mark) {
 void SegmentFolder::check_segments(size_t count) {
   for (size_t i = 0; i < count; i++) {
     const auto& [serial, digest] = manifest_.segments[i];
-    auto record = std::make_shared<SegmentRecord>(SegmentRecord{digest, {}});
+    auto record = std::make_shared<SegmentRecord>(SegmentRecord{digest, 0, {}});
     const int error = check_segment(
         path_, {manifest_.session, manifest_.format, serial}, manifest_.shape, *record);
     if (error != 0) {

@@ -9,11 +9,8 @@ from h2o_pack.architectures.model import Layer
 from h2o_pack.memory.formulas import FLOAT32, row_bytes
 from h2o_pack.memory.storages import DENSE_BITS
 from h2o_py.config import H2OConfig
+from h2o_py.policy_fields import PACKED_TOKENS, SEGMENT_TOKENS
 from h2o_py.recall import H2ORecall
-
-SEGMENT = 256  # tokens of a segment, packed together and never changed (cexport/h2o/archive.h)
-MOST_WAITING = 64 << 20  # bytes of segments that wait for the disk (segment_folder.h)
-UNPACKED = 64  # generated tokens that wait to be packed at most
 
 
 @dataclass(frozen=True)
@@ -48,14 +45,14 @@ class LayerArchive:
         """Tokens that it keeps of a conversation: whole oldest segments go at the limit."""
         if not self.limit or context * self.token_bytes <= self.limit:
             return context
-        newest = context % SEGMENT
+        newest = context % SEGMENT_TOKENS
         segments = max(0, self.limit - newest * self.token_bytes) // self.segment_bytes
-        return newest + segments * SEGMENT
+        return newest + segments * SEGMENT_TOKENS
 
     @property
     def segment_bytes(self) -> int:
         """Bytes of a segment."""
-        return SEGMENT * self.token_bytes
+        return SEGMENT_TOKENS * self.token_bytes
 
     def nbytes(self, context: int) -> int:
         """Bytes after so many tokens."""
@@ -63,12 +60,12 @@ class LayerArchive:
 
     def in_flash(self, context: int) -> int:
         """Bytes of whole segments, which an archive in files keeps there."""
-        return self.tokens(context) // SEGMENT * self.segment_bytes
+        return self.tokens(context) // SEGMENT_TOKENS * self.segment_bytes
 
     def waiting(self, context: int) -> int:
         """Bytes of the newest tokens before they are packed, at most."""
         dense = row_bytes(self.layer, (DENSE_BITS, DENSE_BITS), 1, self.element)
-        return min(UNPACKED, context) * dense
+        return min(PACKED_TOKENS, context) * dense
 
 
 def archives(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from h2o_pack.architectures.model import Layer, Model
 from h2o_pack.memory import terms
-from h2o_pack.memory.archive import MOST_WAITING
 from h2o_pack.memory.backends import Backend, backends
 from h2o_pack.memory.chunk import Run
 from h2o_pack.memory.formulas import (
@@ -19,6 +18,7 @@ from h2o_pack.memory.recall_peak import recall_peak
 from h2o_pack.memory.storages import DENSE_BITS, Storage, storage_of
 from h2o_pack.memory.terms import MemoryPlan, Term
 from h2o_py.config import H2OConfig
+from h2o_py.policy_fields import MOST_WAITING
 
 PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
 BUFFER_CACHE = 20 << 20  # what mlx-swift-examples give a phone, and our Swift sets

@@ -18,10 +18,9 @@ from h2o_pack.measure.bench.options import Options
 from h2o_pack.measure.bench.recall import STEPS, RecallCost, new_layer, read
 from h2o_pack.measure.timing import Timing
 from h2o_pack.results import doc
+from h2o_py.policy_fields import SEGMENT_TOKENS
 from h2o_py.recall import H2ORecall
 
-SEGMENT = 256
-"""Tokens of a file; the newest are in memory."""
 GENERATED, QUICK = 20_032, 1024
 _SLOW = 99
 _WAIT, _MOST_WAITS = 0.25, 80
@@ -116,7 +115,7 @@ def settled_memory(layer: Layer, store: str) -> int:
         mx.synchronize()
         kept = int(archive.nbytes)
         if store == "files":
-            kept = kept * (archive.length % SEGMENT) // archive.length
+            kept = kept * (archive.length % SEGMENT_TOKENS) // archive.length
         held = mx.get_active_memory() - kept
         if held >= least:
             break

@@ -19,11 +19,12 @@ from h2o_pack.measure.timing import Burst, Timing, interleave
 from h2o_pack.results import doc
 from h2o_py.errors import H2OConfigWarning
 from h2o_py.models import STORAGES
+from h2o_py.policy_fields import PACKED_TOKENS
 from h2o_py.recall import H2ORecall
 
 CHUNK = 64
 ARCHIVED = (1024, 4096, 16384)
-STEPS = 64
+STEPS = PACKED_TOKENS
 """Steps of a burst: an archive packs as many tokens together, so each burst packs once."""
 ASKING_STEPS = 4
 _READ = 1024
