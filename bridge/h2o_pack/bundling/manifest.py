@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +19,8 @@ from h2o_pack.files.lock import FORMAT, damaged, read_record
 from h2o_pack.results import Count
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
+DECIDING = ("config.json", "tokenizer.json", "*.safetensors")
+"""What decides the ids of a text and the keys and values of an id."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +34,23 @@ class BundledFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What Model/ holds. commit: of the hub's repository, "" for a local folder."""
+    """What Model/ holds.
+
+    commit: of the hub's repository, "" for a local folder. digest: of the model; follows from
+    the files.
+    """
 
     model: str
     files: tuple[BundledFile, ...]
     commit: str = ""
+    digest: str = ""
+
+    def __post_init__(self) -> None:
+        """Fill in the digest; ValueError for one that is not of these files."""
+        found = model_digest(self.files)
+        if self.digest not in {"", found}:
+            raise ValueError("the digest is not that of the files")
+        object.__setattr__(self, "digest", found)
 
     @property
     def size(self) -> int:
@@ -42,8 +59,21 @@ class Manifest:
 
     def to_json(self) -> str:
         """Write the manifest as the text of its file."""
-        document = {"format": FORMAT, "model": self.model, "commit": self.commit}
-        return json.dumps({**document, "files": list(map(asdict, self.files))}, indent=2) + "\n"
+        fields = asdict(self)
+        document = {"format": FORMAT, **fields, "files": fields.pop("files")}
+        return json.dumps(document, indent=2) + "\n"
+
+
+def model_digest(files: Iterable[BundledFile]) -> str:
+    """Return the sha256 that says which model it is, whose caches no other one can use.
+
+    Of a line for each of the files that decide that, in the order of their paths, as
+    sha256sum writes them. A chat template and the defaults of sampling are not of them.
+    """
+    deciding = [each for each in files if any(fnmatchcase(each.path, n) for n in DECIDING)]
+    ordered = sorted(deciding, key=lambda file: file.path)
+    lines = "".join(f"{each.sha256}  {each.path}\n" for each in ordered)
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def read(package: Path) -> Manifest:

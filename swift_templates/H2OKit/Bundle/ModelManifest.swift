@@ -19,6 +19,10 @@ public struct ModelManifest: Codable, Hashable, Sendable {
     /// Where the model came from.
     public let model: String
     public let files: [File]
+    /// Says which model it is: caches of one cannot be used with another. 64 lowercase
+    /// hexadecimal digits, of weights, configuration and tokenizer; nil in a manifest of an
+    /// earlier version.
+    public let digest: String?
 
     /// - Throws: ``ModelBundleError``
     public static func read(in folder: URL) throws -> ModelManifest {

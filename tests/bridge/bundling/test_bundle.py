@@ -30,6 +30,11 @@ def package(tmp_path):
 refusal = partial(refused, bundle, code=ExitCode.MODEL)
 
 
+def checksum(path):
+    """Return the line that sha256sum writes of a file in FILES."""
+    return f"{hashlib.sha256(FILES[path].encode()).hexdigest()}  {path}\n"
+
+
 def test_the_model_folder_holds_the_models_files_and_a_manifest(folder, package):
     build_tree(folder, {"README.md": "not needed", "adapters/x.safetensors": "not wanted"})
     manifest = bundle(local(folder, *FILES), package)
@@ -46,6 +51,7 @@ def test_the_model_folder_holds_the_models_files_and_a_manifest(folder, package)
             }
             for path, text in FILES.items()
         ],
+        "digest": hashlib.sha256("".join(map(checksum, sorted(FILES))).encode()).hexdigest(),
     }
     assert written == FILES
     assert manifest.size == 11
