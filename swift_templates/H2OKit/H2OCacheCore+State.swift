@@ -1,3 +1,4 @@
+import Foundation
 import MLX
 
 extension H2OCacheCore {
@@ -55,13 +56,16 @@ extension H2OCacheCore {
 
     /// Takes over the metadata that goes with the arrays restored before.
     ///
+    /// - Parameter archive: where the conversation's archive is now, if it was moved
     /// - Throws: ``H2OStateError``, `DecodingError`, ``H2OConfigurationError``
-    mutating func restore(_ fields: [String], format name: String) throws {
+    mutating func restore(
+        _ fields: [String], format name: String, archive: URL? = nil
+    ) throws {
         let metadata = try H2OCacheMetadata(fields, format: name)
         if let saved = try SavedRowFormat(metadata.storage, like: format) {
             format = saved.format
         }
-        configuration = metadata.configuration
+        configuration = try metadata.configuration.movingArchive(to: archive)
         (offset, pending) = (metadata.offset, metadata.pending)
         let fits =
             metadata.length == length && (ledger == nil) == (length == 0) && rowsFit

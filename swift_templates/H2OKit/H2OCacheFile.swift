@@ -41,10 +41,15 @@ public enum H2OCacheFile {
 
     /// The caches of a file, one per layer, and the metadata that was saved with them.
     ///
+    /// - Parameters:
+    ///   - file: what ``save(_:to:metadata:)`` wrote
+    ///   - archive: the folder with the layers' archives in files, `recall.store` when the
+    ///     caches were made, if it was moved since; an app's container is, by an update
     /// - Throws: ``H2OFileError`` for a file of another kind or version,
-    ///   ``H2OStateError`` for a damaged one, or an error of reading
+    ///   ``H2OStateError`` for a damaged one, `MLXFast.H2OArchiveFailure` where the archive
+    ///   is not there, or an error of reading
     public static func load(
-        from file: URL
+        from file: URL, archive: URL? = nil
     ) throws -> (caches: [any H2OScoreTracking], metadata: [String: String]) {
         let (arrays, header) = try contents(of: file)
         guard let kind = header["kind"], kind == Self.kind else {
@@ -56,7 +61,7 @@ public enum H2OCacheFile {
         }
         let layers = try decode([[String]].self, header["layers"])
         let caches = try layers.enumerated().map { i, metaState in
-            try restore(state("\(i)", of: arrays), metaState, from: file)
+            try restore(state("\(i)", of: arrays), metaState, from: file, archive: archive)
         }
         return (caches, try decode([String: String].self, header["metadata"]))
     }
@@ -78,12 +83,12 @@ public enum H2OCacheFile {
 
     /// A cache of the class that the metadata names.
     static func restore(
-        _ state: [MLXArray], _ metaState: [String], from file: URL
+        _ state: [MLXArray], _ metaState: [String], from file: URL, archive: URL?
     ) throws -> any H2OScoreTracking {
         guard let cacheClass = classes.first(where: { $0.reads(metaState.first) }) else {
             throw H2OFileError.otherCache(
                 file: file.path, found: metaState.first ?? "", known: classes.map { $0.format })
         }
-        return try cacheClass.init(state: state, metaState: metaState)
+        return try cacheClass.init(state: state, metaState: metaState, archive: archive)
     }
 }

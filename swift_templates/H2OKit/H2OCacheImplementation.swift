@@ -1,3 +1,4 @@
+import Foundation
 import MLX
 import MLXLMCommon
 
@@ -99,11 +100,13 @@ extension H2OCacheImplementation {
     }
 
     /// The core of a cache from the ``state`` and ``metaState`` of another.
-    static func restored(_ state: [MLXArray], _ metaState: [String]) throws -> H2OCacheCore {
+    static func restored(
+        _ state: [MLXArray], _ metaState: [String], archive: URL?
+    ) throws -> H2OCacheCore {
         let metadata = try H2OCacheMetadata(metaState, format: format)
         var core = H2OCacheCore(metadata.configuration, blankFormat)
         try core.restore(state)
-        try core.restore(metaState, format: format)
+        try core.restore(metaState, format: format, archive: archive)
         return core
     }
 

@@ -60,7 +60,7 @@ struct H2OCacheMetadata: Hashable {
 }
 
 /// A value's JSON with its keys in order.
-func json(_ value: some Encodable) -> String {
+package func json(_ value: some Encodable) -> String {
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
     do {

@@ -1,3 +1,4 @@
+import Foundation
 import MLX
 import MLXLMCommon
 
@@ -36,7 +37,9 @@ public final class H2OKVCache: H2OCacheImplementation {
         self.init(configuration: configuration)
     }
 
-    public convenience init(state: [MLXArray], metaState: [String]) throws {
-        self.init(try Self.restored(state, metaState))
+    public convenience init(
+        state: [MLXArray], metaState: [String], archive: URL?
+    ) throws {
+        self.init(try Self.restored(state, metaState, archive: archive))
     }
 }

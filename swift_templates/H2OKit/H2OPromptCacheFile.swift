@@ -52,10 +52,14 @@ public enum H2OPromptCacheFile {
 
     /// The caches of a file and the metadata that was saved with them.
     ///
+    /// - Parameters:
+    ///   - file: what ``save(_:to:metadata:)`` or mlx-lm wrote
+    ///   - archive: see ``H2OCacheFile/load(from:archive:)``
     /// - Throws: ``H2OFileError`` for another file or a cache of another kind,
-    ///   ``H2OStateError`` for a damaged one, or an error of reading
+    ///   ``H2OStateError`` for a damaged one, `MLXFast.H2OArchiveFailure` where the archive
+    ///   is not there, or an error of reading
     public static func load(
-        from file: URL
+        from file: URL, archive: URL? = nil
     ) throws -> (caches: [any KVCache], metadata: [String: String]) {
         let (arrays, header) = try H2OCacheFile.contents(of: file)
         let contents = PromptCacheContents(arrays: arrays, header: header)
@@ -63,8 +67,11 @@ public enum H2OPromptCacheFile {
         guard !names.isEmpty else {
             throw H2OFileError.otherKind(file: file.path, found: header["kind"] ?? "")
         }
-        let caches = try names.enumerated().map { i, name in
+        let caches = try names.enumerated().map { i, name -> any KVCache in
             let (state, strings) = contents.saved(i)
+            if H2OCacheFile.classes.contains(where: { String(describing: $0) == name }) {
+                return try H2OCacheFile.restore(state, strings, from: file, archive: archive)
+            }
             return try restore(name, state, strings, older: contents.isOlder, from: file)
         }
         let prefix = contents.isOlder ? "1." : "0."
@@ -87,13 +94,10 @@ public enum H2OPromptCacheFile {
         }
     }
 
+    /// A cache of upstream's.
     private static func restore(
         _ name: String, _ state: [MLXArray], _ strings: [String], older: Bool, from file: URL
     ) throws -> any KVCache {
-        let h2oNames = H2OCacheFile.classes.map { String(describing: $0) }
-        if h2oNames.contains(name) {
-            return try H2OCacheFile.restore(state, strings, from: file)
-        }
         // Plain caches and those of sliding windows have keys and values of one shape.
         let heads = state.map { $0.shape.prefix(3) }
         let isPair = state.count == 2 && state.allSatisfy { $0.ndim == 4 } && heads[0] == heads[1]
@@ -127,8 +131,9 @@ public enum H2OPromptCacheFile {
             cache.state = state
             cache.metaState = [keep, size, 256, offset, values[values.count - 1]].map(String.init)
         default:
+            let own = H2OCacheFile.classes.map { String(describing: $0) }
             throw H2OFileError.otherCache(
-                file: file.path, found: name, known: (h2oNames + known).sorted())
+                file: file.path, found: name, known: (own + known).sorted())
         }
         return cache
     }

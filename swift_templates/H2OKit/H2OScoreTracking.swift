@@ -1,3 +1,4 @@
+import Foundation
 import MLX
 import MLXLMCommon
 
@@ -34,8 +35,10 @@ public protocol H2OScoreTracking: RoutedAttentionCache {
 
     /// A cache from the `state` and `metaState` of another.
     ///
+    /// - Parameter archive: the conversation's folder, if it was moved; its layer's folder in
+    ///   it has the name that it had. nil where the archive is in memory or where it was
     /// - Throws: ``H2OStateError`` when they are not those of such a cache
-    init(state: [MLXArray], metaState: [String]) throws
+    init(state: [MLXArray], metaState: [String], archive: URL?) throws
 
     /// Ends an `update(keys:values:)` whose attention was computed elsewhere: the new
     /// tokens get their positions, and what overflows C is evicted. The next write does
@@ -44,6 +47,13 @@ public protocol H2OScoreTracking: RoutedAttentionCache {
 }
 
 extension H2OScoreTracking {
+    /// A cache from the `state` and `metaState` of another, whose archive is where it was.
+    ///
+    /// - Throws: ``H2OStateError`` when they are not those of such a cache
+    public init(state: [MLXArray], metaState: [String]) throws {
+        try self.init(state: state, metaState: metaState, archive: nil)
+    }
+
     /// Whether a saved cache that says this of itself is of this class.
     static func reads(_ saved: String?) -> Bool {
         saved == format || saved == format + H2OCacheMetadata.recalls

@@ -1,3 +1,4 @@
+import Foundation
 import MLX
 import MLXLMCommon
 
@@ -58,8 +59,10 @@ public final class MixedH2OKVCache: H2OCacheImplementation {
             groupSize: groupSize)
     }
 
-    public convenience init(state: [MLXArray], metaState: [String]) throws {
-        self.init(try Self.restored(state, metaState))
+    public convenience init(
+        state: [MLXArray], metaState: [String], archive: URL?
+    ) throws {
+        self.init(try Self.restored(state, metaState, archive: archive))
     }
 
     /// Bits of an element in the pool.

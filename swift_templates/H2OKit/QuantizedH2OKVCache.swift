@@ -1,3 +1,4 @@
+import Foundation
 import MLX
 import MLXLMCommon
 
@@ -65,8 +66,10 @@ public final class QuantizedH2OKVCache: H2OCacheImplementation {
             valueBits: valueBits)
     }
 
-    public convenience init(state: [MLXArray], metaState: [String]) throws {
-        self.init(try Self.restored(state, metaState))
+    public convenience init(
+        state: [MLXArray], metaState: [String], archive: URL?
+    ) throws {
+        self.init(try Self.restored(state, metaState, archive: archive))
     }
 
     /// Bits of a key's element.

@@ -5,26 +5,38 @@ import Foundation
 #endif
 
 /// The sha256 of files.
-enum FileDigest {
+package enum FileDigest {
     /// Bytes that are read at a time.
     private static let chunk = 1 << 20
 
     /// Returns 64 lowercase hexadecimal digits.
     ///
+    /// - Parameter range: bytes that count as zeros, such as those that hold the digest
     /// - Throws: an error if the file cannot be read
-    static func sha256(of url: URL) throws -> String {
+    package static func sha256(of url: URL, zeroing range: Range<Int> = 0 ..< 0) throws -> String {
         let file = try FileHandle(forReadingFrom: url)
         defer { try? file.close() }
-        var hash = Hash()
-        while let data = try file.read(upToCount: chunk), !data.isEmpty {
+        var (hash, offset) = (SHA256Hash(), 0)
+        while var data = try file.read(upToCount: chunk), !data.isEmpty {
+            let zeros = range.clamped(to: offset ..< offset + data.count)
+            for index in zeros { data[data.startIndex + index - offset] = 0 }
             hash.update(data: data)
+            offset += data.count
         }
-        return hash.finalize().map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+        return hash.hexadecimal
     }
+}
 
-    #if canImport(CryptoKit)
-        private typealias Hash = SHA256
-    #else
-        private typealias Hash = PortableSHA256
-    #endif
+/// A sha256 in the making.
+#if canImport(CryptoKit)
+    package typealias SHA256Hash = SHA256
+#else
+    package typealias SHA256Hash = PortableSHA256
+#endif
+
+extension SHA256Hash {
+    /// 64 lowercase digits of what was added so far.
+    package var hexadecimal: String {
+        finalize().map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
 }

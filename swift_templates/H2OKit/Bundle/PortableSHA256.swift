@@ -1,7 +1,7 @@
 import Foundation
 
 /// SHA-256 (FIPS 180-4), for systems without CryptoKit.
-struct PortableSHA256 {
+package struct PortableSHA256 {
     private var state: [UInt32] = [
         0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c,
         0x1f83_d9ab, 0x5be0_cd19,
@@ -11,7 +11,9 @@ struct PortableSHA256 {
     private var length: UInt64 = 0
     private var schedule = [UInt32](repeating: 0, count: 64)
 
-    mutating func update(data: Data) {
+    package init() {}
+
+    package mutating func update(data: Data) {
         length += UInt64(data.count)
         block += data
         let whole = block.count / 64 * 64
@@ -20,12 +22,13 @@ struct PortableSHA256 {
     }
 
     /// The 32 bytes of the digest.
-    mutating func finalize() -> [UInt8] {
+    package func finalize() -> [UInt8] {
+        var hash = self
         let bits = length * 8
         let padding = (119 - Int(length % 64)) % 64
         let end = (0 ..< 8).map { UInt8(truncatingIfNeeded: bits >> (56 - 8 * $0)) }
-        update(data: Data([0x80] + [UInt8](repeating: 0, count: padding) + end))
-        return state.flatMap { word in
+        hash.update(data: Data([0x80] + [UInt8](repeating: 0, count: padding) + end))
+        return hash.state.flatMap { word in
             (0 ..< 4).map { UInt8(truncatingIfNeeded: word >> (24 - 8 * $0)) }
         }
     }

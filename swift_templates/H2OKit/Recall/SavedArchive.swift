@@ -1,3 +1,4 @@
+import Foundation
 import MLX
 
 /// What a saved cache says of its archive, in Python's names.
@@ -30,6 +31,18 @@ struct SavedArchive: Codable, Hashable {
         var mark: MLXFast.H2OArchiveMark {
             MLXFast.H2OArchiveMark(session: session, count: count, chain: chain)
         }
+    }
+}
+
+extension H2OConfiguration {
+    /// This configuration of one layer with its archive in files in another folder of the
+    /// conversation's; the layer's own folder in it keeps its name.
+    func movingArchive(to folder: URL?) throws -> H2OConfiguration {
+        guard let folder, let recall, let store = recall.store else { return self }
+        let layer = URL(filePath: store).lastPathComponent
+        let path = folder.appending(path: layer, directoryHint: .notDirectory)
+            .path(percentEncoded: false)
+        return try with(recall: recall.with(layers: recall.layers, store: path))
     }
 }
 

@@ -71,6 +71,48 @@ final class ArchiveFilesTests: XCTestCase {
         XCTAssertEqual(loaded.recalled?.archiveBytes, twin.recalled?.archiveBytes)
     }
 
+    func testASavedCacheGoesOnFromFilesThatWereMoved() throws {
+        var original: H2OKVCache? = try stored()
+        let expected = try XCTUnwrap(original?.copy() as? H2OKVCache)
+        let file = folder.appending(path: "cache.safetensors")
+        try H2OCacheFile.save([XCTUnwrap(original)], to: file)
+        try H2OPromptCacheFile.save(
+            [XCTUnwrap(original)], to: folder.appending(path: "prompt.safetensors"))
+        original = nil
+        let elsewhere = folder.appending(path: "elsewhere", directoryHint: .isDirectory)
+        try copyFiles(to: elsewhere)
+
+        var loaded: [any H2OScoreTracking]? = try H2OCacheFile.load(
+            from: file, archive: elsewhere
+        ).caches
+        XCTAssertEqual(loaded?[0].attend(Tokens(9, seed: 2)), expected.attend(Tokens(9, seed: 2)))
+        XCTAssertEqual(loaded?[0].recalled?.archiveBytes, expected.recalled?.archiveBytes)
+        loaded = nil
+
+        let prompt = try H2OPromptCacheFile.load(
+            from: folder.appending(path: "prompt.safetensors"), archive: elsewhere)
+        XCTAssertEqual((prompt.caches[0] as? H2OKVCache)?.offset, expected.offset - 9)
+    }
+
+    func testACopyGoesOnInAFolderOfItsOwn() throws {
+        let original = try stored()
+        let own = folder.appending(path: "own", directoryHint: .isDirectory)
+        try copyFiles(to: own)
+
+        let copy = try XCTUnwrap(original.copied(archive: own) as? H2OKVCache)
+
+        XCTAssertEqual(copy.attend(Tokens(300, seed: 2)), original.attend(Tokens(300, seed: 2)))
+        XCTAssertEqual(copy.recalled?.archiveBytes, original.recalled?.archiveBytes)
+        XCTAssertTrue(try XCTUnwrap(copy.metaState.last).isStored)
+        XCTAssertTrue(try XCTUnwrap(copy.metaState[4]).contains("own/layer"))
+    }
+
+    private func copyFiles(to other: URL) throws {
+        try FileManager.default.createDirectory(at: other, withIntermediateDirectories: true)
+        try FileManager.default.copyItem(
+            at: folder.appending(path: "layer"), to: other.appending(path: "layer"))
+    }
+
     func testASavedCacheWithoutItsFilesIsRefused() throws {
         var original: H2OKVCache? = try stored()
         let file = folder.appending(path: "cache.safetensors")

@@ -68,6 +68,25 @@ final class CacheFileTests: XCTestCase {
         XCTAssertEqual(loaded[7].metaState.prefix(5), sliding.metaState.prefix(5))
     }
 
+    func testCopiesOfAllKindsOfCachesGoOnAlone() throws {
+        let plain = KVCacheSimple()
+        plain.state = [Tokens(5, seed: 1).keys, Tokens(5, seed: 1).values]
+        let list = CacheList(try H2OStorage.dense.makeCache(maxSize: 16), plain)
+        (list[0] as? any H2OScoreTracking)?.attend(Tokens(40, seed: 1))
+
+        for cache in try filled() as [any KVCache] + [list] {
+            let copy = try cache.copied()
+            let (own, other) = (cache.tracking, copy.tracking)
+            let expected = own.attendOneByOne(20, seed: 2)
+
+            XCTAssertEqual(copy.byteCount, cache.byteCount)
+            XCTAssertGreaterThan(copy.byteCount, 0)
+            XCTAssertEqual(other.offset, 40)
+            XCTAssertEqual(other.attendOneByOne(20, seed: 2), expected)
+            XCTAssertEqual(other.keptPositions, own.keptPositions)
+        }
+    }
+
     func testASlidingCacheOfAnotherVersionIsRead() throws {
         let keys = Tokens(5, seed: 1).keys
         for strings in [["1", "8", "5", "5"], ["1", "8", "256", "5", "5", "modelNative"]] {
@@ -153,6 +172,11 @@ final class CacheFileTests: XCTestCase {
 }
 
 extension KVCache {
+    /// This, or the first of a list.
+    fileprivate var tracking: any H2OScoreTracking {
+        ((self as? CacheList)?[0] ?? self) as! any H2OScoreTracking
+    }
+
     fileprivate func fill() {
         var cache: any KVCache = self
         cache.state = [Tokens(2, seed: 1).keys, Tokens(2, seed: 1).values]

@@ -24,7 +24,12 @@ open class BaseKVCache: KVCache {
     ) -> MLXFast.ScaledDotProductAttentionMaskMode { n == 1 ? .none : .causal }
 
     open func copy() -> any KVCache {
-        fatalError("the stand-in's caches are not copied")
+        fatalError("a class of caches says how it is copied")
+    }
+
+    fileprivate func filled(from other: BaseKVCache) -> any KVCache {
+        (offset, state, metaState) = (other.offset, other.state, other.metaState)
+        return self
     }
 }
 
@@ -33,6 +38,8 @@ public class KVCacheSimple: BaseKVCache {
     public override init() {}
 
     public override var isTrimmable: Bool { true }
+
+    public override func copy() -> any KVCache { KVCacheSimple().filled(from: self) }
 }
 
 /// The tokens of a sliding window.
@@ -46,17 +53,25 @@ public class RotatingKVCache: BaseKVCache {
         super.init()
         metaState = ["\(keep)", "\(maxSize)", "\(step)", "0", "0"]
     }
+
+    public override func copy() -> any KVCache {
+        RotatingKVCache(maxSize: maxCacheSize).filled(from: self)
+    }
 }
 
 /// The arrays of a recurrent layer.
 public class ArraysCache: BaseKVCache {
     public init(size: Int, leftPadding: [Int]? = nil) {}
+
+    public override func copy() -> any KVCache { ArraysCache(size: state.count).filled(from: self) }
 }
 
 public class MambaCache: ArraysCache {
     public init(leftPadding: [Int]? = nil) {
         super.init(size: 2, leftPadding: leftPadding)
     }
+
+    public override func copy() -> any KVCache { MambaCache().filled(from: self) }
 }
 
 /// The caches of a layer that has several.
@@ -65,6 +80,12 @@ public class CacheList: BaseKVCache {
 
     public init(_ caches: KVCache...) {
         self.caches = caches
+    }
+
+    public override func copy() -> any KVCache {
+        let list = CacheList()
+        list.caches = caches.map { $0.copy() }
+        return list
     }
 
     public subscript(index: Int) -> KVCache { caches[index] }

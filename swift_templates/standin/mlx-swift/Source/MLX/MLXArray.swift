@@ -37,6 +37,8 @@ public final class MLXArray {
 
     public var size: Int { mlx_array_size(ctx) }
 
+    public var nbytes: Int { mlx_array_nbytes(ctx) }
+
     public var ndim: Int { mlx_array_ndim(ctx) }
 
     public var dtype: DType { DType(mlx_array_dtype(ctx)) }

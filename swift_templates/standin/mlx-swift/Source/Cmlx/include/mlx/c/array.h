@@ -41,6 +41,7 @@ int mlx_array_set(mlx_array* arr, const mlx_array src);
 int mlx_array_free(mlx_array arr);
 
 size_t mlx_array_size(const mlx_array arr);
+size_t mlx_array_nbytes(const mlx_array arr);
 size_t mlx_array_ndim(const mlx_array arr);
 const int* mlx_array_shape(const mlx_array arr);
 int mlx_array_dim(const mlx_array arr, int dim);

@@ -43,6 +43,10 @@ extern "C" size_t mlx_array_size(const mlx_array arr) {
   return mlx_guarded_([&] { return mlx_array_get_(arr).size(); }, size_t(0));
 }
 
+extern "C" size_t mlx_array_nbytes(const mlx_array arr) {
+  return mlx_guarded_([&] { return mlx_array_get_(arr).nbytes(); }, size_t(0));
+}
+
 extern "C" size_t mlx_array_ndim(const mlx_array arr) {
   return mlx_guarded_([&] { return mlx_array_get_(arr).ndim(); }, size_t(0));
 }
