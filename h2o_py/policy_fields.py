@@ -184,7 +184,7 @@ RECALL_FIELDS = (
     Field(
         name="rows",
         type="integer",
-        flag="",
+        flag="--recall-rows",
         help="rows that a recall chooses per head",
         meaning="Rows per KV head that a recall chooses and holds until the next one (M).",
         default_meaning="a quarter of `max_size`, at least 16, and never more than eviction can"
@@ -215,7 +215,7 @@ RECALL_FIELDS = (
     Field(
         name="every",
         type="integer",
-        flag="",
+        flag="--recall-every",
         help="generated tokens between recalls, 0: at prompts only",
         meaning="Generated tokens from one recall to the next; 0 recalls at prompts only.",
         default_meaning="0",
@@ -225,7 +225,7 @@ RECALL_FIELDS = (
     Field(
         name="archive_bits",
         type="integer",
-        flag="",
+        flag="--archive-bits",
         help="4, 8 or 16 bits of archived keys and values",
         meaning="Bits of an archived key or value; 16 stands for the dtype they come in.",
         default_meaning="4",
@@ -251,7 +251,7 @@ RECALL_FIELDS = (
     Field(
         name="limit",
         type="bytes",
-        flag="",
+        flag="--archive-limit",
         help="bytes of a layer's archive, 0: no limit",
         meaning="Bytes that one layer's archive may take, beyond which its oldest tokens "
         "go; 0 is no limit.",
@@ -260,7 +260,7 @@ RECALL_FIELDS = (
         least=0,
     ),
 )
-"""The settings of recall. `flag` is "": a command line takes them as words KEY=VALUE."""
+"""The settings of recall. `flag` is "" for those that `h2o-pack ios` has no option for."""
 
 
 def most_recall_rows(c: Any) -> int:

@@ -24,8 +24,9 @@ class SourceError(Exception):
 class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A setting of the policy. It has a default, a formula, one per score, or none.
 
-    flag: "" for a setting of recall. choices: all values of an integer, where they are few.
-    below_least: the error where the formula gives less than `least`. kernel: whether Metal
+    flag: "" for a setting of recall that `h2o-pack ios` has no option for. choices: all
+    values of an integer, where they are few. below_least: the error where the formula gives
+    less than `least`. kernel: whether Metal
     kernels get it by value. core: whether the C++ core gets it.
     """
 

@@ -11,18 +11,22 @@ from warnings import WarningMessage
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_py.errors import H2OConfigWarning, H2OError, plain
-from h2o_py.policy_fields import FIELDS
+from h2o_py.policy_fields import FIELDS, RECALL_FIELDS
 
 OF_RECALL = {
-    "recall_rows": "--recall-rows",
-    "recall_every": "--recall-every",
-    "archive_bits": "--archive-bits",
-    "archive": "--archive",
-    "recall.rows": "--recall-rows",
-    "recall.every": "--recall-every",
-    "recall.archive_bits": "--archive-bits",
+    field.flag.removeprefix("--").replace("-", "_"): field
+    for field in RECALL_FIELDS
+    if field.flag
 }
-FLAGS = {"kv": "--kv", **OF_RECALL, **{field.name: field.flag for field in FIELDS}}
+"""The settings of recall that a package chooses, by the names of their options."""
+
+FLAGS = {
+    "kv": "--kv",
+    "archive": "--archive",
+    **{name: field.flag for name, field in OF_RECALL.items()},
+    **{f"recall.{field.name}": field.flag for field in OF_RECALL.values()},
+    **{field.name: field.flag for field in FIELDS},
+}
 
 
 def flag(field: str) -> str:

@@ -48,7 +48,9 @@ BUDGETS = {
 PACKAGES = {
     DEMO: CacheOptions(max_kv=64),
     "demo-k8v4": CacheOptions(max_kv=64, kv="k8v4", settings={"pinned": ((0, 8), (20, 22))}),
-    "demo-recall": CacheOptions(max_kv=64, kv="8", recall=True, archive="files"),
+    "demo-recall": CacheOptions(
+        max_kv=64, kv="8", recall=True, archive="files", archive_limit=1 << 20
+    ),
     APART: CacheOptions(max_kv=64),
     LARGE: CacheOptions(max_kv=512),
 }

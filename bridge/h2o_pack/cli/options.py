@@ -142,6 +142,15 @@ recall_options = together(
         default="memory",
         help="Where the archive is.",
     ),
+    click.option(
+        "--archive-limit",
+        type=click.IntRange(min=0),
+        metavar="BYTES",
+        help=recall_help(
+            "Most bytes of one layer's archive, whose oldest tokens then go; 0 is no limit.",
+            "limit",
+        ),
+    ),
 )
 """Recall: fields of `CacheOptions` by their names."""
 

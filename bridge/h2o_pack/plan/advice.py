@@ -28,7 +28,7 @@ def advice(request: Request) -> tuple[str, ...]:
     said = []
     size = round(sum(cache.max_size for cache in caches) / len(caches))
     if request.recall is not None:
-        said += beside_full_cache(request)
+        said += [*beside_full_cache(request), *beyond_limit(request)]
         if not request.recall.every:
             said.append(AT_PROMPTS)
     elif size * SPARSE < request.tokens:
@@ -79,6 +79,20 @@ def sparse(size: int, context: int, longest: int) -> str:
         f"{-(-context // SPARSE)}, plan for shorter conversations (--context), or give "
         "--recall."
     )
+
+
+def beyond_limit(request: Request) -> list[str]:
+    """Say what the archives' limit takes away from the longest conversation."""
+    settings, plan = request.recall, recall_plan(request)
+    if settings is None or plan is None or plan.archive_tokens >= request.tokens:
+        return []
+    return [
+        (
+            f"at --archive-limit {settings.limit} an archive has the newest "
+            f"{plan.archive_tokens:,} of {request.tokens:,} tokens: no older one comes back. "
+            "Raise it, or archive in fewer bits."
+        )
+    ]
 
 
 def beside_full_cache(request: Request) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from h2o_pack.config_errors import config_warnings, flag, user_errors
+from h2o_pack.config_errors import OF_RECALL, config_warnings, flag, user_errors
 from h2o_pack.errors import ExitCode, UserError
 from h2o_py.budgets import Budgets, load_budgets
 from h2o_py.config import POLICIES, H2OConfig
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from h2o_pack.architectures.model import ModelConfig
 
 Archive = Literal["memory", "files"]
-OF_RECALL = {"recall_rows": "rows", "recall_every": "every", "archive_bits": "archive_bits"}
-"""Settings of recall by their names among the options."""
 PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
 
 
@@ -33,8 +31,8 @@ class CacheOptions:
     how rows are stored. budgets: file of budgets that differ per layer. context: the longest
     conversation that memory is planned for. prefill_step: tokens of a prompt that the model
     reads at once. devices: names of those that must hold the model. recall: whether evicted
-    rows come back from an archive; recall_rows, recall_every, archive_bits and archive are its
-    settings.
+    rows come back from an archive; recall_rows, recall_every, archive_bits, archive and
+    archive_limit, the bytes of a layer's archive, are its settings.
     """
 
     max_kv: int
@@ -49,6 +47,7 @@ class CacheOptions:
     recall_rows: int | None = None
     recall_every: int | None = None
     archive_bits: int | None = None
+    archive_limit: int | None = None
     archive: Archive = "memory"
 
     @property
@@ -87,7 +86,7 @@ def recall_settings(options: CacheOptions) -> H2ORecall | None:
                 code=ExitCode.USAGE,
             )
         return None
-    return H2ORecall(**{OF_RECALL[name]: value for name, value in given.items()})
+    return H2ORecall(**{OF_RECALL[name].name: value for name, value in given.items()})
 
 
 def read_budgets(options: CacheOptions) -> Budgets | None:

@@ -27,6 +27,7 @@ class RecallPlan:
     ]
     archive_bits: Annotated[Count, doc("Of an archived key or value.")]
     archive: Annotated[Literal["memory", "files"], doc("Where the archives are.")]
+    archive_tokens: Annotated[Count, doc("Newest tokens that each archive keeps at least.")]
     bytes_per_token: Annotated[Count, doc("Keys, values and novelty of a token.")]
     archive_bytes: Annotated[Count, doc("Of the archives, those in files included.")]
     file_bytes: Annotated[Count, doc("Of whole segments in files.")]
@@ -58,6 +59,7 @@ def recall_plan(request: Request) -> RecallPlan | None:
         every=recall.every,
         archive_bits=bits,
         archive="files" if request.archive_in_files else "memory",
+        archive_tokens=min(each.tokens(tokens) for each, _, _ in found),
         bytes_per_token=sum(each.token_bytes for each, _, _ in found),
         archive_bytes=sum(each.nbytes(tokens) for each, _, _ in found),
         file_bytes=sum(each.in_flash(tokens) for each, _, _ in found)

@@ -104,6 +104,19 @@ def test_a_limit_keeps_whole_newest_segments():
     assert kept * archive.token_bytes <= archive.limit < (kept + 256) * archive.token_bytes
 
 
+def test_a_plan_says_what_is_beyond_the_limit_of_its_archives():
+    """16 segments of 256 tokens with 1,184 bytes each are within 5,000,000 bytes."""
+    assert recall_plan(request()).archive_tokens == CONTEXT
+    own = request(archive_limit=5_000_000)
+    plan = recall_plan(own)
+    assert plan.archive_tokens == 16 * 256
+    assert plan.archive_bytes == 36 * (16 * 256 * 1184 + 64 * 8 * 2 * 256)
+    assert own.plan("iphone").of(terms.ARCHIVE) == plan.archive_bytes
+    (said,) = [each for each in advice(own) if "--archive-limit 5000000" in each]
+    assert "4,096 of 16,384 tokens" in said
+    assert not [each for each in advice(request()) if "--archive-limit" in each]
+
+
 def test_the_moment_of_a_recall_counts_where_it_is_the_worst():
     assert request(context=2048).plan("iphone").of(terms.RECALL) == 0
     tall = described.model(layers=(QWEN3_LAYER,), heads=64)
@@ -115,6 +128,7 @@ def test_the_moment_of_a_recall_counts_where_it_is_the_worst():
     ("options", "flags"),
     [
         ({"archive_bits": 8}, "--archive-bits is"),
+        ({"archive_limit": 0}, "--archive-limit is"),
         ({"recall_rows": 9, "archive": "files"}, "--recall-rows and --archive are"),
     ],
 )

@@ -17,7 +17,7 @@ public enum BundledModel {
             maxSize: 64, sinkSize: 4, heavyBudget: 32, recentBudget: 28, score: .peak, decay: 0.999,
             novelty: 2.0, pinned: [], observationWindow: 64, noveltyMargin: 0.0,
             recall: H2ORecall(rows: nil, spread: 8, ask: 32, every: 0, archiveBits: 4, layers: nil,
-            limit: 0))
+            limit: 1048576))
     }
 
     /// The caches for `GenerateParameters/useH2O(_:)`, with which ChatSession, generate and
