@@ -67,6 +67,7 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
     """
     from h2o_pack.facts import pins
     from h2o_pack.hub.resolve import resolve
+    from h2o_pack.package.model_texts import read_model_texts
 
     problems = Problems()
     with problems.caught():
@@ -82,10 +83,19 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
         )
     problems.refuse()
     refuse_missing_type(model, request.upstream_version)
-    plan = make_plan(
-        model, request.cache, request.name, asset_pack=request.asset_pack, given=given
+    with problems.caught():
+        plan = make_plan(
+            model, request.cache, request.name, asset_pack=request.asset_pack, given=given
+        )
+    with problems.caught():
+        texts = read_model_texts(model)
+    problems.refuse()
+    return replace(
+        plan,
+        upstream_version=request.upstream_version,
+        template_variables=texts.variables,
+        warnings=(*plan.warnings, *texts.remarks),
     )
-    return replace(plan, upstream_version=request.upstream_version)
 
 
 def refuse_missing_type(model: Model, upstream_version: str) -> None:

@@ -85,6 +85,7 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "memory": plan.memory,
         "recall": plan.cache.recall is not None,
         "archive_in_files": plan.archive_in_files,
+        "template_variables": plan.template_variables,
         "asset_pack": naming.asset_pack_id(plan.package_name) if plan.asset_pack else "",
         "app_id": naming.app_id(plan.package_name),
         "model_gigabytes": gigabytes(plan.model.size),

@@ -32,6 +32,7 @@ class Plan:
     the model's own. memory: on the requested device where the model needs most.
     asset_pack: whether the model comes to the device apart from the app. upstream_version:
     "" is the default. archive_in_files: whether recall's archives are files.
+    template_variables: what the model's chat template reads that not every one does.
     """
 
     model: Model
@@ -47,6 +48,7 @@ class Plan:
     asset_pack: bool = False
     upstream_version: str = ""
     archive_in_files: bool = False
+    template_variables: tuple[str, ...] = ()
 
     @property
     def archive(self) -> str:

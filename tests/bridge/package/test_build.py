@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import importlib.resources
 import json
 import os
+import shutil
 from pathlib import Path
 from threading import Thread
 
@@ -152,6 +154,53 @@ def test_storage_and_budgets_reach_swift_and_the_lock(ios, tmp_path):
     assert layers_in_swift in source
     record = lock.read(tmp_path / "Demo")
     assert (record.kv, record.group_size, record.budgets) == ("k8v4", 64, layers)
+
+
+@pytest.fixture
+def chatting(run, tmp_path):
+    """Package the demo model with more files."""
+
+    def command(**files):
+        folder = tmp_path / "chatting"
+        shutil.copytree(importlib.resources.files("h2o_pack.models") / "demo", folder)
+        build_tree(folder, {name.replace("__", "."): text for name, text in files.items()})
+        arguments = ("--max-kv", 64, "--name", "Demo", "--output", tmp_path / "Demo")
+        return run("ios", "--model", folder, *arguments)
+
+    return command
+
+
+def test_what_a_chat_template_reads_reaches_swift(chatting, tmp_path):
+    source = "{{ messages[0].content }}{{ '<think>' if enable_thinking }}"
+    result = chatting(chat_template__jinja=source)
+    assert result.exit_code == 0, result.stderr
+    swift = (tmp_path / "Demo/Sources/DemoModel/BundledModel.swift").read_text()
+    assert 'templateVariables: [String] = ["enable_thinking"]\n' in swift
+    assert "chat template" not in result.stdout
+
+
+def test_a_chat_template_with_a_problem_is_named(chatting):
+    result = chatting(chat_template__jinja="{% if %}")
+    assert result.exit_code == 0, result.stderr
+    assert "note: the chat template in chat_template.jinja cannot be parsed: line 1" in (
+        result.stdout.replace("\n", " ")
+    )
+
+
+def test_a_model_without_a_chat_template_is_named(chatting):
+    assert "note: the model has no chat template" in chatting().stdout
+
+
+def test_a_generation_config_that_cannot_be_used_is_refused(chatting, tmp_path):
+    result = chatting(generation_config__json='{"top_p": 3}')
+    assert result.exit_code == ExitCode.MODEL
+    assert "top_p is 3, not a number from 0 to 1" in result.stderr
+    assert not (tmp_path / "Demo").exists()
+
+
+def test_a_generation_config_is_bundled(chatting, tmp_path):
+    chatting(generation_config__json='{"top_p": 0.9}')
+    assert (tmp_path / "Demo/Model/generation_config.json").read_text() == '{"top_p": 0.9}'
 
 
 def test_mixed_is_recent_16_and_others_8(ios):

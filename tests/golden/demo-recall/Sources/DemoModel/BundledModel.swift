@@ -8,6 +8,10 @@ public enum BundledModel {
     /// Where the model came from.
     public static let id = "demo"
 
+    /// What the model's chat template reads that not every one does, by name, such as
+    /// `enable_thinking`.
+    public static let templateVariables: [String] = []
+
     /// The policy: which tokens the caches keep.
     ///
     /// - Throws: `H2OConfigurationError` if the values below were edited and no longer
