@@ -1,4 +1,4 @@
-"""The reference of H2OKit, from the comments of its public declarations."""
+"""The reference of the Swift libraries, from the comments of public declarations."""
 
 from __future__ import annotations
 
@@ -48,11 +48,12 @@ class Scope:
 
 
 def sections() -> str:
-    """Describe H2OKit and the model's module."""
-    kit = sorted((TEMPLATES / "H2OKit").rglob("*.swift"))
+    """Describe the libraries and the model's module."""
+    parts = []
+    for library in ("H2OKit", "H2OSessions"):
+        parts += [f"## {library}", *types(sorted((TEMPLATES / library).rglob("*.swift")))]
     model = sorted((TEMPLATES / "Model").glob("*.swift.j2"))
-    parts = ["## H2OKit", *types(kit), "## The model's module", *types(model)]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, "## The model's module", *types(model)])
 
 
 def types(paths: Iterable[Path]) -> Iterator[str]:

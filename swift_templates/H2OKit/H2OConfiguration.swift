@@ -114,7 +114,7 @@ public struct H2OConfiguration: Hashable, Sendable {
     /// The same with other rows, pins or recall.
     ///
     /// - Throws: ``H2OConfigurationError`` when the values do not fit together
-    func with(
+    package func with(
         maxSize: Int? = nil, sinkSize: Int? = nil, heavyBudget: Int? = nil,
         recentBudget: Int? = nil, pinned: [Range<Int>]? = nil, observationWindow: Int? = nil,
         recall: H2ORecall?? = nil

@@ -42,7 +42,7 @@ public struct H2ORecall: Hashable, Sendable {
     }
 
     /// The same for other layers or in another folder.
-    func with(layers: [Int]??, store: String??) throws -> H2ORecall {
+    package func with(layers: [Int]??, store: String??) throws -> H2ORecall {
         try H2ORecall(
             rows: rows, spread: spread, ask: ask, every: every, archiveBits: archiveBits,
             layers: layers ?? self.layers, store: store ?? self.store, limit: limit)

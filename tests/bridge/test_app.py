@@ -76,7 +76,7 @@ def test_it_links_the_products_of_the_package_around_it(objects, files):
     [package] = of_kind(objects, "XCLocalSwiftPackageReference")
     assert package["relativePath"] == ".."
     products = of_kind(objects, "XCSwiftPackageProductDependency")
-    assert {each["productName"] for each in products} == {"H2OKit", "My_App_2Model"}
+    assert {each["productName"] for each in products} == {"H2OSessions", "My_App_2Model"}
     for each in products:
         assert f'.library(name: "{each["productName"]}"' in files["Package.swift"]
 

@@ -13,7 +13,7 @@ from tests.docs.conftest import ROOT, SOURCES
 PAGE = SOURCES["complaints.md"]
 ROW = re.compile(r"^\| (\d+) \|(.*)\|(.*)\|(.*)\|$", re.MULTILINE)
 ROWS = {int(row[0]): tuple(cell.strip() for cell in row[1:]) for row in ROW.findall(PAGE)}
-XCTESTS = ROOT / "swift_templates/Tests/H2OKitTests"
+XCTESTS = ROOT / "swift_templates/Tests"
 
 
 @cache
@@ -36,7 +36,7 @@ def exists(test: str) -> bool:
         path, _, name = test.partition("::")
         return (ROOT / path).is_file() and name in names_in(path)
     suite, _, name = test.partition(".")
-    sources = [path.read_text("utf-8") for path in sorted(XCTESTS.glob("*.swift*"))]
+    sources = [path.read_text("utf-8") for path in sorted(XCTESTS.rglob("*.swift*"))]
     pattern = rf"\bclass {suite}\b.*?\bfunc {name}\("
     return any(re.search(pattern, source, re.DOTALL) for source in sources)
 

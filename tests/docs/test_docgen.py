@@ -91,11 +91,12 @@ def test_what_is_not_public_is_left_out(tmp_path):
     assert "return true" not in page
 
 
-def test_every_public_line_of_h2okit_is_on_the_page():
+def test_every_public_line_of_the_libraries_is_on_the_page():
     page = swift_api.sections()
     told = len(re.findall(r"^(?:public|open) ", page, re.MULTILINE))
     sources = [
         *(swift_api.TEMPLATES / "H2OKit").rglob("*.swift"),
+        *(swift_api.TEMPLATES / "H2OSessions").rglob("*.swift"),
         *(swift_api.TEMPLATES / "Model").glob("*.swift.j2"),
     ]
     texts = "\n".join(path.read_text("utf-8") for path in sources)

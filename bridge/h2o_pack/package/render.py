@@ -37,6 +37,7 @@ def render(
     folders = {
         "App": "App",
         "H2OKit": "Sources/H2OKit",
+        "H2OSessions": "Sources/H2OSessions",
         "Model": f"Sources/{plan.module_name}Model",
         "Tests": "Tests",
         **({"AssetPack": "AssetPack"} if plan.asset_pack else {}),

@@ -1,4 +1,4 @@
-import H2OKit
+import H2OSessions
 import Observation
 
 /// The state that the app shows, and its actions.
@@ -19,7 +19,7 @@ final class Chat {
 
     private(set) var messages = [Message]()
     private(set) var state = State.loading
-    private(set) var statistics = H2OReplyStatistics()
+    private(set) var usage = H2OSession.Usage()
     private(set) var memory: H2OMemoryReading?
     private(set) var kept: H2OKeptPositions?
     var draft = ""
@@ -50,16 +50,18 @@ final class Chat {
         add(draft, isUser: true)
         let prompt = draft
         draft = ""
-        add("", isUser: false)
+        let reply = add("", isUser: false)
         state = .replying
         do {
-            for try await part in await session.reply(to: prompt) {
-                messages[messages.count - 1].text += part.text
-                statistics = part.statistics
-                if part.statistics.replyTokens % 16 == 0 { await look() }
+            for try await part in await session.streamResponse(to: prompt) {
+                switch part {
+                case .text(let text): append(text, to: reply)
+                case .usage(let usage): self.usage = usage
+                case .thought, .toolCall: break
+                }
             }
         } catch {
-            messages[messages.count - 1].text += error.localizedDescription
+            append(error.localizedDescription, to: reply)
         }
         await look()
         state = .ready
@@ -73,16 +75,25 @@ final class Chat {
     func clear() async {
         await session?.reset()
         messages = []
-        statistics = H2OReplyStatistics()
+        usage = H2OSession.Usage()
         await look()
     }
 
-    private func add(_ text: String, isUser: Bool) {
-        messages.append(Message(id: messages.count, isUser: isUser, text: text))
+    @discardableResult
+    private func add(_ text: String, isUser: Bool) -> Message.ID {
+        let id = (messages.last?.id ?? 0) + 1
+        messages.append(Message(id: id, isUser: isUser, text: text))
+        return id
+    }
+
+    /// Does nothing for a message that was cleared away.
+    private func append(_ text: String, to id: Message.ID) {
+        guard let index = messages.firstIndex(where: { $0.id == id }) else { return }
+        messages[index].text += text
     }
 
     private func look() async {
-        memory = await session?.memory
+        memory = session?.model.memory
         kept = await session?.keptPositions
     }
 }

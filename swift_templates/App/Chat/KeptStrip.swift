@@ -1,4 +1,4 @@
-import H2OKit
+import H2OSessions
 import SwiftUI
 
 /// The conversation from left to right. Darker means that more heads keep a position; orange

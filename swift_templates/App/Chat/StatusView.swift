@@ -1,4 +1,4 @@
-import H2OKit
+import H2OSessions
 import SwiftUI
 
 /// Speed, memory, and which positions the cache keeps.
@@ -23,12 +23,12 @@ struct StatusView: View {
     }
 
     private var speed: some View {
-        let statistics = chat.statistics
-        let recalled = statistics.recall.map { ", \($0.rows) rows recalled" } ?? ""
+        let usage = chat.usage
+        let recalled = usage.recalled.map { ", \($0.rows) rows recalled" } ?? ""
         return Text(
             """
-            \(statistics.tokensPerSecond, format: .number.precision(.fractionLength(1))) tokens/s, \
-            \(statistics.promptTokens) read, \(statistics.replyTokens) written\(recalled)
+            \(usage.tokensPerSecond, format: .number.precision(.fractionLength(1))) tokens/s, \
+            \(usage.readTokens) read, \(usage.generatedTokens) written\(recalled)
             """)
     }
 }

@@ -4,8 +4,8 @@ import MLX
 /// Keeps work off the GPU while the app is in the background, because iOS ends apps whose command
 /// buffers run there.
 ///
-/// Work is done in steps, each between ``begin()`` and ``end()``. ``close(within:)`` waits for
-/// the running step to end, and later steps wait until ``open()``.
+/// Work is done in steps. ``close(within:)`` waits for the running step to end, and later steps
+/// wait until ``open()``.
 public final class BackgroundGuard: @unchecked Sendable {
     private let condition = NSCondition()
     private let finishQueuedWork: @Sendable () -> Void
@@ -30,10 +30,23 @@ public final class BackgroundGuard: @unchecked Sendable {
     /// Whether new steps have to wait.
     public var isClosed: Bool { condition.withLock { closed } }
 
+    /// Does a step of work on the GPU, once the guard is open.
+    ///
+    /// - Throws: `CancellationError` if the task is canceled before, an `MLXError`, or an error
+    ///   of the work
+    package func withGPU<Result>(
+        isolation: isolated (any Actor)? = #isolation, _ work: () throws -> Result
+    ) async throws -> Result {
+        try await begin()
+        defer { end() }
+        try Task.checkCancellation()
+        return try withError(work)
+    }
+
     /// Waits while the guard is closed, then counts a step as running.
     ///
     /// - Throws: `CancellationError` if the task is canceled while it waits
-    public func begin() async throws {
+    package func begin() async throws {
         while !beginIfOpen() {
             let id = UUID()
             try await withTaskCancellationHandler {
@@ -46,7 +59,7 @@ public final class BackgroundGuard: @unchecked Sendable {
     }
 
     /// Ends a step that ``begin()`` started.
-    public func end() {
+    package func end() {
         condition.withLock {
             steps -= 1
             condition.broadcast()

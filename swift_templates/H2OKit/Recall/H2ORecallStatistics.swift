@@ -1,5 +1,5 @@
 /// What recall did and what its archive takes.
-public struct H2ORecallStatistics: Hashable, Sendable {
+public struct H2ORecallStatistics: Hashable, Codable, Sendable {
     /// Rows that came back, of all heads.
     public internal(set) var rows: Int
     /// Seconds that it took to choose and to bring them.
@@ -16,7 +16,7 @@ public struct H2ORecallStatistics: Hashable, Sendable {
 
 extension H2ORecallStatistics {
     /// The sum of all caches with recall, nil if there is none.
-    init?(_ caches: [any H2OScoreTracking]) {
+    package init?(_ caches: [any H2OScoreTracking]) {
         let all = caches.compactMap(\.recalled)
         guard !all.isEmpty else { return nil }
         self = all.reduce(into: H2ORecallStatistics()) { sum, each in
@@ -27,7 +27,7 @@ extension H2ORecallStatistics {
     }
 
     /// Rows and seconds since an earlier moment; the bytes are those of now.
-    func since(_ earlier: H2ORecallStatistics?) -> H2ORecallStatistics {
+    package func since(_ earlier: H2ORecallStatistics?) -> H2ORecallStatistics {
         guard let earlier else { return self }
         return H2ORecallStatistics(
             rows: rows - earlier.rows, seconds: seconds - earlier.seconds,

@@ -8,6 +8,7 @@ let package = Package(
     platforms: [.iOS(.v17), .macOS(.v14)],
     products: [
         .library(name: "H2OKit", targets: ["H2OKit"]),
+        .library(name: "H2OSessions", targets: ["H2OSessions"]),
         .library(name: "Qwen3_4B_4bitModel", targets: ["Qwen3_4B_4bitModel"]),
     ],
     dependencies: [
@@ -25,12 +26,32 @@ let package = Package(
                 .product(name: "H2OTokenizers", package: "h2o-tokenizers"),
             ]),
         .target(
+            name: "H2OSessions",
+            dependencies: [
+                "H2OKit",
+                .product(name: "MLX", package: "mlx-swift"),
+                .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
+            ]),
+        .target(
             name: "Qwen3_4B_4bitModel",
-            dependencies: ["H2OKit", .product(name: "MLXLMCommon", package: "mlx-swift-lm")]),
+            dependencies: [
+                "H2OKit",
+                "H2OSessions",
+                .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
+            ]),
         .testTarget(
             name: "H2OKitTests",
             dependencies: [
                 "H2OKit",
+                .product(name: "MLX", package: "mlx-swift"),
+                .product(name: "MLXNN", package: "mlx-swift"),
+                .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
+            ]),
+        .testTarget(
+            name: "H2OSessionsTests",
+            dependencies: [
+                "H2OKit",
+                "H2OSessions",
                 "Qwen3_4B_4bitModel",
                 .product(name: "MLX", package: "mlx-swift"),
                 .product(name: "MLXNN", package: "mlx-swift"),

@@ -14,6 +14,11 @@ public struct GenerateParameters: Sendable {
     public var kvCacheMaker: (any KVCacheMaker)?
 
     public var temperature: Float
+    public var topP: Float = 1
+    public var topK = 0
+    public var minP: Float = 0
+    public var repetitionPenalty: Float?
+    public var seed: UInt64?
     public var prefillStepSize: Int
 
     public init(

@@ -1,0 +1,162 @@
+import H2OKit
+import MLX
+import MLXLMCommon
+
+/// A transcript that a model continues, and the caches that have read it.
+///
+/// All kinds of sessions stand on it. Each asks with its whole transcript; what the caches have
+/// read already is not read again.
+package actor Conversation {
+    nonisolated let model: H2OModel
+
+    package nonisolated var unownedExecutor: UnownedSerialExecutor { model.unownedExecutor }
+
+    /// Empty before the first reply.
+    var caches = [any KVCache]()
+    /// Where the caches' archives are; nil for memory.
+    var archive: ArchiveFolder?
+    /// nil before the first reply.
+    var state: ConversationState?
+
+    package init(model: H2OModel) {
+        self.model = model
+    }
+
+    /// The model's reply to the last message. It ends with the model's turn, or when the task
+    /// is canceled; what was generated until then stays in the conversation.
+    ///
+    /// - Parameters:
+    ///   - transcript: all messages. The response's ``H2OSession/Response/message`` follows
+    ///     them in the transcript of the next call.
+    ///   - emit: gets parts as they are generated; the last one is the usage
+    /// - Throws: ``H2OSessionError``, an `MLXError` or the chat template's own error. The
+    ///   caches then begin again with the next call.
+    package func respond(
+        to transcript: [H2OMessage], tools: [H2OToolDefinition] = [],
+        options: H2OSession.Options = H2OSession.Options(),
+        emit: @Sendable (H2OSession.Part) -> Void = { _ in }
+    ) async throws -> H2OSession.Response {
+        try Transcript.check(transcript)
+        var reply = Reply(
+            tokenizer: loaded.context.tokenizer, begun: loaded.platform.elapsed(),
+            recalledBefore: recalled)
+        do {
+            try await model.turns.begin()
+        } catch is CancellationError {
+            return finish(&reply, stop: .cancelled, emit)
+        }
+        defer { model.turns.end() }
+        do {
+            var chain = try await place(transcript, tools, options, &reply)
+            let stop = try await generate(&reply, options, emit)
+            let response = finish(&reply, stop: stop, emit)
+            chain.append(response.message.withoutThoughts)
+            state?.chain = chain.head
+            return response
+        } catch {
+            forget()
+            throw error
+        }
+    }
+
+    /// Forgets the transcript.
+    package func forget() {
+        caches = []
+        archive = nil
+        state = nil
+    }
+
+    /// Tokens in the caches; most of them may have been evicted.
+    package var tokensSeen: Int { state?.read.count ?? 0 }
+
+    /// Which positions the caches keep now.
+    package var keptPositions: H2OKeptPositions { H2OKeptPositions(caches) }
+
+    nonisolated var loaded: LoadedModel { model.loaded }
+
+    /// What recall did in this conversation; nil without it.
+    var recalled: H2ORecallStatistics? {
+        H2ORecallStatistics(caches.compactMap { $0 as? any H2OScoreTracking })
+    }
+
+    /// Brings caches and unread tokens to the end of the transcript.
+    private func place(
+        _ transcript: [H2OMessage], _ tools: [H2OToolDefinition], _ options: H2OSession.Options,
+        _ reply: inout Reply
+    ) async throws -> TranscriptChain {
+        let format = PromptFormat(
+            tokenizer: loaded.context.tokenizer, stops: loaded.stops, tools: tools,
+            context: options.templateContext)
+        let chain = TranscriptChain(
+            opening: format.opening, messages: transcript.map(\.withoutThoughts))
+        if let state, chain.starts(with: state.chain) {
+            self.state?.unread += try format.following(
+                state.chain.count, of: transcript, ended: state.ended)
+        } else {
+            try begin(transcript, format, chain)
+        }
+        self.state?.chain = chain.head
+        self.state?.ended = false
+        reply.usage.cachedTokens = tokensSeen
+        reply.usage.readTokens = state?.unread.count ?? 0
+        reply.usage.promptTokens = reply.usage.cachedTokens + reply.usage.readTokens
+        return chain
+    }
+
+    /// Begins with empty caches.
+    private func begin(
+        _ transcript: [H2OMessage], _ format: PromptFormat, _ chain: TranscriptChain
+    ) throws {
+        forget()
+        let opening = try format.opening(transcript)
+        guard !opening.tokens.isEmpty else { throw H2OSessionError.emptyPrompt }
+        let inFiles = loaded.archiveInFiles && loaded.caches.configuration.recall != nil
+        let folder = inFiles ? try loaded.platform.archives.make() : nil
+        caches = try SessionCaches.make(
+            loaded.caches, for: loaded.context.model, pinned: opening.pinned,
+            archive: folder?.url)
+        archive = folder
+        var state = ConversationState(chain: chain.head)
+        state.unread = opening.tokens
+        state.pinned = opening.pinned
+        self.state = state
+    }
+
+    private func finish(
+        _ reply: inout Reply, stop: H2OSession.Stop, _ emit: (H2OSession.Part) -> Void
+    ) -> H2OSession.Response {
+        let rest = reply.detokenizer.finish()
+        if !rest.isEmpty { emit(.text(rest)) }
+        reply.text += rest
+        reply.usage.stop = stop
+        reply.usage.recalled = recalled?.since(reply.recalledBefore)
+        reply.usage.duration = loaded.platform.elapsed() - reply.begun
+        emit(.usage(reply.usage))
+        return H2OSession.Response(text: reply.text, usage: reply.usage)
+    }
+}
+
+/// A reply that is being generated.
+struct Reply {
+    var detokenizer: ReplyText
+    var text = ""
+    var usage = H2OSession.Usage()
+    let begun: Duration
+    let recalledBefore: H2ORecallStatistics?
+
+    init(tokenizer: any Tokenizer, begun: Duration, recalledBefore: H2ORecallStatistics?) {
+        detokenizer = ReplyText(tokenizer: tokenizer)
+        self.begun = begun
+        self.recalledBefore = recalledBefore
+    }
+}
+
+extension H2OMessage {
+    /// What a transcript is recognized by: chat templates leave thoughts of earlier turns out,
+    /// and so do other kinds of sessions.
+    var withoutThoughts: H2OMessage {
+        var message = self
+        message.thoughts = nil
+        return message
+    }
+}

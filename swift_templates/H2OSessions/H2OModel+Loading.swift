@@ -1,0 +1,45 @@
+import Foundation
+import H2OKit
+import MLXLMCommon
+
+extension H2OModel {
+    /// Loads a model from its folder. First checks that the folder is as it was bundled, that
+    /// MLX can start, and that the model fits into the free memory. Waits while the app is in
+    /// the background; loading itself is one step and cannot be interrupted.
+    ///
+    /// - Parameters:
+    ///   - folder: weights, tokenizer, configuration and `manifest.json`
+    ///   - plan: the bytes that the model takes; sets MLX's limits
+    ///   - caches: what the model's layers get for each conversation
+    ///   - archiveInFiles: whether what recall brings back waits in files, which are deleted
+    ///     with the conversation, and not in memory
+    ///   - verification: how thoroughly the folder is checked
+    /// - Throws: ``ModelBundleError``, ``MetalError``, ``MemoryShortage``,
+    ///   `CancellationError`, or an error of mlx-swift-lm
+    public static func load(
+        from folder: URL, plan: MemoryPlan, caches: H2OCaches, archiveInFiles: Bool = false,
+        verification: ModelVerification = .sizes
+    ) async throws -> H2OModel {
+        try await load(
+            from: folder, plan: plan, caches: caches, archiveInFiles: archiveInFiles,
+            verification: verification, platform: H2OPlatform(), loader: LLMLoader())
+    }
+
+    /// The same with other system services, and another way to make the model.
+    package static func load(
+        from folder: URL, plan: MemoryPlan, caches: H2OCaches, archiveInFiles: Bool = false,
+        verification: ModelVerification = .sizes, platform: H2OPlatform,
+        loader: any H2OModelLoader
+    ) async throws -> H2OModel {
+        try verification.check(folder)
+        try platform.metal.check()
+        try platform.memory.check(plan)
+        plan.apply()
+        try await platform.background.begin()
+        defer { platform.background.end() }
+        let context = try await loader.load(from: folder, tokenizer: BundledTokenizerLoader())
+        return H2OModel(
+            context: context, caches: caches, archiveInFiles: archiveInFiles, plan: plan,
+            platform: platform)
+    }
+}

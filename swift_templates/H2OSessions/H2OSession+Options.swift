@@ -1,0 +1,28 @@
+import MLXLMCommon
+
+extension H2OSession {
+    /// How replies are made.
+    public struct Options: Sendable {
+        public var sampling: H2OSampling
+        /// The most tokens of one answer; nil for no limit.
+        public var maxTokens: Int?
+        /// Whether the model thinks before it answers; nil for what its chat template does by
+        /// itself.
+        public var thinking: Bool?
+        /// Further variables of the chat template.
+        public var templateContext: [String: JSONValue]
+        /// Texts before which an answer ends; they are not part of it.
+        public var stopStrings: [String]
+
+        public init(
+            sampling: H2OSampling = H2OSampling(), maxTokens: Int? = 512, thinking: Bool? = nil,
+            templateContext: [String: JSONValue] = [:], stopStrings: [String] = []
+        ) {
+            self.sampling = sampling
+            self.maxTokens = maxTokens
+            self.thinking = thinking
+            self.templateContext = templateContext
+            self.stopStrings = stopStrings
+        }
+    }
+}

@@ -1,0 +1,101 @@
+import H2OKit
+import MLXLMCommon
+
+extension H2OSession {
+    /// A piece of a reply, as it is streamed.
+    public enum Part: Hashable, Sendable {
+        /// Text that follows the text before.
+        case text(String)
+        /// The same of what the model thinks.
+        case thought(String)
+        /// The model calls a tool.
+        case toolCall(H2OToolCall)
+        /// The last part of a reply.
+        case usage(Usage)
+    }
+
+    /// A whole reply.
+    public struct Response: Hashable, Sendable {
+        public var text: String
+        /// What the model thought; empty if nothing.
+        public var thoughts: String
+        /// The tools that the model called and that nobody has answered.
+        public var toolCalls: [H2OToolCall]
+        public var usage: Usage
+
+        public init(
+            text: String = "", thoughts: String = "", toolCalls: [H2OToolCall] = [],
+            usage: Usage = Usage()
+        ) {
+            self.text = text
+            self.thoughts = thoughts
+            self.toolCalls = toolCalls
+            self.usage = usage
+        }
+
+        /// The reply as a message of the transcript.
+        public var message: H2OMessage {
+            .assistant(
+                text, thoughts: thoughts.isEmpty ? nil : thoughts, toolCalls: toolCalls)
+        }
+    }
+
+    /// Tokens and time of a reply.
+    public struct Usage: Hashable, Codable, Sendable {
+        /// Tokens of the conversation when the answer began: those that the caches had and
+        /// those that were read.
+        public var promptTokens: Int
+        /// Tokens that the caches had; most of them may have been evicted.
+        public var cachedTokens: Int
+        /// Tokens that were read for this reply.
+        public var readTokens: Int
+        /// Tokens generated, thoughts and the one that ends the turn included.
+        public var generatedTokens: Int
+        /// Tokens of thoughts.
+        public var thoughtTokens: Int
+        /// What recall did for this reply; its time is part of `duration`. nil without recall.
+        public var recalled: H2ORecallStatistics?
+        /// Until the first token, including time spent in the background; zero without one.
+        public var timeToFirstToken: Duration
+        public var duration: Duration
+        /// Why the reply ended; nil while it continues.
+        public var stop: Stop?
+
+        public init(
+            promptTokens: Int = 0, cachedTokens: Int = 0, readTokens: Int = 0,
+            generatedTokens: Int = 0, thoughtTokens: Int = 0,
+            recalled: H2ORecallStatistics? = nil, timeToFirstToken: Duration = .zero,
+            duration: Duration = .zero, stop: Stop? = nil
+        ) {
+            self.promptTokens = promptTokens
+            self.cachedTokens = cachedTokens
+            self.readTokens = readTokens
+            self.generatedTokens = generatedTokens
+            self.thoughtTokens = thoughtTokens
+            self.recalled = recalled
+            self.timeToFirstToken = timeToFirstToken
+            self.duration = duration
+            self.stop = stop
+        }
+
+        /// Tokens generated per second, not counting the first; 0 until there are two tokens.
+        public var tokensPerSecond: Double {
+            let decoding = (duration - timeToFirstToken) / .seconds(1)
+            guard generatedTokens > 1, decoding > 0 else { return 0 }
+            return Double(generatedTokens - 1) / decoding
+        }
+    }
+
+    public enum Stop: String, Hashable, Codable, Sendable {
+        /// The model ended its turn.
+        case endOfTurn
+        /// The reply reached `maxTokens`.
+        case length
+        /// The next text was one of `stopStrings`.
+        case stopString
+        /// The model calls tools.
+        case toolCalls
+        /// ``H2OSession/cancel()`` was called, or the stream has no reader anymore.
+        case cancelled
+    }
+}

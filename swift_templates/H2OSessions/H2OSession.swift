@@ -1,0 +1,170 @@
+import H2OKit
+import MLXLMCommon
+
+/// A conversation with a model, in bounded memory.
+///
+///     let session = model.makeSession(instructions: "Be brief.")
+///     for try await part in await session.streamResponse(to: "What is a heavy hitter?") {
+///         if case .text(let text) = part { print(text, terminator: "") }
+///     }
+///
+/// The caches and their scores live as long as the session, so a later turn reads only the new
+/// tokens. The tokens of the instructions and of tools are pinned.
+public actor H2OSession {
+    public nonisolated let model: H2OModel
+    let conversation: Conversation
+    let tools: [H2OTool]
+    let options: Options
+
+    /// The conversation so far, instructions first.
+    public internal(set) var messages: [H2OMessage]
+
+    /// The last link of the chain of replies and resets, which follow each other.
+    private var last: Task<Void, Never>?
+    /// The reply that is being generated.
+    private var reply: Task<Response, any Error>?
+
+    /// The executor of its model.
+    public nonisolated var unownedExecutor: UnownedSerialExecutor { model.unownedExecutor }
+
+    init(model: H2OModel, instructions: String?, tools: [H2OTool], options: Options) {
+        self.model = model
+        self.tools = tools
+        self.options = options
+        conversation = Conversation(model: model)
+        messages = instructions.map { [.system($0)] } ?? []
+    }
+
+    /// The model's reply to a user's message. Canceling the task, or ``cancel()``, ends it; the
+    /// part that was generated is the reply.
+    ///
+    /// - Parameters:
+    ///   - prompt: the message
+    ///   - options: instead of the session's
+    /// - Throws: ``H2OSessionError``, an `MLXError` or the chat template's own error. The
+    ///   conversation then is as before.
+    public func respond(to prompt: String, options: Options? = nil) async throws -> Response {
+        try await respond(to: .user(prompt), options: options)
+    }
+
+    /// The same with a message of any role that can be answered.
+    public func respond(
+        to message: H2OMessage, options: Options? = nil
+    ) async throws -> Response {
+        let task = try start(message, options ?? self.options) { _ in }
+        return try await withTaskCancellationHandler {
+            try await task.value
+        } onCancel: {
+            task.cancel()
+        }
+    }
+
+    /// Streams the model's reply to a user's message. Generation does not wait for the reader.
+    /// It ends with the turn, when the stream is dropped, or when ``cancel()`` is called.
+    ///
+    /// - Parameters:
+    ///   - prompt: the message
+    ///   - options: instead of the session's
+    /// - Returns: parts of the reply, the last one ``Part/usage(_:)``. The stream throws what
+    ///   ``respond(to:options:)-(String,_)`` throws.
+    public func streamResponse(
+        to prompt: String, options: Options? = nil
+    ) -> AsyncThrowingStream<Part, any Error> {
+        streamResponse(to: .user(prompt), options: options)
+    }
+
+    /// The same with a message of any role that can be answered.
+    public func streamResponse(
+        to message: H2OMessage, options: Options? = nil
+    ) -> AsyncThrowingStream<Part, any Error> {
+        let (stream, parts) = AsyncThrowingStream<Part, any Error>.makeStream()
+        do {
+            let task = try start(message, options ?? self.options) { parts.yield($0) }
+            parts.onTermination = { _ in task.cancel() }
+            Task {
+                do {
+                    _ = try await task.value
+                    parts.finish()
+                } catch {
+                    parts.finish(throwing: error)
+                }
+            }
+        } catch {
+            parts.finish(throwing: error)
+        }
+        return stream
+    }
+
+    /// Stops the reply that is being generated, and returns when it has stopped. The part that
+    /// was generated stays in the conversation.
+    public func cancel() async {
+        reply?.cancel()
+        await last?.value
+    }
+
+    /// Starts a new conversation with the same instructions, and forgets the previous one.
+    public func reset() async {
+        reply?.cancel()
+        await follow { session in
+            session.messages.removeAll { $0.role != .system }
+            await session.conversation.forget()
+        }.value
+    }
+
+    /// Tokens in the caches so far; most of them may have been evicted.
+    public var tokensSeen: Int {
+        get async { await conversation.tokensSeen }
+    }
+
+    /// Which positions the caches keep now.
+    public var keptPositions: H2OKeptPositions {
+        get async { await conversation.keptPositions }
+    }
+
+    /// Begins a reply after the link before, unless there is one that goes on.
+    private func start(
+        _ message: H2OMessage, _ options: Options, emit: @escaping @Sendable (Part) -> Void
+    ) throws -> Task<Response, any Error> {
+        guard reply?.isCancelled ?? true else { throw H2OSessionError.busy }
+        let previous = last
+        let task = Task.detached {
+            await previous?.value
+            return try await self.generate(message, options, emit)
+        }
+        reply = task
+        last = Task {
+            _ = await task.result
+            if self.reply == task { self.reply = nil }
+        }
+        return task
+    }
+
+    /// Appends a link to the chain.
+    private func follow(
+        _ work: @escaping @Sendable (isolated H2OSession) async -> Void
+    ) -> Task<Void, Never> {
+        let previous = last
+        let task = Task {
+            await previous?.value
+            await work(self)
+        }
+        last = task
+        return task
+    }
+
+    private func generate(
+        _ message: H2OMessage, _ options: Options, _ emit: @Sendable (Part) -> Void
+    ) async throws -> Response {
+        let before = messages
+        messages.append(message)
+        do {
+            let response = try await conversation.respond(
+                to: messages, tools: tools.map(\.definition), options: options, emit: emit)
+            messages.append(response.message)
+            return response
+        } catch {
+            messages = before
+            throw error
+        }
+    }
+}

@@ -1,0 +1,36 @@
+import MLXLMCommon
+import H2OKit
+
+/// A model in memory with what belongs to it. Only jobs on its model's executor use it.
+package final class LoadedModel: @unchecked Sendable {
+    package let context: ModelContext
+    /// What the layers of each conversation get.
+    package let caches: H2OCaches
+    /// Whether what recall brings back waits in files and not in memory.
+    package let archiveInFiles: Bool
+    /// Tokens of a prompt that are read at a time.
+    package let promptChunk: Int
+    package let plan: MemoryPlan?
+    package let platform: H2OPlatform
+
+    init(
+        context: sending ModelContext, caches: H2OCaches, archiveInFiles: Bool, promptChunk: Int,
+        plan: MemoryPlan?, platform: H2OPlatform
+    ) {
+        self.context = context
+        self.caches = caches
+        self.archiveInFiles = archiveInFiles
+        self.promptChunk = max(1, promptChunk)
+        self.plan = plan
+        self.platform = platform
+    }
+
+    /// Tokens that end the model's turn.
+    package var stops: Set<Int> {
+        let configuration = context.configuration
+        let tokenizer = context.tokenizer
+        let extra = configuration.extraEOSTokens.compactMap(tokenizer.convertTokenToId)
+        return configuration.eosTokenIds.union(extra)
+            .union([tokenizer.eosTokenId].compactMap { $0 })
+    }
+}

@@ -1,0 +1,47 @@
+import MLXLMCommon
+
+/// How the next token is chosen. A field that is nil has the value of the model's
+/// `generation_config.json`, or else mlx-swift-lm's.
+public struct H2OSampling: Hashable, Codable, Sendable {
+    /// Flattens (above 1) or sharpens the probabilities; 0 takes the likeliest token.
+    public var temperature: Float?
+    /// Takes the likeliest tokens that together have this probability; 1 takes all.
+    public var topP: Float?
+    /// Takes this many of the likeliest tokens; 0 takes all.
+    public var topK: Int?
+    /// Takes tokens with at least this share of the likeliest one's probability.
+    public var minP: Float?
+    /// Divides the logits of tokens that occurred among the newest; 1 changes nothing.
+    public var repetitionPenalty: Float?
+    /// Makes a reply repeatable.
+    public var seed: UInt64?
+
+    public init(
+        temperature: Float? = nil, topP: Float? = nil, topK: Int? = nil, minP: Float? = nil,
+        repetitionPenalty: Float? = nil, seed: UInt64? = nil
+    ) {
+        self.temperature = temperature
+        self.topP = topP
+        self.topK = topK
+        self.minP = minP
+        self.repetitionPenalty = repetitionPenalty
+        self.seed = seed
+    }
+
+    /// Always the likeliest token.
+    public static let greedy = H2OSampling(temperature: 0)
+}
+
+extension H2OSampling {
+    /// mlx-swift-lm's parameters with these values, or the model's own.
+    func parameters(defaults: H2OSampling) -> GenerateParameters {
+        var parameters = GenerateParameters()
+        parameters.temperature = temperature ?? defaults.temperature ?? parameters.temperature
+        parameters.topP = topP ?? defaults.topP ?? parameters.topP
+        parameters.topK = topK ?? defaults.topK ?? parameters.topK
+        parameters.minP = minP ?? defaults.minP ?? parameters.minP
+        parameters.repetitionPenalty = repetitionPenalty ?? defaults.repetitionPenalty
+        parameters.seed = seed ?? defaults.seed
+        return parameters
+    }
+}

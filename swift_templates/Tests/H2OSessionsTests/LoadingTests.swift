@@ -1,0 +1,117 @@
+import Foundation
+import H2OKit
+import H2OSessions
+import MLX
+import MLXLMCommon
+import XCTest
+
+final class LoadingTests: XCTestCase {
+    private var folder = URL(filePath: "/")
+    private var limits = (0, 0)
+    private let plan = MemoryPlan(weights: 1 << 30, caches: 0, prefill: 0, bufferCache: 1 << 20)
+
+    override func setUpWithError() throws {
+        folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        let manifest = Data(#"{"format": 1, "model": "m", "files": []}"#.utf8)
+        try manifest.write(to: folder.appending(path: ModelManifest.fileName))
+        limits = (Memory.cacheLimit, Memory.memoryLimit)
+    }
+
+    override func tearDownWithError() throws {
+        (Memory.cacheLimit, Memory.memoryLimit) = limits
+        try FileManager.default.removeItem(at: folder)
+    }
+
+    func testALoadedModelReplies() async throws {
+        let model = try await load(free: plan.total)
+        let session = model.makeSession(
+            options: H2OSession.Options(sampling: .greedy, maxTokens: 4))
+
+        let text = try await session.respond(to: "hi").text
+
+        XCTAssertEqual(text.count, 4)
+        XCTAssertEqual(model.memory.planned, plan.total)
+        XCTAssertEqual(model.memory.free, plan.total)
+    }
+
+    func testAModelThatDoesNotFitIsNotLoaded() async throws {
+        await assertThrows(try await load(free: plan.total - 7, loader: Unloadable())) {
+            XCTAssertEqual(($0 as? MemoryShortage)?.missing, 7)
+        }
+    }
+
+    func testLoadingSetsTheLimitsOfMLX() async throws {
+        _ = try await load(free: plan.total)
+
+        XCTAssertEqual(Memory.cacheLimit, plan.bufferCache)
+        XCTAssertEqual(Memory.memoryLimit, plan.total)
+    }
+
+    func testNothingIsLoadedWithoutTheKernelsOfMLX() async throws {
+        let metal = MetalCheck { [] }
+        await assertThrows(try await load(free: 0, loader: Unloadable(), metal: metal)) {
+            XCTAssertEqual($0 as? MetalError, .noLibrary([]))
+        }
+    }
+
+    func testADamagedFolderIsNotLoaded() async throws {
+        try FileManager.default.removeItem(at: folder.appending(path: ModelManifest.fileName))
+        await assertThrows(try await load(free: plan.total, loader: Unloadable())) {
+            XCTAssertEqual($0 as? ModelBundleError, .noManifest(folder))
+        }
+    }
+
+    func testNothingIsLoadedInTheBackground() async throws {
+        let background = BackgroundGuard {}
+        background.close()
+        let (folder, plan, caches) = (folder, plan, try Self.caches())
+        let platform = H2OPlatform(
+            memory: MemoryGuard { nil }, background: background, metal: MetalCheck { nil })
+        let loading = Task.detached {
+            _ = try await H2OModel.load(
+                from: folder, plan: plan, caches: caches, platform: platform,
+                loader: Unloadable())
+        }
+        for _ in 0 ..< 100 { await Task.yield() }
+        loading.cancel()
+
+        await assertThrows(try await loading.value) {
+            XCTAssertTrue($0 is CancellationError)
+        }
+    }
+
+    private func load(
+        free: Int, loader: any H2OModelLoader = EchoLoader(),
+        metal: MetalCheck = MetalCheck { nil }
+    ) async throws -> H2OModel {
+        try await H2OModel.load(
+            from: folder, plan: plan, caches: try Self.caches(),
+            platform: H2OPlatform(
+                memory: MemoryGuard { free }, background: BackgroundGuard {}, metal: metal),
+            loader: loader)
+    }
+
+    private static func caches() throws -> H2OCaches {
+        H2OCaches(configuration: try H2OConfiguration(maxSize: 32))
+    }
+}
+
+private struct EchoLoader: H2OModelLoader {
+    func load(
+        from folder: URL, tokenizer: any TokenizerLoader
+    ) async throws -> sending ModelContext {
+        ModelContext(
+            configuration: ModelConfiguration(directory: folder), model: EchoModel(),
+            processor: NoProcessor(), tokenizer: LetterTokenizer())
+    }
+}
+
+private struct Unloadable: H2OModelLoader {
+    func load(
+        from folder: URL, tokenizer: any TokenizerLoader
+    ) async throws -> sending ModelContext {
+        XCTFail("a model was loaded")
+        throw CancellationError()
+    }
+}

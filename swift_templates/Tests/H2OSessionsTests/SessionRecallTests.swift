@@ -1,0 +1,126 @@
+import Foundation
+import H2OKit
+import H2OSessions
+import XCTest
+
+/// Recall in a conversation: what it says of itself, and where its archive is.
+final class SessionRecallTests: XCTestCase {
+    private let folder = FileManager.default.temporaryDirectory
+        .appending(path: UUID().uuidString, directoryHint: .isDirectory)
+
+    override func tearDownWithError() throws {
+        try? FileManager.default.removeItem(at: folder)
+    }
+
+    private func fixture(inFiles: Bool = false) throws -> SessionFixture {
+        var fixture = try SessionFixture(maxSize: 32)
+        // Its heads have 8 elements, which no group divides.
+        fixture.configuration = try H2OConfiguration(
+            maxSize: 32, recentBudget: 8, recall: H2ORecall(rows: 8, ask: 8, archiveBits: 16))
+        fixture.archives = ArchiveFolders(root: folder)
+        fixture.archiveInFiles = inFiles
+        return fixture
+    }
+
+    private var conversations: [String] {
+        (try? FileManager.default.contentsOfDirectory(atPath: folder.path)) ?? []
+    }
+
+    private let prompt = String(repeating: "tell me more. ", count: 4)
+
+    func testAReplySaysWhatWasRecalledForIt() async throws {
+        let session = try fixture().makeSession()
+
+        let first = try await session.respond(to: prompt).usage
+        let second = try await session.respond(to: prompt).usage
+
+        XCTAssertGreaterThan(try XCTUnwrap(first.recalled).rows, 0)
+        XCTAssertGreaterThan(try XCTUnwrap(second.recalled).rows, 0)
+        XCTAssertGreaterThan(
+            try XCTUnwrap(second.recalled).archiveBytes, try XCTUnwrap(first.recalled).archiveBytes)
+        XCTAssertEqual(conversations, [])
+    }
+
+    func testWithoutRecallItSaysNothing() async throws {
+        let session = try SessionFixture(maxSize: 32).makeSession()
+
+        let usage = try await session.respond(to: prompt).usage
+
+        XCTAssertNil(usage.recalled)
+        let kept = await session.keptPositions
+        XCTAssertEqual(kept.recalled.max(), 0)
+    }
+
+    func testRecalledPositionsAreAmongTheKeptOnes() async throws {
+        let session = try fixture().makeSession()
+        _ = try await session.respond(to: prompt)
+
+        let kept = await session.keptPositions
+
+        XCTAssertEqual(kept.recalled.count, kept.shares.count)
+        XCTAssertEqual(kept.recalled.reduce(0, +), 8, accuracy: 0.01)
+        for (recalled, share) in zip(kept.recalled, kept.shares) {
+            XCTAssertLessThanOrEqual(recalled, share)
+        }
+        XCTAssertEqual(kept.recalledStretches(10).count, 10)
+    }
+
+    func testTheLastChunkHasAllTokensThatAsk() async throws {
+        var fixture = try fixture()
+        fixture.promptChunk = 50
+        let session = fixture.makeSession()
+
+        _ = try await session.respond(to: prompt)
+
+        let prompts = fixture.model.calls.map(\.count).filter { $0 > 1 }
+        XCTAssertGreaterThan(prompts.count, 1)
+        XCTAssertGreaterThanOrEqual(try XCTUnwrap(prompts.last), 8)
+    }
+
+    func testAnArchiveInFilesIsDeletedWithItsConversation() async throws {
+        let fixture = try fixture(inFiles: true)
+        var session: H2OSession? = fixture.makeSession()
+        _ = try await session?.respond(to: prompt)
+        XCTAssertEqual(conversations.count, 1)
+        let layers = try FileManager.default.contentsOfDirectory(
+            atPath: folder.appending(path: conversations[0]).path)
+        XCTAssertEqual(layers.sorted(), ["layer-000", "layer-001"])
+
+        await session?.reset()
+        XCTAssertEqual(conversations, [])
+
+        _ = try await session?.respond(to: prompt)
+        XCTAssertEqual(conversations.count, 1)
+        session = nil
+        XCTAssertEqual(conversations, [])
+    }
+
+    func testWhatACrashLeftIsDeletedAtTheNextStart() async throws {
+        let running = try fixture(inFiles: true).makeSession()
+        _ = try await running.respond(to: prompt)
+        let open = conversations
+        let left = folder.appending(path: "left/layer-000", directoryHint: .isDirectory)
+        try FileManager.default.createDirectory(at: left, withIntermediateDirectories: true)
+        try Data().write(to: left.appending(path: "manifest"))
+
+        _ = try fixture(inFiles: true).makeSession()
+
+        XCTAssertEqual(conversations, open)
+        _ = try await running.respond(to: prompt)
+    }
+
+    func testTheSameRepliesComeFromFilesAndFromMemory() async throws {
+        let (inFiles, inMemory) = (
+            try fixture(inFiles: true).makeSession(), try fixture().makeSession()
+        )
+        var rows = 0
+        for _ in 0 ..< 6 {
+            let reply = try await inFiles.respond(to: prompt)
+            let expected = try await inMemory.respond(to: prompt)
+            XCTAssertEqual(reply.text, expected.text)
+            XCTAssertEqual(reply.usage.recalled?.rows, expected.usage.recalled?.rows)
+            rows += try XCTUnwrap(reply.usage.recalled).rows
+        }
+        XCTAssertGreaterThan(rows, 0)
+    }
+}
