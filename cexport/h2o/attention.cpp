@@ -231,11 +231,7 @@ int check_quantized(
         words.dtype(), "; expected uint32 [B, Hkv, N, D * bits / 32].");
   }
   const int64_t elements = int64_t(words.shape(3)) * 32 / bits;
-  if (elements < 1 || elements > std::numeric_limits<int>::max()) {
-    refuse(
-        quantized_function, name, " has words of shape ", words.shape(),
-        "; expected uint32 [B, Hkv, N, D * bits / 32].");
-  }
+  check_head_dim(quantized_function, name, elements);
   const int dim = int(elements);
   mx::Shape wanted{words.shape(0), words.shape(1), words.shape(2), dim / group_size};
   for (int i : {1, 2}) {
@@ -276,6 +272,8 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
     mx::StreamOrDevice s) {
   check_heads(dense_function, "keys", keys, "[B, Hkv, N, Dk]");
   check_heads(dense_function, "values", values, "[B, Hkv, N, Dv]");
+  check_head_dim(dense_function, "keys", keys.shape(3));
+  check_head_dim(dense_function, "values", values.shape(3));
   for (int axis = 0; axis < 3; ++axis) {
     if (keys.shape(axis) != values.shape(axis)) {
       refuse(

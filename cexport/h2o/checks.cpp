@@ -20,6 +20,13 @@ void check_heads(
   }
 }
 
+void check_head_dim(const char* function, const char* name, int64_t dim) {
+  const int64_t largest = 1 << 20;
+  if (dim < 1 || dim > largest) {
+    refuse(function, name, " has head dim ", dim, "; expected 1 to ", largest, ".");
+  }
+}
+
 void check_ledger(
     const char* function,
     const Ledger& ledger,

@@ -25,6 +25,9 @@ bool is_supported(mx::Dtype dtype);
 void check_heads(
     const char* function, const char* name, const mx::array& a, const char* layout);
 
+/// A head dim must be 1 to 2^20, whose row is far from overflowing an int.
+void check_head_dim(const char* function, const char* name, int64_t dim);
+
 /// Shapes and dtypes of a cache's ledger.
 void check_ledger(
     const char* function,

@@ -134,8 +134,6 @@ mx::Dtype vectors_dtype(const Rows& rows, const RowFormat& format) {
 
 namespace {
 
-constexpr int64_t largest_head_dim = 1 << 20; // whose row is far from overflowing an int
-
 RowLayout make_layout(
     const char* function,
     const RowFormat& format,
@@ -147,10 +145,7 @@ RowLayout make_layout(
     refuse(function, "rows has dtype ", dtype, "; expected float32, float16 or bfloat16.");
   }
   for (auto [name, dim] : {std::pair{"keys", key_dim}, std::pair{"values", value_dim}}) {
-    if (dim < 1 || dim > largest_head_dim) {
-      refuse(
-          function, name, " has head dim ", dim, "; expected 1 to ", largest_head_dim, ".");
-    }
+    check_head_dim(function, name, dim);
   }
   if (!format.is_dense()) {
     for (auto [name, dim] : {std::pair{"keys", key_dim}, std::pair{"values", value_dim}}) {
@@ -173,10 +168,7 @@ RowLayout layout_of(
     return make_layout(
         function, format, key_dim, int64_t(rows.shape(3)) - key_dim, rows.dtype());
   }
-  if (key_dim < 1 || key_dim > largest_head_dim) {
-    refuse(
-        function, "keys has head dim ", key_dim, "; expected 1 to ", largest_head_dim, ".");
-  }
+  check_head_dim(function, "keys", key_dim);
   cpu::Element element = cpu::element_of(format.dtype);
   VectorLayout key{key_dim, format.key_bits, format.group_size, element, 0};
   int64_t left = 8 * (int64_t(rows.shape(3)) * 4 - key.bytes());

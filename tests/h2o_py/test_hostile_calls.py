@@ -205,6 +205,8 @@ def test_arrays_without_memory_of_their_own_are_no_way_around():
         fast.cache_write(None, wide, wide, victim, 0, SMALL)
     words = mx.broadcast_to(mx.zeros((1, 1, 1, 1), mx.uint32), (1, 1, 1, 2**28))
     scales = mx.zeros((1, 1, 1, 1))
+    with pytest.raises(ValueError, match="values has head dim"):
+        fast.scaled_dot_product_attention_with_scores(k, k, wide, scale=1.0)
     with pytest.raises(ValueError, match="keys has"):
         fast.scaled_dot_product_attention_quantized_with_scores(
             k, words, scales, scales, words, scales, scales, scale=1.0, bits=4, group_size=32
