@@ -40,7 +40,8 @@ MEANINGS = {
     ExitCode.TOOL: "a tool or source is missing or failed (Swift, C++ compiler, Vendor)",
     ExitCode.VERSION: "another version than the pinned one (mlx, upstream)",
     ExitCode.NETWORK: "sources could not be downloaded: offline, refused, or not there",
-    ExitCode.MEMORY: "the model does not fit into the memory of a device that was named",
+    ExitCode.MEMORY: "the model does not fit into the memory of a device that was named, or "
+    "of this machine where it is to run",
     ExitCode.INTERNAL: "an error in h2o-pack itself",
     ExitCode.INTERRUPTED: "interrupted",
 }

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from h2o_pack.architectures.model import Model, ModelFile
-from h2o_pack.bundling.manifest import SHA256, BundledFile, Manifest
+from h2o_pack.bundling.manifest import SHA256, BundledFile, Manifest, write
 from h2o_pack.bundling.names import check_paths
 from h2o_pack.bundling.place import LINKED, place_all
 from h2o_pack.bundling.space import Need, check_space, same_disk
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.files.digests import GIT_ID, git_id
-from h2o_pack.files.layout import MODEL_FOLDER, MODEL_MANIFEST
+from h2o_pack.files.layout import MODEL_FOLDER
 from h2o_pack.files.local_file import local_file
 from h2o_pack.progress import ProgressReporter, silent
 
@@ -54,10 +53,7 @@ def bundle(model: Model, package: Path, say: ProgressReporter = silent) -> Manif
         files = place_all(sources, target, known, advance)
     compare(model, folder, sources, files)
     manifest = Manifest(model.id, files, model.commit)
-    with (target / MODEL_MANIFEST).open("x", encoding="utf-8", newline="\n") as file:
-        file.write(manifest.to_json())
-        file.flush()
-        os.fsync(file.fileno())
+    write(package, manifest)
     return manifest
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from msgspec import Meta
 
 from h2o_pack.errors import UserError
 from h2o_pack.files.layout import MODEL_FOLDER, MODEL_MANIFEST
-from h2o_pack.files.lock import FORMAT, damaged, read_record
+from h2o_pack.files.lock import FORMAT, PreparedPrompt, damaged, read_record
 from h2o_pack.results import Count
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -37,13 +38,14 @@ class Manifest:
     """What Model/ holds.
 
     commit: of the hub's repository, "" for a local folder. digest: of the model; follows from
-    the files.
+    the files. system_prompt: the one whose caches are among the files.
     """
 
     model: str
     files: tuple[BundledFile, ...]
     commit: str = ""
     digest: str = ""
+    system_prompt: PreparedPrompt | None = None
 
     def __post_init__(self) -> None:
         """Fill in the digest; ValueError for one that is not of these files."""
@@ -60,6 +62,8 @@ class Manifest:
     def to_json(self) -> str:
         """Write the manifest as the text of its file."""
         fields = asdict(self)
+        if self.system_prompt is None:
+            del fields["system_prompt"]
         document = {"format": FORMAT, **fields, "files": fields.pop("files")}
         return json.dumps(document, indent=2) + "\n"
 
@@ -74,6 +78,15 @@ def model_digest(files: Iterable[BundledFile]) -> str:
     ordered = sorted(deciding, key=lambda file: file.path)
     lines = "".join(f"{each.sha256}  {each.path}\n" for each in ordered)
     return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def write(package: Path, manifest: Manifest) -> None:
+    """Write a package's manifest, on the disk before this returns."""
+    path = package / MODEL_FOLDER / MODEL_MANIFEST
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(manifest.to_json())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read(package: Path) -> Manifest:

@@ -18,7 +18,7 @@ from h2o_pack.cli.options import (
     settings,
 )
 from h2o_pack.cli.terminal import Terminal
-from h2o_pack.cli.types import PATH
+from h2o_pack.cli.types import FILE, PATH
 from h2o_pack.errors import ExitCode
 
 
@@ -40,6 +40,12 @@ from h2o_pack.errors import ExitCode
     "--asset-pack",
     is_flag=True,
     help="Keep the model out of the app: Apple hosts it and devices fetch it (iOS 26).",
+)
+@click.option(
+    "--system",
+    type=FILE,
+    help="UTF-8 file with the system prompt: its caches are computed now, so that the first "
+    "turn need not read it.",
 )
 @click.option(
     "--vendor/--no-vendor",
@@ -64,6 +70,7 @@ def ios(
     output: Path | None,
     name: str | None,
     asset_pack: bool,
+    system: Path | None,
     vendor: bool,
     upstream_version: str,
     dry_run: bool,
@@ -88,6 +95,7 @@ def ios(
         name=name,
         output=output,
         asset_pack=asset_pack,
+        system=system,
         upstream=usual_origin() if vendor else None,
         upstream_version=upstream_version,
     )

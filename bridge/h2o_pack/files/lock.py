@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.results import doc
+from h2o_pack.results import Count, doc
 
 NAME = "h2o-pack.lock.json"
 FORMAT = 1
@@ -43,13 +43,27 @@ class Vendored:
 
 
 @dataclass(frozen=True)
+class PreparedPrompt:
+    """What the caches of a system prompt were computed from."""
+
+    tokens: Annotated[Count, doc("With which every first turn begins.")]
+    chunk: Annotated[Count, doc("Tokens that the model read at once.")]
+    prompt: Annotated[str, doc("sha256 of its text.")]
+    template: Annotated[str, doc("sha256 of the chat template; empty without one.")]
+    model: Annotated[str, doc("The digest of the model, by the manifest.")]
+    policy: Annotated[str, doc("sha256 of the caches' settings.")]
+    made_by: Annotated[str, doc("The programs that computed them, with versions.")]
+
+
+@dataclass(frozen=True)
 class Lock:
     """The content of the lock.
 
     config, kv, group_size, budgets: the caches; budgets has the rows of each layer for heavy
     hitters and newest tokens, or is None, and recall_layers those that they name for recall.
     files: sha256 of each generated file by path. commit: the model's on the hub, "" for a
-    local one. upstream_version: whose pins `upstream` has.
+    local one. upstream_version: whose pins `upstream` has. system_prompt: the one whose caches
+    are in Model/.
     """
 
     h2o_pack: str
@@ -66,6 +80,7 @@ class Lock:
     budgets: list[dict[str, int] | None] | None = None
     recall_layers: list[int] | None = None
     upstream_version: str = ""
+    system_prompt: PreparedPrompt | None = None
 
     def to_json(self) -> str:
         """Write the lock as the text of its file."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from h2o_pack.architectures.model import Model
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.files import lock
-from h2o_pack.files.lock import Vendored
+from h2o_pack.files.lock import PreparedPrompt, Vendored
 from h2o_pack.plan.options import CacheOptions
 from h2o_pack.plan.package_plan import Plan, make_plan, read_options
 from h2o_pack.progress import ProgressReporter
@@ -28,7 +28,8 @@ class PackageRequest:
 
     output: its folder, by default one of the package's name. upstream: where Vendor/ comes
     from, None to leave it out. asset_pack: the model comes to the device apart from the app.
-    upstream_version: the one that the package stands on, "" for the default.
+    upstream_version: the one that the package stands on, "" for the default. system: a file
+    with the system prompt whose caches the package should hold.
     """
 
     model: str
@@ -40,6 +41,7 @@ class PackageRequest:
     upstream: Origin | None = None
     asset_pack: bool = False
     upstream_version: str = ""
+    system: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class PackageResult:
     """What became of a request.
 
     files: those generated, relative to `folder`. vendored: None where that was not asked
-    for, or failed as `not_vendored` says. verification: None for a dry run.
+    for, or failed as `not_vendored` says. verification: None for a dry run. system_prompt: the
+    one whose caches are in the package.
     """
 
     plan: Plan
@@ -56,6 +59,7 @@ class PackageResult:
     vendored: Vendored | None = None
     not_vendored: UserError | None = None
     verification: Verification | None = None
+    system_prompt: PreparedPrompt | None = None
 
 
 def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
@@ -68,12 +72,15 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
     from h2o_pack.facts import pins
     from h2o_pack.hub.resolve import resolve
     from h2o_pack.package.model_texts import read_model_texts
+    from h2o_pack.prepared.checks import check_system, read_system
 
     problems = Problems()
     with problems.caught():
         pins(request.upstream_version)
     with problems.caught():
         given = read_options(request.cache)
+    with problems.caught():
+        system = read_system(request.system)
     with problems.caught():
         say(f"reading the headers of {request.model}")
         model = resolve(
@@ -90,12 +97,16 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
     with problems.caught():
         texts = read_model_texts(model)
     problems.refuse()
-    return replace(
+    plan = replace(
         plan,
         upstream_version=request.upstream_version,
-        template_variables=texts.variables,
+        chat_template=texts.template,
+        system=system,
         warnings=(*plan.warnings, *texts.remarks),
     )
+    if system:
+        check_system(plan, texts.unusable)
+    return plan
 
 
 def refuse_missing_type(model: Model, upstream_version: str) -> None:
@@ -143,7 +154,15 @@ def build(plan: Plan, request: PackageRequest, say: ProgressReporter) -> Package
             not_vendored = error
     say("checking what was written")
     checked = verify(package.folder, quick=True, say=say)
-    return PackageResult(plan, package.folder, package.files, vendored, not_vendored, checked)
+    return PackageResult(
+        plan,
+        package.folder,
+        package.files,
+        vendored,
+        not_vendored,
+        checked,
+        package.manifest.system_prompt,
+    )
 
 
 def fill_vendor(package: Path, upstream: Origin, say: ProgressReporter) -> Vendored:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from h2o_pack import assets
@@ -32,7 +32,21 @@ def make_package(plan: Plan, output: Path, say: ProgressReporter = silent) -> Pa
         files = render_files(plan, output)
         write.write_files(staging, files)
         manifest = bundle(plan.model, staging, say)
+        if plan.system:
+            manifest = add_system_prompt(plan, staging, manifest, output, say)
     return Package(output.resolve(), tuple(files), manifest)
+
+
+def add_system_prompt(
+    plan: Plan, staging: Path, bundled: Manifest, output: Path, say: ProgressReporter
+) -> Manifest:
+    """Compute the caches of the system prompt, or keep those of the package at `output`."""
+    from h2o_pack.prepared.system_prompt import prepare
+
+    manifest = prepare(plan, staging, bundled, output, say)
+    record = replace(lock.read(staging), system_prompt=manifest.system_prompt)
+    write.write_files(staging, {lock.NAME: record.to_json()})
+    return manifest
 
 
 def render_files(plan: Plan, output: Path) -> dict[str, str]:

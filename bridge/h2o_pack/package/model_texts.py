@@ -13,23 +13,23 @@ NO_TEMPLATE = (
     "the model has no chat template: a session gives it plain lines, which only a model "
     "without training for chat goes on with well."
 )
+CORRECT_IT = (
+    "A session cannot reply with it: correct it in a local copy of the model and give that "
+    "folder as --model."
+)
 
 
 @dataclass(frozen=True)
 class ModelTexts:
     """What was found.
 
-    template: None where there is none, or none that can be used. remarks: what people should
-    know.
+    template: None where there is none, or none that can be used. unusable: why it cannot be
+    used, "" where it can or there is none. remarks: what people should know.
     """
 
     template: ChatTemplate | None = None
+    unusable: str = ""
     remarks: tuple[str, ...] = ()
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """What the template reads that not every template does."""
-        return self.template.variables if self.template else ()
 
 
 def read_model_texts(model: Model) -> ModelTexts:
@@ -61,13 +61,6 @@ def read_model_texts(model: Model) -> ModelTexts:
         return ModelTexts(remarks=(NO_TEMPLATE,))
     problem = template.problem()
     if problem:
-        return ModelTexts(remarks=(unusable(template, problem),))
+        unusable = f"the chat template in {template.file} {problem}"
+        return ModelTexts(unusable=unusable, remarks=(f"{unusable}. {CORRECT_IT}",))
     return ModelTexts(template)
-
-
-def unusable(template: ChatTemplate, problem: str) -> str:
-    """Say what a template that cannot be used means."""
-    return (
-        f"the chat template in {template.file} {problem}. A session cannot reply with it: "
-        "correct it in a local copy of the model and give that folder as --model."
-    )

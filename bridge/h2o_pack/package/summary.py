@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from h2o_pack.files.lock import EditedFile, Vendored
+from h2o_pack.files.layout import MODEL_FOLDER, SYSTEM_PROMPT
+from h2o_pack.files.lock import EditedFile, PreparedPrompt, Vendored
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.package.build import PackageResult
 from h2o_pack.plan.package_plan import Plan
@@ -65,6 +66,10 @@ class IosResult(Result):
     files: Annotated[tuple[str, ...], doc("Generated files, relative to the folder.")]
     model_files: Annotated[tuple[PackagedFile, ...], doc("Files of the model, in Model/.")]
     model_bytes: Annotated[Count, doc("Bytes of the bundled files.")]
+    system_prompt: Annotated[
+        PreparedPrompt | None,
+        doc("What the caches of the system prompt were computed from; null without them."),
+    ]
     vendor: Annotated[
         VendorResult | None, doc("What Vendor/ holds; null where it was not filled.")
     ]
@@ -94,6 +99,7 @@ def ios_result(made: PackageResult) -> IosResult:
         files=made.files,
         model_files=tuple(PackagedFile(each.path, each.size) for each in plan.model.files),
         model_bytes=model_bytes(plan),
+        system_prompt=made.system_prompt,
         vendor=None if made.vendored is None else vendor_result(made.folder, made.vendored),
         errors=error_entries([failed] if failed else []),
         warnings=plan.warnings,
@@ -150,6 +156,10 @@ def print_made(made: PackageResult, console: Console) -> None:
         f"{len(made.files)} generated, {len(plan.model.files)} of the model "
         f"({model_bytes(plan) / 1e6:,.1f} MB)",
     )
+    if plan.system:
+        prepared = made.system_prompt
+        count = f"{prepared.tokens} tokens" if prepared else "read when the package is written"
+        table.add_row("system", f"{count}; its caches are in {MODEL_FOLDER}/{SYSTEM_PROMPT}")
     console.print(table)
     for warning in plan.warnings:
         console.print(f"note: {warning}", markup=False)

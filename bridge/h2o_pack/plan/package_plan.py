@@ -14,6 +14,7 @@ from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.memory import MemoryPlan
 from h2o_pack.memory.estimate import archive_bits
 from h2o_pack.memory.storages import storage_of
+from h2o_pack.models.chat_template import ChatTemplate
 from h2o_pack.plan.advice import advice
 from h2o_pack.plan.options import CacheOptions, cache_config, layer_caches, read_budgets
 from h2o_pack.plan.request import Request
@@ -32,7 +33,8 @@ class Plan:
     the model's own. memory: on the requested device where the model needs most.
     asset_pack: whether the model comes to the device apart from the app. upstream_version:
     "" is the default. archive_in_files: whether recall's archives are files.
-    template_variables: what the model's chat template reads that not every one does.
+    chat_template: the model's, None where it has none that can be used. system: the system
+    prompt whose caches are computed, "" for none.
     """
 
     model: Model
@@ -48,7 +50,8 @@ class Plan:
     asset_pack: bool = False
     upstream_version: str = ""
     archive_in_files: bool = False
-    template_variables: tuple[str, ...] = ()
+    chat_template: ChatTemplate | None = None
+    system: str = ""
 
     @property
     def archive(self) -> str:

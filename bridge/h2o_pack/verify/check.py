@@ -102,6 +102,12 @@ def records(record: lock.Lock, bundled: Manifest) -> Iterator[Difference]:
     elif record.commit and bundled.commit != record.commit:
         what = f"is of the commit {bundled.commit or 'none'}, the lock of {record.commit}"
         yield Difference("records", path, "other", what)
+    if bundled.system_prompt != record.system_prompt:
+        what = "has another system prompt than the lock"
+        yield Difference("records", path, "other", what)
+    elif bundled.system_prompt and bundled.system_prompt.model != bundled.digest:
+        what = "has the caches of a system prompt that another model read"
+        yield Difference("records", path, "other", what)
 
 
 def strays(package: Path, bundled: Manifest) -> Iterator[Difference]:

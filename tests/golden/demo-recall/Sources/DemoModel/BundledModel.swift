@@ -12,6 +12,9 @@ public enum BundledModel {
     /// `enable_thinking`.
     public static let templateVariables: [String] = []
 
+    /// The system prompt that this package was made with; there is none.
+    public static let systemPrompt: String? = nil
+
     /// The policy: which tokens the caches keep.
     ///
     /// - Throws: `H2OConfigurationError` if the values below were edited and no longer

@@ -1,0 +1,1 @@
+"""The system prompt's caches, computed when packaging so that no device has to."""

@@ -1,0 +1,245 @@
+"""`ios --system`: the caches of the system prompt, computed when packaging."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import shutil
+
+import mlx.core as mx
+import pytest
+from mlx_lm.models.cache import load_prompt_cache
+
+from h2o_pack.bundling import manifest
+from h2o_pack.errors import ExitCode
+from h2o_pack.files import lock
+from h2o_pack.files.layout import SYSTEM_PROMPT
+from h2o_pack.measure import models
+from h2o_pack.prepared import checks
+from h2o_py import H2OConfig
+from h2o_py.models import make_h2o_cache
+from h2o_py.routing import routed
+from tests.bridge import schemas
+from tests.bridge.trees import build_tree, names
+
+TEXT = "You are a brief assistant. Answer in one sentence, in plain words."
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<assistant>"
+SAID = " What is a heavy hitter?"
+
+
+@pytest.fixture
+def package(run, tmp_path):
+    """Package the demo model with a system prompt; return the result of the command."""
+
+    def command(*options, text=TEXT, max_kv=64, model="demo", code=0):
+        file = tmp_path / "system.txt"
+        file.write_text(f"\n{text}\n", "utf-8")
+        common = ("--model", model, "--max-kv", max_kv, "--name", "Demo", "--no-vendor")
+        output = ("--output", tmp_path / "Demo")
+        result = run("ios", *common, *output, "--system", file, *options)
+        assert result.exit_code == code, result.output
+        return result
+
+    return command
+
+
+@pytest.fixture
+def made(package, tmp_path):
+    package()
+    return tmp_path / "Demo"
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """Return what is loaded while a test runs."""
+    loaded = []
+    load = models.load
+
+    def noting(name):
+        loaded.append(name)
+        return load(name)
+
+    monkeypatch.setattr(models, "load", noting)
+    return loaded
+
+
+def caches_of(folder, scratch):
+    """Load the caches of a package by mlx-lm, which goes by the ending of a name."""
+    named = shutil.copyfile(folder / "Model" / SYSTEM_PROMPT, scratch / "prompt.safetensors")
+    return load_prompt_cache(str(named), return_metadata=True)
+
+
+def logits(model, caches, ids):
+    with routed():
+        return model(mx.array([ids]), cache=caches)
+
+
+def test_the_caches_go_on_as_those_of_a_model_that_read_the_prompt(made, tmp_path):
+    caches, said = caches_of(made, tmp_path)
+    prompt = json.loads(said["tokens"])
+    model, tokenizer = models.load("demo")
+    assert tokenizer.encode(f"{TEXT}\n{SAID}")[: len(prompt)] == prompt
+    config = H2OConfig(64, pinned=((0, len(prompt)),))
+    own = make_h2o_cache(model, config)
+    logits(model, own, prompt)
+    for chunk in (tokenizer.encode(SAID), *([7] for _ in range(40))):
+        assert mx.array_equal(logits(model, caches, chunk), logits(model, own, chunk))
+    for cache, expected in zip(caches, own, strict=True):
+        assert cache.config == config
+        assert cache.offset > cache.max_size
+        assert mx.array_equal(cache.positions, expected.positions)
+        kept = set(cache.positions[0, 0].tolist())
+        assert kept >= set(range(len(prompt)))
+
+
+def test_the_prompt_is_read_in_the_chunks_of_the_app(package, tmp_path):
+    package("--prefill-step", 8, "--kv", "k8v4")
+    caches, said = caches_of(tmp_path / "Demo", tmp_path)
+    prompt = json.loads(said["tokens"])
+    model, _ = models.load("demo")
+    own = make_h2o_cache(model, H2OConfig(64, pinned=((0, len(prompt)),)), kv="k8v4")
+    for begin in range(0, len(prompt), 8):
+        logits(model, own, prompt[begin : begin + 8])
+    for cache, expected in zip(caches, own, strict=True):
+        assert mx.array_equal(cache.scores, expected.scores)
+        assert mx.array_equal(cache.arrays[0], expected.arrays[0])
+
+
+def test_manifest_lock_and_result_say_what_they_were_computed_from(package, tmp_path):
+    document = schemas.check(json.loads(package("--json").stdout), "ios")
+    bundled, record = manifest.read(tmp_path / "Demo"), lock.read(tmp_path / "Demo")
+    prompt = bundled.system_prompt
+    assert prompt is not None
+    assert record.system_prompt == prompt
+    assert document["system_prompt"] == vars(prompt)
+    assert prompt.prompt == lock.sha256(TEXT.encode())
+    assert (prompt.template, prompt.model, prompt.chunk) == ("", bundled.digest, 512)
+    assert SYSTEM_PROMPT in {file.path for file in bundled.files}
+    _, said = caches_of(tmp_path / "Demo", tmp_path)
+    assert said["model"] == bundled.digest
+    assert len(json.loads(said["tokens"])) == prompt.tokens
+
+
+def test_swift_gets_the_prompt_too(made):
+    source = (made / "Sources/DemoModel/BundledModel.swift").read_text("utf-8")
+    assert f'systemPrompt: String? = "{TEXT}"\n' in source
+
+
+def test_without_a_system_prompt_there_is_none(demo_package):
+    assert manifest.read(demo_package).system_prompt is None
+    assert SYSTEM_PROMPT not in names(demo_package / "Model")
+    source = (demo_package / "Sources/DemoModel/BundledModel.swift").read_text("utf-8")
+    assert "systemPrompt: String? = nil\n" in source
+
+
+def test_a_package_is_as_written(made, run):
+    assert run("verify", made).exit_code == 0
+
+
+def test_the_same_prompt_is_not_read_again(package, made, computed):
+    before = (made / "Model" / SYSTEM_PROMPT).read_bytes()
+    result = package("-v")
+    assert "the caches of the system prompt are as they should be" in result.stderr
+    assert computed == []
+    assert (made / "Model" / SYSTEM_PROMPT).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"text": "Be kind."}, {"max_kv": 96}, {"model": "demo-4bit"}],
+    ids=["prompt", "policy", "model"],
+)
+def test_another_prompt_policy_or_model_is_read(package, made, computed, change):
+    before = manifest.read(made).system_prompt
+    package(**change)
+    after = manifest.read(made)
+    assert len(computed) == 1
+    assert after.system_prompt != before
+    assert lock.read(made).system_prompt == after.system_prompt
+
+
+def test_another_template_is_read(package, computed, tmp_path):
+    folder = tmp_path / "chatting"
+    shutil.copytree(importlib.resources.files("h2o_pack.models") / "demo", folder)
+    for source in (TEMPLATE, TEMPLATE, TEMPLATE + "!"):
+        build_tree(folder, {"chat_template.jinja": source})
+        package(model=folder, max_kv=96)
+    assert len(computed) == 2
+    prompt = manifest.read(tmp_path / "Demo").system_prompt
+    assert prompt is not None
+    assert prompt.template == lock.sha256((TEMPLATE + "!").encode())
+    _, said = caches_of(tmp_path / "Demo", tmp_path)
+    _, tokenizer = models.load("demo")
+    text = tokenizer.decode(json.loads(said["tokens"]))
+    assert text == f"<system>{TEXT}\n<user>"
+
+
+def test_a_damaged_file_is_noticed_and_computed_again(package, made, computed, run):
+    path = made / "Model" / SYSTEM_PROMPT
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b"?")
+    assert run("verify", made).exit_code == ExitCode.DIFFERENT
+    package()
+    assert len(computed) == 1
+    assert path.read_bytes() == content
+
+
+def test_it_leaves_with_the_option(run, made):
+    output = ("--output", made, "--name", "Demo", "--no-vendor")
+    assert run("ios", "--model", "demo", "--max-kv", 64, *output).exit_code == 0
+    assert SYSTEM_PROMPT not in names(made / "Model")
+    assert lock.read(made).system_prompt is None
+
+
+@pytest.mark.parametrize("part", ["lock", "manifest"])
+def test_records_that_contradict_are_a_difference(made, run, part):
+    path = made / {"lock": lock.NAME, "manifest": "Model/manifest.json"}[part]
+    document = json.loads(path.read_text("utf-8"))
+    document["system_prompt"]["tokens"] += 1
+    path.write_text(json.dumps(document), "utf-8")
+    result = run("verify", made)
+    assert result.exit_code == ExitCode.DIFFERENT
+    assert "has another system prompt than the lock" in result.stdout
+
+
+def test_a_prompt_that_another_model_read_is_a_difference(made, run):
+    for path in (made / lock.NAME, made / "Model/manifest.json"):
+        document = json.loads(path.read_text("utf-8"))
+        document["system_prompt"]["model"] = "0" * 64
+        path.write_text(json.dumps(document), "utf-8")
+    result = run("verify", made)
+    assert result.exit_code == ExitCode.DIFFERENT
+    assert "has the caches of a system prompt that another model read" in result.stdout
+
+
+def test_a_prompt_that_the_caches_cannot_pin_is_refused(package, tmp_path):
+    result = package(text=TEXT * 3, code=ExitCode.USAGE)
+    assert "the system prompt has 103 tokens, which do not fit" in result.stderr
+    assert "Demo" not in names(tmp_path)
+
+
+def test_too_little_memory_is_said_before_work_starts(package, computed, monkeypatch, tmp_path):
+    monkeypatch.setattr(checks, "machine_bytes", lambda: 20_000_000)
+    result = package(code=ExitCode.MEMORY)
+    assert "takes 0.03 GB of memory, and this machine has 0.02 GB" in result.stderr
+    assert computed == []
+    assert "Demo" not in names(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "what"),
+    [
+        ({"text": " "}, ExitCode.USAGE, "system.txt has no text"),
+        ({"options": ("--recall", "--archive", "files")}, ExitCode.USAGE, "archive in memory"),
+    ],
+)
+def test_what_cannot_be_prepared_is_refused(package, tmp_path, options, code, what):
+    result = package(*options.pop("options", ()), **options, code=code)
+    assert what in result.stderr
+    assert "Demo" not in names(tmp_path)
+
+
+def test_the_archive_of_recall_is_there_too(package, tmp_path):
+    package("--recall")
+    caches, _ = caches_of(tmp_path / "Demo", tmp_path)
+    assert all(cache.config.recall is not None for cache in caches)
