@@ -39,7 +39,7 @@ extension H2OModel {
         defer { platform.background.end() }
         let context = try await loader.load(from: folder, tokenizer: BundledTokenizerLoader())
         return H2OModel(
-            context: context, caches: caches, archiveInFiles: archiveInFiles, plan: plan,
-            platform: platform)
+            context: context, caches: caches, archiveInFiles: archiveInFiles,
+            sampling: H2OSampling.defaults(in: folder), plan: plan, platform: platform)
     }
 }

@@ -38,12 +38,12 @@ public actor H2OModel {
 
     package init(
         context: sending ModelContext, caches: H2OCaches, archiveInFiles: Bool,
-        promptChunk: Int = GenerateParameters().promptChunk, plan: MemoryPlan?,
-        platform: H2OPlatform
+        promptChunk: Int = GenerateParameters().promptChunk, sampling: H2OSampling = H2OSampling(),
+        plan: MemoryPlan?, platform: H2OPlatform
     ) {
         loaded = LoadedModel(
             context: context, caches: caches, archiveInFiles: archiveInFiles,
-            promptChunk: promptChunk, plan: plan, platform: platform)
+            promptChunk: promptChunk, sampling: sampling, plan: plan, platform: platform)
         if archiveInFiles { try? platform.archives.deleteStale() }
     }
 

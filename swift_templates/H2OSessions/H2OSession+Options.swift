@@ -13,16 +13,20 @@ extension H2OSession {
         public var templateContext: [String: JSONValue]
         /// Texts before which an answer ends; they are not part of it.
         public var stopStrings: [String]
+        /// How often in one reply the model may call tools and get their answers.
+        public var maxToolRounds: Int
 
         public init(
             sampling: H2OSampling = H2OSampling(), maxTokens: Int? = 512, thinking: Bool? = nil,
-            templateContext: [String: JSONValue] = [:], stopStrings: [String] = []
+            templateContext: [String: JSONValue] = [:], stopStrings: [String] = [],
+            maxToolRounds: Int = 8
         ) {
             self.sampling = sampling
             self.maxTokens = maxTokens
             self.thinking = thinking
             self.templateContext = templateContext
             self.stopStrings = stopStrings
+            self.maxToolRounds = maxToolRounds
         }
     }
 }

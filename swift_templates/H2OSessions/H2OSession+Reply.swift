@@ -10,6 +10,11 @@ extension H2OSession {
         case thought(String)
         /// The model calls a tool.
         case toolCall(H2OToolCall)
+        /// What looks like a call of a tool and is none: unreadable, cut off, or of a tool that
+        /// there is not. As the model wrote it.
+        case malformedToolCall(String)
+        /// What a tool answered, or the text of its error.
+        case toolResult(H2OMessage)
         /// The last part of a reply.
         case usage(Usage)
     }
@@ -21,15 +26,18 @@ extension H2OSession {
         public var thoughts: String
         /// The tools that the model called and that nobody has answered.
         public var toolCalls: [H2OToolCall]
+        /// What looks like a call and is none, as the model wrote it.
+        public var malformedToolCalls: [String]
         public var usage: Usage
 
         public init(
             text: String = "", thoughts: String = "", toolCalls: [H2OToolCall] = [],
-            usage: Usage = Usage()
+            malformedToolCalls: [String] = [], usage: Usage = Usage()
         ) {
             self.text = text
             self.thoughts = thoughts
             self.toolCalls = toolCalls
+            self.malformedToolCalls = malformedToolCalls
             self.usage = usage
         }
 

@@ -158,10 +158,7 @@ public actor H2OSession {
         let before = messages
         messages.append(message)
         do {
-            let response = try await conversation.respond(
-                to: messages, tools: tools.map(\.definition), options: options, emit: emit)
-            messages.append(response.message)
-            return response
+            return try await completeTurn(options, emit)
         } catch {
             messages = before
             throw error

@@ -14,6 +14,8 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     case duplicateTool(String)
     /// A JSON Schema that is none; says what is wrong.
     case invalidSchema(String)
+    /// The model called tools once more after this many rounds.
+    case tooManyToolRounds(Int)
     /// No conversation can have gone as the transcript says.
     case contradictoryTranscript(Contradiction)
 
@@ -45,6 +47,9 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
             "Two tools have the name \(name). Give each tool a name of its own."
         case .invalidSchema(let reason):
             "\(reason) Write it as a JSON Schema, with \"type\" and the fields that belong to it."
+        case .tooManyToolRounds(let rounds):
+            "The model still calls tools after \(rounds) rounds. Raise maxToolRounds, or tell it "
+                + "in the instructions when to answer."
         case .contradictoryTranscript(let contradiction):
             "The transcript contradicts itself: \(contradiction.text)"
         }

@@ -10,17 +10,20 @@ package final class LoadedModel: @unchecked Sendable {
     package let archiveInFiles: Bool
     /// Tokens of a prompt that are read at a time.
     package let promptChunk: Int
+    /// What the model says of sampling.
+    package let sampling: H2OSampling
     package let plan: MemoryPlan?
     package let platform: H2OPlatform
 
     init(
         context: sending ModelContext, caches: H2OCaches, archiveInFiles: Bool, promptChunk: Int,
-        plan: MemoryPlan?, platform: H2OPlatform
+        sampling: H2OSampling, plan: MemoryPlan?, platform: H2OPlatform
     ) {
         self.context = context
         self.caches = caches
         self.archiveInFiles = archiveInFiles
         self.promptChunk = max(1, promptChunk)
+        self.sampling = sampling
         self.plan = plan
         self.platform = platform
     }

@@ -66,6 +66,13 @@ public final class BackgroundGuard: @unchecked Sendable {
         }
     }
 
+    /// Waits until nothing is queued on the GPU, unless the guard is closed, which has waited.
+    package func drain() {
+        guard beginIfOpen() else { return }
+        finishQueuedWork()
+        end()
+    }
+
     /// Lets no more steps begin, and returns when the running steps have ended and nothing is
     /// queued on the GPU.
     ///

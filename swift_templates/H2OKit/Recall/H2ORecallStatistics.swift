@@ -33,4 +33,11 @@ extension H2ORecallStatistics {
             rows: rows - earlier.rows, seconds: seconds - earlier.seconds,
             archiveBytes: archiveBytes)
     }
+
+    /// Rows and seconds of both; the bytes are those of the later one.
+    package static func + (earlier: Self, later: Self) -> Self {
+        H2ORecallStatistics(
+            rows: earlier.rows + later.rows, seconds: earlier.seconds + later.seconds,
+            archiveBytes: later.archiveBytes)
+    }
 }

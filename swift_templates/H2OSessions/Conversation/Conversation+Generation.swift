@@ -3,12 +3,47 @@ import MLX
 import MLXLMCommon
 
 extension Conversation {
-    /// Reads what is unread and generates until the turn ends.
+    /// Reads what is unread and generates until the turn ends. When it returns, nothing that it
+    /// queued on the GPU is outstanding.
     ///
-    /// - Returns: why the reply ended
+    /// - Parameters:
+    ///   - transcript: what the reply follows
+    ///   - begun: when the reply was asked for
     func generate(
+        _ transcript: [H2OMessage], _ tools: [H2OToolDefinition], _ options: H2OSession.Options,
+        begun: Duration, _ emit: (H2OSession.Part) -> Void
+    ) async throws -> H2OSession.Response {
+        let recalledBefore = recalled
+        let unread = state?.unread ?? []
+        let end = loaded.context.tokenizer.decode(
+            tokenIds: unread.suffix(Self.promptEnd), skipSpecialTokens: false)
+        var reply = Reply(
+            loaded.context, tools: tools, stopStrings: options.stopStrings, prompt: end,
+            transcript: transcript, begun: begun)
+        reply.usage.cachedTokens = tokensSeen
+        reply.usage.readTokens = unread.count
+        reply.usage.promptTokens = tokensSeen + unread.count
+        reply.usage.stop = try await generate(&reply, options, emit)
+        reply.finish().forEach(emit)
+        if !reply.response.toolCalls.isEmpty, reply.usage.stop == .endOfTurn {
+            reply.usage.stop = .toolCalls
+        }
+        reply.usage.recalled = recalled?.since(recalledBefore)
+        reply.usage.duration = loaded.platform.elapsed() - begun
+        emit(.usage(reply.usage))
+        var response = reply.response
+        response.usage = reply.usage
+        return response
+    }
+
+    /// Tokens at the end of a prompt that may begin a thought.
+    private static let promptEnd = 16
+
+    /// - Returns: why the reply ended
+    private func generate(
         _ reply: inout Reply, _ options: H2OSession.Options, _ emit: (H2OSession.Part) -> Void
     ) async throws -> H2OSession.Stop {
+        defer { loaded.platform.background.drain() }
         do {
             try await read()
             return try await write(&reply, options, emit)
@@ -47,38 +82,39 @@ extension Conversation {
     private func write(
         _ reply: inout Reply, _ options: H2OSession.Options, _ emit: (H2OSession.Part) -> Void
     ) async throws -> H2OSession.Stop {
-        let stops = loaded.stops
-        var iterator = try await startIterator(options)
-        while let token = try await loaded.platform.background.withGPU({ iterator.next() }) {
+        let background = loaded.platform.background
+        let stops = loaded.stops.union(reply.stopTokens)
+        var loop = try await startLoop(options)
+        while reply.usage.generatedTokens < options.maxTokens ?? .max {
+            let token = try await background.withGPU { loop.next() }
+            state?.read.append([token])
             if reply.usage.generatedTokens == 0 {
                 reply.usage.timeToFirstToken = loaded.platform.elapsed() - reply.begun
             }
             reply.usage.generatedTokens += 1
-            state?.read.append([token])
             if stops.contains(token) {
                 state?.ended = true
+                reply.end(with: token).forEach(emit)
                 return .endOfTurn
             }
-            let text = reply.detokenizer.append(token)
-            reply.text += text
-            if !text.isEmpty { emit(.text(text)) }
+            reply.append(token).forEach(emit)
+            if reply.isStopped { return .stopString }
             await Task.yield()
         }
         return .length
     }
 
-    private func startIterator(_ options: H2OSession.Options) async throws -> TokenIterator {
-        let parameters = options.sampling.parameters(defaults: H2OSampling())
+    private func startLoop(_ options: H2OSession.Options) async throws -> TokenLoop {
+        let parameters = options.sampling.parameters(defaults: loaded.sampling)
         let unread = state?.unread ?? []
-        let iterator = try await loaded.platform.background.withGPU {
-            try TokenIterator(
-                input: LMInput(tokens: MLXArray(unread.map { Int32($0) })),
-                model: loaded.context.model, cache: caches, processor: parameters.processor(),
-                sampler: parameters.sampler(), promptChunk: loaded.promptChunk,
-                maxTokens: options.maxTokens)
+        let loop = try await loaded.platform.background.withGPU {
+            TokenLoop(
+                reading: unread, loaded.context.model, caches: caches,
+                sampler: parameters.sampler(),
+                processors: [parameters.processor()].compactMap { $0 })
         }
         state?.read.append(unread)
         state?.unread = []
-        return iterator
+        return loop
     }
 }

@@ -36,20 +36,20 @@ package actor Conversation {
         options: H2OSession.Options = H2OSession.Options(),
         emit: @Sendable (H2OSession.Part) -> Void = { _ in }
     ) async throws -> H2OSession.Response {
-        try Transcript.check(transcript)
-        var reply = Reply(
-            tokenizer: loaded.context.tokenizer, begun: loaded.platform.elapsed(),
-            recalledBefore: recalled)
+        try Transcript.check(transcript, tools)
+        let begun = loaded.platform.elapsed()
         do {
             try await model.turns.begin()
         } catch is CancellationError {
-            return finish(&reply, stop: .cancelled, emit)
+            let usage = H2OSession.Usage(
+                duration: loaded.platform.elapsed() - begun, stop: .cancelled)
+            emit(.usage(usage))
+            return H2OSession.Response(usage: usage)
         }
         defer { model.turns.end() }
         do {
-            var chain = try await place(transcript, tools, options, &reply)
-            let stop = try await generate(&reply, options, emit)
-            let response = finish(&reply, stop: stop, emit)
+            var chain = try await place(transcript, tools, options)
+            let response = try await generate(transcript, tools, options, begun: begun, emit)
             chain.append(response.message.withoutThoughts)
             state?.chain = chain.head
             return response
@@ -81,12 +81,11 @@ package actor Conversation {
 
     /// Brings caches and unread tokens to the end of the transcript.
     private func place(
-        _ transcript: [H2OMessage], _ tools: [H2OToolDefinition], _ options: H2OSession.Options,
-        _ reply: inout Reply
+        _ transcript: [H2OMessage], _ tools: [H2OToolDefinition], _ options: H2OSession.Options
     ) async throws -> TranscriptChain {
         let format = PromptFormat(
             tokenizer: loaded.context.tokenizer, stops: loaded.stops, tools: tools,
-            context: options.templateContext)
+            context: context(options))
         let chain = TranscriptChain(
             opening: format.opening, messages: transcript.map(\.withoutThoughts))
         if let state, chain.starts(with: state.chain) {
@@ -97,10 +96,14 @@ package actor Conversation {
         }
         self.state?.chain = chain.head
         self.state?.ended = false
-        reply.usage.cachedTokens = tokensSeen
-        reply.usage.readTokens = state?.unread.count ?? 0
-        reply.usage.promptTokens = reply.usage.cachedTokens + reply.usage.readTokens
         return chain
+    }
+
+    /// The variables of the chat template.
+    private func context(_ options: H2OSession.Options) -> [String: JSONValue] {
+        guard let thinking = options.thinking else { return options.templateContext }
+        let variable = loaded.context.configuration.thinkingVariable
+        return options.templateContext.merging([variable: .bool(thinking)]) { $1 }
     }
 
     /// Begins with empty caches.
@@ -120,34 +123,6 @@ package actor Conversation {
         state.unread = opening.tokens
         state.pinned = opening.pinned
         self.state = state
-    }
-
-    private func finish(
-        _ reply: inout Reply, stop: H2OSession.Stop, _ emit: (H2OSession.Part) -> Void
-    ) -> H2OSession.Response {
-        let rest = reply.detokenizer.finish()
-        if !rest.isEmpty { emit(.text(rest)) }
-        reply.text += rest
-        reply.usage.stop = stop
-        reply.usage.recalled = recalled?.since(reply.recalledBefore)
-        reply.usage.duration = loaded.platform.elapsed() - reply.begun
-        emit(.usage(reply.usage))
-        return H2OSession.Response(text: reply.text, usage: reply.usage)
-    }
-}
-
-/// A reply that is being generated.
-struct Reply {
-    var detokenizer: ReplyText
-    var text = ""
-    var usage = H2OSession.Usage()
-    let begun: Duration
-    let recalledBefore: H2ORecallStatistics?
-
-    init(tokenizer: any Tokenizer, begun: Duration, recalledBefore: H2ORecallStatistics?) {
-        detokenizer = ReplyText(tokenizer: tokenizer)
-        self.begun = begun
-        self.recalledBefore = recalledBefore
     }
 }
 

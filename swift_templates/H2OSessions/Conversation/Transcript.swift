@@ -1,8 +1,12 @@
 /// What a transcript must be to be continued.
 enum Transcript {
-    /// - Throws: ``H2OSessionError/emptyPrompt``, or
+    /// - Throws: ``H2OSessionError/emptyPrompt``, ``H2OSessionError/duplicateTool(_:)``, or
     ///   ``H2OSessionError/contradictoryTranscript(_:)`` if no conversation can have gone so
-    static func check(_ messages: [H2OMessage]) throws {
+    static func check(_ messages: [H2OMessage], _ tools: [H2OToolDefinition]) throws {
+        var names = Set<String>()
+        for tool in tools where !names.insert(tool.name).inserted {
+            throw H2OSessionError.duplicateTool(tool.name)
+        }
         guard let last = messages.last else { throw H2OSessionError.emptyPrompt }
         if last.role == .user, last.text.isEmpty { throw H2OSessionError.emptyPrompt }
         guard last.role == .user || last.role == .tool else {

@@ -11,7 +11,9 @@ public struct ModelConfiguration: Sendable {
 
     public var id: Identifier
     public var extraEOSTokens: Set<String>
+    public var stopStrings: Set<String>?
     public var eosTokenIds: Set<Int>
+    public var toolCallFormat: ToolCallFormat?
 
     public init(id: String, extraEOSTokens: Set<String> = [], eosTokenIds: Set<Int> = []) {
         self.id = .id(id)
@@ -24,6 +26,10 @@ public struct ModelConfiguration: Sendable {
         self.extraEOSTokens = extraEOSTokens
         self.eosTokenIds = eosTokenIds
     }
+}
+
+extension ModelConfiguration {
+    public var effectiveStopStrings: Set<String> { stopStrings ?? extraEOSTokens }
 }
 
 public struct UserInput {

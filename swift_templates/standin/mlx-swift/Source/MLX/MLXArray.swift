@@ -71,4 +71,9 @@ public final class MLXArray {
             Array(UnsafeBufferPointer(start: $0, count: contiguous.size))
         }
     }
+
+    /// The value of an array that has one.
+    public func item(_ type: Int.Type) -> Int {
+        asArray(Int32.self).first.map(Int.init) ?? 0
+    }
 }

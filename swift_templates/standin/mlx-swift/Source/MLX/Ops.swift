@@ -14,6 +14,20 @@ public func concatenated(
 }
 
 extension MLXArray {
+    /// The array with an axis of one more in its shape.
+    public func expandedDimensions(axis: Int, stream: StreamOrDevice = .default) -> MLXArray {
+        var result = mlx_array_new()
+        mlx_expand_dims(&result, ctx, Int32(axis), stream.ctx)
+        return MLXArray(result)
+    }
+
+    /// The array without an axis of one.
+    public func squeezed(axis: Int, stream: StreamOrDevice = .default) -> MLXArray {
+        var result = mlx_array_new()
+        mlx_squeeze_axis(&result, ctx, Int32(axis), stream.ctx)
+        return MLXArray(result)
+    }
+
     public static func ones(
         _ shape: some Collection<Int>, dtype: DType, stream: StreamOrDevice = .default
     ) -> MLXArray {

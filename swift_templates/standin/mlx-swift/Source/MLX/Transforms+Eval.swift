@@ -6,3 +6,8 @@ import Cmlx
 public func eval(_ arrays: some Collection<MLXArray>) {
     for array in arrays { mlx_array_eval(array.ctx) }
 }
+
+/// Begins to compute the arrays' values.
+public func asyncEval(_ arrays: some Collection<MLXArray>) {
+    eval(arrays)
+}

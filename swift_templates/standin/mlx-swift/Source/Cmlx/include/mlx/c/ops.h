@@ -20,6 +20,8 @@ int mlx_concatenate_axis(
 int mlx_contiguous(
     mlx_array* res, const mlx_array a, bool allow_col_major, const mlx_stream s);
 
+int mlx_expand_dims(mlx_array* res, const mlx_array a, int axis, const mlx_stream s);
+
 int mlx_ones(
     mlx_array* res,
     const int* shape,
@@ -37,6 +39,8 @@ int mlx_slice(
     const int* strides,
     size_t strides_num,
     const mlx_stream s);
+
+int mlx_squeeze_axis(mlx_array* res, const mlx_array a, int axis, const mlx_stream s);
 
 int mlx_zeros(
     mlx_array* res,

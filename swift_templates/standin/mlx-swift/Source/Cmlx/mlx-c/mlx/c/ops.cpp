@@ -41,6 +41,13 @@ extern "C" int mlx_contiguous(
   });
 }
 
+extern "C" int mlx_expand_dims(
+    mlx_array* res, const mlx_array a, int axis, const mlx_stream s) {
+  return mlx_status_([&] {
+    mlx_array_set_(*res, mx::expand_dims(mlx_array_get_(a), axis, mlx_stream_get_(s)));
+  });
+}
+
 extern "C" int mlx_ones(
     mlx_array* res,
     const int* shape,
@@ -71,6 +78,13 @@ extern "C" int mlx_slice(
                   mlx_array_get_(a), mx::Shape(start, start + start_num),
                   mx::Shape(stop, stop + stop_num),
                   mx::Shape(strides, strides + strides_num), mlx_stream_get_(s)));
+  });
+}
+
+extern "C" int mlx_squeeze_axis(
+    mlx_array* res, const mlx_array a, int axis, const mlx_stream s) {
+  return mlx_status_([&] {
+    mlx_array_set_(*res, mx::squeeze(mlx_array_get_(a), axis, mlx_stream_get_(s)));
   });
 }
 
