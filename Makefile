@@ -10,7 +10,9 @@ SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists
 	metal/kernels/h2o_parameters.h metal/kernels/h2o_policy_parameters.h \
 	h2o_py/_pins.py pyproject.toml requirements.lock
 
-.PHONY: demo test check lint types pytest fuzz metal-host golden interface pages docs results recall-cost speed lock clean
+.PHONY: demo test check lint types workflows pytest fuzz metal-host golden interface pages docs \
+	results recall-cost speed wheel apple apple-wheel apple-gpu apple-kernels apple-package \
+	apple-app apple-foundation-models lock clean
 
 CODE := bridge h2o_py interface metal tests studies docs
 
@@ -24,7 +26,7 @@ test:
 	$(MAKE) --jobs=2 check metal-host
 	$(MAKE) pytest
 
-check: lint types
+check: lint types workflows
 	$(BIN)/python -m interface --check
 
 # Writes the files that follow from interface/*.toml, in every language.
@@ -39,6 +41,13 @@ lint: $(INSTALLED)
 
 types: $(INSTALLED)
 	$(BIN)/mypy
+
+# Workflows and the scripts that they run.
+SCRIPTS := $(shell grep --recursive --files-with-matches '^\#!/usr/bin/env bash' .ci)
+workflows: $(INSTALLED)
+	$(BIN)/zizmor --offline --quiet .github/workflows
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/shellcheck $(SCRIPTS)
 
 # As many tests side by side as there are cores; JOBS=0 runs one after the other.
 JOBS ?= auto
@@ -78,17 +87,42 @@ recall-cost: $(INSTALLED)
 speed: $(INSTALLED)
 	$(BIN)/python -m tests.bridge.speed --write
 
+# The source distribution and a wheel, in dist/; installed into an empty environment and used.
+wheel:
+	.ci/wheel $(PYTHON)
+
+# What only a Mac can show: each step of .github/workflows/apple.yml.
+apple: apple-wheel apple-gpu apple-kernels apple-package apple-app apple-foundation-models
+# The command line tools have no Metal compiler: a wheel needs none.
+apple-wheel:
+	DEVELOPER_DIR=/Library/Developer/CommandLineTools .ci/wheel $(PYTHON)
+apple-gpu: $(INSTALLED)
+	.ci/apple/gpu
+apple-kernels: $(RUNTIME)
+	.ci/apple/metal-toolchain
+	.ci/apple/kernels
+apple-package: $(RUNTIME)
+	.ci/apple/metal-toolchain
+	.ci/apple/package
+apple-app: apple-package
+	.ci/apple/app
+apple-foundation-models: $(RUNTIME)
+	.ci/apple/foundation-models
+
 # The lock pins every package for every platform that the project supports.
 lock:
 	uv pip compile pyproject.toml --extra dev --extra build --extra plot --extra docs --universal \
 		--python-version 3.10 --no-header --output-file requirements.lock
+	for name in check wheel; do uv pip compile .ci/$$name.in --universal --python-version 3.10 \
+		--generate-hashes --no-header --output-file .ci/$$name.lock; done
 
 clean:
 	rm -rf build dist $(VENV)
 
 # What the checks and tests need besides.
-$(INSTALLED): $(RUNTIME) requirements.lock
+$(INSTALLED): $(RUNTIME) requirements.lock .ci/check.lock
 	$(PIP) --requirement requirements.lock
+	$(PIP) --requirement .ci/check.lock
 	@touch $@
 
 # What `make demo` needs: the core, compiled, and the packages that h2o-pack imports.

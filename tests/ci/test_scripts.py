@@ -1,0 +1,128 @@
+"""The scripts of .ci, with stand-ins for what only other machines have."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+KERNELS = "Vendor/mlx-swift/Source/Cmlx/mlx-generated/metal"
+
+# Compiles by copying, so that what a library is made of can be read.
+XCRUN = """#!/usr/bin/env bash
+set -euo pipefail
+[[ $1 == -sdk && $2 == macosx ]]
+if [[ $3 == metal ]]; then
+  [[ $4 == -c && $6 == -o ]]
+  cp "$5" "$7"
+else
+  [[ $3 == metallib && $4 == -o ]]
+  cat "${@:6}" >"$5"
+fi
+"""
+
+
+def run(script: str, *arguments: object, tools: Path | None = None, **settings: str):
+    path = os.environ["PATH"] if tools is None else f"{tools}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        [ROOT / ".ci" / script, *map(str, arguments)],
+        env={**os.environ, "PATH": path, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def tool(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, "utf-8")
+    path.chmod(0o755)
+    return folder
+
+
+def test_a_metallib_is_made_of_every_kernel_of_a_package(tmp_path):
+    sources = tmp_path / "Demo" / KERNELS
+    (sources / "steel").mkdir(parents=True)
+    for name in ("rope.metal", "steel/rope.metal", "gemv.metal"):
+        (sources / name).write_text(f"{name}\n", "utf-8")
+    (sources / "utils.h").write_text("a header\n", "utf-8")
+    library = tmp_path / "mlx.metallib"
+    done = run(
+        "apple/metallib", tmp_path / "Demo", library, tools=tool(tmp_path, "xcrun", XCRUN)
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(library.read_text("utf-8").split()) == [
+        "gemv.metal", "rope.metal", "steel/rope.metal",
+    ]  # fmt: skip
+
+
+def test_a_package_without_kernels_has_no_metallib(tmp_path):
+    (tmp_path / "Demo" / KERNELS).mkdir(parents=True)
+    done = run(
+        "apple/metallib",
+        tmp_path / "Demo",
+        tmp_path / "mlx.metallib",
+        tools=tool(tmp_path, "xcrun", XCRUN),
+    )
+    assert done.returncode == 1
+    assert "h2o-pack vendor" in done.stderr
+    assert not (tmp_path / "mlx.metallib").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "enough"),
+    [
+        ("Apple Swift version 6.3 (swiftlang-6.3.0.1)", True),
+        ("Swift version 6.10.2 (swift-6.10.2-RELEASE)", True),
+        ("Swift version 6.2.4 (swift-6.2.4-RELEASE)", False),
+        ("", False),
+    ],
+)
+def test_a_swift_that_is_older_than_packages_need_fails_by_name(tmp_path, said, enough):
+    tools = tool(tmp_path, "swift", f"#!/bin/sh\necho '{said}'\n")
+    done = run("require-swift", tools=tools)
+    assert (done.returncode == 0) == enough
+    assert ("6.3 or newer is needed" in done.stderr) != enough
+
+
+def test_what_a_machine_could_not_do_is_on_the_page_of_the_workflow(tmp_path):
+    page = tmp_path / "page.md"
+    done = run("not-run", "level 0", "no GPU", GITHUB_STEP_SUMMARY=str(page))
+    assert done.returncode == 0
+    assert "::warning title=not run::level 0 (no GPU)" in done.stdout
+    assert page.read_text("utf-8") == "- not run: level 0 (no GPU)\n"
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="a Mac may have Xcode 27")
+def test_without_xcode_27_its_step_says_so():
+    done = run("apple/foundation-models", GITHUB_STEP_SUMMARY="")
+    assert done.returncode == 0
+    assert done.stdout.startswith("not run: the FoundationModels face")
+
+
+def test_release_notes_are_those_of_the_version():
+    version = re.search(
+        r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE
+    )
+    assert version is not None
+    done = run("release-notes", f"v{version[1]}")
+    assert done.returncode == 0, done.stderr
+    assert "### Added" in done.stdout
+    assert not re.search("^## ", done.stdout, re.MULTILINE)
+    assert run("release-notes", "v999.0.0").returncode == 1
+
+
+def test_skipped_tests_are_on_the_page_of_the_workflow(tmp_path):
+    page, test = tmp_path / "page.md", tmp_path / "test_one.py"
+    marked = "@pytest.mark.skip(reason='no such tool')\ndef test_it():\n    pass\n"
+    test.write_text(f"import pytest\n\n\n{marked}", "utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    command += ["-p", "tests.left_out", "--rootdir", tmp_path]
+    settings = {**os.environ, "GITHUB_STEP_SUMMARY": str(page), "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, env=settings, capture_output=True, check=True)
+    assert page.read_text("utf-8") == "- not run: 1 test (no such tool)\n"
