@@ -67,7 +67,7 @@ CONFIG_WORDING = {
     "nothing_to_evict": Wording(
         "{name.max_size} = {max_size} leaves no row to evict: sink, pinned and recent "
         "tokens hold {held}",
-        "Raise {name.max_size} to at least {needed}, lower {name.recent_budget} or pin less.",
+        "Raise {name.max_size} to {needed}, lower {name.recent_budget} or pin less.",
         "max_size",
     ),
     "short_recent_window": Wording(

@@ -326,7 +326,12 @@ RULES = (
         values=lambda c: {
             "max_size": c.max_size,
             "held": (covered(c.pinned, c.sink_size) + c.recent_budget),
-            "needed": ((covered(c.pinned, c.sink_size) + c.recent_budget) + 1),
+            "needed": (
+                max(
+                    (covered(c.pinned, c.sink_size) + c.recent_budget) + 1,
+                    2 * (covered(c.pinned, c.sink_size) - c.sink_size + 1),
+                )
+            ),
         },
     ),
     Rule(

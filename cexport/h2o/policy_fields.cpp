@@ -75,12 +75,14 @@ void validate(const Policy& policy) {
   {
     const int64_t held =
         covered(policy.pinned, int64_t(policy.sink_size)) + int64_t(policy.recent_budget);
-    const int64_t needed = held + 1;
+    const int64_t needed = std::max<int64_t>(
+        held + 1, 2 * (covered(policy.pinned, int64_t(policy.sink_size)) -
+                       int64_t(policy.sink_size) + 1));
     if (!(held < int64_t(policy.max_size))) {
       refuse_config(
           "max_size = ", policy.max_size,
           " leaves no row to evict: sink, pinned and recent tokens hold ", held,
-          ". Raise max_size to at least ", needed, ", lower recent_budget or pin less.");
+          ". Raise max_size to ", needed, ", lower recent_budget or pin less.");
     }
   }
 }

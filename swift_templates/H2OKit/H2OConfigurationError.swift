@@ -48,8 +48,8 @@ public enum H2OConfigurationError: LocalizedError, Hashable, Sendable {
         case .nothingToEvict(
             let maxSize, let held, let needed):
             "max_size = \(maxSize) leaves no row to evict: sink, pinned and recent "
-                + "tokens hold \(held). Raise max_size to at least \(needed), lower "
-                + "recent_budget or pin less."
+                + "tokens hold \(held). Raise max_size to \(needed), lower recent_budget "
+                + "or pin less."
         }
     }
 }
@@ -107,7 +107,7 @@ extension H2OConfiguration {
         }
         do {
             let held = covered(pinned, sinkSize) + recentBudget
-            let needed = held + 1
+            let needed = max(held + 1, 2 * (covered(pinned, sinkSize) - sinkSize + 1))
             guard held < maxSize else {
                 throw H2OConfigurationError.nothingToEvict(
                     maxSize: maxSize, held: held, needed: needed)

@@ -132,7 +132,7 @@ final class ConfigurationTests: XCTestCase {
                 maxSize: 16, heavyBudget: 0, recentBudget: 8, pinned: [2 ..< 6, 5 ..< 8]),
             .nothingToEvict(maxSize: 16, held: 16, needed: 17),
             "max_size = 16 leaves no row to evict: sink, pinned and recent tokens hold 16. Raise "
-                + "max_size to at least 17, lower recent_budget or pin less.")
+                + "max_size to 17, lower recent_budget or pin less.")
     }
 
     func testValuesOutOfRangeAreRefused() {
