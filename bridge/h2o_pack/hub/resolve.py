@@ -9,6 +9,7 @@ from pathlib import Path
 from h2o_pack.architectures.model import Model
 from h2o_pack.errors import ExitCode, UserError, nearest
 from h2o_pack.facts import KnownModel
+from h2o_pack.hub.address import model_of_address
 from h2o_pack.models.catalogue import as_model, catalogue, find
 from h2o_pack.models.local import from_folder
 
@@ -28,8 +29,8 @@ def resolve(
     """Find a model and describe it, by its metadata only.
 
     Args:
-        name: an alias of the catalogue, a folder, or an id on the hub; `@REVISION` may
-            follow an alias or an id.
+        name: an alias of the catalogue, a folder, or an id or a page's address on the hub;
+            `@REVISION` may follow an alias or an id.
         revision: branch, tag or commit on the hub.
         assume_full_attention: take an unknown architecture for one whose layers all
             attend to the whole context.
@@ -42,6 +43,7 @@ def resolve(
             more than one thing is wrong.
 
     """
+    name = model_of_address(name)
     known = find(name, own)
     folder = local_folder(name) if known is None else None
     if known is None and folder is None:
