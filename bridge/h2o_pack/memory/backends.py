@@ -28,6 +28,7 @@ class Backend:
     logits: str
     source: str
     measured: bool
+    margin: float
 
     @property
     def longest_window(self) -> int:

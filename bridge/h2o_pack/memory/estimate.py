@@ -25,8 +25,11 @@ BUFFER_CACHE = 20 << 20  # what mlx-swift-examples give a phone, and our Swift s
 APP = 120 << 20  # a SwiftUI app with its process, runtime, Metal library and tokenizer
 TENSORS = 7  # projections of a layer
 
+BESIDE_MLX = (terms.MARGIN, terms.CACHE, terms.APP)  # what its own counter does not see
+
 MEANINGS = {
-    "activations": "hidden states, queries, keys, values and feed-forward of queued layers",
+    "activations": "hidden states, queries, keys, values and feed-forward of queued layers; "
+    "the longer a cache that grows, the fewer layers MLX queues",
     "attention": "attention logits where they are stored, and those of scored queries",
     "chunk rows": "rows of the prompt's chunk beside the kept ones, and copies",
     "ledger copies": "new ledgers while the old ones are still held",
@@ -89,6 +92,8 @@ def plan_memory(
             f"buffers are whole pages of {chosen.page} bytes",
         ),
     ]
+    if chosen.margin:
+        found.append(margin(found, chosen))
     if chosen.metal:
         found += [
             Term(terms.CACHE, BUFFER_CACHE, "setting", "freed buffers that MLX keeps at most"),
@@ -103,9 +108,17 @@ def plan_memory(
         terms=tuple(found),
         prefill_peak=sum(prefill.values()),
         decode_peak=sum(decode.values()),
-        mlx=sum(term.bytes for term in found if term.name not in (terms.CACHE, terms.APP)),
+        mlx=sum(term.bytes for term in found if term.name not in BESIDE_MLX),
         total=total,
     )
+
+
+def margin(found: list[Term], backend: Backend) -> Term:
+    """Return what is added for terms that were derived and never measured on a backend."""
+    modelled = (*terms.WORKING, terms.RECALL, terms.ROUNDING)
+    held = sum(term.bytes for term in found if term.name in modelled)
+    what = f"{backend.margin:.0%} of what Metal is modelled to hold: no device has measured it"
+    return Term(terms.MARGIN, round(backend.margin * held), "estimated", what)
 
 
 def kept(run: Run, storage: Storage) -> tuple[Term, ...]:

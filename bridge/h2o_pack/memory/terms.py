@@ -12,7 +12,8 @@ Known = Literal["exact", "stated", "modelled", "setting", "estimated"]
 WEIGHTS, KV, STATE, LEDGER = "weights", "keys and values", "recurrent state", "ledger"
 WORKING = ("activations", "attention", "chunk rows", "ledger copies", "logits")
 ARCHIVE, RECALL = "archive", "recall"
-ROUNDING, CACHE, APP = "page rounding", "MLX buffer cache", "app"
+ROUNDING, MARGIN = "page rounding", "margin"
+CACHE, APP = "MLX buffer cache", "app"
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ class MemoryPlan:
 
     @property
     def prefill(self) -> int:
-        """Of a chunk of the prompt, or of a generated token if that takes more."""
-        return self.of(*WORKING, RECALL, ROUNDING)
+        """Of a chunk of the prompt, or of a generated token if more, with the margin."""
+        return self.of(*WORKING, RECALL, ROUNDING, MARGIN)
 
     @property
     def buffer_cache(self) -> int:

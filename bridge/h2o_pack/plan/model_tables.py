@@ -158,7 +158,7 @@ def print_catalogue(models: Iterable[CatalogueEntry], console: Console) -> None:
         table.add_row(*row)
     console.print(table)
     console.print(
-        "layers: those that evict, of all. KiB/token: keys and values in 16 bits in these.",
+        "layers: those that evict, of all. KiB/token: their keys and values in 16 bits.",
         markup=False,
     )
     console.print("next: h2o-pack models NAME asks the model itself", markup=False)
@@ -168,7 +168,8 @@ def short_row(model: CatalogueEntry) -> tuple[str, ...]:
     """Return what is shown of a model on any screen; what is not stated is left open."""
     evicting, layers = model.evicting_layers, model.layers
     kept = f"{model.kv_bytes_per_token / KIB:g}" if evicting else ""
-    size = f"{model.weights_bytes / GB:.2f} GB" if model.weights_bytes else ""
+    digits = 2 if model.weights_bytes < 10 * GB else 1
+    size = f"{model.weights_bytes / GB:.{digits}f} GB" if model.weights_bytes else ""
     return (
         model.name,
         model.model_type,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from h2o_pack.plan.tables import capacity, limit, recall_line, recall_seconds
 from h2o_pack.plan.verdict import Verdict
 from h2o_pack.sizes import gigabytes, megabytes
 
+TITLES = {"iphone": "iPhones, and iPads with A chips", "ipad": "iPads with M chips"}
 TEMPLATE = Path(__file__).with_name("plan.html.j2")
 
 
@@ -32,9 +34,10 @@ def page(report: PlanResult) -> str:
             for number, term in enumerate(report.plans[0].terms)
             if any(plan.terms[number].bytes for plan in report.plans)
         ],
-        scale=scale_of(report),
+        groups=groups(report),
         headroom=headroom,
-        figures=partial(figures, recalls=report.recall is not None),
+        fits=fits,
+        holds=partial(holds, recalls=report.recall is not None),
         recall=recall_line(report.recall) if report.recall else "",
         sources=sources(report),
         rule=rules(),
@@ -42,12 +45,25 @@ def page(report: PlanResult) -> str:
     )
 
 
-def scale_of(report: PlanResult) -> float:
-    """The bytes that the whole width of a track stands for."""
-    amounts = [plan.total for plan in report.plans]
-    for row in report.devices:
-        amounts += [each.limit for each in (row.default, row.entitled) if each.limit]
-    return 1.03 * max(amounts)
+@dataclass(frozen=True)
+class Group:
+    """Devices of one kind, whose bars have one scale: the bytes of the whole width."""
+
+    title: str
+    devices: tuple[DeviceFit, ...]
+    scale: float
+
+
+def groups(report: PlanResult) -> list[Group]:
+    """Return phones and tablets apart, each with a scale of its own."""
+    found = []
+    for plan in report.plans:
+        devices = tuple(row for row in report.devices if row.backend == plan.backend)
+        limits = [each.limit or 0 for row in devices for each in (row.default, row.entitled)]
+        title = TITLES.get(plan.backend, plan.backend)
+        if devices:
+            found.append(Group(title, devices, 1.03 * max(plan.total, *limits)))
+    return found
 
 
 def percent_of(part: float, whole: float) -> str:
@@ -65,10 +81,9 @@ def headroom(verdict: Verdict) -> str:
     return f"{gigabytes(left)} GB, {share:.0%} left"
 
 
-def figures(row: DeviceFit, *, recalls: bool) -> list[str]:
-    """Return a device's cells in the table."""
+def fits(row: DeviceFit) -> list[str]:
+    """Return a device's cells in the table of limits."""
     share = row.entitled.headroom_share
-    speeds, holds = capacity(row)
     return [
         gigabytes(row.needed),
         limit(row.source(DEFAULT)),
@@ -76,10 +91,13 @@ def figures(row: DeviceFit, *, recalls: bool) -> list[str]:
         limit(row.source(ENTITLED)),
         row.entitled.verdict,
         "-" if share is None else f"{share:.0%}",
-        *speeds,
-        *((recall_seconds(row),) if recalls else ()),
-        *holds,
     ]
+
+
+def holds(row: DeviceFit, *, recalls: bool) -> list[str]:
+    """Return a device's cells in the table of speeds and of what fits at most."""
+    speeds, largest = capacity(row)
+    return [*speeds, *((recall_seconds(row),) if recalls else ()), *largest]
 
 
 def sources(report: PlanResult) -> list[str]:

@@ -82,7 +82,8 @@ def with_recalls(speed: Speed | None, plan: RecallPlan | None, device: Device) -
         return round(1 / (1 / tokens_per_second + seconds / plan.every), 1)
 
     low, high = map(slowed, speed.tokens_per_second)
-    return replace(speed, tokens_per_second=(low, high), sustained=slowed(speed.sustained))
+    sustained = None if speed.sustained is None else slowed(speed.sustained)
+    return replace(speed, tokens_per_second=(low, high), sustained=sustained)
 
 
 def read_bytes(archive: LayerArchive, tokens: int, rows: int) -> int:

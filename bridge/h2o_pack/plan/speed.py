@@ -16,6 +16,8 @@ from h2o_pack.memory.formulas import tokens_per_second
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.results import Count, doc
 
+PHONE = "iphone"  # the backend of the devices whose run of ten minutes is published
+
 
 @dataclass(frozen=True)
 class Speed:
@@ -24,7 +26,10 @@ class Speed:
     tokens_per_second: Annotated[
         tuple[float, float], doc("From and to, as long as the device is cool.")
     ]
-    sustained: Annotated[float, doc("Tokens per second after ten minutes without a pause.")]
+    sustained: Annotated[
+        float | None,
+        doc("After ten minutes without a pause; null for tablets: no such run is known."),
+    ]
     bytes_per_token: Annotated[Count, doc("Weights, keys and values that a step reads.")]
     kind: Annotated[Literal["estimated"], doc("Always.")] = "estimated"
 
@@ -62,22 +67,39 @@ def estimate(model: Model, plan: MemoryPlan, device: Device) -> Speed | None:
     A step reads the weights of one token and the caches as far as they are filled: all
     rows here, so a short conversation is faster.
     """
-    return from_bytes(model.weights.bytes_per_token, plan.caches, device.bandwidth)
+    weights = model.weights.bytes_per_token
+    return from_bytes(weights, plan.caches, device.bandwidth, backend=device.backend)
 
 
-def from_bytes(weights: int, caches: int, bandwidth: int | None) -> Speed | None:
-    """The speed for so many bytes per step; small models have a range below the rule."""
+def from_bytes(
+    weights: int, caches: int, bandwidth: int | None, *, backend: str = PHONE
+) -> Speed | None:
+    """The speed for so many bytes per step.
+
+    Small models have a range below the rule, and so has all on M chips: the speeds that it was
+    made from are a phone's.
+    """
     known, bytes_per_token = rules(), weights + caches
     if bandwidth is None or weights < known["least_bytes"]:
         return None
     rule = tokens_per_second(bandwidth, bytes_per_token, known["efficiency"])
     small = weights < known["small_bytes"]
     low, high = (known["small_low"], known["small_high"]) if small else (1.0, 1.0)
-    return Speed(
-        (round(rule * low, 1), round(rule * high, 1)),
-        round(rule * low * known["sustained"], 1),
-        bytes_per_token,
-    )
+    if backend == PHONE:
+        lasting = round(rule * low * known["sustained"], 1)
+    else:
+        low, lasting = low * known["efficiency_m"] / known["efficiency"], None
+    return Speed((round(rule * low, 1), round(rule * high, 1)), lasting, bytes_per_token)
+
+
+def floor(speed: Speed) -> float:
+    """Tokens per second that are left after ten minutes at least.
+
+    No tablet's run of ten minutes is published; it has more to cool with than a phone.
+    """
+    if speed.sustained is not None:
+        return speed.sustained
+    return round(speed.tokens_per_second[0] * rules()["sustained"], 1)
 
 
 def calibration(devices: Catalogue) -> tuple[Calibration, ...]:

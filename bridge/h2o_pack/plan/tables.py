@@ -8,6 +8,7 @@ from h2o_pack.devices.device import Device
 from h2o_pack.devices.facts import DEFAULT, ENTITLED, Number
 from h2o_pack.plan.recall import RecallPlan
 from h2o_pack.plan.report import DeviceFit, PlanResult
+from h2o_pack.plan.speed import rules
 from h2o_pack.plan.verdict import Verdict
 from h2o_pack.sizes import gigabytes, megabytes
 
@@ -28,20 +29,26 @@ def print_report(report: PlanResult, console: Console) -> None:
     if report.devices:
         print_rows(report, console)
     if report.recall is not None:
-        console.print(f"recall: {recall_line(report.recall)}", markup=False)
+        console.print(f"recall: {recall_line(report.recall)}", markup=False, soft_wrap=False)
     for said in report.advice:
-        console.print(f"note: {said}", markup=False)
+        console.print(f"note: {said}", markup=False, soft_wrap=False)
     for row in report.devices:
         if row.remedies:
             fitting = ", or ".join(row.remedies)
             console.print(f"{row.name}: would fit with {fitting}", markup=False)
     worst = max(abs(each.error) for each in report.calibration)
-    console.print(
-        "Speeds are estimates: 0.8 of the memory's bandwidth over the bytes read per "
-        f"token, within {worst:.0%} of {len(report.calibration)} published speeds on "
-        f"{report.calibration[0].identifier}.",
-        markup=False,
+    caption(
+        f"Speeds are estimates: {rules()['efficiency']:g} of the memory's bandwidth over the "
+        f"bytes read per token, within {worst:.0%} of {len(report.calibration)} published "
+        f"speeds on {report.calibration[0].identifier}, on M chips "
+        f"{rules()['efficiency_m']:g} at least.",
+        console,
     )
+
+
+def caption(text: str, console: Console) -> None:
+    """Show what stands below a table, on lines no longer than the screen."""
+    console.print(text, style="dim", markup=False, soft_wrap=False)
 
 
 def print_terms(report: PlanResult, console: Console) -> None:
@@ -83,9 +90,9 @@ def print_rows(report: PlanResult, console: Console) -> None:
     most = Table(title="at most", title_justify="left", box=SIMPLE_HEAD, **PLAIN)
     most.add_column("device", no_wrap=True)
     recalls = () if report.recall is None else ("recall, s",)
-    for name in ("tok/s", "sustained tok/s", *recalls, "max_kv", "unbounded"):
+    for name in ("tok/s", "sustained", *recalls, "max_kv", "unbounded"):
         most.add_column(name, justify="right", no_wrap=True)
-    most.add_column("model", no_wrap=True)
+    most.add_column("model", overflow="fold")
     for row in report.devices:
         share = row.entitled.headroom_share
         left = "-" if share is None else f"{share:.0%}"
@@ -102,17 +109,17 @@ def print_rows(report: PlanResult, console: Console) -> None:
         seconds = () if report.recall is None else (recall_seconds(row),)
         most.add_row(row.identifier, *speeds, *seconds, *holds)
     console.print(fits)
-    console.print(
+    caption(
         "limit: of an app; entitled: with both memory entitlements, which generated apps "
         "have; left: of that. ~ estimated.",
-        style="dim",
+        console,
     )
     console.print(most)
-    console.print(
+    caption(
         "sustained: after ten minutes; max_kv, unbounded, model: the most rows per layer, the "
         "longest conversation with the model's own cache and the largest known model that "
         "fit with both entitlements.",
-        style="dim",
+        console,
     )
 
 
@@ -140,11 +147,11 @@ def capacity(row: DeviceFit) -> tuple[list[str], list[str]]:
     speed, unknown = row.speed, row.entitled.limit is None
     return [
         "-" if speed is None else str(speed),
-        "-" if speed is None else f"~{speed.sustained:.0f}",
+        "-" if speed is None or speed.sustained is None else f"~{speed.sustained:.0f}",
     ], [
-        "-" if unknown else str(row.largest.max_kv),
-        "-" if unknown else str(row.largest.context),
-        row.largest.model or "-",
+        "-" if unknown else str(row.largest.max_kv or "none"),
+        "-" if unknown else str(row.largest.context or "none"),
+        "-" if unknown else row.largest.model or "none",
     ]
 
 
@@ -180,10 +187,10 @@ def print_devices(devices: tuple[Device, ...], console: Console, *, sources: boo
             "-" if bandwidth is None else f"{bandwidth / 1e9:g}",
         )
     console.print(table)
-    console.print(
+    caption(
         "GiB of RAM; limit: what an app may use, in GB; entitled: with increased-memory-limit "
         "and extended-virtual-addressing. ~ estimated; `h2o-pack devices NAME` shows sources.",
-        style="dim",
+        console,
     )
     if sources:
         print_sources(devices, console)

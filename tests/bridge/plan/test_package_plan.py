@@ -64,7 +64,7 @@ def test_a_device_that_cannot_hold_the_model_is_refused_with_what_fits():
     assert (
         "iPhone 12 mini may use 2.40 GB with both memory entitlements, measured" in error.what
     )
-    assert "--model Llama-3.2-3B-Instruct-4bit" in error.remedy
+    assert "--model SmolLM3-3B-4bit" in error.remedy
 
 
 def test_the_nearest_setting_that_fits_is_said_and_does_fit():
@@ -77,3 +77,40 @@ def test_the_nearest_setting_that_fits_is_said_and_does_fit():
     assert 4000 < rows < 12000
     fitting = dataclasses.replace(options, max_kv=rows)
     assert make_plan(described.model(), fitting).memory.total <= 4.2e9
+
+
+def budgets_file(tmp_path, *sizes):
+    """A file of budgets with these rows for each layer."""
+    layers = [{"heavy_budget": 8, "recent_budget": 64, "max_size": size} for size in sizes]
+    path = tmp_path / "budgets.json"
+    path.write_text(json.dumps({"format": 1, "layers": layers}))
+    return path
+
+
+def test_rows_that_a_file_of_budgets_overrules_are_refused(model, tmp_path):
+    path = budgets_file(tmp_path, 128, 256)
+    assert make_plan(model, CacheOptions(max_kv=192, budgets=path)).budgets is not None
+    with pytest.raises(UserError, match="keeps 192 rows on average") as caught:
+        make_plan(model, CacheOptions(max_kv=512, budgets=path))
+    assert "Give --max-kv 192" in caught.value.remedy
+
+
+@pytest.mark.parametrize("setting", ["heavy_budget", "recent_budget"])
+def test_a_setting_that_a_file_of_budgets_has_for_each_layer_is_refused(
+    model, tmp_path, setting
+):
+    options = CacheOptions(
+        max_kv=192, budgets=budgets_file(tmp_path, 128, 256), settings={setting: 32}
+    )
+    with pytest.raises(UserError, match="the file of --budgets says this") as caught:
+        make_plan(model, options)
+    assert caught.value.code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("policy", ["standard", "tuned", "paper"])
+def test_the_rows_that_a_refusal_asks_for_are_enough(model, policy):
+    pinned = {"pinned": ((0, 300),)}
+    with pytest.raises(UserError, match=r"Raise --max-kv to (\d+)") as caught:
+        make_plan(model, CacheOptions(max_kv=256, policy=policy, settings=pinned))
+    enough = int(re.search(r"Raise --max-kv to (\d+)", str(caught.value))[1])
+    assert make_plan(model, CacheOptions(max_kv=enough, policy=policy, settings=pinned))

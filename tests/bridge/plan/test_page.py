@@ -6,17 +6,11 @@ from html.parser import HTMLParser
 import pytest
 
 from h2o_pack.plan import command as planned
-from h2o_pack.plan.page import page
+from h2o_pack.plan.options import CacheOptions
+from h2o_pack.plan.page import groups, holds, page
 from tests.bridge.memory.described import model
 
 VOID = {"meta", "br", "link", "img"}
-OPTIONS = {
-    "kv": "dense",
-    "settings": {},
-    "budgets": None,
-    "context": None,
-    "prefill_step": 512,
-}
 
 
 class Page(HTMLParser):
@@ -46,7 +40,8 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def report():
     known, devices = planned.find_devices((), None, every=False)
-    return planned.report(model('Qwen3 <4B> & "more"'), 512, OPTIONS, known, devices)
+    named = model('Qwen3 <4B> & "more"')
+    return planned.report(named, CacheOptions(max_kv=512), known, devices, bounded=True)
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +101,31 @@ def test_limits_are_marked_where_they_are(text, report):
         for limit, mark in zip(limits, marks, strict=True)
     }
     assert len(ratios) <= 3
+
+
+def test_devices_of_a_kind_have_one_scale_that_their_largest_limit_nearly_fills(report):
+    made = groups(report)
+    assert sum(len(each.devices) for each in made) == len(report.devices)
+    for group in made:
+        limits = [each.entitled.limit or 0 for each in group.devices]
+        assert 0.9 < max(limits) / group.scale < 1
+
+
+def test_every_column_of_every_table_has_a_name(text):
+    heads = re.findall(r"<th[^>]*>(.*?)</th>", text)
+    assert heads
+    assert all(heads)
+
+
+def test_where_nothing_fits_no_number_is_given():
+    known, devices = planned.find_devices(("iPhone 12 mini",), None, every=False)
+    large = model("large", weights=9_000_000_000)
+    made = planned.report(large, CacheOptions(max_kv=512), known, devices, bounded=True)
+    assert holds(made.devices[0], recalls=False)[-3:-1] == ["none", "none"]
+    assert ">0<" not in page(made)
+
+
+def test_a_page_is_printed_in_dark_ink_and_uncut(text):
+    printed = text[text.index("@media print") :]
+    assert "color-scheme: light" in printed
+    assert ".scroll { overflow: visible; }" in printed

@@ -11,7 +11,7 @@ from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.plan.advice import advice
 from h2o_pack.plan.remedies import remedies
 from h2o_pack.plan.request import known_fitting
-from h2o_pack.plan.speed import calibration, estimate, from_bytes
+from h2o_pack.plan.speed import calibration, estimate, floor, from_bytes
 from h2o_pack.plan.verdict import largest, verdict
 from tests.bridge.memory.described import cache, model, request
 
@@ -97,6 +97,19 @@ def test_a_speed_falls_with_the_bytes_that_a_token_reads():
     low, high = few.tokens_per_second
     assert low == high == pytest.approx(0.8 * 76.8e9 / few.bytes_per_token, abs=0.05)
     assert few.sustained == pytest.approx(0.38 * high, abs=0.1)
+
+
+def test_a_tablet_has_a_range_below_the_rule_and_no_speed_after_ten_minutes():
+    wanted = request(max_kv=512)
+    tablet = next(each for each in catalogue().all_devices() if each.backend == "ipad")
+    speed = estimate(model(), wanted.plan("ipad"), tablet)
+    rule = 0.8 * tablet.bandwidth / speed.bytes_per_token
+    assert speed.tokens_per_second == (
+        pytest.approx(0.75 * rule, abs=0.1),
+        pytest.approx(rule, abs=0.1),
+    )
+    assert speed.sustained is None
+    assert floor(speed) < speed.tokens_per_second[0]
 
 
 def test_small_models_have_a_range_below_the_rule():
