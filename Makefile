@@ -81,6 +81,8 @@ docs: $(INSTALLED)
 results: $(INSTALLED)
 	$(BIN)/h2o-pack eval --preset demo --output docs/results/eval
 	$(BIN)/h2o-pack eval --preset recall --no-pictures --output docs/results/recall
+	$(BIN)/h2o-pack eval --preset storages --no-pictures --output docs/results/storages
+	cp docs/results/storages/losses.json bridge/h2o_pack/facts
 	$(BIN)/h2o-pack profile --model demo --output docs/results/profile
 recall-cost: $(INSTALLED)
 	$(BIN)/python -m h2o_pack.measure.bench.recall_page docs/results/recall/cost.md

@@ -26,7 +26,8 @@ import msgspec
 from h2o_pack.errors import ExitCode, UserError, nearest
 
 RESULTS = {
-    "plan": ("h2o_pack.plan.report.PlanResult",),
+    "plan": ("h2o_pack.plan.report.PlanResult", "h2o_pack.choice.result.Choice"),
+    "choose": ("h2o_pack.choice.result.Choice",),
     "devices": ("h2o_pack.devices.device.DevicesResult",),
     "models": (
         "h2o_pack.plan.model_tables.CatalogueResult",

@@ -118,9 +118,9 @@ def test_machines_get_errors_as_json(run, arguments, codes):
 
 
 def test_the_schema_of_a_command_is_printed(run):
-    printed = json.loads(run("schema", "plan").stdout)
-    assert printed == json.loads(run("schema", "plan", "--json").stdout)
-    assert printed["properties"]["max_kv"]["description"].startswith("Rows per layer")
+    printed = json.loads(run("schema", "choose").stdout)
+    assert printed == json.loads(run("schema", "choose", "--json").stdout)
+    assert printed["properties"]["context"]["description"].startswith("Tokens of the longest")
 
 
 def test_what_ios_tells_of_vendor_is_what_vendor_tells():

@@ -12,6 +12,7 @@ MODULES = {
     for name in (
         "ios",
         "plan",
+        "choose",
         "devices",
         "models",
         "vendor",

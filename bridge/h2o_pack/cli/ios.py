@@ -10,9 +10,11 @@ import click
 
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.options import (
-    MAX_KV,
     cache_options,
-    given_settings,
+    choice_options,
+    device_options,
+    given_of,
+    max_kv_option,
     model_options,
     recall_options,
     settings,
@@ -24,15 +26,11 @@ from h2o_pack.errors import ExitCode
 
 @command(example="h2o-pack ios --model Qwen3-4B-4bit --max-kv 512 --device iPhone16,1")
 @model_options
-@click.option(MAX_KV.flag, required=True, type=int, help=MAX_KV.help)
+@max_kv_option("chosen for --device")
 @cache_options
 @recall_options
-@click.option(
-    "--device",
-    "devices",
-    multiple=True,
-    help="Refuse what does not fit this one; several may be given.",
-)
+@device_options("Refuse what does not fit, and choose what is not given.")
+@choice_options
 @click.option("--output", type=PATH, help="Folder. [default: NAME]")
 @click.option("--name", help="Name of the package. [default: from the model]")
 @settings()
@@ -64,15 +62,10 @@ from h2o_pack.errors import ExitCode
 @click.option("--dry-run", is_flag=True, help="Plan and show; write nothing.")
 def ios(
     *,
-    model: str,
-    revision: str,
-    assume_full_attention: bool,
     output: Path | None,
     name: str | None,
-    asset_pack: bool,
     system: Path | None,
     vendor: bool,
-    upstream_version: str,
     dry_run: bool,
     out: Terminal,
     **options: Any,
@@ -82,29 +75,32 @@ def ios(
     Only the model's files and upstream's sources are fetched, once. A run that was stopped
     is finished by running the command again.
     """
+    from h2o_pack.choice.command import settle
     from h2o_pack.package import build as pipeline
     from h2o_pack.package import summary
-    from h2o_pack.plan.options import CacheOptions
     from h2o_pack.vendoring.fetch import usual_origin
 
-    request = pipeline.PackageRequest(
-        model=model,
-        cache=CacheOptions(settings=given_settings(options), **options),
-        revision=revision,
-        assume_full_attention=assume_full_attention,
-        name=name,
-        output=output,
-        asset_pack=asset_pack,
-        system=system,
-        upstream=usual_origin() if vendor else None,
-        upstream_version=upstream_version,
-    )
+    given = given_of(options)
     with out.progress() as say:
+        model, cache, choice = settle(given, say)
+        request = pipeline.PackageRequest(
+            model=model,
+            cache=cache,
+            revision=given.revision,
+            assume_full_attention=given.assume_full_attention,
+            name=name,
+            output=output,
+            asset_pack=given.asset_pack,
+            system=system,
+            upstream=usual_origin() if vendor else None,
+            upstream_version=given.upstream_version,
+        )
         plan = pipeline.prepare(request, say)
         made = (
             pipeline.dry_run(plan, request) if dry_run else pipeline.build(plan, request, say)
         )
-    out.show(summary.ios_result(made), lambda console: summary.print_made(made, console))
+    result = summary.ios_result(made, choice)
+    out.show(result, lambda console: summary.print_made(made, choice, console))
     if made.not_vendored is not None:
         click.echo(f"error: {made.not_vendored}", err=True)
         sys.exit(made.not_vendored.code)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from h2o_pack.cli.types import FILE, KV, PATH, POLICIES, POSITIVE, PinnedRange
 from h2o_pack.measure.profiling.options import LEAST_TOKENS
-from h2o_pack.plan.options import PREFILL_STEP
+from h2o_pack.plan.options import PREFILL_STEP, CacheOptions
 from h2o_py.policy_fields import FIELDS, RECALL_FIELDS, SCORES, Field
 from h2o_py.storages import STORAGE_BITS, SYNONYMS
+
+if TYPE_CHECKING:
+    from h2o_pack.choice.command import Given
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -48,10 +52,14 @@ revision_options = together(
 """Parameters `revision` and `assume_full_attention`."""
 
 model_options = together(
-    click.option("--model", required=True, help="Alias, folder, or id on huggingface.co."),
+    click.option(
+        "--model",
+        help="Alias, folder, or id or address on huggingface.co. [default: chosen for "
+        "--device]",
+    ),
     revision_options,
 )
-"""Parameter `model`, and those of `revision_options`."""
+"""Parameter `model`, None where it is open, and those of `revision_options`."""
 
 sample_options = together(
     click.option(
@@ -73,8 +81,8 @@ cache_options = together(
     click.option(
         "--kv",
         type=click.Choice(KV),
-        default="dense",
-        help=f"How keys and values are stored. {STORED}.",
+        help=f"How keys and values are stored. {STORED}. [default: dense; chosen where the "
+        "model or the rows are]",
     ),
     click.option(
         "--policy",
@@ -115,8 +123,9 @@ def recall_help(text: str, field: str) -> str:
 recall_options = together(
     click.option(
         "--recall/--no-recall",
-        default=False,
-        help="Keep what is evicted in an archive, and bring back what a prompt asks for.",
+        default=None,
+        help="Keep what is evicted in an archive, and bring back what a prompt asks for. "
+        "[default: no-recall; chosen where the model or the rows are]",
     ),
     click.option(
         "--recall-rows",
@@ -153,6 +162,47 @@ recall_options = together(
     ),
 )
 """Recall: fields of `CacheOptions` by their names."""
+
+
+choice_options = together(
+    click.option(
+        "--min-speed",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="N",
+        help="Choose nothing that is slower after ten minutes, in tokens per second.",
+    ),
+    click.option(
+        "--losses",
+        type=FILE,
+        help="losses.json of your own model, from `h2o-pack eval --preset storages "
+        "--output`, to choose by. [default: of the bundled demo model]",
+    ),
+)
+"""By what something is chosen: `min_speed` and `losses`."""
+
+
+def max_kv_option(default: str) -> Decorator:
+    """Return the option of the rows; help says what holds without it."""
+    return click.option(MAX_KV.flag, type=int, help=f"{MAX_KV.help} [default: {default}]")
+
+
+def device_options(text: str) -> Decorator:
+    """Return `devices` and `own`, the user's file of them; the text says what they are for."""
+    return together(
+        click.option("--device", "devices", multiple=True, help=f"Identifier or name. {text}"),
+        click.option("--devices", "own", type=PATH, help="TOML file with devices of your own."),
+    )
+
+
+def given_of(options: dict[str, Any]) -> Given:
+    """Take what a choice depends on out of a command's options."""
+    from h2o_pack.choice.command import Given
+
+    chosen = {each.name for each in dataclasses.fields(Given)}
+    cache = {each.name for each in dataclasses.fields(CacheOptions)} - chosen
+    rest = {"settings": given_settings(options)}
+    rest |= {name: options.pop(name) for name in cache & options.keys()}
+    return Given(**{name: options.pop(name) for name in chosen & options.keys()}, options=rest)
 
 
 def setting(field: Field) -> Decorator:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from h2o_pack.choice.result import Choice
+from h2o_pack.choice.tables import print_choice
 from h2o_pack.files.layout import MODEL_FOLDER, SYSTEM_PROMPT
 from h2o_pack.files.lock import EditedFile, PreparedPrompt, Vendored
 from h2o_pack.memory.terms import MemoryPlan
@@ -78,10 +80,13 @@ class IosResult(Result):
         doc("Why Vendor/ could not be filled; the exit code is its code."),
     ]
     warnings: Annotated[tuple[str, ...], doc("What works but may serve badly.")]
+    choice: Annotated[
+        Choice | None, doc("What was chosen of the model and cache; null if all was given.")
+    ]
 
 
-def ios_result(made: PackageResult) -> IosResult:
-    """Return what was made as --json prints it."""
+def ios_result(made: PackageResult, choice: Choice | None = None) -> IosResult:
+    """Return what was made as --json prints it, with what was chosen for it."""
     plan, failed = made.plan, made.not_vendored
     return IosResult(
         package=made.folder,
@@ -103,6 +108,7 @@ def ios_result(made: PackageResult) -> IosResult:
         vendor=None if made.vendored is None else vendor_result(made.folder, made.vendored),
         errors=error_entries([failed] if failed else []),
         warnings=plan.warnings,
+        choice=choice,
     )
 
 
@@ -111,11 +117,13 @@ def model_bytes(plan: Plan) -> int:
     return sum(each.size for each in plan.model.files)
 
 
-def print_made(made: PackageResult, console: Console) -> None:
-    """Show what was made, or would be, and what can be done with it."""
+def print_made(made: PackageResult, choice: Choice | None, console: Console) -> None:
+    """Show what was chosen, what was made or would be, and what can be done with it."""
     from rich.markup import escape
     from rich.table import Table
 
+    if choice is not None:
+        print_choice(choice, console)
     plan = made.plan
     config, cache = plan.model.config, plan.cache
     table = Table(title=escape(str(made.folder)), title_justify="left", show_header=False)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from h2o_pack.architectures.model import Model
 from h2o_pack.config_errors import flag
@@ -32,27 +32,30 @@ def find_devices(
 
 def report(
     model: Model,
-    max_kv: int | None,
-    options: dict[str, Any],
+    options: CacheOptions,
     known: Catalogue,
     devices: tuple[Device, ...],
+    *,
+    bounded: bool,
 ) -> PlanResult:
-    """Plan a model; without max_kv its own caches, which grow with the text."""
-    if max_kv is None:
+    """Plan a model; not bounded with its own caches, which grow with the text."""
+    if not bounded:
         refuse_cache_options(options)
-    chosen = CacheOptions(max_kv=max_kv or model.config.context, **options)
-    config, _ = cache_config(chosen)
-    request = make_request(model, chosen, config, read_budgets(chosen))
-    if max_kv is None:
+        options = replace(options, max_kv=model.config.context)
+    config, _ = cache_config(options)
+    request = make_request(model, options, config, read_budgets(options))
+    if not bounded:
         request = request.with_max_kv(0)
     return make_report(request, devices, known, model_catalogue())
 
 
-def refuse_cache_options(options: dict[str, Any]) -> None:
+def refuse_cache_options(options: CacheOptions) -> None:
     """Refuse what needs a cache that evicts."""
-    usual = CacheOptions(max_kv=0)
-    given = [f"--{name}" for name in OF_EVICTION if options[name] != getattr(usual, name)]
-    given += [flag(name) for name in options["settings"]]
+    usual = CacheOptions(max_kv=options.max_kv)
+    given = [
+        f"--{name}" for name in OF_EVICTION if getattr(options, name) != getattr(usual, name)
+    ]
+    given += [flag(name) for name in options.settings]
     if given:
         flags = " and ".join(given)
         raise UserError(

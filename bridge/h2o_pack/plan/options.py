@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from h2o_pack.architectures.model import ModelConfig
 
 Archive = Literal["memory", "files"]
+OF_BUDGETS = ("heavy_budget", "recent_budget")
+"""Settings of the policy that a file of budgets has for each layer."""
 PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
 
 
@@ -30,9 +32,10 @@ class CacheOptions:
     settings: those that differ from the policy's defaults, by their names in H2OConfig. kv:
     how rows are stored. budgets: file of budgets that differ per layer. context: the longest
     conversation that memory is planned for. prefill_step: tokens of a prompt that the model
-    reads at once. devices: names of those that must hold the model. recall: whether evicted
-    rows come back from an archive; recall_rows, recall_every, archive_bits, archive and
-    archive_limit, the bytes of a layer's archive, are its settings.
+    reads at once. devices: names of those that must hold the model, device_file: a user's file
+    of devices. recall: whether evicted rows come back from an archive; recall_rows,
+    recall_every, archive_bits, archive and archive_limit, the bytes of a layer's archive, are
+    its settings.
     """
 
     max_kv: int
@@ -43,6 +46,7 @@ class CacheOptions:
     context: int | None = None
     prefill_step: int = PREFILL_STEP
     devices: tuple[str, ...] = ()
+    device_file: Path | None = None
     recall: bool = False
     recall_rows: int | None = None
     recall_every: int | None = None
@@ -90,9 +94,22 @@ def recall_settings(options: CacheOptions) -> H2ORecall | None:
 
 
 def read_budgets(options: CacheOptions) -> Budgets | None:
-    """Read the file of budgets, if one was given."""
+    """Read the file of budgets, if one was given.
+
+    Raises:
+        UserError: it cannot be read or used, or a setting says the same as it does.
+
+    """
     if options.budgets is None:
         return None
+    stated = [flag(name) for name in OF_BUDGETS if name in options.settings]
+    if stated:
+        raise UserError(
+            f"{' and '.join(stated)}: the file of --budgets says this for each layer",
+            where=str(options.budgets),
+            remedy=f"Leave out {' and '.join(stated)}, or --budgets.",
+            code=ExitCode.USAGE,
+        )
     try:
         with user_errors():
             return load_budgets(options.budgets)
@@ -119,9 +136,35 @@ def layer_caches(
         warnings.simplefilter("ignore")  # `cache_config` and the plan's advice report them
         if budgets is not None:
             budgets.check_layers(evicting, config.model_type)
+            refuse_other_rows(budgets, evicting, common.max_size)
         return tuple(
             (common.of_layer(index) if budgets is None else budgets.config_of(index, common))
             if evicts
             else None
             for index, evicts in enumerate(evicting)
+        )
+
+
+def refuse_other_rows(budgets: Budgets, evicting: list[bool], max_kv: int) -> None:
+    """Refuse rows that a file of budgets overrules: where it has those of every layer.
+
+    Raises:
+        UserError: the rows are not the average of the file's.
+
+    """
+    sizes = [
+        each.max_size
+        for each in budgets.layers
+        if each is not None and each.max_size is not None
+    ]
+    if len(sizes) < sum(evicting):
+        return
+    average = round(sum(sizes) / len(sizes))
+    if abs(average - max_kv) > 1:
+        raise UserError(
+            f"--max-kv {max_kv}: the file of --budgets keeps {average} rows on average",
+            where=budgets.source,
+            remedy=f"Give --max-kv {average}, or make budgets for {max_kv} with "
+            "`h2o-pack budgets`.",
+            code=ExitCode.USAGE,
         )

@@ -84,7 +84,8 @@ def read_options(options: CacheOptions) -> ReadOptions:
     with problems.caught():
         budgets = read_budgets(options)
     with problems.caught():
-        devices = named_devices(options.devices, catalogue()) if options.devices else ()
+        known = catalogue(options.device_file)
+        devices = named_devices(options.devices, known) if options.devices else ()
     problems.refuse()
     return ReadOptions(cache, found, budgets, devices)
 

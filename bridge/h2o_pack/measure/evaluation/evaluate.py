@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from h2o_pack.choice.losses import NAME
 from h2o_pack.files.text import usage_error, writing
 from h2o_pack.measure.evaluation import compare, page, plots
 from h2o_pack.measure.evaluation.loaded import (
@@ -15,6 +16,7 @@ from h2o_pack.measure.evaluation.loaded import (
     LoadedModel,
     load_for_evaluation,
 )
+from h2o_pack.measure.evaluation.losses import losses
 from h2o_pack.measure.evaluation.preset import Preset
 from h2o_pack.measure.evaluation.report import make_report
 from h2o_pack.measure.evaluation.results import Evaluation, Report
@@ -22,6 +24,7 @@ from h2o_pack.measure.evaluation.run import run
 from h2o_pack.measure.evaluation.share import Share
 from h2o_pack.measure.pictures import require_matplotlib
 from h2o_pack.progress import ProgressReporter
+from h2o_pack.results import to_json
 
 RESULTS = "results.json"
 PAGE = "README.md"
@@ -98,9 +101,12 @@ def measure(loaded: LoadedModel, preset: Preset, share: Share, say: ProgressRepo
 
 
 def write(report: Report, folder: Path, *, pictures: bool = True) -> None:
-    """Write results.json, the page and the pictures of a report into a folder."""
+    """Write results.json, losses.json where there are any, the page and the pictures."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(msgspec.to_builtins(report), indent=1, ensure_ascii=False)
     (folder / RESULTS).write_text(text + "\n", encoding="utf-8")
+    table = losses(report)
+    if table is not None:
+        (folder / NAME).write_text(to_json(table) + "\n", encoding="utf-8")
     drawn = plots.save(report, folder) if pictures else []
     (folder / PAGE).write_text(page.render(report, drawn), encoding="utf-8")

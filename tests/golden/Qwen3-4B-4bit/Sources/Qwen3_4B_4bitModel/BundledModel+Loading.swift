@@ -6,7 +6,7 @@ extension BundledModel {
     /// The bytes that the model takes.
     public static let memory = MemoryPlan(
         weights: 2_263_022_529, caches: 77_415_552,
-        prefill: 416_448_512, bufferCache: 20_971_520)
+        prefill: 437_270_938, bufferCache: 20_971_520)
 
     /// Whether a session keeps what recall brings back in files and not in memory.
     public static let archiveInFiles = false

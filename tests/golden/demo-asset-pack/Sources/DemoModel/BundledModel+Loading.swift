@@ -6,7 +6,7 @@ extension BundledModel {
     /// The bytes that the model takes.
     public static let memory = MemoryPlan(
         weights: 3_936_640, caches: 139_296,
-        prefill: 21_182_488, bufferCache: 20_971_520)
+        prefill: 22_241_612, bufferCache: 20_971_520)
 
     /// Whether a session keeps what recall brings back in files and not in memory.
     public static let archiveInFiles = false

@@ -6,7 +6,7 @@ extension BundledModel {
     /// The bytes that the model takes.
     public static let memory = MemoryPlan(
         weights: 3_936_640, caches: 61_472,
-        prefill: 19_903_888, bufferCache: 20_971_520)
+        prefill: 20_899_082, bufferCache: 20_971_520)
 
     /// Whether a session keeps what recall brings back in files and not in memory.
     public static let archiveInFiles = false

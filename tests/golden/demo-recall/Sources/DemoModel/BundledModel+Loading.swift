@@ -6,7 +6,7 @@ extension BundledModel {
     /// The bytes that the model takes.
     public static let memory = MemoryPlan(
         weights: 3_936_640, caches: 422_080,
-        prefill: 20_005_264, bufferCache: 20_971_520)
+        prefill: 21_005_527, bufferCache: 20_971_520)
 
     /// Whether a session keeps what recall brings back in files and not in memory.
     public static let archiveInFiles = true

@@ -1,0 +1,112 @@
+"""What caches lose, as `h2o-pack eval --preset storages --output` measured it on a model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from h2o_pack.facts import FOLDER
+from h2o_pack.files.text import read_json
+from h2o_pack.results import Count, Result, doc
+
+NAME = "losses.json"
+BUNDLED = FOLDER / NAME
+WHOLE = 1.0  # share of a conversation that a cache keeps which never evicts
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a cache loses against one that keeps all rows in 16 bits."""
+
+    kl: Annotated[float, doc("Divergence of what is predicted, nats per token.")]
+    facts: Annotated[Share, doc("Facts of the text that were answered.")]
+    loses_facts: Annotated[
+        bool, doc("Whether they are fewer than with all rows, outside the interval.")
+    ]
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """By which caches are put in order: facts that are lost for certain, then KL."""
+        return self.loses_facts, self.kl
+
+
+NOTHING = Loss(0.0, 1.0, loses_facts=False)
+
+
+@dataclass(frozen=True)
+class MeasuredLoss:
+    """A cache that was measured."""
+
+    kv: Annotated[str, doc("How rows are stored.")]
+    share: Annotated[Share, doc("Rows that a head keeps, as a part of the tokens read.")]
+    byte_share: Annotated[
+        float, doc("Bytes, ledger included, as a part of those of all rows in 16 bits.")
+    ]
+    loss: Loss
+
+
+@dataclass(frozen=True)
+class MeasuredRecall:
+    """Recall beside the same cache without it."""
+
+    share: Annotated[Share, doc("Rows that a head keeps, as a part of the tokens read.")]
+    facts: Annotated[Share, doc("Facts that were answered without recall.")]
+    recalled: Annotated[Share, doc("With it.")]
+    better: Annotated[bool, doc("Whether recall answers more, outside the interval.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossTable(Result):
+    """What was measured of one model. `full` at 16 bits loses nothing by definition."""
+
+    model: Annotated[str, doc("That was measured.")]
+    parameters_sha256: Annotated[str, doc("Which says what model it was.")]
+    text: Annotated[str, doc("That it read.")]
+    samples: Annotated[Count, doc("Of each figure.")]
+    tokens: Annotated[Count, doc("Of a sample.")]
+    caches: Annotated[tuple[MeasuredLoss, ...], Meta(min_length=1), doc("By storage and rows.")]
+    recall: Annotated[tuple[MeasuredRecall, ...], doc("By rows.")]
+
+    def least_share(self, kv: str) -> float | None:
+        """Return the fewest rows of a storage that were measured; None if it never was."""
+        return min((each.share for each in self.caches if each.kv == kv), default=None)
+
+    def loss(self, kv: str, share: float) -> Loss | None:
+        """Return the loss of a storage that keeps a share of the rows.
+
+        Between two measured shares KL is on a line over the logarithm of the share, and facts
+        are those of the smaller share. None where so few rows were never measured.
+        """
+        points = {each.share: each.loss for each in self.caches if each.kv == kv}
+        if kv == "dense":
+            points[WHOLE] = NOTHING
+        if share in points:
+            return points[share]
+        for (fewer, below), (more, above) in pairwise(sorted(points.items())):
+            if fewer < share < more:
+                part = math.log(share / fewer) / math.log(more / fewer)
+                kl = below.kl + part * (above.kl - below.kl)
+                return Loss(kl, below.facts, below.loses_facts)
+        return None
+
+    def recall_pays(self, share: float) -> bool:
+        """Whether recall answers more at the measured share that is nearest."""
+        nearest = min(self.recall, key=lambda each: abs(each.share - share), default=None)
+        return nearest is not None and nearest.better
+
+
+def read_losses(path: Path | None = None) -> LossTable:
+    """Read a table: a user's own, or that of the bundled demo model.
+
+    Raises:
+        UserError: the file cannot be read or is not such a table.
+
+    """
+    remedy = "Give the losses.json that `h2o-pack eval --preset storages --output` wrote."
+    return read_json(path or BUNDLED, LossTable, "a table of losses", remedy)
