@@ -36,4 +36,14 @@ package final class LoadedModel: @unchecked Sendable {
         return configuration.eosTokenIds.union(extra)
             .union([tokenizer.eosTokenId].compactMap { $0 })
     }
+
+    /// How transcripts with these tools become tokens.
+    func format(tools: [H2OToolDefinition], options: H2OSession.Options) -> PromptFormat {
+        var variables = options.templateContext
+        if let thinking = options.thinking {
+            variables[context.configuration.thinkingVariable] = .bool(thinking)
+        }
+        return PromptFormat(
+            tokenizer: context.tokenizer, stops: stops, tools: tools, context: variables)
+    }
 }

@@ -36,6 +36,7 @@ def render(
     }
     folders = {
         "App": "App",
+        "H2OFoundationModels": "Sources/H2OFoundationModels",
         "H2OKit": "Sources/H2OKit",
         "H2OSessions": "Sources/H2OSessions",
         "Model": f"Sources/{plan.module_name}Model",

@@ -83,11 +83,8 @@ package actor Conversation {
     private func place(
         _ transcript: [H2OMessage], _ tools: [H2OToolDefinition], _ options: H2OSession.Options
     ) async throws -> TranscriptChain {
-        let format = PromptFormat(
-            tokenizer: loaded.context.tokenizer, stops: loaded.stops, tools: tools,
-            context: context(options))
-        let chain = TranscriptChain(
-            opening: format.opening, messages: transcript.map(\.withoutThoughts))
+        let format = loaded.format(tools: tools, options: options)
+        let chain = format.chain(of: transcript)
         if let state, chain.starts(with: state.chain) {
             self.state?.unread += try format.following(
                 state.chain.count, of: transcript, ended: state.ended)
@@ -97,13 +94,6 @@ package actor Conversation {
         self.state?.chain = chain.head
         self.state?.ended = false
         return chain
-    }
-
-    /// The variables of the chat template.
-    private func context(_ options: H2OSession.Options) -> [String: JSONValue] {
-        guard let thinking = options.thinking else { return options.templateContext }
-        let variable = loaded.context.configuration.thinkingVariable
-        return options.templateContext.merging([variable: .bool(thinking)]) { $1 }
     }
 
     /// Begins with empty caches.

@@ -23,7 +23,12 @@ struct PromptFormat {
         let context: [String: JSONValue]
     }
 
-    var opening: Surroundings { Surroundings(tools: tools, context: context) }
+    /// What a transcript is recognized by.
+    func chain(of transcript: [H2OMessage]) -> TranscriptChain {
+        TranscriptChain(
+            opening: Surroundings(tools: tools, context: context),
+            messages: transcript.map(\.withoutThoughts))
+    }
 
     /// All messages, followed by the begin of a reply.
     ///

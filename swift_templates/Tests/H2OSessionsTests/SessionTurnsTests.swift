@@ -1,5 +1,6 @@
 import H2OKit
 import H2OSessions
+import H2OTestModels
 import XCTest
 
 final class SessionTurnsTests: XCTestCase {

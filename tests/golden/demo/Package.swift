@@ -9,6 +9,7 @@ let package = Package(
     products: [
         .library(name: "H2OKit", targets: ["H2OKit"]),
         .library(name: "H2OSessions", targets: ["H2OSessions"]),
+        .library(name: "H2OFoundationModels", targets: ["H2OFoundationModels"]),
         .library(name: "DemoModel", targets: ["DemoModel"]),
     ],
     dependencies: [
@@ -32,13 +33,29 @@ let package = Package(
                 .product(name: "MLX", package: "mlx-swift"),
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
             ]),
+        // Empty where the system has no FoundationModels of iOS 27.
+        .target(
+            name: "H2OFoundationModels",
+            dependencies: [
+                "H2OSessions",
+                .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
+            ]),
         .target(
             name: "DemoModel",
             dependencies: [
+                "H2OFoundationModels",
                 "H2OKit",
                 "H2OSessions",
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
             ]),
+        .target(
+            name: "H2OTestModels",
+            dependencies: [
+                .product(name: "MLX", package: "mlx-swift"),
+                .product(name: "MLXNN", package: "mlx-swift"),
+                .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
+            ],
+            path: "Tests/H2OTestModels"),
         .testTarget(
             name: "H2OKitTests",
             dependencies: [
@@ -52,9 +69,20 @@ let package = Package(
             dependencies: [
                 "H2OKit",
                 "H2OSessions",
+                "H2OTestModels",
                 "DemoModel",
                 .product(name: "MLX", package: "mlx-swift"),
                 .product(name: "MLXNN", package: "mlx-swift"),
+                .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
+            ]),
+        .testTarget(
+            name: "H2OFoundationModelsTests",
+            dependencies: [
+                "H2OFoundationModels",
+                "H2OKit",
+                "H2OSessions",
+                "H2OTestModels",
+                "DemoModel",
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
             ]),
     ],

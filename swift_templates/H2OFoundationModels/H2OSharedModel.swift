@@ -1,0 +1,58 @@
+#if canImport(FoundationModels, _version: 2)
+    import FoundationModels
+    import H2OSessions
+
+    /// A model that is loaded when it is first needed, once for all sessions that use it.
+    @available(iOS 27, macOS 27, visionOS 27, *)
+    public actor H2OSharedModel: Hashable {
+        private let make: @Sendable () async throws -> H2OModel
+        private var loading: Task<ConversationPool, any Error>?
+        private var written = [(id: String, text: String)]()
+
+        /// Responses whose text is remembered.
+        private static let remembered = 256
+
+        public init(_ make: @escaping @Sendable () async throws -> H2OModel) {
+            self.make = make
+        }
+
+        /// Releases the weights and all conversations' caches, after the requests that are
+        /// being answered. The next request loads the model again.
+        public func unload() {
+            loading = nil
+        }
+
+        /// The model's conversations. After an error, the next call tries again.
+        ///
+        /// - Throws: what loading throws
+        func load() async throws -> ConversationPool {
+            let task = loading ?? Task { [make] in ConversationPool(try await make()) }
+            loading = task
+            do {
+                return try await task.value
+            } catch {
+                if loading == task { loading = nil }
+                throw error
+            }
+        }
+
+        /// Remembers what the model wrote for a response.
+        func remember(_ text: String, as id: String) {
+            written.append((id, text))
+            written.removeFirst(max(0, written.count - Self.remembered))
+        }
+
+        /// What was remembered, by the response's id.
+        var writtenByID: [String: String] {
+            Dictionary(written.map { ($0.id, $0.text) }, uniquingKeysWith: { $1 })
+        }
+
+        public static func == (one: H2OSharedModel, other: H2OSharedModel) -> Bool {
+            one === other
+        }
+
+        public nonisolated func hash(into hasher: inout Hasher) {
+            hasher.combine(ObjectIdentifier(self))
+        }
+    }
+#endif

@@ -1,0 +1,91 @@
+#if canImport(FoundationModels, _version: 2)
+    import Foundation
+    import FoundationModels
+    import H2OSessions
+
+    /// The transcript's entries for one response: thoughts, text and tool calls have each one
+    /// of their own.
+    @available(iOS 27, macOS 27, visionOS 27, *)
+    actor ResponseEntries {
+        nonisolated let responseID = UUID().uuidString
+        private let reasoningID = UUID().uuidString
+        private let callsID = UUID().uuidString
+        private let channel: LanguageModelExecutorGenerationChannel
+        private var hasCalls = false
+        /// What the model wrote for a call that is none.
+        private(set) var malformedCall: String?
+
+        init(_ channel: LanguageModelExecutorGenerationChannel) {
+            self.channel = channel
+        }
+
+        /// Sends the parts of a reply as they come.
+        ///
+        /// - Parameter reply: generates, and gives each part to the function that it gets
+        nonisolated(nonsending) func send(
+            _ reply: (@escaping @Sendable (H2OSession.Part) -> Void) async throws
+                -> H2OSession.Response
+        ) async throws -> H2OSession.Response {
+            let (parts, sink) = AsyncStream<H2OSession.Part>.makeStream()
+            async let sending: Void = {
+                for await part in parts { await self.send(part) }
+            }()
+            let response: H2OSession.Response
+            do {
+                defer { sink.finish() }
+                response = try await reply { sink.yield($0) }
+            }
+            await sending
+            return response
+        }
+
+        /// The part's number of tokens is a guess, which the usage at the end replaces.
+        private func send(_ part: H2OSession.Part) async {
+            switch part {
+            case .text(let text):
+                await channel.send(
+                    .response(entryID: responseID, action: .appendText(text, tokenCount: 1)))
+            case .thought(let text):
+                await channel.send(
+                    .reasoning(entryID: reasoningID, action: .appendText(text, tokenCount: 1)))
+            case .toolCall(let call):
+                hasCalls = true
+                await channel.send(
+                    .toolCalls(
+                        entryID: callsID,
+                        action: .toolCall(
+                            id: call.id, name: call.name,
+                            action: .appendArguments(call.argumentsJSON, tokenCount: 1))))
+            case .malformedToolCall(let text): malformedCall = malformedCall ?? text
+            case .toolResult, .usage: break
+            }
+        }
+
+        /// Sends all that the response took.
+        func send(_ usage: H2OSession.Usage) async {
+            let input = LanguageModelExecutorGenerationChannel.Usage.Input(
+                totalTokenCount: usage.promptTokens, cachedTokenCount: usage.cachedTokens)
+            let output = LanguageModelExecutorGenerationChannel.Usage.Output(
+                totalTokenCount: usage.generatedTokens, reasoningTokenCount: usage.thoughtTokens)
+            if hasCalls {
+                await channel.send(
+                    .toolCalls(
+                        entryID: callsID, action: .updateUsage(input: input, output: output)))
+            } else {
+                await channel.send(
+                    .response(
+                        entryID: responseID, action: .updateUsage(input: input, output: output)))
+            }
+        }
+    }
+
+    extension H2OToolCall {
+        fileprivate var argumentsJSON: String {
+            let encoder = JSONEncoder()
+            encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+            // A JSON value is always one.
+            return (try? encoder.encode(arguments)).map { String(decoding: $0, as: UTF8.self) }
+                ?? "{}"
+        }
+    }
+#endif

@@ -1,0 +1,69 @@
+#if os(Linux)
+    import FoundationModels
+    import H2OFoundationModels
+    import H2OSessions
+    import H2OTestModels
+    import XCTest
+
+    /// Which caches a request continues. Apple's framework may give each session an executor or
+    /// share them; only the stand-in can be told to do either.
+    final class ConversationsTests: XCTestCase {
+        func testSessionsThatTakeTurnsReadNothingTwice() async throws {
+            for lifetime in [ExecutorLifetime.session, .configuration] {
+                try await ExecutorLifetime.$current.withValue(lifetime) {
+                    let fixture = try Fixture(saying: "one", "two", "three", "four")
+                    let sessions = [fixture.session(), fixture.session(instructions: "be kind")]
+                    for session in sessions { try await session.respond(to: "first") }
+                    for session in sessions {
+                        let usage = try await session.respond(to: "second").usage
+                        XCTAssertEqual(
+                            usage.input.totalTokenCount - usage.input.cachedTokenCount,
+                            "\n<u:second|\n<a:".count, "\(lifetime)")
+                    }
+                }
+            }
+        }
+
+        func testSessionsThatBeginAlikeStayApart() async throws {
+            let fixture = try Fixture(saying: "one", "two", "three", "four")
+            let sessions = [fixture.session(), fixture.session()]
+            for session in sessions { try await session.respond(to: "first") }
+            for session in sessions {
+                let usage = try await session.respond(to: "second").usage
+                XCTAssertGreaterThan(usage.input.cachedTokenCount, 0)
+            }
+            XCTAssertEqual(sessions.map { $0.transcript.count }, [4, 4])
+        }
+
+        func testTheConversationUsedLongestAgoMakesRoom() async throws {
+            let fixture = try Fixture(saying: "a", "b", "c", "d", "e")
+            let sessions = ["x", "y", "z"].map { fixture.session(instructions: $0) }
+            for session in sessions { try await session.respond(to: "first") }
+            let kept = try await sessions[2].respond(to: "second").usage
+            XCTAssertGreaterThan(kept.input.cachedTokenCount, 0)
+            let forgotten = try await sessions[0].respond(to: "second").usage
+            XCTAssertEqual(forgotten.input.cachedTokenCount, 0)
+        }
+
+        func testATranscriptThatWasChangedIsReadAgain() async throws {
+            let fixture = try Fixture(saying: "one", "two")
+            let session = fixture.session()
+            try await session.respond(to: "first")
+            let other = Transcript(entries: [.prompt("other"), .response("one")])
+            let changed = LanguageModelSession(
+                model: H2OLanguageModel(fixture.shared), transcript: other)
+            let usage = try await changed.respond(to: "second").usage
+            XCTAssertEqual(usage.input.cachedTokenCount, 0)
+            XCTAssertEqual(
+                usage.input.totalTokenCount, "<u:other|\n<a:one|\n<u:second|\n<a:".count)
+        }
+
+        func testAStreamThatNobodyReadsEndsTheReply() async throws {
+            let fixture = try Fixture(saying: String(repeating: "a", count: 400), "two")
+            for try await _ in fixture.session().streamResponse(to: "hi") { break }
+            let next = try await fixture.session().respond(to: "hi")
+            XCTAssertEqual(next.content, "two")
+            XCTAssertLessThan(fixture.model.calls.count, 400)
+        }
+    }
+#endif

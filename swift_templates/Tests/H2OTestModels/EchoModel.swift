@@ -1,0 +1,73 @@
+import Foundation
+import MLX
+import MLXLMCommon
+import MLXNN
+
+/// A model of two layers whose next token depends on all rows that its cache keeps. Its
+/// arithmetic but the attention is done here, so that it needs no weights.
+package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
+    package static let vocabulary = LetterTokenizer.letters.count
+    /// Ends a turn.
+    package static let stop = 1
+
+    /// The tokens of each call, in order.
+    package private(set) var calls = [[Int]]()
+    /// The caches of the last call.
+    package private(set) var given = [any KVCache]()
+    /// Called at the begin of each call.
+    package var onCall: (() -> Void)?
+    /// Given out in this order, then a token that depends on the attention.
+    package var script = [Int]()
+    /// Given out one after the other, each after the template's `<a:`.
+    package var replies = [String]()
+    private var reply = [Int]()
+
+    package func callAsFunction(_ inputs: MLXArray, cache: [any KVCache]?) -> MLXArray {
+        onCall?()
+        given = cache ?? []
+        let tokens = inputs.asArray(Int32.self).map { Int($0) }
+        calls.append(tokens)
+        if tokens.suffix(3) == LetterTokenizer.begin[...], !replies.isEmpty {
+            reply = LetterTokenizer().encode(text: replies.removeFirst(), addSpecialTokens: false)
+        }
+        let offset = cache?.first?.offset ?? 0
+        let rows = tokens.enumerated().map { row($1, at: offset + $0) }
+        let array = { (factor: Float) in
+            MLXArray(rows.flatMap { $0.map { $0 * factor } }, [1, 1, tokens.count, 8])
+        }
+        var output = array(1)
+        for layer in cache ?? [] {
+            let mask = layer.makeMask(n: tokens.count, windowSize: nil, returnArray: false)
+            output = attentionWithCacheUpdate(
+                queries: output, keys: array(1.5), values: array(1), cache: layer, scale: 1,
+                mask: mask)
+        }
+        return logits(output.asArray(Float.self), count: tokens.count)
+    }
+
+    package func newCache(parameters: GenerateParameters?) -> [any KVCache] {
+        [KVCacheSimple(), KVCacheSimple()]
+    }
+
+    private func row(_ token: Int, at position: Int) -> [Float] {
+        (0 ..< 8).map { Float(sin(Double((token + 1) * ($0 + 1)) + 0.1 * Double(position))) }
+    }
+
+    private func logits(_ output: [Float], count: Int) -> MLXArray {
+        var values = (0 ..< count).flatMap { index in
+            (0 ..< Self.vocabulary).map { token -> Float in
+                if token < 2 { return -100 }
+                return zip(output[index * 8 ..< index * 8 + 8], row(token, at: 0))
+                    .reduce(0) { $0 + $1.0 * $1.1 }
+            }
+        }
+        if let next = script.popFirst() ?? reply.popFirst() {
+            values[(count - 1) * Self.vocabulary + next] = 1000
+        }
+        return MLXArray(values, [1, count, Self.vocabulary])
+    }
+}
+
+extension [Int] {
+    fileprivate mutating func popFirst() -> Int? { isEmpty ? nil : removeFirst() }
+}
