@@ -67,9 +67,13 @@ public enum H2OCacheFile {
     }
 
     /// The arrays and strings of a safetensors file, read to the end: MLX would read an
-    /// array when it is asked for, when the file may be another one.
+    /// array when it is asked for, when the file may be another one. MLX opens files by their
+    /// ending; the bytes of another one are given to it.
     static func contents(of file: URL) throws -> ([String: MLXArray], [String: String]) {
-        let (arrays, header) = try loadArraysAndMetadata(url: file)
+        let (arrays, header) =
+            file.pathExtension == "safetensors"
+            ? try loadArraysAndMetadata(url: file)
+            : try loadArraysAndMetadata(data: Data(contentsOf: file, options: .mappedIfSafe))
         try withError { eval(arrays.values) }
         return (arrays, header)
     }

@@ -31,7 +31,7 @@ extension H2OModel {
         verification: ModelVerification = .sizes, platform: H2OPlatform,
         loader: any H2OModelLoader
     ) async throws -> H2OModel {
-        try verification.check(folder)
+        let manifest = try verification.check(folder)
         try platform.metal.check()
         try platform.memory.check(plan)
         plan.apply()
@@ -40,6 +40,18 @@ extension H2OModel {
         let context = try await loader.load(from: folder, tokenizer: BundledTokenizerLoader())
         return H2OModel(
             context: context, caches: caches, archiveInFiles: archiveInFiles,
-            sampling: H2OSampling.defaults(in: folder), plan: plan, platform: platform)
+            sampling: H2OSampling.defaults(in: folder), plan: plan, platform: platform,
+            prepared: prepared(in: folder, manifest))
+    }
+
+    /// The caches of the system prompt in a model's folder, which may have none.
+    private static func prepared(
+        in folder: URL, _ manifest: ModelManifest
+    ) -> Result<PreparedPrompt, PreparedPromptProblem>? {
+        do throws(PreparedPromptProblem) {
+            return try PreparedPrompt.read(in: folder, digest: manifest.digest).map { .success($0) }
+        } catch {
+            return .failure(error)
+        }
     }
 }

@@ -39,11 +39,13 @@ public actor H2OModel {
     package init(
         context: sending ModelContext, caches: H2OCaches, archiveInFiles: Bool,
         promptChunk: Int = GenerateParameters().promptChunk, sampling: H2OSampling = H2OSampling(),
-        plan: MemoryPlan?, platform: H2OPlatform
+        plan: MemoryPlan?, platform: H2OPlatform,
+        prepared: sending Result<PreparedPrompt, PreparedPromptProblem>? = nil
     ) {
         loaded = LoadedModel(
             context: context, caches: caches, archiveInFiles: archiveInFiles,
-            promptChunk: promptChunk, sampling: sampling, plan: plan, platform: platform)
+            promptChunk: promptChunk, sampling: sampling, plan: plan, platform: platform,
+            prepared: prepared)
         if archiveInFiles { try? platform.archives.deleteStale() }
     }
 

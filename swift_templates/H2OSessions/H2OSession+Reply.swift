@@ -68,12 +68,15 @@ extension H2OSession {
         public var duration: Duration
         /// Why the reply ended; nil while it continues.
         public var stop: Stop?
+        /// Why the first turn read the system prompt although the package has its caches.
+        public var preparedPromptProblem: PreparedPromptProblem?
 
         public init(
             promptTokens: Int = 0, cachedTokens: Int = 0, readTokens: Int = 0,
             generatedTokens: Int = 0, thoughtTokens: Int = 0,
             recalled: H2ORecallStatistics? = nil, timeToFirstToken: Duration = .zero,
-            duration: Duration = .zero, stop: Stop? = nil
+            duration: Duration = .zero, stop: Stop? = nil,
+            preparedPromptProblem: PreparedPromptProblem? = nil
         ) {
             self.promptTokens = promptTokens
             self.cachedTokens = cachedTokens
@@ -84,6 +87,7 @@ extension H2OSession {
             self.timeToFirstToken = timeToFirstToken
             self.duration = duration
             self.stop = stop
+            self.preparedPromptProblem = preparedPromptProblem
         }
 
         /// Tokens generated per second, not counting the first; 0 until there are two tokens.

@@ -14,10 +14,14 @@ package final class LoadedModel: @unchecked Sendable {
     package let sampling: H2OSampling
     package let plan: MemoryPlan?
     package let platform: H2OPlatform
+    /// The caches of the system prompt that the package was made with, or why they cannot be
+    /// used. nil if there are none.
+    let prepared: Result<PreparedPrompt, PreparedPromptProblem>?
 
     init(
         context: sending ModelContext, caches: H2OCaches, archiveInFiles: Bool, promptChunk: Int,
-        sampling: H2OSampling, plan: MemoryPlan?, platform: H2OPlatform
+        sampling: H2OSampling, plan: MemoryPlan?, platform: H2OPlatform,
+        prepared: Result<PreparedPrompt, PreparedPromptProblem>?
     ) {
         self.context = context
         self.caches = caches
@@ -26,6 +30,7 @@ package final class LoadedModel: @unchecked Sendable {
         self.sampling = sampling
         self.plan = plan
         self.platform = platform
+        self.prepared = prepared
     }
 
     /// Tokens that end the model's turn.

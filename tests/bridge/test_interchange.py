@@ -126,17 +126,39 @@ def interchanged(demo_package, tmp_path_factory) -> Path:
         entry = {"name": name, "steps": NEXT, "scale": SCALE, "tolerance": TOLERANCES[dtype]}
         described.append(entry)
     (folder / "interchange.json").write_text(json.dumps({"situations": described}))
-    host = prepare(demo_package.resolve())
+    swift_test(demo_package, "InterchangeTests", H2O_INTERCHANGE=str(folder))
+    return folder
+
+
+def swift_test(package: Path, name: str, **settings: str) -> None:
+    """Run tests of a package on the stand-in; none of them may be skipped."""
+    host = prepare(package.resolve())
     done = subprocess.run(
-        ["swift", "test", *host.options, "--filter", "InterchangeTests"],
-        env=environment({"H2O_INTERCHANGE": str(folder)}),
+        ["swift", "test", *host.options, "--filter", name],
+        env=environment(settings),
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "1 test skipped" not in done.stdout + done.stderr
-    return folder
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-3000:]
+    assert "1 test skipped" not in said
+
+
+@pytest.mark.swift
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("swift") is None, reason="there is no Swift toolchain")
+def test_swift_takes_the_system_prompt_that_was_prepared(demo_package, run, tmp_path):
+    prompt = tmp_path / "system.txt"
+    prompt.write_text("Answer in one sentence.", encoding="utf-8")
+    output = ("--output", tmp_path / "Demo", "--no-vendor")
+    made = run("ios", "--model", "demo", "--max-kv", 64, "--system", prompt, *output)
+    assert made.exit_code == 0, made.output
+    swift_test(
+        demo_package,
+        "testThePreparedCachesHaveReadTheSystemPrompt",
+        H2O_MODEL_DIR=str(tmp_path / "Demo/Model"),
+    )
 
 
 @pytest.mark.swift

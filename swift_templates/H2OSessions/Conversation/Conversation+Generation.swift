@@ -20,6 +20,7 @@ extension Conversation {
         var reply = Reply(
             loaded.context, tools: tools, stopStrings: options.stopStrings, prompt: end,
             transcript: transcript, begun: begun)
+        reply.usage.preparedPromptProblem = preparedPromptProblem
         reply.usage.cachedTokens = tokensSeen
         reply.usage.readTokens = unread.count
         reply.usage.promptTokens = tokensSeen + unread.count

@@ -17,6 +17,8 @@ package actor Conversation {
     var archive: ArchiveFolder?
     /// nil before the first reply.
     var state: ConversationState?
+    /// Why this reply reads the system prompt although the package has its caches.
+    var preparedPromptProblem: PreparedPromptProblem?
 
     package init(model: H2OModel) {
         self.model = model
@@ -83,23 +85,24 @@ package actor Conversation {
     private func place(
         _ transcript: [H2OMessage], _ tools: [H2OToolDefinition], _ options: H2OSession.Options
     ) async throws -> TranscriptChain {
+        preparedPromptProblem = nil
         let format = loaded.format(tools: tools, options: options)
         let chain = format.chain(of: transcript)
         if let state, chain.starts(with: state.chain) {
             self.state?.unread += try format.following(
                 state.chain.count, of: transcript, ended: state.ended)
         } else {
-            try begin(transcript, format, chain)
+            try await begin(transcript, format, chain)
         }
         self.state?.chain = chain.head
         self.state?.ended = false
         return chain
     }
 
-    /// Begins with empty caches.
+    /// Begins with empty caches, or with those that have read the system prompt already.
     private func begin(
         _ transcript: [H2OMessage], _ format: PromptFormat, _ chain: TranscriptChain
-    ) throws {
+    ) async throws {
         forget()
         let opening = try format.opening(transcript)
         guard !opening.tokens.isEmpty else { throw H2OSessionError.emptyPrompt }
@@ -113,6 +116,7 @@ package actor Conversation {
         state.unread = opening.tokens
         state.pinned = opening.pinned
         self.state = state
+        try await beginPrepared(opening)
     }
 }
 

@@ -26,6 +26,19 @@ public func loadArraysAndMetadata(url: URL, stream: StreamOrDevice = .cpu) throw
     return (values(of: arrays), values(of: metadata))
 }
 
+/// The arrays and the metadata of a safetensors file's bytes. Here they go through a file.
+public func loadArraysAndMetadata(data: Data, stream: StreamOrDevice = .cpu) throws -> (
+    [String: MLXArray], [String: String]
+) {
+    let file = FileManager.default.temporaryDirectory
+        .appending(path: "\(UUID().uuidString).safetensors")
+    try data.write(to: file)
+    defer { try? FileManager.default.removeItem(at: file) }
+    let (arrays, metadata) = try loadArraysAndMetadata(url: file, stream: stream)
+    try withError { eval(arrays.values) }
+    return (arrays, metadata)
+}
+
 /// Writes a safetensors file.
 public func save(
     arrays: [String: MLXArray], metadata: [String: String] = [:], url: URL,

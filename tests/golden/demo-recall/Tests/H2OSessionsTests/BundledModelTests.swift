@@ -27,15 +27,42 @@ final class BundledModelTests: XCTestCase {
         XCTAssertGreaterThan(BundledModel.memory.weights, bytes / 100 * 99 - 100_000)
     }
 
-    func testItRepliesWithinItsBudget() async throws {
-        let session: H2OSession
-        do {
-            session = try await BundledModel.load().makeSession(
-                instructions: "You are brief.",
-                options: H2OSession.Options(sampling: .greedy, maxTokens: 8))
-        } catch where String(describing: error) == "NoModels()" {
-            throw XCTSkip("the stand-in has no models")
+    func testThePreparedCachesHaveReadTheSystemPrompt() throws {
+        guard let folder = try? BundledModel.folder() else { throw XCTSkip("no Model folder") }
+        let digest = try ModelVerification.sizes.check(folder).digest
+        guard let prepared = try PreparedPrompt.read(in: folder, digest: digest) else {
+            throw XCTSkip("no system prompt was prepared")
         }
+
+        XCTAssertFalse(prepared.tokens.isEmpty)
+        XCTAssertFalse(prepared.caches.isEmpty)
+        for cache in prepared.caches {
+            XCTAssertEqual(cache.offset, prepared.tokens.count)
+            guard let cache = cache as? any H2OScoreTracking else { continue }
+            XCTAssertEqual(cache.configuration.pinned.last, 0 ..< prepared.tokens.count)
+            XCTAssertEqual(cache.length, prepared.tokens.count, "nothing was evicted")
+        }
+    }
+
+    func testTheFirstTurnBeginsAfterTheSystemPrompt() async throws {
+        guard let instructions = BundledModel.systemPrompt else {
+            throw XCTSkip("no system prompt was prepared")
+        }
+        let model = try await load()
+        let session = model.makeSession(
+            instructions: instructions,
+            options: H2OSession.Options(sampling: .greedy, maxTokens: 8))
+
+        let usage = try await session.respond(to: "What is a heavy hitter?").usage
+
+        XCTAssertNil(usage.preparedPromptProblem)
+        XCTAssertGreaterThan(usage.cachedTokens, 0)
+    }
+
+    func testItRepliesWithinItsBudget() async throws {
+        let session = try await load().makeSession(
+            instructions: "You are brief.",
+            options: H2OSession.Options(sampling: .greedy, maxTokens: 8))
         let most = 80  // rows of the layer that has most of them
         let prompt = String(repeating: "one two three. ", count: most)
 
@@ -49,6 +76,14 @@ final class BundledModelTests: XCTestCase {
             XCTAssertEqual(kept.shares.count, seen)
             XCTAssertEqual(kept.shares.reduce(0, +), 64.0, accuracy: 0.1)
             XCTAssertEqual(kept.shares.prefix(4), [1, 1, 1, 1], "the instructions are pinned")
+        }
+    }
+
+    private func load() async throws -> H2OModel {
+        do {
+            return try await BundledModel.load()
+        } catch where String(describing: error) == "NoModels()" {
+            throw XCTSkip("the stand-in has no models")
         }
     }
 }

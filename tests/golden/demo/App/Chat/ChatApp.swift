@@ -5,7 +5,8 @@ import DemoModel
 @main
 struct ChatApp: App {
     /// What the model is told first; its tokens are never evicted.
-    private static let instructions = "You are a helpful assistant. Answer briefly."
+    private static let instructions =
+        BundledModel.systemPrompt ?? "You are a helpful assistant. Answer briefly."
 
     @State private var chat = Chat {
         try await BundledModel.load().makeSession(instructions: instructions)

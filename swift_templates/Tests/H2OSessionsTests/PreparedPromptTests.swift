@@ -1,0 +1,174 @@
+import Foundation
+import H2OKit
+import H2OSessions
+import H2OTestModels
+import MLX
+import MLXLMCommon
+import XCTest
+
+/// Conversations that begin with the caches of a system prompt in the model's folder.
+final class PreparedPromptTests: XCTestCase {
+    private static let digest = String(repeating: "d", count: 64)
+    private let instructions = "you are brief."
+    private var folder = URL(filePath: "/")
+    private var limits = (0, 0)
+
+    override func setUpWithError() throws {
+        folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        let manifest = #"{"format": 1, "model": "m", "files": [], "digest": "\#(Self.digest)"}"#
+        try Data(manifest.utf8).write(to: folder.appending(path: ModelManifest.fileName))
+        limits = (Memory.cacheLimit, Memory.memoryLimit)
+    }
+
+    override func tearDownWithError() throws {
+        (Memory.cacheLimit, Memory.memoryLimit) = limits
+        try FileManager.default.removeItem(at: folder)
+    }
+
+    func testTheFirstTurnReadsWhatFollowsTheSystemPrompt() async throws {
+        let usual = try await makeModel()
+        let expected = try await session(usual.model).respond(to: "what is a heavy hitter")
+        let count = try prepare()
+        let prepared = try await makeModel()
+
+        let response = try await session(prepared.model).respond(to: "what is a heavy hitter")
+
+        XCTAssertEqual(response.text, expected.text)
+        XCTAssertEqual(response.usage.readTokens, expected.usage.readTokens - count)
+        XCTAssertEqual(response.usage.cachedTokens, count)
+        XCTAssertEqual(response.usage.promptTokens, expected.usage.promptTokens)
+        XCTAssertNil(response.usage.preparedPromptProblem)
+        XCTAssertNil(expected.usage.preparedPromptProblem)
+        XCTAssertEqual(
+            prepared.echo.calls, Array(usual.echo.calls.dropFirst()), "but for the first call")
+        XCTAssertEqual(rows(prepared.echo), rows(usual.echo))
+    }
+
+    func testTheSystemPromptStaysPinnedThroughManyTurns() async throws {
+        let count = try prepare()
+        let session = session(try await makeModel().model)
+        for _ in 0 ..< 12 { _ = try await session.respond(to: "tell me more") }
+
+        let kept = await session.keptPositions
+
+        XCTAssertTrue(kept.shares.prefix(count).allSatisfy { $0 == 1 })
+        XCTAssertEqual(kept.shares.reduce(0, +), 64, accuracy: 1e-3)
+    }
+
+    func testEveryConversationOfAModelBeginsWithThem() async throws {
+        let count = try prepare()
+        let model = try await makeModel().model
+        let first = try await session(model).respond(to: "tell me more")
+
+        let second = try await session(model).respond(to: "tell me more")
+
+        XCTAssertEqual(second.text, first.text)
+        XCTAssertEqual(second.usage.cachedTokens, count)
+    }
+
+    func testOtherInstructionsAreReadAndThatIsSaid() async throws {
+        try prepare()
+        let model = try await makeModel().model
+        for other in ["you are kind.", nil] {
+            let session = session(model, instructions: other)
+
+            let usage = try await session.respond(to: "hi").usage
+            let later = try await session.respond(to: "hi").usage
+
+            XCTAssertEqual(usage.preparedPromptProblem, .otherPrompt)
+            XCTAssertEqual(usage.cachedTokens, 0)
+            XCTAssertNil(later.preparedPromptProblem, "only the first turn reads the prompt")
+        }
+    }
+
+    func testAnotherModelsCachesAreNotUsed() async throws {
+        try prepare(digest: String(repeating: "e", count: 64))
+
+        let usage = try await session(makeModel().model).respond(to: "hi").usage
+
+        XCTAssertEqual(usage.preparedPromptProblem, .otherModel)
+        XCTAssertEqual(usage.cachedTokens, 0)
+    }
+
+    func testCachesWithOtherSettingsAreNotUsed() async throws {
+        try prepare(maxSize: 48)
+
+        let usage = try await session(makeModel().model).respond(to: "hi").usage
+
+        XCTAssertEqual(usage.preparedPromptProblem, .otherCaches)
+        XCTAssertEqual(usage.cachedTokens, 0)
+    }
+
+    func testADamagedFileIsNotUsed() async throws {
+        try prepare()
+        try Data("no caches".utf8).write(to: folder.appending(path: PreparedPrompt.fileName))
+
+        let usage = try await session(makeModel().model).respond(to: "hi").usage
+
+        guard case .unreadable = usage.preparedPromptProblem else {
+            return XCTFail("\(String(describing: usage.preparedPromptProblem))")
+        }
+        XCTAssertEqual(usage.cachedTokens, 0)
+    }
+
+    /// Puts what the model has after the system prompt into its folder.
+    ///
+    /// - Returns: the prompt's tokens
+    @discardableResult
+    private func prepare(maxSize: Int = 64, digest: String = digest) throws -> Int {
+        let text = "<s:\(instructions)|\n<u:"
+        let tokens = LetterTokenizer().encode(text: text, addSpecialTokens: false)
+        let configuration = try H2OConfiguration(
+            maxSize: maxSize, recentBudget: 8, pinned: [0 ..< tokens.count])
+        let model = EchoModel()
+        let caches = try H2OCaches(configuration: configuration).makeCaches(for: model)
+        _ = model(MLXArray(tokens.map { Int32($0) }, [1, tokens.count]), cache: caches)
+        let file = folder.appending(path: "prompt.safetensors")
+        let said = ["tokens": String(describing: tokens), "model": digest]
+        try H2OPromptCacheFile.save(caches, to: file, metadata: said)
+        try FileManager.default.moveItem(
+            at: file, to: folder.appending(path: PreparedPrompt.fileName))
+        return tokens.count
+    }
+
+    private func makeModel() async throws -> (model: H2OModel, echo: EchoModel) {
+        let loader = OneModel()
+        let model = try await H2OModel.load(
+            from: folder,
+            plan: MemoryPlan(weights: 1 << 30, caches: 0, prefill: 0, bufferCache: 1 << 20),
+            caches: H2OCaches(configuration: try H2OConfiguration(maxSize: 64, recentBudget: 8)),
+            platform: H2OPlatform(
+                memory: MemoryGuard { nil }, background: BackgroundGuard {},
+                metal: MetalCheck { nil }),
+            loader: loader)
+        return (model, loader.model)
+    }
+
+    private func session(_ model: H2OModel) -> H2OSession {
+        session(model, instructions: instructions)
+    }
+
+    private func session(_ model: H2OModel, instructions: String?) -> H2OSession {
+        model.makeSession(
+            instructions: instructions,
+            options: H2OSession.Options(sampling: .greedy, maxTokens: 6))
+    }
+
+    /// All that the caches of the last call have.
+    private func rows(_ model: EchoModel) -> [[Float]] {
+        model.given.flatMap(\.state).map { $0.asType(.float32).asArray(Float.self) }
+    }
+}
+
+private struct OneModel: H2OModelLoader {
+    let model = EchoModel()
+
+    func load(
+        from folder: URL, tokenizer: any TokenizerLoader
+    ) async throws -> sending ModelContext {
+        ModelContext(
+            configuration: ModelConfiguration(id: "echo", eosTokenIds: [EchoModel.stop]),
+            model: model, processor: NoProcessor(), tokenizer: LetterTokenizer())
+    }
+}
