@@ -13,21 +13,25 @@ extension H2OModel {
     ///   - caches: what the model's layers get for each conversation
     ///   - archiveInFiles: whether what recall brings back waits in files, which are deleted
     ///     with the conversation, and not in memory
+    ///   - snapshots: the bytes that those of one conversation may take
     ///   - verification: how thoroughly the folder is checked
     /// - Throws: ``ModelBundleError``, ``MetalError``, ``MemoryShortage``,
     ///   `CancellationError`, or an error of mlx-swift-lm
     public static func load(
         from folder: URL, plan: MemoryPlan, caches: H2OCaches, archiveInFiles: Bool = false,
+        snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
         verification: ModelVerification = .sizes
     ) async throws -> H2OModel {
         try await load(
             from: folder, plan: plan, caches: caches, archiveInFiles: archiveInFiles,
-            verification: verification, platform: H2OPlatform(), loader: LLMLoader())
+            snapshots: snapshots, verification: verification, platform: H2OPlatform(),
+            loader: LLMLoader())
     }
 
     /// The same with other system services, and another way to make the model.
     package static func load(
         from folder: URL, plan: MemoryPlan, caches: H2OCaches, archiveInFiles: Bool = false,
+        snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
         verification: ModelVerification = .sizes, platform: H2OPlatform,
         loader: any H2OModelLoader
     ) async throws -> H2OModel {
@@ -39,9 +43,9 @@ extension H2OModel {
         defer { platform.background.end() }
         let context = try await loader.load(from: folder, tokenizer: BundledTokenizerLoader())
         return H2OModel(
-            context: context, caches: caches, archiveInFiles: archiveInFiles,
-            sampling: H2OSampling.defaults(in: folder), plan: plan, platform: platform,
-            prepared: prepared(in: folder, manifest))
+            context: context, manifest: manifest, caches: caches, archiveInFiles: archiveInFiles,
+            snapshots: snapshots, sampling: H2OSampling.defaults(in: folder), plan: plan,
+            platform: platform, prepared: prepared(in: folder, manifest))
     }
 
     /// The caches of the system prompt in a model's folder, which may have none.

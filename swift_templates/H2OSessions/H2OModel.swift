@@ -12,7 +12,7 @@ import MLXLMCommon
 /// Its replies follow each other: that of one session waits until that of another has ended.
 /// While the app is in the background, nothing is computed; a reply continues afterwards.
 public actor H2OModel {
-    private nonisolated let executor = QueueExecutor()
+    private nonisolated let executor = ThreadExecutor()
     package nonisolated let loaded: LoadedModel
     nonisolated let turns = TurnQueue()
 
@@ -26,27 +26,31 @@ public actor H2OModel {
     ///   - caches: what its layers get for each conversation
     ///   - archiveInFiles: whether what recall brings back waits in files, which are deleted
     ///     with the conversation, and not in memory. Without recall nothing is kept.
+    ///   - snapshots: the bytes that those of one conversation may take
     ///   - promptChunk: tokens of a prompt that are read at a time
     public init(
         context: sending ModelContext, caches: H2OCaches, archiveInFiles: Bool = false,
+        snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
         promptChunk: Int = GenerateParameters().promptChunk
     ) {
         self.init(
             context: context, caches: caches, archiveInFiles: archiveInFiles,
-            promptChunk: promptChunk, plan: nil, platform: H2OPlatform())
+            snapshots: snapshots, promptChunk: promptChunk, plan: nil, platform: H2OPlatform())
     }
 
     package init(
-        context: sending ModelContext, caches: H2OCaches, archiveInFiles: Bool,
+        context: sending ModelContext, manifest: ModelManifest? = nil, caches: H2OCaches,
+        archiveInFiles: Bool, snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
         promptChunk: Int = GenerateParameters().promptChunk, sampling: H2OSampling = H2OSampling(),
         plan: MemoryPlan?, platform: H2OPlatform,
         prepared: sending Result<PreparedPrompt, PreparedPromptProblem>? = nil
     ) {
         loaded = LoadedModel(
-            context: context, caches: caches, archiveInFiles: archiveInFiles,
-            promptChunk: promptChunk, sampling: sampling, plan: plan, platform: platform,
-            prepared: prepared)
+            context: context, manifest: manifest, caches: caches, archiveInFiles: archiveInFiles,
+            snapshots: snapshots, promptChunk: promptChunk, sampling: sampling, plan: plan,
+            platform: platform, prepared: prepared)
         if archiveInFiles { try? platform.archives.deleteStale() }
+        SnapshotFolder.deleteStale(in: platform.snapshots)
     }
 
     /// A new conversation.
@@ -59,7 +63,9 @@ public actor H2OModel {
         instructions: String? = nil, tools: [H2OTool] = [],
         options: H2OSession.Options = H2OSession.Options()
     ) -> H2OSession {
-        H2OSession(model: self, instructions: instructions, tools: tools, options: options)
+        H2OSession(
+            Conversation(model: self), messages: instructions.map { [.system($0)] } ?? [],
+            tools: tools, options: options)
     }
 
     /// Memory in use and memory left.

@@ -8,6 +8,11 @@ package struct H2OPlatform: Sendable {
     package var metal: MetalCheck
     /// Where archives in files are.
     package var archives: ArchiveFolders
+    /// Where snapshots in files are.
+    package var snapshots: URL {
+        archives.root.deletingLastPathComponent()
+            .appending(path: "h2o-snapshots", directoryHint: .isDirectory)
+    }
     /// The time since a fixed moment.
     package var elapsed: @Sendable () -> Duration
 

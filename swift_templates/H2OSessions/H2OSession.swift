@@ -12,7 +12,7 @@ import MLXLMCommon
 /// tokens. The tokens of the instructions and of tools are pinned.
 public actor H2OSession {
     public nonisolated let model: H2OModel
-    let conversation: Conversation
+    package let conversation: Conversation
     let tools: [H2OTool]
     let options: Options
 
@@ -23,16 +23,17 @@ public actor H2OSession {
     private var last: Task<Void, Never>?
     /// The reply that is being generated.
     private var reply: Task<Response, any Error>?
+    private var replies = 0
 
     /// The executor of its model.
     public nonisolated var unownedExecutor: UnownedSerialExecutor { model.unownedExecutor }
 
-    init(model: H2OModel, instructions: String?, tools: [H2OTool], options: Options) {
-        self.model = model
+    init(_ conversation: Conversation, messages: [H2OMessage], tools: [H2OTool], options: Options) {
+        model = conversation.model
+        self.conversation = conversation
+        self.messages = messages
         self.tools = tools
         self.options = options
-        conversation = Conversation(model: model)
-        messages = instructions.map { [.system($0)] } ?? []
     }
 
     /// The model's reply to a user's message. Canceling the task, or ``cancel()``, ends it; the
@@ -51,7 +52,7 @@ public actor H2OSession {
     public func respond(
         to message: H2OMessage, options: Options? = nil
     ) async throws -> Response {
-        let task = try start(message, options ?? self.options) { _ in }
+        let task = try start(message, at: nil, options ?? self.options) { _ in }
         return try await withTaskCancellationHandler {
             try await task.value
         } onCancel: {
@@ -77,9 +78,17 @@ public actor H2OSession {
     public func streamResponse(
         to message: H2OMessage, options: Options? = nil
     ) -> AsyncThrowingStream<Part, any Error> {
+        streamResponse(to: message, at: nil, options: options)
+    }
+
+    /// - Parameter index: of the message that this one takes the place of, and of all that
+    ///   follow it; nil after the last message
+    func streamResponse(
+        to message: H2OMessage, at index: Int?, options: Options?
+    ) -> AsyncThrowingStream<Part, any Error> {
         let (stream, parts) = AsyncThrowingStream<Part, any Error>.makeStream()
         do {
-            let task = try start(message, options ?? self.options) { parts.yield($0) }
+            let task = try start(message, at: index, options ?? self.options) { parts.yield($0) }
             parts.onTermination = { _ in task.cancel() }
             Task {
                 do {
@@ -105,10 +114,10 @@ public actor H2OSession {
     /// Starts a new conversation with the same instructions, and forgets the previous one.
     public func reset() async {
         reply?.cancel()
-        await follow { session in
+        try? await afterReplies { session in
             session.messages.removeAll { $0.role != .system }
             await session.conversation.forget()
-        }.value
+        }
     }
 
     /// Tokens in the caches so far; most of them may have been evicted.
@@ -121,41 +130,46 @@ public actor H2OSession {
         get async { await conversation.keptPositions }
     }
 
+    /// Whether a reply is being generated that was not canceled.
+    var isReplying: Bool { reply.map { !$0.isCancelled } ?? false }
+
     /// Begins a reply after the link before, unless there is one that goes on.
     private func start(
-        _ message: H2OMessage, _ options: Options, emit: @escaping @Sendable (Part) -> Void
+        _ message: H2OMessage, at index: Int?, _ options: Options,
+        emit: @escaping @Sendable (Part) -> Void
     ) throws -> Task<Response, any Error> {
-        guard reply?.isCancelled ?? true else { throw H2OSessionError.busy }
-        let previous = last
+        guard !isReplying else { throw H2OSessionError.busy }
+        replies += 1
+        let (previous, number) = (last, replies)
         let task = Task.detached {
             await previous?.value
-            return try await self.generate(message, options, emit)
+            return try await self.generate(message, at: index, options, emit, number)
         }
         reply = task
-        last = Task {
-            _ = await task.result
-            if self.reply == task { self.reply = nil }
-        }
+        last = Task { _ = await task.result }
         return task
     }
 
-    /// Appends a link to the chain.
-    private func follow(
-        _ work: @escaping @Sendable (isolated H2OSession) async -> Void
-    ) -> Task<Void, Never> {
+    /// Appends a link to the chain, and waits for it.
+    func afterReplies<Value: Sendable>(
+        _ work: @escaping @Sendable (isolated H2OSession) async throws -> Value
+    ) async throws -> Value {
         let previous = last
         let task = Task {
             await previous?.value
-            await work(self)
+            return try await work(self)
         }
-        last = task
-        return task
+        last = Task { _ = await task.result }
+        return try await task.value
     }
 
     private func generate(
-        _ message: H2OMessage, _ options: Options, _ emit: @Sendable (Part) -> Void
+        _ message: H2OMessage, at index: Int?, _ options: Options,
+        _ emit: @Sendable (Part) -> Void, _ number: Int
     ) async throws -> Response {
+        defer { if number == replies { reply = nil } }
         let before = messages
+        if let index { messages.removeSubrange(index...) }
         messages.append(message)
         do {
             return try await completeTurn(options, emit)

@@ -10,6 +10,8 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     /// The system prompt, which is never evicted, does not fit into the cache together with
     /// sinks and recent tokens. Both values are numbers of tokens.
     case systemPromptTooLong(tokens: Int, atMost: Int)
+    /// There is no reply yet, or the last one ended with an error.
+    case nothingToSave
     /// Two tools have this name.
     case duplicateTool(String)
     /// A JSON Schema that is none; says what is wrong.
@@ -43,6 +45,8 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
             "The system prompt has \(tokens) tokens, and the cache can pin \(max(0, atMost)) of "
                 + "them. Shorten it, or package the model with a larger --max-kv or a smaller "
                 + "--recent-budget."
+        case .nothingToSave:
+            "The session has no reply to save. Save it after one."
         case .duplicateTool(let name):
             "Two tools have the name \(name). Give each tool a name of its own."
         case .invalidSchema(let reason):

@@ -4,10 +4,14 @@ import H2OKit
 /// A model in memory with what belongs to it. Only jobs on its model's executor use it.
 package final class LoadedModel: @unchecked Sendable {
     package let context: ModelContext
+    /// nil for a model that was not bundled.
+    package let manifest: ModelManifest?
     /// What the layers of each conversation get.
     package let caches: H2OCaches
     /// Whether what recall brings back waits in files and not in memory.
     package let archiveInFiles: Bool
+    /// The bytes that a conversation's snapshots may take.
+    package let snapshots: H2OSnapshotLimits
     /// Tokens of a prompt that are read at a time.
     package let promptChunk: Int
     /// What the model says of sampling.
@@ -19,11 +23,14 @@ package final class LoadedModel: @unchecked Sendable {
     let prepared: Result<PreparedPrompt, PreparedPromptProblem>?
 
     init(
-        context: sending ModelContext, caches: H2OCaches, archiveInFiles: Bool, promptChunk: Int,
+        context: sending ModelContext, manifest: ModelManifest?, caches: H2OCaches,
+        archiveInFiles: Bool, snapshots: H2OSnapshotLimits, promptChunk: Int,
         sampling: H2OSampling, plan: MemoryPlan?, platform: H2OPlatform,
         prepared: Result<PreparedPrompt, PreparedPromptProblem>?
     ) {
         self.context = context
+        self.manifest = manifest
+        self.snapshots = snapshots
         self.caches = caches
         self.archiveInFiles = archiveInFiles
         self.promptChunk = max(1, promptChunk)
@@ -50,5 +57,22 @@ package final class LoadedModel: @unchecked Sendable {
         }
         return PromptFormat(
             tokenizer: context.tokenizer, stops: stops, tools: tools, context: variables)
+    }
+
+    /// What the caches of its conversations depend on.
+    package private(set) lazy var identity: ConversationIdentity = {
+        let format = format(tools: [], options: H2OSession.Options())
+        let probe = [H2OMessage.system("a"), .user("b"), .assistant("c"), .user("d")]
+        let tokens = (try? format.opening(probe))?.tokens ?? []
+        let kind = String(describing: type(of: context.model))
+        return ConversationIdentity(
+            model: manifest?.model ?? kind, modelDigest: manifest?.digest ?? kind, caches: caches,
+            templateDigest: TranscriptChain(opening: tokens).head.digest)
+    }()
+
+    func makeSnapshots() -> SnapshotStore {
+        SnapshotStore(
+            snapshots, identity: { self.identity }, archives: platform.archives,
+            root: platform.snapshots)
     }
 }

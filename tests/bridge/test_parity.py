@@ -26,6 +26,8 @@ from h2o_pack.parity.host import SYSTEM, prepare
 from h2o_pack.parity.report import CaseResult
 from h2o_pack.parity.toolchain import environment
 from tests.bridge.golden import FOLDER
+from tests.conversations.kills import kill
+from tests.conversations.program import build
 
 STORED = ["kv 8", "kv k8v4", "kv 4", "kv r16h8", "kv r16h4", "kv r8h4"]
 FIRST = ["float32", "published policy", "not routed", *STORED]
@@ -234,15 +236,23 @@ class TestWithSwift:
         )
         output = done.stdout + done.stderr
         assert done.returncode == 0, output[-3000:]
-        # Parity runs the replay, test_interchange.py that of files; the stand-in has no models:
+        # Parity runs the replay, test_interchange.py that of files, the next test the killed
+        # conversation; the stand-in has no models:
         # level 3 and a session with the bundled one run on upstream only.
         assert sorted(re.findall(r"'(\S+)' skipped \(", output)) == [
             "BundledModelTests.testItRepliesWithinItsBudget",
             "InterchangeTests.testCachesOfPythonGoOnHere",
+            "KilledConversationTests.testItGoesOnFromItsLastWholeTurn",
             "ParityReplayTests.testTheCacheDoesWhatPythonsDid",
             "ParityTokensTests.testTheModelAnswersTheRequest",
         ]
         assert "warning:" not in output
+
+    def test_a_killed_conversation_resumes_from_its_last_whole_turn(self, package, tmp_path):
+        kills = kill(build(package, {}), 6, 17, tmp_path)
+
+        assert [each for each in kills.kills if not each.resumed_whole] == []
+        assert kills.same
 
     def test_the_apps_model_compiles_against_the_package(self, package):
         """SwiftUI is missing here, and the views import it; what they show does not."""

@@ -65,6 +65,7 @@ extension Conversation {
             guard rest > loaded.promptChunk || (system > 0 && system < rest) else { return }
             let most = min(loaded.promptChunk, system > 0 ? system : rest - asking)
             try await read(most)
+            if most == system { await keepSnapshot() }
         }
     }
 

@@ -17,11 +17,21 @@ package actor Conversation {
     var archive: ArchiveFolder?
     /// nil before the first reply.
     var state: ConversationState?
+    /// To which it can return.
+    package var snapshots: SnapshotStore
     /// Why this reply reads the system prompt although the package has its caches.
     var preparedPromptProblem: PreparedPromptProblem?
 
     package init(model: H2OModel) {
         self.model = model
+        snapshots = model.loaded.makeSnapshots()
+    }
+
+    /// One that goes on from the caches of another, and can return to where that could.
+    init(model: H2OModel, head: ConversationHead?, snapshots: SnapshotStore) {
+        self.model = model
+        self.snapshots = snapshots
+        (caches, archive, state) = (head?.caches ?? [], head?.archive, head?.state)
     }
 
     /// The model's reply to the last message. It ends with the model's turn, or when the task
@@ -31,8 +41,8 @@ package actor Conversation {
     ///   - transcript: all messages. The response's ``H2OSession/Response/message`` follows
     ///     them in the transcript of the next call.
     ///   - emit: gets parts as they are generated; the last one is the usage
-    /// - Throws: ``H2OSessionError``, an `MLXError` or the chat template's own error. The
-    ///   caches then begin again with the next call.
+    /// - Throws: ``H2OSessionError``, an `MLXError` or the chat template's own error. The next
+    ///   call then goes on from the nearest snapshot.
     package func respond(
         to transcript: [H2OMessage], tools: [H2OToolDefinition] = [],
         options: H2OSession.Options = H2OSession.Options(),
@@ -54,15 +64,22 @@ package actor Conversation {
             let response = try await generate(transcript, tools, options, begun: begun, emit)
             chain.append(response.message.withoutThoughts)
             state?.chain = chain.head
+            await keepSnapshot()
             return response
         } catch {
-            forget()
+            leave()
             throw error
         }
     }
 
     /// Forgets the transcript.
     package func forget() {
+        leave()
+        snapshots.removeAll()
+    }
+
+    /// Lets the caches go.
+    private func leave() {
         caches = []
         archive = nil
         state = nil
@@ -88,7 +105,10 @@ package actor Conversation {
         preparedPromptProblem = nil
         let format = loaded.format(tools: tools, options: options)
         let chain = format.chain(of: transcript)
-        if let state, chain.starts(with: state.chain) {
+        if state.map({ chain.starts(with: $0.chain) }) != true {
+            try await returnTo(chain)
+        }
+        if let state {
             self.state?.unread += try format.following(
                 state.chain.count, of: transcript, ended: state.ended)
         } else {
@@ -99,13 +119,31 @@ package actor Conversation {
         return chain
     }
 
-    /// Begins with empty caches, or with those that have read the system prompt already.
+    /// Goes on from the snapshot with most of the transcript's messages, if there is one.
+    private func returnTo(_ chain: TranscriptChain) async throws {
+        leave()
+        let nearest = try await loaded.platform.background.withGPU {
+            snapshots.nearest(to: chain)
+        }
+        if let nearest { goOn(from: nearest) }
+    }
+
+    /// Begins with the snapshot that has read most of the transcript's tokens, with empty
+    /// caches, or with those that have read the system prompt already.
     private func begin(
         _ transcript: [H2OMessage], _ format: PromptFormat, _ chain: TranscriptChain
     ) async throws {
-        forget()
         let opening = try format.opening(transcript)
         guard !opening.tokens.isEmpty else { throw H2OSessionError.emptyPrompt }
+        let tokens = opening.tokens
+        let nearest = try await loaded.platform.background.withGPU {
+            snapshots.nearest(toTokens: tokens, pinned: opening.pinned)
+        }
+        if let nearest {
+            goOn(from: nearest)
+            state?.unread = Array(tokens[nearest.state.read.count...])
+            return
+        }
         let inFiles = loaded.archiveInFiles && loaded.caches.configuration.recall != nil
         let folder = inFiles ? try loaded.platform.archives.make() : nil
         caches = try SessionCaches.make(

@@ -25,8 +25,8 @@ package struct TokenLedger: Codable, Hashable, Sendable {
             guard rest.count == Self.block else { continue }
             var hash = SHA256Hash()
             hash.update(data: Data(digest.utf8))
-            hash.update(
-                data: Data(rest.flatMap { token in (0 ..< 4).map { UInt8(token >> (8 * $0) & 255) } }))
+            let bytes = rest.flatMap { token in (0 ..< 4).map { UInt8(token >> (8 * $0) & 255) } }
+            hash.update(data: Data(bytes))
             (digest, rest) = (hash.hexadecimal, [])
         }
     }

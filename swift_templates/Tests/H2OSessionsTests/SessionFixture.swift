@@ -17,6 +17,7 @@ struct SessionFixture {
     var hasTemplate = true
     var archives = ArchiveFolders.system
     var archiveInFiles = false
+    var snapshots = H2OSnapshotLimits()
 
     init(maxSize: Int = 64) throws {
         configuration = try H2OConfiguration(maxSize: maxSize, recentBudget: 8)
@@ -29,7 +30,8 @@ struct SessionFixture {
             tokenizer: LetterTokenizer(hasTemplate: hasTemplate))
         return H2OModel(
             context: context, caches: H2OCaches(configuration: configuration),
-            archiveInFiles: archiveInFiles, promptChunk: promptChunk, plan: nil,
+            archiveInFiles: archiveInFiles, snapshots: snapshots, promptChunk: promptChunk,
+            plan: nil,
             platform: H2OPlatform(
                 memory: MemoryGuard { 1 << 30 }, background: background, archives: archives,
                 elapsed: { .zero }))

@@ -10,8 +10,9 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
     /// Ends a turn.
     package static let stop = 1
 
-    /// The tokens of each call, in order.
+    /// The tokens of each call, in order, while ``recordsCalls``.
     package private(set) var calls = [[Int]]()
+    package var recordsCalls = true
     /// The caches of the last call.
     package private(set) var given = [any KVCache]()
     /// Called at the begin of each call.
@@ -26,7 +27,7 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
         onCall?()
         given = cache ?? []
         let tokens = inputs.asArray(Int32.self).map { Int($0) }
-        calls.append(tokens)
+        if recordsCalls { calls.append(tokens) }
         if tokens.suffix(3) == LetterTokenizer.begin[...], !replies.isEmpty {
             reply = LetterTokenizer().encode(text: replies.removeFirst(), addSpecialTokens: false)
         }

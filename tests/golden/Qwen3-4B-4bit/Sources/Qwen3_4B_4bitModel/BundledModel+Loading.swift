@@ -15,14 +15,17 @@ extension BundledModel {
     ///
     ///     let session = try await BundledModel.load().makeSession(instructions: "Be brief.")
     ///
-    /// - Parameter verification: how thoroughly the model folder is checked
+    /// - Parameters:
+    ///   - snapshots: the bytes that a conversation's snapshots may take
+    ///   - verification: how thoroughly the model folder is checked
     /// - Throws: `ModelFolderError`, `ModelBundleError`, `MetalError`, `MemoryShortage`, or
     ///   an error of mlx-swift-lm
     public static func load(
+        snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
         verification: ModelVerification = .sizes
     ) async throws -> H2OModel {
         try await H2OModel.load(
             from: folder(), plan: memory, caches: caches(), archiveInFiles: archiveInFiles,
-            verification: verification)
+            snapshots: snapshots, verification: verification)
     }
 }

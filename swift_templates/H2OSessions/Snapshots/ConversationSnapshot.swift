@@ -1,0 +1,58 @@
+import Foundation
+import H2OKit
+import MLXLMCommon
+
+/// A conversation with caches of its own, which can go on. Only jobs on its model's executor
+/// use it.
+package struct ConversationHead: @unchecked Sendable {
+    package var state: ConversationState
+    package var caches: [any KVCache]
+    /// Where the caches' archives are; nil for memory.
+    package var archive: ArchiveFolder?
+
+    package init(state: ConversationState, caches: [any KVCache], archive: ArchiveFolder? = nil) {
+        self.state = state
+        self.caches = caches
+        self.archive = archive
+    }
+}
+
+/// A conversation at a moment, to which it can return: evicted rows cannot be taken back. Only
+/// jobs on its model's executor use it.
+///
+/// Caches copy on write, so it takes memory once the conversation goes on: a copy of all rows.
+/// Segments of an archive are shared.
+package struct ConversationSnapshot: @unchecked Sendable {
+    /// Its caches keep what they archive in memory, and are never given out.
+    private let kept: ConversationHead
+
+    package init(of head: ConversationHead) throws {
+        kept = ConversationHead(
+            state: head.state, caches: try head.caches.map { try $0.copied() },
+            archive: head.archive)
+    }
+
+    package var state: ConversationState { kept.state }
+
+    /// A conversation that goes on from here. The snapshot stays as it is.
+    ///
+    /// - Parameter folders: where a new folder is made for archives in files
+    /// - Throws: `MLXFast.H2OArchiveFailure` or an error of the file system where the files are
+    ///   no longer there
+    package func head(in folders: ArchiveFolders) throws -> ConversationHead {
+        let folder = try kept.archive.map { try folders.copy(of: $0.url) }
+        let caches = try kept.caches.map { try $0.copied(archive: folder?.url) }
+        return ConversationHead(state: state, caches: caches, archive: folder)
+    }
+
+    /// Writes it to a file that ``SnapshotFile`` reads.
+    ///
+    /// - Returns: what holds the archives that the file does not have
+    func write(to file: URL, identity: ConversationIdentity) throws -> ArchiveFolder? {
+        try SnapshotFile.write(kept.state, caches: kept.caches, identity: identity, to: file)
+        return kept.archive
+    }
+
+    /// Bytes of its buffers, without archives.
+    package var byteCount: Int { kept.caches.map(\.byteCount).reduce(0, +) }
+}

@@ -1,0 +1,106 @@
+import Foundation
+import H2OKit
+
+/// Safetensors files that exist whole or not at all, and carry their own digest.
+enum DurableFile {
+    /// What stands for the digest while it is computed: sixty-four digits.
+    static let placeholder = String(repeating: "0", count: 64)
+
+    /// Writes a file under another name, puts its digest where the header has ``placeholder``,
+    /// waits until the medium has it, and gives it its name.
+    ///
+    /// - Parameters:
+    ///   - file: its name ends in .safetensors; one that is there is replaced at once
+    ///   - field: the header's name of the digest
+    ///   - write: writes the file that it is given
+    /// - Throws: what `write` throws, ``H2OFileError`` or an error of the file system
+    static func write(to file: URL, digest field: String, by write: (URL) throws -> Void) throws {
+        let name = file.deletingPathExtension().lastPathComponent
+        let new = file.deletingLastPathComponent()
+            .appending(path: "\(name).new.safetensors", directoryHint: .notDirectory)
+        try? FileManager.default.removeItem(at: new)
+        do {
+            try write(new)
+            try seal(new, field)
+            // A new file can be written while the device is locked, and its owner alone reads it.
+            try FileManager.default.setAttributes(
+                [.posixPermissions: 0o600, .protectionKey: FileProtectionType.completeUnlessOpen],
+                ofItemAtPath: new.path(percentEncoded: false))
+            try rename(new, to: file)
+        } catch {
+            try? FileManager.default.removeItem(at: new)
+            throw error
+        }
+    }
+
+    /// The strings in a file's header.
+    ///
+    /// - Throws: ``H2OFileError/torn(file:)``, or an error of reading
+    static func header(of file: URL) throws -> [String: String] {
+        let data = try headerData(of: file)
+        let members = try? JSONSerialization.jsonObject(with: data) as? [String: Any]
+        guard let members else { throw H2OFileError.torn(file: file.path) }
+        return members["__metadata__"] as? [String: String] ?? [:]
+    }
+
+    /// Compares a file with the digest in its header.
+    ///
+    /// - Throws: ``H2OFileError/torn(file:)``, or an error of reading
+    static func check(_ file: URL, digest field: String) throws {
+        let range = try digestRange(in: file, field)
+        guard let found = try header(of: file)[field],
+            try FileDigest.sha256(of: file, zeroing: range) == found
+        else {
+            throw H2OFileError.torn(file: file.path)
+        }
+    }
+
+    private static func seal(_ file: URL, _ field: String) throws {
+        let range = try digestRange(in: file, field)
+        let digest = try FileDigest.sha256(of: file, zeroing: range)
+        let handle = try FileHandle(forUpdating: file)
+        defer { try? handle.close() }
+        try handle.seek(toOffset: UInt64(range.lowerBound))
+        try handle.write(contentsOf: Data(digest.utf8))
+        try handle.synchronize()
+    }
+
+    private static func rename(_ new: URL, to file: URL) throws {
+        let (from, to) = (new.path(percentEncoded: false), file.path(percentEncoded: false))
+        guard Foundation.rename(from, to) == 0 else {
+            throw CocoaError(.fileWriteUnknown, userInfo: [NSFilePathErrorKey: file.path])
+        }
+        // The name is on the medium once its folder is.
+        let folder = open(file.deletingLastPathComponent().path(percentEncoded: false), O_RDONLY)
+        guard folder >= 0 else { return }
+        fsync(folder)
+        close(folder)
+    }
+
+    /// Where the file has the 64 digits of its digest.
+    private static func digestRange(in file: URL, _ field: String) throws -> Range<Int> {
+        // In a text of the header quotes have a backslash, so that none contains this.
+        let key = Data("\"\(field)\":\"".utf8)
+        guard let found = try headerData(of: file).range(of: key) else {
+            throw H2OFileError.torn(file: file.path)
+        }
+        let start = 8 + found.upperBound
+        return start ..< start + placeholder.count
+    }
+
+    /// The header's JSON, which starts at byte 8.
+    private static func headerData(of file: URL) throws -> Data {
+        let handle = try FileHandle(forReadingFrom: file)
+        defer { try? handle.close() }
+        let size = try handle.seekToEnd()
+        try handle.seek(toOffset: 0)
+        let count = (try handle.read(upToCount: 8) ?? Data()).reversed()
+            .reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+        guard size >= 8, count <= size - 8,
+            let data = try handle.read(upToCount: Int(count)), data.count == Int(count)
+        else {
+            throw H2OFileError.torn(file: file.path)
+        }
+        return data
+    }
+}

@@ -1,0 +1,85 @@
+import Foundation
+import H2OKit
+import MLXLMCommon
+
+/// A conversation's snapshot in a file: its caches in mlx-lm's layout, and in the header what
+/// they depend on, the conversation's state and a digest of it all.
+///
+/// Segments of archives in files stay where they are; the file says up to where they belong
+/// to it.
+package enum SnapshotFile {
+    private static let kind = "h2o-pack conversation"
+    private static let version = "1"
+
+    private enum Field: String {
+        case kind, version, digest, identity, state
+    }
+
+    /// - Parameters:
+    ///   - state: that of the caches
+    ///   - caches: one for each that the model makes
+    ///   - identity: what they depend on
+    ///   - details: strings that ``read(_:identity:archive:)`` gives back
+    ///   - file: its name ends in .safetensors; one that is there is replaced at once
+    /// - Throws: ``H2OFileError`` for a cache of a kind that is not written, or an error of
+    ///   writing
+    package static func write(
+        _ state: ConversationState, caches: [any KVCache], identity: ConversationIdentity,
+        details: [String: String] = [:], to file: URL
+    ) throws {
+        var header = details
+        header[Field.kind.rawValue] = kind
+        header[Field.version.rawValue] = version
+        header[Field.digest.rawValue] = DurableFile.placeholder
+        header[Field.identity.rawValue] = json(identity)
+        header[Field.state.rawValue] = json(state)
+        try DurableFile.write(to: file, digest: name(.digest)) { new in
+            try H2OPromptCacheFile.save(caches, to: new, metadata: header)
+        }
+    }
+
+    /// The strings of a file that belongs to a model, without its caches.
+    ///
+    /// - Throws: ``H2OFileError`` for another kind, version, model, policy or template, and for
+    ///   a torn file; `DecodingError`; or an error of reading
+    package static func details(
+        of file: URL, identity: ConversationIdentity
+    ) throws -> [String: String] {
+        let header = try DurableFile.header(of: file)
+        guard header[name(.kind)] == kind else {
+            throw H2OFileError.otherKind(file: file.path, found: header[name(.kind)] ?? "")
+        }
+        guard header[name(.version)] == version else {
+            throw H2OFileError.otherVersion(
+                file: file.path, found: header[name(.version)] ?? "", expected: version)
+        }
+        try DurableFile.check(file, digest: name(.digest))
+        let saved: ConversationIdentity = try decode(header[name(.identity)])
+        try identity.check(saved, in: file)
+        return Dictionary(
+            uniqueKeysWithValues: header.compactMap { key, text in
+                key.hasPrefix("0.") ? (String(key.dropFirst(2)), text) : nil
+            })
+    }
+
+    /// - Parameters:
+    ///   - file: what ``write(_:caches:identity:details:to:)`` wrote
+    ///   - identity: what the conversation depends on here
+    ///   - archive: where its archives in files go on; nil where they are in memory
+    /// - Throws: as ``details(of:identity:)``, and ``H2OStateError`` or
+    ///   `MLXFast.H2OArchiveFailure` where the caches cannot go on
+    package static func read(
+        _ file: URL, identity: ConversationIdentity, archive: URL? = nil
+    ) throws -> (state: ConversationState, caches: [any KVCache], details: [String: String]) {
+        let details = try details(of: file, identity: identity)
+        let caches = try H2OPromptCacheFile.load(from: file, archive: archive).caches
+        return (try decode(details[Field.state.rawValue]), caches, details)
+    }
+
+    /// As the prompt cache file writes the caller's strings.
+    private static func name(_ field: Field) -> String { "0.\(field.rawValue)" }
+
+    private static func decode<Value: Decodable>(_ text: String?) throws -> Value {
+        try JSONDecoder().decode(Value.self, from: Data((text ?? "").utf8))
+    }
+}

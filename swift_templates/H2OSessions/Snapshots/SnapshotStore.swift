@@ -1,0 +1,168 @@
+import Foundation
+import H2OKit
+
+/// A conversation's snapshots, in memory and in files, each bounded by bytes. The newest are
+/// close to each other, older ones ever farther apart. Only jobs on the model's executor use it.
+package struct SnapshotStore: @unchecked Sendable {
+    private struct Entry {
+        let state: ConversationState
+        /// Counts the snapshots that were made.
+        let moment: Int
+        let bytes: Int
+        let place: Place
+    }
+
+    private enum Place {
+        case memory(ConversationSnapshot)
+        case file(StoredSnapshot)
+    }
+
+    private let limits: H2OSnapshotLimits
+    private let identity: () -> ConversationIdentity
+    private let archives: ArchiveFolders
+    private let root: URL
+    /// Made for the first file.
+    private var folder: SnapshotFolder?
+    /// In the order in which they were made.
+    private var entries = [Entry]()
+    private var made = 0
+
+    /// - Parameters:
+    ///   - limits: bytes in memory and in files
+    ///   - identity: what the conversation depends on
+    ///   - archives: where archives in files go on
+    ///   - root: has a folder for each conversation's files
+    package init(
+        _ limits: H2OSnapshotLimits, identity: @escaping () -> ConversationIdentity,
+        archives: ArchiveFolders,
+        root: URL
+    ) {
+        self.limits = limits
+        self.identity = identity
+        self.archives = archives
+        self.root = root
+    }
+
+    /// Takes a snapshot, in place of one of the same messages, and keeps the limits: moves the
+    /// oldest to files, and forgets some. Where a file cannot be written, there is one less.
+    package mutating func add(_ snapshot: ConversationSnapshot) {
+        entries.removeAll { $0.state.chain == snapshot.state.chain }
+        guard limits != .none else { return }
+        made += 1
+        let entry = Entry(
+            state: snapshot.state, moment: made, bytes: snapshot.byteCount,
+            place: .memory(snapshot))
+        entries.append(entry)
+        while bytes(in: memory) > limits.memory {
+            guard limits.files > 0 else {
+                entries.remove(at: victim(of: memory))
+                continue
+            }
+            let oldest = memory[0]
+            let moved = entries.remove(at: oldest)
+            if let stored = try? store(moved) { entries.insert(stored, at: oldest) }
+        }
+        while bytes(in: files) > limits.files { entries.remove(at: victim(of: files)) }
+    }
+
+    /// The conversation as it was after as many of these messages as possible.
+    package mutating func nearest(to chain: TranscriptChain) -> ConversationHead? {
+        nearest { chain.starts(with: $0.chain) }
+    }
+
+    /// The conversation as it was when it had read as many of these tokens as possible, but not
+    /// all.
+    ///
+    /// - Parameter pinned: positions that its caches must never evict
+    package mutating func nearest(
+        toTokens tokens: [Int], pinned: Range<Int> = 0 ..< 0
+    ) -> ConversationHead? {
+        nearest { $0.pinned == pinned && $0.read.count < tokens.count && $0.read.begins(tokens) }
+    }
+
+    package mutating func removeAll() { entries = [] }
+
+    /// Tokens that each snapshot has read, in the order in which they were made.
+    package var tokens: [Int] { entries.map(\.state.read.count) }
+
+    /// Bytes in memory and in files.
+    package var bytes: H2OSnapshotLimits {
+        H2OSnapshotLimits(memory: bytes(in: memory), files: bytes(in: files))
+    }
+
+    private mutating func nearest(_ fits: (ConversationState) -> Bool) -> ConversationHead? {
+        while let index = entries.indices.filter({ fits(entries[$0].state) })
+            .max(by: { entries[$0].state.read.count < entries[$1].state.read.count })
+        {
+            if let head = try? head(of: entries[index]) { return head }
+            entries.remove(at: index)
+        }
+        return nil
+    }
+
+    private func head(of entry: Entry) throws -> ConversationHead {
+        switch entry.place {
+        case .memory(let snapshot): try snapshot.head(in: archives)
+        case .file(let stored): try stored.head(identity(), in: archives)
+        }
+    }
+
+    /// The same snapshot in a file.
+    private mutating func store(_ entry: Entry) throws -> Entry {
+        guard case .memory(let snapshot) = entry.place else { return entry }
+        let folder = try self.folder ?? SnapshotFolder(in: root)
+        self.folder = folder
+        let stored = try StoredSnapshot(
+            snapshot, identity(), in: folder, name: "\(UUID().uuidString).safetensors")
+        return Entry(
+            state: entry.state, moment: entry.moment, bytes: stored.byteCount,
+            place: .file(stored))
+    }
+
+    private var memory: [Int] {
+        entries.indices.filter { if case .memory = entries[$0].place { true } else { false } }
+    }
+
+    private var files: [Int] {
+        entries.indices.filter { if case .file = entries[$0].place { true } else { false } }
+    }
+
+    private func bytes(in indices: [Int]) -> Int {
+        indices.map { entries[$0].bytes }.reduce(0, +)
+    }
+
+    private func victim(of indices: [Int]) -> Int {
+        indices.count == 1
+            ? indices[0] : indices[SnapshotThinning.victim(of: indices.map { entries[$0].moment })]
+    }
+}
+
+/// A snapshot in a file, which exists as long as this does.
+private final class StoredSnapshot {
+    private let folder: SnapshotFolder
+    private let file: URL
+    private let archive: ArchiveFolder?
+    let byteCount: Int
+
+    init(
+        _ snapshot: ConversationSnapshot, _ identity: ConversationIdentity,
+        in folder: SnapshotFolder, name: String
+    ) throws {
+        self.folder = folder
+        file = folder.url.appending(path: name, directoryHint: .notDirectory)
+        archive = try snapshot.write(to: file, identity: identity)
+        byteCount = try file.resourceValues(forKeys: [.fileSizeKey]).fileSize ?? 0
+    }
+
+    deinit {
+        try? FileManager.default.removeItem(at: file)
+    }
+
+    func head(
+        _ identity: ConversationIdentity, in archives: ArchiveFolders
+    ) throws -> ConversationHead {
+        let folder = try archive.map { try archives.copy(of: $0.url) }
+        let saved = try SnapshotFile.read(file, identity: identity, archive: folder?.url)
+        return ConversationHead(state: saved.state, caches: saved.caches, archive: folder)
+    }
+}

@@ -1,0 +1,119 @@
+import Foundation
+import H2OSessions
+import MLX
+import XCTest
+
+/// Many turns of random text: each reads what is new, memory does not grow, and a change reads
+/// what follows the snapshot before it.
+final class LongConversationTests: XCTestCase {
+    /// What a turn took. Bytes are those at its end.
+    private struct Turn: Codable {
+        /// Tokens of the prompt's text.
+        let new: Int
+        /// Tokens read, those of the template around it included.
+        let read: Int
+        let generated: Int
+        /// Tokens that the caches have seen.
+        let seen: Int
+        /// Of MLX's arrays.
+        let active: Int
+        /// Of the process, where the system says.
+        let resident: Int
+    }
+
+    private struct Report: Codable {
+        var turns = [Turn]()
+        /// The turn that was changed, from 1 on.
+        var changed = 0
+        /// Tokens that were not read again, and those that were.
+        var cached = 0
+        var read = 0
+        /// Tokens after each turn from which the conversation could go on.
+        var snapshots = [Int]()
+    }
+
+    private let options = H2OSession.Options(sampling: .greedy, maxTokens: 16)
+    private var text = RandomText(seed: 17)
+
+    func testEachTurnReadsWhatIsNewAndAChangeWhatFollows() async throws {
+        let (turns, tokens) = (ConversationSettings.turns(12), ConversationSettings.tokens(200))
+        let model = try await modelWithFiveSnapshots()
+        let session = model.makeSession(options: options)
+        var report = Report()
+        for _ in 0 ..< turns {
+            report.turns.append(try await turn(of: session, model, tokens))
+        }
+        check(report.turns)
+        let positions = await session.keptPositions.shares.count
+        XCTAssertEqual(positions, report.turns.last?.seen)
+
+        report.changed = max(2, turns * 4 / 5)
+        var messages = await session.messages
+        messages[2 * (report.changed - 1)].text = text.next(tokens)
+        try await session.setMessages(messages)
+        report.snapshots = await session.conversation.snapshots.tokens
+        let prompt = text.next(tokens)
+        let usage = try await session.respond(to: prompt).usage
+        (report.cached, report.read) = (usage.cachedTokens, usage.readTokens)
+        check(report, prompt)
+
+        if let folder = ConversationSettings.folder {
+            let file = folder.appending(path: "long-conversation.json")
+            try JSONEncoder().encode(report).write(to: file)
+        }
+    }
+
+    /// A model that keeps five snapshots: older ones are thinned out.
+    private func modelWithFiveSnapshots() async throws -> H2OModel {
+        let session = try await ConversationSettings.model().makeSession(options: options)
+        _ = try await session.respond(to: text.next(100))
+        let bytes = await session.conversation.snapshots.bytes.memory
+        return try await ConversationSettings.model(
+            snapshots: H2OSnapshotLimits(memory: 5 * bytes, files: 0))
+    }
+
+    private func turn(
+        of session: H2OSession, _ model: H2OModel, _ tokens: Int
+    ) async throws -> Turn {
+        let tokenizer = model.loaded.context.tokenizer
+        let encoded = { tokenizer.encode(text: $0, addSpecialTokens: false).count }
+        var prompt = text.next(tokens)
+        while encoded(prompt) < tokens { prompt += text.next(tokens - encoded(prompt)) }
+        let usage = try await session.respond(to: prompt).usage
+        return Turn(
+            new: encoded(prompt), read: usage.readTokens, generated: usage.generatedTokens,
+            seen: await session.tokensSeen, active: Memory.activeMemory,
+            resident: Self.residentBytes)
+    }
+
+    private func check(_ turns: [Turn]) {
+        var seen = 0
+        for (index, turn) in turns.enumerated() {
+            XCTAssertLessThanOrEqual(turn.read - turn.new, 12, "turn \(index + 1)")
+            XCTAssertGreaterThanOrEqual(turn.read, turn.new, "turn \(index + 1)")
+            XCTAssertEqual(turn.seen, seen + turn.read + turn.generated, "turn \(index + 1)")
+            seen = turn.seen
+        }
+        // The arrays of a model without weights are so few that their buffers' sizes show.
+        let most = turns.prefix(5).map(\.active).max() ?? 0
+        XCTAssertLessThan(turns.map(\.active).max() ?? 0, most + most / 10)
+    }
+
+    private func check(_ report: Report, _ prompt: String) {
+        let before = report.turns[report.changed - 2].seen
+        let nearest = report.snapshots.filter { $0 <= before }.max()
+        XCTAssertEqual(report.cached, nearest)
+        XCTAssertLessThan(report.snapshots.count, report.turns.count, "the oldest are gone")
+        let changed = report.turns[report.changed - 1]
+        let follows = report.turns[report.turns.count - 1].seen - report.cached
+        let prompts = abs(changed.new - prompt.count) + prompt.count
+        XCTAssertEqual(report.read, follows + prompts, accuracy: 12 * report.turns.count)
+    }
+
+    /// 0 where the system does not say it like Linux.
+    private static var residentBytes: Int {
+        let pages = (try? String(contentsOfFile: "/proc/self/statm", encoding: .utf8))?
+            .split(separator: " ").dropFirst().first.flatMap { Int($0) }
+        return (pages ?? 0) * Int(getpagesize())
+    }
+}

@@ -1,0 +1,252 @@
+import Foundation
+import H2OKit
+import H2OSessions
+import XCTest
+
+final class SessionEditingTests: XCTestCase {
+    private let prompts = ["one", "two", "three", "four", "five", "six"]
+
+    /// A session after a reply to each prompt, and the tokens that it had seen after each.
+    private func talk(
+        _ fixture: SessionFixture, _ prompts: some Sequence<String>
+    ) async throws -> (session: H2OSession, seen: [Int]) {
+        let session = fixture.makeSession()
+        var seen = [Int]()
+        for prompt in prompts {
+            _ = try await session.respond(to: prompt)
+            seen.append(await session.tokensSeen)
+        }
+        return (session, seen)
+    }
+
+    func testAChangeReadsOnlyWhatComesAfterTheSnapshotBeforeIt() async throws {
+        let (session, seen) = try await talk(try SessionFixture(maxSize: 32), prompts)
+        let (expected, _) = try await talk(try SessionFixture(maxSize: 32), prompts.prefix(3))
+        let messages = await session.messages
+
+        try await session.setMessages(Array(messages.prefix(6)))
+        let usage = try await session.respond(to: "other").usage
+
+        let other = try await expected.respond(to: "other").usage
+        XCTAssertEqual(usage.cachedTokens, seen[2])
+        XCTAssertEqual(usage.readTokens, other.readTokens)
+        let (edited, told) = (await session.messages, await expected.messages)
+        XCTAssertEqual(edited, told)
+    }
+
+    func testAnEarlierMessageCanBeAnotherOne() async throws {
+        let (session, seen) = try await talk(try SessionFixture(maxSize: 32), prompts)
+        var messages = await session.messages
+        messages[8].text = "other"
+
+        try await session.setMessages(messages)
+        let usage = try await session.respond(to: "seven").usage
+
+        XCTAssertEqual(usage.cachedTokens, seen[3], "the fifth prompt is another one")
+        XCTAssertGreaterThan(usage.readTokens, 20)
+    }
+
+    func testWithoutSnapshotsAChangeReadsAllAgain() async throws {
+        var fixture = try SessionFixture(maxSize: 32)
+        fixture.snapshots = .none
+        let (session, _) = try await talk(fixture, prompts)
+        let messages = await session.messages
+
+        try await session.setMessages(Array(messages.prefix(6)))
+
+        let cached = try await session.respond(to: "other").usage.cachedTokens
+        XCTAssertEqual(cached, 0)
+    }
+
+    func testSnapshotsInFilesGiveTheSameReplies() async throws {
+        var fixture = try SessionFixture(maxSize: 32)
+        fixture.snapshots = H2OSnapshotLimits(memory: 0, files: 1 << 20)
+        let (session, seen) = try await talk(fixture, prompts)
+        let (expected, _) = try await talk(try SessionFixture(maxSize: 32), prompts.prefix(2))
+        let messages = await session.messages
+
+        try await session.setMessages(Array(messages.prefix(4)))
+        let response = try await session.respond(to: "other")
+
+        let other = try await expected.respond(to: "other").text
+        XCTAssertEqual(response.usage.cachedTokens, seen[1])
+        XCTAssertEqual(response.text, other)
+    }
+
+    func testARegeneratedReplyReadsItsPromptAlone() async throws {
+        let (session, seen) = try await talk(try SessionFixture(maxSize: 32), prompts)
+        let before = await session.messages
+
+        var usage: H2OSession.Usage?
+        for try await part in await session.regenerate() { usage = part.usage ?? usage }
+
+        let after = await session.messages
+        XCTAssertEqual(after, before, "the sampling is greedy")
+        XCTAssertEqual(usage?.cachedTokens, seen[4])
+    }
+
+    func testTheFirstReplyCanBeRegenerated() async throws {
+        let (session, _) = try await talk(try SessionFixture(maxSize: 32), ["one"])
+        let before = await session.messages
+
+        for try await _ in await session.regenerate() {}
+
+        let after = await session.messages
+        XCTAssertEqual(after, before)
+    }
+
+    func testInstructionsAreReadOnce() async throws {
+        var fixture = try SessionFixture(maxSize: 48)
+        fixture.instructions = "be brief."
+        let (session, _) = try await talk(fixture, ["one", "two"])
+        var messages = await session.messages
+        messages[1].text = "other"
+
+        try await session.setMessages(messages)
+
+        let usage = try await session.respond(to: "three").usage
+        XCTAssertEqual(usage.cachedTokens, "<s:be brief.|\n<u:".count)
+    }
+
+    func testWithNothingToAnswerNothingIsRegenerated() async throws {
+        let session = try SessionFixture().makeSession()
+
+        await assertThrows(try await session.regenerate().reduce(0) { count, _ in count + 1 }) {
+            XCTAssertEqual($0 as? H2OSessionError, .emptyPrompt)
+        }
+    }
+
+    func testAForkAndItsOriginalGoOnByThemselves() async throws {
+        let (session, seen) = try await talk(try SessionFixture(maxSize: 32), prompts)
+        let (twin, _) = try await talk(try SessionFixture(maxSize: 32), prompts)
+
+        let fork = try await session.fork()
+        let left = try await fork.respond(to: "left")
+        let right = try await session.respond(to: "right")
+
+        let expected = try await twin.respond(to: "right").text
+        XCTAssertEqual(right.text, expected, "the fork changed nothing")
+        XCTAssertEqual(left.usage.cachedTokens, seen[5])
+        let (ours, theirs) = (await session.messages, await fork.messages)
+        XCTAssertEqual(ours.prefix(12), theirs.prefix(12))
+        XCTAssertEqual([ours[12].text, theirs[12].text], ["right", "left"])
+    }
+
+    func testAForkCanGoBackToWhereItsOriginalWas() async throws {
+        let (session, seen) = try await talk(try SessionFixture(maxSize: 32), prompts)
+        let fork = try await session.fork()
+        let messages = await fork.messages
+
+        try await fork.setMessages(Array(messages.prefix(4)))
+
+        let cached = try await fork.respond(to: "other").usage.cachedTokens
+        XCTAssertEqual(cached, seen[1])
+    }
+
+    func testAResetForgetsTheSnapshots() async throws {
+        let (session, _) = try await talk(try SessionFixture(maxSize: 32), prompts)
+        let messages = await session.messages
+        await session.reset()
+
+        try await session.setMessages(messages)
+
+        let cached = try await session.respond(to: "other").usage.cachedTokens
+        XCTAssertEqual(cached, 0)
+    }
+
+    func testNothingIsReplacedWhileAReplyIsGenerated() async throws {
+        let fixture = try SessionFixture()
+        let session = fixture.makeSession()
+        fixture.background.close()
+        let stream = await session.streamResponse(to: "one")
+
+        await assertThrows(try await session.setMessages([])) {
+            XCTAssertEqual($0 as? H2OSessionError, .busy)
+        }
+
+        fixture.background.open()
+        for try await _ in stream {}
+    }
+}
+
+/// Archives in files, of which the branches of a conversation have links.
+final class ForkedArchiveTests: XCTestCase {
+    private let folder = FileManager.default.temporaryDirectory
+        .appending(path: UUID().uuidString, directoryHint: .isDirectory)
+
+    override func tearDownWithError() throws {
+        try? FileManager.default.removeItem(at: folder)
+    }
+
+    private func fixture(inFiles: Bool) throws -> SessionFixture {
+        var fixture = try SessionFixture(maxSize: 32)
+        fixture.configuration = try H2OConfiguration(
+            maxSize: 32, recentBudget: 8, recall: H2ORecall(rows: 8, ask: 8, archiveBits: 16))
+        fixture.archives = ArchiveFolders(root: folder.appending(path: "archives"))
+        fixture.archiveInFiles = inFiles
+        return fixture
+    }
+
+    private var conversations: Int {
+        let root = folder.appending(path: "archives")
+        return (try? FileManager.default.contentsOfDirectory(atPath: root.path).count) ?? 0
+    }
+
+    private let prompt = String(repeating: "tell me more. ", count: 30)
+
+    func testABranchRecallsTheSameFromFilesAndFromMemory() async throws {
+        var sessions = [
+            try fixture(inFiles: true).makeSession(), try fixture(inFiles: false).makeSession(),
+        ]
+        var (rows, texts) = ([Int](), [[String]]())
+        for session in sessions {
+            for _ in 0 ..< 3 { _ = try await session.respond(to: prompt) }
+            let fork = try await session.fork()
+            let messages = await session.messages
+            try await session.setMessages(Array(messages.prefix(4)))
+            var (said, recalled) = ([String](), 0)
+            for each in [session, fork] {
+                for _ in 0 ..< 2 {
+                    let response = try await each.respond(to: "what was it " + prompt)
+                    said.append(response.text)
+                    recalled += response.usage.recalled?.rows ?? 0
+                }
+            }
+            texts.append(said)
+            rows.append(recalled)
+        }
+        XCTAssertEqual(texts[0], texts[1])
+        XCTAssertEqual(rows[0], rows[1])
+        XCTAssertGreaterThan(rows[0], 0)
+        XCTAssertGreaterThan(conversations, 0)
+        sessions = []
+        XCTAssertEqual(conversations, 0)
+    }
+
+    func testASavedConversationHasItsArchive() async throws {
+        let saved = folder.appending(path: "saved", directoryHint: .isDirectory)
+        var original: H2OSession? = try fixture(inFiles: true).makeSession()
+        let twin = try fixture(inFiles: false).makeSession()
+        for _ in 0 ..< 3 {
+            _ = try await original?.respond(to: prompt)
+            _ = try await twin.respond(to: prompt)
+        }
+        try await original?.save(to: saved)
+        try await original?.save(to: saved)
+        original = nil
+        XCTAssertEqual(conversations, 0)
+        let names = try FileManager.default.contentsOfDirectory(atPath: saved.path)
+        XCTAssertEqual(names.count, 2, "\(names)")
+
+        let restored = try await H2OSession.restore(
+            from: saved, model: fixture(inFiles: true).makeModel(),
+            options: .init(sampling: .greedy, maxTokens: 6))
+
+        let (ours, theirs) = (
+            try await restored.respond(to: prompt), try await twin.respond(to: prompt)
+        )
+        XCTAssertEqual(ours.text, theirs.text)
+        XCTAssertEqual(ours.usage.recalled?.rows, theirs.usage.recalled?.rows)
+        XCTAssertGreaterThan(ours.usage.recalled?.rows ?? 0, 0)
+    }
+}

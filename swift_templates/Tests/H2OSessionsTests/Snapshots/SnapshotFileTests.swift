@@ -1,0 +1,120 @@
+import Foundation
+import H2OKit
+import H2OSessions
+import MLX
+import MLXLMCommon
+import XCTest
+
+final class SnapshotFileTests: XCTestCase {
+    private let folder = FileManager.default.temporaryDirectory
+        .appending(path: UUID().uuidString, directoryHint: .isDirectory)
+
+    override func setUpWithError() throws {
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    }
+
+    override func tearDownWithError() throws {
+        try FileManager.default.removeItem(at: folder)
+    }
+
+    private var file: URL { folder.appending(path: "chat.safetensors") }
+
+    /// Quotes in a message are not taken for the header's own.
+    private let details = ["messages": #"["0.digest":"000", é]"#]
+
+    private func write(to other: URL? = nil) throws {
+        let cache = KVCacheSimple()
+        let values = (0 ..< 64).map { Float($0) }
+        cache.state = [MLXArray(values, [1, 1, 8, 8]), MLXArray(values, [1, 1, 8, 8])]
+        try SnapshotFile.write(
+            state, caches: [cache], identity: .test(), details: details, to: other ?? file)
+    }
+
+    private var state: ConversationState {
+        var state = ConversationState(chain: TranscriptChain(opening: "a").head)
+        state.read.append(0 ..< 300)
+        state.unread = [7]
+        state.ended = false
+        state.pinned = 0 ..< 3
+        return state
+    }
+
+    private func refusal(_ identity: ConversationIdentity? = nil) throws -> H2OFileError? {
+        let identity = try identity ?? .test()
+        var refusal: H2OFileError?
+        XCTAssertThrowsError(try SnapshotFile.read(file, identity: identity)) { error in
+            refusal = error as? H2OFileError
+        }
+        return refusal
+    }
+
+    func testItGivesBackWhatWasWritten() throws {
+        try write()
+
+        let saved = try SnapshotFile.read(file, identity: .test())
+
+        XCTAssertEqual(saved.state, state)
+        XCTAssertEqual(saved.details["messages"], details["messages"])
+        XCTAssertEqual(saved.caches[0].state[0].shape, [1, 1, 8, 8])
+        XCTAssertEqual(saved.caches[0].state[1].asArray(Float.self).last, 63)
+    }
+
+    func testItIsWrittenUnderAnotherNameAndLeavesNothingElse() throws {
+        try write()
+        try write()
+
+        let names = try FileManager.default.contentsOfDirectory(atPath: folder.path)
+        XCTAssertEqual(names, ["chat.safetensors"])
+        XCTAssertThrowsError(try write(to: folder.appending(path: "no/chat.safetensors")))
+    }
+
+    func testAFileOfAnotherModelPolicyOrTemplateIsRefusedByName() throws {
+        try write()
+
+        XCTAssertEqual(
+            try refusal(.test(model: "other")),
+            .otherModel(file: file.path, found: "tiny", expected: "other"))
+        guard case .otherPolicy(_, let found, let expected) = try refusal(.test(maxSize: 32)) else {
+            return XCTFail("the policy is another")
+        }
+        XCTAssertTrue(found.contains(#""max_size":64"#), found)
+        XCTAssertTrue(expected.contains(#""max_size":32"#), expected)
+        XCTAssertEqual(try refusal(.test(template: "1")), .otherTemplate(file: file.path))
+    }
+
+    func testAFileThatWasCutAnywhereIsTorn() throws {
+        try write()
+        let whole = try Data(contentsOf: file)
+
+        for count in [0, 7, 8, 100, whole.count / 2, whole.count - 1] {
+            try whole.prefix(count).write(to: file)
+            XCTAssertEqual(try refusal(), .torn(file: file.path), "\(count) bytes")
+        }
+        try (whole + Data([0])).write(to: file)
+        XCTAssertEqual(try refusal(), .torn(file: file.path))
+    }
+
+    func testAFileWithAChangedBitAnywhereIsTorn() throws {
+        try write()
+        let whole = try Data(contentsOf: file)
+
+        for index in stride(from: 8, to: whole.count, by: 37) {
+            var changed = whole
+            changed[index] ^= 1
+            try changed.write(to: file)
+            XCTAssertThrowsError(try SnapshotFile.read(file, identity: .test()), "byte \(index)")
+        }
+    }
+
+    func testAFileOfAnotherKindOrVersionIsRefusedByName() throws {
+        let array = ["0.0": MLXArray([Float(0)], [1])]
+        try save(arrays: array, metadata: ["kind": "h2o-pack cache"], url: file)
+        XCTAssertEqual(try refusal(), .otherKind(file: file.path, found: ""))
+
+        try save(
+            arrays: array, metadata: ["0.kind": "h2o-pack conversation", "0.version": "9"],
+            url: file)
+        XCTAssertEqual(
+            try refusal(), .otherVersion(file: file.path, found: "9", expected: "1"))
+    }
+}

@@ -1,0 +1,149 @@
+import Foundation
+import H2OKit
+import H2OSessions
+import MLX
+import MLXLMCommon
+import XCTest
+
+final class SnapshotStoreTests: XCTestCase {
+    private let folder = FileManager.default.temporaryDirectory
+        .appending(path: UUID().uuidString, directoryHint: .isDirectory)
+
+    override func tearDownWithError() throws {
+        try? FileManager.default.removeItem(at: folder)
+    }
+
+    private let messages = (0 ..< 20).map { H2OMessage.user("message \($0)") }
+
+    private func chain(_ count: Int) -> TranscriptChain {
+        TranscriptChain(opening: "", messages: Array(messages.prefix(count)))
+    }
+
+    /// A conversation of so many messages of ten tokens each; its one cache takes 8 kB.
+    private func snapshot(_ count: Int, tokens: [Int]? = nil) throws -> ConversationSnapshot {
+        var state = ConversationState(chain: chain(count).head)
+        state.read.append(tokens ?? Array(0 ..< 10 * count))
+        let cache = KVCacheSimple()
+        let values = (0 ..< 1024).map { Float($0 + count) }
+        cache.state = [MLXArray(values, [1, 1, 128, 8]), MLXArray(values, [1, 1, 128, 8])]
+        return try ConversationSnapshot(of: ConversationHead(state: state, caches: [cache]))
+    }
+
+    private func store(memory: Int, files: Int) throws -> SnapshotStore {
+        let identity = try ConversationIdentity.test()
+        return SnapshotStore(
+            H2OSnapshotLimits(memory: memory, files: files), identity: { identity },
+            archives: ArchiveFolders(root: folder.appending(path: "archives")),
+            root: folder.appending(path: "snapshots"))
+    }
+
+    private var written: Int {
+        let names = FileManager.default.enumerator(atPath: folder.path)?.allObjects ?? []
+        return names.filter { "\($0)".hasSuffix(".safetensors") }.count
+    }
+
+    func testTheNearestIsTheLongestBeginningOfTheTranscript() throws {
+        var store = try store(memory: 1 << 20, files: 0)
+        for count in [2, 4, 6] { store.add(try snapshot(count)) }
+
+        XCTAssertEqual(store.nearest(to: chain(20))?.state.chain, chain(6).head)
+        XCTAssertEqual(store.nearest(to: chain(5))?.state.chain, chain(4).head)
+        XCTAssertNil(store.nearest(to: chain(1)))
+        let other = TranscriptChain(opening: "other", messages: messages)
+        XCTAssertNil(store.nearest(to: other))
+    }
+
+    func testItIsFoundByItsTokensToo() throws {
+        var store = try store(memory: 1 << 20, files: 0)
+        store.add(try snapshot(2, tokens: [1, 2, 3]))
+        store.add(try snapshot(4, tokens: [1, 2, 3, 4, 5]))
+
+        XCTAssertEqual(store.nearest(toTokens: [1, 2, 3, 4, 9])?.state.read.count, 3)
+        XCTAssertEqual(store.nearest(toTokens: [1, 2, 3, 4, 5, 6])?.state.read.count, 5)
+        XCTAssertNil(store.nearest(toTokens: [1, 2]))
+    }
+
+    func testTheBytesInMemoryAndInFilesAreBounded() throws {
+        var store = try store(memory: 3 * 8192, files: 50_000)
+        for count in 1 ... 20 {
+            store.add(try snapshot(count))
+            XCTAssertLessThanOrEqual(store.bytes.memory, 3 * 8192)
+            XCTAssertLessThanOrEqual(store.bytes.files, 50_000)
+        }
+
+        XCTAssertEqual(store.tokens.suffix(3), [180, 190, 200])
+        XCTAssertEqual(store.tokens.count - 3, written)
+        XCTAssertGreaterThan(written, 2)
+        XCTAssertEqual(store.tokens, store.tokens.sorted())
+    }
+
+    func testWhatComesFromAFileIsWhatWentThere() throws {
+        var store = try store(memory: 0, files: 1 << 20)
+        store.add(try snapshot(4))
+
+        let head = try XCTUnwrap(store.nearest(to: chain(20)))
+
+        XCTAssertEqual(head.state, try snapshot(4).state)
+        XCTAssertEqual(head.caches[0].state[0].asArray(Float.self).prefix(2), [4, 5])
+        XCTAssertEqual(store.bytes.memory, 0)
+        XCTAssertEqual(written, 1)
+    }
+
+    func testASnapshotWhoseFileIsDamagedIsPassedOver() throws {
+        var store = try store(memory: 0, files: 1 << 20)
+        store.add(try snapshot(2))
+        let first = try names
+        store.add(try snapshot(4))
+        for name in try names where !first.contains(name) {
+            try Data("damaged".utf8).write(to: URL(filePath: name))
+        }
+
+        XCTAssertEqual(store.nearest(to: chain(20))?.state.chain, chain(2).head)
+        XCTAssertEqual(store.tokens, [20])
+    }
+
+    func testFilesGoWithTheStore() throws {
+        var store: SnapshotStore? = try store(memory: 0, files: 1 << 20)
+        store?.add(try snapshot(2))
+        var fork = store
+        store = nil
+        XCTAssertEqual(written, 1)
+        XCTAssertNotNil(fork?.nearest(to: chain(20)))
+        fork = nil
+
+        XCTAssertEqual(written, 0)
+    }
+
+    func testWhatAKilledProcessLeftIsDeleted() throws {
+        let root = folder.appending(path: "snapshots")
+        let left = root.appending(path: "left", directoryHint: .isDirectory)
+        try FileManager.default.createDirectory(at: left, withIntermediateDirectories: true)
+        try Data("private".utf8).write(to: left.appending(path: "1.safetensors"))
+        let running = try SnapshotFolder(in: root)
+
+        SnapshotFolder.deleteStale(in: root)
+
+        XCTAssertFalse(FileManager.default.fileExists(atPath: left.path))
+        XCTAssertTrue(FileManager.default.fileExists(atPath: running.url.path))
+    }
+
+    private var names: [String] {
+        get throws {
+            let root = folder.appending(path: "snapshots")
+            return try FileManager.default.subpathsOfDirectory(atPath: root.path)
+                .filter { $0.hasSuffix(".safetensors") }
+                .map { root.appending(path: $0).path }
+        }
+    }
+}
+
+extension ConversationIdentity {
+    static func test(
+        model: String = "tiny", maxSize: Int = 64, template: String = "0"
+    ) throws -> ConversationIdentity {
+        ConversationIdentity(
+            model: model, modelDigest: "digest of \(model)",
+            caches: H2OCaches(configuration: try H2OConfiguration(maxSize: maxSize)),
+            templateDigest: template)
+    }
+}

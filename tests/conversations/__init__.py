@@ -1,0 +1,1 @@
+"""Long and interrupted conversations with a generated package, on this machine."""
