@@ -167,12 +167,6 @@ def test_plan_imports_no_arrays_no_hub_and_no_templates():
     assert HEAVY & imported_by(*options) <= {"msgspec", "rich"}
 
 
-def test_ios_makes_a_package_without_importing_mlx(tmp_path):
-    options = ("ios", "--model", "demo", "--max-kv", "256", "--output", str(tmp_path / "D"))
-    assert HEAVY & imported_by(*options) <= {"jinja2", "msgspec", "numpy", "rich"}
-    assert lock.read(tmp_path / "D").model == "demo"
-
-
 def test_ios_says_what_it_made_and_what_comes_next(run, tmp_path):
     result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
     assert result.exit_code == 0, result.output

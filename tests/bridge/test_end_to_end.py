@@ -42,7 +42,10 @@ main(sys.argv[2:], prog_name="h2o-pack")
 def start(hub, place, command):
     """Start a command line; it writes the peak of its memory beside `place`."""
     # A cache of its own, so that no run knows what another has asked.
-    environment = hub.client.environment(H2O_PACK_CACHE=str(hub.client.home / "h2o-pack"))
+    # A server that holds its answer is waited for, however slow this machine is.
+    environment = hub.client.environment(
+        H2O_PACK_CACHE=str(hub.client.home / "h2o-pack"), HF_HUB_DOWNLOAD_TIMEOUT="600"
+    )
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(place.parent / "peak"), *command.split()[1:]],
         cwd=place,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
 
 CONFIG: dict[str, Any] = {
     "model_type": "qwen3",
@@ -20,6 +22,9 @@ CONFIG: dict[str, Any] = {
     "vocab_size": 100,
     "max_position_embeddings": 1024,
     "torch_dtype": "float32",
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
 }
 
 
@@ -57,14 +62,55 @@ def build_tree(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
+TOKENIZER = json.dumps({
+    "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+    "normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None,
+    "model": {"type": "WordLevel", "vocab": {"?": 0, "a": 1}, "unk_token": "?"},
+})  # fmt: skip
+
+
 def write_model(folder: Path, **changes: Any) -> Path:
-    """Write a model folder; a change to None removes a key of the config."""
+    """Write the folder of a model that loads; a change to None removes a key of the config."""
     config = {key: value for key, value in {**CONFIG, **changes}.items() if value is not None}
-    header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
     build_tree(
         folder,
-        {"config.json": json.dumps(config), "tokenizer.json": "{}", "README.md": "not needed"},
+        {
+            "config.json": json.dumps(config),
+            "tokenizer.json": TOKENIZER,
+            "README.md": "not needed",
+        },
     )
-    weights = struct.pack("<Q", len(header)) + header + bytes(8)
-    (folder / "model.safetensors").write_bytes(weights)
+    shapes = tensor_shapes()
+    tensors = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    save_file(tensors, folder / "model.safetensors")
     return folder
+
+
+def tensor_shapes() -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors of a model of `CONFIG`."""
+    hidden, inner, head = CONFIG["hidden_size"], CONFIG["intermediate_size"], CONFIG["head_dim"]
+    queries = CONFIG["num_attention_heads"] * head
+    keys = CONFIG["num_key_value_heads"] * head
+    layer = {
+        "input_layernorm": (hidden,),
+        "post_attention_layernorm": (hidden,),
+        "self_attn.q_norm": (head,),
+        "self_attn.k_norm": (head,),
+        "self_attn.q_proj": (queries, hidden),
+        "self_attn.k_proj": (keys, hidden),
+        "self_attn.v_proj": (keys, hidden),
+        "self_attn.o_proj": (hidden, queries),
+        "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner),
+    }
+    layers = {
+        f"model.layers.{index}.{name}.weight": shape
+        for index in range(CONFIG["num_hidden_layers"])
+        for name, shape in layer.items()
+    }
+    outer = {
+        "model.embed_tokens.weight": (CONFIG["vocab_size"], hidden),
+        "model.norm.weight": (hidden,),
+    }
+    return outer | layers

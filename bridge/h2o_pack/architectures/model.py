@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -120,6 +121,24 @@ class ModelFile:
 
 
 @dataclass(frozen=True)
+class Tensor:
+    """A tensor as the header describes it; bytes: what it takes in the file."""
+
+    name: str
+    dtype: str
+    bytes: int
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Headers:
+    """What a model's files say of its tensors: config.json, and each file's header."""
+
+    config: Mapping[str, Any]
+    tensors: Mapping[str, tuple[Tensor, ...]]
+
+
+@dataclass(frozen=True)
 class Model:
     """A model that h2o-pack can package.
 
@@ -127,7 +146,8 @@ class Model:
     for local folders. files: what inference needs, nothing else. folder: where all of them
     lie already, None when they must be downloaded. assumed: nothing is known of this
     architecture, and all its layers were taken for full attention because the user said so.
-    remarks: sentences that a user of the model should read.
+    remarks: sentences that a user of the model should read. headers: None of a model that
+    only the catalogue describes.
     """
 
     id: str
@@ -138,6 +158,7 @@ class Model:
     folder: Path | None
     assumed: bool = False
     remarks: tuple[str, ...] = ()
+    headers: Headers | None = field(default=None, compare=False, repr=False)
 
     @property
     def size(self) -> int:

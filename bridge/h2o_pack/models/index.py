@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from h2o_pack.architectures.model import Tensor
 from h2o_pack.errors import Problems, shown
 from h2o_pack.files.paths import why_unsafe
-from h2o_pack.models.safetensors import Tensor
 
 NAME = "model.safetensors.index.json"
 SHOWN = 3

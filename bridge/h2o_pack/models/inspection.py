@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from h2o_pack.architectures.model import DTYPES, Model, ModelFile
+from h2o_pack.architectures.model import DTYPES, Headers, Model, ModelFile, Tensor
 from h2o_pack.errors import Problems
 from h2o_pack.models import index as indices
 from h2o_pack.models.config import describe
-from h2o_pack.models.safetensors import Tensor, total
+from h2o_pack.models.safetensors import total
 from h2o_pack.models.weights import weigh
 
 
@@ -78,4 +78,5 @@ def inspect(
         folder=folder,
         assumed=found.assumed,
         remarks=found.remarks,
+        headers=Headers(contents.config, contents.tensors),
     )

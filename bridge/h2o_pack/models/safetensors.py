@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from h2o_pack.architectures.model import Tensor
 from h2o_pack.errors import Problems, shown
 from h2o_pack.models.json_file import parse_object
 
@@ -25,15 +25,6 @@ BYTES = {
     "U32": 4, "I32": 4, "F32": 4,
     "U64": 8, "I64": 8, "C64": 8,
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A tensor as the header describes it; bytes: what it takes in the file."""
-
-    name: str
-    dtype: str
-    bytes: int
 
 
 def header_length(first: bytes, size: int, name: str, where: str) -> int:
@@ -88,7 +79,7 @@ def parse_header(header: bytes, size: int, name: str, where: str) -> tuple[Tenso
             problems.add(f"{title} {error}")
             continue
         spans.append((begin, end, tensor))
-        tensors.append(Tensor(tensor, given["dtype"], end - begin))
+        tensors.append(Tensor(tensor, given["dtype"], end - begin, tuple(given["shape"])))
     spans.sort()
     for (_, end, first), (begin, other_end, second) in pairwise(spans):
         if begin < end and begin < other_end:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from h2o_pack.architectures.model import Weights
-from h2o_pack.models.safetensors import Tensor
+from h2o_pack.architectures.model import Tensor, Weights
 
 # Parts of a tensor's name. mlx_lm's and mlx-swift-lm's `sanitize` drop what is not of the
 # language model: towers for pictures and sound, heads that predict further tokens.

@@ -96,6 +96,8 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
         )
     with problems.caught():
         texts = read_model_texts(model)
+    with problems.caught():
+        check_headers(model, say)
     problems.refuse()
     plan = replace(
         plan,
@@ -107,6 +109,15 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
     if system:
         check_system(plan, texts.unusable)
     return plan
+
+
+def check_headers(model: Model, say: ProgressReporter) -> None:
+    """Refuse a model whose tensors are not those that mlx_lm needs."""
+    from h2o_pack.models.loading import check_loads
+
+    if model.headers is not None and not model.assumed:
+        say(f"checking that {model.id} loads")
+        check_loads(model.headers, model.id)
 
 
 def refuse_missing_type(model: Model, upstream_version: str) -> None:

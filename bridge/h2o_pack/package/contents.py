@@ -8,8 +8,9 @@ from pathlib import Path
 from h2o_pack import assets
 from h2o_pack.bundling.bundle import bundle
 from h2o_pack.bundling.manifest import Manifest
+from h2o_pack.bundling.trial import try_model
 from h2o_pack.files import lock, write
-from h2o_pack.files.layout import VENDOR_FOLDER
+from h2o_pack.files.layout import MODEL_FOLDER, VENDOR_FOLDER
 from h2o_pack.package.render import render
 from h2o_pack.plan.package_plan import Plan
 from h2o_pack.progress import ProgressReporter, silent
@@ -32,6 +33,8 @@ def make_package(plan: Plan, output: Path, say: ProgressReporter = silent) -> Pa
         files = render_files(plan, output)
         write.write_files(staging, files)
         manifest = bundle(plan.model, staging, say)
+        say(f"trying {plan.model.id}")
+        try_model(plan.model, staging / MODEL_FOLDER)
         if plan.system:
             manifest = add_system_prompt(plan, staging, manifest, output, say)
     return Package(output.resolve(), tuple(files), manifest)

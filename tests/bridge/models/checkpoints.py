@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from tests.bridge.trees import CONFIG, build_tree
+from tests.bridge.trees import CONFIG, TOKENIZER, build_tree
 from tests.hub.contents import Content, sparse
 
 SIZES = {"U32": 4, "F32": 4, "BF16": 2, "F16": 2, "U8": 1}
@@ -70,7 +70,7 @@ def repository(tensors: Described = TENSORS, **changes: Any) -> dict[str, Any]:
     return {
         "config.json": json.dumps(config),
         "model.safetensors": checkpoint(tensors),
-        "tokenizer.json": "{}",
+        "tokenizer.json": TOKENIZER,
         "README.md": "not needed",
         "original/model.safetensors": b"not needed",
     }

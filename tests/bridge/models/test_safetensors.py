@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from h2o_pack.architectures.model import Tensor
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.models.safetensors import BYTES, LENGTH, Tensor, parse_header, read_tensors
+from h2o_pack.models.safetensors import BYTES, LENGTH, parse_header, read_tensors
 from tests.bridge.models.checkpoints import packed
 
 
@@ -41,13 +42,13 @@ def test_a_file_that_mlx_wrote_is_read(tmp_path):
     assert {name: each.bytes for name, each in found.items()} == {
         name: array.nbytes for name, array in arrays.items()
     }
-    assert found["a"] == Tensor("a", "BF16", 30)
+    assert found["a"] == Tensor("a", "BF16", 30, (3, 5))
 
 
 def test_a_tensor_may_be_empty(tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(packed({"a": tensor(shape=[0, 4], data_offsets=[0, 0])}))
-    assert read_tensors(path) == (Tensor("a", "F32", 0),)
+    assert read_tensors(path) == (Tensor("a", "F32", 0, (0, 4)),)
 
 
 @pytest.mark.parametrize("dtype", sorted(BYTES))

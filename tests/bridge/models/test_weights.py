@@ -7,8 +7,8 @@ import pytest
 from mlx import nn
 from mlx.utils import tree_flatten
 
+from h2o_pack.architectures.model import Tensor
 from h2o_pack.facts import architectures
-from h2o_pack.models.safetensors import Tensor
 from h2o_pack.models.weights import weigh
 from tests.bridge.models.small_configs import small_model
 
@@ -19,7 +19,7 @@ MIXTURES += ["mixtral", "minimax", "nemotron_h", "olmoe", "phimoe", "qwen3_moe",
 
 def tensors_of(model) -> list[Tensor]:
     return [
-        Tensor(name, NAMES[array.dtype], array.nbytes)
+        Tensor(name, NAMES[array.dtype], array.nbytes, array.shape)
         for name, array in tree_flatten(model.parameters())
     ]
 

@@ -1,0 +1,68 @@
+"""Whether a model's own files work: its tokenizer and, if it is small, a step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from h2o_pack.architectures.model import Model
+from h2o_pack.errors import Problems
+from h2o_pack.models.files import TOKENIZER
+
+SMALL = 64 << 20
+"""Bytes of weights up to which a model takes a step."""
+
+
+def try_model(model: Model, folder: Path) -> None:
+    """Refuse a model that cannot read a prompt, or, if it is small, cannot take a step.
+
+    Args:
+        model: is in the folder; its headers are as its configuration asks for.
+        folder: all its files.
+
+    Raises:
+        UserError: what does not work.
+
+    """
+    problems = Problems(model.id)
+    with problems.caught():
+        try_tokenizer(folder, problems)
+    if model.weights.bytes <= SMALL and not model.assumed:
+        with problems.caught():
+            try_step(folder, model.config.vocabulary, problems)
+    problems.refuse()
+
+
+def try_tokenizer(folder: Path, problems: Problems) -> None:
+    """Note a tokenizer that cannot be loaded or makes no tokens."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokens = Tokenizer.from_file(str(folder / TOKENIZER)).encode("a").ids
+    except Exception as error:  # noqa: BLE001  the library raises no narrower one
+        problems.fail(f"{TOKENIZER} cannot be loaded: {said(error)}")
+    if not tokens:
+        problems.fail(f"{TOKENIZER} makes no tokens of a text")
+
+
+def try_step(folder: Path, vocabulary: int, problems: Problems) -> None:
+    """Note a model that does not give each token a logit."""
+    import mlx.core as mx
+    from mlx_lm.utils import load_model
+
+    try:
+        model, _ = load_model(folder, lazy=True)
+        logits = model(mx.array([[0]]))
+        finite = bool(mx.isfinite(logits).all())
+    except Exception as error:  # noqa: BLE001  whatever upstream raises
+        problems.fail(f"the model takes no step: {said(error)}")
+    if logits.shape != (1, 1, vocabulary):
+        problems.fail(
+            f"a step gives logits of the shape {list(logits.shape)} for {vocabulary} tokens"
+        )
+    if not finite:
+        problems.fail("a step gives logits that are not finite numbers")
+
+
+def said(error: Exception) -> str:
+    """Return an error's text in one line."""
+    return " ".join(str(error).split()) or type(error).__name__

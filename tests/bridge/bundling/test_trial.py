@@ -1,0 +1,63 @@
+"""A model is tried before it is bundled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from h2o_pack.bundling import trial
+from h2o_pack.bundling.trial import try_model
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.models.local import from_folder
+from tests.bridge.trees import names, write_model
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_model(tmp_path / "tiny")
+
+
+def refusal(folder) -> str:
+    with pytest.raises(UserError) as caught:
+        try_model(from_folder("tiny", folder), folder)
+    assert caught.value.code == ExitCode.MODEL
+    return str(caught.value)
+
+
+def test_a_model_that_works_is_not_refused(folder):
+    try_model(from_folder("tiny", folder), folder)
+
+
+@pytest.mark.parametrize("text", ["{", "", "{}", '{"model": {"type": "unheard"}}'])
+def test_a_tokenizer_that_cannot_be_loaded_is_refused(folder, text):
+    (folder / "tokenizer.json").write_text(text)
+    assert "tokenizer.json cannot be loaded" in refusal(folder)
+
+
+def test_a_small_model_whose_step_gives_no_numbers_is_refused(folder):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    tensors["model.norm.weight"][:] = np.nan
+    save_file(tensors, path)
+    assert "not finite" in refusal(folder)
+
+
+def test_a_large_model_takes_no_step(folder, monkeypatch):
+    def computed(*_arguments):
+        raise AssertionError
+
+    monkeypatch.setattr(mx, "isfinite", computed)
+    model = from_folder("tiny", folder)
+    weights = replace(model.weights, bytes=trial.SMALL + 1)
+    try_model(replace(model, weights=weights), folder)
+
+
+def test_nothing_is_written_when_a_model_does_not_work(run, folder, tmp_path):
+    (folder / "tokenizer.json").write_text("{")
+    result = run("ios", "--model", folder, "--max-kv", 256, "--output", tmp_path / "Out")
+    assert result.exit_code == ExitCode.MODEL
+    assert names(tmp_path) == ["tiny"]
