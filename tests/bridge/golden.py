@@ -122,7 +122,10 @@ def pages() -> dict[str, str]:
 def copies(folder: Path) -> dict[str, Path]:
     """Return {text in a package: source} of the files that have no values to fill in."""
     sources = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".j2"]
-    return {marked(path.name, path.read_text("utf-8")): path for path in sources}
+    return {
+        marked(path.relative_to(folder).as_posix(), path.read_text("utf-8")): path
+        for path in sources
+    }
 
 
 def large_model(folder: Path) -> Model:

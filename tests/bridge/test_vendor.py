@@ -14,6 +14,7 @@ from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.vendoring import vendor as vendoring
 from h2o_pack.vendoring.fetch import Origin
 from h2o_pack.vendoring.vendor import vendor
+from h2o_pack.verify.check import verify
 from tests.bridge.repositories import commit, edits_tree, git
 from tests.bridge.trees import build_tree, names, tree
 
@@ -97,6 +98,13 @@ UPSTREAM = {
 }
 
 
+def contents(package: Path) -> dict[str, str]:
+    """Return the files of Vendor without their manifest."""
+    found = tree(package / "Vendor")
+    assert set(json.loads(found.pop("manifest.json"))["files"]) == set(found)
+    return found
+
+
 @pytest.fixture
 def upstream(tmp_path) -> Path:
     return build_tree(tmp_path / "upstream", UPSTREAM)
@@ -119,7 +127,7 @@ def package(model, tmp_path, monkeypatch) -> Path:
 
 def test_only_what_building_needs_is_copied_and_edited(package, upstream):
     vendor(package, upstream, "apple")
-    assert tree(package / "Vendor") == {
+    assert contents(package) == {
         "mlx-swift/Package.swift": "gpu\ncpu\n",
         "mlx-swift/Source/all.h": '#include "fast.h"\n#include "h2o.h"\n',
         "mlx-swift/Source/deep/gpu/needed.h": "int needed;\n",
@@ -180,6 +188,30 @@ def test_sources_that_are_edited_already_are_taken_as_they_are(package, upstream
     shutil.copytree(package / "Vendor", tmp_path / "edited")
     vendor(package, tmp_path / "edited", "linux")
     assert tree(package / "Vendor") == first
+
+
+def test_what_a_user_adds_to_vendor_or_changes_in_it_is_not_lost(package, upstream):
+    vendor(package, upstream, "apple")
+    mine = {"mlx-swift/Source/mine.h": "mine", "mine/x": "mine"}
+    build_tree(package / "Vendor", {**mine, "mlx-swift/Source/all.h": "changed"})
+    vendor(package, upstream, "linux")
+    again = tree(package / "Vendor")
+    assert {path: again[path] for path in mine} == mine
+    assert again["mlx-swift/Source/all.h"] == '#include "fast.h"\n#include "h2o.h"\n'
+    assert tree(package / "Replaced") == {"Vendor/mlx-swift/Source/all.h": "changed"}
+    assert [each.path for each in verify(package).users] == [
+        f"Vendor/{path}" for path in sorted(mine)
+    ]
+
+
+def test_a_vendor_folder_without_its_manifest_is_kept_apart_whole(package, upstream):
+    vendor(package, upstream, "apple")
+    build_tree(package / "Vendor", {"mlx-swift/Source/mine.h": "mine"})
+    (package / "Vendor/manifest.json").unlink()
+    before = tree(package / "Vendor")
+    vendor(package, upstream, "apple")
+    assert tree(package / "Replaced/Vendor") == before
+    assert "mlx-swift/Source/mine.h" not in contents(package)
 
 
 def refusal(package: Path, upstream: Path | Origin, code: ExitCode) -> str:

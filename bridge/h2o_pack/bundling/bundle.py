@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from h2o_pack.architectures.model import Model, ModelFile
 from h2o_pack.bundling.manifest import SHA256, BundledFile, Manifest, write
 from h2o_pack.bundling.names import check_paths
-from h2o_pack.bundling.place import LINKED, place_all
-from h2o_pack.bundling.space import Need, check_space, same_disk
+from h2o_pack.bundling.place import Placing, place_all
+from h2o_pack.bundling.space import Need, check_space, existing
 from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.files.clone import can_clone
 from h2o_pack.files.digests import GIT_ID, git_id
 from h2o_pack.files.layout import MODEL_FOLDER
 from h2o_pack.files.local_file import local_file
 from h2o_pack.progress import ProgressReporter, silent
 
 
-def bundle(model: Model, package: Path, say: ProgressReporter = silent) -> Manifest:
+def bundle(
+    model: Model,
+    package: Path,
+    say: ProgressReporter = silent,
+    *,
+    earlier: Path | None = None,
+) -> Manifest:
     """Put `model.files` into `package`/Model, fetched first if need be; write the manifest.
 
-    Weights become hard links where the disks allow it; nothing is moved to another
-    subfolder. Every byte is compared with what the hub lists, and read once.
+    earlier: the package that this one replaces; weights that it has already are taken over.
+    Nothing is moved to another subfolder. Every byte is compared with what the hub lists.
 
     Raises:
         UserError: a path that may not be written, too little room, a file that is not as
@@ -29,38 +37,52 @@ def bundle(model: Model, package: Path, say: ProgressReporter = silent) -> Manif
 
     """
     check_paths(file.path for file in model.files)
-    known: Mapping[str, str] = {}
     if model.folder is None:
-        from h2o_pack.hub.download import download, hub_cache, missing
+        from h2o_pack.hub.download import download, hub_cache, missing, still_to_come
 
         cache = hub_cache()
         absent = missing(model)
         check_space(
             [
-                Need(cache, sum(each.size for each in absent), "the hub's cache"),
-                Need(package, copied_bytes(model, cache, package), "the package"),
+                Need(cache, still_to_come(model, absent), "the hub's cache"),
+                Need(package, copied_bytes(model, cache, package, earlier), "the package"),
             ]
         )
-        folder, known = download(model, absent, say)
+        folder = download(model, absent, say)
     else:
         folder = model.folder
-        check_space([Need(package, copied_bytes(model, folder, package), "the package")])
+        needed = copied_bytes(model, folder, package, earlier)
+        check_space([Need(package, needed, "the package")])
     sources = {file.path: local_file(folder, file.path) for file in model.files}
+    files = [
+        replace(placed_from(file, folder, earlier), source=sources[file.path])
+        for file in model.files
+    ]
     target = package / MODEL_FOLDER
     target.mkdir()
-    total = sum(file.size for file in model.files)
-    with say.bar(f"bundling {model.id}", total) as advance:
-        files = place_all(sources, target, known, advance)
-    compare(model, folder, sources, files)
-    manifest = Manifest(model.id, files, model.commit)
+    with say.bar(f"bundling {model.id}", sum(file.size for file in model.files)) as advance:
+        placed = place_all(files, target, advance)
+    compare(model, folder, sources, placed)
+    manifest = Manifest(model.id, placed, model.commit)
     write(package, manifest)
     return manifest
 
 
-def copied_bytes(model: Model, folder: Path, package: Path) -> int:
-    """Return the bytes that cannot be linked, so that the package needs room for them."""
-    links = same_disk(folder, package)
-    return sum(file.size for file in model.files if not (links and file.path.endswith(LINKED)))
+def placed_from(file: ModelFile, folder: Path, earlier: Path | None) -> Placing:
+    """Say where a file of a model comes from, before it is fetched."""
+    before = None if earlier is None else earlier / MODEL_FOLDER / file.path
+    return Placing(file.path, file.size, folder / file.path, file.sha256, before)
+
+
+def copied_bytes(model: Model, folder: Path, package: Path, earlier: Path | None) -> int:
+    """Return the bytes that the package needs room for.
+
+    That is none for what is taken over, or shares its blocks with the original.
+    """
+    if can_clone(existing(folder), existing(package)):
+        return 0
+    files = (placed_from(file, folder, earlier) for file in model.files)
+    return sum(file.size for file in files if not file.may_be_taken_over)
 
 
 def compare(

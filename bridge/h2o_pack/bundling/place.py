@@ -1,63 +1,84 @@
-"""Puts files into Model/: linked where possible, else copied, each hashed once."""
+"""Puts files into Model/, each hashed once: taken over from the earlier package, or copied.
+
+Copies share their blocks with the original where the file system can. Hard links there are
+only to the earlier version of the same package, which is deleted a moment later.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from h2o_pack.bundling.manifest import BundledFile
 from h2o_pack.files.digests import copy, in_parallel, sha256_of
 
-LINKED = ".safetensors"  # weights are large and never edited; a configuration may be
+TAKEN_OVER = ".safetensors"  # what is large; a copy of the others takes no time
+
+
+@dataclass(frozen=True)
+class Placing:
+    """A file that goes to `path` in Model/.
+
+    size: in bytes. source: the real file. sha256: of the source, "" where it is not known.
+    earlier: the same file of the package that this one replaces, if there is one.
+    """
+
+    path: str
+    size: int
+    source: Path
+    sha256: str = ""
+    earlier: Path | None = None
+
+    @property
+    def may_be_taken_over(self) -> bool:
+        """Whether the earlier file is the package's alone and may have the same content."""
+        if self.earlier is None or not self.path.endswith(TAKEN_OVER):
+            return False
+        try:
+            found = self.earlier.lstat()
+        except OSError:
+            return False
+        return (
+            stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size == self.size
+        )
 
 
 def place_all(
-    sources: Mapping[str, Path],
-    target: Path,
-    known: Mapping[str, str],
-    advance: Callable[[int], None],
+    files: Iterable[Placing], target: Path, advance: Callable[[int], None]
 ) -> tuple[BundledFile, ...]:
-    """Put each {path: real file} below `target`; return what they are, in order.
+    """Put the files below `target`; return what they are, in order.
 
-    known: sha256 of files that were hashed a moment ago, while they were fetched.
     advance: told the bytes of each piece, by one thread at a time.
     """
 
-    def put(
-        file: tuple[str, Path], told: Callable[[int], None], stop: threading.Event
-    ) -> BundledFile:
-        path, source = file
-        return place(path, source, target / path, known, told, stop)
+    def put(file: Placing, told: Callable[[int], None], stop: threading.Event) -> BundledFile:
+        place = target / file.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        digest = taken_over(file, place, told, stop) or copy(file.source, place, told, stop)
+        return BundledFile(file.path, place.stat().st_size, digest)
 
-    return tuple(in_parallel(put, sources.items(), advance))
-
-
-def place(
-    path: str,
-    source: Path,
-    target: Path,
-    known: Mapping[str, str],
-    advance: Callable[[int], None],
-    stop: threading.Event,
-) -> BundledFile:
-    """Put one file in place."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not (path.endswith(LINKED) and linked(source, target)):
-        digest = copy(source, target, advance, stop)
-    elif path in known:
-        digest = known[path]
-        advance(target.stat().st_size)
-    else:
-        digest = sha256_of(target, advance, stop)
-    return BundledFile(path, target.stat().st_size, digest)
+    return tuple(in_parallel(put, files, advance))
 
 
-def linked(source: Path, target: Path) -> bool:
-    """Make a hard link, unless the file systems or their owners do not allow it."""
+def taken_over(
+    file: Placing, target: Path, advance: Callable[[int], None], stop: threading.Event
+) -> str:
+    """Link the earlier package's file if it is the same; return its sha256, or "".
+
+    It is read, so that damage is found.
+    """
+    if file.earlier is None or not file.may_be_taken_over:
+        return ""
+    wanted = file.sha256 or sha256_of(file.source, stop=stop)
+    if sha256_of(file.earlier, stop=stop) != wanted:
+        return ""
     try:
-        os.link(source, target)
+        os.link(file.earlier, target)
     except OSError:
-        return False
-    return True
+        return ""
+    advance(file.size)
+    return wanted

@@ -50,11 +50,6 @@ def check_disk(needs: list[Need]) -> None:
     )
 
 
-def same_disk(first: Path, second: Path) -> bool:
-    """Whether two folders, existing or not, are on one file system: links then work."""
-    return device(first) == device(second)
-
-
 def device(folder: Path) -> int:
     """Return the number of the file system that a folder is or would be on."""
     return existing(folder).stat().st_dev

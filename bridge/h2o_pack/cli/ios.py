@@ -59,6 +59,11 @@ from h2o_pack.errors import ExitCode
     show_default="the newest release",
     help="Version of mlx-swift-lm to stand on; `h2o-pack --version` lists them.",
 )
+@click.option(
+    "--app",
+    is_flag=True,
+    help="Write the app's newest scaffold to App.new; your App is never changed.",
+)
 @click.option("--dry-run", is_flag=True, help="Plan and show; write nothing.")
 def ios(
     *,
@@ -66,6 +71,7 @@ def ios(
     name: str | None,
     system: Path | None,
     vendor: bool,
+    app: bool,
     dry_run: bool,
     out: Terminal,
     **options: Any,
@@ -94,6 +100,7 @@ def ios(
             system=system,
             upstream=usual_origin() if vendor else None,
             upstream_version=given.upstream_version,
+            new_app=app,
         )
         plan = pipeline.prepare(request, say)
         made = (

@@ -8,14 +8,14 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
+
+from h2o_pack.files.clone import clone
 
 CHUNK = 4 << 20  # bytes; large enough that the system's calls do not count
 WORKERS = 4  # files at once; each holds two pieces
 GIT_ID = re.compile(r"[0-9a-f]{40}")
-FICLONE = 0x40049409  # Linux: give a file another's blocks until one of them changes
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 
@@ -77,14 +77,16 @@ def copy(
 ) -> str:
     """Copy a file to a new one, through to the disk; return its sha256.
 
-    Shares the blocks where the file system can (btrfs, XFS); otherwise each piece is
-    hashed while it is written, so that the slower of both decides the speed.
+    Shares the blocks where the file system can; otherwise each piece is hashed while it
+    is written, so that the slower of both decides the speed.
     """
+    if clone(source, target):
+        digest = sha256_of(target, advance, stop)
+        with target.open("rb+") as made:
+            os.fsync(made.fileno())
+        return digest
     with target.open("xb", buffering=0) as written:
-        if shares_blocks(source, written.fileno()):
-            digest = sha256_of(source, advance, stop)
-        else:
-            digest = copied(source, written.write, advance, stop)
+        digest = copied(source, written.write, advance, stop)
         os.fsync(written.fileno())
     return digest
 
@@ -119,14 +121,3 @@ def pieces(
                 raise Stopped
             yield piece
             advance(len(piece))
-
-
-def shares_blocks(source: Path, target: int) -> bool:
-    """Give the open file `target` the blocks of `source`, if the file system can."""
-    with suppress(ImportError, OSError):
-        from fcntl import ioctl  # not on Windows
-
-        with source.open("rb") as file:
-            ioctl(target, FICLONE, file.fileno())
-            return True
-    return False

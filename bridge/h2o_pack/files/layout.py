@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+APP_FOLDER = "App"
+"""The app: written once, then the user's."""
+NEW_APP_FOLDER = "App.new"
+"""A newer scaffold of the app, beside the user's."""
 MODEL_FOLDER = "Model"
 MODEL_MANIFEST = "manifest.json"
+REPLACED_FOLDER = "Replaced"
+"""Files of ours that the user changed, from before they were written anew."""
 VENDOR_FOLDER = "Vendor"
 SYSTEM_PROMPT = "system-prompt.tensors"
 """In MODEL_FOLDER. In the format of safetensors, of which mlx-swift-lm takes every file for
 weights."""
+VENDOR_MANIFEST = "manifest.json"

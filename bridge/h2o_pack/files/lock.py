@@ -31,13 +31,15 @@ class EditedFile:
 class Vendored:
     """How Vendor/ was made. edits is the sha256 of the edits and added files.
 
-    commits: of each package and submodule, "" where a folder without git was given. offline:
-    whether it holds all that SwiftPM would fetch.
+    contents: the sha256 of Vendor/manifest.json, which has those of all files. commits: of each
+    package and submodule, "" where a folder without git was given. offline: whether it holds
+    all that SwiftPM would fetch.
     """
 
     host: str
     edits: str
     files: tuple[EditedFile, ...]
+    contents: str = ""
     commits: dict[str, str] = field(default_factory=dict)
     offline: bool = False
 
@@ -61,9 +63,10 @@ class Lock:
 
     config, kv, group_size, budgets: the caches; budgets has the rows of each layer for heavy
     hitters and newest tokens, or is None, and recall_layers those that they name for recall.
-    files: sha256 of each generated file by path. commit: the model's on the hub, "" for a
-    local one. upstream_version: whose pins `upstream` has. system_prompt: the one whose caches
-    are in Model/.
+    files: sha256 of each generated file by path, but for the app's. app: sha256 of the files
+    of the newest scaffold that was written to App or App.new, by path in it; None before one
+    was. commit: the model's on the hub, "" for a local one. upstream_version: whose pins
+    `upstream` has. system_prompt: the one whose caches are in Model/.
     """
 
     h2o_pack: str
@@ -73,6 +76,7 @@ class Lock:
     config: dict[str, Any]
     upstream: dict[str, dict[str, str]]
     files: dict[str, str]
+    app: dict[str, str] | None = None
     vendor: Vendored | None = None
     commit: str = ""
     kv: str = "dense"
@@ -135,6 +139,7 @@ def damaged(path: Path, what: str = "is damaged") -> UserError:
     return UserError(
         f"{path.name} {what}",
         where=str(path),
-        remedy="Delete the folder and make the package again.",
+        remedy="Move what is yours out of the folder, App/ among it, delete the rest, and make "
+        "the package again.",
         code=ExitCode.OUTPUT,
     )

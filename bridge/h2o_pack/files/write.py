@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,11 @@ from filelock import FileLock, Timeout
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
-from h2o_pack.files.layout import MODEL_FOLDER, MODEL_MANIFEST
+from h2o_pack.files.kept import ANY, Exchanged, Move, Written
+from h2o_pack.files.layout import APP_FOLDER, MODEL_FOLDER, MODEL_MANIFEST
+
+Keep = Callable[[Path, Path], Iterable[Move]]
+"""Finds what must move from an earlier folder to the one that takes its place."""
 
 
 @contextmanager
@@ -59,20 +63,18 @@ def replacing_package(output: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes the package `output`.
 
     An `output` that exists must be empty or ours. What h2o-pack did not write
-    there (Vendor/, build folders, files of the user) moves over.
+    there (Vendor/, build folders, the user's files) moves over.
     """
     refuse_foreign(output)
-    with replacing(output, keep=move_kept) as staging:
+    with replacing(output, keep=kept_of_package) as staging:
         yield staging
 
 
 @contextmanager
-def replacing(
-    output: Path, keep: Callable[[Path, Path], None] = lambda _previous, _output: None
-) -> Iterator[Path]:
+def replacing(output: Path, keep: Keep = lambda _previous, _output: ()) -> Iterator[Path]:
     """Yield an empty folder that takes the place of `output` when the block ends well.
 
-    `keep` moves what should stay from the earlier folder to the new one. When
+    `keep` finds what should move from the earlier folder to the new one. When
     the block fails or is interrupted, everything is as it was before.
     """
     output = output.resolve()
@@ -103,7 +105,7 @@ class Exchange:
     """
 
     output: Path
-    keep: Callable[[Path, Path], None]
+    keep: Keep
 
     @property
     def new(self) -> Path:
@@ -123,23 +125,33 @@ class Exchange:
     def finish(self) -> None:
         """Put the new folder, whole, in place of the earlier one."""
         to_disk(self.new)
-        if self.output.exists():
-            self.output.rename(self.old)
+        if not self.output.exists():
+            self.new.rename(self.output)
+            to_disk(self.output.parent)
+            return
+        moves = tuple(self.keep(self.output, self.new))  # files are read while all is there
+        self.output.rename(self.old)
         self.new.rename(self.output)
         to_disk(self.output.parent)
-        self.recover()
+        self.discard(moves)
 
     def recover(self) -> None:
         """Finish or undo the exchange, wherever it stopped."""
         if self.old.exists():
             if self.output.exists():
-                self.keep(self.old, self.output)
-                self.clear(self.done)
-                self.old.rename(self.done)
+                self.discard(self.keep(self.old, self.output))
             else:
                 self.old.rename(self.output)
         self.clear(self.done)
         self.clear(self.new)
+
+    def discard(self, moves: Iterable[Move]) -> None:
+        """Delete the earlier folder after what stays of it was moved."""
+        for each in tuple(moves):
+            each.make(self.old, self.output)
+        self.clear(self.done)
+        self.old.rename(self.done)
+        self.clear(self.done)
 
     def clear(self, folder: Path) -> None:
         """Delete a folder of ours."""
@@ -171,7 +183,7 @@ def refuse_foreign(output: Path) -> None:
         return
     names = [each.name for each in output.iterdir()] if output.is_dir() else []
     if lock.NAME in names:
-        written_paths(output)
+        written(output)
         return
     if output.is_dir() and not names:
         return
@@ -183,40 +195,28 @@ def refuse_foreign(output: Path) -> None:
     )
 
 
-def move_kept(previous: Path, output: Path) -> None:
-    """Move what the earlier run did not write into the new package."""
-    written = written_paths(previous)
-    folders = {path.partition("/")[0] for path in written}
-    for entry in sorted(previous.iterdir()):
-        kept = [entry]
-        if entry.name in folders and entry.is_dir():
-            kept = [
-                path
-                for path in sorted(entry.rglob("*"))
-                if not path.is_dir() and path.relative_to(previous).as_posix() not in written
-            ]
-        elif entry.name in written:
-            kept = []
-        for path in kept:
-            target = output / path.relative_to(previous)
-            if not target.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                path.rename(target)
+def kept_of_package(previous: Path, output: Path) -> Iterator[Move]:
+    """Find what moves from an earlier package to the one in its place."""
+    return Exchanged(previous, output, written(previous)).moves()
 
 
-def written_paths(package: Path) -> set[str]:
-    """Return the files that a package's lock and manifest name."""
+def written(package: Path) -> Written:
+    """Return what h2o-pack wrote in a package, but for Vendor; the app is the user's."""
     if not (package / lock.NAME).exists():
-        return set()
-    written = {lock.NAME, f"{MODEL_FOLDER}/{MODEL_MANIFEST}", *lock.read(package).files}
+        return Written({})
+    own = {
+        path: digest
+        for path, digest in lock.read(package).files.items()
+        if not path.startswith(f"{APP_FOLDER}/")
+    }
     manifest = package / MODEL_FOLDER / MODEL_MANIFEST
     if manifest.exists():
         try:
             files = json.loads(manifest.read_text("utf-8"))["files"]
-            written.update(f"{MODEL_FOLDER}/{each['path']}" for each in files)
+            own |= {f"{MODEL_FOLDER}/{each['path']}": each["sha256"] for each in files}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise lock.damaged(manifest) from error
-    return written
+    return Written({**own, lock.NAME: ANY, f"{MODEL_FOLDER}/{MODEL_MANIFEST}": ANY})
 
 
 def not_writable(output: Path, error: OSError) -> UserError:

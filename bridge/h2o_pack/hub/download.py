@@ -47,15 +47,20 @@ def missing(model: Model) -> tuple[ModelFile, ...]:
     return tuple(file for file in model.files if cached(model, file.path) is None)
 
 
-def download(
-    model: Model, absent: Sequence[ModelFile], say: ProgressReporter
-) -> tuple[Path, dict[str, str]]:
-    """Fetch the absent files of a model at its commit.
+def still_to_come(model: Model, absent: Sequence[ModelFile]) -> int:
+    """Return the bytes of absent files, less what stopped downloads have kept of them."""
+    kept = (partial_of(model, file) for file in absent if file.sha256)
+    there = sum(each.stat().st_size for each in kept if each.is_file())
+    return max(0, sum(file.size for file in absent) - there)
 
-    Returns: the folder of the cache that holds all files, and the sha256 of those
-    that were hashed on their way.
-    """
-    known: dict[str, str] = {}
+
+def partial_of(model: Model, file: ModelFile) -> Path:
+    """Return where a download of a file in LFS keeps what has arrived."""
+    return repository(model) / "blobs" / f"{file.sha256}{SUFFIX}"
+
+
+def download(model: Model, absent: Sequence[ModelFile], say: ProgressReporter) -> Path:
+    """Fetch the absent files of a model at its commit; return the folder that has all files."""
     if absent:
         total = sum(file.size for file in absent)
         with (
@@ -65,11 +70,10 @@ def download(
             for file in absent:
                 if file.sha256:
                     fetch_large(model, file, advance, say)
-                    known[file.path] = file.sha256
                 else:
                     fetch_small(model, file)
                     advance(file.size)
-    return snapshot(model), known
+    return snapshot(model)
 
 
 def snapshot(model: Model | Contents) -> Path:
@@ -106,7 +110,7 @@ def fetch_large(
 
 def receive(model: Model, file: ModelFile, blob: Path, advance: Callable[[int], None]) -> None:
     """Receive a blob. What was continued and turns out wrong is fetched once more, whole."""
-    path = blob.with_name(f"{blob.name}{SUFFIX}")
+    path = partial_of(model, file)
     for _attempt in range(2):
         with Partial(path, file.size, advance) as partial:
             continued = partial.size > 0

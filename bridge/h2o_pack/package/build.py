@@ -11,8 +11,9 @@ from pathlib import Path
 
 from h2o_pack.architectures.model import Model
 from h2o_pack.errors import ExitCode, Problems, UserError
-from h2o_pack.files import lock
+from h2o_pack.files import lock, write
 from h2o_pack.files.lock import PreparedPrompt, Vendored
+from h2o_pack.package.app import AppState
 from h2o_pack.plan.options import CacheOptions
 from h2o_pack.plan.package_plan import Plan, make_plan, read_options
 from h2o_pack.progress import ProgressReporter
@@ -29,7 +30,8 @@ class PackageRequest:
     output: its folder, by default one of the package's name. upstream: where Vendor/ comes
     from, None to leave it out. asset_pack: the model comes to the device apart from the app.
     upstream_version: the one that the package stands on, "" for the default. system: a file
-    with the system prompt whose caches the package should hold.
+    with the system prompt whose caches the package should hold. new_app: today's scaffold of
+    the app goes to App.new where there is an app.
     """
 
     model: str
@@ -42,20 +44,24 @@ class PackageRequest:
     asset_pack: bool = False
     upstream_version: str = ""
     system: Path | None = None
+    new_app: bool = False
 
 
 @dataclass(frozen=True)
 class PackageResult:
     """What became of a request.
 
-    files: those generated, relative to `folder`. vendored: None where that was not asked
-    for, or failed as `not_vendored` says. verification: None for a dry run. system_prompt: the
-    one whose caches are in the package.
+    files: those written, relative to `folder`. replaced: those among them that the user had
+    changed, whose versions are in Replaced/. vendored: None where that was not asked for, or
+    failed as `not_vendored` says. verification: None for a dry run. system_prompt: the one
+    whose caches are in the package.
     """
 
     plan: Plan
     folder: Path
     files: tuple[str, ...]
+    app: AppState
+    replaced: tuple[str, ...]
     vendored: Vendored | None = None
     not_vendored: UserError | None = None
     verification: Verification | None = None
@@ -141,7 +147,9 @@ def dry_run(plan: Plan, request: PackageRequest) -> PackageResult:
     from h2o_pack.package.contents import render_files
 
     output = request.output or Path(plan.package_name)
-    return PackageResult(plan, output.resolve(), tuple(render_files(plan, output)))
+    files, app = render_files(plan, output, new_app=request.new_app)
+    replaced = tuple(write.written(output).changed(output))
+    return PackageResult(plan, output.resolve(), tuple(files), app, replaced)
 
 
 def build(plan: Plan, request: PackageRequest, say: ProgressReporter) -> PackageResult:
@@ -154,7 +162,7 @@ def build(plan: Plan, request: PackageRequest, say: ProgressReporter) -> Package
 
     output = request.output or Path(plan.package_name)
     say(f"writing {plan.package_name}")
-    package = make_package(plan, output, say)
+    package = make_package(plan, output, say, new_app=request.new_app)
     vendored, not_vendored = None, None
     if request.upstream is not None:
         try:
@@ -169,6 +177,8 @@ def build(plan: Plan, request: PackageRequest, say: ProgressReporter) -> Package
         plan,
         package.folder,
         package.files,
+        package.app,
+        package.replaced,
         vendored,
         not_vendored,
         checked,
@@ -177,12 +187,14 @@ def build(plan: Plan, request: PackageRequest, say: ProgressReporter) -> Package
 
 
 def fill_vendor(package: Path, upstream: Origin, say: ProgressReporter) -> Vendored:
-    """Make Vendor/, unless the one that is there was made so already."""
+    """Make Vendor/, unless the one that is there was made so already and is whole."""
     from h2o_pack.vendoring.vendor import current, vendor
+    from h2o_pack.verify.vendor import compare_vendor
 
     record = lock.read(package)
     kept = record.vendor
-    if kept is not None and current(kept, record.upstream_version):
+    made_so = kept is not None and current(kept, record.upstream_version)
+    if kept is not None and made_so and not compare_vendor(package, record).differences:
         say("Vendor is as it should be")
         return kept
     host, offline = (kept.host, kept.offline) if kept else (HOST, False)

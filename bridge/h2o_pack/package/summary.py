@@ -11,6 +11,7 @@ from h2o_pack.choice.tables import print_choice
 from h2o_pack.files.layout import MODEL_FOLDER, SYSTEM_PROMPT
 from h2o_pack.files.lock import EditedFile, PreparedPrompt, Vendored
 from h2o_pack.memory.terms import MemoryPlan
+from h2o_pack.package.app import STATES, AppState
 from h2o_pack.package.build import PackageResult
 from h2o_pack.plan.package_plan import Plan
 from h2o_pack.results import Count, ErrorEntry, Result, doc, error_entries
@@ -65,7 +66,15 @@ class IosResult(Result):
         bool, doc("Whether the model comes to the device apart from the app.")
     ]
     memory: Annotated[MemoryPlan, doc("As `h2o-pack plan --json` has it.")]
-    files: Annotated[tuple[str, ...], doc("Generated files, relative to the folder.")]
+    files: Annotated[tuple[str, ...], doc("Files written, relative to the folder.")]
+    app: Annotated[
+        AppState,
+        doc("What became of App: " + "; ".join(f"{k}: {v}" for k, v in STATES.items()) + "."),
+    ]
+    replaced: Annotated[
+        tuple[str, ...],
+        doc("Generated files that had been changed; the changed ones are in Replaced/."),
+    ]
     model_files: Annotated[tuple[PackagedFile, ...], doc("Files of the model, in Model/.")]
     model_bytes: Annotated[Count, doc("Bytes of the bundled files.")]
     system_prompt: Annotated[
@@ -102,6 +111,8 @@ def ios_result(made: PackageResult, choice: Choice | None = None) -> IosResult:
         asset_pack=plan.asset_pack,
         memory=plan.memory,
         files=made.files,
+        app=made.app,
+        replaced=made.replaced,
         model_files=tuple(PackagedFile(each.path, each.size) for each in plan.model.files),
         model_bytes=model_bytes(plan),
         system_prompt=made.system_prompt,
@@ -168,7 +179,13 @@ def print_made(made: PackageResult, choice: Choice | None, console: Console) -> 
         prepared = made.system_prompt
         count = f"{prepared.tokens} tokens" if prepared else "read when the package is written"
         table.add_row("system", f"{count}; its caches are in {MODEL_FOLDER}/{SYSTEM_PROMPT}")
+    table.add_row("app", STATES[made.app])
     console.print(table)
+    for path in made.replaced:
+        console.print(
+            f"note: you had changed {path}, which is written anew; yours is in Replaced",
+            markup=False,
+        )
     for warning in plan.warnings:
         console.print(f"note: {warning}", markup=False)
     if made.verification is None:

@@ -16,10 +16,12 @@ from h2o_pack.facts.coexistence import coexistence
 from h2o_pack.files import lock, write
 from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.progress import silent
+from h2o_pack.vendoring import manifest
 from h2o_pack.vendoring.checkouts import checked
 from h2o_pack.vendoring.edits import FOLDER, apply_all, edits_of
 from h2o_pack.vendoring.fetch import checked_out
 from h2o_pack.vendoring.floating import refuse_floating
+from h2o_pack.vendoring.manifest import kept_of_vendor
 from h2o_pack.vendoring.resolved import NAME as RESOLVED
 from h2o_pack.vendoring.resolved import resolved
 
@@ -66,14 +68,14 @@ def vendor(
             )
         with sources(upstream, wanted, say) as (folder, commits):
             say("copying and editing upstream's sources")
-            with write.replacing(target) as staging:
+            with write.replacing(target, kept_of_vendor) as staging:
                 copy_sources(folder, staging, edits, wanted)
                 edited = edit_sources(staging, edits)
                 add_files(assets.root(), staging, edits.files)
                 refuse_floating(staging, () if offline else shared)
-            vendored = lock.Vendored(
-                host, digest(assets.root(), version), edited, commits, offline=offline
-            )
+                contents = manifest.record(staging)
+            made_of = digest(assets.root(), version)
+            vendored = lock.Vendored(host, made_of, edited, contents, commits, offline=offline)
             record = dataclasses.replace(record, vendor=vendored, **locked_pins(version))
             write.replace_file(package / lock.NAME, record.to_json())
             if not offline:

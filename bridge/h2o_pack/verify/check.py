@@ -1,20 +1,20 @@
-"""Every file of a package against its lock and its manifest."""
+"""Every file of a package against its lock and its manifests."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from h2o_pack.bundling import manifest
 from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.errors import UserError
 from h2o_pack.files import lock
-from h2o_pack.files.layout import MODEL_FOLDER, MODEL_MANIFEST, VENDOR_FOLDER
+from h2o_pack.files.layout import APP_FOLDER, MODEL_FOLDER, MODEL_MANIFEST
+from h2o_pack.files.paths import why_unsafe
 from h2o_pack.progress import ProgressReporter, silent
-from h2o_pack.verify.differences import Difference, Part, VendorState, Verification
-from h2o_pack.verify.files import content_of_model, listed, path_problem, regular, text_digest
+from h2o_pack.verify.differences import Difference, UsersFile, Verification
+from h2o_pack.verify.files import compared, content_of_model, listed, text_digest
+from h2o_pack.verify.vendor import compare_vendor
 
 
 def verify(
@@ -34,10 +34,12 @@ def verify(
     package = package.resolve()
     record = lock.read(package)
     say("comparing generated files")
-    files = sorted(record.files.items())
-    generated = (compared(package, "generated", path, digest) for path, digest in files)
-    found = [*filter(None, generated), *added(package, record)]
-    size, count = 0, len(record.files)
+    # An earlier release recorded the app's files, which are the user's.
+    files = {p: d for p, d in sorted(record.files.items()) if not is_of_app(p)}
+    generated = (compared(package, "generated", path, digest) for path, digest in files.items())
+    found = list(filter(None, generated))
+    users = [*added(package, files), *of_app(package, record)]
+    size, count = 0, len(files)
     try:
         bundled = manifest.read(package)
     except UserError as error:
@@ -49,48 +51,49 @@ def verify(
     else:
         found += records(record, bundled)
         found += content_of_model(package / MODEL_FOLDER, bundled, quick=quick, say=say)
-        found += strays(package, bundled)
+        users += strays(package, bundled)
         commit, size, count = bundled.commit, bundled.size, count + len(bundled.files)
-    state, differences = vendored(package, record)
-    count += len(record.vendor.files) if record.vendor and state == "checked" else 0
+    say("comparing Vendor")
+    vendor = compare_vendor(package, record)
     return Verification(
         package=str(package),
         model=record.model,
         commit=commit,
         quick=quick,
-        vendor=state,
-        files=count,
+        vendor=vendor.state,
+        files=count + vendor.files,
         bytes=size,
-        differences=(*found, *differences),
+        differences=(*found, *vendor.differences),
+        users=(*users, *vendor.users),
     )
 
 
-def compared(package: Path, part: Part, path: str, digest: str) -> Difference | None:
-    """Compare a text file with its digest in the lock; None where it is the same."""
-    problem = path_problem(path)
-    if problem:
-        return Difference("records", path, "other", f"is named in the lock, but {problem}")
-    place = package / path
-    if not os.path.lexists(place):
-        return Difference(part, path, "missing", "is missing")
-    if not regular(place):
-        return Difference(part, path, "not a file", "is not a regular file")
-    if text_digest(place) != digest:
-        return Difference(part, path, "changed", "has changed since h2o-pack wrote it")
-    return None
+def is_of_app(path: str) -> bool:
+    """Whether a path of a package is in its app."""
+    return path.startswith(f"{APP_FOLDER}/")
 
 
-def added(package: Path, record: lock.Lock) -> Iterator[Difference]:
-    """Yield what lies in the folders of generated files and is built with them."""
-    inside = (path for path in record.files if "/" in path and not path_problem(path))
-    folders = {path.partition("/")[0] for path in inside}
+def added(package: Path, files: Mapping[str, str]) -> Iterator[UsersFile]:
+    """Yield what lies in the folders of generated files beside them."""
+    folders = {path.partition("/")[0] for path in files if "/" in path and not why_unsafe(path)}
     for folder in sorted(folders):
         for path in listed(package, folder):
-            if path not in record.files:
-                yield Difference("generated", path, "added", "is not of h2o-pack's making")
-    # SwiftPM prefers such a file to Package.swift.
+            if path not in files:
+                built = ", and is built with the package" if path.endswith(".swift") else ""
+                yield UsersFile(path, f"is yours{built}")
     for place in sorted(package.glob("Package@swift-*.swift")):
-        yield Difference("generated", place.name, "added", "replaces Package.swift in a build")
+        yield UsersFile(place.name, "is yours, and replaces Package.swift in a build")
+
+
+def of_app(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
+    """Yield the files of the app that are not as they were when they were written."""
+    scaffold = record.app or {}
+    for path in listed(package, APP_FOLDER):
+        digest = scaffold.get(path.removeprefix(f"{APP_FOLDER}/"))
+        if digest is None:
+            yield UsersFile(path, "is yours")
+        elif text_digest(package / path) != digest:
+            yield UsersFile(path, "is yours, and not as it was written")
 
 
 def records(record: lock.Lock, bundled: Manifest) -> Iterator[Difference]:
@@ -110,7 +113,7 @@ def records(record: lock.Lock, bundled: Manifest) -> Iterator[Difference]:
         yield Difference("records", path, "other", what)
 
 
-def strays(package: Path, bundled: Manifest) -> Iterator[Difference]:
+def strays(package: Path, bundled: Manifest) -> Iterator[UsersFile]:
     """Yield files in Model/ that are not of the model."""
     known = {f"{MODEL_FOLDER}/{file.path}" for file in bundled.files} | {
         f"{MODEL_FOLDER}/{MODEL_MANIFEST}"
@@ -118,28 +121,4 @@ def strays(package: Path, bundled: Manifest) -> Iterator[Difference]:
     for path in listed(package, MODEL_FOLDER):
         if path not in known:
             loaded = ", and mlx-swift-lm would load it" if path.endswith(".safetensors") else ""
-            yield Difference("model", path, "added", f"is not in the manifest{loaded}")
-
-
-def vendored(package: Path, record: lock.Lock) -> tuple[VendorState, list[Difference]]:
-    """Return whether Vendor/ is there, and how its edited files differ."""
-    folder = package / VENDOR_FOLDER
-    if record.vendor is None:
-        if not folder.exists():
-            return "not made", []
-        what = "is there, but the lock does not say how it was made"
-        return "not made", [Difference("vendor", VENDOR_FOLDER, "added", what)]
-    if not folder.is_dir():
-        what = f"is missing: make it again with `h2o-pack vendor {package}`"
-        return "missing", [Difference("vendor", VENDOR_FOLDER, "missing", what)]
-    found = []
-    for file in record.vendor.files:
-        path = f"{VENDOR_FOLDER}/{file.path}"
-        difference = compared(package, "vendor", path, file.after)
-        if difference is None:
-            continue
-        if difference.kind == "changed" and text_digest(package / path) == file.before:
-            gone = "is as upstream has it: the edit is gone"
-            difference = replace(difference, detail=gone)
-        found.append(difference)
-    return "checked", found
+            yield UsersFile(path, f"is yours{loaded}")

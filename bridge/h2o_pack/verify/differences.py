@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from h2o_pack.results import Count, Result, doc
 
 Part = Literal["generated", "model", "vendor", "records"]
-Kind = Literal["missing", "changed", "size", "content", "added", "not a file", "other"]
+Kind = Literal["missing", "changed", "size", "content", "not a file", "other"]
 VendorState = Literal["checked", "not made", "missing"]
 
 
@@ -32,8 +32,19 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class UsersFile:
+    """A file of the user's: added to what h2o-pack wrote, or in the app and changed."""
+
+    path: Annotated[str, doc("Relative to the package.")]
+    detail: Annotated[str, doc("What it does there.")]
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.detail}"
+
+
+@dataclass(frozen=True)
 class Verification(Result):
-    """How a package differs from its lock and manifest. The exit code is 1 when it does."""
+    """How a package differs from its lock and manifests. The exit code is 1 when it does."""
 
     same: Annotated[bool, doc("Whether there are no differences.")] = field(init=False)
     package: Annotated[str, doc("The package's folder.")]
@@ -44,6 +55,10 @@ class Verification(Result):
     files: Annotated[Count, doc("Files compared.")]
     bytes: Annotated[Count, doc("Bytes of the model's files by the manifest.")]
     differences: Annotated[tuple[Difference, ...], doc("All that differs.")]
+    users: Annotated[
+        tuple[UsersFile, ...],
+        doc("Files of the user's; with --strict they make the exit code 1 too."),
+    ]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "same", not self.differences)

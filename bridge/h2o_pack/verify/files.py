@@ -6,18 +6,26 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from h2o_pack.bundling.manifest import BundledFile, Manifest
-from h2o_pack.bundling.names import check_path
-from h2o_pack.errors import UserError
 from h2o_pack.files.digests import in_parallel, sha256_of
-from h2o_pack.files.layout import MODEL_FOLDER
+from h2o_pack.files.layout import MODEL_FOLDER, VENDOR_FOLDER
+from h2o_pack.files.paths import why_unsafe
 from h2o_pack.progress import ProgressReporter
-from h2o_pack.verify.differences import Difference
+from h2o_pack.verify.differences import Difference, Part
 
-# What tools leave beside their input and no build takes.
-LEFTOVERS = (".DS_Store", "xcuserdata", "project.xcworkspace", ".swiftpm", ".build")
+IN_XCODES_FOLDERS = ("xcuserdata", "project.xcworkspace")
+IN_PACKAGES = (".build", ".swiftpm")
+
+
+def is_leftover(path: PurePosixPath) -> bool:
+    """Whether tools leave such a thing where it is, and no build takes it there."""
+    if path.name == ".DS_Store":
+        return True
+    if path.name in IN_XCODES_FOLDERS:
+        return path.parent.suffix in (".xcodeproj", ".xcworkspace")
+    return path.name in IN_PACKAGES and path.parent.parent == PurePosixPath(VENDOR_FOLDER)
 
 
 def content_of_model(
@@ -60,24 +68,32 @@ def compare(
     return None
 
 
+def compared(package: Path, part: Part, path: str, digest: str) -> Difference | None:
+    """Compare a text file with its recorded digest; None where it is the same."""
+    problem = why_unsafe(path)
+    if problem:
+        return Difference("records", path, "other", f"is recorded, but {problem}")
+    place = package / path
+    if not os.path.lexists(place):
+        return Difference(part, path, "missing", "is missing")
+    if not regular(place):
+        return Difference(part, path, "not a file", "is not a regular file")
+    if text_digest(place) != digest:
+        return Difference(part, path, "changed", "has changed since h2o-pack wrote it")
+    return None
+
+
 def listed(package: Path, folder: str) -> list[str]:
     """Return the files below a folder of a package, links not followed, tools' own left out."""
     found: list[str] = []
     for above, folders, names in os.walk(package / folder):
-        folders[:] = [name for name in folders if name not in LEFTOVERS]
+        inside = PurePosixPath(Path(above).relative_to(package).as_posix())
+        folders[:] = [name for name in folders if not is_leftover(inside / name)]
         linked = [name for name in folders if (Path(above) / name).is_symlink()]
-        kept = (Path(above) / name for name in (*names, *linked) if name not in LEFTOVERS)
-        found.extend(path.relative_to(package).as_posix() for path in kept)
+        found += [
+            str(inside / name) for name in (*names, *linked) if not is_leftover(inside / name)
+        ]
     return sorted(found)
-
-
-def path_problem(path: str) -> str:
-    """Say why a path of a record may not be opened, or nothing."""
-    try:
-        check_path(path)
-    except UserError as error:
-        return error.what
-    return ""
 
 
 def regular(path: Path) -> bool:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 VENDOR = {
-    "checked": "Vendor's edited files compared",
+    "checked": "Vendor among them",
     "not made": "no Vendor yet",
     "missing": "Vendor is missing",
 }
@@ -22,6 +22,8 @@ def print_verification(found: Verification, console: Console) -> None:
     """Name every difference, or say what was compared."""
     for difference in found.differences:
         console.print(f"{difference.part}: {difference}", markup=False)
+    for file in found.users:
+        console.print(f"yours: {file}", markup=False)
     size = shown(found.bytes)
     how = f"{size} of the model by size only" if found.quick else f"{size} of the model read"
     compared = f"{found.files} files, {how}, {VENDOR[found.vendor]}"

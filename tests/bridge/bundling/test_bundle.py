@@ -9,6 +9,7 @@ import pytest
 
 from h2o_pack.bundling.bundle import bundle
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.files import digests
 from tests.bridge.bundling.sources import Bars, File, Model, local
 from tests.bridge.refusals import refused
 from tests.bridge.trees import build_tree, tree
@@ -60,28 +61,69 @@ def test_the_model_folder_holds_the_models_files_and_a_manifest(folder, package)
 def test_folders_inside_a_model_stay_as_they_are(folder, package):
     build_tree(folder, {"sub/deep/vocab.txt": "v", "sub/model-2.safetensors": "w"})
     bundle(local(folder), package)
-    assert tree(package / "Model")["sub/deep/vocab.txt"] == "v"
-    assert (package / "Model/sub/model-2.safetensors").samefile(
-        folder / "sub/model-2.safetensors"
-    )
+    written = tree(package / "Model")
+    assert (written["sub/deep/vocab.txt"], written["sub/model-2.safetensors"]) == ("v", "w")
 
 
-def test_weights_are_hard_links_and_configurations_are_copies(folder, package):
-    bundle(local(folder), package)
-    weights = package / "Model/model.safetensors"
-    assert weights.samefile(folder / "model.safetensors")
-    assert not (package / "Model/config.json").samefile(folder / "config.json")
+def test_nothing_in_a_package_is_a_file_of_the_users_or_of_another_package(folder, tmp_path):
+    packages = [tmp_path / "one", tmp_path / "two"]
+    for each in packages:
+        each.mkdir()
+        bundle(local(folder), each)
+    for name in FILES:
+        assert [(each / "Model" / name).stat().st_nlink for each in packages] == [1, 1]
+    (packages[0] / "Model/model.safetensors").write_text("changed")
+    assert (folder / "model.safetensors").read_text() == "weights"
+    assert (packages[1] / "Model/model.safetensors").read_text() == "weights"
 
 
-def test_weights_are_copied_where_links_are_not_possible(folder, package, monkeypatch):
-    def refuse(_source, _target):
-        raise OSError(18, "Invalid cross-device link")
+def test_copies_share_blocks_where_the_file_system_can(folder, package, monkeypatch):
+    cloned = []
 
-    monkeypatch.setattr(os, "link", refuse)
-    bundle(local(folder), package)
-    copy = package / "Model/model.safetensors"
-    assert copy.read_text() == "weights"
-    assert not copy.samefile(folder / "model.safetensors")
+    def share(source, target):
+        cloned.append(source.name)
+        target.write_bytes(source.read_bytes())
+        return True
+
+    monkeypatch.setattr(digests, "clone", share)
+    manifest = bundle(local(folder), package)
+    assert sorted(cloned) == sorted(FILES)
+    assert manifest.files[1].sha256 == hashlib.sha256(b"weights").hexdigest()
+
+
+@pytest.fixture
+def earlier(folder, tmp_path):
+    """An earlier package of the same model."""
+    (tmp_path / "earlier").mkdir()
+    bundle(local(folder), tmp_path / "earlier")
+    return tmp_path / "earlier"
+
+
+WEIGHTS = "Model/model.safetensors"
+
+
+def test_weights_that_the_earlier_package_has_are_taken_over(folder, package, earlier):
+    bundle(local(folder), package, earlier=earlier)
+    assert (package / WEIGHTS).samefile(earlier / WEIGHTS)
+    assert not (package / "Model/config.json").samefile(earlier / "Model/config.json")
+
+
+@pytest.mark.parametrize("what", ["other content", "linked elsewhere", "a link", "absent"])
+def test_weights_of_the_earlier_package_that_may_not_be_taken_over_are_copied(
+    folder, package, earlier, what
+):
+    weights = earlier / WEIGHTS
+    if what == "other content":
+        weights.write_text("WEIGHTS")
+    elif what == "linked elsewhere":
+        os.link(weights, earlier / "mine")
+    else:
+        weights.unlink()
+    if what == "a link":
+        weights.symlink_to(folder / "model.safetensors")
+    bundle(local(folder), package, earlier=earlier)
+    assert (package / WEIGHTS).read_text() == "weights"
+    assert (package / WEIGHTS).stat().st_nlink == 1
 
 
 def test_the_links_of_the_hubs_cache_are_followed_to_its_blobs(tmp_path, package):

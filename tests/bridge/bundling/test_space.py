@@ -4,6 +4,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
+from huggingface_hub import constants
 
 from h2o_pack.bundling import space
 from h2o_pack.bundling.bundle import bundle
@@ -11,6 +12,7 @@ from h2o_pack.bundling.space import RESERVE, Need, check_space
 from h2o_pack.errors import ExitCode, UserError
 from tests.bridge.bundling.sources import local, remote
 from tests.bridge.trees import build_tree
+from tests.hub import faults
 from tests.hub.contents import Content
 
 
@@ -61,15 +63,45 @@ def test_nothing_is_fetched_when_there_is_no_room(disks, hub, tmp_path):
     assert hub.requests == []
 
 
-def test_weights_take_no_room_where_they_are_linked(disks, tmp_path):
-    folder = build_tree(tmp_path / "model", {"model.safetensors": "x" * 1000, "a.json": "{}"})
+@pytest.fixture
+def folder(tmp_path):
+    return build_tree(tmp_path / "model", {"model.safetensors": "x" * 1000, "a.json": "{}"})
+
+
+def test_a_copy_takes_room_on_the_disk_of_the_original_too(disks, folder, tmp_path):
     (tmp_path / "package").mkdir()
-    disks({"": (1, RESERVE + 2)})
-    bundle(local(folder), tmp_path / "package")
-    disks({"model": (1, 0), "package": (2, RESERVE + 1001)})
-    (tmp_path / "package2").mkdir()
+    disks({"": (1, RESERVE + 1001)})
     with pytest.raises(UserError, match=r"0\.0 MB for the package are needed"):
-        bundle(local(folder), tmp_path / "package2")
+        bundle(local(folder), tmp_path / "package")
+
+
+def test_copies_that_share_blocks_take_no_room(disks, folder, tmp_path, monkeypatch):
+    (tmp_path / "package").mkdir()
+    monkeypatch.setattr("h2o_pack.bundling.bundle.can_clone", lambda _folder, _package: True)
+    disks({"": (1, 0)})
+    bundle(local(folder), tmp_path / "package")
+
+
+def test_what_the_earlier_package_has_takes_no_room(disks, folder, tmp_path):
+    for name in ("earlier", "package"):
+        (tmp_path / name).mkdir()
+    bundle(local(folder), tmp_path / "earlier")
+    disks({"": (1, RESERVE + 2)})
+    bundle(local(folder), tmp_path / "package", earlier=tmp_path / "earlier")
+
+
+def test_what_a_stopped_download_has_kept_takes_no_more_room(hub, tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 500)
+    hub.fail("/cdn/*", faults.Drop(after=600), numbers=range(1))
+    hub.fail("/cdn/*", faults.Status(500), numbers=range(1, 2))
+    model = remote(hub.add("a/b", {"config.json": "{}", "model.safetensors": b"x" * 1000}))
+    (tmp_path / "package").mkdir()
+    with pytest.raises(UserError):
+        bundle(model, tmp_path / "package")
+    asked = []
+    monkeypatch.setattr("h2o_pack.bundling.bundle.check_space", asked.extend)
+    bundle(model, tmp_path / "package")
+    assert [each.size for each in asked] == [500, 1002]
 
 
 def test_the_hubs_cache_needs_room_only_for_what_it_lacks(hub, tmp_path, monkeypatch):
@@ -80,7 +112,7 @@ def test_the_hubs_cache_needs_room_only_for_what_it_lacks(hub, tmp_path, monkeyp
     asked = []
     monkeypatch.setattr("h2o_pack.bundling.bundle.check_space", asked.extend)
     bundle(remote(repository), tmp_path / "two")
-    assert [each.size for each in asked] == [0, 2]
+    assert [each.size for each in asked] == [0, 102]
 
 
 def test_a_content_of_any_size_is_counted_before_it_is_asked_for(hub, tmp_path):

@@ -69,12 +69,13 @@ def test_only_the_models_own_files_are_fetched(hub, repository, package):
     assert {each.path.rpartition("/")[2] for each in hub.requests} == {"config.json"}
 
 
-def test_the_weights_are_the_hubs_blob_and_the_cache_is_the_clients_own(
+def test_the_weights_are_a_copy_of_the_hubs_blob_and_the_cache_is_the_clients_own(
     hub, repository, package
 ):
     bundle(remote(repository), package)
     blob = hub.client.cache / "models--someone--tiny" / "blobs" / HASH
-    assert (package / "Model/model.safetensors").samefile(blob)
+    assert blob.read_bytes() == WEIGHTS
+    assert not (package / "Model/model.safetensors").samefile(blob)
     from huggingface_hub import snapshot_download
 
     before = len(hub.requests)

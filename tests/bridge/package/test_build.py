@@ -67,6 +67,21 @@ def test_the_same_vendor_folder_is_not_made_again(ios, upstream, tmp_path, monke
     assert lock.read(tmp_path / "Demo").config["max_size"] == 200
 
 
+@pytest.mark.parametrize("how", ["missing", "changed"])
+def test_a_vendor_folder_that_is_not_whole_is_made_again(ios, upstream, tmp_path, how):
+    ios()
+    file = tmp_path / "Demo/Vendor/mlx-swift/Source/kernel.h"
+    if how == "missing":
+        file.unlink()
+    else:
+        file.write_text("mine")
+    result = ios()
+    assert result.exit_code == 0, result.stderr
+    assert file.read_text() == "score;\n"
+    mine = tmp_path / "Demo/Replaced/Vendor/mlx-swift/Source/kernel.h"
+    assert mine.exists() == (how == "changed")
+
+
 def test_another_release_makes_it_again(ios, upstream, tmp_path, copied_assets):
     ios()
     build_tree(copied_assets, edits_tree(COPIES.replace("Source", "Package.swift", 1)))

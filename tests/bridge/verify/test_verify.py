@@ -11,6 +11,7 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
 from h2o_pack.package.contents import make_package
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
+from h2o_pack.vendoring import manifest
 from h2o_pack.verify.check import verify
 from tests.bridge import schemas
 from tests.bridge.bundling.sources import Bars
@@ -29,6 +30,10 @@ def found(package, **options):
     return [str(each) for each in verify(package, **options).differences]
 
 
+def users(package):
+    return [str(each) for each in verify(package).users]
+
+
 def test_a_package_as_written_has_no_differences(package):
     result = verify(package)
     assert result.differences == ()
@@ -43,13 +48,34 @@ def test_what_was_done_to_generated_files_is_said(package, quick):
     (package / "README.md").unlink()
     (package / "Package.swift").unlink()
     (package / "Package.swift").symlink_to("elsewhere")
-    build_tree(package, {"Sources/H2OKit/Mine.swift": "", "Package@swift-6.2.swift": ""})
     assert found(package, quick=quick) == [
         "Package.swift is not a regular file",
         "README.md is missing",
         f"{SOURCE} has changed since h2o-pack wrote it",
-        "Sources/H2OKit/Mine.swift is not of h2o-pack's making",
-        "Package@swift-6.2.swift replaces Package.swift in a build",
+    ]
+
+
+def test_what_the_user_added_is_named_and_is_no_difference(package, tmp_path):
+    added = (
+        *("Sources/H2OKit/Mine.swift", "Sources/H2OKit/xcuserdata/Mine.swift"),
+        *("Sources/.build/Mine.swift", "Package@swift-6.2.swift"),
+        *("Model/adapter/x.safetensors", "Model/notes.txt", "App/Chat/New.swift"),
+    )
+    build_tree(package, dict.fromkeys(added, ""))
+    (package / "App/Chat/ChatView.swift").write_text("// mine")
+    (package / "App/Chat/KeptStrip.swift").unlink()
+    (package / "Model/linked").symlink_to(tmp_path)
+    assert found(package) == []
+    assert users(package) == [
+        "Sources/.build/Mine.swift is yours, and is built with the package",
+        "Sources/H2OKit/Mine.swift is yours, and is built with the package",
+        "Sources/H2OKit/xcuserdata/Mine.swift is yours, and is built with the package",
+        "Package@swift-6.2.swift is yours, and replaces Package.swift in a build",
+        "App/Chat/ChatView.swift is yours, and not as it was written",
+        "App/Chat/New.swift is yours",
+        "Model/adapter/x.safetensors is yours, and mlx-swift-lm would load it",
+        "Model/linked is yours",
+        "Model/notes.txt is yours",
     ]
 
 
@@ -66,14 +92,13 @@ def test_what_tools_leave_and_users_keep_beside_it_is_not_a_difference(package):
             "App/Chat.xcodeproj/project.xcworkspace/contents": "",
         },
     )
-    assert found(package) == []
+    assert (found(package), users(package)) == ([], [])
 
 
 def test_a_changed_size_is_told_from_changed_content(package):
     weights = package / WEIGHTS
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
-    weights.unlink()  # it is a hard link to the test's model
     weights.write_bytes(content)
     (package / "Model/config.json").write_text("{}")
     (package / "Model/tokenizer.json").unlink()
@@ -90,16 +115,6 @@ def test_a_changed_size_is_told_from_changed_content(package):
     assert [each[:12] for each in found(package, quick=True)] == [
         "Model/config",
         "Model/tokeni",
-    ]
-
-
-def test_what_is_not_of_the_model_is_named(package):
-    build_tree(package, {"Model/adapter/x.safetensors": "", "Model/notes.txt": ""})
-    (package / "Model/linked").symlink_to(package / "Sources")
-    assert found(package) == [
-        "Model/adapter/x.safetensors is not in the manifest, and mlx-swift-lm would load it",
-        "Model/linked is not in the manifest",
-        "Model/notes.txt is not in the manifest",
     ]
 
 
@@ -166,46 +181,84 @@ def test_a_lock_that_names_files_outside_is_a_difference_and_nothing_is_opened(
     (package / "Vendor").mkdir()
     record = dataclasses.replace(record, files=files, vendor=vendor)
     (package / lock.NAME).write_text(record.to_json())
-    assert [each.partition(" is named in the lock, but")[0] for each in found(package)] == [
+    assert [each.partition(" is recorded, but")[0] for each in found(package)] == [
         "../secret",
         "/etc/passwd",
+        "Vendor/manifest.json is missing",
         "Vendor/../../secret",
     ]
 
 
-def test_vendor_is_compared_with_the_edits_that_were_made(package):
-    texts = {
-        "mlx-swift/a.cpp": "edited",
-        "mlx-swift/b.cpp": "edited",
-        "mlx-swift/c.cpp": "edited",
-    }
-    build_tree(package / "Vendor", texts)
-    edited = tuple(
-        lock.EditedFile(path, lock.sha256(b"before"), lock.sha256(b"edited")) for path in texts
-    )
-    record = dataclasses.replace(
-        lock.read(package), vendor=lock.Vendored("apple", "0" * 64, edited)
-    )
+UPSTREAM = {f"mlx-swift/{name}.cpp": name for name in ("edited", "kept", "plain", "other")}
+EDITED = tuple(
+    lock.EditedFile(f"mlx-swift/{name}.cpp", lock.sha256(b"before"), lock.sha256(name.encode()))
+    for name in ("edited", "kept")
+)
+
+
+@pytest.fixture
+def with_vendor(package):
+    """A package whose Vendor has four files, two of them edited."""
+    folder = build_tree(package / "Vendor", UPSTREAM)
+    vendor = lock.Vendored("apple", "0" * 64, EDITED, manifest.record(folder))
+    record = dataclasses.replace(lock.read(package), vendor=vendor)
     (package / lock.NAME).write_text(record.to_json())
-    assert (found(package), verify(package).vendor) == ([], "checked")
-    (package / "Vendor/mlx-swift/a.cpp").write_text("before")
-    (package / "Vendor/mlx-swift/b.cpp").write_text("mine")
-    (package / "Vendor/mlx-swift/c.cpp").unlink()
-    assert found(package) == [
-        "Vendor/mlx-swift/a.cpp is as upstream has it: the edit is gone",
-        "Vendor/mlx-swift/b.cpp has changed since h2o-pack wrote it",
-        "Vendor/mlx-swift/c.cpp is missing",
+    return package
+
+
+def test_every_file_of_vendor_is_compared(with_vendor):
+    assert (found(with_vendor), users(with_vendor)) == ([], [])
+    result = verify(with_vendor)
+    assert result.vendor == "checked"
+    assert result.files == len(lock.read(with_vendor).files) + 3 + len(UPSTREAM)
+    (with_vendor / "Vendor/mlx-swift/edited.cpp").write_text("before")
+    (with_vendor / "Vendor/mlx-swift/kept.cpp").write_text("mine")
+    (with_vendor / "Vendor/mlx-swift/other.cpp").unlink()
+    with (with_vendor / "Vendor/mlx-swift/plain.cpp").open("a") as file:
+        file.write("// appended")
+    build_tree(with_vendor / "Vendor/mlx-swift", {"Added.swift": "", ".build/x": ""})
+    assert found(with_vendor) == [
+        "Vendor/mlx-swift/edited.cpp is as upstream has it: the edit is gone",
+        "Vendor/mlx-swift/kept.cpp has changed since h2o-pack wrote it",
+        "Vendor/mlx-swift/other.cpp is missing",
+        "Vendor/mlx-swift/plain.cpp has changed since h2o-pack wrote it",
     ]
-    shutil.rmtree(package / "Vendor")
-    assert verify(package).vendor == "missing"
-    assert found(package) == [
-        f"Vendor is missing: make it again with `h2o-pack vendor {package}`"
+    assert users(with_vendor) == ["Vendor/mlx-swift/Added.swift is yours, among what is built"]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (None, "is missing"),
+        ("{", "has changed since h2o-pack wrote it"),
+        ('{"format": 1, "files": {}}', "has changed since h2o-pack wrote it"),
+    ],
+)
+def test_a_manifest_of_vendor_that_is_not_the_recorded_one_is_not_believed(
+    with_vendor, text, what
+):
+    path = with_vendor / "Vendor/manifest.json"
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    (with_vendor / "Vendor/mlx-swift/edited.cpp").write_text("mine")
+    assert found(with_vendor) == [
+        f"Vendor/manifest.json {what}",
+        "Vendor/mlx-swift/edited.cpp has changed since h2o-pack wrote it",
     ]
 
 
-def test_a_vendor_folder_that_the_lock_does_not_know_is_a_difference(package):
+def test_vendor_that_is_gone_is_a_difference(with_vendor):
+    shutil.rmtree(with_vendor / "Vendor")
+    assert verify(with_vendor).vendor == "missing"
+    assert found(with_vendor) == [
+        f"Vendor is missing: make it again with `h2o-pack vendor {with_vendor}`"
+    ]
+
+
+def test_a_vendor_folder_that_the_lock_does_not_know_is_the_users(package):
     (package / "Vendor").mkdir()
-    assert found(package) == ["Vendor is there, but the lock does not say how it was made"]
+    assert users(package) == ["Vendor is yours: h2o-pack did not make it"]
 
 
 def test_progress_tells_every_byte_of_the_model_and_none_when_quick(package):
@@ -236,6 +289,15 @@ def test_the_command_says_what_differs_and_ends_with_1(package, run):
     assert run("verify", package.parent / "tiny").exit_code == 4
 
 
+def test_files_of_the_user_end_with_1_when_asked_for(package, run):
+    assert run("verify", package, "--strict").exit_code == 0
+    build_tree(package, {"Sources/H2OKit/Mine.swift": ""})
+    result = run("verify", package)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("yours: Sources/H2OKit/Mine.swift is yours, and is built")
+    assert run("verify", package, "--strict").exit_code == 1
+
+
 def test_the_command_speaks_json(package, run):
     whole = schemas.check(json.loads(run("verify", package, "--json").stdout), "verify")
     assert (whole["same"], whole["differences"]) == (True, [])
@@ -245,8 +307,8 @@ def test_the_command_speaks_json(package, run):
     assert result.exit_code == 1
     assert [(each["part"], each["kind"]) for each in document["differences"]] == [
         ("generated", "changed"),
-        ("model", "added"),
     ]
+    assert [each["path"] for each in document["users"]] == ["Model/x.safetensors"]
     failed = run("verify", package.parent, "--json")
     assert failed.exit_code == 4
     schemas.check(json.loads(failed.stdout), "error")

@@ -1,0 +1,122 @@
+"""What stays of a folder when h2o-pack writes it anew: all that is the user's.
+
+A file is ours while it is as h2o-pack wrote it. What was added since moves to the same place
+in the new folder. A file of ours that was changed moves to Replaced/, and so does what
+stands where the new folder has something else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from h2o_pack.files.digests import sha256_of
+from h2o_pack.files.layout import REPLACED_FOLDER
+
+ANY = ""
+"""Stands for a digest where a file is ours whatever is in it."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of a folder that h2o-pack wrote: {path: sha256, or ANY}."""
+
+    files: Mapping[str, str]
+
+    @cached_property
+    def folders(self) -> frozenset[str]:
+        """The folders that they lie in."""
+        return frozenset(
+            str(above) for path in self.files for above in PurePosixPath(path).parents
+        )
+
+    def is_unchanged(self, path: str, place: Path) -> bool:
+        """Whether a path is a file of ours, and `place` is as it was written."""
+        digest = self.files.get(path)
+        if digest is None or place.is_symlink() or not place.is_file():
+            return False
+        return digest == ANY or sha256_of(place) == digest
+
+    def changed(self, folder: Path) -> list[str]:
+        """Return the files of ours in a folder that are there and not as they were written."""
+        return [
+            path
+            for path in sorted(self.files)
+            if os.path.lexists(folder / path) and not self.is_unchanged(path, folder / path)
+        ]
+
+
+@dataclass(frozen=True)
+class Move:
+    """Something of the user's, and its place in the new folder; both relative."""
+
+    path: str
+    target: str
+
+    def make(self, previous: Path, output: Path) -> None:
+        """Move it from one folder to the other."""
+        target = output / self.target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (previous / self.path).rename(target)
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """An earlier folder and the one that takes its place.
+
+    replaced: the folder for changed files of ours, relative to the new one.
+    """
+
+    previous: Path
+    output: Path
+    written: Written
+    replaced: str = REPLACED_FOLDER
+
+    def moves(self, folder: str = "") -> Iterator[Move]:
+        """Yield what is to move from below a folder, in the order in which it may."""
+        entries = (self.previous / folder).iterdir()
+        # What was replaced before comes first: more may join it.
+        for entry in sorted(entries, key=lambda each: (each.name != self.replaced, each.name)):
+            path = entry.relative_to(self.previous).as_posix()
+            target = self.output / path
+            if is_folder(entry) and (path in self.written.folders or is_folder(target)):
+                yield from self.moves(path)
+            elif not is_same(entry, target) and not self.written.is_unchanged(path, entry):
+                yield Move(path, self.target(path))
+
+    def target(self, path: str) -> str:
+        """Return where something of the user's goes."""
+        free = path not in self.written.files and not is_taken(self.output, path)
+        return path if free else self.aside(path)
+
+    def aside(self, path: str) -> str:
+        """Return a free place for it among what was replaced."""
+        number, target = 1, f"{self.replaced}/{path}"
+        while any(os.path.lexists(each / target) for each in (self.previous, self.output)):
+            number += 1
+            target = f"{self.replaced}/{path}.{number}"
+        return target
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path is a folder itself, not a link to one."""
+    return path.is_dir() and not path.is_symlink()
+
+
+def is_same(entry: Path, target: Path) -> bool:
+    """Whether both are one file, which the new folder took over."""
+    try:
+        return os.path.samestat(entry.lstat(), target.lstat())
+    except OSError:
+        return False
+
+
+def is_taken(folder: Path, path: str) -> bool:
+    """Whether a folder has something at a path, or in the way to it."""
+    above = [folder / each for each in PurePosixPath(path).parents]
+    return os.path.lexists(folder / path) or any(
+        os.path.lexists(each) and not is_folder(each) for each in above
+    )
