@@ -103,7 +103,9 @@ def _dest(field: str) -> str:
 
 
 def _run(upstream: Any, arguments: Sequence[str], context: Any) -> int:
-    """Run mlx_lm's own main with our options known to its parser."""
+    """Run mlx_lm's own main with our options known to its parser, and no code of models."""
+    from h2o_py.loading import load  # noqa: PLC0415  after --help has been served
+
     make_parser = upstream.setup_arg_parser
 
     def extended() -> argparse.ArgumentParser:
@@ -115,11 +117,13 @@ def _run(upstream: Any, arguments: Sequence[str], context: Any) -> int:
     with (
         mock.patch.object(upstream, "setup_arg_parser", extended),
         mock.patch.object(sys, "argv", argv),
+        mock.patch.object(upstream, "load", load),
         context,
     ):
         try:
             upstream.main()
-        except H2OFileError as error:  # of the archive's folder, which the first token opens
+        # Of the model, or of the archive's folder, which the first token opens.
+        except (H2OFileError, H2OModelError) as error:
             raise SystemExit(f"error: {worded(error)}") from None
     return 0
 

@@ -50,6 +50,10 @@ WORDING: dict[str, Wording] = {
         "{family} cannot use an H2O cache: {reason}",
         "Generate without H2O, or choose another model",
     ),
+    "model_code": Wording(
+        "it names a model_file, Python code that comes with the model",
+        "No code of models is run: choose another one",
+    ),
     "no_plain_cache": Wording(
         "{family} has no layer with a plain KVCache (it uses {kinds}), so H2O has nothing to "
         "bound",

@@ -38,6 +38,7 @@ RESULTS = {
     "profile": ("h2o_pack.measure.profiling.report.Profile",),
     "budgets": ("h2o_pack.measure.profiling.budgets.BudgetsResult",),
     "ios": ("h2o_pack.package.summary.IosResult",),
+    "update": ("h2o_pack.package.update.UpdateResult",),
     "vendor": ("h2o_pack.package.summary.VendorResult",),
     "verify": ("h2o_pack.verify.differences.Verification",),
     "parity": ("h2o_pack.parity.report.Report",),

@@ -249,7 +249,7 @@ def test_a_bundled_model_that_does_not_load_ends_with_3(run, tmp_path):
 
 
 def test_an_interruption_ends_with_130(run, tmp_path, monkeypatch):
-    def stop(*_arguments):
+    def stop(*_arguments, **_options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("h2o_pack.package.contents.bundle", stop)
@@ -260,7 +260,7 @@ def test_an_interruption_ends_with_130(run, tmp_path, monkeypatch):
 
 
 def test_an_error_of_our_own_ends_with_70(run, tmp_path, monkeypatch):
-    def bug(*_arguments):
+    def bug(*_arguments, **_options):
         raise TypeError("a bug")
 
     monkeypatch.setattr("h2o_pack.package.contents.bundle", bug)

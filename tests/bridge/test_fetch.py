@@ -93,6 +93,45 @@ def test_the_checked_out_files_are_gone_afterwards_and_the_cache_stays(repositor
 # The cache
 
 
+def smudging(store: Path, ran: Path) -> None:
+    """Let a filter of the store's own write other files."""
+    (store / "info").mkdir(exist_ok=True)
+    (store / "info/attributes").write_text("* filter=evil\n")
+    git(store, "config", "filter.evil.smudge", f"touch {ran}; echo evil")
+
+
+def replacing(store: Path, _ran: Path) -> None:
+    """Let another object stand for one of the commit's."""
+    blob = git(store, "rev-parse", f"{commands.REF}:Package.swift")
+    (store.parent / "evil").write_text("evil\n")
+    other = git(store, "hash-object", "-w", str(store.parent / "evil"))
+    git(store, "replace", blob, other)
+
+
+@pytest.mark.parametrize("change", [smudging, replacing])
+def test_what_lies_in_a_store_beside_its_objects_changes_nothing(
+    repositories, cache, tmp_path, change
+):
+    sources(cache, repositories.url)
+    change(store(cache, "mlx-swift-lm"), tmp_path / "ran")
+    assert sources(cache, NOBODY) == ALL
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_store_that_somebody_else_owns_is_not_used(repositories, server, cache, monkeypatch):
+    sources(cache, server.url)
+    monkeypatch.setattr(fetch.os, "geteuid", lambda: 4321)
+    said = refusal(cache, server.url, code=ExitCode.OUTPUT)
+    assert said.startswith(f"{cache}/upstream is not a folder of yours")
+
+
+def test_only_protocols_that_start_no_program_are_used(repositories, cache, tmp_path):
+    said = refusal(cache, f"ext::sh -c 'touch {tmp_path}/ran' ")
+    assert "transport 'ext' not allowed" in said
+    assert not (tmp_path / "ran").exists()
+    assert "transport 'git' not allowed" in refusal(cache, "git://127.0.0.1:9")
+
+
 def test_a_second_run_needs_no_network(repositories, server, cache):
     sources(cache, server.url)
     asked = len(server.requests)
@@ -101,12 +140,6 @@ def test_a_second_run_needs_no_network(repositories, server, cache):
     assert len(server.requests) == asked
     assert sources(cache, NOBODY) == ALL
     assert [line.partition(": ")[2] for line in said] == ["in the cache"] * 3
-
-
-def point_elsewhere(repository: Path) -> None:
-    tree_of = git(repository, "rev-parse", f"{commands.REF}^{{tree}}")
-    made = git(repository, "commit-tree", tree_of, "-m", "the same files, another commit")
-    git(repository, "update-ref", commands.REF, made)
 
 
 def loose_objects(repository: Path) -> list[Path]:
@@ -144,7 +177,6 @@ def be_a_file(repository: Path) -> None:
 
 
 DAMAGE = [
-    point_elsewhere,
     flip_a_byte,
     exchange_two_objects,
     lose_an_object,

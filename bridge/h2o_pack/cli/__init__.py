@@ -15,6 +15,7 @@ MODULES = {
         "choose",
         "devices",
         "models",
+        "update",
         "vendor",
         "verify",
         "kernels",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,12 +16,16 @@ from h2o_pack.cli.options import (
     given_of,
     max_kv_option,
     model_options,
+    origin_options,
     recall_options,
     settings,
 )
 from h2o_pack.cli.terminal import Terminal
 from h2o_pack.cli.types import FILE, PATH
 from h2o_pack.errors import ExitCode
+
+if TYPE_CHECKING:
+    from h2o_pack.package.build import PackageResult
 
 
 @command(example="h2o-pack ios --model Qwen3-4B-4bit --max-kv 512 --device iPhone16,1")
@@ -52,6 +56,7 @@ from h2o_pack.errors import ExitCode
     show_envvar=True,
     help="Fetch upstream's sources into Vendor.",
 )
+@origin_options
 @click.option(
     "--upstream-version",
     metavar="NAME",
@@ -71,6 +76,9 @@ def ios(
     name: str | None,
     system: Path | None,
     vendor: bool,
+    upstream: Path | None,
+    mirror: str,
+    cache: Path,
     app: bool,
     dry_run: bool,
     out: Terminal,
@@ -84,21 +92,21 @@ def ios(
     from h2o_pack.choice.command import settle
     from h2o_pack.package import build as pipeline
     from h2o_pack.package import summary
-    from h2o_pack.vendoring.fetch import usual_origin
+    from h2o_pack.vendoring.fetch import Origin
 
     given = given_of(options)
     with out.progress() as say:
-        model, cache, choice = settle(given, say)
+        model, caches, choice = settle(given, say)
         request = pipeline.PackageRequest(
             model=model,
-            cache=cache,
+            cache=caches,
             revision=given.revision,
             assume_full_attention=given.assume_full_attention,
             name=name,
             output=output,
             asset_pack=given.asset_pack,
             system=system,
-            upstream=usual_origin() if vendor else None,
+            upstream=(upstream or Origin(cache, mirror)) if vendor else None,
             upstream_version=given.upstream_version,
             new_app=app,
         )
@@ -108,6 +116,11 @@ def ios(
         )
     result = summary.ios_result(made, choice)
     out.show(result, lambda console: summary.print_made(made, choice, console))
+    end(made)
+
+
+def end(made: PackageResult) -> None:
+    """End with the exit code of what could not be had, or of what differs."""
     if made.not_vendored is not None:
         click.echo(f"error: {made.not_vendored}", err=True)
         sys.exit(made.not_vendored.code)

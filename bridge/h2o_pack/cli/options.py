@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from h2o_pack.cli.types import FILE, KV, PATH, POLICIES, POSITIVE, PinnedRange
+from h2o_pack.files.download_folder import MIRROR, cache_folder
 from h2o_pack.measure.profiling.options import LEAST_TOKENS
 from h2o_pack.plan.options import PREFILL_STEP, CacheOptions
 from h2o_py.policy_fields import FIELDS, RECALL_FIELDS, SCORES, Field
@@ -60,6 +61,30 @@ model_options = together(
     revision_options,
 )
 """Parameter `model`, None where it is open, and those of `revision_options`."""
+
+origin_options = together(
+    click.option(
+        "--upstream", type=PATH, help="Folder with clones of your own: nothing is fetched."
+    ),
+    click.option(
+        "--mirror",
+        metavar="URL",
+        default="",
+        show_default=False,
+        envvar=MIRROR,
+        show_envvar=True,
+        help="Fetch from URL/OWNER/NAME instead of https://github.com/OWNER/NAME.",
+    ),
+    click.option(
+        "--cache",
+        type=PATH,
+        default=cache_folder,
+        show_default=False,
+        help="Folder that keeps what was fetched. [default: $H2O_PACK_CACHE, or the user's "
+        "cache]",
+    ),
+)
+"""Where upstream's sources come from: `upstream`, `mirror` and `cache`."""
 
 sample_options = together(
     click.option(

@@ -46,6 +46,11 @@ class Terminal:
         elif not self.quiet:
             people(results())
 
+    def tell(self, people: Callable[[Console], None]) -> None:
+        """Print something before the result, which people alone are told."""
+        if not (self.json or self.quiet):
+            people(results())
+
     @contextmanager
     def progress(self, *, log: bool = False) -> Iterator[ProgressReporter]:
         """Show what is being done on one line, if somebody looks at it.

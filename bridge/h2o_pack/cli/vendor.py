@@ -7,32 +7,14 @@ from pathlib import Path
 import click
 
 from h2o_pack.cli.frame import command
+from h2o_pack.cli.options import origin_options
 from h2o_pack.cli.terminal import Terminal
 from h2o_pack.cli.types import PATH
-from h2o_pack.files.download_folder import MIRROR, cache_folder
 
 
 @command(example="h2o-pack vendor build/Demo --host linux")
 @click.argument("package", type=PATH)
-@click.option(
-    "--upstream", type=PATH, help="Folder with clones of your own: nothing is fetched."
-)
-@click.option(
-    "--mirror",
-    metavar="URL",
-    default="",
-    show_default=False,
-    envvar=MIRROR,
-    show_envvar=True,
-    help="Fetch from URL/OWNER/NAME instead of https://github.com/OWNER/NAME.",
-)
-@click.option(
-    "--cache",
-    type=PATH,
-    default=cache_folder,
-    show_default=False,
-    help="Folder that keeps what was fetched. [default: $H2O_PACK_CACHE, or the user's cache]",
-)
+@origin_options
 @click.option(
     "--host",
     type=click.Choice(["apple", "linux"]),

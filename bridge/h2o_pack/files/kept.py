@@ -8,16 +8,36 @@ stands where the new folder has something else.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 
 from h2o_pack.files.digests import sha256_of
-from h2o_pack.files.layout import REPLACED_FOLDER
+from h2o_pack.files.layout import APP_FOLDER, NEW_APP_FOLDER, REPLACED_FOLDER
 
 ANY = ""
 """Stands for a digest where a file is ours whatever is in it."""
+
+
+def digest_of(place: Path) -> str:
+    """Return a file's sha256, read once as long as it does not change."""
+    found = place.stat()
+    return _read(
+        _Content(place, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+    )
+
+
+@dataclass(frozen=True)
+class _Content:
+    place: Path = field(compare=False)
+    state: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def _read(content: _Content) -> str:
+    return sha256_of(content.place)
 
 
 @dataclass(frozen=True)
@@ -38,7 +58,7 @@ class Written:
         digest = self.files.get(path)
         if digest is None or place.is_symlink() or not place.is_file():
             return False
-        return digest == ANY or sha256_of(place) == digest
+        return digest == ANY or digest_of(place) == digest
 
     def changed(self, folder: Path) -> list[str]:
         """Return the files of ours in a folder that are there and not as they were written."""
@@ -61,6 +81,27 @@ class Move:
         target = output / self.target
         target.parent.mkdir(parents=True, exist_ok=True)
         (previous / self.path).rename(target)
+
+    def link(self, previous: Path, output: Path) -> None:
+        """Put it into the new folder ahead, by links, so that no stop leaves that without it.
+
+        What cannot be linked, and a folder beside ours (a repository, a build), is left to
+        `make`: that may be large, and a folder is moved at once.
+        """
+        source, target = previous / self.path, output / self.target
+        try:
+            if not is_folder(source):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                link(source, target)
+            elif "/" in self.path or self.path in (APP_FOLDER, NEW_APP_FOLDER):
+                shutil.copytree(source, target, symlinks=True, copy_function=link)
+        except (OSError, NotImplementedError):  # shutil's error is an OSError
+            return
+
+
+def link(source: str | Path, target: str | Path) -> None:
+    """Make a hard link, of a link too."""
+    os.link(source, target, follow_symlinks=False)
 
 
 @dataclass(frozen=True)
@@ -85,7 +126,9 @@ class Exchanged:
             if is_folder(entry) and (path in self.written.folders or is_folder(target)):
                 yield from self.moves(path)
             elif not is_same(entry, target) and not self.written.is_unchanged(path, entry):
-                yield Move(path, self.target(path))
+                place = self.target(path)
+                if not is_same(entry, self.output / place):
+                    yield Move(path, place)
 
     def target(self, path: str) -> str:
         """Return where something of the user's goes."""
@@ -93,9 +136,11 @@ class Exchanged:
         return path if free else self.aside(path)
 
     def aside(self, path: str) -> str:
-        """Return a free place for it among what was replaced."""
+        """Return a free place for it among what was replaced, or the one that it has there."""
         number, target = 1, f"{self.replaced}/{path}"
         while any(os.path.lexists(each / target) for each in (self.previous, self.output)):
+            if is_same(self.previous / path, self.output / target):
+                break
             number += 1
             target = f"{self.replaced}/{path}.{number}"
         return target

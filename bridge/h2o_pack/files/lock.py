@@ -66,7 +66,8 @@ class Lock:
     files: sha256 of each generated file by path, but for the app's. app: sha256 of the files
     of the newest scaffold that was written to App or App.new, by path in it; None before one
     was. commit: the model's on the hub, "" for a local one. upstream_version: whose pins
-    `upstream` has. system_prompt: the one whose caches are in Model/.
+    `upstream` has. system_prompt: the one whose caches are in Model/. options: with which the
+    package was asked for, see `package.replay`.
     """
 
     h2o_pack: str
@@ -84,6 +85,7 @@ class Lock:
     budgets: list[dict[str, int] | None] | None = None
     recall_layers: list[int] | None = None
     upstream_version: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
     system_prompt: PreparedPrompt | None = None
 
     def to_json(self) -> str:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -32,6 +33,7 @@ def exclusive(output: Path) -> Iterator[None]:
     """Hold the only run that may change `output`; a second run is refused."""
     folder = Path(tempfile.gettempdir()) / f"h2o-pack-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
+    refuse_others(folder)
     name = hashlib.sha256(str(output.resolve()).encode()).hexdigest()[:32]
     try:
         with FileLock(folder / f"{name}.lock", timeout=0):
@@ -99,9 +101,10 @@ def replacing(output: Path, keep: Keep = lambda _previous, _output: ()) -> Itera
 class Exchange:
     """One folder taking another's place, by names that a later run finds again.
 
-    At every moment the names say how far it has come: `new` is being written; then
-    `output` becomes `old` and `new` becomes `output`; what stays moves from `old` to
-    `output`; then `old` becomes `done`, which only has to be deleted.
+    At every moment the names say how far it has come: `new` is being written, and gets links
+    to what stays; then `output` becomes `old` and `new` becomes `output`; what stays and was
+    not linked moves from `old` to `output`; then `old` becomes `done`, which only has to be
+    deleted.
     """
 
     output: Path
@@ -129,34 +132,55 @@ class Exchange:
             self.new.rename(self.output)
             to_disk(self.output.parent)
             return
-        moves = tuple(self.keep(self.output, self.new))  # files are read while all is there
+        for move in tuple(self.keep(self.output, self.new)):
+            move.link(self.output, self.new)
         self.output.rename(self.old)
         self.new.rename(self.output)
         to_disk(self.output.parent)
-        self.discard(moves)
+        self.recover()
 
     def recover(self) -> None:
-        """Finish or undo the exchange, wherever it stopped."""
+        """Finish or undo the exchange, wherever it stopped.
+
+        Raises:
+            UserError: somebody else made a folder of such a name.
+
+        """
+        for each in (self.new, self.old, self.done):
+            refuse_others(each)
         if self.old.exists():
             if self.output.exists():
-                self.discard(self.keep(self.old, self.output))
+                for move in tuple(self.keep(self.old, self.output)):
+                    move.make(self.old, self.output)
+                self.clear(self.done)
+                self.old.rename(self.done)
             else:
                 self.old.rename(self.output)
         self.clear(self.done)
         self.clear(self.new)
 
-    def discard(self, moves: Iterable[Move]) -> None:
-        """Delete the earlier folder after what stays of it was moved."""
-        for each in tuple(moves):
-            each.make(self.old, self.output)
-        self.clear(self.done)
-        self.old.rename(self.done)
-        self.clear(self.done)
-
     def clear(self, folder: Path) -> None:
         """Delete a folder of ours."""
         if folder.exists():
             shutil.rmtree(folder)
+
+
+def refuse_others(folder: Path) -> None:
+    """Refuse a folder at a place of ours that another user made, or a link there.
+
+    In a folder where all may write, such as /tmp, anybody can put one there first.
+    """
+    try:
+        found = folder.lstat()
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+        return
+    raise UserError(
+        f"{folder} is not a folder of yours, and h2o-pack needs that name",
+        remedy="Delete it, or work in a folder where only you may write.",
+        code=ExitCode.OUTPUT,
+    )
 
 
 def to_disk(folder: Path) -> None:

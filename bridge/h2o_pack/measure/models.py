@@ -34,11 +34,11 @@ def load(name: str) -> tuple[Any, Any]:
         UserError: mlx_lm cannot load it.
 
     """
-    import mlx_lm  # takes seconds
+    from h2o_py.loading import load as load_checked  # imports what takes seconds
 
     path = str(resources.files("h2o_pack.models") / name) if name in BUNDLED else name
     try:
-        loaded: Any = mlx_lm.load(path)
+        loaded: Any = load_checked(path)
     except (OSError, ValueError) as error:
         raise UserError(
             f'the model "{name}" could not be loaded: {error}',

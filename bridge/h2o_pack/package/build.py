@@ -28,10 +28,10 @@ class PackageRequest:
     """A package as asked for.
 
     output: its folder, by default one of the package's name. upstream: where Vendor/ comes
-    from, None to leave it out. asset_pack: the model comes to the device apart from the app.
-    upstream_version: the one that the package stands on, "" for the default. system: a file
-    with the system prompt whose caches the package should hold. new_app: today's scaffold of
-    the app goes to App.new where there is an app.
+    from, a folder with clones or the network; None to leave it out. asset_pack: the model
+    comes to the device apart from the app. upstream_version: the one that the package stands
+    on, "" for the default. system: a file with the system prompt whose caches the package
+    should hold. new_app: today's scaffold of the app goes to App.new where there is an app.
     """
 
     model: str
@@ -40,7 +40,7 @@ class PackageRequest:
     assume_full_attention: bool = False
     name: str | None = None
     output: Path | None = None
-    upstream: Origin | None = None
+    upstream: Path | Origin | None = None
     asset_pack: bool = False
     upstream_version: str = ""
     system: Path | None = None
@@ -78,6 +78,7 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
     from h2o_pack.facts import pins
     from h2o_pack.hub.resolve import resolve
     from h2o_pack.package.model_texts import read_model_texts
+    from h2o_pack.package.replay import kept_options
     from h2o_pack.prepared.checks import check_system, read_system
 
     problems = Problems()
@@ -110,6 +111,7 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
         upstream_version=request.upstream_version,
         chat_template=texts.template,
         system=system,
+        options=kept_options(request),
         warnings=(*plan.warnings, *texts.remarks),
     )
     if system:
@@ -186,7 +188,7 @@ def build(plan: Plan, request: PackageRequest, say: ProgressReporter) -> Package
     )
 
 
-def fill_vendor(package: Path, upstream: Origin, say: ProgressReporter) -> Vendored:
+def fill_vendor(package: Path, upstream: Path | Origin, say: ProgressReporter) -> Vendored:
     """Make Vendor/, unless the one that is there was made so already and is whole."""
     from h2o_pack.vendoring.vendor import current, vendor
     from h2o_pack.verify.vendor import compare_vendor

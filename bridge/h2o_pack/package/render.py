@@ -181,6 +181,7 @@ def make_lock(
         files=digests(files),
         app=None if scaffold is None else dict(scaffold),
         vendor=vendor,
+        options=dict(plan.options),
         **locked_pins(plan.upstream_version),
     )
 

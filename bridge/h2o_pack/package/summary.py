@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -129,7 +130,15 @@ def model_bytes(plan: Plan) -> int:
 
 
 def print_made(made: PackageResult, choice: Choice | None, console: Console) -> None:
-    """Show what was chosen, what was made or would be, and what can be done with it."""
+    """Show what was chosen, what was made or would be, and what can be done with it.
+
+    A package without the Vendor/ that was asked for is no success.
+    """
+    if made.not_vendored is not None:
+        console.print(
+            f"{made.folder} is whole but for Vendor: run the same command again", markup=False
+        )
+        return
     from rich.markup import escape
     from rich.table import Table
 
@@ -193,9 +202,11 @@ def print_made(made: PackageResult, choice: Choice | None, console: Console) -> 
         return
     for each in made.verification.differences:
         console.print(f"differs: {each}", markup=False)
-    steps = f"h2o-pack parity {made.folder}; open {made.folder}/App/Chat.xcodeproj"
+    folder = shlex.quote(str(made.folder))
+    project = shlex.quote(f"{made.folder}/App/Chat.xcodeproj")
+    steps = f"h2o-pack parity {folder}; open {project}"
     if made.vendored is None:
-        steps = f"h2o-pack vendor {made.folder}; {steps}"
+        steps = f"h2o-pack vendor {folder}; {steps}"
     console.print(f"next: {steps}", markup=False)
 
 

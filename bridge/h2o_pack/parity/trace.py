@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.utils import load as load_model
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.models.config import read_config
 from h2o_pack.parity.recorder import recording_caches
 from h2o_py.config import H2OConfig
+from h2o_py.loading import load as load_checked
 from h2o_py.models import STORAGES
 from h2o_py.recall import H2ORecall
 from h2o_py.routing import routed
@@ -172,7 +172,7 @@ def record(model_folder: Path, config: H2OConfig, context: int, folder: Path) ->
 def load(model_folder: Path) -> tuple[Any, Any]:
     """Load model and tokenizer with mlx-lm; UserError says what it objects to."""
     try:
-        model, tokenizer = load_model(str(model_folder))[:2]
+        model, tokenizer = load_checked(str(model_folder))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise UserError(
             f"mlx-lm cannot load the model: {error!r}",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from h2o_pack import naming
 from h2o_pack.architectures.model import Model
@@ -34,7 +36,8 @@ class Plan:
     asset_pack: whether the model comes to the device apart from the app. upstream_version:
     "" is the default. archive_in_files: whether recall's archives are files.
     chat_template: the model's, None where it has none that can be used. system: the system
-    prompt whose caches are computed, "" for none.
+    prompt whose caches are computed, "" for none. options: with which all of it was asked for,
+    as the lock keeps them.
     """
 
     model: Model
@@ -52,6 +55,7 @@ class Plan:
     archive_in_files: bool = False
     chat_template: ChatTemplate | None = None
     system: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def archive(self) -> str:

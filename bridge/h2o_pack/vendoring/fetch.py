@@ -23,7 +23,7 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import Pin
 from h2o_pack.files.download_folder import MIRROR, cache_folder
 from h2o_pack.files.local_file import reason
-from h2o_pack.files.write import in_turn
+from h2o_pack.files.write import in_turn, refuse_others
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.vendoring import git
 
@@ -61,6 +61,7 @@ def checked_out(
     with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            refuse_others(folder)
             lock, other = FileLock(folder / LOCK), f"h2o-pack that uses {folder}"
             stack.enter_context(in_turn(lock, say, other))
             remove_unfinished(folder)
@@ -82,7 +83,7 @@ def obtain(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, say: ProgressRepor
     label = f"{pin.name} {pin.version} {pin.commit[:12]}"
     count = f"({wanted.index(pin) + 1} of {len(wanted)})"
     say(f"checking {label} {count}")
-    if is_whole(store, pin.commit):
+    if is_whole(store, pin.commit, folder):
         say(f"{label}: in the cache", done=True)
         return
     damaged = store.exists()
@@ -98,7 +99,7 @@ def obtain(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, say: ProgressRepor
             git.run(command, as_user=True, limit=git.FETCH_LIMIT)
         except git.FailedError as error:
             raise not_fetched(pin, wanted, origin, str(error)) from error
-        if not is_whole(made, pin.commit):
+        if not is_whole(made, pin.commit, folder):
             raise not_fetched(pin, wanted, origin, "what arrived is not what its ids say")
         if damaged:
             store.rename(Path(temporary) / "damaged")
@@ -107,16 +108,23 @@ def obtain(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, say: ProgressRepor
     say(f"{label}: fetched{again}", done=True)
 
 
-def is_whole(store: Path, commit: str) -> bool:
-    """Whether a store is for `commit` and has all of it, as its ids say."""
-    if not store.exists():
+def is_whole(store: Path, commit: str, folder: Path) -> bool:
+    """Whether a store is ours and has all of `commit`, as its ids say."""
+    if store.is_symlink() or not store.is_dir() or store.stat().st_uid != os.geteuid():
         return False
     try:
-        found = git.run(git.pinned_commit(store)).strip()
-        git.run(git.check(store))
+        with viewed(store, commit, folder) as view:
+            view.check()
     except git.FailedError:
         return False
-    return found == commit
+    return True
+
+
+@contextmanager
+def viewed(store: Path, commit: str, folder: Path) -> Iterator[git.View]:
+    """Yield a view of a store, whose own files are in `folder` meanwhile."""
+    with unfinished(folder) as place:
+        yield git.View.make(store, commit, Path(place))
 
 
 def check_out(pin: Pin, wanted: tuple[Pin, ...], folder: Path, tree: Path) -> None:
@@ -124,8 +132,9 @@ def check_out(pin: Pin, wanted: tuple[Pin, ...], folder: Path, tree: Path) -> No
     store, target = store_of(pin, folder), tree / pin.place
     target.mkdir(parents=True, exist_ok=True)
     try:
-        found = git.submodules(git.run(git.listing(store)))
-        git.run(git.check_out(store, target), index=tree / f".{pin.name}.index")
+        with viewed(store, pin.commit, folder) as view:
+            found = git.submodules(view.listing())
+            view.check_out(target, tree / f".{pin.name}.index")
     except git.FailedError as error:
         raise not_usable(folder, error) from error
     expected = {each.path: each.commit for each in wanted if each.parent == pin.name}

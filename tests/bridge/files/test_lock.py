@@ -48,7 +48,8 @@ def test_a_damaged_lock_is_named(tmp_path, text):
     (tmp_path / lock.NAME).write_text(text)
     assert refusal(tmp_path) == (
         f"h2o-pack.lock.json is damaged ({tmp_path}/h2o-pack.lock.json). "
-        "Delete the folder and make the package again."
+        "Move what is yours out of the folder, App/ among it, delete the rest, and make the "
+        "package again."
     )
 
 

@@ -4,6 +4,7 @@ import errno
 import shutil
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -158,3 +159,37 @@ def test_generation_needs_no_more_than_the_renderer_gives(plan, tmp_path):
     made = make_package(plan, tmp_path / "Demo")
     rendered = package.render(plan, package.assets.root(), package.TEMPLATES)
     assert {name: tree(made.folder)[name] for name in made.files} == rendered
+
+
+@pytest.mark.parametrize("name", [".Demo.h2o-new", ".Demo.h2o-old", ".Demo.h2o-done"])
+@pytest.mark.parametrize("how", ["a link", "another user's"])
+def test_what_somebody_else_put_at_a_name_of_ours_is_not_taken(
+    plan, tmp_path, monkeypatch, name, how
+):
+    theirs = build_tree(tmp_path / "theirs", {"Sources/Evil.swift": "evil"})
+    if how == "a link":
+        (tmp_path / name).symlink_to(theirs)
+    else:
+        theirs.rename(tmp_path / name)
+        lstat = Path.lstat
+
+        def of_another(self):
+            found = lstat(self)
+            if self.name != name:
+                return found
+            return SimpleNamespace(st_mode=found.st_mode, st_uid=found.st_uid + 1)
+
+        monkeypatch.setattr(Path, "lstat", of_another)
+    before = tree(tmp_path)
+    assert refusal(plan, tmp_path / "Demo") == (
+        f"{tmp_path / name} is not a folder of yours, and h2o-pack needs that name. "
+        "Delete it, or work in a folder where only you may write."
+    )
+    assert tree(tmp_path) == before
+
+
+def test_a_folder_for_locks_that_somebody_else_made_is_refused(plan, tmp_path, monkeypatch):
+    monkeypatch.setattr(write.tempfile, "gettempdir", lambda: str(tmp_path))
+    place = tmp_path / f"h2o-pack-{write.os.getuid()}"
+    place.symlink_to(tmp_path)
+    assert f"{place} is not a folder of yours" in refusal(plan, tmp_path / "Demo")

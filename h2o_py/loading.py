@@ -1,0 +1,60 @@
+"""Loads models with mlx_lm, and runs no Python code that comes with one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from h2o_py.errors import H2OModelError
+
+DATA = (
+    *("*.json", "*.jsonl", "*.jinja", "*.txt", "*.tiktoken"),
+    *("model*.safetensors", "tokenizer.model"),
+)
+"""What is fetched of a model on the hub: no code."""
+TRUST = "trust_remote_code"
+
+
+def load(name: str, **options: Any) -> Any:
+    """Load a model and its tokenizer as `mlx_lm.load` does.
+
+    Args:
+        name: a folder, or an id on huggingface.co.
+        **options: those of `mlx_lm.load`. Code of the model runs with
+            `trust_remote_code=True` only.
+
+    Raises:
+        H2OModelError: the model comes with code.
+
+    """
+    import mlx_lm.utils  # noqa: PLC0415  takes seconds
+
+    if options.get(TRUST):
+        return mlx_lm.utils.load(name, **options)
+    folder = Path(name)
+    if not folder.exists():
+        from huggingface_hub import snapshot_download  # noqa: PLC0415  only for the hub
+
+        revision = options.pop("revision", None)
+        folder = Path(snapshot_download(name, revision=revision, allow_patterns=list(DATA)))
+    refuse_code(folder)
+    # transformers would ask on a terminal whether to run a tokenizer's code.
+    tokenizer_config = {**(options.pop("tokenizer_config", None) or {}), TRUST: False}
+    return mlx_lm.utils.load(str(folder), tokenizer_config=tokenizer_config, **options)
+
+
+def refuse_code(folder: Path) -> None:
+    """Refuse a model's folder whose configuration names code of its own.
+
+    Raises:
+        H2OModelError: it does.
+
+    """
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return  # mlx_lm says what is wrong with it
+    if isinstance(config, dict) and config.get("model_file") is not None:
+        raise H2OModelError("model_code", where=str(path))

@@ -1,0 +1,70 @@
+"""No code of a model runs, whichever command loads it."""
+
+from __future__ import annotations
+
+import json
+
+import mlx_lm.utils
+import pytest
+from click.testing import CliRunner
+
+from h2o_pack.cli import main
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.measure import models
+from h2o_py import commands, loading
+from h2o_py.errors import H2OModelError
+from tests.bridge.trees import write_model
+
+EVIL = "from pathlib import Path\nPath({!r}).write_text('ran')\n"
+
+
+@pytest.fixture
+def evil(tmp_path):
+    """A model that comes with code, which leaves a file when it runs."""
+    folder = write_model(tmp_path / "evil", model_file="evil.py")
+    (folder / "evil.py").write_text(EVIL.format(str(tmp_path / "ran")))
+    yield folder
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_model_with_code_is_refused_before_mlx_lm_sees_it(evil, monkeypatch):
+    monkeypatch.setattr(mlx_lm.utils, "load", None)
+    with pytest.raises(H2OModelError) as caught:
+        loading.load(str(evil))
+    assert str(caught.value) == (
+        f"{evil}/config.json: it names a model_file, Python code that comes with the model. "
+        "No code of models is run: choose another one."
+    )
+    with pytest.raises(UserError) as refused:
+        models.load(str(evil))
+    assert refused.value.code == ExitCode.MODEL
+
+
+@pytest.mark.parametrize("command", ["profile", "bench", "eval"])
+def test_the_commands_that_measure_refuse_it(evil, command):
+    result = CliRunner().invoke(main, [command, "--model", str(evil)])
+    assert result.exit_code == ExitCode.MODEL, result.output
+    assert "model_file" in result.stderr
+
+
+def test_generate_refuses_it(evil):
+    arguments = ["--model", str(evil), "--prompt", "x"]
+    for ours in ([], ["--h2o-max-size", "64"]):
+        with pytest.raises(SystemExit, match="names a model_file"):
+            commands.generate([*arguments, *ours])
+
+
+def test_code_of_a_tokenizer_is_not_asked_about(tmp_path, monkeypatch):
+    given = {}
+    monkeypatch.setattr(mlx_lm.utils, "load", lambda folder, **options: given.update(options))
+    loading.load(str(write_model(tmp_path / "tiny")), tokenizer_config={"a": 1})
+    assert given == {"tokenizer_config": {"a": 1, "trust_remote_code": False}}
+
+
+def test_nothing_that_is_code_is_fetched(hub):
+    files = {"config.json": json.dumps({"model_type": "x"}), "evil.py": "", "a.jinja": "x"}
+    hub.add("a/b", files)
+    with pytest.raises(FileNotFoundError):  # it has no weights
+        loading.load("a/b")
+    assert hub.asked("GET", "config.json")
+    assert not hub.asked("GET", "evil.py")
