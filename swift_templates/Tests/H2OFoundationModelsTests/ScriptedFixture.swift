@@ -1,0 +1,34 @@
+#if canImport(FoundationModels, _version: 2)
+    import FoundationModels
+    import H2OFoundationModels
+    import H2OKit
+    import H2OSessions
+    import H2OTestModels
+    import MLXLMCommon
+
+    /// Sessions with a model that says what it is told to, behind the template of Qwen3.
+    @available(iOS 27, macOS 27, visionOS 27, *)
+    struct ScriptedFixture {
+        let scripted = ScriptedModel(.qwen3)
+        let model: H2OLanguageModel
+
+        init(saying replies: String...) throws {
+            let tokenizer = TemplateTokenizer(.qwen3)
+            let stop = tokenizer.convertTokenToId(ChatTemplate.qwen3.stop) ?? 0
+            let caches = H2OCaches(configuration: try H2OConfiguration(maxSize: 2048))
+            scripted.replies = replies
+            let shared = H2OSharedModel { [scripted] in
+                let context = ModelContext(
+                    configuration: ModelConfiguration(id: "scripted", eosTokenIds: [stop]),
+                    model: scripted, processor: NoProcessor(), tokenizer: tokenizer)
+                return H2OModel(context: context, caches: caches)
+            }
+            model = H2OLanguageModel(shared)
+        }
+
+        /// All that the model was given, as text.
+        var given: String {
+            TemplateTokenizer(.qwen3).decode(tokenIds: scripted.given, skipSpecialTokens: false)
+        }
+    }
+#endif

@@ -1,0 +1,106 @@
+#if canImport(FoundationModels, _version: 2)
+    import Foundation
+    import FoundationModels
+    import H2OFoundationModels
+    import XCTest
+
+    @available(iOS 27, macOS 27, visionOS 27, *)
+    final class ToolTests: XCTestCase {
+        func testTheFrameworkRunsToolsUntilTheModelAnswers() async throws {
+            let fixture = try ScriptedFixture(saying: call(1, 2), call(3, 3), "It is 6.")
+            let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
+            let response = try await session.respond(to: "What is 1 + 2 + 3?")
+            XCTAssertEqual(response.content, "It is 6.")
+            XCTAssertEqual(
+                session.transcript.map(\.kind),
+                [
+                    "instructions", "prompt", "call add", "output 3", "call add", "output 6",
+                    "response",
+                ])
+        }
+
+        func testARoundReadsOnlyTheAnswerOfTheTool() async throws {
+            let fixture = try ScriptedFixture(saying: call(1, 2), "It is 3.", "Welcome.")
+            let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
+            try await session.respond(to: "What is 1 + 2?")
+            try await session.respond(to: "Thanks")
+            let given = fixture.given
+            for text in ["What is 1 + 2?", "<tool_response>\n3\n", "It is 3.", "Thanks"] {
+                XCTAssertEqual(given.components(separatedBy: text).count - 1, 1, text)
+            }
+        }
+
+        func testSeveralCallsOfOneAnswerAreOneEntry() async throws {
+            let fixture = try ScriptedFixture(
+                saying: "Both:\n\(call(1, 2))\n\(call(3, 4))", "3 and 7.")
+            let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
+            let response = try await session.respond(to: "Add")
+            XCTAssertEqual(response.content, "3 and 7.")
+            XCTAssertEqual(
+                session.transcript.map(\.kind),
+                [
+                    "instructions", "prompt", "response", "call add, add", "output 3",
+                    "output 7", "response",
+                ])
+        }
+
+        func testToolsThatAreDisallowedAreNotTold() async throws {
+            let fixture = try ScriptedFixture(saying: "I cannot.")
+            let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
+            let options = GenerationOptions(toolCallingMode: .disallowed)
+            try await session.respond(to: "Add", options: options)
+            XCTAssertFalse(fixture.given.contains("Adds two numbers"))
+        }
+
+        func testACallThatCannotBeReadIsAnError() async throws {
+            let fixture = try ScriptedFixture(saying: "<tool_call>\n{add 1}\n</tool_call>")
+            let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
+            let error = await failure(of: try await session.respond(to: "Add"))
+            guard let error = error as? H2OMalformedToolCall else {
+                return XCTFail("\(String(describing: error))")
+            }
+            XCTAssertTrue(error.text.contains("{add 1}"), error.text)
+        }
+
+        private func call(_ a: Int, _ b: Int) -> String {
+            "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": \(a), \"b\": \(b)}}\n"
+                + "</tool_call>"
+        }
+    }
+
+    @available(iOS 27, macOS 27, visionOS 27, *)
+    private struct Adder: Tool {
+        let name = "add"
+        let description = "Adds two numbers."
+
+        var parameters: GenerationSchema {
+            let number = #"{"type": "integer"}"#
+            let text = #"{"type": "object", "properties": {"a": \#(number), "b": \#(number)}}"#
+            return try! JSONDecoder().decode(GenerationSchema.self, from: Data(text.utf8))
+        }
+
+        func call(arguments: GeneratedContent) async throws -> String {
+            let a: Int = try arguments.value(forProperty: "a")
+            return "\(a + (try arguments.value(Int.self, forProperty: "b")))"
+        }
+    }
+
+    @available(iOS 27, macOS 27, visionOS 27, *)
+    extension Transcript.Entry {
+        /// What it is, with the tools that it calls or the text that one answered.
+        fileprivate var kind: String {
+            switch self {
+            case .instructions: return "instructions"
+            case .prompt: return "prompt"
+            case .response: return "response"
+            case .reasoning: return "reasoning"
+            case .toolCalls(let calls):
+                return "call " + calls.map(\.toolName).joined(separator: ", ")
+            case .toolOutput(let output):
+                guard case .text(let text) = output.segments.first else { return "output" }
+                return "output " + text.content
+            @unknown default: return "other"
+            }
+        }
+    }
+#endif

@@ -1,0 +1,179 @@
+import Foundation
+import MLXLMCommon
+
+/// Chat templates in the manner of some families, written here in Swift. Each renders the
+/// messages that it is given, and the begin of a reply.
+package enum ChatTemplate: CaseIterable, Sendable {
+    /// Leaves out the thoughts of turns that are over, and tells tools in the system prompt.
+    case qwen3
+    /// The same, with the begin of a thought in the begin of a reply.
+    case qwen3Thinking
+    /// Has a system prompt of its own where there is none.
+    case llama3
+    /// Has no system role: the first message of the user begins with the system prompt.
+    case gemma
+
+    package struct Refused: Error {}
+
+    /// Marks that are tokens.
+    package static let marks = [
+        "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>",
+        "<|begin|>", "<|header|>", "<|end_header|>", "<|eot|>", "<bos>", "<start_of_turn>",
+        "<end_of_turn>",
+    ]
+
+    /// Ends a turn.
+    package var stop: String {
+        switch self {
+        case .qwen3, .qwen3Thinking: "<|im_end|>"
+        case .llama3: "<|eot|>"
+        case .gemma: "<end_of_turn>"
+        }
+    }
+
+    /// Where a reply begins.
+    package func begin(thinks: Bool = true) -> String {
+        switch self {
+        case .qwen3: "<|im_start|>assistant\n" + (thinks ? "" : "<think>\n\n</think>\n\n")
+        case .qwen3Thinking: "<|im_start|>assistant\n<think>\n"
+        case .llama3: "<|header|>assistant<|end_header|>\n\n"
+        case .gemma: "<start_of_turn>model\n"
+        }
+    }
+
+    package func render(
+        _ messages: [[String: any Sendable]], tools: [[String: any Sendable]]? = nil,
+        context: [String: any Sendable]? = nil
+    ) throws -> String {
+        let said = messages.map(Said.init)
+        let body =
+            switch self {
+            case .qwen3, .qwen3Thinking: qwen3(said, tools ?? [])
+            case .llama3: llama3(said)
+            case .gemma: try gemma(said)
+            }
+        return body + begin(thinks: context?["enable_thinking"] as? Bool ?? true)
+    }
+
+    private struct Said {
+        let role: String
+        let content: String
+        let thoughts: String?
+        let calls: [String]
+
+        init(_ message: [String: any Sendable]) {
+            role = message["role"] as? String ?? ""
+            content = message["content"] as? String ?? ""
+            thoughts = message["reasoning_content"] as? String
+            let calls = message["tool_calls"] as? [[String: any Sendable]] ?? []
+            self.calls = calls.map { call in
+                let function = call["function"] as? [String: any Sendable] ?? [:]
+                let arguments = function["arguments"] as? [String: any Sendable] ?? [:]
+                let name = function["name"] as? String ?? ""
+                return #"{"name": "\#(name)", "arguments": \#(ChatTemplate.json(arguments))}"#
+            }
+        }
+    }
+
+    private func qwen3(_ messages: [Said], _ tools: [[String: any Sendable]]) -> String {
+        let lastAsked = messages.lastIndex { $0.role == "user" } ?? 0
+        var text = ""
+        var rest = messages[...]
+        let system = rest.first?.role == "system" ? rest.removeFirst().content : ""
+        let told = tools.map { "\n" + Self.json($0) }.joined()
+        if !system.isEmpty || !tools.isEmpty { text += block("system", system + told) }
+        for (index, message) in zip(rest.indices, rest) {
+            switch message.role {
+            case "assistant":
+                let thoughts = index > lastAsked ? message.thoughts : nil
+                let calls = message.calls.map { "\n<tool_call>\n\($0)\n</tool_call>" }.joined()
+                text += block(
+                    "assistant",
+                    (thoughts.map { "<think>\n\($0)\n</think>\n\n" } ?? "") + message.content
+                        + (message.content.isEmpty ? String(calls.dropFirst()) : calls))
+            case "tool":
+                text += block("user", "<tool_response>\n\(message.content)\n</tool_response>")
+            default:
+                text += block(message.role, message.content)
+            }
+        }
+        return text
+    }
+
+    private func block(_ role: String, _ content: String) -> String {
+        "<|im_start|>\(role)\n\(content)<|im_end|>\n"
+    }
+
+    private func llama3(_ messages: [Said]) -> String {
+        let system = messages.first.flatMap { $0.role == "system" ? $0.content : nil } ?? ""
+        let rest = messages.drop { $0.role == "system" }
+        let blocks = [("system", "Cutting Knowledge Date: December 2023\n\n" + system)]
+            + rest.map { ($0.role, $0.content.trimmingCharacters(in: .whitespacesAndNewlines)) }
+        return "<|begin|>"
+            + blocks.map { "<|header|>\($0)<|end_header|>\n\n\($1)<|eot|>" }.joined()
+    }
+
+    private func gemma(_ messages: [Said]) throws -> String {
+        let system = messages.first.flatMap { $0.role == "system" ? $0.content : nil }
+        let rest = messages.drop { $0.role == "system" }
+        var text = "<bos>"
+        for (turn, message) in rest.enumerated() {
+            guard (message.role == "user") == (turn % 2 == 0) else { throw Refused() }
+            let content = message.content.trimmingCharacters(in: .whitespacesAndNewlines)
+            let told = turn == 0 ? system.map { $0 + "\n\n" } ?? "" : ""
+            let role = message.role == "user" ? "user" : "model"
+            text += "<start_of_turn>\(role)\n\(told)\(content)<end_of_turn>\n"
+        }
+        return text
+    }
+
+    private static func json(_ value: [String: any Sendable]) -> String {
+        let options: JSONSerialization.WritingOptions = [.sortedKeys, .withoutEscapingSlashes]
+        let data = try? JSONSerialization.data(withJSONObject: value, options: options)
+        return String(decoding: data ?? Data(), as: UTF8.self)
+    }
+}
+
+/// One token a character, and one a mark of the templates.
+package struct TemplateTokenizer: Tokenizer {
+    package let template: ChatTemplate
+
+    package init(_ template: ChatTemplate) { self.template = template }
+
+    package static let tokens =
+        ["?"] + ChatTemplate.marks + ["\n"] + (32 ..< 127).map { String(UnicodeScalar(UInt8($0))) }
+
+    private static let ids = Dictionary(
+        zip(tokens, tokens.indices), uniquingKeysWith: { _, last in last })
+
+    package let bosToken: String? = nil
+    package var eosToken: String? { template.stop }
+    package let unknownToken: String? = "?"
+
+    package func encode(text: String, addSpecialTokens: Bool) -> [Int] {
+        var (rest, ids) = (text[...], [Int]())
+        while !rest.isEmpty {
+            let mark = ChatTemplate.marks.first { rest.hasPrefix($0) }
+            let next = mark ?? String(rest.prefix(1))
+            ids.append(Self.ids[next] ?? 0)
+            rest = rest.dropFirst(next.count)
+        }
+        return ids
+    }
+
+    package func decode(tokenIds: [Int], skipSpecialTokens: Bool) -> String {
+        tokenIds.map { Self.tokens[$0] }.joined()
+    }
+
+    package func convertTokenToId(_ token: String) -> Int? { Self.ids[token] }
+
+    package func convertIdToToken(_ id: Int) -> String? { Self.tokens[id] }
+
+    package func applyChatTemplate(
+        messages: [[String: any Sendable]], tools: [[String: any Sendable]]?,
+        additionalContext: [String: any Sendable]?
+    ) throws -> [Int] {
+        let text = try template.render(messages, tools: tools, context: additionalContext)
+        return encode(text: text, addSpecialTokens: false)
+    }
+}
