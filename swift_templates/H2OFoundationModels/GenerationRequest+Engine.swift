@@ -86,6 +86,8 @@
     @available(iOS 27, macOS 27, visionOS 27, *)
     extension ContextOptions.ReasoningLevel {
         /// Models think or do not. As in mlx-swift-lm, the custom level "no_think" means not.
-        fileprivate var thinks: Bool { self != .custom("no_think") }
+        fileprivate var thinks: Bool {
+            if case .custom("no_think") = self { false } else { true }
+        }
     }
 #endif

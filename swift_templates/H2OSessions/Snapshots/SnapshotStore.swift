@@ -80,6 +80,11 @@ package struct SnapshotStore: @unchecked Sendable {
         nearest { $0.pinned == pinned && $0.read.count < tokens.count && $0.read.begins(tokens) }
     }
 
+    /// How many of these messages a snapshot has read; nil if none has.
+    package func messagesRead(of chain: TranscriptChain) -> Int? {
+        entries.map(\.state.chain).filter(chain.starts).map(\.count).max()
+    }
+
     package mutating func removeAll() { entries = [] }
 
     /// Tokens that each snapshot has read, in the order in which they were made.

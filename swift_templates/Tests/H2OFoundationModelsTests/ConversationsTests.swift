@@ -1,4 +1,4 @@
-#if os(Linux)
+#if os(Linux) && canImport(FoundationModels, _version: 2)
     import FoundationModels
     import H2OFoundationModels
     import H2OSessions
@@ -35,14 +35,52 @@
             XCTAssertEqual(sessions.map { $0.transcript.count }, [4, 4])
         }
 
-        func testTheConversationUsedLongestAgoMakesRoom() async throws {
-            let fixture = try Fixture(saying: "a", "b", "c", "d", "e")
+        func testAnEarlierTranscriptIsReadFromItsLastWholeTurn() async throws {
+            let fixture = try Fixture(saying: "one", "two", "three", "four")
+            let session = fixture.session(instructions: "be kind")
+            for text in ["first", "second", "third"] { try await session.respond(to: text) }
+            let branch = LanguageModelSession(
+                model: H2OLanguageModel(fixture.shared),
+                transcript: Transcript(entries: session.transcript.prefix(3)))
+            let usage = try await branch.respond(to: "other").usage
+            XCTAssertEqual(
+                usage.input.totalTokenCount - usage.input.cachedTokenCount,
+                "\n<u:other|\n<a:".count)
+        }
+
+        func testASessionFindsItsCachesAfterAnotherWentBackInIt() async throws {
+            let fixture = try Fixture(saying: "one", "two", "three", "four")
+            let session = fixture.session()
+            for text in ["first", "second"] { try await session.respond(to: text) }
+            let branch = LanguageModelSession(
+                model: H2OLanguageModel(fixture.shared),
+                transcript: Transcript(entries: session.transcript.prefix(2)))
+            try await branch.respond(to: "other")
+            let usage = try await session.respond(to: "third").usage
+            XCTAssertEqual(
+                usage.input.totalTokenCount - usage.input.cachedTokenCount,
+                "\n<u:third|\n<a:".count)
+        }
+
+        func testInstructionsThatSessionsShareAreReadOnce() async throws {
+            let fixture = try Fixture(saying: "one", "two")
+            for text in ["first", "second"] {
+                let session = fixture.session(instructions: "be kind")
+                let usage = try await session.respond(to: text).usage
+                XCTAssertEqual(usage.input.cachedTokenCount > 0, text == "second")
+            }
+        }
+
+        func testASessionThatMadeRoomForOthersGoesOnFromItsLastTurn() async throws {
+            let fixture = try Fixture(saying: "a", "b", "c", "d", "e", "f")
             let sessions = ["x", "y", "z"].map { fixture.session(instructions: $0) }
             for session in sessions { try await session.respond(to: "first") }
-            let kept = try await sessions[2].respond(to: "second").usage
-            XCTAssertGreaterThan(kept.input.cachedTokenCount, 0)
-            let forgotten = try await sessions[0].respond(to: "second").usage
-            XCTAssertEqual(forgotten.input.cachedTokenCount, 0)
+            for session in sessions {
+                let usage = try await session.respond(to: "second").usage
+                XCTAssertEqual(
+                    usage.input.totalTokenCount - usage.input.cachedTokenCount,
+                    "\n<u:second|\n<a:".count)
+            }
         }
 
         func testATranscriptThatWasChangedIsReadAgain() async throws {

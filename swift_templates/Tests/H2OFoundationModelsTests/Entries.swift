@@ -1,7 +1,6 @@
-#if canImport(FoundationModels, _version: 2)
+#if os(Linux) && canImport(FoundationModels, _version: 2)
     import FoundationModels
 
-    @available(iOS 27, macOS 27, visionOS 27, *)
     extension Transcript.Entry {
         static func instructions(_ text: String) -> Transcript.Entry {
             .instructions(
@@ -27,7 +26,6 @@
         }
     }
 
-    @available(iOS 27, macOS 27, visionOS 27, *)
     extension Transcript.Segment {
         static func text(_ text: String) -> Transcript.Segment {
             .text(Transcript.TextSegment(content: text))

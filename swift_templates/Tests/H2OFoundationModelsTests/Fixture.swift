@@ -1,4 +1,4 @@
-#if canImport(FoundationModels, _version: 2)
+#if os(Linux) && canImport(FoundationModels, _version: 2)
     import Foundation
     import FoundationModels
     import H2OFoundationModels
@@ -8,7 +8,6 @@
     import MLXLMCommon
 
     /// Sessions on an ``EchoModel``, and the model to look at.
-    @available(iOS 27, macOS 27, visionOS 27, *)
     struct Fixture {
         let model = EchoModel()
         let loads = Loads()

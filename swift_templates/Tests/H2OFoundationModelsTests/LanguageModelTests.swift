@@ -1,11 +1,10 @@
-#if canImport(FoundationModels, _version: 2)
+#if os(Linux) && canImport(FoundationModels, _version: 2)
     import FoundationModels
     import H2OFoundationModels
     import H2OSessions
     import H2OTestModels
     import XCTest
 
-    @available(iOS 27, macOS 27, visionOS 27, *)
     final class LanguageModelTests: XCTestCase {
         func testAResponseIsWhatTheModelSays() async throws {
             let fixture = try Fixture(saying: "hello there")

@@ -1,9 +1,8 @@
-#if canImport(FoundationModels, _version: 2)
+#if os(Linux) && canImport(FoundationModels, _version: 2)
     import FoundationModels
     import H2OFoundationModels
     import XCTest
 
-    @available(iOS 27, macOS 27, visionOS 27, *)
     final class ReasoningTests: XCTestCase {
         func testThoughtsAreAnEntryBeforeTheResponse() async throws {
             let fixture = try ScriptedFixture(saying: "<think>\n7 * 13\n</think>\n\nNo.")

@@ -1,4 +1,4 @@
-#if canImport(FoundationModels, _version: 2)
+#if os(Linux) && canImport(FoundationModels, _version: 2)
     import Foundation
     import FoundationModels
     import H2OSessions
@@ -6,7 +6,6 @@
 
     @testable import H2OFoundationModels
 
-    @available(iOS 27, macOS 27, visionOS 27, *)
     final class RequestOptionsTests: XCTestCase {
         func testARequestWithoutOptionsTakesThoseOfTheModel() throws {
             let own = H2OSession.Options(

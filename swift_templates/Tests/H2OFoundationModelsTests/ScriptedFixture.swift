@@ -1,4 +1,4 @@
-#if canImport(FoundationModels, _version: 2)
+#if os(Linux) && canImport(FoundationModels, _version: 2)
     import FoundationModels
     import H2OFoundationModels
     import H2OKit
@@ -7,7 +7,6 @@
     import MLXLMCommon
 
     /// Sessions with a model that says what it is told to, behind the template of Qwen3.
-    @available(iOS 27, macOS 27, visionOS 27, *)
     struct ScriptedFixture {
         let scripted = ScriptedModel(.qwen3)
         let model: H2OLanguageModel

@@ -1,10 +1,9 @@
-#if canImport(FoundationModels, _version: 2)
+#if os(Linux) && canImport(FoundationModels, _version: 2)
     import Foundation
     import FoundationModels
     import H2OFoundationModels
     import XCTest
 
-    @available(iOS 27, macOS 27, visionOS 27, *)
     final class ToolTests: XCTestCase {
         func testTheFrameworkRunsToolsUntilTheModelAnswers() async throws {
             let fixture = try ScriptedFixture(saying: call(1, 2), call(3, 3), "It is 6.")
@@ -68,7 +67,6 @@
         }
     }
 
-    @available(iOS 27, macOS 27, visionOS 27, *)
     private struct Adder: Tool {
         let name = "add"
         let description = "Adds two numbers."
@@ -85,7 +83,6 @@
         }
     }
 
-    @available(iOS 27, macOS 27, visionOS 27, *)
     extension Transcript.Entry {
         /// What it is, with the tools that it calls or the text that one answered.
         fileprivate var kind: String {
