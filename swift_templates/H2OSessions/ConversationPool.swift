@@ -26,7 +26,8 @@ package actor ConversationPool {
         options: H2OSession.Options = H2OSession.Options(),
         emit: @escaping @Sendable (H2OSession.Part) -> Void = { _ in }
     ) async throws -> H2OSession.Response {
-        let chain = model.loaded.format(tools: tools, options: options).chain(of: transcript)
+        let format = model.loaded.format(tools: tools, options: options)
+        let chain = try format.chain(of: transcript)
         let conversation = try await take(for: chain)
         used += 1
         defer {

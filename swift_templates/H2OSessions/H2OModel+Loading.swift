@@ -9,7 +9,8 @@ extension H2OModel {
     ///
     /// - Parameters:
     ///   - folder: weights, tokenizer, configuration and `manifest.json`
-    ///   - plan: the bytes that the model takes; sets MLX's limits
+    ///   - plan: the bytes that the model takes; MLX's limits are the sum of the plans of all
+    ///     models in memory
     ///   - caches: what the model's layers get for each conversation
     ///   - archiveInFiles: whether what recall brings back waits in files, which are deleted
     ///     with the conversation, and not in memory
@@ -38,13 +39,13 @@ extension H2OModel {
         let manifest = try verification.check(folder)
         try platform.metal.check()
         try platform.memory.check(plan)
-        plan.apply()
+        let limits = MemoryLimits(plan)
         try await platform.background.begin()
         defer { platform.background.end() }
         let context = try await loader.load(from: folder, tokenizer: BundledTokenizerLoader())
         return H2OModel(
             context: context, manifest: manifest, caches: caches, archiveInFiles: archiveInFiles,
-            snapshots: snapshots, sampling: H2OSampling.defaults(in: folder), plan: plan,
+            snapshots: snapshots, facts: ModelFacts(in: folder), plan: plan, limits: limits,
             platform: platform, prepared: prepared(in: folder, manifest))
     }
 

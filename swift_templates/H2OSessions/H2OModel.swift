@@ -41,14 +41,14 @@ public actor H2OModel {
     package init(
         context: sending ModelContext, manifest: ModelManifest? = nil, caches: H2OCaches,
         archiveInFiles: Bool, snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
-        promptChunk: Int = GenerateParameters().promptChunk, sampling: H2OSampling = H2OSampling(),
-        plan: MemoryPlan?, platform: H2OPlatform,
+        promptChunk: Int = GenerateParameters().promptChunk, facts: ModelFacts = ModelFacts(),
+        plan: MemoryPlan?, limits: MemoryLimits? = nil, platform: H2OPlatform,
         prepared: sending Result<PreparedPrompt, PreparedPromptProblem>? = nil
     ) {
         loaded = LoadedModel(
             context: context, manifest: manifest, caches: caches, archiveInFiles: archiveInFiles,
-            snapshots: snapshots, promptChunk: promptChunk, sampling: sampling, plan: plan,
-            platform: platform, prepared: prepared)
+            snapshots: snapshots, promptChunk: promptChunk, facts: facts, plan: plan,
+            limits: limits, platform: platform, prepared: prepared)
         if archiveInFiles { try? platform.archives.deleteStale() }
         SnapshotFolder.deleteStale(in: platform.snapshots)
     }

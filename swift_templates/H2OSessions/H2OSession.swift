@@ -86,22 +86,14 @@ public actor H2OSession {
     func streamResponse(
         to message: H2OMessage, at index: Int?, options: Options?
     ) -> AsyncThrowingStream<Part, any Error> {
-        let (stream, parts) = AsyncThrowingStream<Part, any Error>.makeStream()
+        let parts = PartBuffer()
         do {
-            let task = try start(message, at: index, options ?? self.options) { parts.yield($0) }
-            parts.onTermination = { _ in task.cancel() }
-            Task {
-                do {
-                    _ = try await task.value
-                    parts.finish()
-                } catch {
-                    parts.finish(throwing: error)
-                }
-            }
+            let task = try start(message, at: index, options ?? self.options) { parts.add($0) }
+            Task { parts.finish(await task.result.map { _ in }) }
+            return parts.stream(canceling: task)
         } catch {
-            parts.finish(throwing: error)
+            return AsyncThrowingStream { $0.finish(throwing: error) }
         }
-        return stream
     }
 
     /// Stops the reply that is being generated, and returns when it has stopped. The part that

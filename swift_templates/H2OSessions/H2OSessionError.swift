@@ -12,6 +12,10 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     case systemPromptTooLong(tokens: Int, atMost: Int)
     /// There is no reply yet, or the last one ended with an error.
     case nothingToSave
+    /// The new part of the conversation has more tokens than the model has positions.
+    case promptTooLong(tokens: Int, atMost: Int)
+    /// The model reads text, and the message has something else, such as an image.
+    case unsupportedInput(String)
     /// Two tools have this name.
     case duplicateTool(String)
     /// A JSON Schema that is none; says what is wrong.
@@ -47,6 +51,12 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
                 + "--recent-budget."
         case .nothingToSave:
             "The session has no reply to save. Save it after one."
+        case .promptTooLong(let tokens, let atMost):
+            "The prompt has \(tokens) tokens, and the model was made for \(atMost). Shorten it, or "
+                + "give it in several messages."
+        case .unsupportedInput(let kind):
+            "The model reads text, and the message has \(kind). Describe it in words, or package "
+                + "a model that takes it."
         case .duplicateTool(let name):
             "Two tools have the name \(name). Give each tool a name of its own."
         case .invalidSchema(let reason):

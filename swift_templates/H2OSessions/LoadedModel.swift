@@ -14,9 +14,10 @@ package final class LoadedModel: @unchecked Sendable {
     package let snapshots: H2OSnapshotLimits
     /// Tokens of a prompt that are read at a time.
     package let promptChunk: Int
-    /// What the model says of sampling.
-    package let sampling: H2OSampling
+    package let facts: ModelFacts
     package let plan: MemoryPlan?
+    /// MLX's limits, as long as the model is in memory.
+    private let limits: MemoryLimits?
     package let platform: H2OPlatform
     /// The caches of the system prompt that the package was made with, or why they cannot be
     /// used. nil if there are none.
@@ -24,8 +25,8 @@ package final class LoadedModel: @unchecked Sendable {
 
     init(
         context: sending ModelContext, manifest: ModelManifest?, caches: H2OCaches,
-        archiveInFiles: Bool, snapshots: H2OSnapshotLimits, promptChunk: Int,
-        sampling: H2OSampling, plan: MemoryPlan?, platform: H2OPlatform,
+        archiveInFiles: Bool, snapshots: H2OSnapshotLimits, promptChunk: Int, facts: ModelFacts,
+        plan: MemoryPlan?, limits: MemoryLimits?, platform: H2OPlatform,
         prepared: Result<PreparedPrompt, PreparedPromptProblem>?
     ) {
         self.context = context
@@ -34,8 +35,9 @@ package final class LoadedModel: @unchecked Sendable {
         self.caches = caches
         self.archiveInFiles = archiveInFiles
         self.promptChunk = max(1, promptChunk)
-        self.sampling = sampling
+        self.facts = facts
         self.plan = plan
+        self.limits = limits
         self.platform = platform
         self.prepared = prepared
     }
@@ -51,12 +53,12 @@ package final class LoadedModel: @unchecked Sendable {
 
     /// How transcripts with these tools become tokens.
     func format(tools: [H2OToolDefinition], options: H2OSession.Options) -> PromptFormat {
-        var variables = options.templateContext
-        if let thinking = options.thinking {
-            variables[context.configuration.thinkingVariable] = .bool(thinking)
+        let thinking = options.thinking.map {
+            [context.configuration.thinkingVariable: JSONValue.bool($0)]
         }
         return PromptFormat(
-            tokenizer: context.tokenizer, stops: stops, tools: tools, context: variables)
+            tokenizer: context.tokenizer, stops: stops, tools: tools,
+            variables: options.templateContext, thinking: thinking ?? [:])
     }
 
     /// What the caches of its conversations depend on.

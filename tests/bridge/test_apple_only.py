@@ -23,6 +23,25 @@ pytestmark = [
 ]
 
 
+# What the guard of the background asks of UIKit and MLX, by their declarations.
+UIKIT = """
+import Foundation
+@MainActor class UIApplication {
+    enum State { case active, inactive, background }
+    static var shared: UIApplication { UIApplication() }
+    var applicationState: State { .active }
+    nonisolated static let didEnterBackgroundNotification = Notification.Name("background")
+    nonisolated static let willEnterForegroundNotification = Notification.Name("foreground")
+}
+struct StreamOrDevice {
+    struct Stream { func synchronize() {} }
+    static var `default`: StreamOrDevice { StreamOrDevice() }
+    var stream: Stream { Stream() }
+}
+func withError<R>(_ body: () throws -> R) throws -> R { try body() }
+"""
+
+
 def typecheck(folder: Path, **texts: str) -> subprocess.CompletedProcess[str]:
     paths = []
     for name, text in texts.items():
@@ -51,5 +70,17 @@ def test_the_search_for_metal_kernels_type_checks(tmp_path, simulator):
         system=system.replace("import MachO\n", ""),
         dyld=DYLD,
     )
+    assert done.returncode == 0, done.stderr
+    assert "warning:" not in done.stderr
+
+
+def test_the_guard_of_the_background_type_checks(tmp_path):
+    guards = assets.root() / "swift_templates/H2OKit/Guards"
+    system = (guards / "BackgroundGuard+System.swift").read_text("utf-8")
+    assert system.count("#if canImport(UIKit)") == 2
+    system = system.replace("#if canImport(UIKit)", "#if true").replace("    import UIKit\n", "")
+    guard = (guards / "BackgroundGuard.swift").read_text("utf-8")
+    guard = guard.replace("import MLX\n", "").replace("package func", "public func")
+    done = typecheck(tmp_path, guard=guard, system=system, uikit=UIKIT)
     assert done.returncode == 0, done.stderr
     assert "warning:" not in done.stderr

@@ -9,17 +9,23 @@ import MLX
 public final class BackgroundGuard: @unchecked Sendable {
     private let condition = NSCondition()
     private let finishQueuedWork: @Sendable () -> Void
-    private var closed = false
+    private var closed: Bool
+    /// Whether closing did not wait for a step that took too long.
+    private var overdue = false
     private var steps = 0
     private var waiting = [UUID: CheckedContinuation<Void, any Error>]()
     private var observers = [any NSObjectProtocol]()
 
-    /// - Parameter finishQueuedWork: waits until nothing is queued on the GPU
+    /// - Parameters:
+    ///   - isClosed: whether steps wait until ``open()``
+    ///   - finishQueuedWork: waits until nothing is queued on the GPU
     public init(
+        isClosed: Bool = false,
         finishQueuedWork: @escaping @Sendable () -> Void = {
             StreamOrDevice.default.stream.synchronize()
         }
     ) {
+        closed = isClosed
         self.finishQueuedWork = finishQueuedWork
     }
 
@@ -58,8 +64,10 @@ public final class BackgroundGuard: @unchecked Sendable {
         }
     }
 
-    /// Ends a step that ``begin()`` started.
+    /// Ends a step that ``begin()`` started. If the guard was closed without waiting for it,
+    /// waits until nothing is queued on the GPU.
     package func end() {
+        if condition.withLock({ closed && overdue && steps == 1 }) { finishQueuedWork() }
         condition.withLock {
             steps -= 1
             condition.broadcast()
@@ -74,7 +82,7 @@ public final class BackgroundGuard: @unchecked Sendable {
     }
 
     /// Lets no more steps begin, and returns when the running steps have ended and nothing is
-    /// queued on the GPU.
+    /// queued on the GPU. A step that takes longer than that waits for the queue itself.
     ///
     /// - Parameter seconds: the longest wait; iOS ends an app that takes about five seconds to
     ///   enter the background
@@ -87,6 +95,7 @@ public final class BackgroundGuard: @unchecked Sendable {
             while steps > 0 {
                 guard condition.wait(until: deadline) else { break }
             }
+            overdue = steps > 0
             return steps == 0
         }
         if idle { finishQueuedWork() }
@@ -97,6 +106,7 @@ public final class BackgroundGuard: @unchecked Sendable {
     public func open() {
         let continuations = condition.withLock {
             closed = false
+            overdue = false
             defer { waiting = [:] }
             return Array(waiting.values)
         }

@@ -10,7 +10,7 @@ extension Conversation {
     ///   - transcript: what the reply follows
     ///   - begun: when the reply was asked for
     func generate(
-        _ transcript: [H2OMessage], _ tools: [H2OToolDefinition], _ options: H2OSession.Options,
+        _ transcript: [H2OMessage], _ format: PromptFormat, _ options: H2OSession.Options,
         begun: Duration, _ emit: (H2OSession.Part) -> Void
     ) async throws -> H2OSession.Response {
         let recalledBefore = recalled
@@ -18,13 +18,14 @@ extension Conversation {
         let end = loaded.context.tokenizer.decode(
             tokenIds: unread.suffix(Self.promptEnd), skipSpecialTokens: false)
         var reply = Reply(
-            loaded.context, tools: tools, stopStrings: options.stopStrings, prompt: end,
+            loaded.context, tools: format.tools, stopStrings: options.stopStrings, prompt: end,
             transcript: transcript, begun: begun)
         reply.usage.preparedPromptProblem = preparedPromptProblem
         reply.usage.cachedTokens = tokensSeen
         reply.usage.readTokens = unread.count
         reply.usage.promptTokens = tokensSeen + unread.count
-        reply.usage.stop = try await generate(&reply, options, emit)
+        let begin = try reply.canThink && format.dropsThoughts() ? format.replyBegin() : 0
+        reply.usage.stop = try await generate(&reply, begin, options, emit)
         reply.finish().forEach(emit)
         if !reply.response.toolCalls.isEmpty, reply.usage.stop == .endOfTurn {
             reply.usage.stop = .toolCalls
@@ -40,13 +41,16 @@ extension Conversation {
     /// Tokens at the end of a prompt that may begin a thought.
     private static let promptEnd = 16
 
+    /// - Parameter begin: how many tokens at the end of the prompt only begin the reply, if its
+    ///   thoughts will be taken back; 0 if not
     /// - Returns: why the reply ended
     private func generate(
-        _ reply: inout Reply, _ options: H2OSession.Options, _ emit: (H2OSession.Part) -> Void
+        _ reply: inout Reply, _ begin: Int, _ options: H2OSession.Options, _ emit: (H2OSession.Part) -> Void
     ) async throws -> H2OSession.Stop {
         defer { loaded.platform.background.drain() }
         do {
             try await read()
+            if begin > 0 { try await readBeforeThoughts(begin) }
             return try await write(&reply, options, emit)
         } catch is CancellationError {
             return .cancelled
@@ -67,6 +71,19 @@ extension Conversation {
             try await read(most)
             if most == system { await keepSnapshot() }
         }
+    }
+
+    /// Reads all but the begin of the reply, keeps a snapshot, and reads on: token by token,
+    /// so that what a recall brought back stays.
+    private func readBeforeThoughts(_ begin: Int) async throws {
+        let count = (state?.unread.count ?? 0) - begin
+        if count > 0 { try await read(count) }
+        if beforeThoughts == nil, let head {
+            beforeThoughts = try await loaded.platform.background.withGPU {
+                try ConversationSnapshot(of: head)
+            }
+        }
+        for _ in 1 ..< begin { try await read(1) }
     }
 
     private func read(_ count: Int) async throws {
@@ -107,7 +124,7 @@ extension Conversation {
     }
 
     private func startLoop(_ options: H2OSession.Options) async throws -> TokenLoop {
-        let parameters = options.sampling.parameters(defaults: loaded.sampling)
+        let parameters = options.sampling.parameters(defaults: loaded.facts.sampling)
         let unread = state?.unread ?? []
         let loop = try await loaded.platform.background.withGPU {
             TokenLoop(

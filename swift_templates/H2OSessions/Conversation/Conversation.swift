@@ -21,6 +21,11 @@ package actor Conversation {
     package var snapshots: SnapshotStore
     /// Why this reply reads the system prompt although the package has its caches.
     var preparedPromptProblem: PreparedPromptProblem?
+    /// Where the thoughts of this turn begin, if the template leaves them out of later turns.
+    var beforeThoughts: ConversationSnapshot?
+    /// Whether there are thoughts after that.
+    private var hasThoughts = false
+    private var kept = H2OKeptPositions([])
 
     package init(model: H2OModel) {
         self.model = model
@@ -50,21 +55,25 @@ package actor Conversation {
     ) async throws -> H2OSession.Response {
         try Transcript.check(transcript, tools)
         let begun = loaded.platform.elapsed()
+        let format = loaded.format(tools: tools, options: options)
+        var chain = try format.chain(of: transcript)
         do {
             try await model.turns.begin()
         } catch is CancellationError {
-            let usage = H2OSession.Usage(
-                duration: loaded.platform.elapsed() - begun, stop: .cancelled)
-            emit(.usage(usage))
-            return H2OSession.Response(usage: usage)
+            return canceled(begun, emit)
         }
         defer { model.turns.end() }
         do {
-            var chain = try await place(transcript, tools, options)
-            let response = try await generate(transcript, tools, options, begun: begun, emit)
+            do {
+                try await place(transcript, chain, format)
+            } catch is CancellationError {
+                return canceled(begun, emit)
+            }
+            let response = try await generate(transcript, format, options, begun: begun, emit)
             chain.append(response.message.withoutThoughts)
             state?.chain = chain.head
-            await keepSnapshot()
+            hasThoughts = hasThoughts || !response.thoughts.isEmpty
+            if response.toolCalls.isEmpty { try await endTurn() } else { await keepSnapshot() }
             return response
         } catch {
             leave()
@@ -83,13 +92,37 @@ package actor Conversation {
         caches = []
         archive = nil
         state = nil
+        beforeThoughts = nil
+        hasThoughts = false
+    }
+
+    /// A reply of which nothing was generated.
+    private func canceled(
+        _ begun: Duration, _ emit: (H2OSession.Part) -> Void
+    ) -> H2OSession.Response {
+        let usage = H2OSession.Usage(
+            duration: loaded.platform.elapsed() - begun, stop: .cancelled)
+        emit(.usage(usage))
+        return H2OSession.Response(usage: usage)
     }
 
     /// Tokens in the caches; most of them may have been evicted.
     package var tokensSeen: Int { state?.read.count ?? 0 }
 
     /// Which positions the caches keep now.
-    package var keptPositions: H2OKeptPositions { H2OKeptPositions(caches) }
+    ///
+    /// In the background those that were asked for last.
+    package var keptPositions: H2OKeptPositions {
+        get async {
+            let background = loaded.platform.background
+            if !background.isClosed,
+                let now = try? await background.withGPU({ H2OKeptPositions(caches) })
+            {
+                kept = now
+            }
+            return kept
+        }
+    }
 
     nonisolated var loaded: LoadedModel { model.loaded }
 
@@ -100,23 +133,50 @@ package actor Conversation {
 
     /// Brings caches and unread tokens to the end of the transcript.
     private func place(
-        _ transcript: [H2OMessage], _ tools: [H2OToolDefinition], _ options: H2OSession.Options
-    ) async throws -> TranscriptChain {
+        _ transcript: [H2OMessage], _ chain: TranscriptChain, _ format: PromptFormat
+    ) async throws {
         preparedPromptProblem = nil
-        let format = loaded.format(tools: tools, options: options)
-        let chain = format.chain(of: transcript)
+        let isAnswer = state.map { transcript.dropFirst($0.chain.count).first?.role == .tool }
+        if isAnswer != true { try await dropThoughts() }
         if state.map({ chain.starts(with: $0.chain) }) != true {
             try await returnTo(chain)
         }
         if let state {
-            self.state?.unread += try format.following(
+            let next = try format.following(
                 state.chain.count, of: transcript, ended: state.ended)
+            self.state?.unread.removeLast(min(next.replaced, state.unread.count))
+            self.state?.unread += next.tokens
         } else {
             try await begin(transcript, format, chain)
         }
-        self.state?.chain = chain.head
-        self.state?.ended = false
-        return chain
+        state?.chain = chain.head
+        state?.ended = false
+        let new = state?.unread.count ?? 0
+        guard new > 0 else { throw H2OSessionError.emptyPrompt }
+        // A conversation that is read again may be longer: it became so bit by bit.
+        let isNew = !transcript.contains { $0.role == .assistant } || tokensSeen > 0
+        if let limit = loaded.facts.positions, new > limit, isNew {
+            throw H2OSessionError.promptTooLong(tokens: new, atMost: limit)
+        }
+    }
+
+    /// Ends a turn of the model: takes its thoughts back, if later turns are without them, and
+    /// keeps a snapshot.
+    private func endTurn() async throws {
+        // In the background that waits for the next turn.
+        if !loaded.platform.background.isClosed { try? await dropThoughts() }
+        await keepSnapshot()
+    }
+
+    /// Returns to where the thoughts of the last turn began. Its answer is read again with the
+    /// next message.
+    private func dropThoughts() async throws {
+        defer { (beforeThoughts, hasThoughts) = (nil, false) }
+        guard hasThoughts, let beforeThoughts else { return }
+        goOn(
+            from: try await loaded.platform.background.withGPU {
+                try beforeThoughts.head(in: loaded.platform.archives)
+            })
     }
 
     /// Goes on from the snapshot with most of the transcript's messages, if there is one.

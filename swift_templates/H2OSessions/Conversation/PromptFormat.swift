@@ -8,7 +8,9 @@ struct PromptFormat {
     let stops: Set<Int>
     let tools: [H2OToolDefinition]
     /// Further variables of the template.
-    let context: [String: JSONValue]
+    let variables: [String: JSONValue]
+    /// The variable that says whether the model thinks, if that is asked for.
+    var thinking = [String: JSONValue]()
 
     /// The tokens of a transcript's beginning, and the positions of instructions and tools
     /// among them.
@@ -17,17 +19,32 @@ struct PromptFormat {
         let pinned: Range<Int>
     }
 
-    /// What all messages are rendered with.
-    struct Surroundings: Encodable {
+    /// What all messages depend on.
+    private struct Surroundings: Encodable {
         let tools: [H2OToolDefinition]
-        let context: [String: JSONValue]
+        let variables: [String: JSONValue]
+        /// The tokens before the first message that is not of the system.
+        let opening: [Int]
     }
 
-    /// What a transcript is recognized by.
-    func chain(of transcript: [H2OMessage]) -> TranscriptChain {
-        TranscriptChain(
-            opening: Surroundings(tools: tools, context: context),
+    /// What a transcript is recognized by. Whether the model is to think counts as far as the
+    /// opening shows it: most templates ask that for the next reply alone.
+    ///
+    /// - Throws: the template's own error
+    func chain(of transcript: [H2OMessage]) throws -> TranscriptChain {
+        let openings = try openings(transcript)
+        let common = openings.map { Array($0[0].prefix(commonPrefix($0[0], $0[1]))) }
+        return TranscriptChain(
+            opening: Surroundings(tools: tools, variables: variables, opening: common ?? []),
             messages: transcript.map(\.withoutThoughts))
+    }
+
+    /// The system prompt, with tools and the template's marks around it, is the common part of
+    /// transcripts that begin differently. nil without a template.
+    private func openings(_ transcript: [H2OMessage]) throws -> [[Int]]? {
+        let system = Array(transcript.prefix { $0.role == .system })
+        let made = try ["a", "0"].compactMap { try render(system + [.user($0)]) }
+        return made.isEmpty ? nil : made
     }
 
     /// All messages, followed by the begin of a reply.
@@ -45,11 +62,8 @@ struct PromptFormat {
         guard !system.isEmpty || !tools.isEmpty else {
             return Opening(tokens: tokens, pinned: 0 ..< 0)
         }
-        // The common part of transcripts that begin differently is the system prompt, with
-        // tools, and the template's marks around it.
-        let others = try ["a", "0"].compactMap { try render(system + [.user($0)]) }
-        let common = others.map { commonPrefix(tokens, $0) }.min() ?? 0
-        return Opening(tokens: tokens, pinned: 0 ..< common)
+        let common = try openings(transcript)?.map { commonPrefix(tokens, $0) }.min()
+        return Opening(tokens: tokens, pinned: 0 ..< (common ?? 0))
     }
 
     /// The messages from `first` on, which follow the others in the caches, and the begin of a
@@ -61,19 +75,20 @@ struct PromptFormat {
     ///
     /// - Parameter ended: whether the last reply ended with a stop token
     /// - Throws: the template's own error
-    func following(_ first: Int, of transcript: [H2OMessage], ended: Bool) throws -> [Int] {
+    func following(_ first: Int, of transcript: [H2OMessage], ended: Bool) throws -> Following {
         let new = Array(transcript[first...])
-        guard !new.isEmpty else { return [] }
+        guard !new.isEmpty else { return Following(tokens: []) }
         let asked = Array(transcript.prefix { $0.role == .system }) + [.user("a")]
         guard let opened = try render(asked) else {
             let lines = new.map { "\n" + $0.text }.joined()
-            return tokenizer.encode(text: lines, addSpecialTokens: false)
+            return Following(tokens: tokenizer.encode(text: lines, addSpecialTokens: false))
         }
         let last = first > 0 ? transcript[first - 1] : nil
         guard last?.role == .assistant else {
-            // The begin of a reply was read.
+            let begin = try replyBegin()
             let whole = try render(asked + new) ?? []
-            return Array(whole[commonPrefix(opened, whole)...])
+            return Following(
+                tokens: Array(whole.dropFirst(opened.count - begin)), replaced: begin)
         }
         let calls = last?.toolCalls ?? []
         let answered = asked + [.assistant(calls.isEmpty ? "b" : "", toolCalls: calls)]
@@ -81,13 +96,44 @@ struct PromptFormat {
         let answer = commonPrefix(opened, whole)
         guard let stop = whole[answer...].firstIndex(where: stops.contains) else {
             // The template ends a turn without a stop token.
-            return Array(whole[commonPrefix(try render(answered) ?? [], whole)...])
+            let unanswered = try render(answered) ?? []
+            return Following(tokens: Array(whole[commonPrefix(unanswered, whole)...]))
         }
-        return Array(whole[(ended ? stop + 1 : stop)...])
+        return Following(tokens: Array(whole[(ended ? stop + 1 : stop)...]))
+    }
+
+    /// Tokens that follow those in the caches.
+    struct Following {
+        let tokens: [Int]
+        /// How many tokens that are unread at the end they take the place of: the begin of a
+        /// reply, where a message follows instead.
+        var replaced = 0
+    }
+
+    /// How many tokens at the end of a prompt only begin the reply: those that are not in the
+    /// rendering of a conversation in which the reply is over, such as the mark of a thought,
+    /// and at least one, after which a reply can be generated. 0 without a template.
+    ///
+    /// - Throws: the template's own error
+    func replyBegin() throws -> Int {
+        guard let opened = try render([.user("a")]),
+            let whole = try render([.user("a"), .assistant("b"), .user("c")])
+        else { return 0 }
+        return max(1, opened.count - commonPrefix(opened, whole))
+    }
+
+    /// Whether thoughts are left out once the user goes on.
+    ///
+    /// - Throws: the template's own error
+    func dropsThoughts() throws -> Bool {
+        let (user, next) = (H2OMessage.user("a"), H2OMessage.user("c"))
+        let with = try render([user, .assistant("b", thoughts: "t"), next])
+        return try with == render([user, .assistant("b"), next]) && with != nil
     }
 
     /// nil if the model has no template.
     private func render(_ messages: [H2OMessage]) throws -> [Int]? {
+        let context = variables.merging(thinking) { $1 }
         do {
             return try tokenizer.applyChatTemplate(
                 messages: messages.map(\.fields),
@@ -105,7 +151,7 @@ struct PromptFormat {
 
 extension H2OMessage {
     /// The message as chat templates read it.
-    fileprivate var fields: [String: any Sendable] {
+    package var fields: [String: any Sendable] {
         var fields: [String: any Sendable] = ["role": role.rawValue, "content": text]
         if let thoughts { fields["reasoning_content"] = thoughts }
         if !toolCalls.isEmpty { fields["tool_calls"] = toolCalls.map(\.fields) }

@@ -45,6 +45,9 @@ struct Reply {
     /// The parts that a token makes certain which ends the turn.
     mutating func end(with token: Int) -> [H2OSession.Part] { add(decoder.stop(at: token)) }
 
+    /// Whether thoughts can be told from text.
+    var canThink: Bool { decoder.canThink }
+
     /// Tokens that end a turn besides the model's own.
     var stopTokens: Set<Int> { decoder.stops }
 

@@ -1,4 +1,3 @@
-import Foundation
 import MLXLMCommon
 
 /// How the next token is chosen. A field that is nil has the value of the model's
@@ -34,19 +33,6 @@ public struct H2OSampling: Hashable, Codable, Sendable {
 }
 
 extension H2OSampling {
-    /// What a model's `generation_config.json` says; nothing if there is none.
-    static func defaults(in folder: URL) -> H2OSampling {
-        let file = folder.appending(path: "generation_config.json")
-        let decoder = JSONDecoder()
-        decoder.keyDecodingStrategy = .convertFromSnakeCase
-        guard let data = try? Data(contentsOf: file),
-            let said = try? decoder.decode(GenerationConfiguration.self, from: data)
-        else { return H2OSampling() }
-        return H2OSampling(
-            temperature: said.doSample == false ? 0 : said.temperature, topP: said.topP,
-            topK: said.topK, minP: said.minP, repetitionPenalty: said.repetitionPenalty)
-    }
-
     /// mlx-swift-lm's parameters with these values, or the model's own.
     func parameters(defaults: H2OSampling) -> GenerateParameters {
         var parameters = GenerateParameters()
@@ -58,14 +44,4 @@ extension H2OSampling {
         parameters.seed = seed ?? defaults.seed
         return parameters
     }
-}
-
-/// generation_config.json
-private struct GenerationConfiguration: Decodable {
-    let doSample: Bool?
-    let temperature: Float?
-    let topP: Float?
-    let topK: Int?
-    let minP: Float?
-    let repetitionPenalty: Float?
 }

@@ -43,10 +43,55 @@ final class LoadingTests: XCTestCase {
     }
 
     func testLoadingSetsTheLimitsOfMLX() async throws {
-        _ = try await load(free: plan.total)
+        let model = try await load(free: plan.total)
 
         XCTAssertEqual(Memory.cacheLimit, plan.bufferCache)
         XCTAssertEqual(Memory.memoryLimit, plan.total)
+        withExtendedLifetime(model) {}
+    }
+
+    func testTwoModelsHaveTheSumOfTheirLimitsAndGiveThemBack() async throws {
+        var models = [try await load(free: plan.total), try await load(free: plan.total)]
+        XCTAssertEqual(Memory.cacheLimit, 2 * plan.bufferCache)
+        XCTAssertEqual(Memory.memoryLimit, 2 * plan.total)
+
+        models.removeLast()
+        XCTAssertEqual(Memory.memoryLimit, plan.total)
+        models = []
+        XCTAssertEqual(Memory.memoryLimit, limits.1)
+    }
+
+    func testTheModelsFilesSayHowItIsUsed() throws {
+        let generation = #"{"temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.1}"#
+        try Data(generation.utf8).write(to: folder.appending(path: "generation_config.json"))
+        let configuration = #"{"text_config": {"max_position_embeddings": 4096}}"#
+        try Data(configuration.utf8).write(to: folder.appending(path: "config.json"))
+
+        let facts = ModelFacts(in: folder)
+
+        XCTAssertEqual(
+            facts.sampling, H2OSampling(temperature: 0.6, topP: 0.95, topK: 20, minP: 0.1))
+        XCTAssertEqual(facts.positions, 4096)
+    }
+
+    func testAModelThatIsNotToBeSampledFromIsGreedy() throws {
+        let generation = #"{"do_sample": false, "temperature": 0.6}"#
+        try Data(generation.utf8).write(to: folder.appending(path: "generation_config.json"))
+
+        XCTAssertEqual(ModelFacts(in: folder).sampling, .greedy)
+        XCTAssertNil(ModelFacts(in: folder).positions)
+    }
+
+    func testAPromptLongerThanTheModelsPositionsIsRefused() async throws {
+        let configuration = #"{"max_position_embeddings": 20}"#
+        try Data(configuration.utf8).write(to: folder.appending(path: "config.json"))
+        let session = try await load(free: plan.total).makeSession()
+
+        await assertThrows(try await session.respond(to: "tell me more of it")) {
+            XCTAssertEqual($0 as? H2OSessionError, .promptTooLong(tokens: 26, atMost: 20))
+        }
+        let stop = try await session.respond(to: "hi").usage.stop
+        XCTAssertNotNil(stop)
     }
 
     func testNothingIsLoadedWithoutTheKernelsOfMLX() async throws {

@@ -21,6 +21,9 @@ public struct ReplyDecoder {
         tags = parser.startTag.map { ($0, parser.endTag) }
     }
 
+    /// Whether thoughts are told from text.
+    public var canThink: Bool { thoughts != nil }
+
     /// Whether what comes next is a thought.
     public var isThinking: Bool { thoughts?.isInside ?? false }
 

@@ -25,6 +25,9 @@ public struct ReplyDecoder {
         calls = tools.isEmpty ? nil : ToolCallProcessor(format: format, tools: tools)
     }
 
+    /// Whether thoughts are told from text.
+    public var canThink: Bool { framed != nil || thoughts != nil }
+
     /// Whether what comes next is a thought.
     public var isThinking: Bool {
         framed?.isInsideReasoning ?? thoughts?.isInsideReasoning ?? false

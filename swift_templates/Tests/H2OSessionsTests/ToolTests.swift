@@ -1,0 +1,148 @@
+import H2OKit
+import H2OSessions
+import H2OTestModels
+import MLXLMCommon
+import XCTest
+
+/// Tools of a session, in the format of Hermes and Qwen.
+final class ToolTests: XCTestCase {
+    private func call(_ a: Int, _ b: Int) -> String {
+        "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\":\(a),\"b\":\(b)}}\n</tool_call>"
+    }
+
+    private func session(
+        _ fixture: TemplateFixture, says replies: [String],
+        _ options: H2OSession.Options = H2OSession.Options()
+    ) throws -> H2OSession {
+        fixture.scripted.replies = replies
+        return fixture.model.makeSession(tools: [try adder()], options: options)
+    }
+
+    func testACallIsAnsweredAndTheModelGoesOn() async throws {
+        let fixture = try TemplateFixture(.qwen3)
+        let session = try session(fixture, says: [call(1, 2), "It is 3."])
+
+        let parts = try await session.parts(to: "What is 1 + 2?")
+
+        let made = H2OToolCall(id: "call_1", name: "add", arguments: ["a": .int(1), "b": .int(2)])
+        let answer = H2OMessage.tool("3", callID: "call_1", name: "add")
+        XCTAssertEqual(parts.first, .toolCall(made))
+        XCTAssertEqual(parts.dropFirst().first, .toolResult(answer))
+        XCTAssertEqual(parts.compactMap(\.text).joined(), "It is 3.")
+        let messages = await session.messages
+        XCTAssertEqual(
+            messages,
+            [
+                .user("What is 1 + 2?"), .assistant("", toolCalls: [made]), answer,
+                .assistant("It is 3."),
+            ])
+        XCTAssertEqual(fixture.given, try fixture.rendered(messages, tools: [try adder()]))
+    }
+
+    func testSeveralCallsOfOneAnswerAreAnsweredInTheirOrder() async throws {
+        let fixture = try TemplateFixture(.qwen3)
+        let replies = ["Both:\n\(call(1, 2))\n\(call(3, 4))", "3 and 7."]
+        let session = try session(fixture, says: replies)
+
+        let reply = try await session.respond(to: "Add")
+
+        let messages = await session.messages
+        XCTAssertEqual(messages.filter { $0.role == .tool }.map(\.text), ["3", "7"])
+        XCTAssertEqual(messages[1].toolCalls.map(\.id), ["call_1", "call_2"])
+        XCTAssertEqual(reply.toolCalls, [])
+        XCTAssertEqual(reply.usage.stop, .endOfTurn)
+        XCTAssertTrue(reply.text.hasSuffix("3 and 7."), reply.text)
+    }
+
+    func testAModelMayCallInSeveralRounds() async throws {
+        let fixture = try TemplateFixture(.qwen3)
+        let session = try session(fixture, says: [call(1, 2), call(3, 3), "6.", "Welcome."])
+
+        let reply = try await session.respond(to: "Add")
+        _ = try await session.respond(to: "Thanks")
+
+        XCTAssertEqual(reply.text, "6.")
+        let messages = await session.messages
+        XCTAssertEqual(messages.flatMap(\.toolCalls).map(\.id), ["call_1", "call_2"])
+        XCTAssertEqual(fixture.given, try fixture.rendered(messages, tools: [try adder()]))
+    }
+
+    func testTheErrorOfAToolIsTextForTheModel() async throws {
+        let fixture = try TemplateFixture(.qwen3)
+        let wrong = "<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>"
+        let session = try session(fixture, says: [wrong, "I need numbers."])
+
+        let reply = try await session.respond(to: "Add")
+
+        let messages = await session.messages
+        XCTAssertEqual(messages[2].text, "Error: a and b must be numbers")
+        XCTAssertEqual(reply.text, "I need numbers.")
+    }
+
+    func testWhatIsNoCallIsReportedAsTheModelWroteIt() async throws {
+        let unreadable = "<tool_call>\n{\"name\": \"add\",\n</tool_call>"
+        let undeclared = "<tool_call>\n{\"name\": \"sub\", \"arguments\": {}}\n</tool_call>"
+        let cutOff = "<tool_call>\n{\"name\": \"add\""
+        for wrong in [unreadable, undeclared, cutOff] {
+            let fixture = try TemplateFixture(.qwen3)
+            let session = try session(fixture, says: ["Now: " + wrong])
+
+            let parts = try await session.parts(to: "Add")
+
+            XCTAssertTrue(parts.contains(.malformedToolCall(wrong)), "\(parts)")
+            XCTAssertEqual(parts.compactMap(\.text).joined(), "Now: ")
+            XCTAssertEqual(parts.last?.usage?.stop, .endOfTurn)
+        }
+    }
+
+    func testRoundsThatDoNotEndAreAnErrorAndTheConversationIsAsBefore() async throws {
+        let fixture = try TemplateFixture(.qwen3)
+        let session = try session(
+            fixture, says: [call(1, 1), call(1, 1), call(1, 1), "Hello."],
+            H2OSession.Options(maxToolRounds: 2))
+
+        await assertThrows(try await session.respond(to: "Add")) {
+            XCTAssertEqual($0 as? H2OSessionError, .tooManyToolRounds(2))
+        }
+        let messages = await session.messages
+        XCTAssertEqual(messages, [])
+        let text = try await session.respond(to: "Hi").text
+        XCTAssertEqual(text, "Hello.")
+    }
+
+    func testTwoToolsOfOneNameAreRefused() async throws {
+        let fixture = try TemplateFixture(.qwen3)
+        let session = fixture.model.makeSession(tools: [try adder(), try adder()])
+        await assertThrows(try await session.respond(to: "Add")) {
+            XCTAssertEqual($0 as? H2OSessionError, .duplicateTool("add"))
+        }
+    }
+
+    func testParametersThatAreNoSchemaOfAnObjectAreRefused() {
+        for parameters in [JSONValue.null, .string("object"), .object(["type": .string("array")])] {
+            XCTAssertThrowsError(
+                try H2OToolDefinition(name: "add", description: "", parameters: parameters)
+            ) { error in
+                guard case .invalidSchema = error as? H2OSessionError else {
+                    return XCTFail("\(error)")
+                }
+            }
+        }
+    }
+
+    func testAToolMayAskAnotherSessionOfTheModel() async throws {
+        let fixture = try TemplateFixture(.qwen3)
+        fixture.scripted.replies = [call(1, 2), "It is three.", "Three."]
+        let other = fixture.model.makeSession()
+        let tool = H2OTool(try adder().definition) { _ in
+            try await other.respond(to: "What is 1 + 2?").text
+        }
+        let session = fixture.model.makeSession(tools: [tool])
+
+        let text = try await session.respond(to: "Ask").text
+
+        XCTAssertEqual(text, "Three.")
+        let messages = await session.messages
+        XCTAssertEqual(messages[2].text, "It is three.")
+    }
+}
