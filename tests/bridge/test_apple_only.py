@@ -33,10 +33,10 @@ import Foundation
     nonisolated static let didEnterBackgroundNotification = Notification.Name("background")
     nonisolated static let willEnterForegroundNotification = Notification.Name("foreground")
 }
-struct StreamOrDevice {
-    struct Stream { func synchronize() {} }
-    static var `default`: StreamOrDevice { StreamOrDevice() }
-    var stream: Stream { Stream() }
+public struct StreamOrDevice {
+    public struct Stream { public func synchronize() {} }
+    public static var `default`: StreamOrDevice { StreamOrDevice() }
+    public var stream: Stream { Stream() }
 }
 func withError<R>(_ body: () throws -> R) throws -> R { try body() }
 """
@@ -78,9 +78,11 @@ def test_the_guard_of_the_background_type_checks(tmp_path):
     guards = assets.root() / "swift_templates/H2OKit/Guards"
     system = (guards / "BackgroundGuard+System.swift").read_text("utf-8")
     assert system.count("#if canImport(UIKit)") == 2
-    system = system.replace("#if canImport(UIKit)", "#if true").replace("    import UIKit\n", "")
+    system = system.replace("#if canImport(UIKit)", "#if true").replace(
+        "    import UIKit\n", ""
+    )
     guard = (guards / "BackgroundGuard.swift").read_text("utf-8")
-    guard = guard.replace("import MLX\n", "").replace("package func", "public func")
+    guard = guard.replace("import MLX\n", "").replace("package func", "func")
     done = typecheck(tmp_path, guard=guard, system=system, uikit=UIKIT)
     assert done.returncode == 0, done.stderr
     assert "warning:" not in done.stderr

@@ -15,9 +15,9 @@ from h2o_pack.vendoring.floating import REMOTE
 
 APPLE = {
     "BackgroundAssets", "System", "Foundation", "MachO", "Observation", "SwiftUI", "UIKit",
-    "XCTest", "os", "CryptoKit",
+    "XCTest", "os", "CryptoKit", "FoundationModels",
 }  # fmt: skip
-OURS = {"H2OKit", "TinyModel"}
+OURS = {"H2OFoundationModels", "H2OKit", "H2OSessions", "H2OTestModels", "TinyModel"}
 UPSTREAM = {"MLX", "MLXFast", "MLXLLM", "MLXLMCommon", "MLXNN", "H2OTokenizers", "Cmlx"}
 LINUX = {"FoundationNetworking", "Glibc"}
 

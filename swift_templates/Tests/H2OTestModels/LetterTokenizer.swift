@@ -25,7 +25,7 @@ package struct LetterTokenizer: Tokenizer {
     }
 
     package func convertTokenToId(_ token: String) -> Int? {
-        token.first.flatMap(Self.letters.firstIndex)
+        token.count == 1 ? token.first.flatMap(Self.letters.firstIndex) : nil
     }
 
     package func convertIdToToken(_ id: Int) -> String? { String(Self.letters[id]) }

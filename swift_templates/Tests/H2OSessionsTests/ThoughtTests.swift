@@ -1,0 +1,119 @@
+import H2OKit
+import H2OSessions
+import H2OTestModels
+import XCTest
+
+/// What a model thinks before it answers.
+final class ThoughtTests: XCTestCase {
+    func testThoughtsAreNotPartOfTheAnswer() async throws {
+        let fixture = try TemplateFixture(.qwen3)
+        fixture.scripted.replies = ["<think>\nA greeting.\n</think>\n\nHello."]
+        let session = fixture.model.makeSession()
+
+        let parts = try await session.parts(to: "Hi")
+
+        let thoughts = parts.compactMap { part in
+            if case .thought(let text) = part { text } else { nil }
+        }
+        XCTAssertEqual(thoughts.joined(), "A greeting.")
+        XCTAssertEqual(parts.compactMap(\.text).joined(), "Hello.")
+        let messages = await session.messages
+        XCTAssertEqual(messages.last, .assistant("Hello.", thoughts: "A greeting."))
+        XCTAssertGreaterThan(try XCTUnwrap(parts.last?.usage).thoughtTokens, 10)
+    }
+
+    func testThoughtsThatTheTemplateDropsDoNotStayInTheCaches() async throws {
+        let cases: [(ChatTemplate, begin: String, kept: String)] = [
+            (.qwen3, "<think>\n", "<|im_start|>assistant"),
+            (.qwen3Thinking, "", "<|im_start|>assistant\n"),
+        ]
+        for (template, begin, kept) in cases {
+            let fixture = try TemplateFixture(template)
+            fixture.scripted.replies = [
+                begin + "A greeting.\n</think>\n\nHello.",
+                begin + "Again?\n</think>\n\nHello again.",
+            ]
+            let session = fixture.model.makeSession(instructions: "Be brief.")
+            _ = try await session.respond(to: "Hi")
+            let first = fixture.given.count
+            _ = try await session.respond(to: "Hi again")
+
+            let read = String(fixture.given.dropFirst(first))
+            XCTAssertTrue(read.contains("Hello.<|im_end|>\n<|im_start|>user\nHi again"), read)
+            // What the caches have is what the template makes of the conversation, up to the
+            // begin of the last reply.
+            let messages = await session.messages
+            let seen = await session.tokensSeen
+            let text = try fixture.rendered(messages.dropLast()) + "\n" + kept
+            let tokens = TemplateTokenizer(template).encode(text: text, addSpecialTokens: false)
+            XCTAssertEqual(seen, tokens.count, "\(template)")
+        }
+    }
+
+    func testAnswersOfAllTurnsAreReadWithoutThoughts() async throws {
+        let fixture = try TemplateFixture(.qwen3)
+        fixture.scripted.replies = (0 ..< 4).map { "<think>\nhm \($0)\n</think>\n\nAnswer \($0)." }
+        let session = fixture.model.makeSession()
+        for turn in 0 ..< 4 { _ = try await session.respond(to: "Question \(turn)") }
+
+        let messages = await session.messages
+        let whole = try fixture.rendered(messages.dropLast())
+        let seen = await session.tokensSeen
+        let tokens = TemplateTokenizer(.qwen3).encode(
+            text: whole + "\n<|im_start|>assistant", addSpecialTokens: false)
+        XCTAssertEqual(seen, tokens.count)
+        XCTAssertFalse(whole.contains("hm"))
+    }
+
+    func testThoughtsStayWhileToolsAreCalledAndGoWithTheTurn() async throws {
+        let fixture = try TemplateFixture(.qwen3)
+        let call = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\":1,\"b\":2}}\n</tool_call>"
+        fixture.scripted.replies = [
+            "<think>\nAdd them.\n</think>\n\n" + call, "<think>\nDone.\n</think>\n\nIt is 3.",
+            "Bye.",
+        ]
+        let session = fixture.model.makeSession(tools: [try adder()])
+        let reply = try await session.respond(to: "What is 1 + 2?")
+        XCTAssertEqual(reply.text, "It is 3.")
+        XCTAssertTrue(
+            fixture.given.contains("</think>\n\n\(call)<|im_end|>\n<|im_start|>user\n<tool_"))
+        let turn = fixture.given.count
+
+        _ = try await session.respond(to: "Thanks")
+
+        let read = String(fixture.given.dropFirst(turn))
+        XCTAssertTrue(read.contains("\(call)<|im_end|>"), "the call is read again")
+        XCTAssertFalse(read.contains("Add them."))
+        let messages = await session.messages
+        let seen = await session.tokensSeen
+        let whole = try fixture.rendered(messages, tools: [try adder()])
+        XCTAssertEqual(
+            seen, TemplateTokenizer(.qwen3).encode(text: whole, addSpecialTokens: false).count)
+    }
+
+    func testThinkingIsTurnedOffByTheVariableOfTheTemplate() async throws {
+        let fixture = try TemplateFixture(.qwen3, thinks: false)
+        fixture.scripted.replies = ["Hello.", "Yes."]
+        let session = fixture.model.makeSession(options: H2OSession.Options(thinking: false))
+
+        let reply = try await session.respond(to: "Hi")
+
+        XCTAssertTrue(fixture.given.contains("assistant\n<think>\n\n</think>\n\nHello."))
+        XCTAssertEqual(reply.text, "Hello.")
+        XCTAssertEqual(reply.usage.thoughtTokens, 0)
+    }
+
+    func testTurningThinkingOffReadsNothingAgain() async throws {
+        let fixture = try TemplateFixture(.qwen3)
+        fixture.scripted.replies = ["<think>\nhm\n</think>\n\nHello."]
+        let session = fixture.model.makeSession(instructions: "Be brief.")
+        _ = try await session.respond(to: "Hi")
+
+        let usage = try await session.respond(
+            to: "Hi", options: H2OSession.Options(thinking: false)
+        ).usage
+
+        XCTAssertGreaterThan(usage.cachedTokens, 20)
+        XCTAssertLessThan(usage.readTokens, usage.promptTokens)
+    }
+}
