@@ -43,6 +43,7 @@ extension H2OModel {
         try await platform.background.begin()
         defer { platform.background.end() }
         let context = try await loader.load(from: folder, tokenizer: BundledTokenizerLoader())
+        try BundledAdapter.apply(in: folder, to: context.model)
         return H2OModel(
             context: context, manifest: manifest, caches: caches, archiveInFiles: archiveInFiles,
             snapshots: snapshots, facts: ModelFacts(in: folder), plan: plan, limits: limits,

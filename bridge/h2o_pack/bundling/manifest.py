@@ -15,12 +15,12 @@ from typing import Annotated
 from msgspec import Meta
 
 from h2o_pack.errors import UserError
-from h2o_pack.files.layout import MODEL_FOLDER, MODEL_MANIFEST
+from h2o_pack.files.layout import ADAPTER, ADAPTER_CONFIG, MODEL_FOLDER, MODEL_MANIFEST
 from h2o_pack.files.lock import FORMAT, PreparedPrompt, damaged, read_record
 from h2o_pack.results import Count
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
-DECIDING = ("config.json", "tokenizer.json", "*.safetensors")
+DECIDING = ("config.json", "tokenizer.json", "*.safetensors", ADAPTER, ADAPTER_CONFIG)
 """What decides the ids of a text and the keys and values of an id."""
 
 

@@ -50,6 +50,11 @@ if TYPE_CHECKING:
     "turn need not read it.",
 )
 @click.option(
+    "--adapter",
+    type=PATH,
+    help="Folder of a LoRA adapter that mlx_lm.lora made; the app's model is adapted by it.",
+)
+@click.option(
     "--vendor/--no-vendor",
     default=True,
     envvar="H2O_PACK_VENDOR",
@@ -75,6 +80,7 @@ def ios(
     output: Path | None,
     name: str | None,
     system: Path | None,
+    adapter: Path | None,
     vendor: bool,
     upstream: Path | None,
     mirror: str,
@@ -106,6 +112,7 @@ def ios(
             output=output,
             asset_pack=given.asset_pack,
             system=system,
+            adapter=adapter,
             upstream=(upstream or Origin(cache, mirror)) if vendor else None,
             upstream_version=given.upstream_version,
             new_app=app,

@@ -27,8 +27,10 @@ def loadable(name: str) -> str:
     return name
 
 
-def load(name: str) -> tuple[Any, Any]:
+def load(name: str, adapter: str | None = None) -> tuple[Any, Any]:
     """Load a model and its tokenizer; "demo" and "demo-4bit" are the bundled ones.
+
+    adapter: the folder of a LoRA adapter in mlx-lm's form.
 
     Raises:
         UserError: mlx_lm cannot load it.
@@ -38,7 +40,7 @@ def load(name: str) -> tuple[Any, Any]:
 
     path = str(resources.files("h2o_pack.models") / name) if name in BUNDLED else name
     try:
-        loaded: Any = load_checked(path)
+        loaded: Any = load_checked(path, adapter_path=adapter)
     except (OSError, ValueError) as error:
         raise UserError(
             f'the model "{name}" could not be loaded: {error}',

@@ -13,6 +13,7 @@ from h2o_pack.architectures.model import Model
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.files import lock, write
 from h2o_pack.files.lock import PreparedPrompt, Vendored
+from h2o_pack.models.adapter import Adapter
 from h2o_pack.package.app import AppState
 from h2o_pack.plan.options import CacheOptions
 from h2o_pack.plan.package_plan import Plan, make_plan, read_options
@@ -31,7 +32,8 @@ class PackageRequest:
     from, a folder with clones or the network; None to leave it out. asset_pack: the model
     comes to the device apart from the app. upstream_version: the one that the package stands
     on, "" for the default. system: a file with the system prompt whose caches the package
-    should hold. new_app: today's scaffold of the app goes to App.new where there is an app.
+    should hold. adapter: the folder of a LoRA adapter. new_app: today's scaffold of the app
+    goes to App.new where there is an app.
     """
 
     model: str
@@ -44,6 +46,7 @@ class PackageRequest:
     asset_pack: bool = False
     upstream_version: str = ""
     system: Path | None = None
+    adapter: Path | None = None
     new_app: bool = False
 
 
@@ -97,6 +100,9 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
         )
     problems.refuse()
     refuse_missing_type(model, request.upstream_version)
+    adapter = None if request.adapter is None else adapter_of(request.adapter, model)
+    if adapter is not None:
+        model = adapted(model, adapter)
     with problems.caught():
         plan = make_plan(
             model, request.cache, request.name, asset_pack=request.asset_pack, given=given
@@ -112,6 +118,7 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
         chat_template=texts.template,
         system=system,
         options=kept_options(request),
+        adapter=adapter,
         warnings=(*plan.warnings, *texts.remarks),
     )
     if system:
@@ -126,6 +133,27 @@ def check_headers(model: Model, say: ProgressReporter) -> None:
     if model.headers is not None and not model.assumed:
         say(f"checking that {model.id} loads")
         check_loads(model.headers, model.id)
+
+
+def adapter_of(folder: Path, model: Model) -> Adapter:
+    """Read an adapter, and check it against the model's tensors."""
+    from h2o_pack.models.adapter import check_fits, read_adapter, shapes_of
+    from h2o_pack.models.safetensors import total
+
+    adapter = read_adapter(folder, len(model.config.layers))
+    if model.headers is not None:
+        check_fits(adapter, shapes_of(total(model.headers.tensors)), model.id)
+    return adapter
+
+
+def adapted(model: Model, adapter: Adapter) -> Model:
+    """Return the model with the adapter's bytes among those of its weights."""
+    weights = replace(
+        model.weights,
+        bytes=model.weights.bytes + adapter.bytes,
+        bytes_per_token=model.weights.bytes_per_token + adapter.bytes,
+    )
+    return replace(model, weights=weights)
 
 
 def refuse_missing_type(model: Model, upstream_version: str) -> None:

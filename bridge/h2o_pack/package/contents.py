@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from h2o_pack import assets
+from h2o_pack.bundling.adapter import add_adapter
 from h2o_pack.bundling.bundle import bundle
 from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.bundling.trial import try_model
@@ -47,6 +48,8 @@ def make_package(
         manifest = bundle(plan.model, staging, say, earlier=output)
         say(f"trying {plan.model.id}")
         try_model(plan.model, staging / MODEL_FOLDER)
+        if plan.adapter is not None:
+            manifest = add_adapter(plan.adapter, staging, manifest)
         if plan.system:
             manifest = add_system_prompt(plan, staging, manifest, output, say)
     return Package(output.resolve(), tuple(files), app, replaced, manifest)

@@ -40,6 +40,7 @@ def kept_options(request: PackageRequest) -> dict[str, Any]:
     }
     own["model"] = str(folder or request.model)
     own["system"] = read_system(request.system)
+    own["adapter"] = None if request.adapter is None else str(request.adapter.resolve())
     own["cache"] = replace(request.cache, budgets=None)
     kept: dict[str, Any] = msgspec.to_builtins(own, enc_hook=str)
     return kept
@@ -76,8 +77,13 @@ def replayed(package: Path, record: lock.Lock) -> Iterator[PackageRequest]:
         text = kept.pop("system")
         if text:
             system.write_text(text, "utf-8")
+        adapter = kept.pop("adapter", None)
         yield PackageRequest(
-            **kept, cache=cache, system=system if text else None, output=package
+            **kept,
+            cache=cache,
+            system=system if text else None,
+            adapter=None if adapter is None else Path(adapter),
+            output=package,
         )
 
 

@@ -12,6 +12,7 @@ from h2o_pack.choice.tables import print_choice
 from h2o_pack.files.layout import MODEL_FOLDER, SYSTEM_PROMPT
 from h2o_pack.files.lock import EditedFile, PreparedPrompt, Vendored
 from h2o_pack.memory.terms import MemoryPlan
+from h2o_pack.models.adapter import Adapter
 from h2o_pack.package.app import STATES, AppState
 from h2o_pack.package.build import PackageResult
 from h2o_pack.plan.package_plan import Plan
@@ -82,6 +83,7 @@ class IosResult(Result):
         PreparedPrompt | None,
         doc("What the caches of the system prompt were computed from; null without them."),
     ]
+    adapter: Annotated[Adapter | None, doc("The LoRA adapter in Model/; null without one.")]
     vendor: Annotated[
         VendorResult | None, doc("What Vendor/ holds; null where it was not filled.")
     ]
@@ -117,6 +119,7 @@ def ios_result(made: PackageResult, choice: Choice | None = None) -> IosResult:
         model_files=tuple(PackagedFile(each.path, each.size) for each in plan.model.files),
         model_bytes=model_bytes(plan),
         system_prompt=made.system_prompt,
+        adapter=plan.adapter,
         vendor=None if made.vendored is None else vendor_result(made.folder, made.vendored),
         errors=error_entries([failed] if failed else []),
         warnings=plan.warnings,
@@ -184,6 +187,12 @@ def print_made(made: PackageResult, choice: Choice | None, console: Console) -> 
         f"{len(made.files)} generated, {len(plan.model.files)} of the model "
         f"({model_bytes(plan) / 1e6:,.1f} MB)",
     )
+    if plan.adapter is not None:
+        table.add_row(
+            "adapter",
+            f"{plan.adapter.type} of rank {plan.adapter.rank} in the last "
+            f"{plan.adapter.layers} layers, {plan.adapter.bytes / 1e6:,.1f} MB",
+        )
     if plan.system:
         prepared = made.system_prompt
         count = f"{prepared.tokens} tokens" if prepared else "read when the package is written"

@@ -16,6 +16,7 @@ from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.memory import MemoryPlan
 from h2o_pack.memory.estimate import archive_bits
 from h2o_pack.memory.storages import storage_of
+from h2o_pack.models.adapter import Adapter
 from h2o_pack.models.chat_template import ChatTemplate
 from h2o_pack.plan.advice import advice
 from h2o_pack.plan.options import CacheOptions, cache_config, layer_caches, read_budgets
@@ -36,8 +37,8 @@ class Plan:
     asset_pack: whether the model comes to the device apart from the app. upstream_version:
     "" is the default. archive_in_files: whether recall's archives are files.
     chat_template: the model's, None where it has none that can be used. system: the system
-    prompt whose caches are computed, "" for none. options: with which all of it was asked for,
-    as the lock keeps them.
+    prompt whose caches are computed, "" for none. adapter: is counted in the model's weights.
+    options: with which all of it was asked for, as the lock keeps them.
     """
 
     model: Model
@@ -55,6 +56,7 @@ class Plan:
     archive_in_files: bool = False
     chat_template: ChatTemplate | None = None
     system: str = ""
+    adapter: Adapter | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property

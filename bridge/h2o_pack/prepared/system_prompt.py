@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 import time
 import warnings
 from dataclasses import replace
@@ -17,8 +18,9 @@ from h2o_pack.bundling.manifest import BundledFile, Manifest
 from h2o_pack.config_errors import user_errors
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.digests import sha256_of
-from h2o_pack.files.layout import MODEL_FOLDER, SYSTEM_PROMPT
+from h2o_pack.files.layout import ADAPTER, ADAPTER_CONFIG, MODEL_FOLDER, SYSTEM_PROMPT
 from h2o_pack.files.lock import PreparedPrompt
+from h2o_pack.models.adapter import CONFIG, WEIGHTS
 from h2o_pack.plan.package_plan import Plan
 from h2o_pack.prepared.checks import needed_bytes
 from h2o_pack.prepared.opening import opening_tokens
@@ -96,11 +98,9 @@ def compute(plan: Plan, target: Path, record: PreparedPrompt, say: ProgressRepor
     """Read the prompt and write its caches; return the number of its tokens."""
     from mlx_lm.models.cache import save_prompt_cache
 
-    from h2o_pack.measure.models import load
-
     takes = gigabytes(needed_bytes(plan.memory))
     say(f"loading the model for the system prompt, about {takes} GB of memory")
-    model, tokenizer = load(str(target.parent))
+    model, tokenizer = load_bundled(target.parent)
     tokens = opening_tokens(tokenizer, plan.system, templated=plan.chat_template is not None)
     caches = make_caches(model, plan, len(tokens))
     begun = time.monotonic()
@@ -120,6 +120,18 @@ def compute(plan: Plan, target: Path, record: PreparedPrompt, say: ProgressRepor
     with target.open("rb") as file:
         os.fsync(file.fileno())
     return len(tokens)
+
+
+def load_bundled(folder: Path) -> tuple[Any, Any]:
+    """Load the model in a package's Model/, with its adapter if it has one."""
+    from h2o_pack.measure.models import load
+
+    if not (folder / ADAPTER).exists():
+        return load(str(folder))
+    with tempfile.TemporaryDirectory() as named:  # as mlx-lm wants its files to be named
+        (Path(named) / CONFIG).symlink_to((folder / ADAPTER_CONFIG).resolve())
+        (Path(named) / WEIGHTS).symlink_to((folder / ADAPTER).resolve())
+        return load(str(folder), named)
 
 
 def make_caches(model: Any, plan: Plan, tokens: int) -> list[Any]:

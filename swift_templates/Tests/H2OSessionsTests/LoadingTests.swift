@@ -108,6 +108,26 @@ final class LoadingTests: XCTestCase {
         }
     }
 
+    func testAModelThatCannotBeAdaptedIsNotLoadedWithAnAdapter() async throws {
+        let file = folder.appending(path: "adapters.safetensors")
+        let name = "model.layers.0.self_attn.q_proj.lora_a"
+        try MLX.save(arrays: [name: MLXArray([Float](repeating: 1, count: 8), [4, 2])], url: file)
+        try FileManager.default.moveItem(
+            at: file, to: folder.appending(path: BundledAdapter.weights))
+        let settings = """
+            {"fine_tune_type": "lora", "num_layers": 1,
+             "lora_parameters": {"rank": 2, "scale": 20, "keys": ["self_attn.q_proj"]}}
+            """
+        try Data(settings.utf8).write(
+            to: folder.appending(path: BundledAdapter.configuration))
+
+        await assertThrows(try await load(free: plan.total)) {
+            guard case .incompatibleModelType? = $0 as? ModelAdapterError else {
+                return XCTFail("\($0)")
+            }
+        }
+    }
+
     func testNothingIsLoadedInTheBackground() async throws {
         let background = BackgroundGuard {}
         background.close()

@@ -55,9 +55,9 @@ def computed(monkeypatch):
     loaded = []
     load = models.load
 
-    def noting(name):
-        loaded.append(name)
-        return load(name)
+    def noting(*arguments):
+        loaded.append(arguments)
+        return load(*arguments)
 
     monkeypatch.setattr(models, "load", noting)
     return loaded

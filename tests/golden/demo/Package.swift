@@ -22,6 +22,7 @@ let package = Package(
             name: "H2OKit",
             dependencies: [
                 .product(name: "MLX", package: "mlx-swift"),
+                .product(name: "MLXNN", package: "mlx-swift"),
                 .product(name: "MLXLLM", package: "mlx-swift-lm"),
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
                 .product(name: "H2OTokenizers", package: "h2o-tokenizers"),

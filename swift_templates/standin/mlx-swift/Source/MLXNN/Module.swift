@@ -5,3 +5,10 @@ import MLX
 open class Module {
     public init() {}
 }
+
+/// Arrays by the path of their module.
+public struct ModuleParameters {
+    public static func unflattened(_ flat: [String: MLXArray]) -> ModuleParameters {
+        ModuleParameters()
+    }
+}

@@ -21,7 +21,9 @@ final class BundledModelTests: XCTestCase {
         let manifest = try ModelVerification.sizes.check(folder)
 
         XCTAssertEqual(manifest.model, BundledModel.id)
-        let weights = manifest.files.filter { $0.path.hasSuffix(".safetensors") }
+        let weights = manifest.files.filter {
+            $0.path.hasSuffix(".safetensors") || $0.path == BundledAdapter.weights
+        }
         let bytes = weights.map(\.size).reduce(0, +)
         XCTAssertLessThanOrEqual(BundledModel.memory.weights, bytes)
         XCTAssertGreaterThan(BundledModel.memory.weights, bytes / 100 * 99 - 100_000)

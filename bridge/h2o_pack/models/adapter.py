@@ -1,0 +1,188 @@
+"""A LoRA adapter in mlx-lm's format, checked against what mlx-swift-lm can apply."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from h2o_pack.architectures.model import Tensor
+from h2o_pack.errors import Problems, shown
+from h2o_pack.models.json_file import read_object
+from h2o_pack.models.quantization import BITS
+from h2o_pack.models.safetensors import read_tensors
+from h2o_pack.results import Count, doc
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapters.safetensors"
+TYPES = {"lora": ("lora_a", "lora_b"), "dora": ("lora_a", "lora_b", "m")}
+"""The tensors of a layer, by fine_tune_type."""
+IN_LAYER = re.compile(r"(?:.*\.)?layers\.(?P<layer>[0-9]{1,6})\.(?P<key>.+)")
+REMEDY = "Give a folder that `mlx_lm.lora --train` wrote for this model."
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter of a model's last layers."""
+
+    folder: Annotated[Path, doc("Where it is from.")]
+    type: Annotated[str, doc("lora or dora.")]
+    rank: Annotated[Count, doc("Columns of the matrix that is added in a factored form.")]
+    scale: Annotated[float, doc("What that matrix is multiplied by.")]
+    layers: Annotated[Count, doc("How many of the last layers it adapts.")]
+    keys: Annotated[tuple[str, ...], doc("Modules of a layer that it adapts.")]
+    bytes: Annotated[Count, doc("Of its tensors.")]
+
+    def to_json(self) -> str:
+        """Write its configuration so that mlx-lm and mlx-swift-lm read the same in it.
+
+        Without keys each takes modules of its own choice, and mlx-lm's -1 for all layers ends
+        a Swift process.
+        """
+        parameters = {
+            "rank": self.rank,
+            "scale": self.scale,
+            "dropout": 0.0,
+            "keys": list(self.keys),
+        }
+        document = {
+            "fine_tune_type": self.type,
+            "num_layers": self.layers,
+            "lora_parameters": parameters,
+        }
+        return json.dumps(document, indent=2) + "\n"
+
+
+def read_adapter(folder: Path, layers: int) -> Adapter:
+    """Read an adapter's configuration and the headers of its tensors.
+
+    Args:
+        folder: has adapter_config.json and adapters.safetensors.
+        layers: those of the model.
+
+    Raises:
+        UserError: all that is wrong with it.
+
+    """
+    problems = Problems(str(folder))
+    config: dict[str, Any] = {}
+    with problems.caught():
+        config = read_object(folder / CONFIG)
+    tensors: tuple[Tensor, ...] = ()
+    with problems.caught():
+        tensors = read_tensors(folder / WEIGHTS)
+    problems.refuse()
+    kind = config.get("fine_tune_type", "lora")
+    if kind not in TYPES:
+        problems.fail(
+            f"fine_tune_type is {shown(kind)}; mlx-swift-lm applies {' and '.join(TYPES)}",
+            "Fuse it into the model with `mlx_lm.fuse` and package that.",
+        )
+    parameters = config.get("lora_parameters")
+    rank, scale = (
+        (parameters.get("rank"), parameters.get("scale"))
+        if isinstance(parameters, dict)
+        else (None, None)
+    )
+    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+        problems.add(f"rank of lora_parameters is {shown(rank)}, not a number of rows", REMEDY)
+    if (
+        isinstance(scale, bool)
+        or not isinstance(scale, (int, float))
+        or not math.isfinite(scale)
+    ):
+        problems.add(f"scale of lora_parameters is {shown(scale)}, not a number", REMEDY)
+    problems.refuse()
+    assert isinstance(rank, int)  # noqa: S101 - or there was a problem
+    assert isinstance(scale, (int, float))  # noqa: S101
+    adapted = modules(shapes_of(tensors), kind, rank, layers, problems)
+    problems.refuse()
+    first = min(layer for layer, _ in adapted)
+    size = sum(tensor.bytes for tensor in tensors)
+    keys = tuple(sorted({key for _, key in adapted}))
+    return Adapter(folder, kind, rank, float(scale), layers - first, keys, size)
+
+
+def shapes_of(tensors: Iterable[Tensor]) -> Shapes:
+    """Return the shapes of tensors, by name."""
+    return {tensor.name: tensor.shape for tensor in tensors}
+
+
+def modules(
+    shapes: Shapes, kind: str, rank: int, layers: int, problems: Problems
+) -> set[tuple[int, str]]:
+    """Return the layer and the key of each adapted module; note what cannot be applied."""
+    found = set()
+    for path in sorted({name.rpartition(".")[0] for name in shapes}):
+        place = IN_LAYER.fullmatch(path)
+        if place is None or int(place["layer"]) >= layers:
+            problems.add(
+                f"it adapts {shown(path)}, which is in none of the model's {layers} layers",
+                "Train an adapter of the layers alone, or fuse it with `mlx_lm.fuse`.",
+            )
+            continue
+        tensors = {
+            name.rpartition(".")[2] for name in shapes if name.rpartition(".")[0] == path
+        }
+        if tensors != set(TYPES[kind]):
+            problems.add(
+                f"{shown(path)} has {', '.join(sorted(tensors))}, not {', '.join(TYPES[kind])}",
+                REMEDY,
+            )
+            continue
+        down, up = shapes[f"{path}.lora_a"], shapes[f"{path}.lora_b"]
+        if len(down) != 2 or len(up) != 2:  # noqa: PLR2004
+            problems.add(
+                f"{shown(path)} is no linear layer: mlx-swift-lm adapts no other",
+                "Fuse it into the model with `mlx_lm.fuse` and package that.",
+            )
+        elif (down[1], up[0]) != (rank, rank):
+            ranks = f"{down[1]} and {up[0]}"
+            problems.add(f"{shown(path)} has tensors of the ranks {ranks}, not {rank}", REMEDY)
+        else:
+            found.add((int(place["layer"]), place["key"]))
+    if not shapes:
+        problems.add(f"{WEIGHTS} has no tensors", REMEDY)
+    return found
+
+
+def check_fits(adapter: Adapter, model: Shapes, where: str) -> None:
+    """Check an adapter against the shapes of the model's tensors.
+
+    Args:
+        adapter: was read for a model of so many layers.
+        model: shapes of all its tensors, by name.
+        where: the model, for messages.
+
+    Raises:
+        UserError: all modules that the model lacks or that have another shape.
+
+    """
+    problems = Problems(str(adapter.folder))
+    shapes = shapes_of(read_tensors(adapter.folder / WEIGHTS))
+    for name in sorted(shapes):
+        path, _, tensor = name.rpartition(".")
+        if tensor != "lora_a":
+            continue
+        weight = model.get(f"{path}.weight")
+        if weight is None:
+            problems.add(f"it adapts {shown(path)}, which {where} does not have", REMEDY)
+            continue
+        inputs, outputs = shapes[name][0], shapes[f"{path}.lora_b"][1]
+        quantized = f"{path}.scales" in model
+        if weight[0] != outputs or not takes(weight[1], inputs, quantized=quantized):
+            problems.add(
+                f"{shown(path)} is for {inputs} inputs and {outputs} outputs, and the weight "
+                f"of {where} has the shape {list(weight)}",
+                REMEDY,
+            )
+    problems.refuse()
+
+
+def takes(width: int, inputs: int, *, quantized: bool) -> bool:
+    """Whether a row of a weight, perhaps of packed 32-bit words, is for so many inputs."""
+    return any(width * 32 == inputs * bits for bits in BITS) if quantized else width == inputs
