@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from h2o_pack.parity.host import VENDORED_BUILD, Host
+
 ROOT = Path(__file__).parents[2]
 KERNELS = "Vendor/mlx-swift/Source/Cmlx/mlx-generated/metal"
 
@@ -72,6 +74,13 @@ def test_a_package_without_kernels_has_no_metallib(tmp_path):
     assert done.returncode == 1
     assert "h2o-pack vendor" in done.stderr
     assert not (tmp_path / "mlx.metallib").exists()
+
+
+def test_a_package_is_built_where_and_as_parity_goes_on_with_it():
+    script = (ROOT / ".ci/apple/package").read_text("utf-8")
+    assert f'--scratch-path "$package/{VENDORED_BUILD}"' in script
+    _, _, _, _, *flags = Host("", Path("package"), Path("scratch")).options
+    assert " ".join(flags) in script
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from h2o_pack.vendoring.edits import edits_of
 from h2o_pack.vendoring.vendor import added_files, digest
 
 WORK = ".parity"
+VENDORED_BUILD = f"{WORK}/vendored"
 STANDIN = "swift_templates/standin"
 CMLX = f"{VENDOR_FOLDER}/mlx-swift/Source/Cmlx/"
 GENERATED = ("Sources", "Tests")
@@ -69,7 +70,7 @@ def vendored(package: Path) -> Host:
     known = pins(version)
     stands_on = (f"{name} {known[name].version}" for name in ("mlx-swift", "mlx-swift-lm"))
     name = f"{' with '.join(stands_on)} (vendored)"
-    return Host(name, package, package / WORK / "vendored")
+    return Host(name, package, package / VENDORED_BUILD)
 
 
 def standin_files(package: Path) -> dict[str, Path | str]:
