@@ -75,6 +75,6 @@ package final class LoadedModel: @unchecked Sendable {
     func makeSnapshots() -> SnapshotStore {
         SnapshotStore(
             snapshots, identity: { self.identity }, archives: platform.archives,
-            root: platform.snapshots)
+            root: platform.snapshots, free: { self.platform.memory.free })
     }
 }

@@ -21,6 +21,7 @@ package struct SnapshotStore: @unchecked Sendable {
     private let identity: () -> ConversationIdentity
     private let archives: ArchiveFolders
     private let root: URL
+    private let free: () -> Int?
     /// Made for the first file.
     private var folder: SnapshotFolder?
     /// In the order in which they were made.
@@ -32,15 +33,17 @@ package struct SnapshotStore: @unchecked Sendable {
     ///   - identity: what the conversation depends on
     ///   - archives: where archives in files go on
     ///   - root: has a folder for each conversation's files
+    ///   - free: bytes that the process may still allocate; nil if the system does not say
     package init(
         _ limits: H2OSnapshotLimits, identity: @escaping () -> ConversationIdentity,
         archives: ArchiveFolders,
-        root: URL
+        root: URL, free: @escaping () -> Int? = { nil }
     ) {
         self.limits = limits
         self.identity = identity
         self.archives = archives
         self.root = root
+        self.free = free
     }
 
     /// Takes a snapshot, in place of one of the same messages, and keeps the limits: moves the
@@ -53,7 +56,7 @@ package struct SnapshotStore: @unchecked Sendable {
             state: snapshot.state, moment: made, bytes: snapshot.byteCount,
             place: .memory(snapshot))
         entries.append(entry)
-        while bytes(in: memory) > limits.memory {
+        while bytes(in: memory) > memoryLimit {
             guard limits.files > 0 else {
                 entries.remove(at: victim(of: memory))
                 continue
@@ -123,6 +126,16 @@ package struct SnapshotStore: @unchecked Sendable {
             state: entry.state, moment: entry.moment, bytes: stored.byteCount,
             place: .file(stored))
     }
+
+    /// Less than the limit where the device is short of memory: a snapshot becomes a copy of all
+    /// rows when the conversation goes on, and the plan does not count it.
+    private var memoryLimit: Int {
+        guard let free = free() else { return limits.memory }
+        return min(limits.memory, max(0, bytes(in: memory) + free - Self.reserve))
+    }
+
+    /// Bytes that are left to everything else.
+    private static let reserve = 256 << 20
 
     private var memory: [Int] {
         entries.indices.filter { if case .memory = entries[$0].place { true } else { false } }

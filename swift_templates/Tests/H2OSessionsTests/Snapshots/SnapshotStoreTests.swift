@@ -29,12 +29,12 @@ final class SnapshotStoreTests: XCTestCase {
         return try ConversationSnapshot(of: ConversationHead(state: state, caches: [cache]))
     }
 
-    private func store(memory: Int, files: Int) throws -> SnapshotStore {
+    private func store(memory: Int, files: Int, free: Int? = nil) throws -> SnapshotStore {
         let identity = try ConversationIdentity.test()
         return SnapshotStore(
             H2OSnapshotLimits(memory: memory, files: files), identity: { identity },
             archives: ArchiveFolders(root: folder.appending(path: "archives")),
-            root: folder.appending(path: "snapshots"))
+            root: folder.appending(path: "snapshots"), free: { free })
     }
 
     private var written: Int {
@@ -75,6 +75,19 @@ final class SnapshotStoreTests: XCTestCase {
         XCTAssertEqual(store.tokens.count - 3, written)
         XCTAssertGreaterThan(written, 2)
         XCTAssertEqual(store.tokens, store.tokens.sorted())
+    }
+
+    func testWhereMemoryIsShortTheyGoToFiles() throws {
+        var short = try store(memory: 1 << 20, files: 1 << 20, free: 256 << 20 - 30_000)
+        var ample = try store(memory: 1 << 20, files: 1 << 20, free: 1 << 30)
+        for count in 1 ... 5 {
+            short.add(try snapshot(count))
+            ample.add(try snapshot(count))
+        }
+
+        XCTAssertEqual(ample.bytes, H2OSnapshotLimits(memory: 5 * 8192, files: 0))
+        XCTAssertEqual(short.bytes.memory, 0)
+        XCTAssertEqual(short.tokens, ample.tokens)
     }
 
     func testWhatComesFromAFileIsWhatWentThere() throws {
