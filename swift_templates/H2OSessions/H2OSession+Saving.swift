@@ -2,7 +2,8 @@ import Foundation
 
 extension H2OSession {
     /// Writes the conversation to a folder, so that it goes on in another process. A process
-    /// that is ended meanwhile leaves what was there before.
+    /// that is ended meanwhile leaves what was there before. Saved after each turn, the folder
+    /// has snapshots of earlier turns too, as many as ``H2OSnapshotLimits/files`` allows.
     ///
     /// The folder is the user's conversation: put it where it is not seen by others, and delete
     /// it with the conversation. Where archives are in files, it has them too, as links to the

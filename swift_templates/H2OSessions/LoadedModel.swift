@@ -1,5 +1,5 @@
-import MLXLMCommon
 import H2OKit
+import MLXLMCommon
 
 /// A model in memory with what belongs to it. Only jobs on its model's executor use it.
 package final class LoadedModel: @unchecked Sendable {

@@ -45,6 +45,29 @@ package enum SnapshotFile {
     package static func details(
         of file: URL, identity: ConversationIdentity
     ) throws -> [String: String] {
+        let header = try knownHeader(of: file)
+        try DurableFile.check(file, digest: name(.digest))
+        let saved: ConversationIdentity = try decode(header[name(.identity)])
+        try identity.check(saved, in: file)
+        return Dictionary(
+            uniqueKeysWithValues: header.compactMap { key, text in
+                key.hasPrefix("0.") ? (String(key.dropFirst(2)), text) : nil
+            })
+    }
+
+    /// The state in a file that belongs to a model, by its header alone: the rest is not checked.
+    ///
+    /// - Throws: ``H2OFileError``, `DecodingError`, or an error of reading
+    static func state(
+        of file: URL, identity: ConversationIdentity
+    ) throws -> ConversationState {
+        let header = try knownHeader(of: file)
+        try identity.check(try decode(header[name(.identity)]), in: file)
+        return try decode(header[name(.state)])
+    }
+
+    /// The header of a file of this kind and version.
+    private static func knownHeader(of file: URL) throws -> [String: String] {
         let header = try DurableFile.header(of: file)
         guard header[name(.kind)] == kind else {
             throw H2OFileError.otherKind(file: file.path, found: header[name(.kind)] ?? "")
@@ -53,13 +76,7 @@ package enum SnapshotFile {
             throw H2OFileError.otherVersion(
                 file: file.path, found: header[name(.version)] ?? "", expected: version)
         }
-        try DurableFile.check(file, digest: name(.digest))
-        let saved: ConversationIdentity = try decode(header[name(.identity)])
-        try identity.check(saved, in: file)
-        return Dictionary(
-            uniqueKeysWithValues: header.compactMap { key, text in
-                key.hasPrefix("0.") ? (String(key.dropFirst(2)), text) : nil
-            })
+        return header
     }
 
     /// - Parameters:

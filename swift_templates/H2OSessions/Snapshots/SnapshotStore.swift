@@ -68,6 +68,22 @@ package struct SnapshotStore: @unchecked Sendable {
         while bytes(in: files) > limits.files { entries.remove(at: victim(of: files)) }
     }
 
+    /// Takes over files that ``SnapshotFile`` reads and that stay where they are, oldest first.
+    /// Those that it does not read are left out.
+    ///
+    /// - Parameter archive: has the archives of all of them
+    package mutating func add(savedIn files: [URL], archive: ArchiveFolder?) {
+        for file in files {
+            guard let state = try? SnapshotFile.state(of: file, identity: identity()) else {
+                continue
+            }
+            let stored = StoredSnapshot(file, archive)
+            made += 1
+            entries.append(
+                Entry(state: state, moment: made, bytes: stored.byteCount, place: .file(stored)))
+        }
+    }
+
     /// The conversation as it was after as many of these messages as possible.
     package mutating func nearest(to chain: TranscriptChain) -> ConversationHead? {
         nearest { chain.starts(with: $0.chain) }
@@ -152,35 +168,5 @@ package struct SnapshotStore: @unchecked Sendable {
     private func victim(of indices: [Int]) -> Int {
         indices.count == 1
             ? indices[0] : indices[SnapshotThinning.victim(of: indices.map { entries[$0].moment })]
-    }
-}
-
-/// A snapshot in a file, which exists as long as this does.
-private final class StoredSnapshot {
-    private let folder: SnapshotFolder
-    private let file: URL
-    private let archive: ArchiveFolder?
-    let byteCount: Int
-
-    init(
-        _ snapshot: ConversationSnapshot, _ identity: ConversationIdentity,
-        in folder: SnapshotFolder, name: String
-    ) throws {
-        self.folder = folder
-        file = folder.url.appending(path: name, directoryHint: .notDirectory)
-        archive = try snapshot.write(to: file, identity: identity)
-        byteCount = try file.resourceValues(forKeys: [.fileSizeKey]).fileSize ?? 0
-    }
-
-    deinit {
-        try? FileManager.default.removeItem(at: file)
-    }
-
-    func head(
-        _ identity: ConversationIdentity, in archives: ArchiveFolders
-    ) throws -> ConversationHead {
-        let folder = try archive.map { try archives.copy(of: $0.url) }
-        let saved = try SnapshotFile.read(file, identity: identity, archive: folder?.url)
-        return ConversationHead(state: saved.state, caches: saved.caches, archive: folder)
     }
 }

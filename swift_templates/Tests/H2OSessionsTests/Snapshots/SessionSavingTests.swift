@@ -64,6 +64,63 @@ final class SessionSavingTests: XCTestCase {
         XCTAssertEqual(ours.readTokens, theirs.readTokens)
     }
 
+    /// Saved after each of six turns; returns the tokens seen after each.
+    private func savedEachTurn(_ fixture: SessionFixture) async throws -> [Int] {
+        let session = fixture.makeSession()
+        var seen = [Int]()
+        for prompt in ["one", "two", "three", "four", "five", "six"] {
+            _ = try await session.respond(to: prompt)
+            try await session.save(to: folder)
+            seen.append(await session.tokensSeen)
+        }
+        return seen
+    }
+
+    func testARestoredConversationReturnsToEarlierTurns() async throws {
+        let seen = try await savedEachTurn(fixture())
+        for turns in [5, 2] {
+            let restored = try await H2OSession.restore(
+                from: folder, model: fixture().makeModel(), options: options)
+            let expected = try fixture().makeSession()
+            for prompt in ["one", "two", "three", "four", "five"].prefix(turns) {
+                _ = try await expected.respond(to: prompt)
+            }
+            let messages = await restored.messages
+            try await restored.setMessages(Array(messages.prefix(1 + 2 * turns)))
+
+            let response = try await restored.respond(to: "other")
+
+            let other = try await expected.respond(to: "other").text
+            XCTAssertEqual(response.usage.cachedTokens, seen[turns - 1])
+            XCTAssertEqual(response.text, other)
+        }
+    }
+
+    func testEarlierTurnsAreBoundedByTheBytesInFiles() async throws {
+        var fixture = try fixture()
+        fixture.snapshots = H2OSnapshotLimits(memory: 0, files: 30_000)
+        _ = try await savedEachTurn(fixture)
+        let files = try FileManager.default.contentsOfDirectory(
+            at: folder, includingPropertiesForKeys: nil)
+
+        let turns = files.filter { $0.lastPathComponent.hasPrefix("turn-") }
+        let bytes = try turns.map { try Data(contentsOf: $0).count }.reduce(0, +)
+        XCTAssertLessThanOrEqual(bytes, 30_000)
+        XCTAssertGreaterThan(turns.count, 1)
+        XCTAssertLessThan(turns.count, 5)
+        XCTAssertEqual(files.count, turns.count + 1)
+    }
+
+    func testSavedTwiceItHasNoEarlierTurn() async throws {
+        let session = try await saved(fixture())
+
+        try await session.save(to: folder)
+
+        XCTAssertEqual(
+            try FileManager.default.contentsOfDirectory(atPath: folder.path),
+            ["conversation.safetensors"])
+    }
+
     func testBeforeTheFirstReplyThereIsNothingToSave() async throws {
         let session = try SessionFixture().makeSession()
 
