@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from interface.source import toml
+
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
@@ -58,6 +60,18 @@ def test_a_job_may_only_read_unless_it_publishes(path):
         assert job["timeout-minutes"] <= 120
         if name != "publish":
             assert job["permissions"] == {"contents": "read"}, name
+
+
+def test_wheels_for_macs_are_built_as_their_configuration_says():
+    (release,) = [path for path in WORKFLOWS if path.stem == "release"]
+    (step,) = [each for each in steps(release) if "cibuildwheel" in each.get("uses", "")]
+    settings = toml.loads((ROOT / step["with"]["config-file"]).read_text("utf-8"))
+    chosen = settings["tool"]["cibuildwheel"]
+    (script,) = re.findall(r"\{project\}/(\S+)", chosen["test-command"])
+    assert os.access(ROOT / script, os.X_OK)
+    pythons = {each.removesuffix("-*") for each in chosen["build"]}
+    on_linux = yaml.safe_load(release.read_text("utf-8"))["jobs"]["linux"]["strategy"]["matrix"]
+    assert pythons == {f"cp{each.replace('.', '')}" for each in on_linux["python"]}
 
 
 def test_make_apple_runs_each_step_of_its_workflow():
