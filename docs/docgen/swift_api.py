@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import dedent
 
 from docs.docgen.markdown import fence, plain
 
@@ -16,6 +17,7 @@ TYPE = re.compile(r"\b(?:class|struct|enum|protocol|actor|extension)\s+([\w.]+)"
 PUBLIC = re.compile(r"^(?:@\w+(?:\([^)]*\))?\s+)*(?:public|open)\b")
 ATTRIBUTE = re.compile(r"(?:@\w+(?:\([^)]*\))?\s*)+")
 INDENT = 4
+LIBRARIES = ("H2OKit", "H2OSessions", "H2OFoundationModels")
 REFERENCE = re.compile(r"``([^`]+)``")
 
 
@@ -50,9 +52,9 @@ class Scope:
 def sections() -> str:
     """Describe the libraries and the model's module."""
     parts = []
-    for library in ("H2OKit", "H2OSessions"):
+    for library in LIBRARIES:
         parts += [f"## {library}", *types(sorted((TEMPLATES / library).rglob("*.swift")))]
-    model = sorted((TEMPLATES / "Model").glob("*.swift.j2"))
+    model = sorted((TEMPLATES / "Model").glob("*.swift*"))
     return "\n\n".join([*parts, "## The model's module", *types(model)])
 
 
@@ -79,7 +81,7 @@ def read(path: Path, entries: dict[str, TypeEntry]) -> None:
     """Collect the public declarations of a file, whose members stand four columns deeper."""
     scopes: list[Scope] = []
     comment: list[str] = []
-    lines = iter(path.read_text("utf-8").splitlines())
+    lines = iter(unconditional(path.read_text("utf-8")).splitlines())
     for raw in lines:
         line = raw.strip()
         if line.startswith("///"):
@@ -95,6 +97,13 @@ def read(path: Path, entries: dict[str, TypeEntry]) -> None:
                 declare(text, comment, scopes, entries)
                 scopes += opened(text, indent)
             comment = []
+
+
+def unconditional(text: str) -> str:
+    """Return a file's text without the condition that all of it stands under, if it does."""
+    if not text.startswith("#if "):
+        return text
+    return dedent(text.partition("\n")[2].rpartition("#endif")[0])
 
 
 def opened(text: str, indent: int) -> list[Scope]:

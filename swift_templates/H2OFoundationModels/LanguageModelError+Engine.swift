@@ -1,4 +1,5 @@
 #if canImport(FoundationModels, _version: 2)
+    import Foundation
     import FoundationModels
     import H2OSessions
 
@@ -9,14 +10,17 @@
         /// The context size is exceeded only by what can never be read: a system prompt, which
         /// the cache may not evict, or more tokens than the model has positions.
         init?(engine error: any Error) {
-            guard let error = error as? H2OSessionError else { return nil }
-            let description = error.errorDescription ?? ""
+            let description = (error as? any LocalizedError)?.errorDescription ?? "\(error)"
             switch error {
-            case .systemPromptTooLong(let tokens, let atMost):
+            case H2OSessionError.systemPromptTooLong(let tokens, let most),
+                H2OSessionError.promptTooLong(let tokens, let most):
                 self = .contextSizeExceeded(
                     .init(
-                        contextSize: max(0, atMost), tokenCount: tokens,
+                        contextSize: max(0, most), tokenCount: tokens,
                         debugDescription: description))
+            case H2OSessionError.invalidSchema:
+                self = .unsupportedGenerationGuide(
+                    .init(schemaName: nil, debugDescription: description))
             default: return nil
             }
         }

@@ -95,9 +95,10 @@ def test_every_public_line_of_the_libraries_is_on_the_page():
     page = swift_api.sections()
     told = len(re.findall(r"^(?:public|open) ", page, re.MULTILINE))
     sources = [
+        *(swift_api.TEMPLATES / "H2OFoundationModels").rglob("*.swift"),
         *(swift_api.TEMPLATES / "H2OKit").rglob("*.swift"),
         *(swift_api.TEMPLATES / "H2OSessions").rglob("*.swift"),
-        *(swift_api.TEMPLATES / "Model").glob("*.swift.j2"),
+        *(swift_api.TEMPLATES / "Model").glob("*.swift*"),
     ]
     texts = "\n".join(path.read_text("utf-8") for path in sources)
     declared = len(re.findall(r"^\s*(?:public|open) ", texts, re.MULTILINE))
