@@ -9,7 +9,7 @@ import XCTest
 /// A session on an ``EchoModel``, and the model to look at.
 struct SessionFixture {
     let model = EchoModel()
-    let background = BackgroundGuard()
+    var background = BackgroundGuard()
     var configuration: H2OConfiguration
     var instructions: String?
     var maxTokens = 6

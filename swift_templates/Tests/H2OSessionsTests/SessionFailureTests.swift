@@ -1,0 +1,128 @@
+import Foundation
+import H2OKit
+import H2OSessions
+import MLX
+import XCTest
+
+/// Errors of the computation, and what is asked while a session is busy with something else.
+final class SessionFailureTests: XCTestCase {
+    /// Lets one call of the model fail, as MLX does where it lacks memory.
+    private func failOnce(_ fixture: SessionFixture, after calls: Int) {
+        let model = fixture.model
+        let first = model.calls.count + calls
+        model.onCall = {
+            guard model.calls.count == first else { return }
+            model.onCall = nil
+            eval([concatenated([MLXArray([Int32(1)], [1, 1]), MLXArray([Int32(1)], [1])])])
+        }
+    }
+
+    func testAnErrorOfTheComputationDoesNotLoseTheConversation() async throws {
+        for failing in [0, 3] {
+            let (fixture, twin) = (try SessionFixture(), try SessionFixture())
+            let (session, undisturbed) = (fixture.makeSession(), twin.makeSession())
+            for session in [session, undisturbed] { _ = try await session.respond(to: "one") }
+            let before = await session.messages
+            failOnce(fixture, after: failing)
+            await assertThrows(try await session.respond(to: "two")) {
+                XCTAssertTrue($0 is MLXError, "\($0)")
+            }
+            let after = await session.messages
+            XCTAssertEqual(after, before)
+            let calls = fixture.model.calls.count
+
+            let reply = try await session.respond(to: "two")
+
+            let expected = try await undisturbed.respond(to: "two")
+            XCTAssertEqual(reply.text, expected.text)
+            XCTAssertEqual(reply.usage.readTokens, expected.usage.readTokens)
+            XCTAssertEqual(fixture.model.calls[calls].count, reply.usage.readTokens)
+        }
+    }
+
+    func testWhatIsAskedWhileASessionIsResetBeginsANewConversation() async throws {
+        let fixture = try SessionFixture()
+        let session = fixture.makeSession()
+        _ = try await session.respond(to: "one")
+        fixture.background.close()
+        let pending = await session.streamResponse(to: "two")
+        let resetting = Task { await session.reset() }
+        while await session.messages.count > 0 { await Task.yield() }
+        let asked = Task { try await session.respond(to: "three") }
+        fixture.background.open()
+
+        let reply = try await asked.value
+        await resetting.value
+        for try await _ in pending {}
+
+        let messages = await session.messages
+        XCTAssertEqual(messages, [.user("three"), .assistant(reply.text)])
+        let fresh = try await SessionFixture().makeSession().respond(to: "three")
+        XCTAssertEqual(reply.text, fresh.text)
+    }
+
+    func testNothingIsQueuedWhenAReplyHasEnded() async throws {
+        let drained = Counter()
+        var fixture = try SessionFixture()
+        fixture.background = BackgroundGuard { drained.add() }
+        fixture.maxTokens = 100
+        let session = fixture.makeSession()
+
+        fixture.model.script = [5, 1]
+        _ = try await session.respond(to: "one")
+        XCTAssertEqual(drained.count, 1)
+
+        for try await part in await session.streamResponse(to: "two") where part.text != nil {
+            await session.cancel()
+            XCTAssertEqual(drained.count, 2, "a cancel returns when nothing is queued")
+        }
+    }
+
+    func testTheRepliesOfAModelFollowEachOther() async throws {
+        let fixture = try SessionFixture()
+        let model = fixture.makeModel()
+        let options = H2OSession.Options(sampling: .greedy, maxTokens: 6)
+        let sessions = (0 ..< 3).map { _ in model.makeSession(options: options) }
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for (session, prompt) in zip(sessions, ["a", "bb", "ccc"]) {
+                group.addTask { _ = try await session.respond(to: prompt) }
+            }
+            try await group.waitForAll()
+        }
+
+        // A prompt, then its tokens one by one: 6, and one that was begun.
+        let sizes = fixture.model.calls.map(\.count)
+        XCTAssertEqual(sizes.count, 3 * 7)
+        for reply in 0 ..< 3 {
+            XCTAssertGreaterThan(sizes[reply * 7], 1)
+            XCTAssertEqual(sizes[reply * 7 + 1 ..< reply * 7 + 7], [1, 1, 1, 1, 1, 1])
+        }
+    }
+
+    func testAReplyThatWaitsForItsTurnCanBeCanceled() async throws {
+        let fixture = try SessionFixture()
+        let model = fixture.makeModel()
+        let (first, second) = (model.makeSession(), model.makeSession())
+        fixture.background.close()
+        let running = await first.streamResponse(to: "one")
+        let waiting = Task { try await second.respond(to: "two") }
+        for _ in 0 ..< 100 { await Task.yield() }
+        waiting.cancel()
+
+        let reply = try await waiting.value
+
+        XCTAssertEqual(reply.usage.stop, .cancelled)
+        XCTAssertEqual(reply.text, "")
+        await first.cancel()
+        for try await _ in running {}
+    }
+}
+
+private final class Counter: @unchecked Sendable {
+    private let lock = NSLock()
+    private var counted = 0
+
+    var count: Int { lock.withLock { counted } }
+
+    func add() { lock.withLock { counted += 1 } }
+}
