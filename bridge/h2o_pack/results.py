@@ -39,6 +39,7 @@ RESULTS = {
     "budgets": ("h2o_pack.measure.profiling.budgets.BudgetsResult",),
     "ios": ("h2o_pack.package.summary.IosResult",),
     "update": ("h2o_pack.package.update.UpdateResult",),
+    "policy-show": ("h2o_pack.plan.policy_text.PolicyResult",),
     "vendor": ("h2o_pack.package.summary.VendorResult",),
     "verify": ("h2o_pack.verify.differences.Verification",),
     "parity": ("h2o_pack.parity.report.Report",),

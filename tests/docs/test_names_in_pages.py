@@ -128,10 +128,7 @@ def test_the_terms_of_the_memory_plan_are_those_of_the_code():
         r"^\| ([\w ]+) \| .* \| (\w+) \|$", SOURCES["memory-plan.md"], re.MULTILINE
     )
     assert rows.pop(0) == ("term", "source")
-    named = [terms.WEIGHTS, terms.KV, terms.STATE, terms.LEDGER, terms.ARCHIVE]
-    named += [*terms.WORKING, terms.RECALL, terms.ROUNDING, terms.MARGIN, terms.CACHE]
-    named.append(terms.APP)
-    assert [name for name, _ in rows] == named
+    assert [name for name, _ in rows] == list(terms.ALL)
     beside = set(re.findall(r"\(`(\w+)`\) \|", SOURCES["memory-plan.md"]))
     assert {known for _, known in rows} | beside == set(get_args(terms.Known))
 

@@ -7,29 +7,29 @@ import click
 from h2o_pack import __version__
 from h2o_pack.cli.frame import EXIT_CODES, Commands
 
-MODULES = {
-    name: f"h2o_pack.cli.{name}"
-    for name in (
+SECTIONS = {
+    "Commands": (
         "ios",
         "plan",
         "choose",
         "devices",
         "models",
         "update",
+        "policy",
         "vendor",
         "verify",
-        "kernels",
-        "upstream",
         "parity",
-        "bench",
-        "eval",
-        "profile",
-        "budgets",
         "doctor",
         "completion",
+    ),
+    "Measure a model": ("eval", "profile", "budgets", "bench"),
+    "For developers of h2o-pack, and of programs that read its output": (
+        "kernels",
+        "upstream",
         "schema",
-    )
+    ),
 }
+MODULES = {name: f"h2o_pack.cli.{name}" for names in SECTIONS.values() for name in names}
 
 
 def show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001
@@ -51,6 +51,7 @@ def show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> N
 @click.group(
     cls=Commands,
     modules=MODULES,
+    sections=SECTIONS,
     epilog=EXIT_CODES,
     context_settings={"max_content_width": 100, "show_default": True},
 )

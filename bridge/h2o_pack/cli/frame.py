@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import errno
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -36,10 +36,26 @@ BUG = "This is an error in h2o-pack itself: run the command again with --debug a
 class Commands(click.Group):
     """A group that imports its commands when they are used and maps errors to exit codes."""
 
-    def __init__(self, modules: Mapping[str, str], **options: Any) -> None:
-        """Take the module of each command: it has the command under its own name."""
+    def __init__(
+        self,
+        modules: Mapping[str, str],
+        sections: Mapping[str, Sequence[str]],
+        **options: Any,
+    ) -> None:
+        """Take the module that has each command, and the commands of each section of help."""
         super().__init__(**options)
         self.modules = modules
+        self.sections = sections
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands of each section."""
+        width = formatter.width - 6 - max(map(len, self.modules))
+        for title, names in self.sections.items():
+            commands = ((name, self.get_command(ctx, name)) for name in names)
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name, each.get_short_help_str(width)) for name, each in commands if each]
+                )
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names in the order in which they were given."""

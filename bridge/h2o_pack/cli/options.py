@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from h2o_pack.cli.types import FILE, KV, PATH, POLICIES, POSITIVE, PinnedRange
+from h2o_pack.cli.types import FILE, KV, PATH, POLICIES, POSITIVE, PinnedRange, Policy
+from h2o_pack.config_errors import OF_RECALL as OPTIONS_OF_RECALL
 from h2o_pack.files.download_folder import MIRROR, cache_folder
 from h2o_pack.measure.profiling.options import LEAST_TOKENS
 from h2o_pack.plan.options import PREFILL_STEP, CacheOptions
@@ -111,15 +113,18 @@ cache_options = together(
     ),
     click.option(
         "--policy",
-        type=click.Choice(POLICIES),
+        type=Policy(),
         default="standard",
-        help="Defaults of the settings below: tuned was chosen on the bundled demo model, "
-        "paper is the published one.",
+        metavar="NAME|FILE",
+        help=f"What is kept: {', '.join(POLICIES[:-1])} or {POLICIES[-1]}, or a TOML file of "
+        "settings, such as `h2o-pack policy show standard` prints. tuned was chosen on the "
+        "bundled demo model, paper is the published policy.",
     ),
     click.option(
         "--budgets",
         type=PATH,
         help="JSON file of budgets per layer, from `h2o-pack budgets`.",
+        hidden=True,
     ),
     click.option(
         "--context",
@@ -131,6 +136,7 @@ cache_options = together(
         type=int,
         default=PREFILL_STEP,
         help="Tokens of a prompt that the model reads at once.",
+        hidden=True,
     ),
 )
 """What memory depends on, beside the policy: fields of `CacheOptions` by their names."""
@@ -156,6 +162,7 @@ recall_options = together(
         "--recall-rows",
         type=POSITIVE,
         help=recall_help("Rows that a recall brings back at most.", "rows"),
+        hidden=True,
     ),
     click.option(
         "--recall-every",
@@ -163,18 +170,21 @@ recall_options = together(
         help=recall_help(
             "Generated tokens from one recall to the next; 0 recalls at prompts only.", "every"
         ),
+        hidden=True,
     ),
     click.option(
         "--archive-bits",
         type=click.Choice([str(bits) for bits in OF_RECALL["archive_bits"].choices]),
         callback=lambda _context, _option, value: value and int(value),
         help=recall_help("Bits of an archived key or value.", "archive_bits"),
+        hidden=True,
     ),
     click.option(
         "--archive",
         type=click.Choice(["memory", "files"]),
         default="memory",
         help="Where the archive is.",
+        hidden=True,
     ),
     click.option(
         "--archive-limit",
@@ -184,6 +194,7 @@ recall_options = together(
             "Most bytes of one layer's archive, whose oldest tokens then go; 0 is no limit.",
             "limit",
         ),
+        hidden=True,
     ),
 )
 """Recall: fields of `CacheOptions` by their names."""
@@ -220,18 +231,38 @@ def device_options(text: str) -> Decorator:
 
 
 def given_of(options: dict[str, Any]) -> Given:
-    """Take what a choice depends on out of a command's options."""
+    """Take what a choice depends on out of a command's options; a policy's file is read.
+
+    What is given on the command line goes before what the file says.
+    """
     from h2o_pack.choice.command import Given
 
+    options["settings"] = given_settings(options)
+    if isinstance(options["policy"], Path):
+        from h2o_pack.plan.policy_file import read_policy
+
+        merge(options, read_policy(options["policy"]))
     chosen = {each.name for each in dataclasses.fields(Given)}
     cache = {each.name for each in dataclasses.fields(CacheOptions)} - chosen
-    rest = {"settings": given_settings(options)}
-    rest |= {name: options.pop(name) for name in cache & options.keys()}
+    rest = {name: options.pop(name) for name in cache & options.keys()}
     return Given(**{name: options.pop(name) for name in chosen & options.keys()}, options=rest)
 
 
+def merge(options: dict[str, Any], from_file: dict[str, Any]) -> None:
+    """Take from a policy's file what the command line does not say."""
+    usual = {each.name: each.default for each in dataclasses.fields(CacheOptions)}
+    options["policy"] = usual["policy"]
+    options["settings"] = {**from_file.pop("settings"), **options["settings"]}
+    for name, value in from_file.items():
+        of_recall = name == "archive" or name in OPTIONS_OF_RECALL
+        if of_recall and options["recall"] is False:
+            continue
+        if options[name] is None or options[name] == usual[name]:
+            options[name] = value
+
+
 def setting(field: Field) -> Decorator:
-    """Return the option of a setting of the policy."""
+    """Return the option of a setting of the policy; help leaves these to the policy's file."""
     kinds: dict[str, dict[str, Any]] = {
         "integer": {"type": int},
         "number": {"type": float},
@@ -240,7 +271,11 @@ def setting(field: Field) -> Decorator:
     }
     default = "" if field.type == "ranges" else " [default: the policy's]"
     return click.option(
-        field.flag, field.name, help=f"{field.help}{default}", **kinds[field.type]
+        field.flag,
+        field.name,
+        help=f"{field.help}{default}",
+        hidden=True,
+        **kinds[field.type],
     )
 
 

@@ -19,7 +19,7 @@ from h2o_pack.cli.options import (
     settings,
 )
 from h2o_pack.cli.terminal import Terminal
-from h2o_pack.cli.types import PATH
+from h2o_pack.cli.types import FILE, PATH
 from h2o_pack.errors import Problems
 
 
@@ -32,10 +32,16 @@ from h2o_pack.errors import Problems
 @device_options("Several may be given.")
 @choice_options
 @click.option("--all", "every", is_flag=True, help="All devices, not one of each kind.")
+@click.option(
+    "--measured",
+    type=FILE,
+    help="JSON of what a device reported: planned and seen are shown side by side.",
+)
 @click.option("--html", type=PATH, help="File to write a page to.")
 def plan(
     *,
     every: bool,
+    measured: Path | None,
     html: Path | None,
     out: Terminal,
     **options: Any,
@@ -51,6 +57,7 @@ def plan(
     from h2o_pack.hub.resolve import resolve
     from h2o_pack.plan import command as planned
     from h2o_pack.plan import tables as plan_tables
+    from h2o_pack.plan.measured import read_measured
 
     given = given_of(options)
     if not given.model:
@@ -61,8 +68,12 @@ def plan(
         out.show(choice, lambda console: print_chosen(choice, report, console))
         return
     problems = Problems()
+    names = given.devices
     with problems.caught():
-        known, devices = planned.find_devices(given.devices, given.own, every=every)
+        seen = read_measured(measured) if measured is not None else None
+        names = given.devices if seen is None else (*given.devices, seen.device)
+    with problems.caught():
+        known, devices = planned.find_devices(names, given.own, every=every)
     with problems.caught(), out.progress() as say:
         say(f"reading the headers of {given.model}")
         found = resolve(
@@ -75,6 +86,8 @@ def plan(
     bounded = given.max_kv is not None
     options_given = given.cache(given.max_kv or 0)
     report = planned.report(found, options_given, known, devices, bounded=bounded)
+    if seen is not None:
+        report = planned.with_measured(report, seen, known)
     if html is not None:
         planned.write_page(report, html)
     out.show(report, lambda console: plan_tables.print_report(report, console))

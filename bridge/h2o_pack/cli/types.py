@@ -30,6 +30,22 @@ class PinnedRange(click.ParamType):  # type: ignore[type-arg]
         return int(begin), int(end)
 
 
+class Policy(click.ParamType):  # type: ignore[type-arg]
+    """A named policy, or a TOML file of settings."""
+
+    name = f"[{'|'.join(POLICIES)}]|FILE"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str | Path:
+        """Read a name as it is, and anything else as a file."""
+        if value in POLICIES:
+            return str(value)
+        if Path(value).suffix != ".toml":
+            self.fail(
+                f"{value!r} is none of {', '.join(POLICIES)}, nor a .toml file", param, ctx
+            )
+        return Path(value)
+
+
 class CommaSeparated(click.ParamType):  # type: ignore[type-arg]
     """One or more values with commas between them, each of one type."""
 

@@ -14,6 +14,8 @@ WORKING = ("activations", "attention", "chunk rows", "ledger copies", "logits")
 ARCHIVE, RECALL = "archive", "recall"
 ROUNDING, MARGIN = "page rounding", "margin"
 CACHE, APP = "MLX buffer cache", "app"
+ALL = (WEIGHTS, KV, STATE, LEDGER, ARCHIVE, *WORKING, RECALL, ROUNDING, MARGIN, CACHE, APP)
+"""Every term in the order shown; a plan has those that can be more than nothing."""
 
 
 @dataclass(frozen=True)

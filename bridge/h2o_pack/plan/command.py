@@ -12,6 +12,7 @@ from h2o_pack.devices.device import Catalogue, Device
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.text import writing
 from h2o_pack.models.catalogue import catalogue as model_catalogue
+from h2o_pack.plan.measured import MeasuredMemory, beside
 from h2o_pack.plan.options import CacheOptions, cache_config, read_budgets
 from h2o_pack.plan.package_plan import make_request, named_devices
 from h2o_pack.plan.page import page
@@ -47,6 +48,13 @@ def report(
     if not bounded:
         request = request.with_max_kv(0)
     return make_report(request, devices, known, model_catalogue())
+
+
+def with_measured(report: PlanResult, measured: MeasuredMemory, known: Catalogue) -> PlanResult:
+    """Put a device's report beside the plan for its backend."""
+    (device, *_) = known.find(measured.device)
+    plan = next(each for each in report.plans if each.backend == device.backend)
+    return replace(report, measured=beside(measured, plan))
 
 
 def refuse_cache_options(options: CacheOptions) -> None:

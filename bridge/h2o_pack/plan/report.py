@@ -13,6 +13,7 @@ from h2o_pack.devices.facts import BANDWIDTH, DEFAULT, ENTITLED, Number, What
 from h2o_pack.facts import KnownModel
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.plan.advice import advice
+from h2o_pack.plan.measured import SeenMemory
 from h2o_pack.plan.recall import RecallPlan, read_seconds, recall_plan, with_recalls
 from h2o_pack.plan.remedies import remedies
 from h2o_pack.plan.request import Request, known_fitting
@@ -80,6 +81,9 @@ class PlanResult(Result):
     calibration: Annotated[
         tuple[Calibration, ...], doc("The estimate against published speeds.")
     ]
+    measured: Annotated[
+        SeenMemory | None, doc("What a device reported, beside the plan; null without.")
+    ] = None
 
 
 def make_report(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from h2o_pack.devices.device import Device
 from h2o_pack.devices.facts import DEFAULT, ENTITLED, Number
+from h2o_pack.plan.measured import SeenMemory
 from h2o_pack.plan.recall import RecallPlan
 from h2o_pack.plan.report import DeviceFit, PlanResult
 from h2o_pack.plan.speed import rules
@@ -26,6 +27,8 @@ KNOWN = {"measured": "", "reported": "", "estimated": "~"}
 def print_report(report: PlanResult, console: Console) -> None:
     """Show terms, devices, remarks and what the speeds stand on."""
     print_terms(report, console)
+    if report.measured is not None:
+        print_measured(report.measured, console)
     if report.devices:
         print_rows(report, console)
     if report.recall is not None:
@@ -75,6 +78,24 @@ def print_terms(report: PlanResult, console: Console) -> None:
     table.add_row("total", *totals, "", "of the app at its worst moment", style="bold")
     peaks = [megabytes(plan.mlx) for plan in report.plans]
     table.add_row("of which MLX", *peaks, "", "what MLX's own counter calls peak memory")
+    console.print(table)
+
+
+def print_measured(measured: SeenMemory, console: Console) -> None:
+    """Show what a device saw beside what was planned, term by term."""
+    from rich.table import Table
+
+    on = " ".join(filter(None, (measured.device, measured.system)))
+    table = Table(title=f"seen on {on}", title_justify="left")
+    table.add_column("term", no_wrap=True)
+    for name in ("planned, MB", "seen, MB", "seen of planned"):
+        table.add_column(name, justify="right")
+    for each in measured.terms:
+        share = "-" if each.share is None else f"{each.share:.1%}"
+        more = each.share is None or each.share > 1
+        style = "red" if each.seen and more else "green"
+        sizes = (megabytes(each.planned), megabytes(each.seen))
+        table.add_row(each.name, *sizes, f"[{style}]{share}[/]")
     console.print(table)
 
 

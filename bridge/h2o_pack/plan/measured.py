@@ -1,0 +1,115 @@
+"""What a device reported of its memory, beside what was planned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from h2o_pack.errors import ExitCode, UserError, nearest
+from h2o_pack.files.text import read_json
+from h2o_pack.memory import terms
+from h2o_pack.memory.terms import MemoryPlan
+from h2o_pack.results import Count, doc
+
+TOTAL, MLX = "total", "MLX"
+REMEDY = "docs/memory-plan.md says what such a report has."
+
+
+@dataclass(frozen=True)
+class MeasuredTerm:
+    """Bytes that a device counted for one term of the plan."""
+
+    name: str
+    bytes: Count
+
+
+@dataclass(frozen=True)
+class MeasuredMemory:
+    """A report of one device.
+
+    device: its identifier, as the system gives it. terms: by the names of the plan's, "MLX"
+    for the peak of MLX's own counter and "total" for the app's footprint, as far as they were
+    counted. system: its version. source: who measured it.
+    """
+
+    format: Literal[1]
+    device: str
+    terms: Annotated[tuple[MeasuredTerm, ...], Meta(min_length=1)]
+    system: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class SeenTerm:
+    """A term as it was planned, and as a device saw it."""
+
+    name: Annotated[str, doc("Of the term; MLX and total are sums of others.")]
+    planned: Annotated[Count, doc("Bytes.")]
+    seen: Annotated[Count, doc("Bytes.")]
+    share: Annotated[
+        float | None, doc("Seen over planned; above 1 the plan said too little. null: of 0.")
+    ]
+
+
+@dataclass(frozen=True)
+class SeenMemory:
+    """A device's report beside the plan."""
+
+    device: Annotated[str, doc("Identifier.")]
+    backend: Annotated[str, doc("Which of the plans it is beside.")]
+    system: Annotated[str, doc("Version of the device's system; empty if not said.")]
+    source: Annotated[str, doc("Who measured it; empty if not said.")]
+    terms: Annotated[tuple[SeenTerm, ...], doc("Those that were measured.")]
+
+
+def read_measured(path: Path) -> MeasuredMemory:
+    """Read a report of a device.
+
+    Raises:
+        UserError: it cannot be read, or names a term that no plan has, or one twice.
+
+    """
+    found = read_json(path, MeasuredMemory, "a report of a device's memory", REMEDY)
+    known = (*terms.ALL, MLX, TOTAL)
+    names = [each.name for each in found.terms]
+    for name in names:
+        if name not in known:
+            what, near = f'no plan has a term "{name}"', nearest(name, known)
+        elif names.count(name) > 1:
+            what, near = f'the term "{name}" is given twice', ""
+        else:
+            continue
+        remedy = f"{near}Choose from: {', '.join(known)}."
+        raise UserError(what, where=str(path), remedy=remedy, code=ExitCode.USAGE)
+    return found
+
+
+def beside(measured: MeasuredMemory, plan: MemoryPlan) -> SeenMemory:
+    """Hold a device's report against the plan for its backend."""
+    planned = {TOTAL: plan.total, MLX: plan.mlx}
+    return SeenMemory(
+        device=measured.device,
+        backend=plan.backend,
+        system=measured.system,
+        source=measured.source,
+        terms=tuple(
+            seen_term(each, planned.get(each.name, plan.of(each.name)))
+            for each in in_order(measured.terms)
+        ),
+    )
+
+
+def in_order(measured: Sequence[MeasuredTerm]) -> list[MeasuredTerm]:
+    """Return terms in the plan's order, the sums last."""
+    order = (*terms.ALL, MLX, TOTAL)
+    return sorted(measured, key=lambda each: order.index(each.name))
+
+
+def seen_term(measured: MeasuredTerm, planned: int) -> SeenTerm:
+    """Return one term beside its plan."""
+    share = round(measured.bytes / planned, 4) if planned else None
+    return SeenTerm(measured.name, planned, measured.bytes, share)

@@ -1,0 +1,139 @@
+"""Settings of a cache in a TOML file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.plan.policy_file import RECALL, SETTINGS, read_policy, schema
+from h2o_pack.plan.policy_text import show
+from h2o_py.config import POLICIES
+from h2o_py.policy_fields import NAMED_POLICIES
+
+NAMES = [each.name for each in NAMED_POLICIES]
+WHOLE = """
+policy = "paper"
+sink_size = 8
+pinned = [[0, 16], [32, 40]]
+prefill_step = 128
+budgets = "own.json"
+
+[recall]
+every = 4
+archive = "files"
+"""
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text: str) -> Path:
+        path = tmp_path / "policy.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def config_of(run, *arguments):
+    """The cache that `ios` would make of the demo model."""
+    made = run("ios", "--model", "demo", "--max-kv", 256, *arguments, "--dry-run", "--json")
+    assert made.exit_code == 0, made.output
+    return json.loads(made.stdout)["config"]
+
+
+def test_a_file_gives_options_by_their_names(written):
+    path = written(WHOLE)
+    assert read_policy(path) == {
+        "policy": "paper",
+        "settings": {"sink_size": 8, "pinned": ((0, 16), (32, 40))},
+        "prefill_step": 128,
+        "budgets": path.parent / "own.json",
+        "recall": True,
+        "recall_every": 4,
+        "archive": "files",
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_policy_that_is_shown_is_a_file_that_says_the_same(run, written, name):
+    path = written(run("policy", "show", name).stdout)
+    assert config_of(run, "--policy", path) == config_of(run, "--policy", name)
+    settings = read_policy(path)["settings"]
+    assert POLICIES[name](256, **settings) == POLICIES[name](256)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_policy_that_is_shown_names_every_setting_and_fits_80_columns(name):
+    text = show(name).text
+    for key in (*SETTINGS, *RECALL):
+        assert f"{key} =" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_file_s_settings_hold_and_the_command_line_goes_before_them(run, written):
+    path = written('policy = "tuned"\nsink_size = 8\nnovelty = 1.0\n[recall]\nevery = 4\n')
+    found = config_of(run, "--policy", path, "--sink-size", 6)
+    assert (found["sink_size"], found["novelty"], found["decay"]) == (6, 1.0, 0.97)
+    assert found["recall"]["every"] == 4
+    assert config_of(run, "--policy", path, "--no-recall")["recall"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sink = 4", "unknown key"),
+        ('policy = "tune"', "is none of standard, tuned, paper"),
+        ("decay = 2.0", "between 0 and 1"),
+        ('score = "mean"', "mean"),
+        ("prefill_step = true", "a number of tokens"),
+        ("recall = 4", "should be a table"),
+        ("[recall]\nrow = 4", "unknown key"),
+        ('[recall]\narchive = "disk"', "memory, files"),
+        ("sink_size =", "is not TOML"),
+    ],
+)
+def test_a_mistake_is_refused_with_the_file(written, text, said):
+    path = written(text)
+    with pytest.raises(UserError, match=said) as caught:
+        read_policy(path)
+    assert str(path) in str(caught.value)
+    assert caught.value.code == ExitCode.USAGE
+
+
+def test_the_schema_takes_what_is_read_and_refuses_what_is_not(written):
+    described = jsonschema.Draft202012Validator(schema())
+    assert described.is_valid(msgspec.toml.decode(WHOLE))
+    for name in NAMES:
+        assert described.is_valid(msgspec.toml.decode(show(name).text))
+    for text in ("sink = 4", "decay = 2.0", "[recall]\nrow = 4"):
+        assert not described.is_valid(msgspec.toml.decode(text))
+
+
+def test_what_is_neither_a_policy_nor_a_file_is_refused(run, tmp_path):
+    made = run("ios", "--model", "demo", "--max-kv", 64, "--policy", "tune")
+    assert made.exit_code == ExitCode.USAGE
+    assert "nor a .toml file" in made.stderr
+    missing = run("ios", "--model", "demo", "--max-kv", 64, "--policy", tmp_path / "no.toml")
+    assert missing.exit_code == ExitCode.USAGE
+    assert "cannot be read" in missing.stderr
+
+
+def test_help_shows_what_most_users_change_and_leaves_the_rest_to_the_file(run):
+    for command in ("ios", "plan", "choose"):
+        text = run(command, "--help").output
+        for shown in ("--max-kv", "--kv", "--policy", "--recall", "--context"):
+            assert f"{shown} " in text
+        for field in SETTINGS.values():
+            assert field.flag not in text
+
+
+def test_ios_and_plan_share_all_options_of_a_cache(run):
+    given = ("--model", "demo", "--max-kv", 256, "--pin", "0:16", "--sink-size", 8, "--kv", 8)
+    planned = json.loads(run("plan", *given, "--device", "iPhone 15", "--json").stdout)
+    made = run("ios", *given, "--device", "iPhone 15", "--dry-run", "--json")
+    assert json.loads(made.stdout)["memory"] == planned["plans"][0]
