@@ -121,6 +121,7 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "budgets": plan.budgets,
         "layer_rows": layer_rows(plan),
         "memory": plan.memory,
+        "memory_of": plan.memory_of,
         "recall": plan.cache.recall is not None,
         "archive_in_files": plan.archive_in_files,
         "template_variables": plan.chat_template.variables if plan.chat_template else (),

@@ -25,6 +25,9 @@ from h2o_py.budgets import Budgets
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigWarning
 
+BACKENDS = {"phone": "iphone", "tablet": "ipad"}
+"""Where a package may run, by the names of Swift's arguments."""
+
 __all__ = ["CacheOptions", "Plan", "cache_config", "make_plan", "make_request"]
 
 
@@ -33,7 +36,8 @@ class Plan:
     """All that the generated package depends on.
 
     cache: what the layers have in common. caches: one per layer, None where the layer keeps
-    the model's own. memory: on the requested device where the model needs most.
+    the model's own. memory: on the requested device where the model needs most. memory_of: on
+    a phone and on a tablet, whatever was requested.
     asset_pack: whether the model comes to the device apart from the app. upstream_version:
     "" is the default. archive_in_files: whether recall's archives are files.
     chat_template: the model's, None where it has none that can be used. system: the system
@@ -44,6 +48,7 @@ class Plan:
     model: Model
     cache: H2OConfig
     memory: MemoryPlan
+    memory_of: Mapping[str, MemoryPlan]
     package_name: str
     module_name: str
     warnings: tuple[str, ...]
@@ -130,6 +135,7 @@ def make_plan(
         model=model,
         cache=cache,
         memory=memory,
+        memory_of={name: request.plan(backend) for name, backend in BACKENDS.items()},
         package_name=package,
         module_name=naming.module_name(package),
         warnings=(*model.remarks, *warnings_as_text(found), *advice(request)),

@@ -29,6 +29,18 @@ final class MemoryTests: XCTestCase {
         XCTAssertGreaterThan(try XCTUnwrap(MemoryGuard.system.free), 1 << 20)
     }
 
+    func testAPhoneHasAPlanOfItsOwn() {
+        let tablet = MemoryPlan(weights: 1000, caches: 200, prefill: 50, bufferCache: 4)
+        func chosen(_ machine: String) -> MemoryPlan {
+            .onThisDevice(phone: plan, tablet: tablet, machine: machine)
+        }
+
+        XCTAssertEqual(chosen("iPhone16,1"), plan)
+        XCTAssertEqual(chosen("iPad14,8"), tablet)
+        XCTAssertEqual(chosen("arm64"), tablet)
+        XCTAssertFalse(MemoryPlan.machineName().isEmpty)
+    }
+
     func testThePlanSetsTheLimitsOfMLX() {
         let (cacheLimit, memoryLimit) = (Memory.cacheLimit, Memory.memoryLimit)
         defer { (Memory.cacheLimit, Memory.memoryLimit) = (cacheLimit, memoryLimit) }

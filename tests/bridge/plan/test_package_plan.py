@@ -114,3 +114,11 @@ def test_the_rows_that_a_refusal_asks_for_are_enough(model, policy):
         make_plan(model, CacheOptions(max_kv=256, policy=policy, settings=pinned))
     enough = int(re.search(r"Raise --max-kv to (\d+)", str(caught.value))[1])
     assert make_plan(model, CacheOptions(max_kv=enough, policy=policy, settings=pinned))
+
+
+def test_a_package_has_a_plan_for_phones_and_one_for_tablets_whatever_device_is_named():
+    plan = make_plan(resolve("demo"), CacheOptions(max_kv=64, devices=("iPhone 15",)))
+    phone, tablet = plan.memory_of["phone"], plan.memory_of["tablet"]
+    assert plan.memory == phone
+    assert tablet.prefill > phone.prefill
+    assert (tablet.weights, tablet.caches) == (phone.weights, phone.caches)

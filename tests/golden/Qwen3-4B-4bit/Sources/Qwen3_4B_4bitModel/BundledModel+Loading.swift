@@ -3,10 +3,14 @@ import H2OKit
 import H2OSessions
 
 extension BundledModel {
-    /// The bytes that the model takes.
-    public static let memory = MemoryPlan(
-        weights: 2_263_022_529, caches: 77_415_552,
-        prefill: 437_270_938, bufferCache: 20_971_520)
+    /// The bytes that the model takes on this device.
+    public static let memory = MemoryPlan.onThisDevice(
+        phone: MemoryPlan(
+            weights: 2_263_022_529, caches: 77_415_552,
+            prefill: 437_270_938, bufferCache: 20_971_520),
+        tablet: MemoryPlan(
+            weights: 2_263_022_529, caches: 77_415_552,
+            prefill: 656_061_235, bufferCache: 20_971_520))
 
     /// Whether a session keeps what recall brings back in files and not in memory.
     public static let archiveInFiles = false

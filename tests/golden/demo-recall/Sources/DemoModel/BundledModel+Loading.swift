@@ -3,10 +3,14 @@ import H2OKit
 import H2OSessions
 
 extension BundledModel {
-    /// The bytes that the model takes.
-    public static let memory = MemoryPlan(
-        weights: 3_936_640, caches: 422_080,
-        prefill: 21_005_527, bufferCache: 20_971_520)
+    /// The bytes that the model takes on this device.
+    public static let memory = MemoryPlan.onThisDevice(
+        phone: MemoryPlan(
+            weights: 3_936_640, caches: 422_080,
+            prefill: 21_005_527, bufferCache: 20_971_520),
+        tablet: MemoryPlan(
+            weights: 3_936_640, caches: 422_080,
+            prefill: 38_734_013, bufferCache: 20_971_520))
 
     /// Whether a session keeps what recall brings back in files and not in memory.
     public static let archiveInFiles = true

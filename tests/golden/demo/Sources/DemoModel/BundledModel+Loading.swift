@@ -3,10 +3,14 @@ import H2OKit
 import H2OSessions
 
 extension BundledModel {
-    /// The bytes that the model takes.
-    public static let memory = MemoryPlan(
-        weights: 3_936_640, caches: 139_296,
-        prefill: 22_241_612, bufferCache: 20_971_520)
+    /// The bytes that the model takes on this device.
+    public static let memory = MemoryPlan.onThisDevice(
+        phone: MemoryPlan(
+            weights: 3_936_640, caches: 139_296,
+            prefill: 22_241_612, bufferCache: 20_971_520),
+        tablet: MemoryPlan(
+            weights: 3_936_640, caches: 139_296,
+            prefill: 37_558_920, bufferCache: 20_971_520))
 
     /// Whether a session keeps what recall brings back in files and not in memory.
     public static let archiveInFiles = false

@@ -1,0 +1,1 @@
+"""Whether rows that are rotated before they are quantized lose less at equal bytes."""
