@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from h2o_pack.cli import project
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.options import (
     cache_options,
@@ -93,13 +94,16 @@ def ios(
     """Make a Swift package with a model and its H2O cache.
 
     Only the model's files and upstream's sources are fetched, once. A run that was stopped
-    is finished by running the command again.
+    is finished by running the command again. Without options it makes the packages of
+    h2o-pack.toml in this folder, if there is one.
     """
     from h2o_pack.choice.command import settle
     from h2o_pack.package import build as pipeline
     from h2o_pack.package import summary
     from h2o_pack.vendoring.fetch import Origin
 
+    if project.make_packages(click.get_current_context()):
+        return
     given = given_of(options)
     with out.progress() as say:
         model, caches, choice = settle(given, say)

@@ -254,7 +254,7 @@ def merge(options: dict[str, Any], from_file: dict[str, Any]) -> None:
     options["policy"] = usual["policy"]
     options["settings"] = {**from_file.pop("settings"), **options["settings"]}
     for name, value in from_file.items():
-        of_recall = name == "archive" or name in OPTIONS_OF_RECALL
+        of_recall = name in ("recall", "archive") or name in OPTIONS_OF_RECALL
         if of_recall and options["recall"] is False:
             continue
         if options[name] is None or options[name] == usual[name]:

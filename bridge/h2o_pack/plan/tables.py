@@ -38,7 +38,9 @@ def print_report(report: PlanResult, console: Console) -> None:
     for row in report.devices:
         if row.remedies:
             fitting = ", or ".join(row.remedies)
-            console.print(f"{row.name}: would fit with {fitting}", markup=False)
+            console.print(
+                f"{row.name}: would fit with {fitting}", markup=False, soft_wrap=False
+            )
     worst = max(abs(each.error) for each in report.calibration)
     caption(
         f"Speeds are estimates: {rules()['efficiency']:g} of the memory's bandwidth over the "

@@ -1,0 +1,80 @@
+"""h2o-pack.toml: the packages of a project."""
+
+from __future__ import annotations
+
+import pytest
+
+from h2o_pack.errors import ExitCode
+from h2o_pack.files import lock
+
+TWO = """
+[[package]]
+model = "demo"
+max-kv = 64
+output = "First"
+vendor = false
+
+[[package]]
+model = "demo"
+max_kv = 128
+pin = ["0:8"]
+kv = "8"
+output = "Second"
+vendor = false
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Make a folder with the file the current one."""
+
+    def write(text):
+        (tmp_path / "h2o-pack.toml").write_text(text)
+        monkeypatch.chdir(tmp_path)
+        return tmp_path
+
+    return write
+
+
+def test_ios_alone_makes_every_package_of_the_file(run, project):
+    folder = project(TWO)
+    made = run("ios", "--quiet")
+    assert made.exit_code == 0, made.output
+    first, second = lock.read(folder / "First"), lock.read(folder / "Second")
+    assert (first.config["max_size"], first.kv) == (64, "dense")
+    assert (second.config["max_size"], second.kv) == (128, "8")
+    assert second.config["pinned"] == [[0, 8]]
+
+
+def test_a_dry_run_holds_for_every_package(run, project):
+    folder = project(TWO)
+    made = run("ios", "--dry-run")
+    assert made.output.count("nothing was written") == 2
+    assert [each.name for each in folder.iterdir()] == ["h2o-pack.toml"]
+
+
+def test_what_the_command_line_says_goes_before_the_file(run, project):
+    folder = project(TWO)
+    options = ("--model", "demo", "--max-kv", 64, "--output", folder / "Own", "--no-vendor")
+    assert run("ios", *options).exit_code == 0
+    assert sorted(each.name for each in folder.iterdir()) == ["Own", "h2o-pack.toml"]
+    assert run("ios", "--name", "Own").exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[package]]\nmodle = 'demo'", "[[package]] 1"),
+        ("[[package]]\nmodel = 'demo'\nmax_kv = 'many'", "'many' is not a valid integer"),
+        ("[[package]]\nmodel = {}", "is no value of an option"),
+        ("[package]\nmodel = 'demo'", "should have [[package]] tables"),
+        ("model = 'demo'", "should have [[package]] tables"),
+        ("[[package]", "is not TOML"),
+    ],
+)
+def test_a_mistake_in_the_file_is_refused_with_its_place(run, project, text, said):
+    project(text)
+    made = run("ios")
+    assert made.exit_code == ExitCode.USAGE
+    assert said in made.stderr
+    assert "h2o-pack.toml" in made.stderr
