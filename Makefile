@@ -11,7 +11,7 @@ SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists
 	h2o_py/_pins.py pyproject.toml requirements.lock
 
 .PHONY: demo test check lint types workflows pytest fuzz metal-host golden interface pages docs \
-	results recall-cost speed wheel apple apple-wheel apple-gpu apple-kernels apple-package \
+	results recall-cost system-prompt speed wheel apple apple-wheel apple-gpu apple-kernels apple-package \
 	apple-app apple-foundation-models lock clean
 
 CODE := bridge h2o_py interface metal tests studies docs
@@ -86,6 +86,8 @@ results: $(INSTALLED)
 	$(BIN)/h2o-pack profile --model demo --output docs/results/profile
 recall-cost: $(INSTALLED)
 	$(BIN)/python -m h2o_pack.measure.bench.recall_page docs/results/recall/cost.md
+system-prompt: $(INSTALLED)
+	$(BIN)/python -m h2o_pack.measure.bench.system_prompt_page docs/results/system-prompt.md
 speed: $(INSTALLED)
 	$(BIN)/python -m tests.bridge.speed --write
 
