@@ -39,8 +39,8 @@
     extension H2OSession.Options {
         /// These options with those that a request states.
         ///
-        /// - Throws: ``H2OSchemaError`` for a schema that the engine cannot follow,
-        ///   `LanguageModelError.unsupportedCapability` if the model must call a tool
+        /// - Throws: `LanguageModelError.unsupportedCapability` if the response must have a
+        ///   structure, or the model must call a tool
         func applying(_ request: LanguageModelExecutorGenerationRequest) throws -> Self {
             guard request.generationOptions.toolCallingMode?.kind != .required else {
                 throw LanguageModelError.unsupportedCapability(
@@ -49,6 +49,13 @@
                         debugDescription:
                             "The model decides itself whether it calls a tool. Use the tool "
                             + "calling mode .allowed, and ask for the call in the prompt."))
+            }
+            guard request.schema == nil else {
+                throw LanguageModelError.unsupportedCapability(
+                    .init(
+                        capability: .guidedGeneration,
+                        debugDescription:
+                            "Responses are text. Ask for text, and decode it."))
             }
             var options = self
             options.sampling = sampling.applying(request.generationOptions)

@@ -60,6 +60,22 @@
             XCTAssertTrue(exceeded.debugDescription.contains("Shorten it"))
         }
 
+        func testAResponseOfAGivenStructureIsRefused() async throws {
+            let fixture = try Fixture(saying: "one")
+            let asked = await failure(
+                of: try await fixture.session().respond(to: "a", generating: Int.self))
+            let declared = H2OLanguageModel(fixture.shared, capabilities: [.guidedGeneration])
+            let told = await failure(
+                of: try await LanguageModelSession(model: declared)
+                    .respond(to: "a", generating: Int.self))
+            for error in [asked, told] {
+                guard case LanguageModelError.unsupportedCapability(let missing)? = error else {
+                    return XCTFail("\(String(describing: error))")
+                }
+                XCTAssertEqual(missing.capability, .guidedGeneration)
+            }
+        }
+
         func testTheModelIsLoadedOnceForAllSessions() async throws {
             let fixture = try Fixture(saying: "one", "two")
             fixture.session().prewarm()
