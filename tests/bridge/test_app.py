@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import plistlib
 import re
@@ -60,9 +61,8 @@ def test_its_sources_are_a_folder_that_xcode_keeps_in_step(project, objects, fil
     [group] = of_kind(objects, "PBXFileSystemSynchronizedRootGroup")
     [target] = of_kind(objects, "PBXNativeTarget")
     assert [objects[each] for each in target["fileSystemSynchronizedGroups"]] == [group]
-    sources = [name for name in files if name.startswith(f"App/{group['path']}/")]
-    assert sources
-    assert all(name.endswith(".swift") for name in sources)
+    kinds = {Path(name).suffix for name in files if name.startswith(f"App/{group['path']}/")}
+    assert kinds == {".swift", ".xcstrings"}
 
 
 def test_the_model_is_a_folder_reference_among_the_resources(objects):
@@ -113,6 +113,58 @@ def test_both_memory_entitlements_are_asked_for(files):
         "com.apple.developer.kernel.extended-virtual-addressing": True,
         "com.apple.developer.kernel.increased-memory-limit": True,
     }
+
+
+TEXTS = re.compile(
+    r"""(?:Text|Button|TextField|ProgressView|DisclosureGroup|confirmationDialog|Label)\("""
+    r"""\s*"((?:[^"\\]|\\.)*)\""""
+    r"""|accessibilityLabel\([^"\n]*"((?:[^"\\]|\\.)*)"(?:\s*:\s*"((?:[^"\\]|\\.)*)")?"""
+)
+VALUE = re.compile(r"\\\((?:[^()]|\([^()]*\))*\)")
+PLACEHOLDER = re.compile(r"%(?:@|lld)")
+
+
+def test_every_text_that_a_user_sees_is_in_the_string_catalog(files):
+    views = [text for name, text in files.items() if re.match(r"App/Chat/.*\.swift", name)]
+    shown = {
+        VALUE.sub("%", text)
+        for view in views
+        for found in TEXTS.findall(view.partition("#Preview")[0])
+        for text in found
+        if text
+    }
+    catalog = json.loads(files["App/Chat/Localizable.xcstrings"])
+    assert catalog["sourceLanguage"] == "en"
+    assert {PLACEHOLDER.sub("%", key) for key in catalog["strings"]} == shown
+
+
+@pytest.mark.swift
+@pytest.mark.skipif(shutil.which("swiftc") is None, reason="there is no Swift toolchain")
+def test_the_views_are_swift(files, tmp_path):
+    """SwiftUI is missing here, so that they are parsed and not type-checked."""
+    views = {name: text for name, text in files.items() if re.match(r"App/.*\.swift", name)}
+    write.write_files(tmp_path, views)
+    command = ["swiftc", "-parse", "-swift-version", "6", *views]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.swift
+@pytest.mark.skipif(shutil.which("swiftc") is None, reason="there is no Swift toolchain")
+def test_lines_between_fences_are_code(files, tmp_path):
+    text = "a\n\nb\n```swift\nlet x = 1\n\nx\n```\n\nc *d*\n  ```\nopen"
+    program = f"for block in MarkdownBlock.blocks(of: {json.dumps(text)}) {{ print([block]) }}"
+    sources = {"block.swift": files["App/Chat/MarkdownBlock.swift"], "main.swift": program}
+    write.write_files(tmp_path, sources)
+    build = ["swiftc", "-swift-version", "6", *sources, "-o", "program"]
+    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
+    done = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        '[program.MarkdownBlock.text("a\\n\\nb")]',
+        '[program.MarkdownBlock.code("let x = 1\\n\\nx")]',
+        '[program.MarkdownBlock.text("c *d*")]',
+        '[program.MarkdownBlock.code("open")]',
+    ]
 
 
 def lists(files, folder: Path) -> list[Path]:

@@ -254,10 +254,6 @@ class TestWithSwift:
         assert [each for each in kills.kills if not each.resumed_whole] == []
         assert kills.same
 
-    def test_the_apps_model_compiles_against_the_package(self, package):
-        """SwiftUI is missing here, and the views import it; what they show does not."""
-        assert self.refusal(package, package / "App/Chat/Chat.swift") == ""
-
     def test_a_model_with_storage_and_budgets_compiles_too(self, package):
         folder = FOLDER / "demo-k8v4/Sources/DemoModel"
         assert self.refusal(package, *sorted(folder.glob("*.swift"))) == ""

@@ -1,13 +1,16 @@
+import H2OSessions
 import SwiftUI
 
 struct ChatView: View {
-    @Bindable var chat: Chat
+    @Bindable var chat: H2OChat
     let title: String
+    @State private var isClearing = false
 
     var body: some View {
         NavigationStack {
             VStack(spacing: 8) {
-                MessageList(messages: chat.messages)
+                MessageList(chat: chat)
+                ProblemView(chat: chat)
                 StatusView(chat: chat)
                 DraftBar(chat: chat)
             }
@@ -15,55 +18,67 @@ struct ChatView: View {
             .navigationTitle(title)
             .navigationBarTitleDisplayMode(.inline)
             .toolbar {
-                Button("New", systemImage: "square.and.pencil") {
-                    Task { await chat.clear() }
-                }
-                .disabled(chat.state == .loading)
+                Button("New conversation", systemImage: "square.and.pencil") { isClearing = true }
+                    .disabled(chat.messages.isEmpty)
+            }
+            .confirmationDialog("Delete this conversation?", isPresented: $isClearing) {
+                Button("Delete", role: .destructive) { Task { await chat.clear() } }
             }
         }
     }
 }
 
 private struct MessageList: View {
-    let messages: [Chat.Message]
+    let chat: H2OChat
 
     var body: some View {
         ScrollView {
             LazyVStack(spacing: 12) {
-                ForEach(messages) { message in
-                    Text(message.text)
-                        .textSelection(.enabled)
-                        .padding(10)
-                        .background(
-                            message.isUser
-                                ? Color.accentColor.opacity(0.2) : Color.gray.opacity(0.15),
-                            in: .rect(cornerRadius: 12)
-                        )
-                        .frame(
-                            maxWidth: .infinity, alignment: message.isUser ? .trailing : .leading)
+                ForEach(chat.messages) { message in
+                    MessageView(
+                        message: message, isArriving: isArriving(message), actions: actions(message)
+                    )
                 }
             }
         }
         .defaultScrollAnchor(.bottom)
+        .scrollDismissesKeyboard(.interactively)
+    }
+
+    private func isArriving(_ message: H2OChat.Message) -> Bool {
+        chat.state == .replying && message.id == chat.messages.last?.id
+    }
+
+    private func actions(_ message: H2OChat.Message) -> MessageView.Actions {
+        guard chat.state == .ready else { return MessageView.Actions() }
+        let isLast = message.id == chat.messages.last?.id
+        return MessageView.Actions(
+            edit: message.isUser ? { chat.edit(message.id) } : nil,
+            regenerate: isLast && !message.isUser ? { Task { await chat.regenerate() } } : nil)
     }
 }
 
-private struct DraftBar: View {
-    @Bindable var chat: Chat
+/// Why the model is not loaded, or why there is no reply.
+private struct ProblemView: View {
+    let chat: H2OChat
 
     var body: some View {
-        HStack {
-            TextField("Message", text: $chat.draft, axis: .vertical)
-                .textFieldStyle(.roundedBorder)
-                .lineLimit(1 ... 5)
-            if chat.state == .replying {
-                Button("Stop", systemImage: "stop.fill") { Task { await chat.stop() } }
-            } else {
-                Button("Send", systemImage: "arrow.up") { Task { await chat.send() } }
-                    .disabled(chat.state != .ready || chat.draft.isEmpty)
+        if let problem = chat.problem {
+            HStack {
+                Label(problem, systemImage: "exclamationmark.triangle")
+                    .frame(maxWidth: .infinity, alignment: .leading)
+                if chat.state == .failed {
+                    Button("Try again") { Task { await chat.load() } }
+                        .buttonStyle(.bordered)
+                }
             }
+            .font(.callout)
+            .padding(10)
+            .background(.red.opacity(0.12), in: .rect(cornerRadius: 12))
         }
-        .labelStyle(.iconOnly)
-        .padding(.bottom, 8)
     }
+}
+
+#Preview {
+    ChatView(chat: H2OChat { throw CancellationError() }, title: "Model")
 }

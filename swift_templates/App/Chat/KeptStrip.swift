@@ -8,7 +8,11 @@ struct KeptStrip: View {
 
     var body: some View {
         VStack(alignment: .leading, spacing: 2) {
-            Text("Kept positions of \(kept.shares.count)" + (recalls ? ", recalled in orange" : ""))
+            if recalls {
+                Text("Kept positions of \(kept.shares.count), recalled in orange")
+            } else {
+                Text("Kept positions of \(kept.shares.count)")
+            }
             Canvas { context, size in
                 draw(kept.stretches(Int(size.width)), .accentColor, in: context, size)
                 draw(kept.recalledStretches(Int(size.width)), .orange, in: context, size)

@@ -3,17 +3,17 @@ import SwiftUI
 
 /// Speed, memory, and which positions the cache keeps.
 struct StatusView: View {
-    let chat: Chat
+    let chat: H2OChat
 
     var body: some View {
         VStack(alignment: .leading, spacing: 4) {
             switch chat.state {
             case .loading:
                 ProgressView("Loading the model")
-            case .failed(let reason):
-                Label(reason, systemImage: "exclamationmark.triangle")
             case .ready, .replying:
                 speed
+            case .failed:
+                EmptyView()
             }
             if let memory = chat.memory { MemoryBar(memory: memory) }
             if let kept = chat.kept, !kept.shares.isEmpty { KeptStrip(kept: kept) }
@@ -24,12 +24,11 @@ struct StatusView: View {
 
     private var speed: some View {
         let usage = chat.usage
-        let recalled = usage.recalled.map { ", \($0.rows) rows recalled" } ?? ""
-        return Text(
-            """
-            \(usage.tokensPerSecond, format: .number.precision(.fractionLength(1))) tokens/s, \
-            \(usage.readTokens) read, \(usage.generatedTokens) written\(recalled)
-            """)
+        let speed = usage.tokensPerSecond.formatted(.number.precision(.fractionLength(1)))
+        return VStack(alignment: .leading) {
+            Text("\(speed) tokens/s, \(usage.readTokens) read, \(usage.generatedTokens) written")
+            if let recalled = usage.recalled { Text("\(recalled.rows) rows recalled") }
+        }
     }
 }
 
@@ -50,4 +49,8 @@ private struct MemoryBar: View {
     private func bytes(_ count: Int) -> String {
         Int64(count).formatted(.byteCount(style: .memory))
     }
+}
+
+#Preview {
+    StatusView(chat: H2OChat { throw CancellationError() })
 }

@@ -1,0 +1,51 @@
+import Foundation
+import H2OKit
+
+/// Where a chat keeps its conversation: its messages, and the session with its caches.
+///
+/// The messages are in a file of their own, so that they outlive caches that another version
+/// of the app cannot use.
+struct ChatFolder: Sendable {
+    let url: URL
+
+    private var messages: URL { url.appending(path: "messages.json") }
+    private var session: URL { url.appending(path: "session", directoryHint: .isDirectory) }
+
+    /// - Throws: an error of writing; messages are written first
+    func save(_ session: H2OSession) async throws {
+        let files = FileManager.default
+        try files.createDirectory(
+            at: url, withIntermediateDirectories: true,
+            attributes: [
+                .posixPermissions: 0o700, .protectionKey: FileProtectionType.completeUnlessOpen,
+            ])
+        var (excluded, values) = (url, URLResourceValues())
+        values.isExcludedFromBackup = true
+        try excluded.setResourceValues(values)
+        try await JSONEncoder().encode(session.messages).write(to: messages, options: .atomic)
+        try await session.save(to: self.session)
+    }
+
+    /// The session as it was saved. Where its caches cannot be used, the next reply reads its
+    /// messages again; where there is nothing, the session is new.
+    func restore(
+        _ model: H2OModel, instructions: String?, options: H2OSession.Options
+    ) async -> H2OSession {
+        if let session = try? await H2OSession.restore(
+            from: session, model: model, options: options)
+        {
+            return session
+        }
+        let session = model.makeSession(instructions: instructions, options: options)
+        if let data = try? Data(contentsOf: messages),
+            let said = try? JSONDecoder().decode([H2OMessage].self, from: data)
+        {
+            try? await session.setMessages(said)
+        }
+        return session
+    }
+
+    func delete() {
+        try? FileManager.default.removeItem(at: url)
+    }
+}
