@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import h2o_pack
 from h2o_pack.cli import main
-from tests.bridge.trees import names
+from tests.bridge.trees import names, write_model
 
 PACKAGE = Path(h2o_pack.__file__).parent
 
@@ -90,10 +90,19 @@ def transcript() -> str:
                 Path("budgets.json").write_text(text, "utf-8")
                 said = refusal(f"{IOS} 256 --budgets budgets.json")
                 told.append(f"budgets.json: {text}\n{said}")
-            assert names(Path(folder)) == ["budgets.json"]
+            told.extend(refusal(call) for call in odd_models(Path()))
+            assert names(Path(folder)) == ["budgets.json", "deep", "torn"]
         finally:
             os.chdir(before)
     return "\n".join(told)
+
+
+def odd_models(folder: Path) -> list[str]:
+    """Write models that cannot run; return the calls that package them."""
+    write_model(folder / "deep", num_hidden_layers=3)
+    torn = write_model(folder / "torn") / "tokenizer.json"
+    torn.write_text("{", "utf-8")
+    return [f"ios --model ./{each} --max-kv 256 --output Out" for each in ("deep", "torn")]
 
 
 def refusal(call: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from h2o_pack.architectures.model import Model
-from h2o_pack.errors import Problems
+from h2o_pack.errors import Problems, unreadable
 from h2o_pack.models.files import TOKENIZER
 
 SMALL = 64 << 20
@@ -25,27 +25,27 @@ def try_model(model: Model, folder: Path) -> None:
     """
     problems = Problems(model.id)
     with problems.caught():
-        try_tokenizer(folder, problems)
+        try_tokenizer(folder, model.id)
     if model.weights.bytes <= SMALL and not model.assumed:
         with problems.caught():
-            try_step(folder, model.config.vocabulary, problems)
+            try_step(folder, model.config.vocabulary, model.id)
     problems.refuse()
 
 
-def try_tokenizer(folder: Path, problems: Problems) -> None:
-    """Note a tokenizer that cannot be loaded or makes no tokens."""
+def try_tokenizer(folder: Path, where: str) -> None:
+    """Refuse a tokenizer that cannot be loaded or makes no tokens."""
     from tokenizers import Tokenizer
 
     try:
         tokens = Tokenizer.from_file(str(folder / TOKENIZER)).encode("a").ids
-    except Exception as error:  # noqa: BLE001  the library raises no narrower one
-        problems.fail(f"{TOKENIZER} cannot be loaded: {said(error)}")
+    except Exception as error:  # the library raises no narrower one
+        raise unreadable(where, f"{TOKENIZER} cannot be loaded: {said(error)}") from error
     if not tokens:
-        problems.fail(f"{TOKENIZER} makes no tokens of a text")
+        raise unreadable(where, f"{TOKENIZER} makes no tokens of a text")
 
 
-def try_step(folder: Path, vocabulary: int, problems: Problems) -> None:
-    """Note a model that does not give each token a logit."""
+def try_step(folder: Path, vocabulary: int, where: str) -> None:
+    """Refuse a model that does not give each token a logit."""
     import mlx.core as mx
     from mlx_lm.utils import load_model
 
@@ -53,14 +53,15 @@ def try_step(folder: Path, vocabulary: int, problems: Problems) -> None:
         model, _ = load_model(folder, lazy=True)
         logits = model(mx.array([[0]]))
         finite = bool(mx.isfinite(logits).all())
-    except Exception as error:  # noqa: BLE001  whatever upstream raises
-        problems.fail(f"the model takes no step: {said(error)}")
+    except Exception as error:  # whatever upstream raises
+        raise unreadable(where, f"the model takes no step: {said(error)}") from error
     if logits.shape != (1, 1, vocabulary):
-        problems.fail(
-            f"a step gives logits of the shape {list(logits.shape)} for {vocabulary} tokens"
+        raise unreadable(
+            where,
+            f"a step gives logits of the shape {list(logits.shape)} for {vocabulary} tokens",
         )
     if not finite:
-        problems.fail("a step gives logits that are not finite numbers")
+        raise unreadable(where, "a step gives logits that are not finite numbers")
 
 
 def said(error: Exception) -> str:

@@ -1,15 +1,15 @@
 // written once by h2o-pack, yours to change
+import H2OSessions
 import SwiftUI
 import Qwen3_4B_4bitModel
 
 @main
 struct ChatApp: App {
-    /// What the model is told first; its tokens are never evicted.
-    private static let instructions =
-        BundledModel.systemPrompt ?? "You are a helpful assistant. Answer briefly."
-
-    @State private var chat = Chat {
-        try await BundledModel.load().makeSession(instructions: instructions)
+    @State private var chat = H2OChat(
+        instructions: BundledModel.systemPrompt ?? "You are a helpful assistant. Answer briefly.",
+        folder: .applicationSupportDirectory.appending(path: "chat", directoryHint: .isDirectory)
+    ) {
+        try await BundledModel.load()
     }
 
     var body: some Scene {
