@@ -132,10 +132,13 @@ def load_budgets(path: str | Path) -> Budgets:
 
     """
     source = str(path)
-    text = Path(path).read_text(encoding="utf-8")
     try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except RecursionError:
+        raise H2OBudgetsError(
+            "not_json", where=source, reason="it is nested too deep"
+        ) from None
+    except ValueError as error:  # not JSON, or not UTF-8
         raise H2OBudgetsError("not_json", where=source, reason=error) from None
     return read_budgets(document, source)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from h2o_pack.errors import shown
+
 FALLBACK = "H2O"
 LONGEST = 64
 REPLACEMENT = "\ufffd"
@@ -18,6 +20,18 @@ def package_name(name: str) -> str:
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", plain)[:LONGEST].strip("-._")
     return cleaned or FALLBACK
+
+
+def name_remarks(name: str) -> tuple[str, ...]:
+    """Say that nothing is left of a name, where that is so."""
+    package = package_name(name)
+    if package != FALLBACK or name.startswith(FALLBACK):
+        return ()
+    said = (
+        f"the name {shown(name)} has no letter or digit of ASCII, which SwiftPM and Xcode "
+        f"need: the package is called {package}. Give another one with --name."
+    )
+    return (said,)
 
 
 def module_name(package: str) -> str:

@@ -272,6 +272,35 @@ def test_an_error_of_our_own_ends_with_70(run, tmp_path, monkeypatch):
     )
 
 
+def test_what_the_system_refuses_is_no_error_of_ours(run, tmp_path):
+    place = tmp_path / ("x" * 300)
+    result = run("ios", "--model", "demo", "--max-kv", 256, "--output", place)
+    assert result.exit_code == ExitCode.OUTPUT
+    assert result.stderr == (
+        f"error: the system refuses: File name too long ({place}). Free space, or give a path "
+        "that can be read or written there.\n"
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+def test_a_full_device_for_the_output_is_said():
+    command = [sys.executable, "-m", "h2o_pack", "devices", "--json"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == ExitCode.OUTPUT
+    assert done.stderr.startswith("error: the system refuses: No space left on device")
+
+
+def test_budgets_nested_deeper_than_can_be_read_are_refused(run, tmp_path):
+    (tmp_path / "budgets.json").write_text("[" * 100_000)
+    options = ("--model", "demo", "--max-kv", 256, "--budgets", tmp_path / "budgets.json")
+    result = run("ios", *options)
+    assert result.exit_code == ExitCode.USAGE
+    assert "it is not JSON: it is nested too deep" in result.stderr
+
+
 def test_a_traceback_is_shown_only_when_asked_for(run, tmp_path):
     arguments = ("ios", "--model", "demo", "--max-kv", 3, "--output", tmp_path / "Demo")
     assert "Traceback" not in run(*arguments).stderr

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from h2o_pack.package.contents import make_package
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.vendoring import fetch
 from h2o_pack.vendoring import git as commands
+from tests.bridge.bundling.sources import until
 from tests.bridge.refusals import refused
 from tests.bridge.repositories import (
     ALL,
@@ -259,6 +261,15 @@ def package(model, tmp_path) -> Path:
     return make_package(make_plan(model, CacheOptions(max_kv=64)), tmp_path / "Demo").folder
 
 
+def running(word: str) -> list[str]:
+    """Return the command lines of processes with a word in them."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it ended
+            found.append(place.read_bytes().decode(errors="replace"))
+    return [line for line in found if word in line]
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_killed_run_leaves_the_package_alone_and_the_next_one_goes_on(
     package, repositories, server, cache, tmp_path, how
@@ -274,8 +285,11 @@ def test_a_killed_run_leaves_the_package_alone_and_the_next_one_goes_on(
         assert server.asked.wait(60)
         process.send_signal(how)
         _, told = process.communicate(timeout=60)
-    assert process.returncode == (ExitCode.INTERRUPTED if how == signal.SIGINT else -how)
+    killed = how == signal.SIGKILL
+    assert process.returncode == (-how if killed else ExitCode.INTERRUPTED)
     assert "Traceback" not in told
+    if not killed:
+        until(lambda: not running(str(cache)))
     assert tree(package) == before
     assert names(tmp_path).count(".Demo.h2o-new") == 0
 

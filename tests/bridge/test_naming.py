@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2o_pack.naming import model_display_name, module_name, package_name, swift_string
+from h2o_pack.naming import (
+    model_display_name,
+    module_name,
+    name_remarks,
+    package_name,
+    swift_string,
+)
 
 SWIFT_ESCAPE = re.compile(r'\\u\{([0-9A-F]{1,6})\}|\\(["\\])')
 
@@ -74,3 +80,8 @@ def test_names_become_usable(name, package, module):
 def test_a_model_is_called_by_the_last_part_of_its_id():
     assert model_display_name("mlx-community/Qwen3-4B-4bit") == "Qwen3-4B-4bit"
     assert model_display_name("demo") == "demo"
+
+
+@pytest.mark.parametrize(("name", "count"), [("名前", 1), ("H2O", 0), ("H2O-x", 0), ("é", 0)])
+def test_a_name_of_which_nothing_is_left_is_said(name, count):
+    assert len(name_remarks(name)) == count

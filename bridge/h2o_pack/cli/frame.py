@@ -17,7 +17,10 @@ from __future__ import annotations
 
 import errno
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -91,7 +94,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; every error becomes one message and an exit code."""
         try:
-            return super().invoke(ctx)
+            with ended_by_sigterm():
+                return super().invoke(ctx)
         except UserError as error:
             fail(ctx, error)
         except click.UsageError as error:
@@ -109,8 +113,33 @@ class Commands(click.Group):
         except Exception as error:
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise
-            what = f"{type(error).__name__}: {error}"
-            fail(ctx, UserError(what, remedy=BUG, code=ExitCode.INTERNAL))
+            fail(ctx, unexpected(error))
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does, so that programs that it started end too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def unexpected(error: Exception) -> UserError:
+    """Make the error for what no other error names: the system's, or one of ours."""
+    if not isinstance(error, OSError):
+        what = f"{type(error).__name__}: {error}"
+        return UserError(what, remedy=BUG, code=ExitCode.INTERNAL)
+    return UserError(
+        f"the system refuses: {error.strerror or error}",
+        where=str(error.filename) if error.filename else None,
+        remedy="Free space, or give a path that can be read or written there.",
+        code=ExitCode.OUTPUT,
+    )
 
 
 def fail(ctx: click.Context, error: UserError) -> None:
@@ -124,7 +153,8 @@ def fail(ctx: click.Context, error: UserError) -> None:
     if ctx.meta[JSON]:
         from h2o_pack.results import ErrorResult, error_entries, to_json
 
-        click.echo(to_json(ErrorResult(errors=error_entries(error.errors))))
+        with suppress(OSError):  # where the error is that nothing can be printed
+            click.echo(to_json(ErrorResult(errors=error_entries(error.errors))))
     ctx.exit(error.code)
 
 

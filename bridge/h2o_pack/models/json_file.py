@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ class RepeatedKeyError(ValueError):
 def read_object(path: Path, most: int = CONFIG_BYTES) -> dict[str, Any]:
     """Read a JSON object of at most `most` bytes; UserError when it is none."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe may have no end, or no beginning
+            raise unreadable(path, f"{path.name} is not a regular file")
         with path.open("rb") as file:
             data = file.read(most + 1)
     except OSError as error:
@@ -29,11 +32,16 @@ def read_object(path: Path, most: int = CONFIG_BYTES) -> dict[str, Any]:
 def parse_object(
     data: bytes, name: str, where: str, most: int = CONFIG_BYTES, *, unique: bool = False
 ) -> dict[str, Any]:
-    """Parse a JSON object; unique: a key that is given twice is an error."""
+    """Parse a JSON object in UTF-8; unique: a key that is given twice is an error.
+
+    Infinity is let through, which configurations have and JSON5 readers take.
+    """
     if len(data) > most:
         raise unreadable(where, f"{name} is larger than {most >> 20} MiB")
     try:
-        document = json.loads(data, object_pairs_hook=once if unique else None)
+        document = json.loads(
+            data.decode(), object_pairs_hook=once if unique else None, parse_constant=constant
+        )
     except RepeatedKeyError as error:
         raise unreadable(where, f"{name} {error}") from error
     except (ValueError, RecursionError) as error:
@@ -41,6 +49,13 @@ def parse_object(
     if not isinstance(document, dict):
         raise unreadable(where, f"{name} is not a JSON object")
     return document
+
+
+def constant(name: str) -> float:
+    """Return what a name of Python's JSON stands for; NaN is refused."""
+    if name == "NaN":
+        raise ValueError("NaN is not JSON")
+    return float(name)
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

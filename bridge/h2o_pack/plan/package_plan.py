@@ -128,7 +128,8 @@ def make_plan(
     problems.refuse()
     backends = {device.backend for device in devices} or {"iphone"}
     memory = max((request.plan(each) for each in sorted(backends)), key=lambda plan: plan.total)
-    package = naming.package_name(name or naming.model_display_name(model.id))
+    wanted = name or naming.model_display_name(model.id)
+    package = naming.package_name(wanted)
     found = [each for each in given.warnings if each.code != "short_recent_window"]
     storage = storage_of(options.kv, model.config, archive_bits=archive_bits((cache,)))
     return Plan(
@@ -138,7 +139,12 @@ def make_plan(
         memory_of={name: request.plan(backend) for name, backend in BACKENDS.items()},
         package_name=package,
         module_name=naming.module_name(package),
-        warnings=(*model.remarks, *warnings_as_text(found), *advice(request)),
+        warnings=(
+            *model.remarks,
+            *warnings_as_text(found),
+            *advice(request),
+            *naming.name_remarks(wanted),
+        ),
         storage=storage.name,
         group_size=storage.group_size,
         budgets=budgets,

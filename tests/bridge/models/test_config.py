@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -120,7 +121,6 @@ COUNT = "a whole number of 1 to 16,777,216"
             "num_hidden_layers is 1e+300 but should be a whole number of 1 to 10,000",
         ),
         ({"hidden_size": True}, f"hidden_size is true but should be {COUNT}"),
-        ({"hidden_size": math.nan}, f"hidden_size is nan but should be {COUNT}"),
         ({"hidden_size": math.inf}, f"hidden_size is inf but should be {COUNT}"),
         (
             {"hidden_size": 10**3000},
@@ -187,7 +187,8 @@ def test_layer_types_are_checked(changes, what):
         ("[" * 100_000, "config.json is not valid JSON"),
         ('{"a":' * 100_000, "config.json is not valid JSON"),
         ("[]", "config.json is not a JSON object"),
-        ('{"model_type": NaN}', "config.json names no model_type"),
+        ('{"model_type": NaN}', "config.json is not valid JSON"),
+        ('{"model_type": Infinity}', "config.json names no model_type"),
         (json.dumps({**CONFIG, "x": "y" * (10 << 20)}), "config.json is larger than 1 MiB"),
     ],
 )
@@ -266,3 +267,15 @@ def test_a_config_is_understood_or_refused_and_nothing_else(document, assume):
 @given(st.dictionaries(st.sampled_from(["model_type", "text_config", *CONFIG]), ODD))
 def test_any_json_object_is_understood_or_refused(document):
     understood(document, assume=True)
+
+
+def test_a_file_in_utf_16_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), "utf-16")
+    with pytest.raises(UserError, match=r"config\.json is not valid JSON"):
+        read_config(tmp_path / "config.json")
+
+
+def test_a_pipe_is_refused_without_being_opened(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(UserError, match=r"config\.json is not a regular file"):
+        read_config(tmp_path / "config.json")

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
+import yaml
 from jinja2 import UndefinedError
 
 from h2o_pack import assets
@@ -55,3 +57,13 @@ def test_a_name_that_the_renderer_does_not_give_is_an_error(tmp_path):
     template.write_text("{{ no_such_name }}")
     with pytest.raises(UndefinedError):
         fill(template, {})
+
+
+def test_the_workflow_installs_nothing_by_a_name_that_anybody_may_take(files):
+    text = files[".github/workflows/parity.yml"]
+    installs = re.findall(r"pip install (.*)", text)
+    assert installs == ['"$H2O_PACK"'] * 2
+    assert yaml.safe_load(text)["env"] == {"H2O_PACK": "${{ vars.H2O_PACK }}"}
+    actions = re.findall(r"uses: (\S+)", text)
+    assert actions
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", each) for each in actions)
