@@ -12,6 +12,7 @@ import pytest
 from h2o_pack.errors import UserError
 from h2o_pack.files import lock
 from h2o_pack.models.local import from_folder
+from h2o_pack.package import contents
 from h2o_pack.package.contents import make_package
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.verify.check import verify
@@ -19,6 +20,12 @@ from tests.bridge.files.children import changes_of, in_child, stopping
 from tests.bridge.trees import build_tree, names, tree
 
 MINE = {"Vendor/mlx-swift/a.cpp": "upstream", "Sources/Old/Mine.swift": "mine", "Notes.md": "n"}
+
+
+@pytest.fixture(autouse=True)
+def without_a_step(monkeypatch):
+    """Keep mlx out of the parent: what it starts there does not go on in forked children."""
+    monkeypatch.setattr(contents, "try_model", lambda *_arguments: None)
 
 
 @pytest.fixture
