@@ -40,9 +40,8 @@ def kept_options(request: PackageRequest) -> dict[str, Any]:
     }
     own["model"] = str(folder or request.model)
     own["system"] = read_system(request.system)
-    own["adapter"] = None if request.adapter is None else str(request.adapter.resolve())
     own["cache"] = replace(request.cache, budgets=None)
-    kept: dict[str, Any] = msgspec.to_builtins(own, enc_hook=str)
+    kept: dict[str, Any] = msgspec.to_builtins(own, enc_hook=whole_path)
     return kept
 
 
@@ -102,6 +101,11 @@ def refuse_newer(package: Path, record: lock.Lock) -> None:
 def numbers(version: str) -> tuple[int, ...]:
     """Return the numbers of a version, to compare it with another."""
     return tuple(map(int, re.findall(r"\d+", version)))
+
+
+def whole_path(path: Path) -> str:
+    """Return a path as text that holds wherever the command runs."""
+    return str(path.resolve())
 
 
 def made_of_text(kind: type, value: object) -> object:
