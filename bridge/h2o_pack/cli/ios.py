@@ -100,6 +100,7 @@ def ios(
     from h2o_pack.choice.command import settle
     from h2o_pack.package import build as pipeline
     from h2o_pack.package import summary
+    from h2o_pack.package.request import PackageRequest
     from h2o_pack.vendoring.fetch import Origin
 
     if project.make_packages(click.get_current_context()):
@@ -107,7 +108,7 @@ def ios(
     given = given_of(options)
     with out.progress() as say:
         model, caches, choice = settle(given, say)
-        request = pipeline.PackageRequest(
+        request = PackageRequest(
             model=model,
             cache=caches,
             revision=given.revision,

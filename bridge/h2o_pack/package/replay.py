@@ -16,7 +16,7 @@ import msgspec
 from h2o_pack import __version__
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
-from h2o_pack.package.build import PackageRequest
+from h2o_pack.package.request import PackageRequest
 from h2o_pack.plan.options import CacheOptions
 from h2o_py.budgets import FORMAT
 

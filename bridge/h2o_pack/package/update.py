@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from h2o_pack.files import lock
 from h2o_pack.files.kept import digest_of
 from h2o_pack.package.app import STATES, AppState
-from h2o_pack.package.build import PackageRequest, PackageResult, build, prepare
+from h2o_pack.package.build import PackageResult, build, prepare
 from h2o_pack.package.replay import replayed
+from h2o_pack.package.request import PackageRequest
 from h2o_pack.package.summary import IosResult, print_made
 from h2o_pack.plan.package_plan import Plan
 from h2o_pack.progress import ProgressReporter
