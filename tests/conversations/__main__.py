@@ -32,7 +32,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2000, help="Of each prompt.")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=17)
-    parser.add_argument("--write", action="store_true", help=f"Write {PAGE.name}.")
+    parser.add_argument(
+        "--write", type=Path, nargs="?", const=PAGE, help=f"Write a page, or {PAGE.name}."
+    )
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -52,7 +54,7 @@ def main() -> None:
         text = page(report, kills, f"{model}, 64 rows, on {program.host.name}", chosen.seed)
     print(text)  # noqa: T201
     if chosen.write:
-        PAGE.write_text(text, encoding="utf-8")
+        chosen.write.write_text(text, encoding="utf-8")
 
 
 def demo(folder: Path) -> Path:

@@ -49,13 +49,12 @@ final class LongConversationTests: XCTestCase {
 
         report.changed = max(2, turns * 4 / 5)
         var messages = await session.messages
-        messages[2 * (report.changed - 1)].text = text.next(tokens)
+        messages[2 * (report.changed - 1)].text = prompt(of: tokens, model)
         try await session.setMessages(messages)
         report.snapshots = await session.conversation.snapshots.tokens
-        let prompt = text.next(tokens)
-        let usage = try await session.respond(to: prompt).usage
+        let usage = try await session.respond(to: prompt(of: tokens, model)).usage
         (report.cached, report.read) = (usage.cachedTokens, usage.readTokens)
-        check(report, prompt)
+        check(report, tokens)
 
         if let folder = ConversationSettings.folder {
             let file = folder.appending(path: "long-conversation.json")
@@ -75,15 +74,23 @@ final class LongConversationTests: XCTestCase {
     private func turn(
         of session: H2OSession, _ model: H2OModel, _ tokens: Int
     ) async throws -> Turn {
-        let tokenizer = model.loaded.context.tokenizer
-        let encoded = { tokenizer.encode(text: $0, addSpecialTokens: false).count }
-        var prompt = text.next(tokens)
-        while encoded(prompt) < tokens { prompt += text.next(tokens - encoded(prompt)) }
+        let prompt = prompt(of: tokens, model)
         let usage = try await session.respond(to: prompt).usage
         return Turn(
-            new: encoded(prompt), read: usage.readTokens, generated: usage.generatedTokens,
+            new: count(prompt, model), read: usage.readTokens, generated: usage.generatedTokens,
             seen: await session.tokensSeen, active: Memory.activeMemory,
             resident: Self.residentBytes)
+    }
+
+    /// A text of so many tokens, or a few more.
+    private func prompt(of tokens: Int, _ model: H2OModel) -> String {
+        var prompt = text.next(tokens)
+        while count(prompt, model) < tokens { prompt += text.next(tokens - count(prompt, model)) }
+        return prompt
+    }
+
+    private func count(_ text: String, _ model: H2OModel) -> Int {
+        model.loaded.context.tokenizer.encode(text: text, addSpecialTokens: false).count
     }
 
     private func check(_ turns: [Turn]) {
@@ -99,15 +106,13 @@ final class LongConversationTests: XCTestCase {
         XCTAssertLessThan(turns.map(\.active).max() ?? 0, most + most / 10)
     }
 
-    private func check(_ report: Report, _ prompt: String) {
+    private func check(_ report: Report, _ tokens: Int) {
         let before = report.turns[report.changed - 2].seen
         let nearest = report.snapshots.filter { $0 <= before }.max()
         XCTAssertEqual(report.cached, nearest)
         XCTAssertLessThan(report.snapshots.count, report.turns.count, "the oldest are gone")
-        let changed = report.turns[report.changed - 1]
         let follows = report.turns[report.turns.count - 1].seen - report.cached
-        let prompts = abs(changed.new - prompt.count) + prompt.count
-        XCTAssertEqual(report.read, follows + prompts, accuracy: 12 * report.turns.count)
+        XCTAssertEqual(report.read, follows + tokens, accuracy: 12 * report.turns.count)
     }
 
     /// 0 where the system does not say it like Linux.
