@@ -50,6 +50,14 @@ def test_help_lists_the_commands_and_the_exit_codes(run):
         assert re.search(rf"^ +{code.value}  \w", text, re.MULTILINE)
 
 
+def test_commands_for_developers_have_a_section_of_their_own(run):
+    text = run("--help").output
+    users, developers = text.split("For developers of h2o-pack")
+    assert re.search(r"^  ios ", users, re.MULTILINE)
+    for command in ("kernels", "upstream", "schema"):
+        assert re.search(rf"^  {command} ", developers, re.MULTILINE)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_every_command_shows_an_example_and_takes_the_common_options(run, name):
     for path, command in commands(name):

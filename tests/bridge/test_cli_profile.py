@@ -32,7 +32,8 @@ def test_a_profile_is_written_and_makes_budgets(run, tmp_path, text):
     assert [layer["kind"] for layer in document["layers"]] == ["full"] * 4
     assert document["step"]["rows"] == 24
     made = tmp_path / "new/budgets.json"
-    flags = ("--profile", folder / "profile.json", "--max-kv", 200, "--output", made)
+    source = ("--profile", folder / "profile.json", "--measure", "concentration")
+    flags = (*source, "--max-kv", 200, "--output", made)
     result = run("budgets", *flags, "--json")
     assert result.exit_code == 0, result.output
     budgets = schemas.check(json.loads(result.stdout), "budgets")

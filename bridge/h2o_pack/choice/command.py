@@ -55,7 +55,7 @@ class Given:
             kv=self.kv or "dense",
             recall=bool(self.recall),
             devices=self.devices,
-            device_file=self.own,
+            device_file=None if self.own is None else self.own.absolute(),
             **self.options,
         )
 

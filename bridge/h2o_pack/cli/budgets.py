@@ -34,11 +34,10 @@ from h2o_pack.config_errors import user_errors
 )
 @click.option(
     "--measure",
-    type=click.Choice(["concentration", "entropy", "reach"]),
-    default="concentration",
-    help="What layers are compared by. The first two decide the share of heavy hitters among "
-    "a layer's rows, as published; reach, how far back a layer looks, decides its number of "
-    "rows.",
+    type=click.Choice(["reach", "concentration", "entropy"]),
+    default="reach",
+    help="What layers are compared by. reach, how far back a layer looks, decides its number "
+    "of rows; the other two the share of heavy hitters among its rows, as published.",
 )
 @click.option(
     "--policy",
@@ -65,15 +64,15 @@ def budgets(
 ) -> None:
     """Write budgets that differ from layer to layer, from a profile.
 
+    By reach, layers that look far back get more rows and others fewer, --max-kv on average:
+    the same memory. Each keeps at least half of --max-kv. On the bundled demo model this is
+    worth more than any policy (docs/choosing-max-kv.md).
+
     By concentration or entropy all layers have --max-kv rows, and heavy hitters get
     clip(0.5 + (ratio - 1) * 2.5, 0.3, 0.7) of those beside the sinks, where ratio is the
     layer's measure over the mean of all. The paper that has this rule (H2O on MLX, table 14;
     max_kv 256) found no gain: perplexity 7.803 against 7.807 with equal budgets on
     Qwen3-4B-4bit, and 6.324 against 6.320 on Qwen3-8B-4bit.
-
-    By reach, layers that look far back get more rows and others fewer, --max-kv on average:
-    the same memory. Each keeps at least half of --max-kv. On the bundled demo model this is
-    worth more than any policy (docs/choosing-max-kv.md).
 
     `ios --budgets`, `plan --budgets`, `python -m h2o_py generate --h2o-budgets` and H2OKit
     read the file. Measure with `h2o-pack eval --layer-budgets` before using it.

@@ -159,7 +159,7 @@ def test_the_command_writes_what_caches_read(run, tmp_path):
     profile, _ = profiled(model)
     path, output = tmp_path / "profile.json", tmp_path / "budgets.json"
     path.write_text(json.dumps(msgspec.to_builtins(profile)))
-    flags = ["--profile", path, "--max-kv", 200, "--measure", "reach", "--policy", "tuned"]
+    flags = ["--profile", path, "--max-kv", 200, "--policy", "tuned"]  # reach is the default
     result = run("budgets", *flags, "--json", "--output", output)
     assert result.exit_code == 0, result.output
     document = schemas.check(json.loads(result.stdout), "budgets")
