@@ -103,6 +103,7 @@ def compute(plan: Plan, target: Path, record: PreparedPrompt, say: ProgressRepor
     model, tokenizer = load_bundled(target.parent)
     tokens = opening_tokens(tokenizer, plan.system, templated=plan.chat_template is not None)
     caches = make_caches(model, plan, len(tokens))
+    check_kinds(caches, plan.model.config.model_type)
     begun = time.monotonic()
     read(model, caches, tokens, record.chunk, say)
     say(f"read {len(tokens)} tokens in {time.monotonic() - begun:.1f} s", done=True)
@@ -155,6 +156,23 @@ def make_caches(model: Any, plan: Plan, tokens: int) -> list[Any]:
             remedy="Shorten it, raise --max-kv, or lower --recent-budget.",
             code=ExitCode.USAGE,
         ) from error
+
+
+def check_kinds(caches: list[Any], family: str) -> None:
+    """Refuse caches of a kind that the Swift package does not read from a file."""
+    from mlx_lm.models.cache import ArraysCache, KVCache, RotatingKVCache
+
+    from h2o_py.cache import H2OKVCache
+
+    known = (H2OKVCache, KVCache, RotatingKVCache, ArraysCache)
+    other = sorted({type(each).__name__ for each in caches if not isinstance(each, known)})
+    if other:
+        raise UserError(
+            f"models of the type {family} keep {' and '.join(other)}, which H2OKit does not "
+            "read from a file",
+            remedy="Leave --system out: the app reads its system prompt in the first turn.",
+            code=ExitCode.MODEL,
+        )
 
 
 def read(

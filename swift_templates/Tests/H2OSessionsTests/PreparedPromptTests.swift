@@ -70,7 +70,7 @@ final class PreparedPromptTests: XCTestCase {
     func testOtherInstructionsAreReadAndThatIsSaid() async throws {
         try prepare()
         let model = try await makeModel().model
-        for other in ["you are kind.", nil] {
+        for other in ["you are witty.", "you are kind.", nil] {
             let session = session(model, instructions: other)
 
             let usage = try await session.respond(to: "hi").usage
@@ -92,12 +92,14 @@ final class PreparedPromptTests: XCTestCase {
     }
 
     func testCachesWithOtherSettingsAreNotUsed() async throws {
-        try prepare(maxSize: 48)
+        for (maxSize, recentBudget) in [(48, 8), (64, 9)] {
+            try prepare(maxSize: maxSize, recentBudget: recentBudget)
 
-        let usage = try await session(makeModel().model).respond(to: "hi").usage
+            let usage = try await session(makeModel().model).respond(to: "hi").usage
 
-        XCTAssertEqual(usage.preparedPromptProblem, .otherCaches)
-        XCTAssertEqual(usage.cachedTokens, 0)
+            XCTAssertEqual(usage.preparedPromptProblem, .otherCaches)
+            XCTAssertEqual(usage.cachedTokens, 0)
+        }
     }
 
     func testADamagedFileIsNotUsed() async throws {
@@ -116,19 +118,22 @@ final class PreparedPromptTests: XCTestCase {
     ///
     /// - Returns: the prompt's tokens
     @discardableResult
-    private func prepare(maxSize: Int = 64, digest: String = digest) throws -> Int {
+    private func prepare(
+        maxSize: Int = 64, recentBudget: Int = 8, digest: String = digest
+    ) throws -> Int {
         let text = "<s:\(instructions)|\n<u:"
         let tokens = LetterTokenizer().encode(text: text, addSpecialTokens: false)
         let configuration = try H2OConfiguration(
-            maxSize: maxSize, recentBudget: 8, pinned: [0 ..< tokens.count])
+            maxSize: maxSize, recentBudget: recentBudget, pinned: [0 ..< tokens.count])
         let model = EchoModel()
         let caches = try H2OCaches(configuration: configuration).makeCaches(for: model)
         _ = model(MLXArray(tokens.map { Int32($0) }, [1, tokens.count]), cache: caches)
         let file = folder.appending(path: "prompt.safetensors")
         let said = ["tokens": String(describing: tokens), "model": digest]
         try H2OPromptCacheFile.save(caches, to: file, metadata: said)
-        try FileManager.default.moveItem(
-            at: file, to: folder.appending(path: PreparedPrompt.fileName))
+        let place = folder.appending(path: PreparedPrompt.fileName)
+        try? FileManager.default.removeItem(at: place)
+        try FileManager.default.moveItem(at: file, to: place)
         return tokens.count
     }
 

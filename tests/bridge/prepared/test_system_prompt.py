@@ -8,15 +8,16 @@ import shutil
 
 import mlx.core as mx
 import pytest
-from mlx_lm.models.cache import load_prompt_cache
+from mlx_lm.models.cache import CacheList, KVCache, RotatingKVCache, load_prompt_cache
 
 from h2o_pack.bundling import manifest
-from h2o_pack.errors import ExitCode
+from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
 from h2o_pack.files.layout import SYSTEM_PROMPT
 from h2o_pack.measure import models
 from h2o_pack.prepared import checks
-from h2o_py import H2OConfig
+from h2o_pack.prepared.system_prompt import check_kinds
+from h2o_py import H2OConfig, H2OKVCache
 from h2o_py.models import make_h2o_cache
 from h2o_py.routing import routed
 from tests.bridge import schemas
@@ -237,6 +238,12 @@ def test_what_cannot_be_prepared_is_refused(package, tmp_path, options, code, wh
     result = package(*options.pop("options", ()), **options, code=code)
     assert what in result.stderr
     assert "Demo" not in names(tmp_path)
+
+
+def test_caches_that_swift_does_not_read_are_refused():
+    check_kinds([KVCache(), RotatingKVCache(8), H2OKVCache(64)], "gemma3")
+    with pytest.raises(UserError, match="type falcon_h1 keep CacheList, which H2OKit"):
+        check_kinds([KVCache(), CacheList(KVCache())], "falcon_h1")
 
 
 def test_the_archive_of_recall_is_there_too(package, tmp_path):
