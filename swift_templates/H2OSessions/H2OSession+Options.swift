@@ -13,19 +13,23 @@ extension H2OSession {
         public var templateContext: [String: JSONValue]
         /// Texts before which an answer ends; they are not part of it.
         public var stopStrings: [String]
+        /// What the reply is an instance of: the text is JSON, without thoughts, tool calls and
+        /// stop strings. Within `maxTokens` it always ends; canceled, it is a part of one.
+        public var schema: H2OSchema?
         /// How often in one reply the model may call tools and get their answers.
         public var maxToolRounds: Int
 
         public init(
             sampling: H2OSampling = H2OSampling(), maxTokens: Int? = 512, thinking: Bool? = nil,
             templateContext: [String: JSONValue] = [:], stopStrings: [String] = [],
-            maxToolRounds: Int = 8
+            schema: H2OSchema? = nil, maxToolRounds: Int = 8
         ) {
             self.sampling = sampling
             self.maxTokens = maxTokens
             self.thinking = thinking
             self.templateContext = templateContext
             self.stopStrings = stopStrings
+            self.schema = schema
             self.maxToolRounds = maxToolRounds
         }
     }

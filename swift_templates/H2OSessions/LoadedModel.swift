@@ -15,6 +15,8 @@ package final class LoadedModel: @unchecked Sendable {
     /// Tokens of a prompt that are read at a time.
     package let promptChunk: Int
     package let facts: ModelFacts
+    /// Made for the first reply that has a schema.
+    var grammars: SchemaGrammars?
     package let plan: MemoryPlan?
     /// MLX's limits, as long as the model is in memory.
     private let limits: MemoryLimits?
@@ -53,7 +55,7 @@ package final class LoadedModel: @unchecked Sendable {
 
     /// How transcripts with these tools become tokens.
     func format(tools: [H2OToolDefinition], options: H2OSession.Options) -> PromptFormat {
-        let thinking = options.thinking.map {
+        let thinking = (options.schema == nil ? options.thinking : false).map {
             [context.configuration.thinkingVariable: JSONValue.bool($0)]
         }
         return PromptFormat(

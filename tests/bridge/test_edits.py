@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import upstream_versions
-from h2o_pack.vendoring.edits import Edit, apply, apply_all, edits_of, read_edits
+from h2o_pack.vendoring.edits import FOLDER, Edit, apply, apply_all, edits_of, read_edits
 from h2o_pack.vendoring.vendor import added_files
 from tests.bridge.refusals import refused
 
@@ -154,3 +156,22 @@ def test_the_edits_that_ship_are_readable_and_their_files_exist():
     assert not [path for path in ours if "/mlx-generated/" in path]
     assert "mlx-swift/Source/MLX/MLXFast+H2OCache.swift" in ours
     assert "mlx-swift-lm/Libraries/MLXLMCommon/RoutedAttentionCache.swift" in ours
+
+
+def test_a_version_without_a_grammar_engine_names_one_that_has_it():
+    folder = assets.root() / FOLDER
+    engines = {
+        name: (folder / name / "GrammarEngine.swift").read_text("utf-8")
+        for name in upstream_versions()
+    }
+    with_engine = {
+        name for name, text in engines.items() if "import MLXGuidedGeneration" in text
+    }
+    named = {
+        name: set(re.findall(r'noEngine\(version: "(.*)"\)', text))
+        for name, text in engines.items()
+    }
+    assert with_engine
+    for name in engines:
+        assert bool(named[name]) == (name not in with_engine)
+        assert named[name] <= with_engine

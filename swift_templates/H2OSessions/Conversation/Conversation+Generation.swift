@@ -18,7 +18,7 @@ extension Conversation {
         let end = loaded.context.tokenizer.decode(
             tokenIds: unread.suffix(Self.promptEnd), skipSpecialTokens: false)
         var reply = Reply(
-            loaded.context, tools: format.tools, stopStrings: options.stopStrings, prompt: end,
+            loaded.context, tools: format.tools, options: options, prompt: end,
             transcript: transcript, begun: begun)
         reply.usage.preparedPromptProblem = preparedPromptProblem
         reply.usage.cachedTokens = tokensSeen
@@ -106,6 +106,7 @@ extension Conversation {
         var loop = try await startLoop(options)
         while reply.usage.generatedTokens < options.maxTokens ?? .max {
             let token = try await background.withGPU { loop.next() }
+            if let failure = loop.failure { throw failure }
             state?.read.append([token])
             if reply.usage.generatedTokens == 0 {
                 reply.usage.timeToFirstToken = loaded.platform.elapsed() - reply.begun
@@ -125,12 +126,15 @@ extension Conversation {
 
     private func startLoop(_ options: H2OSession.Options) async throws -> TokenLoop {
         let parameters = options.sampling.parameters(defaults: loaded.facts.sampling)
+        let processors: [(any LogitProcessor)?] = [
+            parameters.processor(), try loaded.schemaProcessor(for: options),
+        ]
         let unread = state?.unread ?? []
         let loop = try await loaded.platform.background.withGPU {
             TokenLoop(
                 reading: unread, loaded.context.model, caches: caches,
                 sampler: parameters.sampler(),
-                processors: [parameters.processor()].compactMap { $0 })
+                processors: processors.compactMap { $0 })
         }
         state?.read.append(unread)
         state?.unread = []

@@ -4,7 +4,8 @@ import MLXLMCommon
 /// A reply that is being generated: tokens go in, parts come out.
 struct Reply {
     private var detokenizer: ReplyText
-    private var decoder: ReplyDecoder
+    /// nil if all of the reply is text.
+    private var decoder: ReplyDecoder?
     private var stops: StopStrings
     private var ids: CallIdentifiers
     private(set) var response = H2OSession.Response()
@@ -15,14 +16,19 @@ struct Reply {
     ///   - prompt: the end of the prompt
     ///   - transcript: what the reply follows
     init(
-        _ context: ModelContext, tools: [H2OToolDefinition], stopStrings: [String],
+        _ context: ModelContext, tools: [H2OToolDefinition], options: H2OSession.Options,
         prompt: String, transcript: [H2OMessage], begun: Duration
     ) {
         detokenizer = ReplyText(tokenizer: context.tokenizer)
-        decoder = ReplyDecoder(
-            context.configuration, tokenizer: context.tokenizer,
-            tools: tools.map(\.specification), prompt: prompt)
-        stops = StopStrings(context.configuration.effectiveStopStrings.union(stopStrings))
+        if options.schema == nil {
+            decoder = ReplyDecoder(
+                context.configuration, tokenizer: context.tokenizer,
+                tools: tools.map(\.specification), prompt: prompt)
+            stops = StopStrings(
+                context.configuration.effectiveStopStrings.union(options.stopStrings))
+        } else {
+            stops = StopStrings([])
+        }
         ids = CallIdentifiers(transcript)
         self.begun = begun
     }
@@ -32,24 +38,28 @@ struct Reply {
 
     /// The parts that one more token makes certain.
     mutating func append(_ token: Int) -> [H2OSession.Part] {
-        if decoder.isThinking { usage.thoughtTokens += 1 }
-        return add(decoder.append(token, text: detokenizer.append(token)))
+        if decoder?.isThinking ?? false { usage.thoughtTokens += 1 }
+        let text = detokenizer.append(token)
+        return add(decoder?.append(token, text: text) ?? [.text(text)])
     }
 
     /// The parts that were held back.
     mutating func finish() -> [H2OSession.Part] {
         guard !isStopped else { return [] }
-        return add(decoder.finish(text: detokenizer.finish())) + text(stops.finish())
+        let rest = detokenizer.finish()
+        return add(decoder?.finish(text: rest) ?? [.text(rest)]) + text(stops.finish())
     }
 
     /// The parts that a token makes certain which ends the turn.
-    mutating func end(with token: Int) -> [H2OSession.Part] { add(decoder.stop(at: token)) }
+    mutating func end(with token: Int) -> [H2OSession.Part] {
+        add(decoder?.stop(at: token) ?? [])
+    }
 
     /// Whether thoughts can be told from text.
-    var canThink: Bool { decoder.canThink }
+    var canThink: Bool { decoder?.canThink ?? false }
 
     /// Tokens that end a turn besides the model's own.
-    var stopTokens: Set<Int> { decoder.stops }
+    var stopTokens: Set<Int> { decoder?.stops ?? [] }
 
     private mutating func add(_ pieces: [ReplyPiece]) -> [H2OSession.Part] {
         var parts = [H2OSession.Part]()

@@ -43,6 +43,11 @@ struct TokenLoop {
         return token.item(Int.self)
     }
 
+    /// Why no token is to be trusted anymore.
+    var failure: H2OSchemaError? {
+        processors.lazy.compactMap { ($0 as? SchemaProcessor)?.failure }.first
+    }
+
     /// Reads the upcoming tokens and begins to compute the one after them.
     private mutating func step() {
         let input = LMInput.Text(tokens: upcoming.expandedDimensions(axis: 0))

@@ -1,6 +1,7 @@
 #if canImport(MLXOptimizers)  // mlx-swift itself, which the stand-in is not
     import Foundation
     import H2OKit
+    import H2OTestModels
     import MLX
     import MLXLMCommon
     import XCTest

@@ -12,6 +12,7 @@ let package = Package(
     products: [
         .library(name: "MLXLMCommon", targets: ["MLXLMCommon"]),
         .library(name: "MLXLLM", targets: ["MLXLLM"]),
+        .library(name: "H2OGrammar", targets: ["H2OGrammar"]),
     ],
     dependencies: [
         .package(path: "../mlx-swift"), .package(path: "../foundation-models"),
@@ -27,6 +28,8 @@ let package = Package(
                     condition: .when(platforms: [.linux])),
             ],
             path: "Libraries/MLXLMCommon"),
+        .target(
+            name: "H2OGrammar", dependencies: ["MLXLMCommon"], path: "Libraries/H2OGrammar"),
         .target(name: "MLXLLM", dependencies: ["MLXLMCommon"], path: "Libraries/MLXLLM"),
     ]
 )

@@ -33,6 +33,7 @@ let package = Package(
                 "H2OKit",
                 .product(name: "MLX", package: "mlx-swift"),
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
+                .product(name: "H2OGrammar", package: "mlx-swift-lm"),
             ]),
         // Empty where the system has no FoundationModels of iOS 27.
         .target(
@@ -75,6 +76,7 @@ let package = Package(
                 .product(name: "MLX", package: "mlx-swift"),
                 .product(name: "MLXNN", package: "mlx-swift"),
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
+                .product(name: "H2OGrammar", package: "mlx-swift-lm"),
             ]),
         .testTarget(
             name: "H2OFoundationModelsTests",

@@ -47,6 +47,14 @@ extension MLXArray {
     }
 }
 
+extension MLXArray {
+    public static func + (lhs: MLXArray, rhs: MLXArray) -> MLXArray {
+        var result = mlx_array_new()
+        mlx_add(&result, lhs.ctx, rhs.ctx, StreamOrDevice.default.ctx)
+        return MLXArray(result)
+    }
+}
+
 /// A list of the arrays, to be freed by the caller.
 func new_mlx_vector_array(_ arrays: some Collection<MLXArray>) -> mlx_vector_array {
     withExtendedLifetime(arrays) {

@@ -12,6 +12,8 @@
 extern "C" {
 #endif
 
+int mlx_add(mlx_array* res, const mlx_array a, const mlx_array b, const mlx_stream s);
+
 int mlx_astype(mlx_array* res, const mlx_array a, mlx_dtype dtype, const mlx_stream s);
 
 int mlx_concatenate_axis(

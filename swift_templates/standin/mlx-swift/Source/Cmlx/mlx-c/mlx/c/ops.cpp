@@ -17,6 +17,13 @@ std::optional<mx::array> array_or_none(mlx_array a) {
 
 } // namespace
 
+extern "C" int mlx_add(
+    mlx_array* res, const mlx_array a, const mlx_array b, const mlx_stream s) {
+  return mlx_status_([&] {
+    mlx_array_set_(*res, mx::add(mlx_array_get_(a), mlx_array_get_(b), mlx_stream_get_(s)));
+  });
+}
+
 extern "C" int mlx_astype(
     mlx_array* res, const mlx_array a, mlx_dtype dtype, const mlx_stream s) {
   return mlx_status_([&] {

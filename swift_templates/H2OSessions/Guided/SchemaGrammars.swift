@@ -1,0 +1,88 @@
+import H2OGrammar
+import MLXLMCommon
+
+/// Makes the processors that hold a model's replies to schemas, one after the other, and keeps
+/// the grammars of the schemas asked for last. One for a model.
+package final class SchemaGrammars {
+    private let closing: ClosingTokens
+    private let compile: (String) throws -> any TokenGrammar
+    /// The last used is the last.
+    private var kept = [(schema: H2OSchema, path: GrammarPath)]()
+
+    private static let most = 8
+
+    /// - Parameters:
+    ///   - tokenizer: the model's
+    ///   - endOfTurn: the token that ends a turn in the model's template
+    ///   - stops: all tokens that end a reply
+    package convenience init(tokenizer: any Tokenizer, endOfTurn: Int, stops: Set<Int>) {
+        var engine: GrammarEngine?
+        self.init(tokenizer: tokenizer, endOfTurn: endOfTurn) { grammar in
+            let made = try engine ?? GrammarEngine(
+                tokenizer: tokenizer, endOfTurn: endOfTurn,
+                excluded: stops.union(tokenizer.marks).subtracting([endOfTurn]))
+            engine = made
+            return try made.grammar(grammar)
+        }
+    }
+
+    /// - Parameter compile: makes a grammar of its text
+    package init(
+        tokenizer: any Tokenizer, endOfTurn: Int,
+        compile: @escaping (String) throws -> any TokenGrammar
+    ) {
+        self.compile = compile
+        closing = ClosingTokens(tokenizer: tokenizer, endOfTurn: endOfTurn)
+    }
+
+    /// A processor for one reply. It is of no use anymore when another one is asked for.
+    ///
+    /// - Parameter most: the tokens that the reply may have, its end included; nil is any number
+    /// - Throws: ``H2OSchemaError``
+    package func processor(for schema: H2OSchema, atMost most: Int?) throws -> SchemaProcessor {
+        do {
+            let path = try self.path(of: schema)
+            try path.restart()
+            return try SchemaProcessor(path, closing: closing, atMost: most)
+        } catch let error as TokenGrammarError {
+            throw H2OSchemaError(error)
+        }
+    }
+
+    private func path(of schema: H2OSchema) throws -> GrammarPath {
+        if let index = kept.firstIndex(where: { $0.schema == schema }) {
+            kept.append(kept.remove(at: index))
+        } else {
+            let compile = compile
+            kept.append((schema, try GrammarPath { try compile(schema.grammar) }))
+            kept = kept.suffix(Self.most)
+        }
+        return kept[kept.count - 1].path
+    }
+}
+
+extension H2OSchemaError {
+    init(_ error: TokenGrammarError) {
+        switch error {
+        case .noEngine(let version): self = .unavailable(version: version)
+        case .refused(let reason), .failed(let reason): self = .refused(reason: reason)
+        }
+    }
+}
+
+extension Tokenizer {
+    /// Tokens that have a name and no text, such as the marks of a template. In a reply they
+    /// would be read as text by a grammar and left out by who decodes it.
+    fileprivate var marks: Set<Int> {
+        var found = Set<Int>()
+        var id = 0
+        while let piece = convertIdToToken(id) {
+            let isNamed = ["<>", "[]"].contains("\(piece.prefix(1))\(piece.suffix(1))")
+            if isNamed, piece.count > 2, decode(tokenIds: [id], skipSpecialTokens: true).isEmpty {
+                found.insert(id)
+            }
+            id += 1
+        }
+        return found
+    }
+}

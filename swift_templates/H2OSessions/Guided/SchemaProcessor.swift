@@ -1,0 +1,155 @@
+import H2OGrammar
+import MLX
+import MLXLMCommon
+
+/// Lets only such tokens be chosen that a reply can still become an instance of a schema, and
+/// ends it in time where its length has a limit.
+package struct SchemaProcessor: LogitProcessor {
+    /// Why the grammar could not go on; the reply is of no use then.
+    package private(set) var failure: H2OSchemaError?
+
+    private var path: GrammarPath
+    private let closing: ClosingTokens
+    private var hasEnded = false
+    /// What may come next; nil is anything.
+    private var allowed: [UInt32]?
+    /// Tokens that the reply may still have, its end included.
+    private var left: Int?
+    /// Tokens until the way to the end is looked for again.
+    private var pause = 0
+    /// The way to the end once there is no room for another.
+    private var way: ArraySlice<Int>?
+
+    /// Tokens that are left over when the way to the end is taken: one more token of the model's
+    /// choice may make that way longer.
+    private static let reserve = 8
+
+    /// - Throws: `TokenGrammarError`, ``H2OSchemaError/noRoom(tokens:atMost:)``
+    init(_ path: GrammarPath, closing: ClosingTokens, atMost most: Int?) throws {
+        self.path = path
+        self.closing = closing
+        left = most
+        if let most {
+            let shortest = try wayToEnd(atMost: most + 1).count
+            guard shortest <= most else {
+                throw H2OSchemaError.noRoom(tokens: shortest, atMost: most)
+            }
+        }
+        try look()
+    }
+
+    package mutating func prompt(_ prompt: MLXArray) {}
+
+    package func process(logits: MLXArray) -> MLXArray {
+        guard let allowed else { return logits }
+        let count = logits.dim(-1)
+        var penalties = [Float](repeating: -.infinity, count: count)
+        for (index, word) in allowed.enumerated() where word != 0 {
+            for bit in 0 ..< 32 where word >> UInt32(bit) & 1 == 1 && index * 32 + bit < count {
+                penalties[index * 32 + bit] = 0
+            }
+        }
+        return logits + MLXArray(penalties).asType(logits.dtype)
+    }
+
+    package mutating func didSample(token: MLXArray) {
+        // What generates is a token ahead, and has one more when it sees the end.
+        guard failure == nil, !hasEnded else { return }
+        let token = token.asArray(Int32.self).first.map(Int.init) ?? closing.end
+        guard token != closing.end else {
+            hasEnded = true
+            allowed = nil
+            return
+        }
+        do {
+            try path.accept(token)
+            left = left.map { $0 - 1 }
+            way = way?.dropFirst()
+            try look()
+        } catch let error as TokenGrammarError {
+            failure = H2OSchemaError(error)
+        } catch {
+            failure = .refused(reason: "\(error)")
+        }
+    }
+
+    package func copy() -> Self {
+        var copy = self
+        do {
+            copy.path = try path.copy()
+        } catch {
+            copy.failure = .refused(reason: "\(error)")
+        }
+        return copy
+    }
+
+    /// Finds what may come next.
+    private mutating func look() throws {
+        try lookForEnd()
+        guard let next = way?.first else {
+            allowed = try path.allowed()
+            return
+        }
+        var only = [UInt32](repeating: 0, count: next / 32 + 1)
+        only[next / 32] = 1 << UInt32(next % 32)
+        allowed = only
+    }
+
+    /// Takes the way to the end when there is just room for it. The less room there is, the more
+    /// often it is looked for.
+    private mutating func lookForEnd() throws {
+        guard let left, way == nil else { return }
+        guard pause == 0 else {
+            pause -= 1
+            return
+        }
+        let found = try wayToEnd(atMost: left)
+        let room = left - found.count
+        if room < Self.reserve { way = found[...] } else { pause = room / Self.reserve - 1 }
+    }
+
+    /// Tokens that end the reply soon, from here: those that close what is open, and where there
+    /// is none of them, the first that is allowed.
+    private func wayToEnd(atMost most: Int) throws -> [Int] {
+        try path.excursion { path in
+            var way = [Int]()
+            while way.count < most {
+                let next = Self.next(try path.allowed(), closing)
+                way.append(next ?? closing.end)
+                guard let next, next != closing.end else { break }
+                try path.accept(next)
+            }
+            return way
+        }
+    }
+
+    private static func next(_ allowed: [UInt32]?, _ closing: ClosingTokens) -> Int? {
+        guard let allowed else { return closing.end }
+        let isAllowed = { (token: Int) in
+            token / 32 < allowed.count && allowed[token / 32] >> UInt32(token % 32) & 1 == 1
+        }
+        if let found = closing.inOrder(isAllowed).first(where: isAllowed) { return found }
+        return allowed.firstIndex { $0 != 0 }.map { $0 * 32 + allowed[$0].trailingZeroBitCount }
+    }
+}
+
+/// The tokens that bring a JSON value to its end.
+struct ClosingTokens {
+    let end: Int
+    private let quote: [Int]
+    private let brackets: [Int]
+    private let others: [Int]
+
+    init(tokenizer: any Tokenizer, endOfTurn: Int) {
+        end = endOfTurn
+        quote = ["\""].compactMap(tokenizer.convertTokenToId)
+        brackets = ["}", "]"].compactMap(tokenizer.convertTokenToId)
+        let begins = (0 ... 9).map(String.init) + ["n", "t", "f"]
+        others = ([","] + begins).compactMap(tokenizer.convertTokenToId)
+    }
+
+    /// The best first. Both brackets are allowed only in a string, where they close nothing.
+    func inOrder(_ isAllowed: (Int) -> Bool) -> [Int] {
+        [end] + (brackets.allSatisfy(isAllowed) ? quote : brackets + quote) + others
+    }
+}

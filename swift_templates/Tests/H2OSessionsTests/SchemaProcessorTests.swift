@@ -1,0 +1,177 @@
+import MLX
+import MLXLMCommon
+import XCTest
+
+@testable import H2OSessions
+
+/// Replies of made-up models, one token a character.
+final class SchemaProcessorTests: XCTestCase {
+    private static let letters =
+        ["|"] + Array(" \"{}[]:,.-0123456789abcdeflnrstuxy").map(String.init)
+    private static let end = 0
+
+    func testAModelThatWantsSomethingElseGivesAnInstance() throws {
+        let schema = try H2OSchema(
+            #"{"properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}}, "required":"#
+                + #"["a", "b"]}"#)
+        // It would say "y" for ever; where it may not, the token with the highest number.
+        let reply = try reply(schema, atMost: nil, longest: 40) { $0 == "y" ? 2 : 0 }
+        XCTAssertEqual(reply, #"{"a":999999999999999,"b":"y"}"#)
+    }
+
+    func testAReplyEndsWhereItMustAndNotBefore() throws {
+        let schema = try H2OSchema(#"{"const": [1, 2]}"#)
+        XCTAssertEqual(try reply(schema, atMost: nil, longest: 40) { $0 == "|" ? 1 : 0 }, "[1,2]")
+    }
+
+    func testAReplyThatWouldGoOnIsClosedInTime() throws {
+        let schema = try H2OSchema(
+            #"{"items": {"properties": {"a": {"type": "string"}}, "required": ["a"]}}"#)
+        for most in [3, 20, 45] {
+            let reply = try reply(schema, atMost: most, longest: most) {
+                $0 == "x" ? 2 : $0 == "{" ? 1 : 0
+            }
+            XCTAssertTrue(ReferenceGrammar(schema.grammar).matches(reply), reply)
+            XCTAssertGreaterThan(reply.count, most - 10, reply)
+        }
+    }
+
+    func testARoomThatIsTooSmallIsRefused() throws {
+        let schema = try H2OSchema(#"{"const": [1, 2, 3]}"#)
+        XCTAssertThrowsError(try processor(schema, atMost: 7)) {
+            XCTAssertEqual($0 as? H2OSchemaError, .noRoom(tokens: 8, atMost: 7))
+        }
+        XCTAssertNoThrow(try processor(schema, atMost: 8))
+    }
+
+    func testACopyGoesItsOwnWay() throws {
+        var one = try processor(H2OSchema(#"{"enum": ["ab", "ac"]}"#), atMost: nil)
+        for letter in ["\"", "a"] { one.didSample(token: token(letter)) }
+        var other = one.copy()
+        one.didSample(token: token("b"))
+        other.didSample(token: token("c"))
+        XCTAssertNil(one.failure)
+        XCTAssertNil(other.failure)
+        XCTAssertEqual(allowed(one), ["\""])
+    }
+
+    func testAGrammarThatIsAskedForAgainBeginsAgain() throws {
+        let schema = try H2OSchema(#"{"const": 12}"#)
+        let grammars = grammars {}
+        var first = try grammars.processor(for: schema, atMost: 8)
+        first.didSample(token: token("1"))
+        XCTAssertEqual(allowed(first), ["2"])
+        XCTAssertEqual(allowed(try grammars.processor(for: schema, atMost: 8)), ["1"])
+    }
+
+    func testATokenThatWasNotAllowedIsAFailure() throws {
+        var processor = try processor(H2OSchema(#"{"type": "null"}"#), atMost: nil)
+        processor.didSample(token: token("x"))
+        XCTAssertEqual(processor.failure, .refused(reason: "rejected"))
+    }
+
+    func testTokensThatTheGrammarDoesNotKnowAreNotChosen() throws {
+        let processor = try processor(H2OSchema(#"{"type": "null"}"#), atMost: nil)
+        let count = Self.letters.count + 3
+        let logits = MLXArray([Float](repeating: 0, count: count), [1, count])
+        let values = processor.process(logits: logits).asArray(Float.self)
+        XCTAssertEqual(values.count, count)
+        XCTAssertEqual(
+            values.indices.filter { values[$0] == 0 }, [Self.letters.firstIndex(of: "n")])
+    }
+
+    func testTheGrammarsOfTheLastSchemasAreKept() throws {
+        var made = 0
+        let grammars = grammars { made += 1 }
+        let schemas = try (0 ..< 9).map { try H2OSchema(#"{"const": \#($0)}"#) }
+        for schema in schemas + [schemas[8], schemas[1]] {
+            _ = try grammars.processor(for: schema, atMost: nil)
+        }
+        XCTAssertEqual(made, 9)
+        _ = try grammars.processor(for: schemas[0], atMost: nil)
+        XCTAssertEqual(made, 10)
+    }
+
+    func testWithoutAnEngineTheErrorNamesAVersionThatHasOne() throws {
+        let grammars = SchemaGrammars(tokenizer: Letters(), endOfTurn: Self.end, stops: [Self.end])
+        do {
+            let schema = try H2OSchema(#"{"type": "null"}"#)
+            let processor = try grammars.processor(for: schema, atMost: nil)
+            XCTAssertEqual(allowed(processor), ["n"], "this version has an engine")
+        } catch let error as H2OSchemaError {
+            guard case .unavailable(let version) = error else { throw error }
+            XCTAssertTrue(error.localizedDescription.contains("--upstream-version \(version)"))
+        }
+    }
+
+    /// The text that a model with a liking for some letters gives, without its end.
+    private func reply(
+        _ schema: H2OSchema, atMost most: Int?, longest: Int, _ liking: (String) -> Float
+    ) throws -> String {
+        var processor = try processor(schema, atMost: most)
+        var text = ""
+        let likings = Self.letters.enumerated().map { Float($0) * 0.001 + liking($1) }
+        for _ in 0 ..< longest {
+            let logits = processor.process(logits: MLXArray(likings, [1, likings.count]))
+            let token = ArgMaxSampler().sample(logits: logits)
+            processor.didSample(token: token)
+            XCTAssertNil(processor.failure)
+            let letter = Self.letters[Int(token.asArray(Int32.self)[0])]
+            if letter == Self.letters[Self.end] { return text }
+            text += letter
+        }
+        XCTFail("no end: \(text)")
+        return text
+    }
+
+    private func processor(_ schema: H2OSchema, atMost most: Int?) throws -> SchemaProcessor {
+        try grammars {}.processor(for: schema, atMost: most)
+    }
+
+    private func grammars(_ onCompile: @escaping () -> Void) -> SchemaGrammars {
+        SchemaGrammars(tokenizer: Letters(), endOfTurn: Self.end) {
+            onCompile()
+            return ReferenceGrammar($0, letters: Self.letters, end: Self.end)
+        }
+    }
+
+    private func token(_ letter: String) -> MLXArray {
+        MLXArray([Int32(Self.letters.firstIndex(of: letter) ?? 0)])
+    }
+
+    private func allowed(_ processor: SchemaProcessor) -> [String] {
+        let count = Self.letters.count
+        let zeros = MLXArray([Float](repeating: 0, count: count), [1, count])
+        let values = processor.process(logits: zeros).asArray(Float.self)
+        return values.indices.filter { values[$0] == 0 }.map { Self.letters[$0] }
+    }
+
+    private struct Letters: Tokenizer {
+        let bosToken: String? = nil
+        let eosToken: String? = "|"
+        let unknownToken: String? = nil
+
+        func encode(text: String, addSpecialTokens: Bool) -> [Int] {
+            text.compactMap { convertTokenToId(String($0)) }
+        }
+
+        func decode(tokenIds: [Int], skipSpecialTokens: Bool) -> String {
+            tokenIds.map { letters[$0] }.joined()
+        }
+
+        func convertTokenToId(_ token: String) -> Int? { letters.firstIndex(of: token) }
+
+        func convertIdToToken(_ id: Int) -> String? {
+            letters.indices.contains(id) ? letters[id] : nil
+        }
+
+        func applyChatTemplate(
+            messages: [[String: any Sendable]], tools: [[String: any Sendable]]?,
+            additionalContext: [String: any Sendable]?
+        ) throws -> [Int] {
+            throw TokenizerError.missingChatTemplate
+        }
+
+        private var letters: [String] { SchemaProcessorTests.letters }
+    }
+}

@@ -1,0 +1,82 @@
+import H2OGrammar
+import H2OTestModels
+import XCTest
+
+@testable import H2OSessions
+
+final class SessionSchemaTests: XCTestCase {
+    func testAReplyHasTheFormOfItsSchemaWhateverTheModelWants() async throws {
+        let (fixture, session) = try makeSession()
+        fixture.model.script = LetterTokenizer().encode(text: "nothing", addSpecialTokens: false)
+        let options = H2OSession.Options(
+            sampling: .greedy, maxTokens: 12, schema: try H2OSchema(#"{"enum": [true, null]}"#))
+
+        let response = try await session.respond(to: "is it so?", options: options)
+
+        XCTAssertEqual(response.text, "null")
+        XCTAssertEqual(response.usage.stop, .endOfTurn)
+        XCTAssertEqual(response.usage.generatedTokens, 5)
+        let messages = await session.messages
+        XCTAssertEqual(messages, [.user("is it so?"), .assistant("null")])
+    }
+
+    func testTheNextTurnGoesOnWithTheSameCaches() async throws {
+        let (fixture, session) = try makeSession()
+        let schema = try H2OSchema(#"{"type": "boolean"}"#)
+        let options = H2OSession.Options(sampling: .greedy, maxTokens: 12, schema: schema)
+        let first = try await session.respond(to: "one", options: options)
+        XCTAssertTrue(["true", "false"].contains(first.text))
+        let calls = fixture.model.calls.count
+        fixture.model.script = [5, EchoModel.stop]
+
+        let second = try await session.respond(to: "two")
+
+        XCTAssertEqual(second.text, "a")
+        XCTAssertEqual(
+            LetterTokenizer().decode(
+                tokenIds: fixture.model.calls[calls], skipSpecialTokens: false),
+            "\n<u:two|\n<a:")
+    }
+
+    func testARoomThatIsTooSmallIsRefusedAndChangesNothing() async throws {
+        let (_, session) = try makeSession()
+        let options = H2OSession.Options(
+            maxTokens: 4, schema: try H2OSchema(#"{"const": false}"#))
+        await assertThrows(try await session.respond(to: "one", options: options)) {
+            XCTAssertEqual($0 as? H2OSchemaError, .noRoom(tokens: 5, atMost: 4))
+        }
+        let messages = await session.messages
+        XCTAssertEqual(messages, [])
+    }
+
+    func testAGrammarThatFailsEndsTheReplyWithItsReason() async throws {
+        let (_, session) = try makeSession { _ in FailingGrammar() }
+        let options = H2OSession.Options(schema: try H2OSchema("{}"))
+        await assertThrows(try await session.respond(to: "one", options: options)) {
+            XCTAssertEqual($0 as? H2OSchemaError, .refused(reason: "out of order"))
+        }
+    }
+
+    private func makeSession(
+        _ compile: @escaping (String) -> any TokenGrammar = {
+            let letters = LetterTokenizer.letters.map(String.init)
+            return ReferenceGrammar($0, letters: letters, end: EchoModel.stop)
+        }
+    ) throws -> (SessionFixture, H2OSession) {
+        var fixture = try SessionFixture()
+        fixture.maxTokens = 12
+        let model = fixture.makeModel()
+        model.loaded.grammars = SchemaGrammars(
+            tokenizer: LetterTokenizer(), endOfTurn: EchoModel.stop, compile: compile)
+        return (fixture, model.makeSession(options: .init(sampling: .greedy, maxTokens: 12)))
+    }
+}
+
+/// Allows everything and takes nothing.
+private final class FailingGrammar: TokenGrammar {
+    func allowed() -> [UInt32]? { nil }
+
+    func accept(_ token: Int) throws { throw TokenGrammarError.failed("out of order") }
+
+    func goBack(_ count: Int) {}
+}

@@ -1,0 +1,69 @@
+import MLXGuidedGeneration
+import MLXLMCommon
+
+/// Makes grammars for the vocabulary of a model, with the engine of mlx-swift-lm's main of
+/// 2026-08-22 (xgrammar). The same names mean the same with other versions.
+public final class GrammarEngine {
+    private let vocabulary: GrammarTokenizer
+
+    /// - Parameters:
+    ///   - tokenizer: the model's
+    ///   - endOfTurn: the token that is allowed when nothing else has to come
+    ///   - excluded: tokens that are never allowed
+    /// - Throws: ``TokenGrammarError``
+    public init(tokenizer: any Tokenizer, endOfTurn: Int, excluded: Set<Int>) throws {
+        let found = TokenizerVocabExtractor.extractForGrammar(from: tokenizer)
+        guard endOfTurn < found.vocab.count else {
+            throw TokenGrammarError.failed("token \(endOfTurn) is none of the tokenizer's")
+        }
+        // The engine allows no token without a text, but the one that ends.
+        let pieces = found.vocab.enumerated().map { excluded.contains($0) ? "" : $1 }
+        vocabulary = try translated {
+            try GrammarTokenizer(
+                vocab: pieces, vocabType: found.vocabType, eosTokenId: Int32(endOfTurn))
+        }
+    }
+
+    /// - Parameter text: rules in xgrammar's notation; the whole is `root`
+    /// - Throws: ``TokenGrammarError``
+    public func grammar(_ text: String) throws -> any TokenGrammar {
+        Grammar(try translated { try GrammarConstraint(tokenizer: vocabulary, grammar: text) })
+    }
+}
+
+/// A constraint of upstream's.
+private final class Grammar: TokenGrammar {
+    private let constraint: GrammarConstraint
+
+    init(_ constraint: GrammarConstraint) {
+        self.constraint = constraint
+    }
+
+    func allowed() throws -> [UInt32]? {
+        let mask = try translated { try constraint.computeMask() }
+        guard mask.needsApply else { return nil }
+        return mask.mask.map { UInt32(bitPattern: $0) }
+    }
+
+    func accept(_ token: Int) throws {
+        _ = try translated { try constraint.commitToken(Int32(token)) }
+    }
+
+    func goBack(_ count: Int) throws {
+        try translated { try constraint.rollback(Int32(count)) }
+    }
+}
+
+private func translated<T>(_ work: () throws -> T) throws -> T {
+    do {
+        return try work()
+    } catch let error as GrammarError {
+        switch error {
+        case .invalidJSONSchema(let why), .constraintCompilationFailed(let why):
+            throw TokenGrammarError.refused(why)
+        case .tokenizerCreationFailed(let why), .maskComputationFailed(let why),
+            .commitFailed(let why), .rollbackFailed(let why), .forkFailed(let why):
+            throw TokenGrammarError.failed(why)
+        }
+    }
+}
