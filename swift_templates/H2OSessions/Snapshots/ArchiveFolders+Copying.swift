@@ -22,17 +22,26 @@ extension ArchiveFolders {
                 at: to, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
             let names = try files.contentsOfDirectory(atPath: from.path(percentEncoded: false))
             for name in names where name.hasSuffix(".safetensors") {
-                do {
-                    try files.linkItem(at: from.appending(path: name), to: to.appending(path: name))
-                } catch {
-                    try files.copyItem(at: from.appending(path: name), to: to.appending(path: name))
-                }
+                try files.linkOrCopyItem(
+                    at: from.appending(path: name), to: to.appending(path: name))
             }
             // Last, as it names no segment that is not written.
             if names.contains("manifest") {
                 try files.copyItem(
                     at: from.appending(path: "manifest"), to: to.appending(path: "manifest"))
             }
+        }
+    }
+}
+
+extension FileManager {
+    /// The same file under another name where the file system allows it, otherwise a copy. For
+    /// files that never change.
+    func linkOrCopyItem(at file: URL, to other: URL) throws {
+        do {
+            try linkItem(at: file, to: other)
+        } catch {
+            try copyItem(at: file, to: other)
         }
     }
 }

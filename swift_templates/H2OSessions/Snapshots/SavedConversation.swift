@@ -37,7 +37,7 @@ struct SavedConversation {
         let last = turns.last.map { moment(of: $0) } ?? 0
         let digits = String(last + 1)
         let name = Self.turnPrefix + String(repeating: "0", count: 9 - digits.count) + digits
-        try FileManager.default.linkItem(
+        try FileManager.default.linkOrCopyItem(
             at: file, to: folder.appending(path: name + Self.fileEnd))
     }
 
