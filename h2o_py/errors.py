@@ -50,6 +50,10 @@ WORDING: dict[str, Wording] = {
         "{family} cannot use an H2O cache: {reason}",
         "Generate without H2O, or choose another model",
     ),
+    "model_not_found": Wording(
+        "{model} is no folder, and cannot be fetched from the hub: {reason}",
+        "Give the folder of a model, or the id of one that its page on huggingface.co shows",
+    ),
     "model_code": Wording(
         "it names a model_file, Python code that comes with the model",
         "No code of models is run: choose another one",

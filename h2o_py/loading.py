@@ -25,7 +25,7 @@ def load(name: str, **options: Any) -> Any:
             `trust_remote_code=True` only.
 
     Raises:
-        H2OModelError: the model comes with code.
+        H2OModelError: there is no such model, or it comes with code.
 
     """
     import mlx_lm.utils  # noqa: PLC0415  takes seconds
@@ -34,14 +34,31 @@ def load(name: str, **options: Any) -> Any:
         return mlx_lm.utils.load(name, **options)
     folder = Path(name)
     if not folder.exists():
-        from huggingface_hub import snapshot_download  # noqa: PLC0415  only for the hub
-
-        revision = options.pop("revision", None)
-        folder = Path(snapshot_download(name, revision=revision, allow_patterns=list(DATA)))
+        folder = fetched(name, options.pop("revision", None))
     refuse_code(folder)
     # transformers would ask on a terminal whether to run a tokenizer's code.
     tokenizer_config = {**(options.pop("tokenizer_config", None) or {}), TRUST: False}
     return mlx_lm.utils.load(str(folder), tokenizer_config=tokenizer_config, **options)
+
+
+def fetched(name: str, revision: str | None) -> Path:
+    """Fetch a model of the hub, its code left out; return its folder.
+
+    Raises:
+        H2OModelError: the hub does not give it, or cannot be asked.
+
+    """
+    from huggingface_hub import snapshot_download  # noqa: PLC0415  only for the hub
+    from huggingface_hub.errors import (  # type: ignore[attr-defined]  # noqa: PLC0415
+        HfHubHTTPError,
+        HTTPError,
+    )
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(DATA)))
+    except (OSError, ValueError, HfHubHTTPError, HTTPError) as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise H2OModelError("model_not_found", model=name, reason=reason) from error
 
 
 def refuse_code(folder: Path) -> None:

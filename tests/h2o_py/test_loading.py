@@ -68,3 +68,12 @@ def test_nothing_that_is_code_is_fetched(hub):
         loading.load("a/b")
     assert hub.asked("GET", "config.json")
     assert not hub.asked("GET", "evil.py")
+
+
+@pytest.mark.parametrize("name", ["demo", "nobody/nothing", "../x/y/z"])
+def test_a_model_that_is_not_there_is_an_error_of_one_line(hub, name):
+    with pytest.raises(SystemExit) as caught:
+        commands.generate(["--model", name, "--prompt", "x", "--h2o-max-size", "64"])
+    said = str(caught.value)
+    assert said.startswith(f"error: {name} is no folder, and cannot be fetched from the hub: ")
+    assert "\n" not in said

@@ -26,10 +26,10 @@ from tests.hub.server import HubServer
 PAGE = Path(__file__).parents[2] / "docs/results/packaging.md"
 WAYS = {
     "plain": "`shutil.copyfile`, then `hashlib.sha256` of the copy: the measure",
-    "linked": "`bundle` of a local model on the same disk: a hard link, hashed",
-    "copied": "`bundle` where links are not possible: copied, hashed on the way",
+    "taken over": "`bundle` of a model that the earlier package has: linked, both hashed",
+    "copied": "`bundle` of a local model: copied, hashed on the way",
     "plain download": "the hub's client alone, then `hashlib.sha256`: the measure",
-    "downloaded": "`bundle` from the hub: fetched, hashed on the way, linked",
+    "downloaded": "`bundle` from the hub: fetched and copied, hashed both times",
 }
 
 
@@ -74,7 +74,7 @@ def run(way: str, folder: Path) -> dict[str, float]:
     """Run one way in a process of its own; what it wrote is deleted."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         found = pool.submit(child, way, folder).result()
-    for name in ("target", "huggingface"):
+    for name in ("target", "earlier", "huggingface"):
         shutil.rmtree(folder / name, ignore_errors=True)
     return found
 
@@ -82,12 +82,17 @@ def run(way: str, folder: Path) -> dict[str, float]:
 def child(way: str, folder: Path) -> dict[str, float]:
     """Do one thing; return its seconds and the peak of this process's memory in bytes."""
     from h2o_pack.bundling.bundle import bundle
+    from h2o_pack.files.layout import MODEL_FOLDER
     from tests.bridge.bundling.sources import local
 
     target = folder / "target"
     target.mkdir()
-    if way == "copied":
-        os.link = no_link
+    earlier = folder / "earlier"
+    if way == "taken over":
+        (earlier / MODEL_FOLDER).mkdir(parents=True)
+        weights = earlier / MODEL_FOLDER / "model.safetensors"
+        shutil.copyfile(folder / "local/model.safetensors", weights)
+        settle(weights)
     model = local(folder / "local") if "down" not in way else remote()
     started = time.perf_counter()
     if way == "plain":
@@ -99,7 +104,7 @@ def child(way: str, folder: Path) -> dict[str, float]:
 
         sha256(Path(hf_hub_download(qwen3.ID, "model.safetensors")))
     else:
-        bundle(model, target)
+        bundle(model, target, earlier=earlier)
     return {"seconds": time.perf_counter() - started, "peak": peak()}
 
 
@@ -132,11 +137,6 @@ def settle(path: Path) -> None:
     """Wait until a copy is on the disk, as `bundle` does."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def no_link(*_arguments: object) -> None:
-    """Stand for a disk without hard links."""
-    raise OSError(18, "Invalid cross-device link")
 
 
 def page(turns: list[dict[str, Any]], size: int, count: int) -> str:
