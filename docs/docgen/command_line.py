@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 from collections.abc import Iterable, Iterator
@@ -84,10 +85,18 @@ def common_options() -> dict[str, click.Parameter]:
 
 
 def options_table(context: click.Context, parameters: Iterable[click.Parameter]) -> str:
-    """Write what options and arguments mean."""
-    records = [each.get_help_record(context) for each in parameters]
+    """Write what options and arguments mean, those too that help leaves out."""
+    records = [in_help(each).get_help_record(context) for each in parameters]
     rows = [(code(record[0]), plain(record[1])) for record in records if record is not None]
     return table(["option", "meaning"], rows)
+
+
+def in_help(parameter: click.Parameter) -> click.Parameter:
+    """Return a parameter as it would be if help had it."""
+    found = copy.copy(parameter)
+    if isinstance(found, click.Option):
+        found.hidden = False
+    return found
 
 
 def examples(command: click.Command) -> list[str]:
