@@ -39,8 +39,8 @@
     extension H2OSession.Options {
         /// These options with those that a request states.
         ///
-        /// - Throws: `LanguageModelError.unsupportedCapability` if the response must have a
-        ///   structure, or the model must call a tool
+        /// - Throws: ``H2OSchemaError`` for a schema that replies cannot be held to,
+        ///   `LanguageModelError.unsupportedCapability` if the model must call a tool
         func applying(_ request: LanguageModelExecutorGenerationRequest) throws -> Self {
             guard request.generationOptions.toolCallingMode?.kind != .required else {
                 throw LanguageModelError.unsupportedCapability(
@@ -50,17 +50,11 @@
                             "The model decides itself whether it calls a tool. Use the tool "
                             + "calling mode .allowed, and ask for the call in the prompt."))
             }
-            guard request.schema == nil else {
-                throw LanguageModelError.unsupportedCapability(
-                    .init(
-                        capability: .guidedGeneration,
-                        debugDescription:
-                            "Responses are text. Ask for text, and decode it."))
-            }
             var options = self
             options.sampling = sampling.applying(request.generationOptions)
             options.maxTokens = request.generationOptions.maximumResponseTokens ?? maxTokens
             options.thinking = request.contextOptions.reasoningLevel?.thinks ?? thinking
+            if let schema = request.schema { options.schema = try H2OSchema(schema.json) }
             return options
         }
     }

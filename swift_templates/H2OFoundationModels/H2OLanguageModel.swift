@@ -28,7 +28,9 @@
         ///     beta of iOS 27 lacked the function for that, and ended the app.
         public init(
             _ model: H2OSharedModel, options: H2OSession.Options = H2OSession.Options(),
-            capabilities: [LanguageModelCapabilities.Capability] = [.toolCalling, .reasoning],
+            capabilities: [LanguageModelCapabilities.Capability] = [
+                .toolCalling, .guidedGeneration, .reasoning,
+            ],
             reportsUsage: Bool = true
         ) {
             self.model = model

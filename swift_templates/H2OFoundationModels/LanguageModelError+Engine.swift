@@ -18,7 +18,10 @@
                     .init(
                         contextSize: max(0, most), tokenCount: tokens,
                         debugDescription: description))
-            case H2OSessionError.invalidSchema:
+            case H2OSchemaError.unavailable:
+                self = .unsupportedCapability(
+                    .init(capability: .guidedGeneration, debugDescription: description))
+            case H2OSessionError.invalidSchema, is H2OSchemaError:
                 self = .unsupportedGenerationGuide(
                     .init(schemaName: nil, debugDescription: description))
             default: return nil

@@ -21,6 +21,13 @@
             XCTAssertNil(LanguageModelError(engine: H2OSessionError.busy))
         }
 
+        func testASchemaThatCannotBeFollowedIsAnUnsupportedGuide() {
+            let error = H2OSchemaError.unsupported(keyword: "not", place: "/a")
+            guard case .unsupportedGenerationGuide(let guide) = LanguageModelError(engine: error)
+            else { return XCTFail("\(error)") }
+            XCTAssertEqual(guide.debugDescription, error.errorDescription)
+        }
+
         func testArgumentsThatAreNoObjectAreAnUnsupportedGuide() {
             let error = H2OSessionError.invalidSchema("The parameters are no object.")
             guard case .unsupportedGenerationGuide(let guide) = LanguageModelError(engine: error)

@@ -60,20 +60,15 @@
             XCTAssertTrue(exceeded.debugDescription.contains("Shorten it"))
         }
 
-        func testAResponseOfAGivenStructureIsRefused() async throws {
+        func testASchemaWithoutAnEngineForItIsAMissingCapability() async throws {
             let fixture = try Fixture(saying: "one")
-            let asked = await failure(
+            let error = await failure(
                 of: try await fixture.session().respond(to: "a", generating: Int.self))
-            let declared = H2OLanguageModel(fixture.shared, capabilities: [.guidedGeneration])
-            let told = await failure(
-                of: try await LanguageModelSession(model: declared)
-                    .respond(to: "a", generating: Int.self))
-            for error in [asked, told] {
-                guard case LanguageModelError.unsupportedCapability(let missing)? = error else {
-                    return XCTFail("\(String(describing: error))")
-                }
-                XCTAssertEqual(missing.capability, .guidedGeneration)
+            guard case LanguageModelError.unsupportedCapability(let missing)? = error else {
+                return XCTFail("\(String(describing: error))")
             }
+            XCTAssertEqual(missing.capability, .guidedGeneration)
+            XCTAssertTrue(missing.debugDescription.contains("--upstream-version"))
         }
 
         func testTheModelIsLoadedOnceForAllSessions() async throws {

@@ -15,6 +15,7 @@
             XCTAssertEqual(options.sampling, own.sampling)
             XCTAssertEqual(options.maxTokens, 99)
             XCTAssertEqual(options.thinking, false)
+            XCTAssertNil(options.schema)
         }
 
         func testATemperatureChangesOnlyTheTemperature() throws {
@@ -93,6 +94,11 @@
                     parameters: .object(["type": .string("object")])))
         }
 
+        func testASchemaIsThatOfTheReply() throws {
+            let made = try H2OSession.Options().applying(request(schema: schema("integer")))
+            XCTAssertEqual(made.schema?.json, #"{"type":"integer"}"#)
+        }
+
         private func schema(_ type: String) throws -> GenerationSchema {
             try JSONDecoder().decode(
                 GenerationSchema.self, from: Data(#"{"type": "\#(type)"}"#.utf8))
@@ -106,10 +112,11 @@
 
         private func request(
             _ options: GenerationOptions = GenerationOptions(),
-            context: ContextOptions = ContextOptions(), tools: [Transcript.ToolDefinition] = []
+            context: ContextOptions = ContextOptions(), tools: [Transcript.ToolDefinition] = [],
+            schema: GenerationSchema? = nil
         ) -> LanguageModelExecutorGenerationRequest {
             LanguageModelExecutorGenerationRequest(
-                id: UUID(), transcript: Transcript(), enabledTools: tools, schema: nil,
+                id: UUID(), transcript: Transcript(), enabledTools: tools, schema: schema,
                 generationOptions: options, contextOptions: context, metadata: [:])
         }
     }

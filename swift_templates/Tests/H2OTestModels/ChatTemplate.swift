@@ -167,7 +167,9 @@ package struct TemplateTokenizer: Tokenizer {
 
     package func convertTokenToId(_ token: String) -> Int? { Self.ids[token] }
 
-    package func convertIdToToken(_ id: Int) -> String? { Self.tokens[id] }
+    package func convertIdToToken(_ id: Int) -> String? {
+        Self.tokens.indices.contains(id) ? Self.tokens[id] : nil
+    }
 
     package func applyChatTemplate(
         messages: [[String: any Sendable]], tools: [[String: any Sendable]]?,

@@ -28,7 +28,9 @@ package struct LetterTokenizer: Tokenizer {
         token.count == 1 ? token.first.flatMap(Self.letters.firstIndex) : nil
     }
 
-    package func convertIdToToken(_ id: Int) -> String? { String(Self.letters[id]) }
+    package func convertIdToToken(_ id: Int) -> String? {
+        Self.letters.indices.contains(id) ? String(Self.letters[id]) : nil
+    }
 
     package func applyChatTemplate(
         messages: [[String: any Sendable]], tools: [[String: any Sendable]]?,

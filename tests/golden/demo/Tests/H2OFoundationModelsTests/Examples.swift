@@ -61,6 +61,16 @@ func callsTools(_ model: H2OModel) async throws {
     print(try await session.respond(to: "Does it rain in Oslo?").text)
 }
 
+func fillsAForm(_ session: H2OSession) async throws {
+    let schema = try H2OSchema(
+        """
+        {"type": "object", "required": ["city", "population"], "properties": {
+          "city": {"type": "string"}, "population": {"type": "integer", "minimum": 0}}}
+        """)
+    let options = H2OSession.Options(schema: schema)
+    print(try await session.respond(to: "The largest city of Norway?", options: options).text)
+}
+
 func edits(_ session: H2OSession) async throws {
     let other = try await session.fork()
     for try await part in await other.regenerate() { print(part) }
