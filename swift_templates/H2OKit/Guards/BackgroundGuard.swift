@@ -40,7 +40,7 @@ public final class BackgroundGuard: @unchecked Sendable {
     ///
     /// - Throws: `CancellationError` if the task is canceled before, an `MLXError`, or an error
     ///   of the work
-    package func withGPU<Result>(
+    public func withGPU<Result>(
         isolation: isolated (any Actor)? = #isolation, _ work: () throws -> Result
     ) async throws -> Result {
         try await begin()

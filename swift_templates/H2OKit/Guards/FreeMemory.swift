@@ -5,12 +5,12 @@ import Foundation
 #endif
 
 /// The memory that this process may still allocate.
-public enum FreeMemory {
+package enum FreeMemory {
     /// Bytes, nil if the system does not say.
     ///
     /// iOS: the rest of the app's own limit. Linux: MemAvailable. macOS, where apps have no
     /// limit: all physical memory.
-    public static var bytes: Int? {
+    package static var bytes: Int? {
         #if os(iOS) || os(tvOS) || os(visionOS)
             os_proc_available_memory()
         #elseif os(Linux)

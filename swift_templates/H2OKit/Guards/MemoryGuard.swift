@@ -10,7 +10,8 @@ public struct MemoryGuard: Sendable {
         self.freeBytes = freeBytes
     }
 
-    /// Uses the system's answer, see ``FreeMemory``.
+    /// Uses the system's answer: on iOS the rest of the app's own limit; on macOS, where apps
+    /// have no limit, all physical memory.
     public static let system = MemoryGuard { FreeMemory.bytes }
 
     /// Bytes that this process may still allocate; nil if unknown.
