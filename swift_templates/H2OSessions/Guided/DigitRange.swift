@@ -41,11 +41,13 @@ struct DigitRange: Hashable {
         throw H2OSchemaError.noInstance(place: node.place)
     }
 
-    /// The numbers in the notation of the grammar engine.
-    var grammar: String {
-        guard let limits else {
-            return #""-"? ("0" | [1-9] [0-9]{0,14}) ("." [0-9]{1,9})?"#
-        }
+    /// Numbers without limits, in the notation of the grammar engine.
+    static let anyNumber = #""-"? ("0" | [1-9] [0-9]{0,14}) ("." [0-9]{1,9})?"#
+
+    /// The ways to write a number, each a sequence of characters in the notation of the grammar
+    /// engine; nil without limits.
+    var ways: [[String]]? {
+        guard let limits else { return nil }
         var ways = Self.signed(limits, decimals: decimals)
         if decimals > 0 {
             let unit = Double(Self.power(decimals))
@@ -53,7 +55,7 @@ struct DigitRange: Hashable {
             let most = Int((Double(limits.upperBound) / unit).rounded(.down))
             if least <= most { ways += Self.signed(least ... most, decimals: 0) }
         }
-        return ways.joined(separator: " | ")
+        return ways
     }
 
     private static func isExact(_ value: Double, _ places: Int) -> Bool {
@@ -72,11 +74,11 @@ struct DigitRange: Hashable {
         return Int(units.rounded()) + (exclusive ? step : 0)
     }
 
-    private static func signed(_ range: ClosedRange<Int>, decimals: Int) -> [String] {
-        var ways = [String]()
+    private static func signed(_ range: ClosedRange<Int>, decimals: Int) -> [[String]] {
+        var ways = [[String]]()
         if range.lowerBound < 0 {
             let sizes = max(1, -range.upperBound) ... -range.lowerBound
-            ways += unsigned(sizes, decimals: decimals).map { "\"-\" " + $0 }
+            ways += unsigned(sizes, decimals: decimals).map { ["\"-\""] + $0 }
         }
         if range.upperBound >= 0 {
             ways += unsigned(max(0, range.lowerBound) ... range.upperBound, decimals: decimals)
@@ -85,17 +87,17 @@ struct DigitRange: Hashable {
     }
 
     /// One way for each number of digits and leading digits.
-    private static func unsigned(_ range: ClosedRange<Int>, decimals: Int) -> [String] {
+    private static func unsigned(_ range: ClosedRange<Int>, decimals: Int) -> [[String]] {
         let fewest = decimals + 1
         let counts = fewest ... max(fewest, String(range.upperBound).count)
-        return counts.flatMap { count -> [String] in
+        return counts.flatMap { count -> [[String]] in
             let least = count == fewest ? range.lowerBound : max(range.lowerBound, power(count - 1))
             let most = min(range.upperBound, power(count) - 1)
             guard least <= most else { return [] }
             return between(digits(least, count), digits(most, count)).map {
                 var parts = $0.map(text)
                 if decimals > 0 { parts.insert("\".\"", at: count - decimals) }
-                return parts.joined(separator: " ")
+                return parts
             }
         }
     }

@@ -23,7 +23,7 @@ struct SchemaGrammar {
         }
         rules += [
             ("any", #"string | number | "true" | "false" | "null" | list | map"#),
-            ("number", DigitRange.unlimited.grammar),
+            ("number", DigitRange.anyNumber),
             ("list", #""[" (any (comma any)*)? "]""#),
             ("map", #""{" (string colon any (comma string colon any)*)? "}""#),
             ("string", #""\"" char* "\"""#),
@@ -41,10 +41,11 @@ struct SchemaGrammar {
     private mutating func expression(_ form: SchemaForm) -> String {
         switch form {
         case .any: return "any"
-        case .literals(let values): return either(values.map { Self.quoted($0.text) })
+        case .literals(let values):
+            return tree(values.map { $0.text.unicodeScalars.map { Self.quoted(String($0)) } })
         case .string(let counts): return #"("\"" \#(repeated("char", counts)) "\"")"#
         case .matching(let grammar): return #"("\"" (\#(grammar)) "\"")"#
-        case .number(let range): return "(\(range.grammar))"
+        case .number(let range): return range.ways.map { tree($0) } ?? "number"
         case .array(let first, let rest, let counts):
             let first = first.map { expression($0) }
             return list("[", first, rest.map { expression($0) }, counts, "]")
@@ -96,6 +97,24 @@ struct SchemaGrammar {
         }
         if !properties.contains(where: \.required) { ways.append(#""""#) }
         return #"("{" \#(either(ways)) "}")"#
+    }
+
+    /// One of some sequences. Those that begin alike share a rule for that: the engine takes
+    /// more than is described where alternatives of one rule begin alike (xgrammar 0.1.30).
+    private mutating func tree(_ ways: [some Collection<String>]) -> String {
+        var firsts = [String]()
+        var following = [String: [ArraySlice<String>]]()
+        for way in ways {
+            let first = way.first ?? #""""#
+            if following[first] == nil { firsts.append(first) }
+            following[first, default: []].append(Array(way)[...].dropFirst())
+        }
+        var branches = [String]()
+        for first in firsts {
+            let rest = following[first] ?? []
+            branches.append(rest.allSatisfy(\.isEmpty) ? first : "\(first) \(tree(rest))")
+        }
+        return branches.count == 1 ? branches[0] : rule(branches.joined(separator: " | "))
     }
 
     private func either(_ ways: [String]) -> String { "(\(ways.joined(separator: " | ")))" }

@@ -140,6 +140,21 @@ final class SchemaTests: XCTestCase {
         try check(#"{"const": {"b": 1, "a": 2}}"#, are: [#"{"b":1,"a":2}"#], areNot: ["{}"])
     }
 
+    func testNumbersAndListedValuesThatBeginAlikeShareARule() throws {
+        for schema in [
+            #"{"type": "number", "exclusiveMinimum": -13.646}"#,
+            #"{"type": "integer", "minimum": -120, "maximum": 1305}"#,
+            #"{"enum": ["re", "red", "rex", 1, 12, 123]}"#,
+        ] {
+            let rules = try H2OSchema(schema).grammar.split(separator: "\n")
+            for rule in rules where rule.hasPrefix("r") {
+                let ways = rule.components(separatedBy: " ::= ")[1].components(separatedBy: " | ")
+                let firsts = ways.map { $0.components(separatedBy: " ")[0] }
+                XCTAssertEqual(Set(firsts).count, firsts.count, "\(rule)")
+            }
+        }
+    }
+
     func testReferencesLeadToDefinitionsAndMayMeetThemselves() throws {
         try check(
             """
