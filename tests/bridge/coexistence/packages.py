@@ -169,6 +169,10 @@ LIBRARIES = {
 }
 
 
+ADDED = "H2OGrammar"
+"""A library that the edits add to upstream's."""
+
+
 def mlx_swift_lm(version: str) -> dict[str, str]:
     """Return the package with the lines that the edits of an upstream version look for."""
     least, tests = OF_VERSION[version]
@@ -201,6 +205,8 @@ def mlx_swift_lm(version: str) -> dict[str, str]:
         "Package.swift": text + DOCUMENTATION,
         "LICENSE": "",
         f"Libraries/{macros}/{macros}.swift": plugin,
+        # What the edits add besides; here they apply to manifests alone.
+        f"Libraries/{ADDED}/{ADDED}.swift": source(ADDED, "MLXLMCommon"),
     }
 
 
