@@ -45,9 +45,14 @@ struct Reply {
 
     /// The parts that were held back.
     mutating func finish() -> [H2OSession.Part] {
-        guard !isStopped else { return [] }
-        let rest = detokenizer.finish()
-        return add(decoder?.finish(text: rest) ?? [.text(rest)]) + text(stops.finish())
+        var parts = [H2OSession.Part]()
+        if !isStopped {
+            let rest = detokenizer.finish()
+            parts = add(decoder?.finish(text: rest) ?? [.text(rest)]) + text(stops.finish())
+        }
+        // White space before the mark that ends a thought belongs to the mark.
+        while response.thoughts.last?.isWhitespace == true { response.thoughts.removeLast() }
+        return parts
     }
 
     /// The parts that a token makes certain which ends the turn.

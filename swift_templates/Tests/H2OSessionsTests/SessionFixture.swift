@@ -63,6 +63,17 @@ extension H2OSession.Part {
     }
 }
 
+/// Waits, for a minute at most, until something holds that follows from the release of a
+/// session: its last job may still hold it for a moment, on the model's thread.
+func holdsOnceReleased(_ condition: () throws -> Bool) async throws -> Bool {
+    let begun = ContinuousClock.now
+    while try !condition() {
+        guard begun.duration(to: .now) < .seconds(60) else { return false }
+        await Task.yield()
+    }
+    return true
+}
+
 func tokenArray(_ tokens: [Int]) -> MLXArray { MLXArray(tokens.map { Int32($0) }) }
 
 /// `XCTAssertThrowsError` for an expression that waits.

@@ -1,3 +1,4 @@
+import Foundation
 import H2OKit
 import H2OSessions
 import H2OTestModels
@@ -15,7 +16,8 @@ final class ThoughtTests: XCTestCase {
         let thoughts = parts.compactMap { part in
             if case .thought(let text) = part { text } else { nil }
         }
-        XCTAssertEqual(thoughts.joined(), "A greeting.")
+        XCTAssertEqual(
+            thoughts.joined().trimmingCharacters(in: .whitespacesAndNewlines), "A greeting.")
         XCTAssertEqual(parts.compactMap(\.text).joined(), "Hello.")
         let messages = await session.messages
         XCTAssertEqual(messages.last, .assistant("Hello.", thoughts: "A greeting."))

@@ -13,8 +13,10 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
     /// The tokens of each call, in order, while ``recordsCalls``.
     package private(set) var calls = [[Int]]()
     package var recordsCalls = true
-    /// The caches of the last call.
-    package private(set) var given = [any KVCache]()
+    /// The caches of the last call that somebody still has. It keeps none of them, so that
+    /// files of an archive are closed when their conversation is released.
+    package var given: [any KVCache] { called.compactMap { $0.cache as? any KVCache } }
+    private var called = [WeakCache]()
     /// Called at the begin of each call.
     package var onCall: (() -> Void)?
     /// Given out in this order, then a token that depends on the attention.
@@ -25,7 +27,7 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
 
     package func callAsFunction(_ inputs: MLXArray, cache: [any KVCache]?) -> MLXArray {
         onCall?()
-        given = cache ?? []
+        called = (cache ?? []).map { WeakCache(cache: $0 as AnyObject) }
         let tokens = inputs.asArray(Int32.self).map { Int($0) }
         if recordsCalls { calls.append(tokens) }
         if tokens.suffix(3) == LetterTokenizer.begin[...], !replies.isEmpty {
@@ -71,4 +73,8 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
 
 extension [Int] {
     fileprivate mutating func popFirst() -> Int? { isEmpty ? nil : removeFirst() }
+}
+
+private struct WeakCache {
+    weak var cache: AnyObject?
 }

@@ -220,7 +220,8 @@ final class ForkedArchiveTests: XCTestCase {
         XCTAssertGreaterThan(rows[0], 0)
         XCTAssertGreaterThan(conversations, 0)
         sessions = []
-        XCTAssertEqual(conversations, 0)
+        let areDeleted = try await holdsOnceReleased { conversations == 0 }
+        XCTAssertTrue(areDeleted)
     }
 
     func testASavedConversationHasItsArchive() async throws {
@@ -234,7 +235,8 @@ final class ForkedArchiveTests: XCTestCase {
         try await original?.save(to: saved)
         try await original?.save(to: saved)
         original = nil
-        XCTAssertEqual(conversations, 0)
+        let isDeleted = try await holdsOnceReleased { conversations == 0 }
+        XCTAssertTrue(isDeleted)
         let names = try FileManager.default.contentsOfDirectory(atPath: saved.path)
         XCTAssertEqual(names.count, 2, "\(names)")
 
