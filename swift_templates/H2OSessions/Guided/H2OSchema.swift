@@ -16,6 +16,8 @@ public struct H2OSchema: Hashable, Sendable {
     public let json: String
     /// A grammar of some of its instances, in the notation of the grammar engine.
     package let grammar: String
+    /// The bytes that one more character of a reply can make necessary.
+    let longestEnd: Int
 
     /// - Parameter json: the text of a JSON Schema (2020-12, or an older draft with the same
     ///   keywords); references lead to itself or into its own `$defs` or `definitions`
@@ -23,7 +25,9 @@ public struct H2OSchema: Hashable, Sendable {
     public init(_ json: String) throws {
         guard let schema = OrderedJSON(parsing: json) else { throw H2OSchemaError.notJSON }
         self.json = json
-        grammar = try SchemaGrammar(SchemaReader(root: schema).forms()).text
+        let forms = try SchemaReader(root: schema).forms()
+        grammar = SchemaGrammar(forms).text
+        longestEnd = SchemaLengths(forms).longest
     }
 }
 

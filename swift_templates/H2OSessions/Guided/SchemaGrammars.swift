@@ -43,7 +43,8 @@ package final class SchemaGrammars {
         do {
             let path = try self.path(of: schema)
             try path.restart()
-            return try SchemaProcessor(path, closing: closing, atMost: most)
+            return try SchemaProcessor(
+                path, closing: closing, longestEnd: schema.longestEnd, atMost: most)
         } catch let error as TokenGrammarError {
             throw H2OSchemaError(error)
         }

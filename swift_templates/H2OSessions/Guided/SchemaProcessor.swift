@@ -20,12 +20,18 @@ package struct SchemaProcessor: LogitProcessor {
     /// The way to the end once there is no room for another.
     private var way: ArraySlice<Int>?
 
-    /// Tokens that are left over when the way to the end is taken: one more token of the model's
-    /// choice may make that way longer.
-    private static let reserve = 8
+    /// Tokens that are left over when the way to the end is taken, since one more token of the
+    /// model's choice may make that way longer.
+    private let reserve: Int
+    private static let leastReserve = 8
 
     /// - Throws: `TokenGrammarError`, ``H2OSchemaError/noRoom(tokens:atMost:)``
-    init(_ path: GrammarPath, closing: ClosingTokens, atMost most: Int?) throws {
+    ///
+    /// - Parameter longestEnd: tokens that one more token may make necessary
+    init(
+        _ path: GrammarPath, closing: ClosingTokens, longestEnd: Int, atMost most: Int?
+    ) throws {
+        reserve = Self.leastReserve + longestEnd
         self.path = path
         self.closing = closing
         left = most
@@ -105,7 +111,7 @@ package struct SchemaProcessor: LogitProcessor {
         }
         let found = try wayToEnd(atMost: left)
         let room = left - found.count
-        if room < Self.reserve { way = found[...] } else { pause = room / Self.reserve - 1 }
+        if room < reserve { way = found[...] } else { pause = room / reserve - 1 }
     }
 
     /// Tokens that end the reply soon, from here: those that close what is open, and where there

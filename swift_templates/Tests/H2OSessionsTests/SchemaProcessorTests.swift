@@ -27,12 +27,25 @@ final class SchemaProcessorTests: XCTestCase {
     func testAReplyThatWouldGoOnIsClosedInTime() throws {
         let schema = try H2OSchema(
             #"{"items": {"properties": {"a": {"type": "string"}}, "required": ["a"]}}"#)
-        for most in [3, 20, 45] {
+        for most in [3, 24, 50] {
             let reply = try reply(schema, atMost: most, longest: most) {
                 $0 == "x" ? 2 : $0 == "{" ? 1 : 0
             }
             XCTAssertTrue(ReferenceGrammar(schema.grammar).matches(reply), reply)
-            XCTAssertGreaterThan(reply.count, most - 10, reply)
+            XCTAssertGreaterThan(reply.count, most - 22, reply)
+        }
+    }
+
+    func testAReplyEndsInTimeWhereOneCharacterMakesManyNecessary() throws {
+        let needed = (0 ..< 4).map { #""ab\#($0)": {"const": "abcdef"}"# }.joined(separator: ", ")
+        let names = (0 ..< 4).map { "\"ab\($0)\"" }.joined(separator: ", ")
+        let schema = try H2OSchema(
+            #"{"items": {"properties": {\#(needed)}, "required": [\#(names)]}}"#)
+        for most in [42, 68] {
+            let reply = try reply(schema, atMost: most, longest: most) {
+                $0 == "{" ? 2 : $0 == "," ? 1 : 0
+            }
+            XCTAssertTrue(ReferenceGrammar(schema.grammar).matches(reply), reply)
         }
     }
 
