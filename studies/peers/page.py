@@ -16,6 +16,7 @@ OURS = {"default": "the default", "tuned_by_layer": "tuned, rows by layer"}
 """The policies whose verdicts are listed, if they were run."""
 TITLES = {
     "default": "**ours, the default**",
+    "default+recall4": "**ours, the default, recall every 4**",
     "tuned": "ours, tuned",
     "tuned_by_layer": "**ours, tuned, rows by layer**",
     "paper_heavy": "ours, the published H2O policy",
@@ -43,6 +44,8 @@ one chunk, one eviction, rows that grow.
 - *token by token*: {prefill} tokens at once, then single tokens, evicting all along: never \
 more rows than are kept, while reading and while answering. It is how the cache is meant to be \
 used, and the harder task.
+- *recall every 4*: evicted rows are kept in an archive in 4 bits, and every fourth token \
+brings back those that it asks for; never more rows than are kept are resident.
 - *rows by layer*: so many rows on average, allocated from the committed profile \
 (docs/profiling-and-budgets.md).
 

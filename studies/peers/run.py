@@ -18,7 +18,14 @@ from studies.peers.ours import Ours
 from studies.peers.tasks import BUDGETS, TASKS, batches
 
 OUR_POLICIES = {  # sinks + recent reads no more at once than it keeps: see StreamingLLM
-    BY_TOKEN: ("default", "tuned", "tuned_by_layer", "paper_heavy", "sinks_recent"),
+    BY_TOKEN: (
+        "default",
+        "default+recall4",
+        "tuned",
+        "tuned_by_layer",
+        "paper_heavy",
+        "sinks_recent",
+    ),
     ONCE: ("default", "tuned", "tuned_by_layer", "paper_heavy"),
 }
 CLOSE = 1e-2

@@ -18,7 +18,16 @@ APPLE = {
     "XCTest", "os", "CryptoKit", "FoundationModels",
 }  # fmt: skip
 OURS = {"H2OFoundationModels", "H2OKit", "H2OSessions", "H2OTestModels", "TinyModel"}
-UPSTREAM = {"MLX", "MLXFast", "MLXLLM", "MLXLMCommon", "MLXNN", "H2OTokenizers", "Cmlx"}
+UPSTREAM = {
+    "MLX",
+    "MLXFast",
+    "MLXLLM",
+    "MLXLMCommon",
+    "MLXNN",
+    "H2OGrammar",
+    "H2OTokenizers",
+    "Cmlx",
+}
 LINUX = {"FoundationNetworking", "Glibc"}
 
 
