@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ def kept_options(request: PackageRequest) -> dict[str, Any]:
     }
     own["model"] = str(folder or request.model)
     own["system"] = read_system(request.system)
+    own = {name: readable(value) for name, value in own.items()}
     own["cache"] = replace(request.cache, budgets=None)
     kept: dict[str, Any] = msgspec.to_builtins(own, enc_hook=whole_path)
     return kept
@@ -105,7 +107,14 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def whole_path(path: Path) -> str:
     """Return a path as text that holds wherever the command runs."""
-    return str(path.resolve())
+    return str(readable(str(path.resolve())))
+
+
+def readable(value: Any) -> Any:
+    """Return text as JSON can have it: `update` does not find a name that is not UTF-8."""
+    if not isinstance(value, str):
+        return value
+    return os.fsencode(value).decode("utf-8", "replace")
 
 
 def made_of_text(kind: type, value: object) -> object:

@@ -4,12 +4,12 @@ import H2OSessions
 import MLXLMCommon
 import XCTest
 
-/// Holds the bundled model of mlx-swift-lm to the schemas of `python -m studies.guided`, which
-/// checks the replies: `H2O_SCHEMAS` names the folder with the request.
+/// Holds the bundled model of mlx-swift-lm to the schemas of a request, and writes its replies
+/// beside it: `H2O_SCHEMAS` names the folder.
 final class SchemaRunTests: XCTestCase {
     func testTheModelRepliesToTheRequest() async throws {
         guard let path = ProcessInfo.processInfo.environment["H2O_SCHEMAS"] else {
-            throw XCTSkip("H2O_SCHEMAS names no request; `python -m studies.guided` writes one.")
+            throw XCTSkip("H2O_SCHEMAS names no folder with a request.")
         }
         let folder = URL(filePath: path, directoryHint: .isDirectory)
         let request = try JSONDecoder().decode(

@@ -64,7 +64,10 @@ final class SchemaTests: XCTestCase {
     func testStringsCountCharactersAndNeedNoEscapesThatTheyDoNotHave() throws {
         try check(
             #"{"type": "string", "minLength": 2, "maxLength": 3}"#,
-            are: [#""ab""#, #""äöü""#, #""a\n""#, #""\"\\\"""#, #""🙂x""#],
+            are: [
+                #""ab""#, #""\#u{e4}\#u{f6}\#u{fc}""#, #""a\n""#, #""\"\\\"""#,
+                #""\#u{1f642}x""#,
+            ],
             areNot: [#""a""#, #""abcd""#, "\"a\tb\"", #""a\u0041""#, #""ab"#, #"ab"#])
     }
 
@@ -73,7 +76,7 @@ final class SchemaTests: XCTestCase {
             #"{"pattern": "^[a-c]{2}-\\d+(x|yz)?$"}"#,
             are: [#""ab-1""#, #""cc-007yz""#], areNot: [#""ad-1""#, #""ab-""#, #""ab-1x1""#])
         try check(
-            #"{"pattern": "[^b-z]."}"#, are: [#""a!""#, #""äb""#],
+            #"{"pattern": "[^b-z]."}"#, are: [#""a!""#, #""\#u{e4}b""#],
             areNot: [#""bb""#, #""a""#, #"""x""#, #""\""#])
         try check(
             #"{"pattern": "a|b{2,}"}"#, are: [#""a""#, #""bbb""#], areNot: [#""ab""#, #""b""#])

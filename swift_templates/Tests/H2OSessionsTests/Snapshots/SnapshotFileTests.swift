@@ -20,7 +20,7 @@ final class SnapshotFileTests: XCTestCase {
     private var file: URL { folder.appending(path: "chat.safetensors") }
 
     /// Quotes in a message are not taken for the header's own.
-    private let details = ["messages": #"["0.digest":"000", é]"#]
+    private let details = ["messages": #"["0.digest":"000", \#u{e9}]"#]
 
     private func write(to other: URL? = nil) throws {
         let cache = KVCacheSimple()
