@@ -4,12 +4,12 @@ import H2OSessions
 import MLXLMCommon
 import XCTest
 
-/// Holds the bundled model of mlx-swift-lm to the schemas of a request, and writes its replies
-/// beside it: `H2O_SCHEMAS` names the folder.
+/// Holds the bundled model of mlx-swift-lm to the schemas of `python -m studies.guided`, which
+/// checks the replies: `H2O_SCHEMAS` names the folder with the request.
 final class SchemaRunTests: XCTestCase {
     func testTheModelRepliesToTheRequest() async throws {
         guard let path = ProcessInfo.processInfo.environment["H2O_SCHEMAS"] else {
-            throw XCTSkip("H2O_SCHEMAS names no folder with a request.")
+            throw XCTSkip("H2O_SCHEMAS names no request; `python -m studies.guided` writes one.")
         }
         let folder = URL(filePath: path, directoryHint: .isDirectory)
         let request = try JSONDecoder().decode(
@@ -19,6 +19,8 @@ final class SchemaRunTests: XCTestCase {
         let caches = H2OCaches(
             configuration: try H2OConfiguration(maxSize: request.rows, recentBudget: 8))
         let model = H2OModel(context: context, caches: caches)
+        let begun = model.makeSession(options: .init(sampling: .greedy, maxTokens: 1))
+        _ = try await begun.respond(to: request.prompt)
         var replies = [Reply]()
 
         for (index, schema) in request.schemas.enumerated() {
@@ -28,16 +30,18 @@ final class SchemaRunTests: XCTestCase {
             var reply = Reply()
             do {
                 options.schema = try H2OSchema(schema)
-                let session = model.makeSession(options: options)
-                let guided = try await session.respond(to: request.prompt)
+                let session = try await begun.fork()
+                let guided = try await session.respond(to: request.question, options: options)
                 reply.text = guided.text
                 reply.guided = Reply.Cost(guided.usage)
                 reply.evicted = await session.tokensSeen - request.rows
-                options.schema = nil
-                options.maxTokens = guided.usage.generatedTokens
-                let plain = try await model.makeSession(options: options)
-                    .respond(to: request.prompt)
-                reply.plain = Reply.Cost(plain.usage)
+                if index.isMultiple(of: request.every) {
+                    options.schema = nil
+                    options.maxTokens = guided.usage.generatedTokens
+                    let plain = try await begun.fork()
+                        .respond(to: request.question, options: options)
+                    reply.plain = Reply.Cost(plain.usage)
+                }
             } catch {
                 reply.error = "\(error)"
             }
@@ -49,9 +53,13 @@ final class SchemaRunTests: XCTestCase {
     }
 
     private struct Request: Decodable {
+        /// Read once; each reply is one to the question after it.
         let prompt: String
+        let question: String
         let rows: Int
         let maxTokens: Int
+        /// How many replies there are for each that is compared with one without a schema.
+        let every: Int
         let schemas: [String]
     }
 
@@ -59,8 +67,8 @@ final class SchemaRunTests: XCTestCase {
         var text = ""
         var error: String?
         var guided = Cost()
-        /// As many tokens after the same prompt, without a schema.
-        var plain = Cost()
+        /// As many tokens after the same prompt, without a schema; nil where not compared.
+        var plain: Cost?
         /// Tokens that each cache had evicted at last.
         var evicted = 0
 

@@ -1,0 +1,1 @@
+"""Holds the demo model to random JSON Schemas and checks its replies."""

@@ -1,0 +1,84 @@
+"""`python -m studies.guided PACKAGE`: docs/results/guided.md.
+
+PACKAGE is one of the bundled demo model on a version of mlx-swift-lm with a grammar engine,
+made and vendored for this machine; see docs/verification.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+from pathlib import Path
+
+from h2o_pack.files import lock
+from h2o_pack.parity import host as hosts
+from h2o_pack.parity import toolchain
+from studies.guided.judge import judged
+from studies.guided.page import Setting, render
+from studies.guided.schemas import random_schemas
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "results" / "guided.md"
+TEXT = ROOT / "bridge" / "h2o_pack" / "models" / "demo" / "held_out" / "prose.txt.gz"
+TESTS = "SchemaRunTests"
+PROMPT_CHARACTERS = 1_000
+ROWS, MAX_TOKENS, EVERY = 64, 160, 10
+QUESTION = "\nTherefore: "
+BUILD = "built without optimization"
+
+
+def main() -> None:
+    """Let the model reply to random schemas, check the replies and write the page."""
+    parser = argparse.ArgumentParser(prog="python -m studies.guided", description=__doc__)
+    parser.add_argument("package", type=Path)
+    parser.add_argument("--seed", type=int, default=2026)
+    parser.add_argument("--count", type=int, default=1_000)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    options = parser.parse_args()
+    say(f"seed {options.seed}")
+    swift = toolchain.find_toolchain()
+    if swift is None:
+        parser.error("there is no Swift toolchain on PATH")
+    package = options.package.resolve()
+    schemas = random_schemas(options.seed, options.count)
+    request = {
+        "prompt": prompt(),
+        "question": QUESTION,
+        "rows": ROWS,
+        "maxTokens": MAX_TOKENS,
+        "every": EVERY,
+        "schemas": [json.dumps(schema, ensure_ascii=False) for schema in schemas],
+    }
+    folder = package / hosts.WORK / "guided"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "request.json").write_text(json.dumps(request), "utf-8")
+    (folder / "replies.json").unlink(missing_ok=True)
+    host = hosts.prepare(package)
+    with toolchain.building(host, swift, folder) as build:
+        status = build.run_tests(TESTS, {"H2O_SCHEMAS": str(folder)}, say)
+    if status:
+        raise toolchain.failure("swift test", build.log)
+    replies = json.loads((folder / "replies.json").read_text("utf-8"))
+    results = [judged(schema, reply) for schema, reply in zip(schemas, replies, strict=True)]
+    for result in results:
+        if result.fault:
+            say(f"{result.fault}: {json.dumps(result.schema)}\n  {result.text!r}")
+    version = lock.read(package).upstream_version
+    setting = Setting(options.seed, version, ROWS, MAX_TOKENS, PROMPT_CHARACTERS, BUILD, EVERY)
+    options.page.write_text(render(setting, results), "utf-8")
+
+
+def prompt() -> str:
+    """Return the begin of the text that the demo model was not trained on."""
+    return gzip.decompress(TEXT.read_bytes()).decode()[:PROMPT_CHARACTERS]
+
+
+def say(line: str) -> None:
+    """Print one line."""
+    sys.stdout.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    main()
