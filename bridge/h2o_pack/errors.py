@@ -142,6 +142,11 @@ def unreadable(where: object, what: str) -> UserError:
     return UserError(what, where=str(where), remedy=ANOTHER_MODEL, code=ExitCode.MODEL)
 
 
+def in_one_line(error: Exception) -> str:
+    """Return what another library's error says as one line; its name if it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def shown(value: object) -> str:
     """Write a value of someone else's file as short text without control characters."""
     if isinstance(value, str):

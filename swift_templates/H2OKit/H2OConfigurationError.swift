@@ -124,7 +124,7 @@ extension H2OConfiguration {
     }
 
     /// What recall gets less of than was asked for; nil if it gets all.
-    var recallWarning: String? {
+    package var recallWarning: String? {
         let (asked, rows) = (recall?.rows ?? 1, recallRows)
         let field = "recall.rows"
         return recall == nil || rows >= asked

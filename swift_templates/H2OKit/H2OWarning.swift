@@ -13,24 +13,23 @@ enum H2OWarning {
 
     /// Why recall is off, once per reason.
     static func recallEnds(_ reason: String) {
-        lock.lock()
-        defer { lock.unlock() }
-        if reasonsWithoutRecall.insert(reason).inserted {
-            say("nothing is recalled from here on: \(reason)")
-        }
+        once(reason, "nothing is recalled from here on: \(reason)")
     }
 
     /// The first warning about a configuration; later ones are not printed.
-    static func configuration(_ text: String) {
-        lock.lock()
-        defer { lock.unlock() }
-        if !warnedOfConfiguration { say(text) }
-        warnedOfConfiguration = true
-    }
+    static func configuration(_ text: String) { once("configuration", text) }
+
+    /// The same of the rows that a recall may hold.
+    static func recallRows(_ text: String) { once("recall.rows", text) }
 
     private static let lock = NSLock()
-    private nonisolated(unsafe) static var warnedOfConfiguration = false
-    private nonisolated(unsafe) static var reasonsWithoutRecall = Set<String>()
+    private nonisolated(unsafe) static var told = Set<String>()
+
+    private static func once(_ subject: String, _ text: String) {
+        lock.lock()
+        defer { lock.unlock() }
+        if told.insert(subject).inserted { say(text) }
+    }
 
     private static func say(_ text: String) {
         FileHandle.standardError.write(Data("H2OKit: \(text)\n".utf8))
@@ -41,5 +40,6 @@ extension H2OConfiguration {
     /// Prints what works but is known to serve text badly, once per process.
     func warnOnce() {
         if let warning { H2OWarning.configuration(warning) }
+        if let recallWarning { H2OWarning.recallRows(recallWarning) }
     }
 }

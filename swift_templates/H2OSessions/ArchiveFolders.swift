@@ -28,16 +28,9 @@ package struct ArchiveFolders: Sendable {
     /// - Throws: an error of the file system
     package func make() throws -> ArchiveFolder {
         let url = root.appending(path: UUID().uuidString, directoryHint: .notDirectory)
-        let files = FileManager.default
         // Files in it have its protection.
-        try files.createDirectory(
-            at: url, withIntermediateDirectories: true,
-            attributes: [
-                .posixPermissions: 0o700, .protectionKey: FileProtectionType.completeUnlessOpen,
-            ])
-        var (excluded, values) = (root, URLResourceValues())
-        values.isExcludedFromBackup = true
-        try excluded.setResourceValues(values)
+        try FileManager.default.createPrivateDirectory(at: url)
+        try root.excludeFromBackup()
         return ArchiveFolder(url: url)
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from h2o_pack.architectures.model import Model
-from h2o_pack.errors import Problems, unreadable
+from h2o_pack.errors import Problems, in_one_line, unreadable
 from h2o_pack.models.files import TOKENIZER
 
 SMALL = 64 << 20
@@ -39,7 +39,9 @@ def try_tokenizer(folder: Path, where: str) -> None:
     try:
         tokens = Tokenizer.from_file(str(folder / TOKENIZER)).encode("a").ids
     except Exception as error:  # the library raises no narrower one
-        raise unreadable(where, f"{TOKENIZER} cannot be loaded: {said(error)}") from error
+        raise unreadable(
+            where, f"{TOKENIZER} cannot be loaded: {in_one_line(error)}"
+        ) from error
     if not tokens:
         raise unreadable(where, f"{TOKENIZER} makes no tokens of a text")
 
@@ -54,7 +56,7 @@ def try_step(folder: Path, vocabulary: int, where: str) -> None:
         logits = model(mx.array([[0]]))
         finite = bool(mx.isfinite(logits).all())
     except Exception as error:  # whatever upstream raises
-        raise unreadable(where, f"the model takes no step: {said(error)}") from error
+        raise unreadable(where, f"the model takes no step: {in_one_line(error)}") from error
     if logits.shape != (1, 1, vocabulary):
         raise unreadable(
             where,
@@ -62,8 +64,3 @@ def try_step(folder: Path, vocabulary: int, where: str) -> None:
         )
     if not finite:
         raise unreadable(where, "a step gives logits that are not finite numbers")
-
-
-def said(error: Exception) -> str:
-    """Return an error's text in one line."""
-    return " ".join(str(error).split()) or type(error).__name__

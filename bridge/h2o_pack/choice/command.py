@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from h2o_pack.architectures.model import Model
 from h2o_pack.choice.choose import choose, chosen_options
 from h2o_pack.choice.losses import read_losses
 from h2o_pack.choice.request import ChoiceRequest
@@ -43,10 +44,20 @@ class Given:
     asset_pack: bool = False
     upstream_version: str = ""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the model or the rows are to be chosen."""
-        return not self.model or self.max_kv is None
+    def find_model(self, name: str, say: ProgressReporter) -> Model:
+        """Describe the model of this name, by its headers.
+
+        Raises:
+            UserError: it is unknown, unreadable or unsupported.
+
+        """
+        say(f"reading the headers of {name}")
+        return resolve(
+            name,
+            revision=self.revision,
+            assume_full_attention=self.assume_full_attention,
+            stated=True,
+        )
 
     def cache(self, max_kv: int) -> CacheOptions:
         """Return the cache as it was given, with so many rows."""
@@ -125,13 +136,7 @@ def choice_request(given: Given, say: ProgressReporter) -> ChoiceRequest:
     model = None
     if given.model:
         with problems.caught():
-            say(f"reading the headers of {given.model}")
-            model = resolve(
-                given.model,
-                revision=given.revision,
-                assume_full_attention=given.assume_full_attention,
-                stated=True,
-            )
+            model = given.find_model(given.model, say)
     problems.refuse()
     return ChoiceRequest(
         devices=devices,

@@ -54,7 +54,6 @@ def plan(
     """
     from h2o_pack.choice.command import chosen_plan
     from h2o_pack.choice.tables import print_chosen
-    from h2o_pack.hub.resolve import resolve
     from h2o_pack.plan import command as planned
     from h2o_pack.plan import tables as plan_tables
     from h2o_pack.plan.measured import read_measured
@@ -75,13 +74,7 @@ def plan(
     with problems.caught():
         known, devices = planned.find_devices(names, given.own, every=every)
     with problems.caught(), out.progress() as say:
-        say(f"reading the headers of {given.model}")
-        found = resolve(
-            given.model,
-            revision=given.revision,
-            assume_full_attention=given.assume_full_attention,
-            stated=True,
-        )
+        found = given.find_model(given.model, say)
     problems.refuse()
     bounded = given.max_kv is not None
     options_given = given.cache(given.max_kv or 0)

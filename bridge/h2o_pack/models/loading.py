@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from h2o_pack.architectures.model import Headers, Tensor
-from h2o_pack.errors import Problems, UserError, shown, unreadable
+from h2o_pack.errors import Problems, in_one_line, shown, unreadable
 from h2o_pack.models.files import CONFIG
 from h2o_pack.models.index import some
 from h2o_pack.models.safetensors import LENGTH
@@ -98,12 +98,7 @@ def shapes(folder: Path, where: str) -> tuple[Shapes, Shapes]:
     try:
         model, _ = utils.load_model(folder, lazy=True, strict=False, get_model_classes=classes)
     except Exception as error:  # what upstream's code raises for odd values is anything
-        raise cannot_build(error, where) from error
+        said = f"mlx_lm cannot build a model from {CONFIG}: {in_one_line(error)}"
+        raise unreadable(where, said) from error
     needed: Any = tree_flatten(model.parameters())
     return given, {name: array.shape for name, array in needed if isinstance(array, mx.array)}
-
-
-def cannot_build(error: Exception, where: str) -> UserError:
-    """Make the error for a configuration from which mlx_lm makes no model."""
-    said = " ".join(str(error).split()) or type(error).__name__
-    return unreadable(where, f"mlx_lm cannot build a model from {CONFIG}: {said}")

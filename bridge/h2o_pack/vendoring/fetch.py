@@ -21,7 +21,6 @@ from filelock import FileLock
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import Pin
-from h2o_pack.files.download_folder import MIRROR, cache_folder
 from h2o_pack.files.local_file import reason
 from h2o_pack.files.write import in_turn, refuse_others
 from h2o_pack.progress import ProgressReporter, silent
@@ -42,11 +41,6 @@ class Origin:
 
     cache: Path
     mirror: str = ""
-
-
-def usual_origin() -> Origin:
-    """Return what the environment says: $H2O_PACK_CACHE and $H2O_PACK_MIRROR."""
-    return Origin(cache_folder(), os.environ.get(MIRROR, ""))
 
 
 @contextmanager

@@ -13,15 +13,8 @@ struct ChatFolder: Sendable {
 
     /// - Throws: an error of writing; messages are written first
     func save(_ session: H2OSession) async throws {
-        let files = FileManager.default
-        try files.createDirectory(
-            at: url, withIntermediateDirectories: true,
-            attributes: [
-                .posixPermissions: 0o700, .protectionKey: FileProtectionType.completeUnlessOpen,
-            ])
-        var (excluded, values) = (url, URLResourceValues())
-        values.isExcludedFromBackup = true
-        try excluded.setResourceValues(values)
+        try FileManager.default.createPrivateDirectory(at: url)
+        try url.excludeFromBackup()
         try await JSONEncoder().encode(session.messages).write(to: messages, options: .atomic)
         try await session.save(to: self.session)
     }

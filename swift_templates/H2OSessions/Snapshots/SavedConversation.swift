@@ -15,8 +15,7 @@ struct SavedConversation {
 
     /// Makes the folder if it is not there.
     func make() throws {
-        try FileManager.default.createDirectory(
-            at: folder, withIntermediateDirectories: true, attributes: Self.attributes)
+        try FileManager.default.createPrivateDirectory(at: folder)
     }
 
     /// States of earlier turns, oldest first.
@@ -60,8 +59,7 @@ struct SavedConversation {
     func addArchives(of other: URL) throws -> String {
         let name = Self.archivePrefix + UUID().uuidString
         let own = archives(name)
-        try FileManager.default.createDirectory(
-            at: own, withIntermediateDirectories: true, attributes: Self.attributes)
+        try FileManager.default.createPrivateDirectory(at: own)
         try ArchiveFolders.copyArchives(of: other, to: own)
         return name
     }
@@ -85,9 +83,5 @@ struct SavedConversation {
     private func moment(of turn: URL) -> Int {
         let name = turn.deletingPathExtension().lastPathComponent
         return Int(name.dropFirst(Self.turnPrefix.count)) ?? 0
-    }
-
-    private static var attributes: [FileAttributeKey: Any] {
-        [.posixPermissions: 0o700, .protectionKey: FileProtectionType.completeUnlessOpen]
     }
 }

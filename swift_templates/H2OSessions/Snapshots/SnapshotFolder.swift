@@ -14,15 +14,8 @@ package final class SnapshotFolder: Sendable {
     /// - Throws: an error of the file system
     package init(in root: URL) throws {
         url = root.appending(path: UUID().uuidString, directoryHint: .notDirectory)
-        let files = FileManager.default
-        try files.createDirectory(
-            at: url, withIntermediateDirectories: true,
-            attributes: [
-                .posixPermissions: 0o700, .protectionKey: FileProtectionType.completeUnlessOpen,
-            ])
-        var (excluded, values) = (root, URLResourceValues())
-        values.isExcludedFromBackup = true
-        try excluded.setResourceValues(values)
+        try FileManager.default.createPrivateDirectory(at: url)
+        try root.excludeFromBackup()
         lock = Self.locked(url) ?? -1
         guard lock >= 0 else {
             throw CocoaError(.fileWriteUnknown, userInfo: [NSFilePathErrorKey: url.path])

@@ -164,6 +164,12 @@ final class RecallTests: XCTestCase {
         XCTAssertEqual(cache.length, 48)
     }
 
+    func testMoreRowsThanARecallMayHoldAreWarnedOf() throws {
+        XCTAssertNil(try configuration(rows: 16).recallWarning)
+        let text = try XCTUnwrap(configuration(rows: 45).recallWarning)
+        XCTAssertTrue(text.hasPrefix("recall.rows = 45, but with max_size = 48"), text)
+    }
+
     func testOnlyTheLayersThatAreNamedRecall() throws {
         let model = TinyModel { [KVCacheSimple(), KVCacheSimple(), KVCacheSimple()] }
         let recall = try H2ORecall(ask: 4)

@@ -31,6 +31,19 @@ final class ChatTests: XCTestCase {
         await chat.send()
     }
 
+    /// A chat whose long reply has begun.
+    private func replyingChat(folder: URL? = nil) async throws -> (H2OChat, Task<Void, Never>) {
+        var fixture = try SessionFixture()
+        fixture.maxTokens = 100_000
+        let chat = makeChat(fixture, folder: folder)
+        await chat.load()
+        let (calls, called) = AsyncStream<Void>.makeStream()
+        fixture.model.onCall = { called.yield() }
+        let reply = Task { await say("hello", chat) }
+        for await _ in calls { break }
+        return (chat, reply)
+    }
+
     private func texts(_ chat: H2OChat) -> [String] { chat.messages.map(\.text) }
 
     func testAMessageAndItsReplyAreShown() async throws {
@@ -139,14 +152,7 @@ final class ChatTests: XCTestCase {
 
     func testAConversationThatIsClearedDuringAReplyIsGone() async throws {
         let folder = try folder()
-        var fixture = try SessionFixture()
-        fixture.maxTokens = 100_000
-        let chat = makeChat(fixture, folder: folder)
-        await chat.load()
-        let (calls, called) = AsyncStream<Void>.makeStream()
-        fixture.model.onCall = { called.yield() }
-        let reply = Task { await say("hello", chat) }
-        for await _ in calls { break }
+        let (chat, reply) = try await replyingChat(folder: folder)
         await chat.clear()
         await reply.value
         XCTAssertEqual(chat.messages, [])
@@ -155,14 +161,7 @@ final class ChatTests: XCTestCase {
     }
 
     func testAReplyThatIsStoppedStays() async throws {
-        var fixture = try SessionFixture()
-        fixture.maxTokens = 100_000
-        let chat = makeChat(fixture)
-        await chat.load()
-        let (calls, called) = AsyncStream<Void>.makeStream()
-        fixture.model.onCall = { called.yield() }
-        let reply = Task { await say("hello", chat) }
-        for await _ in calls { break }
+        let (chat, reply) = try await replyingChat()
         await chat.stop()
         await reply.value
         XCTAssertEqual(chat.messages.first?.text, "hello")
