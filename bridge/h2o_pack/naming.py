@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
+from xml.sax.saxutils import escape
 
-from h2o_pack.errors import shown
+from h2o_pack.errors import ExitCode, UserError, shown
 
 FALLBACK = "H2O"
 LONGEST = 64
+BUNDLE_ID = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
+LONGEST_ID = 155  # characters, as Xcode refuses more
 REPLACEMENT = "\ufffd"
 
 
@@ -51,9 +55,36 @@ def model_display_name(model_id: str) -> str:
     return model_id.rstrip("/").rpartition("/")[2]
 
 
-def app_id(package: str) -> str:
-    """Return the bundle identifier that the generated app begins with."""
-    return f"org.example.{package.replace('_', '-')}"
+def bundle_id(package: str, maker: str = "") -> str:
+    """Return the bundle identifier of an app whose maker names none.
+
+    Apple registers an identifier once, for one team. maker: tells the makers of packages of
+    the same name apart.
+    """
+    own = f"-{hashlib.sha256(f'{maker}/{package}'.encode()).hexdigest()[:8]}" if maker else ""
+    return f"org.example.{re.sub('[._]', '-', package)}{own}"
+
+
+def check_bundle_id(value: str) -> str:
+    """Return a bundle identifier as given.
+
+    Raises:
+        UserError: Apple does not take it.
+
+    """
+    if len(value) <= LONGEST_ID and BUNDLE_ID.fullmatch(value):
+        return value
+    raise UserError(
+        f"--bundle-id {shown(value)} is no bundle identifier",
+        remedy="Give ASCII letters, digits and hyphens in two or more parts with periods "
+        f"between them, {LONGEST_ID} characters at most, such as com.example.Chat.",
+        code=ExitCode.USAGE,
+    )
+
+
+def display_name(name: str, package: str) -> str:
+    """Return what stands below the app's icon; the package's name if nothing can be shown."""
+    return one_line(name).strip(REPLACEMENT + " ") or package
 
 
 def asset_pack_id(package: str) -> str:
@@ -65,6 +96,11 @@ def one_line(value: str) -> str:
     """Write any string as one line of readable text; what cannot be shown is U+FFFD."""
     shown = (c if c.isprintable() or c.isspace() else REPLACEMENT for c in value)
     return " ".join("".join(shown).split())
+
+
+def xml_text(value: str) -> str:
+    """Write any string as XML text of ASCII characters."""
+    return escape(value).encode("ascii", "xmlcharrefreplace").decode()
 
 
 def swift_string(value: str) -> str:

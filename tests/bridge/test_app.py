@@ -108,6 +108,14 @@ def test_an_app_named_like_a_module_of_the_package_is_another_module(model, name
             assert settings["PRODUCT_MODULE_NAME"] == "H2OChatApp"
 
 
+def test_the_name_below_the_icon_is_the_one_given_in_any_script(model):
+    plan = make_plan(model, CacheOptions(512), "Mein \u00d6rtchen & <Co>")
+    files = render(plan, assets.root(), TEMPLATES)
+    info = plistlib.loads(files["App/Info.plist"].encode("ascii"))
+    assert info["CFBundleDisplayName"] == "Mein \u00d6rtchen & <Co>"
+    assert info["CFBundleName"] == "$(PRODUCT_NAME)"
+
+
 def test_both_memory_entitlements_are_asked_for(files):
     assert plistlib.loads(files["App/Chat.entitlements"].encode()) == {
         "com.apple.developer.kernel.extended-virtual-addressing": True,

@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import html
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from h2o_pack.errors import UserError
 from h2o_pack.naming import (
+    bundle_id,
+    check_bundle_id,
+    display_name,
     model_display_name,
     module_name,
     name_remarks,
     package_name,
     swift_string,
+    xml_text,
 )
 
 SWIFT_ESCAPE = re.compile(r'\\u\{([0-9A-F]{1,6})\}|\\(["\\])')
@@ -49,6 +55,39 @@ def test_a_module_name_is_a_swift_identifier(text):
 @given(st.text())
 def test_a_package_name_is_a_plain_file_name(text):
     assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?", package_name(text))
+
+
+@given(st.text(), st.text())
+def test_the_bundle_identifier_of_any_name_is_one_that_apple_takes(name, maker):
+    package = package_name(name)
+    for found in (bundle_id(package), bundle_id(package, maker)):
+        assert check_bundle_id(found) == found
+
+
+def test_two_makers_of_one_package_have_two_bundle_identifiers():
+    first, second = (bundle_id("Qwen2.5_Chat", maker) for maker in ("ann", "bob"))
+    assert first != second
+    assert re.fullmatch(r"org\.example\.Qwen2-5-Chat-[0-9a-f]{8}", first)
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["Chat", "com.example.", ".com.example", "com..a", "com.a b", "com.a_b", "com.\u00e9"],
+)
+def test_what_apple_takes_for_no_bundle_identifier_is_refused(given):
+    with pytest.raises(UserError, match="is no bundle identifier"):
+        check_bundle_id(given)
+    with pytest.raises(UserError, match="155 characters"):
+        check_bundle_id("com." + "a" * 152)
+
+
+@given(st.text())
+def test_a_display_name_can_be_shown_and_read_back_from_xml(text):
+    shown = display_name(text, "Chat")
+    assert shown
+    assert shown.isprintable()
+    assert html.unescape(xml_text(shown)) == shown
+    assert xml_text(shown).isascii()
 
 
 @given(st.text())

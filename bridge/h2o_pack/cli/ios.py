@@ -38,6 +38,13 @@ if TYPE_CHECKING:
 @choice_options
 @click.option("--output", type=PATH, help="Folder. [default: NAME]")
 @click.option("--name", help="Name of the package. [default: from the model]")
+@click.option(
+    "--bundle-id",
+    metavar="ID",
+    default="",
+    show_default="one of your own",
+    help="Identifier of the app, such as com.example.Chat.",
+)
 @settings()
 @click.option(
     "--asset-pack",
@@ -80,6 +87,7 @@ def ios(
     *,
     output: Path | None,
     name: str | None,
+    bundle_id: str,
     system: Path | None,
     adapter: Path | None,
     vendor: bool,
@@ -121,6 +129,7 @@ def ios(
             upstream=(upstream or Origin(cache, mirror)) if vendor else None,
             upstream_version=given.upstream_version,
             new_app=app,
+            bundle_id=bundle_id,
         )
         plan = pipeline.prepare(request, say)
         made = (

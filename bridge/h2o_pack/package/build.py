@@ -6,14 +6,18 @@ the next run goes on from what it finds.
 
 from __future__ import annotations
 
+import os
+import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from h2o_pack import naming
 from h2o_pack.architectures.model import Model
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.files import lock, write
 from h2o_pack.files.lock import PreparedPrompt, Vendored
 from h2o_pack.models.adapter import Adapter
+from h2o_pack.naming import check_bundle_id
 from h2o_pack.package.app import AppState
 from h2o_pack.package.request import PackageRequest
 from h2o_pack.plan.package_plan import Plan, make_plan, read_options
@@ -60,6 +64,9 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
 
     problems = Problems()
     with problems.caught():
+        if request.bundle_id:
+            check_bundle_id(request.bundle_id)
+    with problems.caught():
         pins(request.upstream_version)
     with problems.caught():
         given = read_options(request.cache)
@@ -81,6 +88,7 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
         plan = make_plan(
             model, request.cache, request.name, asset_pack=request.asset_pack, given=given
         )
+        request = replace(request, bundle_id=bundle_id_of(plan, request))
     with problems.caught():
         texts = read_model_texts(model)
     with problems.caught():
@@ -93,11 +101,24 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
         system=system,
         options=kept_options(request),
         adapter=adapter,
+        bundle_id=request.bundle_id,
         warnings=(*plan.warnings, *texts.remarks),
     )
     if system:
         check_system(plan, texts.unusable)
     return plan
+
+
+def bundle_id_of(plan: Plan, request: PackageRequest) -> str:
+    """Return the app's identifier: as asked for, as it was before, or the maker's own.
+
+    Two people who package the same model get two identifiers.
+    """
+    output = request.output or Path(plan.package_name)
+    earlier = lock.read(output).options if (output / lock.NAME).exists() else {}
+    maker = f"{platform.node()}:{os.path.expanduser('~')}"  # noqa: PTH111 - that may fail
+    kept = str(earlier.get("bundle_id", ""))
+    return request.bundle_id or kept or naming.bundle_id(plan.package_name, maker)
 
 
 def check_headers(model: Model, say: ProgressReporter) -> None:

@@ -11,7 +11,7 @@ from h2o_pack import __version__, naming
 from h2o_pack.facts import locked_pins
 from h2o_pack.files import lock
 from h2o_pack.files.layout import APP_FOLDER
-from h2o_pack.naming import one_line, swift_string
+from h2o_pack.naming import one_line, swift_string, xml_text
 from h2o_pack.package.app import EarlierApp
 from h2o_pack.package.swift_values import config_arguments
 from h2o_pack.plan.package_plan import Plan
@@ -127,7 +127,8 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "template_variables": plan.chat_template.variables if plan.chat_template else (),
         "system_prompt": plan.system,
         "asset_pack": naming.asset_pack_id(plan.package_name) if plan.asset_pack else "",
-        "app_id": naming.app_id(plan.package_name),
+        "bundle_id": plan.bundle_id,
+        "display_name": plan.display_name,
         "model_gigabytes": gigabytes(plan.model.size),
         "version": __version__,
     }
@@ -146,6 +147,7 @@ def fill(template: Path, values: Mapping[str, Any]) -> str:
     )
     environment.filters["swift_string"] = swift_string
     environment.filters["one_line"] = one_line
+    environment.filters["xml_text"] = xml_text
     return environment.from_string(template.read_text("utf-8")).render(values)
 
 

@@ -18,7 +18,8 @@ class PackageRequest:
     comes to the device apart from the app. upstream_version: the one that the package stands
     on, "" for the default. system: a file with the system prompt whose caches the package
     should hold. adapter: the folder of a LoRA adapter. new_app: today's scaffold of the app
-    goes to App.new where there is an app.
+    goes to App.new where there is an app. bundle_id: the app's identifier, "" for the one
+    that the package at the output has, or one of the maker's own.
     """
 
     model: str
@@ -33,3 +34,4 @@ class PackageRequest:
     system: Path | None = None
     adapter: Path | None = None
     new_app: bool = False
+    bundle_id: str = ""

@@ -64,6 +64,8 @@ class IosResult(Result):
         Count, doc("Elements of quantized rows that share a scale and a bias.")
     ]
     archive: Annotated[str, doc("Where recall keeps what is evicted; empty without recall.")]
+    bundle_id: Annotated[str, doc("The app's identifier, where its scaffold is written.")]
+    display_name: Annotated[str, doc("What stands below the app's icon.")]
     asset_pack: Annotated[
         bool, doc("Whether the model comes to the device apart from the app.")
     ]
@@ -111,6 +113,8 @@ def ios_result(made: PackageResult, choice: Choice | None = None) -> IosResult:
         kv=plan.storage,
         group_size=plan.group_size,
         archive=plan.archive,
+        bundle_id=plan.bundle_id,
+        display_name=plan.display_name,
         asset_pack=plan.asset_pack,
         memory=plan.memory,
         files=made.files,
@@ -197,7 +201,7 @@ def print_made(made: PackageResult, choice: Choice | None, console: Console) -> 
         prepared = made.system_prompt
         count = f"{prepared.tokens} tokens" if prepared else "read when the package is written"
         table.add_row("system", f"{count}; its caches are in {MODEL_FOLDER}/{SYSTEM_PROMPT}")
-    table.add_row("app", STATES[made.app])
+    table.add_row("app", escape(f"{plan.display_name} ({plan.bundle_id}): {STATES[made.app]}"))
     console.print(table)
     for path in made.replaced:
         console.print(

@@ -42,7 +42,8 @@ class Plan:
     "" is the default. archive_in_files: whether recall's archives are files.
     chat_template: the model's, None where it has none that can be used. system: the system
     prompt whose caches are computed, "" for none. adapter: is counted in the model's weights.
-    options: with which all of it was asked for, as the lock keeps them.
+    options: with which all of it was asked for, as the lock keeps them. bundle_id and
+    display_name: the app's identifier, and the name below its icon.
     """
 
     model: Model
@@ -63,6 +64,8 @@ class Plan:
     system: str = ""
     adapter: Adapter | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    bundle_id: str = ""
+    display_name: str = ""
 
     @property
     def archive(self) -> str:
@@ -151,6 +154,8 @@ def make_plan(
         caches=request.caches,
         asset_pack=asset_pack,
         archive_in_files=request.archive_in_files,
+        bundle_id=naming.bundle_id(package),
+        display_name=naming.display_name(wanted, package),
     )
 
 
