@@ -13,20 +13,6 @@ import pytest
 from h2o_pack.parity.host import VENDORED_BUILD, Host
 
 ROOT = Path(__file__).parents[2]
-KERNELS = "Vendor/mlx-swift/Source/Cmlx/mlx-generated/metal"
-
-# Compiles by copying, so that what a library is made of can be read.
-XCRUN = """#!/usr/bin/env bash
-set -euo pipefail
-[[ $1 == -sdk && $2 == macosx ]]
-if [[ $3 == metal ]]; then
-  [[ $4 == -c && $6 == -o ]]
-  cp "$5" "$7"
-else
-  [[ $3 == metallib && $4 == -o ]]
-  cat "${@:6}" >"$5"
-fi
-"""
 
 
 def run(script: str, *arguments: object, tools: Path | None = None, **settings: str):
@@ -45,35 +31,6 @@ def tool(folder: Path, name: str, text: str) -> Path:
     path.write_text(text, "utf-8")
     path.chmod(0o755)
     return folder
-
-
-def test_a_metallib_is_made_of_every_kernel_of_a_package(tmp_path):
-    sources = tmp_path / "Demo" / KERNELS
-    (sources / "steel").mkdir(parents=True)
-    for name in ("rope.metal", "steel/rope.metal", "gemv.metal"):
-        (sources / name).write_text(f"{name}\n", "utf-8")
-    (sources / "utils.h").write_text("a header\n", "utf-8")
-    library = tmp_path / "mlx.metallib"
-    done = run(
-        "apple/metallib", tmp_path / "Demo", library, tools=tool(tmp_path, "xcrun", XCRUN)
-    )
-    assert done.returncode == 0, done.stderr
-    assert sorted(library.read_text("utf-8").split()) == [
-        "gemv.metal", "rope.metal", "steel/rope.metal",
-    ]  # fmt: skip
-
-
-def test_a_package_without_kernels_has_no_metallib(tmp_path):
-    (tmp_path / "Demo" / KERNELS).mkdir(parents=True)
-    done = run(
-        "apple/metallib",
-        tmp_path / "Demo",
-        tmp_path / "mlx.metallib",
-        tools=tool(tmp_path, "xcrun", XCRUN),
-    )
-    assert done.returncode == 1
-    assert "h2o-pack vendor" in done.stderr
-    assert not (tmp_path / "mlx.metallib").exists()
 
 
 def test_a_package_is_built_where_and_as_parity_goes_on_with_it():

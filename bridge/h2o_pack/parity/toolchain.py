@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.parity import metallib
 from h2o_pack.parity.host import Host
 
 SHOWN_LINES = 12
@@ -98,8 +99,18 @@ class Build:
                 self.process.wait(POLL_SECONDS)
         if self.process.returncode:
             raise failure("swift build", self.log)
+        if metallib.is_needed(self.host):
+            metallib.place(self.host, self.products())
         test = [self.swift.swift, "test", *self.host.options, "--skip-build", "--filter", tests]
         return run(test, self.log, environment(settings), on_line)
+
+    def products(self) -> Path:
+        """Return the folder of what was built."""
+        command = [self.swift.swift, "build", *self.host.options, "--show-bin-path"]
+        done = subprocess.run(  # noqa: S603
+            command, env=environment({}), capture_output=True, text=True, check=True
+        )
+        return Path(done.stdout.strip())
 
 
 @contextmanager

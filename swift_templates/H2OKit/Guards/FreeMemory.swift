@@ -12,13 +12,17 @@ package enum FreeMemory {
     /// limit: all physical memory.
     package static var bytes: Int? {
         #if os(iOS) || os(tvOS) || os(visionOS)
-            os_proc_available_memory()
+            known(os_proc_available_memory())
         #elseif os(Linux)
             (try? String(contentsOfFile: "/proc/meminfo", encoding: .utf8)).flatMap(available)
         #else
             Int(ProcessInfo.processInfo.physicalMemory)
         #endif
     }
+
+    /// What an answer of the system says of an app's limit. Zero is no answer: that of the
+    /// simulator, and of a Mac that runs an app for iPad, neither of which has a limit.
+    package static func known(_ bytes: Int) -> Int? { bytes > 0 ? bytes : nil }
 
     /// MemAvailable of a text like /proc/meminfo, in bytes.
     static func available(meminfo: String) -> Int? {

@@ -25,6 +25,11 @@ final class MemoryTests: XCTestCase {
         try MemoryGuard { nil }.check(plan)
     }
 
+    func testASystemWithoutALimitRefusesNothing() throws {
+        try MemoryGuard { FreeMemory.known(0) }.check(plan)
+        XCTAssertThrowsError(try MemoryGuard { FreeMemory.known(1) }.check(plan))
+    }
+
     func testTheSystemKnowsItsFreeMemory() throws {
         XCTAssertGreaterThan(try XCTUnwrap(MemoryGuard.system.free), 1 << 20)
     }

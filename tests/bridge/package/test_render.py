@@ -59,6 +59,14 @@ def test_a_name_that_the_renderer_does_not_give_is_an_error(tmp_path):
         fill(template, {})
 
 
+def test_the_workflow_gets_apples_metal_compiler_before_parity_needs_it(files):
+    workflow = yaml.safe_load(files[".github/workflows/parity.yml"])
+    steps = [each for each in workflow["jobs"]["upstream"]["steps"] if "run" in each]
+    (got,) = [i for i, each in enumerate(steps) if "MetalToolchain" in each["run"]]
+    assert steps[got]["if"] == "matrix.host == 'apple'"
+    assert any("h2o-pack parity" in each["run"] for each in steps[got + 1 :])
+
+
 def test_the_workflow_installs_nothing_by_a_name_that_anybody_may_take(files):
     text = files[".github/workflows/parity.yml"]
     installs = re.findall(r"pip install (.*)", text)
