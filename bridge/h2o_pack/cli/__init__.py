@@ -19,6 +19,7 @@ SECTIONS = {
         "vendor",
         "verify",
         "parity",
+        "prove",
         "doctor",
         "completion",
     ),

@@ -1,0 +1,72 @@
+"""How people see a report, in 80 columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from h2o_pack.prove.report import AS_EXPECTED, DIFFERS, NOT_RUN, Check, Counts, ProofReport
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from h2o_pack.prove.read import CheckedProof
+
+STYLES = {AS_EXPECTED: "green", DIFFERS: "red", NOT_RUN: "yellow"}
+SIGNS = {"equal": "", "at most": "<= ", "at least": ">= ", "within": "~ ", "none": ""}
+
+
+def print_report(report: ProofReport, console: Console) -> None:
+    """Show the checks, and below them why some were not run."""
+    from rich.table import Table
+
+    machine = report.machine
+    named = " ".join(each for each in (machine.identifier, machine.gpu or machine.chip) if each)
+    table = Table(
+        title=f"{named}, {machine.system} {machine.system_version}: {report.setting.model}",
+        title_justify="left",
+    )
+    table.add_column("check", overflow="fold")
+    for column in ("expected", "measured"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for check in report.checks:
+        style = STYLES.get(check.verdict)
+        verdict = f"[{style}]{check.verdict}[/{style}]" if style else check.verdict
+        table.add_row(check.id, expected(check), amount(check.measured, check.unit), verdict)
+    console.print(table)
+    for check in report.checks:
+        if check.why:
+            console.print(f"{check.id}: {NOT_RUN}: {check.why}", markup=False)
+    console.print(summary(report.counts), markup=False)
+
+
+def print_checked(checked: CheckedProof, console: Console) -> None:
+    """Say that a report holds together, and what was not computed again."""
+    console.print(f"{checked.file}: {checked.machine}; {summary(checked.counts)}", markup=False)
+    for each in checked.not_recomputed:
+        console.print(f"not computed again: {each}", markup=False)
+
+
+def summary(counts: Counts) -> str:
+    """Return the counts in one line."""
+    return (
+        f"{counts.as_expected} as expected, {counts.differs} differ, "
+        f"{counts.measured} measured, {counts.not_run} not run"
+    )
+
+
+def expected(check: Check) -> str:
+    """Write what was expected of a check."""
+    if check.expected is None:
+        return "-"
+    return SIGNS[check.rule] + amount(check.expected, check.unit)
+
+
+def amount(value: float | None, unit: str) -> str:
+    """Write a value and its unit in few letters."""
+    if value is None:
+        return "-"
+    if unit == "bytes":
+        return f"{value / 1e6:,.2f} MB"
+    short = {"differences": "", "ratio": "", "relative": "", "tokens/s": " tok/s"}
+    return f"{value:.4g}{short.get(unit, f' {unit}')}"
