@@ -16,6 +16,7 @@ from h2o_pack.facts import pins
 from h2o_pack.files.toml import read_tables
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.upstream.attention import LISTED, attention
+from h2o_pack.upstream.privacy import NAME, undeclared
 from h2o_pack.vendoring.edits import FOLDER as EDITS_FOLDER
 from h2o_pack.vendoring.edits import apply_all, edits_of
 
@@ -28,6 +29,7 @@ RELIED_ON = Path(__file__).with_name("relied_on.toml")
 CASES = tuple(product(("apple", "linux"), ("shared", "offline")))
 """The conditions under which edits are made: see EditSet.applying."""
 MODELS = "mlx_lm/models"
+PRIVACY = f"swift_templates/H2OKit/{NAME}"
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ def check(upstream: Path | None, version: str = "") -> UpstreamResult:
         for (name, file), its in edits.by_file().items():
             if name in there:
                 drifted += lost_edits(there[name] / file, its)
+        drifted += undeclared_uses(upstream, edits)
         if not looked:
             raise UserError(
                 f"{upstream} has none of {', '.join(absent)}",
@@ -166,6 +169,19 @@ def unknown_attention(classes: Mapping[str, bool]) -> list[Drift]:
         for name, routed in classes.items()
         if not routed and name not in LISTED
     ]
+
+
+def undeclared_uses(upstream: Path, edits: EditSet) -> Iterator[Drift]:
+    """Yield the uses of APIs that the package's privacy manifest does not name."""
+    manifest = assets.root() / PRIVACY
+    for copy in edits.copies:
+        for path, symbol in undeclared(upstream / copy.package, copy, manifest):
+            yield Drift(
+                str(path),
+                "no API whose use needs a reason, but for those of privacy.toml",
+                f"uses {symbol}",
+                PRIVACY,
+            )
 
 
 def lost_edits(path: Path, edits: EditSet) -> Iterator[Drift]:

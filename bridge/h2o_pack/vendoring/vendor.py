@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import shutil
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -116,18 +117,23 @@ def copy_sources(
 
 def copy_path(source: Path, target: Path, copy: CopiedPath) -> None:
     """Copy a file, or what is wanted of a folder."""
-
-    def unwanted(folder: str, names: list[str]) -> set[str]:
-        paths = {name: PurePath(folder, name) for name in names}
-        return {n for n, path in paths.items() if any(map(path.match, (".git", *copy.without)))}
-
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
         shutil.copytree(
-            source, target, ignore=unwanted, dirs_exist_ok=True, copy_function=shutil.copyfile
+            source,
+            target,
+            ignore=partial(unwanted, copy),
+            dirs_exist_ok=True,
+            copy_function=shutil.copyfile,
         )
     else:
         shutil.copyfile(source, target)
+
+
+def unwanted(copy: CopiedPath, folder: str, names: list[str]) -> set[str]:
+    """Return the names in a folder that are left out."""
+    paths = {name: PurePath(folder, name) for name in names}
+    return {n for n, path in paths.items() if any(map(path.match, (".git", *copy.without)))}
 
 
 def edit_sources(vendor_folder: Path, edits: EditSet) -> tuple[lock.EditedFile, ...]:

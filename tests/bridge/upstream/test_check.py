@@ -12,7 +12,7 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.upstream import check
 from h2o_pack.upstream.attention import LISTED, attention
 from tests.bridge import schemas
-from tests.bridge.trees import tree
+from tests.bridge.trees import build_tree, tree
 
 ATTENTION = """
 class Attention:
@@ -104,6 +104,28 @@ def test_every_lost_anchor_of_the_swift_edits_is_named(run, clones):
     assert {each["file"] for each in drifted} == {str(package / edit.file) for edit in edits}
     for edit in edits:
         assert any(f"anchor {edit.anchor!r} matches 0" in each["found"] for each in drifted)
+
+
+def test_a_use_of_an_api_that_no_privacy_manifest_names_has_drifted(run, clones):
+    uses = build_tree(
+        clones / "mlx-swift",
+        {"Source/MLX/Uptime.swift": "let seconds = ProcessInfo.processInfo.systemUptime\n"},
+    )
+    build_tree(
+        clones / "mlx-swift",
+        {
+            "Source/MLX/File.swift": "let read = stat(path, &status)\n",  # is declared
+            "Source/Cmlx/metal-cpp/Foundation/NSProcessInfo.hpp": "double systemUptime();\n",
+            "Source/Examples/Main.swift": "UserDefaults.standard\n",  # is not copied
+        },
+    )
+    result = run("upstream", "check", "--upstream", clones, "--json")
+    found = [
+        (each["file"], each["found"])
+        for each in json.loads(result.stdout)["drifted"]
+        if each["used_by"].endswith("PrivacyInfo.xcprivacy")
+    ]
+    assert found == [(str(uses / "Source/MLX/Uptime.swift"), "uses systemUptime")]
 
 
 def test_a_folder_without_any_of_them_is_refused(run, tmp_path):

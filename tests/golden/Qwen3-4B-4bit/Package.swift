@@ -26,7 +26,8 @@ let package = Package(
                 .product(name: "MLXLLM", package: "mlx-swift-lm"),
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
                 .product(name: "H2OTokenizers", package: "h2o-tokenizers"),
-            ]),
+            ],
+            resources: [.process("PrivacyInfo.xcprivacy")]),
         .target(
             name: "H2OSessions",
             dependencies: [
