@@ -19,7 +19,6 @@ struct Reply {
         _ context: ModelContext, tools: [H2OToolDefinition], options: H2OSession.Options,
         prompt: String, transcript: [H2OMessage], begun: Duration
     ) {
-        detokenizer = ReplyText(tokenizer: context.tokenizer)
         if options.schema == nil {
             decoder = ReplyDecoder(
                 context.configuration, tokenizer: context.tokenizer,
@@ -29,6 +28,8 @@ struct Reply {
         } else {
             stops = StopStrings([])
         }
+        let readsMarks = decoder.map { $0.canThink || !tools.isEmpty } ?? false
+        detokenizer = ReplyText(tokenizer: context.tokenizer, skipsSpecialTokens: !readsMarks)
         ids = CallIdentifiers(transcript)
         self.begun = begun
     }

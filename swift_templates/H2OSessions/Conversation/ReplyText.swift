@@ -6,12 +6,15 @@ import MLXLMCommon
 /// a segment is decoded as a whole, and a new segment begins after each line.
 struct ReplyText {
     private let tokenizer: any Tokenizer
+    /// Whether special tokens are left out. Some models mark tool calls and thoughts with them.
+    private let skipsSpecialTokens: Bool
     private var segment = [Int]()
     /// Unicode scalars of the segment that were returned already.
     private var shown = 0
 
-    init(tokenizer: any Tokenizer) {
+    init(tokenizer: any Tokenizer, skipsSpecialTokens: Bool) {
         self.tokenizer = tokenizer
+        self.skipsSpecialTokens = skipsSpecialTokens
     }
 
     /// The text that one more token adds; empty while a character is incomplete.
@@ -31,7 +34,7 @@ struct ReplyText {
     mutating func finish() -> String { take(decoded) }
 
     private var decoded: String.UnicodeScalarView {
-        tokenizer.decode(tokenIds: segment, skipSpecialTokens: true).unicodeScalars
+        tokenizer.decode(tokenIds: segment, skipSpecialTokens: skipsSpecialTokens).unicodeScalars
     }
 
     private mutating func take(_ text: String.UnicodeScalarView) -> String {

@@ -10,14 +10,20 @@ struct TemplateFixture {
     let scripted: ScriptedModel
     let model: H2OModel
 
-    init(_ template: ChatTemplate, thinks: Bool = true, maxSize: Int = 2048) throws {
+    /// - Parameter calls: how the model writes tool calls; nil for upstream's usual way
+    init(
+        _ template: ChatTemplate, calls: ToolCallFormat? = nil, thinks: Bool = true,
+        maxSize: Int = 2048
+    ) throws {
         self.template = template
         scripted = ScriptedModel(template, thinks: thinks)
         let tokenizer = TemplateTokenizer(template)
         let stop = tokenizer.convertTokenToId(template.stop) ?? 0
+        var configuration = ModelConfiguration(id: "scripted", eosTokenIds: [stop])
+        configuration.toolCallFormat = calls
         let context = ModelContext(
-            configuration: ModelConfiguration(id: "scripted", eosTokenIds: [stop]),
-            model: scripted, processor: NoProcessor(), tokenizer: tokenizer)
+            configuration: configuration, model: scripted, processor: NoProcessor(),
+            tokenizer: tokenizer)
         let caches = H2OCaches(configuration: try H2OConfiguration(maxSize: maxSize))
         model = H2OModel(
             context: context, caches: caches, archiveInFiles: false, plan: nil,

@@ -15,11 +15,18 @@ package enum ChatTemplate: CaseIterable, Sendable {
 
     package struct Refused: Error {}
 
-    /// Marks that are tokens.
-    package static let marks = [
-        "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>",
-        "<|begin|>", "<|header|>", "<|end_header|>", "<|eot|>", "<bos>", "<start_of_turn>",
-        "<end_of_turn>",
+    /// Marks that are tokens, of templates and of tool calls.
+    package static let marks = ["<think>", "</think>", "<tool_call>", "</tool_call>"] + special
+
+    /// Those that are no text where special tokens are skipped.
+    fileprivate static let special = [
+        "<|im_start|>", "<|im_end|>", "<|begin|>", "<|header|>", "<|end_header|>", "<|eot|>",
+        "<bos>", "<start_of_turn>", "<end_of_turn>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>",
+        "<start_function_call>", "<end_function_call>", "<escape>", "<|tool_call>",
+        "<tool_call|>", "<|\"|>", "<|tool_call_start|>", "<|tool_call_end|>",
+        "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
+        "<|tool_call_argument_begin|>", "<|start|>", "<|channel|>", "<|message|>", "<|call|>",
+        "<|end|>", "<|return|>", "<|constrain|>", "<|eom|>",
     ]
 
     /// Ends a turn.
@@ -162,7 +169,9 @@ package struct TemplateTokenizer: Tokenizer {
     }
 
     package func decode(tokenIds: [Int], skipSpecialTokens: Bool) -> String {
-        tokenIds.map { Self.tokens[$0] }.joined()
+        let tokens = tokenIds.map { Self.tokens[$0] }
+        guard skipSpecialTokens else { return tokens.joined() }
+        return tokens.filter { !ChatTemplate.special.contains($0) }.joined()
     }
 
     package func convertTokenToId(_ token: String) -> Int? { Self.ids[token] }

@@ -1,11 +1,10 @@
 import Foundation
 
 /// Tells text, thoughts and tool calls of a reply apart, with mlx-swift-lm 3.31.4's parsers of
-/// calls. It has none of thoughts, and shows calls that it cannot read as text.
+/// calls. It has none of thoughts.
 public struct ReplyDecoder {
     private var thoughts: ThoughtReader?
-    private let calls: ToolCallProcessor?
-    private let tags: (start: String, end: String?)?
+    private var calls: ToolCallReader?
 
     /// - Parameters:
     ///   - tools: what may be called; with none, nothing is a call
@@ -16,9 +15,7 @@ public struct ReplyDecoder {
     ) {
         thoughts = ThoughtReader(tokenizer: tokenizer, prompt: prompt)
         let format = configuration.toolCallFormat ?? .json
-        calls = tools.isEmpty ? nil : ToolCallProcessor(format: format, tools: tools)
-        let parser = format.createParser()
-        tags = parser.startTag.map { ($0, parser.endTag) }
+        calls = tools.isEmpty ? nil : ToolCallReader(format, tools: tools)
     }
 
     /// Whether thoughts are told from text.
@@ -32,9 +29,7 @@ public struct ReplyDecoder {
     /// - Parameter text: the token's text; empty while a character is incomplete
     public mutating func append(_ token: Int, text: String) -> [ReplyPiece] {
         guard let pieces = thoughts?.read(text) else { return read(text) }
-        return pieces.flatMap { piece in
-            if case .text(let text) = piece { read(text) } else { [piece] }
-        }
+        return readTexts(of: pieces)
     }
 
     /// Tokens that end a turn besides the model's own.
@@ -47,36 +42,21 @@ public struct ReplyDecoder {
     ///
     /// - Parameter text: the last text, of a character that stayed incomplete
     public mutating func finish(text: String) -> [ReplyPiece] {
-        let thought = (thoughts?.read(text) ?? [.text(text)]) + (thoughts?.finish() ?? [])
-        let last = thought.flatMap { piece in
-            if case .text(let text) = piece { read(text) } else { [piece] }
-        }
-        guard let rest = calls?.processEOS(returnBufferedText: true) else {
-            return last + takeCalls()
-        }
-        return last + split(rest) + takeCalls()
+        let pieces = (thoughts?.read(text) ?? [.text(text)]) + (thoughts?.finish() ?? [])
+        return readTexts(of: pieces) + (calls?.finish() ?? [])
     }
 
-    private func read(_ text: String) -> [ReplyPiece] {
-        guard let calls else { return text.isEmpty ? [] : [.text(text)] }
-        return split(calls.processChunk(text) ?? "") + takeCalls()
-    }
-
-    private func takeCalls() -> [ReplyPiece] {
-        defer { calls?.toolCalls = [] }
-        return calls?.toolCalls.map(ReplyPiece.toolCall) ?? []
-    }
-
-    /// Marks are in a text only around a call that could not be read.
-    private func split(_ text: String) -> [ReplyPiece] {
-        guard let tags, let start = text.range(of: tags.start) else {
-            return text.isEmpty ? [] : [.text(text)]
+    private mutating func readTexts(of pieces: [ReplyPiece]) -> [ReplyPiece] {
+        var read = [ReplyPiece]()
+        for piece in pieces {
+            if case .text(let text) = piece { read += self.read(text) } else { read.append(piece) }
         }
-        let end = tags.end.flatMap { text.range(of: $0, range: start.upperBound ..< text.endIndex) }
-        let call = text[start.lowerBound ..< (end?.upperBound ?? text.endIndex)]
-        let before = text[..<start.lowerBound]
-        return (before.isEmpty ? [] : [.text(String(before))]) + [.malformedToolCall(String(call))]
-            + split(String(text[call.endIndex...]))
+        return read
+    }
+
+    private mutating func read(_ text: String) -> [ReplyPiece] {
+        if calls != nil { return calls?.read(text) ?? [] }
+        return text.isEmpty ? [] : [.text(text)]
     }
 }
 
@@ -141,4 +121,22 @@ struct ThoughtReader {
 extension ModelConfiguration {
     /// The variable of chat templates that turns thinking on and off.
     public var thinkingVariable: String { "enable_thinking" }
+}
+
+extension ToolCallFormat {
+    /// How calls lie in a reply.
+    var layout: ToolCallLayout {
+        switch self {
+        case .json: ToolCallLayout(allowsBareJSON: true)
+        case .lfm2: ToolCallLayout(isList: true)
+        case .xmlFunction: ToolCallLayout(callMark: "<function=")
+        case .glm4, .gemma, .gemma4: ToolCallLayout(needsEnd: true)
+        case .kimiK2: ToolCallLayout(callMark: "<|tool_call_begin|>")
+        case .minimaxM2: ToolCallLayout(callMark: "<invoke ")
+        case .mistral: ToolCallLayout(argumentsMark: "[ARGS]")
+        case .llama3:
+            ToolCallLayout(
+                optionalMark: "<|python_tag|>", isList: true, allowsBareJSON: true)
+        }
+    }
 }

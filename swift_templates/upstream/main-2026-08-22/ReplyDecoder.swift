@@ -2,7 +2,7 @@
 /// main of 2026-08-22.
 public struct ReplyDecoder {
     private var thoughts: ReasoningEventEmitter?
-    private let calls: ToolCallProcessor?
+    private var calls: ToolCallReader?
     /// Of formats whose marks are tokens and not text.
     private var framed: (any TokenStreamDecoder)?
 
@@ -22,7 +22,7 @@ public struct ReplyDecoder {
                 primedInside: ReasoningEventEmitter.promptEndsInsideReasoning(
                     renderedPromptTail: prompt, config: config))
         }
-        calls = tools.isEmpty ? nil : ToolCallProcessor(format: format, tools: tools)
+        calls = tools.isEmpty ? nil : ToolCallReader(format, tools: tools)
     }
 
     /// Whether thoughts are told from text.
@@ -46,7 +46,7 @@ public struct ReplyDecoder {
             return pieces
         }
         guard let segments = thoughts?.process(text) else { return read(text) }
-        return segments.flatMap(read)
+        return read(segments)
     }
 
     /// Tokens that end a turn besides the model's own.
@@ -69,33 +69,28 @@ public struct ReplyDecoder {
             }
             return pieces
         }
-        pieces = (thoughts?.process(text) ?? [.response(text)]).flatMap(read)
-        pieces += (thoughts?.finalize() ?? []).flatMap(read)
-        return pieces + (calls?.processEOSOutputs() ?? []).map(ReplyPiece.init)
+        pieces = read((thoughts?.process(text) ?? [.response(text)]) + (thoughts?.finalize() ?? []))
+        return pieces + (calls?.finish() ?? [])
     }
 
-    private func read(_ segment: ReasoningEventEmitter.Segment) -> [ReplyPiece] {
-        switch segment {
-        case .reasoning(let text): [.thought(text)]
-        case .response(let text): read(text)
+    private mutating func read(_ segments: [ReasoningEventEmitter.Segment]) -> [ReplyPiece] {
+        var pieces = [ReplyPiece]()
+        for segment in segments {
+            switch segment {
+            case .reasoning(let text): pieces.append(.thought(text))
+            case .response(let text): pieces += read(text)
+            }
         }
+        return pieces
     }
 
-    private func read(_ text: String) -> [ReplyPiece] {
-        guard let calls else { return text.isEmpty ? [] : [.text(text)] }
-        return calls.processChunkOutputs(text).map(ReplyPiece.init)
+    private mutating func read(_ text: String) -> [ReplyPiece] {
+        if calls != nil { return calls?.read(text) ?? [] }
+        return text.isEmpty ? [] : [.text(text)]
     }
 }
 
 extension ReplyPiece {
-    init(_ output: ToolCallProcessor.Output) {
-        switch output {
-        case .response(let text): self = .text(text)
-        case .toolCall(let call): self = .toolCall(call)
-        case .rejectedToolCall(let call): self = .malformedToolCall(call.rawTextPreview)
-        }
-    }
-
     /// nil for what is no piece of the reply.
     init?(_ event: TokenStreamEvent) {
         switch event {
@@ -122,5 +117,25 @@ extension ModelConfiguration {
     public var thinkingVariable: String {
         if case .templateFlag(let key, _) = reasoningConfig?.promptStrategy { return key }
         return "enable_thinking"
+    }
+}
+
+extension ToolCallFormat {
+    /// How calls lie in a reply.
+    var layout: ToolCallLayout {
+        switch self {
+        case .json: ToolCallLayout(allowsBareJSON: true)
+        case .lfm2: ToolCallLayout(isList: true)
+        case .xmlFunction, .qwen35: ToolCallLayout(callMark: "<function=")
+        case .glm4, .gemma, .gemma4: ToolCallLayout(needsEnd: true)
+        case .kimiK2: ToolCallLayout(callMark: "<|tool_call_begin|>")
+        case .minimaxM2: ToolCallLayout(callMark: "<invoke ")
+        case .mistral: ToolCallLayout(argumentsMark: "[ARGS]")
+        case .llama3:
+            ToolCallLayout(
+                optionalMark: "<|python_tag|>", isList: true, allowsBareJSON: true)
+        // These are read token by token, by their own decoders.
+        case .atem, .gptOSS: ToolCallLayout()
+        }
     }
 }

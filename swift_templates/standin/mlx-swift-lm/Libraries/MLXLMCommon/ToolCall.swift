@@ -1,5 +1,4 @@
-// Stands in for tool calls of mlx-swift-lm 3.31.4, in the JSON format alone: Hermes' and
-// Qwen's, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`.
+// Stands in for tool calls of mlx-swift-lm 3.31.4.
 
 import Foundation
 
@@ -27,74 +26,42 @@ public protocol ToolCallParser: Sendable {
     /// nil if calls have no marks around them.
     var startTag: String? { get }
     var endTag: String? { get }
+    /// The call in a text, with its marks or without.
     func parse(content: String, tools: [[String: any Sendable]]?) -> ToolCall?
 }
 
 public enum ToolCallFormat: String, Sendable, Codable, CaseIterable {
     case json
+    case lfm2
+    case xmlFunction = "xml_function"
+    case glm4
+    case gemma
+    case gemma4
+    case kimiK2 = "kimi_k2"
+    case minimaxM2 = "minimax_m2"
+    case mistral
+    case llama3
 
-    public func createParser() -> any ToolCallParser { JSONToolCallParser() }
-}
-
-struct JSONToolCallParser: ToolCallParser {
-    let startTag: String? = "<tool_call>"
-    let endTag: String? = "</tool_call>"
-
-    func parse(content: String, tools: [[String: any Sendable]]?) -> ToolCall? {
-        let inner = content.replacingOccurrences(of: "<tool_call>", with: "")
-            .replacingOccurrences(of: "</tool_call>", with: "")
-        let names = tools?.compactMap {
-            ($0["function"] as? [String: any Sendable])?["name"] as? String
+    public func createParser() -> any ToolCallParser {
+        switch self {
+        case .json: JSONCalls()
+        case .lfm2: PythonCalls(startTag: "<|tool_call_start|>", endTag: "<|tool_call_end|>")
+        case .xmlFunction: XMLCalls()
+        case .glm4: GLMCalls()
+        case .gemma:
+            GemmaCalls(
+                startTag: "<start_function_call>", endTag: "<end_function_call>",
+                quote: "<escape>")
+        case .gemma4: GemmaCalls(startTag: "<|tool_call>", endTag: "<tool_call|>", quote: "<|\"|>")
+        case .kimiK2: KimiCalls()
+        case .minimaxM2: MiniMaxCalls()
+        case .mistral: MistralCalls()
+        case .llama3: LlamaCalls()
         }
-        guard let call = try? JSONDecoder().decode(ToolCall.Function.self, from: Data(inner.utf8)),
-            names?.contains(call.name) ?? true
-        else { return nil }
-        return ToolCall(function: call)
-    }
-}
-
-/// Takes calls out of text. One that cannot be read stays in it.
-public class ToolCallProcessor {
-    private let parser: any ToolCallParser
-    private let tools: [[String: any Sendable]]?
-    private var held = ""
-
-    public var toolCalls = [ToolCall]()
-
-    public init(format: ToolCallFormat = .json, tools: [[String: any Sendable]]? = nil) {
-        parser = format.createParser()
-        self.tools = tools
     }
 
-    /// Returns the text before and after calls, nil while there may be one.
-    public func processChunk(_ chunk: String) -> String? {
-        held += chunk
-        var text = ""
-        while let start = held.range(of: "<tool_call>") {
-            guard let end = held.range(of: "</tool_call>") else { break }
-            text += held[..<start.lowerBound]
-            let call = String(held[start.lowerBound ..< end.upperBound])
-            if let parsed = parser.parse(content: call, tools: tools) {
-                toolCalls.append(parsed)
-            } else {
-                text += call
-            }
-            held = String(held[end.upperBound...])
-        }
-        if let start = held.firstIndex(of: "<") {
-            text += held[..<start]
-            held = String(held[start...])
-            let tag = held.prefix("<tool_call>".count)
-            if "<tool_call>".hasPrefix(tag) { return text.isEmpty ? nil : text }
-        }
-        text += held
-        held = ""
-        return text.isEmpty ? nil : text
-    }
-
-    /// Returns the text that was held back.
-    public func processEOS(returnBufferedText: Bool = true) -> String? {
-        defer { held = "" }
-        return held.isEmpty || !returnBufferedText ? nil : held
+    func generateToolCallID() -> String {
+        let id = UUID().uuidString.replacingOccurrences(of: "-", with: "")
+        return self == .mistral ? String(id.prefix(9)) : "call_" + id.lowercased()
     }
 }

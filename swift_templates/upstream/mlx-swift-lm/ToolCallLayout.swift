@@ -1,0 +1,64 @@
+/// How the calls of a format lie in the text of a reply, beyond what its parser says.
+struct ToolCallLayout {
+    /// Begins each call of a block that may have several.
+    var callMark: String?
+    /// Begins the JSON object that ends a call, where no mark does.
+    var argumentsMark: String?
+    /// Makes a call of what follows, where a call may be without marks.
+    var optionalMark: String?
+    /// Whether calls may be a list in brackets, as in Python.
+    var isList = false
+    /// Whether a call may be a JSON object without marks.
+    var allowsBareJSON = false
+    /// Whether the parser takes a call that was cut off for a whole one.
+    var needsEnd = false
+}
+
+/// Brackets in a text that has quoted parts.
+struct Brackets {
+    static let json = Brackets(quotes: "\"")
+    static let python = Brackets(quotes: "\"'")
+
+    private let quotes: [UInt8]
+
+    private init(quotes: String) { self.quotes = Array(quotes.utf8) }
+
+    /// The end of the bracket that the text begins with; nil if it stays open.
+    func end(of text: Substring) -> String.Index? { scan(text).end }
+
+    /// What commas part in the bracket that the text begins with; nil if it stays open.
+    func elements(of text: Substring) -> [String]? {
+        let (end, commas) = scan(text)
+        guard let end else { return nil }
+        let starts = ([text.startIndex] + commas).map { text.index(after: $0) }
+        let ends = commas + [text.index(before: end)]
+        return zip(starts, ends).map { String(text[$0 ..< $1]) }
+    }
+
+    /// Where the first bracket closes, and the commas right inside it.
+    private func scan(_ text: Substring) -> (end: String.Index?, commas: [String.Index]) {
+        var commas = [String.Index]()
+        var depth = 0
+        var quote: UInt8?
+        var isEscaped = false
+        for index in text.utf8.indices {
+            let byte = text.utf8[index]
+            if isEscaped {
+                isEscaped = false
+            } else if let open = quote {
+                if byte == UInt8(ascii: "\\") { isEscaped = true }
+                if byte == open { quote = nil }
+            } else if quotes.contains(byte) {
+                quote = byte
+            } else if "([{".utf8.contains(byte) {
+                depth += 1
+            } else if ")]}".utf8.contains(byte) {
+                depth -= 1
+                if depth == 0 { return (text.utf8.index(after: index), commas) }
+            } else if byte == UInt8(ascii: ","), depth == 1 {
+                commas.append(index)
+            }
+        }
+        return (nil, commas)
+    }
+}
