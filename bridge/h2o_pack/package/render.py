@@ -72,7 +72,11 @@ def scaffold_digests(plan: Plan, assets: Path) -> dict[str, str]:
 
 def rendered_app(plan: Plan, assets: Path) -> dict[str, str]:
     """Return {path in it: text} of the app."""
-    files = rendered(assets / SWIFT_TEMPLATES / APP_FOLDER, APP_FOLDER, template_values(plan))
+    folders = [APP_FOLDER, *(["AppDownloader"] if plan.asset_pack else [])]
+    files: dict[str, str] = {}
+    values = template_values(plan)
+    for folder in folders:
+        files |= rendered(assets / SWIFT_TEMPLATES / folder, APP_FOLDER, values)
     return {path.removeprefix(f"{APP_FOLDER}/"): text for path, text in files.items()}
 
 
