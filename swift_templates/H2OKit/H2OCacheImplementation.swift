@@ -48,10 +48,6 @@ extension H2OCacheImplementation {
         return core.fetch(keyDim: keys.dim(3))
     }
 
-    public func settle() {
-        core.settle()
-    }
-
     public var isTrimmable: Bool { core.isTrimmable }
 
     /// Whether tokens could still be taken back after so many more.

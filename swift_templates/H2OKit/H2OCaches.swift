@@ -88,15 +88,7 @@ extension H2OCaches: KVCacheMaker {
 extension KVCache {
     /// How many of upstream's caches that keep all tokens this is or holds.
     fileprivate var plainCaches: Int {
-        guard let list = self as? CacheList else {
-            return type(of: self) == KVCacheSimple.self ? 1 : 0
-        }
-        var count = 0
-        list.mapChildren { child in
-            count += child.plainCaches
-            return child
-        }
-        return count
+        leaves.filter { type(of: $0) == KVCacheSimple.self }.count
     }
 
     fileprivate func replacingPlainCaches(_ make: () -> any KVCache) -> any KVCache {

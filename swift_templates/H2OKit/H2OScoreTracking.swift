@@ -39,14 +39,16 @@ public protocol H2OScoreTracking: RoutedAttentionCache {
     ///   it has the name that it had. nil where the archive is in memory or where it was
     /// - Throws: ``H2OStateError`` when they are not those of such a cache
     init(state: [MLXArray], metaState: [String], archive: URL?) throws
-
-    /// Ends an `update(keys:values:)` whose attention was computed elsewhere: the new
-    /// tokens get their positions, and what overflows C is evicted. The next write does
-    /// this by itself.
-    func settle()
 }
 
 extension H2OScoreTracking {
+    /// Ends an `update(keys:values:)` whose attention was computed elsewhere: the new
+    /// tokens get their positions, and what overflows C is evicted. The next write does
+    /// this by itself.
+    package func settle() {
+        (self as? any H2OCacheImplementation)?.core.settle()
+    }
+
     /// A cache from the `state` and `metaState` of another, whose archive is where it was.
     ///
     /// - Throws: ``H2OStateError`` when they are not those of such a cache

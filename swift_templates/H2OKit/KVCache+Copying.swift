@@ -32,14 +32,7 @@ extension KVCache {
 
     /// Bytes of its buffers, those of an archive left out: copies share its segments.
     package var byteCount: Int {
-        if let list = self as? CacheList {
-            var bytes = 0
-            list.mapChildren { child in
-                bytes += child.byteCount
-                return child
-            }
-            return bytes
-        }
+        if self is CacheList { return leaves.map(\.byteCount).reduce(0, +) }
         let own = (self as? any H2OCacheImplementation)?.core
         let arrays = own.map { ($0.rows?.arrays ?? []) + ($0.ledger?.arrays ?? []) }
         return (arrays ?? innerState()).map(\.nbytes).reduce(0, +)

@@ -2,61 +2,64 @@ import H2OKit
 import MLX
 import MLXLMCommon
 
-/// Which positions the caches keep.
+/// Which positions the caches keep. It takes memory for these alone, however long the
+/// conversation is.
 public struct H2OKeptPositions: Hashable, Sendable {
-    /// For each position, from 0 to the newest: the share of KV heads that keep it, over all
-    /// layers with such a cache; 0...1.
-    public let shares: [Float]
-    /// The share of KV heads in which the last recall chose the position; 0...1, at most that
-    /// in ``shares``.
-    public let recalled: [Float]
+    /// Positions so far, the evicted ones included.
+    public let count: Int
+    /// KV heads of all layers.
+    private let heads: Int
+    /// Of the positions that a KV head keeps.
+    private let rows: [Int: Rows]
+
+    private struct Rows: Hashable {
+        var kept = 0
+        /// Those that the last recall chose.
+        var recalled = 0
+    }
 
     init(_ caches: [any KVCache]) {
-        let tracking = caches.compactMap { $0 as? any H2OScoreTracking }
-        let newest = tracking.map(\.offset).max() ?? 0
-        var (kept, held) = (PositionCounts(newest), PositionCounts(newest))
-        var heads = 0
+        let tracking = caches.flatMap(\.leaves).compactMap { $0 as? any H2OScoreTracking }
+        count = tracking.map(\.offset).max() ?? 0
+        var (rows, heads) = ([Int: Rows](), 0)
         for cache in tracking {
             guard let positions = cache.positions else { continue }
             heads += positions.dim(0) * positions.dim(1)
-            let all = positions.asArray(Int32.self)
-            kept.add(all)
-            if let isHeld = cache.held?.asArray(Bool.self) {
-                held.add(zip(all, isHeld).lazy.filter(\.1).map(\.0))
+            let held = cache.held?.asArray(Bool.self)
+            for (row, position) in positions.asArray(Int32.self).enumerated() where position >= 0 {
+                rows[Int(position), default: Rows()].kept += 1
+                if held?[row] == true { rows[Int(position)]?.recalled += 1 }
             }
         }
-        (shares, recalled) = (kept.shares(of: heads), held.shares(of: heads))
+        (self.rows, self.heads) = (rows, heads)
     }
 
-    /// The mean share in each of at most `count` equal ranges of positions, for a drawing that
-    /// is `count` points wide.
-    public func stretches(_ count: Int) -> [Float] { shares.means(count) }
+    /// For each position, from 0 to the newest: the share of KV heads that keep it, over all
+    /// layers with such a cache; 0...1. As long as the conversation: ``stretches(_:)`` is for
+    /// drawings.
+    public var shares: [Float] { means(count, \.kept) }
+
+    /// For each position: the share of KV heads in which the last recall chose it; 0...1, at
+    /// most that in ``shares``.
+    public var recalled: [Float] { means(count, \.recalled) }
+
+    /// The mean share in each of at most `parts` equal ranges of positions, for a drawing that
+    /// is `parts` points wide.
+    public func stretches(_ parts: Int) -> [Float] { means(parts, \.kept) }
 
     /// The same of ``recalled``.
-    public func recalledStretches(_ count: Int) -> [Float] { recalled.means(count) }
-}
+    public func recalledStretches(_ parts: Int) -> [Float] { means(parts, \.recalled) }
 
-/// How often each position occurs.
-private struct PositionCounts {
-    private var counts: [Float]
-
-    init(_ positions: Int) { counts = [Float](repeating: 0, count: positions) }
-
-    mutating func add(_ positions: some Sequence<Int32>) {
-        for position in positions where counts.indices.contains(Int(position)) {
-            counts[Int(position)] += 1
+    private func means(_ parts: Int, _ number: KeyPath<Rows, Int>) -> [Float] {
+        let parts = parts > 0 ? min(parts, count) : count
+        var sums = [Int](repeating: 0, count: parts)
+        for (position, rows) in rows where position < count {
+            // The part that begins at part * count / parts or before, and ends after.
+            sums[((position + 1) * parts - 1) / count] += rows[keyPath: number]
         }
-    }
-
-    func shares(of heads: Int) -> [Float] { counts.map { $0 / Float(max(1, heads)) } }
-}
-
-extension [Float] {
-    fileprivate func means(_ ranges: Int) -> [Float] {
-        guard ranges > 0, count > ranges else { return self }
-        return (0 ..< ranges).map { index in
-            let range = self[index * count / ranges ..< (index + 1) * count / ranges]
-            return range.reduce(0, +) / Float(range.count)
+        return sums.enumerated().map { part, sum in
+            let length = (part + 1) * count / parts - part * count / parts
+            return Float(sum) / Float(heads * length)
         }
     }
 }

@@ -1,11 +1,12 @@
 import Foundation
 import H2OKit
+import MLX
 import MLXLMCommon
 
 extension H2OModel {
     /// Loads a model from its folder. First checks that the folder is as it was bundled, that
-    /// MLX can start, and that the model fits into the free memory. Waits while the app is in
-    /// the background; loading itself is one step and cannot be interrupted.
+    /// MLX can start, and that the model fits into the free memory. The CPU loads it, so that
+    /// the app may be in the background meanwhile.
     ///
     /// - Parameters:
     ///   - folder: weights, tokenizer, configuration and `manifest.json`
@@ -16,8 +17,8 @@ extension H2OModel {
     ///     with the conversation, and not in memory
     ///   - snapshots: the bytes that those of one conversation may take
     ///   - verification: how thoroughly the folder is checked
-    /// - Throws: ``ModelBundleError``, ``MetalError``, ``MemoryShortage``,
-    ///   `CancellationError`, or an error of mlx-swift-lm
+    /// - Throws: ``ModelBundleError``, ``MetalError``, ``MemoryShortage``, or an error of
+    ///   mlx-swift-lm
     public static func load(
         from folder: URL, plan: MemoryPlan, caches: H2OCaches, archiveInFiles: Bool = false,
         snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
@@ -40,14 +41,17 @@ extension H2OModel {
         try platform.metal.check()
         try platform.memory.check(plan)
         let limits = MemoryLimits(plan)
-        try await platform.background.begin()
-        defer { platform.background.end() }
-        let context = try await loader.load(from: folder, tokenizer: BundledTokenizerLoader())
-        try BundledAdapter.apply(in: folder, to: context.model)
-        return H2OModel(
-            context: context, manifest: manifest, caches: caches, archiveInFiles: archiveInFiles,
-            snapshots: snapshots, facts: ModelFacts(in: folder), plan: plan, limits: limits,
-            platform: platform, prepared: prepared(in: folder, manifest))
+        // Upstream loads in one call, which no guard could interrupt: work on the GPU would end
+        // the app in the background.
+        return try await Device.withDefaultDevice(.cpu) {
+            let context = try await loader.load(from: folder, tokenizer: BundledTokenizerLoader())
+            try BundledAdapter.apply(in: folder, to: context.model)
+            return H2OModel(
+                context: context, manifest: manifest, caches: caches,
+                archiveInFiles: archiveInFiles, snapshots: snapshots,
+                facts: ModelFacts(in: folder), plan: plan, limits: limits, platform: platform,
+                prepared: prepared(in: folder, manifest))
+        }
     }
 
     /// The caches of the system prompt in a model's folder, which may have none.

@@ -12,6 +12,7 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import (
     ArraysCache,
+    CacheList,
     KVCache,
     RotatingKVCache,
     load_prompt_cache,
@@ -21,7 +22,8 @@ from mlx_lm.models.cache import (
 from h2o_pack.parity.host import prepare
 from h2o_pack.parity.toolchain import environment
 from h2o_pack.parity.trace import TOLERANCES
-from h2o_py import H2OConfig, H2ORecall, load_cache, save_cache
+from h2o_py import H2OConfig, H2ORecall, save_cache
+from h2o_py.cache_list import H2OCacheList
 from h2o_py.models import STORAGES
 
 CONFIG = H2OConfig(24, sink_size=2, heavy_budget=10, recent_budget=8, pinned=((5, 7),))
@@ -95,6 +97,11 @@ def other_caches():
     return [rotating, plain, recurrent]
 
 
+def list_of(scored):
+    """Make the caches of a layer that has a recurrent state besides."""
+    return H2OCacheList(other_caches()[2], scored)
+
+
 def in_use(cache) -> list[mx.array]:
     if isinstance(cache, ArraysCache):
         return cache.cache
@@ -114,7 +121,8 @@ def interchanged(demo_package, tmp_path_factory) -> Path:
         caches = caches_of(name)
         save_cache(folder / f"{name}.python.safetensors", caches, METADATA)
         prompt = str(folder / f"{name}.python-prompt.safetensors")
-        save_prompt_cache(prompt, [*caches, *other_caches()], METADATA)
+        scored = [*caches[:-1], list_of(caches[-1])]
+        save_prompt_cache(prompt, [*scored, *other_caches()], METADATA)
         arrays = {}
         for step, count in enumerate(NEXT):
             q, k, v = tokens(count, 100 + step, dtype)
@@ -173,11 +181,9 @@ class TestWhatSwiftWrote:
         self, interchanged, situation, kind
     ):
         path = interchanged / f"{situation}.{kind}.safetensors"
-        if kind == "swift":
-            loaded, metadata = load_cache(path)
-        else:
-            loaded, metadata = load_prompt_cache(str(path), return_metadata=True)
+        loaded, metadata = load_prompt_cache(str(path), return_metadata=True)
         assert metadata == METADATA
+        loaded = [each.caches[1] if isinstance(each, CacheList) else each for each in loaded]
         ours = caches_of(situation)
         dtype = SITUATIONS[situation][2]
         for step, count in enumerate(NEXT):
@@ -197,8 +203,10 @@ class TestWhatSwiftWrote:
 
     def test_keeps_the_caches_of_other_layers(self, interchanged):
         path = str(interchanged / "evicted.swift-prompt.safetensors")
-        loaded = load_prompt_cache(path)[len(STORAGES) + len(RECALLING) :]
-        for cache, expected in zip(loaded, other_caches(), strict=True):
+        loaded = load_prompt_cache(path)[len(STORAGES) + len(RECALLING) - 1 :]
+        assert type(loaded[0]) is H2OCacheList
+        found = [loaded[0].caches[0], *loaded[1:]]
+        for cache, expected in zip(found, [other_caches()[2], *other_caches()], strict=True):
             assert type(cache) is type(expected)
             assert numbers(cache) == numbers(expected)
             for array, wanted in zip(in_use(cache), in_use(expected), strict=True):

@@ -38,19 +38,12 @@ def check_system(plan: Plan, unusable: str) -> None:
     unusable: why the model's chat template cannot be used, "" if it can.
 
     Raises:
-        UserError: the template has no place for it, the archive is in files, or this machine
-            has too little memory.
+        UserError: the template has no place for it, or this machine has too little memory.
 
     """
     if unusable:
         remedy = "Leave --system out, or correct the template in a local copy of the model."
         raise UserError(unusable, where=plan.model.id, remedy=remedy, code=ExitCode.MODEL)
-    if plan.archive_in_files:
-        raise usage_error(
-            "--system is for an archive in memory: what is in a conversation's files cannot be "
-            "in the package",
-            "Give --archive memory, or leave --system out.",
-        )
     if plan.chat_template is not None:
         check_template(plan.chat_template, plan.system)
     check_memory(plan.memory)

@@ -160,12 +160,15 @@ def make_caches(model: Any, plan: Plan, tokens: int) -> list[Any]:
 
 def check_kinds(caches: list[Any], family: str) -> None:
     """Refuse caches of a kind that the Swift package does not read from a file."""
-    from mlx_lm.models.cache import ArraysCache, KVCache, RotatingKVCache
+    from mlx_lm.models.cache import ArraysCache, CacheList, KVCache, RotatingKVCache
 
     from h2o_py.cache import H2OKVCache
 
     known = (H2OKVCache, KVCache, RotatingKVCache, ArraysCache)
-    other = sorted({type(each).__name__ for each in caches if not isinstance(each, known)})
+    members = [
+        m for each in caches for m in (each.caches if isinstance(each, CacheList) else [each])
+    ]
+    other = sorted({type(each).__name__ for each in members if not isinstance(each, known)})
     if other:
         raise UserError(
             f"models of the type {family} keep {' and '.join(other)}, which H2OKit does not "

@@ -13,7 +13,7 @@ public enum ModelVerification: Hashable, Sendable {
     /// - Returns: the manifest
     /// - Throws: ``ModelBundleError``
     @discardableResult
-    public func check(_ folder: URL) throws -> ModelManifest {
+    package func check(_ folder: URL) throws -> ModelManifest {
         let manifest = try ModelManifest.read(in: folder)
         let problems =
             manifest.files.compactMap { problem(with: $0, in: folder) }

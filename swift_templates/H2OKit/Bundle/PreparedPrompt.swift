@@ -25,13 +25,13 @@ package struct PreparedPrompt {
         let file = folder.appending(path: fileName)
         guard FileManager.default.fileExists(atPath: file.path) else { return nil }
         do {
-            let (caches, metadata) = try H2OPromptCacheFile.load(from: file)
+            let (caches, metadata) = try H2OCacheFile.load(from: file)
             guard let digest, metadata["model"] == digest else {
                 throw PreparedPromptProblem.otherModel
             }
             let tokens = try decode([Int].self, metadata["tokens"])
             // What is left to compute belongs to this thread.
-            try withError { eval(caches.flatMap { $0.innerState() }) }
+            try withError { eval(caches.flatMap(\.leaves).flatMap { $0.innerState() }) }
             return PreparedPrompt(tokens: tokens, caches: caches)
         } catch let problem as PreparedPromptProblem {
             throw problem
@@ -52,8 +52,26 @@ package struct PreparedPrompt {
         guard pinned == 0 ..< tokens.count, opening.starts(with: tokens),
             opening.count > tokens.count
         else { return .otherPrompt }
-        let alike = caches.count == made.count && zip(caches, made).allSatisfy(isAlike)
+        let (own, other) = (caches.map(\.leaves), made.map(\.leaves))
+        let alike =
+            own.map(\.count) == other.map(\.count)
+            && zip(own.joined(), other.joined()).allSatisfy(isAlike)
         return alike ? nil : .otherCaches
+    }
+
+    /// Caches for a conversation to begin with.
+    ///
+    /// - Parameter made: those that were made for it; archives go to the folders that they name
+    /// - Throws: `MLXFast.H2OArchiveFailure` where these cannot be used
+    package func copies(for made: [any KVCache]) throws -> [any KVCache] {
+        let copies = try caches.map { try $0.copied() }
+        for (copy, made) in zip(copies.flatMap(\.leaves), made.flatMap(\.leaves)) {
+            guard let copy = copy as? any H2OCacheImplementation,
+                let made = made as? any H2OCacheImplementation
+            else { continue }
+            try copy.core.moveArchive(to: made.configuration)
+        }
+        return copies
     }
 
     /// Whether two caches keep the same rows in the same way.
@@ -66,7 +84,8 @@ package struct PreparedPrompt {
         else { return true }
         var format = other.core.format
         format.dtype = own.core.format.dtype
-        return own.configuration == other.configuration && own.core.format == format
+        let configuration = try? other.configuration.archivingInMemory()
+        return own.configuration == configuration && own.core.format == format
     }
 }
 

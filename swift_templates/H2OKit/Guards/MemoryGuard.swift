@@ -1,26 +1,26 @@
 import Foundation
 
 /// Refuses to load a model that takes so much memory that the system would end the app.
-public struct MemoryGuard: Sendable {
+package struct MemoryGuard: Sendable {
     private let freeBytes: @Sendable () -> Int?
 
     /// - Parameter freeBytes: bytes that this process may still allocate, nil if unknown; called
     ///   at every check
-    public init(freeBytes: @escaping @Sendable () -> Int?) {
+    package init(freeBytes: @escaping @Sendable () -> Int?) {
         self.freeBytes = freeBytes
     }
 
     /// Uses the system's answer: on iOS the rest of the app's own limit; on macOS, where apps
     /// have no limit, all physical memory.
-    public static let system = MemoryGuard { FreeMemory.bytes }
+    package static let system = MemoryGuard { FreeMemory.bytes }
 
     /// Bytes that this process may still allocate; nil if unknown.
-    public var free: Int? { freeBytes() }
+    package var free: Int? { freeBytes() }
 
     /// Compares the plan with the free memory. Does nothing if the free memory is unknown.
     ///
     /// - Throws: ``MemoryShortage`` if less is free than planned
-    public func check(_ plan: MemoryPlan) throws {
+    package func check(_ plan: MemoryPlan) throws {
         guard let free, free < plan.total else { return }
         throw MemoryShortage(plan: plan, free: free)
     }

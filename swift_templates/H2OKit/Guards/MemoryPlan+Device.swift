@@ -5,14 +5,14 @@ extension MemoryPlan {
     /// iPad or a Mac than on an iPhone's, so a prompt takes more memory there.
     ///
     /// - Parameter machine: the model identifier as the system gives it, such as "iPhone16,1"
-    public static func onThisDevice(
+    package static func onThisDevice(
         phone: MemoryPlan, tablet: MemoryPlan, machine: String = machineName()
     ) -> MemoryPlan {
         machine.hasPrefix("iPhone") ? phone : tablet
     }
 
     /// The model identifier of this device, or the kind of its processor on a Mac.
-    public static func machineName() -> String {
+    package static func machineName() -> String {
         var system = utsname()
         uname(&system)
         return withUnsafeBytes(of: &system.machine) { bytes in

@@ -44,6 +44,12 @@ extension H2OConfiguration {
             .path(percentEncoded: false)
         return try with(recall: recall.with(layers: recall.layers, store: path))
     }
+
+    /// This configuration with its archive in memory.
+    func archivingInMemory() throws -> H2OConfiguration {
+        guard let recall else { return self }
+        return try with(recall: recall.with(layers: recall.layers, store: .some(nil)))
+    }
 }
 
 extension H2OCacheCore {
@@ -80,19 +86,46 @@ extension H2OCacheCore {
             length: offset, first: saved.first, bits: saved.bits, groupSize: saved.groupSize,
             dtype: saved.dtype.value)
         // Without a mark the folder is not its own, and nothing is written there.
-        if saved.files == nil {
-            configuration = try configuration.with(
-                recall: settings.with(layers: settings.layers, store: .some(nil)))
-        }
+        if saved.files == nil { configuration = try configuration.archivingInMemory() }
         let (arrays, path) = (restoredArchive, saved.files == nil ? nil : settings.store)
         let archive = try withError {
             let folder = try path.map {
                 try MLXFast.H2OArchiveFolder($0, continuing: saved.files?.mark)
             }
-            return try MLXFast.H2OArchive(
-                arrays: arrays, state: state, recall: settings.settings,
-                keyDim: ledger.keySum.dim(2), folder: folder)
+            return try Self.archive(
+                of: arrays, state, settings, keyDim: ledger.keySum.dim(2), in: folder)
         }
         recall = H2ORecallState(settings: settings, archive: archive, since: saved.since)
+    }
+
+    /// Goes on with the archive in a new folder, the one that a configuration names, and not in
+    /// memory. Does nothing if it names none.
+    ///
+    /// - Throws: `MLXFast.H2OArchiveFailure` or `MLXError`
+    mutating func moveArchive(to other: H2OConfiguration) throws {
+        guard let settings = other.recall, let store = settings.store, let recall, let ledger
+        else { return }
+        let archive = try withError {
+            try Self.archive(
+                of: recall.archive.arrays(), recall.archive.state, settings,
+                keyDim: ledger.keySum.dim(2), in: MLXFast.H2OArchiveFolder(store))
+        }
+        configuration = try configuration.with(recall: settings)
+        self.recall = H2ORecallState(
+            settings: settings, archive: archive, since: recall.since,
+            statistics: recall.statistics)
+    }
+
+    /// An archive of which nothing is left to compute: that would belong to this thread, and
+    /// only what is computed goes to files.
+    private static func archive(
+        of arrays: [MLXArray], _ state: MLXFast.H2OArchiveState, _ settings: H2ORecall,
+        keyDim: Int, in folder: MLXFast.H2OArchiveFolder?
+    ) throws -> MLXFast.H2OArchive {
+        let archive = try MLXFast.H2OArchive(
+            arrays: arrays, state: state, recall: settings.settings, keyDim: keyDim,
+            folder: folder)
+        eval(archive.arrays())
+        return archive
     }
 }

@@ -1,4 +1,5 @@
 import H2OKit
+import MLX
 import MLXLMCommon
 
 extension Conversation {
@@ -18,8 +19,13 @@ extension Conversation {
         preparedPromptProblem = prepared.problem(
             with: opening.tokens, pinned: opening.pinned, made: caches)
         guard preparedPromptProblem == nil else { return }
-        caches = try await loaded.platform.background.withGPU {
-            try prepared.caches.map { try $0.copied() }
+        do {
+            caches = try await loaded.platform.background.withGPU {
+                try prepared.copies(for: caches)
+            }
+        } catch let failure as MLXFast.H2OArchiveFailure {
+            preparedPromptProblem = .unreadable(failure.localizedDescription)
+            return
         }
         state?.read.append(prepared.tokens)
         state?.unread.removeFirst(prepared.tokens.count)

@@ -128,7 +128,7 @@ package actor Conversation {
 
     /// What recall did in this conversation; nil without it.
     var recalled: H2ORecallStatistics? {
-        H2ORecallStatistics(caches.compactMap { $0 as? any H2OScoreTracking })
+        H2ORecallStatistics(caches.flatMap(\.leaves).compactMap { $0 as? any H2OScoreTracking })
     }
 
     /// Brings caches and unread tokens to the end of the transcript.

@@ -34,7 +34,7 @@ package enum SnapshotFile {
         header[Field.identity.rawValue] = json(identity)
         header[Field.state.rawValue] = json(state)
         try DurableFile.write(to: file, digest: name(.digest)) { new in
-            try H2OPromptCacheFile.save(caches, to: new, metadata: header)
+            try H2OCacheFile.save(caches, to: new, metadata: header)
         }
     }
 
@@ -89,7 +89,7 @@ package enum SnapshotFile {
         _ file: URL, identity: ConversationIdentity, archive: URL? = nil
     ) throws -> (state: ConversationState, caches: [any KVCache], details: [String: String]) {
         let details = try details(of: file, identity: identity)
-        let caches = try H2OPromptCacheFile.load(from: file, archive: archive).caches
+        let caches = try H2OCacheFile.load(from: file, archive: archive).caches
         return (try decode(details[Field.state.rawValue]), caches, details)
     }
 

@@ -35,7 +35,7 @@ final class CacheFileTests: XCTestCase {
 
             XCTAssertEqual(metadata, ["chat": "one"])
             XCTAssertEqual(loaded.count, caches.count)
-            for (ours, theirs) in zip(loaded, caches) {
+            for (ours, theirs) in zip(loaded.map(\.tracking), caches) {
                 XCTAssertTrue(type(of: ours) == type(of: theirs))
                 XCTAssertEqual(
                     ours.attendOneByOne(20, seed: 2), theirs.attendOneByOne(20, seed: 2))
@@ -44,7 +44,27 @@ final class CacheFileTests: XCTestCase {
         }
     }
 
-    func testAFileInMLXLMsLayoutHoldsTheCachesOfOtherLayersToo() throws {
+    func testAFileOfH2OPyIsReadToo() throws {
+        let caches = try filled()
+        var arrays = [String: MLXArray]()
+        for (i, cache) in caches.enumerated() {
+            for (j, array) in cache.state.enumerated() { arrays["\(i).\(j)"] = array }
+        }
+        let header = [
+            "kind": "h2o-pack cache", "version": "1", "layers": json(caches.map(\.metaState)),
+            "metadata": #"{"chat": "one"}"#,
+        ]
+        try MLX.save(arrays: arrays, metadata: header, url: file("python"))
+
+        let (loaded, metadata) = try H2OCacheFile.load(from: file("python"))
+
+        XCTAssertEqual(metadata, ["chat": "one"])
+        for (ours, theirs) in zip(loaded.map(\.tracking), caches) {
+            XCTAssertEqual(ours.attendOneByOne(3, seed: 2), theirs.attendOneByOne(3, seed: 2))
+        }
+    }
+
+    func testAFileHoldsTheCachesOfOtherLayersToo() throws {
         let sliding = RotatingKVCache(maxSize: 8, keep: 1)
         let plain = KVCacheSimple()
         let recurrent = MambaCache()
@@ -54,8 +74,8 @@ final class CacheFileTests: XCTestCase {
         sliding.metaState = ["1", "8", "256", "5", "5"]
         let caches: [any KVCache] = try filled() + [sliding, plain, recurrent]
 
-        try H2OPromptCacheFile.save(caches, to: file("prompt"), metadata: ["model": "tiny"])
-        let (loaded, metadata) = try H2OPromptCacheFile.load(from: file("prompt"))
+        try H2OCacheFile.save(caches, to: file("prompt"), metadata: ["model": "tiny"])
+        let (loaded, metadata) = try H2OCacheFile.load(from: file("prompt"))
 
         XCTAssertEqual(metadata, ["model": "tiny"])
         XCTAssertEqual(loaded.count, caches.count)
@@ -94,7 +114,7 @@ final class CacheFileTests: XCTestCase {
             for (j, text) in strings.enumerated() { header["0.0.\(j)"] = text }
             try MLX.save(arrays: ["0.0": keys, "0.1": keys], metadata: header, url: file("older"))
 
-            let (loaded, _) = try H2OPromptCacheFile.load(from: file("older"))
+            let (loaded, _) = try H2OCacheFile.load(from: file("older"))
 
             XCTAssertEqual(loaded[0].metaState.prefix(5), ["1", "8", "256", "5", "5"])
         }
@@ -107,7 +127,7 @@ final class CacheFileTests: XCTestCase {
         try H2OCacheFile.save(H2OCacheFile.load(from: file("same")).caches, to: file("same"))
 
         let loaded = try H2OCacheFile.load(from: file("same")).caches
-        for (ours, theirs) in zip(loaded, caches) {
+        for (ours, theirs) in zip(loaded.map(\.tracking), caches) {
             XCTAssertEqual(ours.attendOneByOne(3, seed: 2), theirs.attendOneByOne(3, seed: 2))
         }
     }
@@ -117,14 +137,8 @@ final class CacheFileTests: XCTestCase {
         try save(
             arrays: ["weight": Tokens(1, seed: 1).keys], metadata: ["kind": "model"], url: file)
 
-        for load in [
-            { _ = try H2OCacheFile.load(from: file) },
-            { _ = try H2OPromptCacheFile.load(from: file) },
-        ] {
-            XCTAssertThrowsError(try load()) { error in
-                XCTAssertEqual(
-                    error as? H2OFileError, .otherKind(file: file.path, found: "model"))
-            }
+        XCTAssertThrowsError(try H2OCacheFile.load(from: file)) { error in
+            XCTAssertEqual(error as? H2OFileError, .otherKind(file: file.path, found: "model"))
         }
     }
 
@@ -159,15 +173,56 @@ final class CacheFileTests: XCTestCase {
         }
     }
 
+    func testTheCachesOfALayerThatHasSeveralGoOnFromAFile() throws {
+        let (recurrent, plain) = (MambaCache(), KVCacheSimple())
+        for cache in [recurrent, plain] as [BaseKVCache] {
+            cache.state = [Tokens(5, seed: 1).keys, Tokens(5, seed: 2).keys]
+        }
+        for storage in H2OStorage.allCases {
+            let scored = try storage.makeCache(maxSize: 16)
+            scored.attend(Tokens(40, seed: 1))
+            try H2OCacheFile.save(
+                [CacheList(recurrent, scored), CacheList(recurrent, plain)], to: file("lists"))
+
+            let loaded = try H2OCacheFile.load(from: file("lists")).caches
+
+            XCTAssertTrue(loaded.allSatisfy { $0 is CacheList })
+            let leaves = loaded.map(\.leaves)
+            XCTAssertEqual(leaves.map(\.count), [2, 2])
+            XCTAssertTrue(leaves[0][0] is MambaCache && leaves[1][0] is MambaCache)
+            XCTAssertTrue(leaves[1][1] is KVCacheSimple)
+            XCTAssertEqual(leaves[0][0].state.map(\.shape), recurrent.state.map(\.shape))
+            let own = leaves[0][1].tracking
+            XCTAssertEqual(own.attendOneByOne(20, seed: 2), scored.attendOneByOne(20, seed: 2))
+            XCTAssertEqual(own.keptPositions, scored.keptPositions)
+        }
+    }
+
+    func testAListThatIsNoListIsRefused() throws {
+        let keys = Tokens(5, seed: 1).keys
+        let letters = MLXArray("H2OCacheList".unicodeScalars.map { Int32($0.value) })
+        for (arrays, header) in [
+            (["0.0.0": keys], [String: String]()),
+            (
+                ["0.0.0.0": keys, "0.0.1": letters],  // a list in a list
+                ["2.1.0": "0.0.1", "2.1.1": "string"]
+            ),
+        ] {
+            let kinds = ["2.0": "", "1.0": "CacheList"].merging(header) { own, _ in own }
+            try MLX.save(arrays: arrays, metadata: kinds, url: file("list"))
+
+            XCTAssertThrowsError(try H2OCacheFile.load(from: file("list")))
+        }
+    }
+
     func testWhatCannotBeWrittenIsRefused() throws {
         let empty = try H2OKVCache(maxSize: 16)
-        let list = CacheList(KVCacheSimple())
-        list[0].fill()
 
-        XCTAssertThrowsError(try H2OCacheFile.save([empty], to: file("empty"))) { error in
-            XCTAssertEqual(error as? H2OFileError, .notWritten(index: 0, found: "empty"))
+        for cache in [empty, CacheList(MambaCache(), empty)] as [any KVCache] {
+            XCTAssertThrowsError(try H2OCacheFile.save([cache], to: file("empty"))) { error in
+                XCTAssertEqual(error as? H2OFileError, .notWritten(index: 0, found: "empty"))
+            }
         }
-        XCTAssertThrowsError(try H2OPromptCacheFile.save([list], to: file("list")))
     }
 }
 
@@ -175,10 +230,5 @@ extension KVCache {
     /// This, or the first of a list.
     fileprivate var tracking: any H2OScoreTracking {
         ((self as? CacheList)?[0] ?? self) as! any H2OScoreTracking
-    }
-
-    fileprivate func fill() {
-        var cache: any KVCache = self
-        cache.state = [Tokens(2, seed: 1).keys, Tokens(2, seed: 1).values]
     }
 }

@@ -94,7 +94,7 @@ final class HostileStateTests: XCTestCase {
                 var header = ["2.0": name]
                 for (j, text) in ["1", "8", "5", "5"].enumerated() { header["0.0.\(j)"] = text }
                 try MLX.save(arrays: state, metadata: header, url: file)
-                XCTAssertThrowsError(try H2OPromptCacheFile.load(from: file))
+                XCTAssertThrowsError(try H2OCacheFile.load(from: file))
             }
         }
     }

@@ -36,14 +36,12 @@ final class InterchangeTests: XCTestCase {
             }
             let steps = try loadArrays(url: file("steps"))
 
-            let own = try H2OCacheFile.load(from: file("python"))
-            try goOn(own.caches, situation, steps)
-            try H2OCacheFile.save(own.caches, to: file("swift"), metadata: own.metadata)
-
-            let prompt = try H2OPromptCacheFile.load(from: file("python-prompt"))
-            try goOn(prompt.caches.compactMap { $0 as? any H2OScoreTracking }, situation, steps)
-            try H2OPromptCacheFile.save(
-                prompt.caches, to: file("swift-prompt"), metadata: prompt.metadata)
+            for kind in ["", "-prompt"] {
+                let (caches, metadata) = try H2OCacheFile.load(from: file("python\(kind)"))
+                let scored = caches.flatMap(\.leaves).compactMap { $0 as? any H2OScoreTracking }
+                try goOn(scored, situation, steps)
+                try H2OCacheFile.save(caches, to: file("swift\(kind)"), metadata: metadata)
+            }
         }
     }
 

@@ -128,33 +128,31 @@ final class LoadingTests: XCTestCase {
         }
     }
 
-    func testNothingIsLoadedInTheBackground() async throws {
+    func testAModelIsLoadedByTheCPUAndInTheBackgroundToo() async throws {
         let background = BackgroundGuard {}
         background.close()
-        let (folder, plan, caches) = (folder, plan, try Self.caches())
-        let platform = H2OPlatform(
-            memory: MemoryGuard { nil }, background: background, metal: MetalCheck { nil })
-        let loading = Task.detached {
-            _ = try await H2OModel.load(
-                from: folder, plan: plan, caches: caches, platform: platform,
-                loader: Unloadable())
-        }
-        for _ in 0 ..< 100 { await Task.yield() }
-        loading.cancel()
+        let loader = EchoLoader()
 
-        await assertThrows(try await loading.value) {
-            XCTAssertTrue($0 is CancellationError)
+        let model = try await Device.withDefaultDevice(.gpu) {
+            try await load(free: plan.total, loader: loader, background: background)
         }
+
+        XCTAssertEqual(loader.device, .cpu)
+        XCTAssertTrue(background.isClosed)
+        let reply = Task { try await model.makeSession().respond(to: "hi").usage.stop }
+        reply.cancel()
+        let stop = try await reply.value
+        XCTAssertEqual(stop, .cancelled, "a reply waits")
     }
 
     private func load(
         free: Int, loader: any H2OModelLoader = EchoLoader(),
-        metal: MetalCheck = MetalCheck { nil }
+        metal: MetalCheck = MetalCheck { nil }, background: BackgroundGuard = BackgroundGuard {}
     ) async throws -> H2OModel {
         try await H2OModel.load(
             from: folder, plan: plan, caches: try Self.caches(),
             platform: H2OPlatform(
-                memory: MemoryGuard { free }, background: BackgroundGuard {}, metal: metal),
+                memory: MemoryGuard { free }, background: background, metal: metal),
             loader: loader)
     }
 
@@ -163,11 +161,15 @@ final class LoadingTests: XCTestCase {
     }
 }
 
-private struct EchoLoader: H2OModelLoader {
+private final class EchoLoader: H2OModelLoader, @unchecked Sendable {
+    /// On which the model was loaded.
+    private(set) var device: DeviceType?
+
     func load(
         from folder: URL, tokenizer: any TokenizerLoader
     ) async throws -> sending ModelContext {
-        ModelContext(
+        device = Device.defaultDevice().deviceType
+        return ModelContext(
             configuration: ModelConfiguration(directory: folder), model: EchoModel(),
             processor: NoProcessor(), tokenizer: LetterTokenizer())
     }

@@ -45,6 +45,47 @@ final class PreparedPromptTests: XCTestCase {
         XCTAssertEqual(rows(prepared.echo), rows(usual.echo))
     }
 
+    func testSoItDoesWhereALayerHasSeveralCaches() async throws {
+        let count = try prepare(hasLists: true)
+        let model = try await makeModel()
+        model.echo.hasLists = true
+
+        let usage = try await session(model.model).respond(to: "hi").usage
+
+        XCTAssertNil(usage.preparedPromptProblem)
+        XCTAssertEqual(usage.cachedTokens, count)
+    }
+
+    func testAnArchiveInMemoryOrInFilesBeginsWithTheSystemPrompt() async throws {
+        let recall = try H2ORecall(rows: 8, ask: 8, archiveBits: 16)
+        let prompt = String(repeating: "tell me more. ", count: 6)
+        let root = folder.appending(path: "archives", directoryHint: .isDirectory)
+        let usual = session(try await makeModel(recall: recall).model)
+        let count = try prepare(recall: recall)
+        let prepared = [
+            session(try await makeModel(recall: recall).model),
+            session(try await makeModel(recall: recall, archives: root).model),
+        ]
+        for turn in 0 ..< 6 {
+            let expected = try await usual.respond(to: prompt)
+            for session in prepared {
+                let response = try await session.respond(to: prompt)
+
+                XCTAssertNil(response.usage.preparedPromptProblem)
+                XCTAssertEqual(response.text, expected.text)
+                XCTAssertEqual(
+                    response.usage.readTokens,
+                    expected.usage.readTokens - (turn == 0 ? count : 0))
+                let (ours, theirs) = (response.usage.recalled, expected.usage.recalled)
+                XCTAssertEqual(ours?.rows, theirs?.rows)
+                XCTAssertEqual(ours?.archiveBytes, theirs?.archiveBytes)
+            }
+        }
+        let files = FileManager.default.enumerator(atPath: root.path)?.compactMap { $0 as? String }
+        XCTAssertEqual(
+            files?.filter { $0.hasSuffix(".safetensors") }.isEmpty, false, "\(files ?? [])")
+    }
+
     func testTheSystemPromptStaysPinnedThroughManyTurns() async throws {
         let count = try prepare()
         let session = session(try await makeModel().model)
@@ -119,33 +160,41 @@ final class PreparedPromptTests: XCTestCase {
     /// - Returns: the prompt's tokens
     @discardableResult
     private func prepare(
-        maxSize: Int = 64, recentBudget: Int = 8, digest: String = digest
+        maxSize: Int = 64, recentBudget: Int = 8, recall: H2ORecall? = nil,
+        digest: String = digest, hasLists: Bool = false
     ) throws -> Int {
         let text = "<s:\(instructions)|\n<u:"
         let tokens = LetterTokenizer().encode(text: text, addSpecialTokens: false)
         let configuration = try H2OConfiguration(
-            maxSize: maxSize, recentBudget: recentBudget, pinned: [0 ..< tokens.count])
+            maxSize: maxSize, recentBudget: recentBudget, pinned: [0 ..< tokens.count],
+            recall: recall)
         let model = EchoModel()
+        model.hasLists = hasLists
         let caches = try H2OCaches(configuration: configuration).makeCaches(for: model)
         _ = model(MLXArray(tokens.map { Int32($0) }, [1, tokens.count]), cache: caches)
         let file = folder.appending(path: "prompt.safetensors")
         let said = ["tokens": String(describing: tokens), "model": digest]
-        try H2OPromptCacheFile.save(caches, to: file, metadata: said)
+        try H2OCacheFile.save(caches, to: file, metadata: said)
         let place = folder.appending(path: PreparedPrompt.fileName)
         try? FileManager.default.removeItem(at: place)
         try FileManager.default.moveItem(at: file, to: place)
         return tokens.count
     }
 
-    private func makeModel() async throws -> (model: H2OModel, echo: EchoModel) {
+    /// - Parameter archives: where archives in files are; nil for memory
+    private func makeModel(
+        recall: H2ORecall? = nil, archives: URL? = nil
+    ) async throws -> (model: H2OModel, echo: EchoModel) {
         let loader = OneModel()
+        let configuration = try H2OConfiguration(maxSize: 64, recentBudget: 8, recall: recall)
         let model = try await H2OModel.load(
             from: folder,
             plan: MemoryPlan(weights: 1 << 30, caches: 0, prefill: 0, bufferCache: 1 << 20),
-            caches: H2OCaches(configuration: try H2OConfiguration(maxSize: 64, recentBudget: 8)),
+            caches: H2OCaches(configuration: configuration), archiveInFiles: archives != nil,
             platform: H2OPlatform(
                 memory: MemoryGuard { nil }, background: BackgroundGuard {},
-                metal: MetalCheck { nil }),
+                metal: MetalCheck { nil },
+                archives: archives.map(ArchiveFolders.init) ?? .system),
             loader: loader)
         return (model, loader.model)
     }

@@ -17,6 +17,8 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
     /// files of an archive are closed when their conversation is released.
     package var given: [any KVCache] { called.compactMap { $0.cache as? any KVCache } }
     private var called = [WeakCache]()
+    /// Whether each layer has a list of caches, the first one for a recurrent state.
+    package var hasLists = false
     /// Called at the begin of each call.
     package var onCall: (() -> Void)?
     /// Given out in this order, then a token that depends on the attention.
@@ -33,13 +35,16 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
         if tokens.suffix(3) == LetterTokenizer.begin[...], !replies.isEmpty {
             reply = LetterTokenizer().encode(text: replies.removeFirst(), addSpecialTokens: false)
         }
-        let offset = cache?.first?.offset ?? 0
+        let offset = cache?.first.map { self.offset(of: $0) } ?? 0
         let rows = tokens.enumerated().map { row($1, at: offset + $0) }
         let array = { (factor: Float) in
             MLXArray(rows.flatMap { $0.map { $0 * factor } }, [1, 1, tokens.count, 8])
         }
         var output = array(1)
         for layer in cache ?? [] {
+            let list = layer as? CacheList
+            (list?[0] as? MambaCache)?.state = [MLXArray([Float(offset + tokens.count)])]
+            let layer = list?[1] ?? layer
             let mask = layer.makeMask(n: tokens.count, windowSize: nil, returnArray: false)
             output = attentionWithCacheUpdate(
                 queries: output, keys: array(1.5), values: array(1), cache: layer, scale: 1,
@@ -49,7 +54,15 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
     }
 
     package func newCache(parameters: GenerateParameters?) -> [any KVCache] {
-        [KVCacheSimple(), KVCacheSimple()]
+        (0 ..< 2).map { _ in
+            hasLists ? CacheList(MambaCache(), KVCacheSimple()) : KVCacheSimple()
+        }
+    }
+
+    /// The recurrent state is the number of tokens.
+    private func offset(of cache: any KVCache) -> Int {
+        guard let list = cache as? CacheList else { return cache.offset }
+        return list[0].state.first.flatMap { $0.asArray(Float.self).first.map { Int($0) } } ?? 0
     }
 
     private func row(_ token: Int, at position: Int) -> [Float] {

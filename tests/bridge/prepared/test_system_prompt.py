@@ -8,7 +8,14 @@ import shutil
 
 import mlx.core as mx
 import pytest
-from mlx_lm.models.cache import CacheList, KVCache, RotatingKVCache, load_prompt_cache
+from mlx_lm.models.cache import (
+    ArraysCache,
+    CacheList,
+    ChunkedKVCache,
+    KVCache,
+    RotatingKVCache,
+    load_prompt_cache,
+)
 
 from h2o_pack.bundling import manifest
 from h2o_pack.errors import ExitCode, UserError
@@ -227,26 +234,25 @@ def test_too_little_memory_is_said_before_work_starts(package, computed, monkeyp
     assert "Demo" not in names(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "what"),
-    [
-        ({"text": " "}, ExitCode.USAGE, "system.txt has no text"),
-        ({"options": ("--recall", "--archive", "files")}, ExitCode.USAGE, "archive in memory"),
-    ],
-)
-def test_what_cannot_be_prepared_is_refused(package, tmp_path, options, code, what):
-    result = package(*options.pop("options", ()), **options, code=code)
-    assert what in result.stderr
+def test_a_prompt_without_text_is_refused(package, tmp_path):
+    result = package(text=" ", code=ExitCode.USAGE)
+    assert "system.txt has no text" in result.stderr
     assert "Demo" not in names(tmp_path)
 
 
 def test_caches_that_swift_does_not_read_are_refused():
     check_kinds([KVCache(), RotatingKVCache(8), H2OKVCache(64)], "gemma3")
-    with pytest.raises(UserError, match="type falcon_h1 keep CacheList, which H2OKit"):
-        check_kinds([KVCache(), CacheList(KVCache())], "falcon_h1")
+    check_kinds([CacheList(ArraysCache(2), H2OKVCache(64))], "falcon_h1")
+    with pytest.raises(UserError, match="type other keep ChunkedKVCache, which H2OKit"):
+        check_kinds([KVCache(), CacheList(KVCache(), ChunkedKVCache(8))], "other")
 
 
-def test_the_archive_of_recall_is_there_too(package, tmp_path):
-    package("--recall")
-    caches, _ = caches_of(tmp_path / "Demo", tmp_path)
-    assert all(cache.config.recall is not None for cache in caches)
+@pytest.mark.parametrize("place", ["memory", "files"])
+def test_the_archive_of_recall_is_there_too_and_in_no_files_yet(package, tmp_path, place):
+    package("--recall", "--archive", place, max_kv=128)
+    caches, said = caches_of(tmp_path / "Demo", tmp_path)
+    prompt = json.loads(said["tokens"])
+    for cache in caches:
+        assert cache.config.recall is not None
+        assert cache.config.recall.store is None
+        assert cache.arrays[-2].shape[2] == len(prompt)

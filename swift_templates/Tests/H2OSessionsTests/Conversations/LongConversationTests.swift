@@ -44,7 +44,7 @@ final class LongConversationTests: XCTestCase {
             report.turns.append(try await turn(of: session, model, tokens))
         }
         check(report.turns)
-        let positions = await session.keptPositions.shares.count
+        let positions = await session.keptPositions.count
         XCTAssertEqual(positions, report.turns.last?.seen)
 
         report.changed = max(2, turns * 4 / 5)

@@ -82,11 +82,11 @@ public class CacheList: BaseKVCache {
         self.caches = caches
     }
 
-    public override func copy() -> any KVCache {
-        let list = CacheList()
-        list.caches = caches.map { $0.copy() }
-        return list
+    init(caches: [KVCache]) {
+        self.caches = caches
     }
+
+    public override func copy() -> any KVCache { CacheList(caches: caches.map { $0.copy() }) }
 
     public subscript(index: Int) -> KVCache { caches[index] }
 
