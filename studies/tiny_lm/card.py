@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,13 @@ from typing import Any
 from studies.tiny_lm.files import sha256
 
 CURVE = "loss-curve.png"
+LICENSE = Path(__file__).parents[2] / "LICENSE"
 
 CARD = """\
+---
+license: mit
+---
+
 # {name}: a 2 M-parameter model that can show forgetting
 
 For tests and demonstrations of h2o-pack, so that everything runs offline. It is not meant
@@ -97,6 +103,7 @@ def write_cards(model: Path, variant: Path, records: Path) -> None:
             raise ValueError(f"{folder} is not what was measured: run --part measure")
         text = card(folder.name, record, measured)
         (folder / "README.md").write_text(text, encoding="utf-8")
+        shutil.copyfile(LICENSE, folder / LICENSE.name)
 
 
 def card(name: str, record: dict[str, Any], measured: dict[str, Any]) -> str:

@@ -113,7 +113,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A file that inference needs."""
+    """A file that goes into packages."""
 
     path: Annotated[str, doc("Inside the model's folder, with / between its parts.")]
     size: Annotated[Count, doc("Bytes.")]
@@ -143,9 +143,10 @@ class Model:
     """A model that h2o-pack can package.
 
     id: hub id, alias of a bundled model, or folder name. commit: the hub's commit id, ""
-    for local folders. files: what inference needs, nothing else. folder: where all of them
-    lie already, None when they must be downloaded. assumed: nothing is known of this
-    architecture, and all its layers were taken for full attention because the user said so.
+    for local folders. files: what inference needs, the model card and notices. folder: where
+    all of them lie already, None when they must be downloaded. assumed: nothing is known of
+    this architecture, and all its layers were taken for full attention because the user said
+    so.
     remarks: sentences that a user of the model should read. headers: None of a model that
     only the catalogue describes.
     """

@@ -118,7 +118,7 @@ def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
 
 
 def needed(listing: tuple[Listed, ...], problems: Problems) -> dict[str, ModelFile]:
-    """Return what inference needs of a listing, by path; impossible entries are noted."""
+    """Return what packages need of a listing, by path; impossible entries are noted."""
     found = {}
     for each in listing:
         reason = why_unsafe(each.path)
@@ -127,7 +127,7 @@ def needed(listing: tuple[Listed, ...], problems: Problems) -> dict[str, ModelFi
                 f"the hub lists a file {shown(each.path)}, which {reason}",
                 "Choose another model; nothing of this one was downloaded.",
             )
-        elif files.inference_needs(each.path):
+        elif files.belongs(each.path):
             if isinstance(each.size, bool) or not isinstance(each.size, int) or each.size < 0:
                 problems.add(f"the hub lists {each.path} without a size")
             else:

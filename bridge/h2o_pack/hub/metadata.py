@@ -29,7 +29,7 @@ class Entry:
     """The JSON of an entry."""
 
     contents: Contents
-    format: Literal[3] = 3
+    format: Literal[4] = 4
 
 
 def load(hub_id: str, commit: str) -> Contents | None:

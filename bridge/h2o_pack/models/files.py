@@ -1,4 +1,4 @@
-"""Which files of a model inference needs, and whether they are all there."""
+"""Which files of a model go into a package, and whether all are there that it needs."""
 
 from __future__ import annotations
 
@@ -26,6 +26,19 @@ NEEDED = (
     "chat_template.jinja",
     "chat_template.json",
 )
+CARD = "readme.md"
+NOTICES = (CARD, "license*", "licence*", "copying*", "notice*", "use_policy*")
+"""What says on which terms a model may be passed on, in lower case."""
+
+
+def belongs(name: str) -> bool:
+    """Tell whether a file of a model repository goes into packages."""
+    return inference_needs(name) or is_notice(name)
+
+
+def is_notice(name: str) -> bool:
+    """Tell whether a file is the model card, or the text of a license or notice."""
+    return any(fnmatch.fnmatchcase(name.lower(), each) for each in NOTICES) and "/" not in name
 
 
 def inference_needs(name: str) -> bool:

@@ -59,14 +59,14 @@ def from_folder(
 
 
 def list_files(folder: Path, problems: Problems) -> tuple[ModelFile, ...]:
-    """List what inference needs; links to elsewhere and odd names are noted."""
+    """List what goes into packages; links to elsewhere and odd names are noted."""
     found = []
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
         problems.fail(f"the folder cannot be read: {error.strerror}")
     for path in entries:
-        if not files.inference_needs(path.name):
+        if not files.belongs(path.name):
             continue
         reason = why_unsafe(path.name)
         if reason is not None:

@@ -98,6 +98,7 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
         plan,
         upstream_version=request.upstream_version,
         chat_template=texts.template,
+        license=texts.license,
         system=system,
         options=kept_options(request),
         adapter=adapter,
@@ -115,7 +116,7 @@ def bundle_id_of(plan: Plan, request: PackageRequest) -> str:
     Two people who package the same model get two identifiers.
     """
     output = request.output or Path(plan.package_name)
-    earlier = lock.read(output).options if (output / lock.NAME).exists() else {}
+    earlier = lock.read(output).options if os.path.lexists(output / lock.NAME) else {}
     maker = f"{platform.node()}:{os.path.expanduser('~')}"  # noqa: PTH111 - that may fail
     kept = str(earlier.get("bundle_id", ""))
     return request.bundle_id or kept or naming.bundle_id(plan.package_name, maker)

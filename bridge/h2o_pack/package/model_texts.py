@@ -1,13 +1,15 @@
-"""What a model's makers say of talking with it: the chat template, and how to sample."""
+"""What a model's makers say: how to talk with it, how to sample, and on which terms."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from h2o_pack.architectures.model import Model
 from h2o_pack.errors import Problems
-from h2o_pack.models import chat_template, generation_config
+from h2o_pack.models import chat_template, generation_config, license_terms
 from h2o_pack.models.chat_template import ChatTemplate
+from h2o_pack.models.files import is_notice
+from h2o_pack.models.license_terms import ModelLicense
 
 NO_TEMPLATE = (
     "the model has no chat template: a session gives it plain lines, which only a model "
@@ -24,11 +26,13 @@ class ModelTexts:
     """What was found.
 
     template: None where there is none, or none that can be used. unusable: why it cannot be
-    used, "" where it can or there is none. remarks: what people should know.
+    used, "" where it can or there is none. license: the model's. remarks: what people should
+    know.
     """
 
     template: ChatTemplate | None = None
     unusable: str = ""
+    license: ModelLicense = field(default_factory=ModelLicense)
     remarks: tuple[str, ...] = ()
 
 
@@ -42,9 +46,15 @@ def read_model_texts(model: Model) -> ModelTexts:
     from h2o_pack.hub.small_files import read_small
 
     where = str(model.folder or model.id)
+    notices = [
+        file.path
+        for file in model.files
+        if is_notice(file.path) and file.size <= license_terms.LARGEST
+    ]
     largest = {
         **dict.fromkeys(chat_template.FILES, chat_template.LARGEST),
         generation_config.FILE: generation_config.LARGEST,
+        **dict.fromkeys(notices, license_terms.LARGEST),
     }
     files = read_small(model, largest)
     if files is None:
@@ -57,10 +67,12 @@ def read_model_texts(model: Model) -> ModelTexts:
             data = files[generation_config.FILE]
             generation_config.check(data, model.config.vocabulary, where)
     problems.refuse()
+    found = license_terms.read_license({name: files[name] for name in notices})
+    terms = tuple(filter(None, [license_terms.remark(found)]))
     if template is None:
-        return ModelTexts(remarks=(NO_TEMPLATE,))
+        return ModelTexts(license=found, remarks=(NO_TEMPLATE, *terms))
     problem = template.problem()
     if problem:
         unusable = f"the chat template in {template.file} {problem}"
-        return ModelTexts(unusable=unusable, remarks=(f"{unusable}. {CORRECT_IT}",))
-    return ModelTexts(template)
+        return ModelTexts(None, unusable, found, (f"{unusable}. {CORRECT_IT}", *terms))
+    return ModelTexts(template, license=found, remarks=terms)

@@ -13,6 +13,7 @@ from h2o_pack.files.layout import MODEL_FOLDER, SYSTEM_PROMPT
 from h2o_pack.files.lock import EditedFile, PreparedPrompt, Vendored
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.adapter import Adapter
+from h2o_pack.models.license_terms import ModelLicense
 from h2o_pack.package.app import STATES, AppState
 from h2o_pack.package.build import PackageResult
 from h2o_pack.plan.package_plan import Plan
@@ -44,6 +45,25 @@ class PackagedFile:
 
     path: Annotated[str, doc("Relative to Model/.")]
     size: Annotated[Count, doc("Bytes.")]
+
+
+@dataclass(frozen=True)
+class StatedLicense:
+    """What the model's files say of its license."""
+
+    id: Annotated[str, doc("As the model card has it; empty where it names none.")]
+    link: Annotated[str, doc("As the model card has it; empty where it has none.")]
+    files: Annotated[tuple[str, ...], doc("Texts of license and notices in Model/.")]
+
+    @classmethod
+    def of(cls, found: ModelLicense) -> StatedLicense | None:
+        """Return what was found, None for nothing."""
+        if not (found.id or found.texts):
+            return None
+        return cls(found.id, found.link, tuple(found.texts))
+
+    def __str__(self) -> str:
+        return f"{self.id or 'not named'} ({', '.join(self.files) or 'no text of it in Model'})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +101,7 @@ class IosResult(Result):
     ]
     model_files: Annotated[tuple[PackagedFile, ...], doc("Files of the model, in Model/.")]
     model_bytes: Annotated[Count, doc("Bytes of the bundled files.")]
+    license: Annotated[StatedLicense | None, doc("The model's; null where none was found.")]
     system_prompt: Annotated[
         PreparedPrompt | None,
         doc("What the caches of the system prompt were computed from; null without them."),
@@ -122,6 +143,7 @@ def ios_result(made: PackageResult, choice: Choice | None = None) -> IosResult:
         replaced=made.replaced,
         model_files=tuple(PackagedFile(each.path, each.size) for each in plan.model.files),
         model_bytes=model_bytes(plan),
+        license=StatedLicense.of(plan.license),
         system_prompt=made.system_prompt,
         adapter=plan.adapter,
         vendor=None if made.vendored is None else vendor_result(made.folder, made.vendored),
@@ -191,6 +213,8 @@ def print_made(made: PackageResult, choice: Choice | None, console: Console) -> 
         f"{len(made.files)} generated, {len(plan.model.files)} of the model "
         f"({model_bytes(plan) / 1e6:,.1f} MB)",
     )
+    stated = StatedLicense.of(plan.license)
+    table.add_row("license", escape(str(stated)) if stated else "none found")
     if plan.adapter is not None:
         table.add_row(
             "adapter",

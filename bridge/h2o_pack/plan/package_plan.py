@@ -18,6 +18,7 @@ from h2o_pack.memory.estimate import archive_bits
 from h2o_pack.memory.storages import storage_of
 from h2o_pack.models.adapter import Adapter
 from h2o_pack.models.chat_template import ChatTemplate
+from h2o_pack.models.license_terms import ModelLicense
 from h2o_pack.plan.advice import advice
 from h2o_pack.plan.options import CacheOptions, cache_config, layer_caches, read_budgets
 from h2o_pack.plan.request import Request
@@ -42,8 +43,8 @@ class Plan:
     "" is the default. archive_in_files: whether recall's archives are files.
     chat_template: the model's, None where it has none that can be used. system: the system
     prompt whose caches are computed, "" for none. adapter: is counted in the model's weights.
-    options: with which all of it was asked for, as the lock keeps them. bundle_id and
-    display_name: the app's identifier, and the name below its icon.
+    options: with which all of it was asked for, as the lock keeps them. license: the model's.
+    bundle_id and display_name: the app's identifier, and the name below its icon.
     """
 
     model: Model
@@ -64,6 +65,7 @@ class Plan:
     system: str = ""
     adapter: Adapter | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    license: ModelLicense = field(default_factory=ModelLicense)
     bundle_id: str = ""
     display_name: str = ""
 

@@ -59,12 +59,13 @@ def test_a_model_is_described_by_its_config_its_listing_and_two_ranges(hub):
     model = resolve(ID)
     assert (model.id, model.commit, model.folder) == (ID, commit, None)
     assert [file.path for file in model.files] == [
+        "README.md",
         "config.json",
         "model.safetensors",
         "tokenizer.json",
     ]
     data = large(checkpoint())
-    assert model.files[1] == ModelFile("model.safetensors", data.size, data.sha256)
+    assert model.files[2] == ModelFile("model.safetensors", data.size, data.sha256)
     assert model.files[0].sha256 == ""
     assert (model.weights.bytes, model.weights.tied_embeddings) == (ALL, True)
     header = int.from_bytes(checkpoint()[:8], "little")

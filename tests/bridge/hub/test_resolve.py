@@ -25,6 +25,8 @@ def test_the_alias_demo_is_the_bundled_demo_model():
     model = resolve("Demo")
     assert (model.id, model.commit, model.assumed) == ("demo", "", False)
     assert [file.path for file in model.files] == [
+        "LICENSE",
+        "README.md",
         "config.json",
         "model.safetensors",
         "tokenizer.json",

@@ -43,7 +43,7 @@ def test_a_folder_is_taken_as_it_is(folder):
     assert (model.id, model.commit, model.folder) == ("mine", "", folder)
     assert model.files == tuple(
         ModelFile(name, (folder / name).stat().st_size)
-        for name in ("config.json", "model.safetensors", "tokenizer.json")
+        for name in ("README.md", "config.json", "model.safetensors", "tokenizer.json")
     )
     assert (model.weights.bytes, model.weights.embedding_bytes) == (ALL, EMBEDDING)
 
