@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from h2o_pack.results import Result
 
 LEAST_WIDTH = 20
-WIDTH = 120  # where the width is not known
+WIDTH = 80  # where the width is not known
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def bars(screen: Console, unit: Unit) -> Any:
 
 
 def results() -> Console:
-    """Return where results for people go: a file or pipe is as wide as most tables."""
+    """Return where results for people go: a file or pipe is as wide as an old terminal."""
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)

@@ -231,14 +231,15 @@ def print_made(made: PackageResult, choice: Choice | None, console: Console) -> 
         console.print(
             f"note: you had changed {path}, which is written anew; yours is in Replaced",
             markup=False,
+            soft_wrap=False,
         )
     for warning in plan.warnings:
-        console.print(f"note: {warning}", markup=False)
+        console.print(f"note: {warning}", markup=False, soft_wrap=False)
     if made.verification is None:
         console.print("nothing was written: this was a dry run")
         return
     for each in made.verification.differences:
-        console.print(f"differs: {each}", markup=False)
+        console.print(f"differs: {each}", markup=False, soft_wrap=False)
     folder = shlex.quote(str(made.folder))
     project = shlex.quote(f"{made.folder}/App/Chat.xcodeproj")
     steps = f"h2o-pack parity {folder}; open {project}"

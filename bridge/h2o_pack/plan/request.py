@@ -74,7 +74,11 @@ class Request:
 
     def without_recall(self) -> Request:
         """The same without recall."""
-        caches = tuple(each and dataclasses.replace(each, recall=None) for each in self.caches)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # `cache_config` and the plan's advice report them
+            caches = tuple(
+                each and dataclasses.replace(each, recall=None) for each in self.caches
+            )
         return dataclasses.replace(self, caches=caches, archive_in_files=False)
 
     def largest_max_kv(self, limit: int, backend: str) -> int:

@@ -61,11 +61,12 @@ def print_terms(report: PlanResult, console: Console) -> None:
     from rich.table import Table
 
     bound = f"max_kv {report.max_kv}" if report.max_kv else "no bound"
-    table = Table(
-        title=f"{report.model}: {bound}, kv {report.kv}, context {report.context}, "
-        f"prefill step {report.prefill_step}",
-        title_justify="left",
+    settings = (
+        f"{report.model}: {bound}, kv {report.kv}, context {report.context}, "
+        f"prefill step {report.prefill_step}"
     )
+    console.print(settings, style="italic", markup=False, soft_wrap=False)
+    table = Table()
     table.add_column("term", no_wrap=True)
     for plan in report.plans:
         table.add_column(f"{plan.backend}, MB", justify="right")
@@ -111,7 +112,7 @@ def print_rows(report: PlanResult, console: Console) -> None:
     for name in ("needs", "limit", "", "entitled", "", "left"):
         fits.add_column(name, justify="right", no_wrap=True)
     most = Table(title="at most", title_justify="left", box=SIMPLE_HEAD, **PLAIN)
-    most.add_column("device", no_wrap=True)
+    most.add_column("device")
     recalls = () if report.recall is None else ("recall, s",)
     for name in ("tok/s", "sustained", *recalls, "max_kv", "unbounded"):
         most.add_column(name, justify="right", no_wrap=True)
@@ -130,7 +131,7 @@ def print_rows(report: PlanResult, console: Console) -> None:
         )
         speeds, holds = capacity(row)
         seconds = () if report.recall is None else (recall_seconds(row),)
-        most.add_row(row.identifier, *speeds, *seconds, *holds)
+        most.add_row(row.name, *speeds, *seconds, *holds)
     console.print(fits)
     caption(
         "limit: of an app; entitled: with both memory entitlements, which generated apps "

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.resources
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 from threading import Thread
@@ -145,6 +146,38 @@ def test_offline_the_package_is_whole_but_for_vendor(ios, upstream, tmp_path, mo
     assert result.stderr.startswith("error: mlx-swift 1.0, commit ")
     assert "Vendor" not in names(tmp_path / "Demo")
     assert (tmp_path / "Demo/Model/manifest.json").exists()
+
+
+def test_where_upstream_was_not_fetched_no_success_is_shown(ios, upstream, monkeypatch):
+    monkeypatch.setenv("H2O_PACK_MIRROR", "http://127.0.0.1:9")
+    result = ios()
+    assert result.exit_code == ExitCode.NETWORK
+    (line,) = result.stdout.splitlines()
+    assert line.endswith("is whole but for Vendor: run the same command again")
+    assert "--mirror" in result.stderr
+
+
+def test_ios_takes_the_mirror_cache_and_folder_that_its_refusal_names(
+    ios, upstream, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("H2O_PACK_MIRROR", "http://127.0.0.1:9")
+    monkeypatch.delenv("H2O_PACK_CACHE")
+    own = tmp_path / "own cache"
+    result = ios("--mirror", upstream.url, "--cache", own)
+    assert result.exit_code == 0, result.stderr
+    assert names(own)
+    clones = upstream.mirror / "owner"
+    assert ios("--upstream", clones).exit_code == 0
+
+
+def test_the_next_steps_can_be_pasted(run, tmp_path):
+    folder = tmp_path / "My Demo"
+    result = run("ios", "--model", "demo", "--max-kv", 64, "--output", folder, "--no-vendor")
+    (line,) = [each for each in result.stdout.splitlines() if each.startswith("next: ")]
+    steps = [shlex.split(each) for each in line.removeprefix("next: ").split("; ")]
+    project = f"{folder}/App/Chat.xcodeproj"
+    assert steps[0] == ["h2o-pack", "vendor", str(folder)]
+    assert steps[1:] == [["h2o-pack", "parity", str(folder)], ["open", project]]
 
 
 def test_a_dry_run_tells_the_same_and_writes_nothing(ios, tmp_path):

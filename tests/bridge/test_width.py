@@ -1,0 +1,49 @@
+"""What commands show people fits a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import pytest
+from rich.cells import cell_len
+
+from h2o_pack.cli import MODULES
+
+WIDTH = 80
+PASTED = ("next: ", "the same: ")  # commands: a line break would be pasted too
+PHONE = ("--device", "iPhone 15")
+PLAIN = ("--model", "demo", "--max-kv", "64")
+SHOWN = [
+    ("choose", *PHONE, "--context", "16384"),
+    ("devices",),
+    ("devices", "iPhone 15"),
+    ("models",),
+    ("plan", *PLAIN),
+    ("plan", *PLAIN, *PHONE, "--recall", "--recall-every", "4"),
+    ("plan", "--model", "Qwen3-4B-4bit", "--max-kv", "512", "--kv", "k8v4"),
+    ("policy", "show", "standard"),
+]
+
+
+def too_wide(text: str) -> list[str]:
+    """Return the lines that a terminal would break."""
+    lines = (line for line in text.splitlines() if not line.startswith(PASTED))
+    return [line for line in lines if cell_len(line.rstrip()) > WIDTH]
+
+
+@pytest.mark.parametrize("command", SHOWN, ids=" ".join)
+def test_the_output_of_a_command_fits(run, command):
+    result = run(*command)
+    assert result.stdout
+    assert too_wide(result.stdout) == []
+
+
+def test_the_output_of_commands_on_packages_fits(run, tmp_path):
+    package = tmp_path / "Demo"
+    made = run("ios", *PLAIN, "--no-vendor", "--output", package)
+    assert too_wide(made.stdout.replace(str(package), "Demo")) == []
+    for command in (("verify", package), ("update", package, "--dry-run")):
+        assert too_wide(run(*command).stdout.replace(str(package), "Demo")) == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_help_of_a_command_fits(run, name):
+    assert too_wide(run(name, "--help").output) == []
