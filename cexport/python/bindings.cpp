@@ -1,6 +1,7 @@
 #include "bindings.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -122,6 +123,13 @@ void bind(nb::module_& m) {
 
   bind_recall(m);
   m.def("compile_kernel", &h2o::metal::compile_kernel, "kernel"_a, "arguments"_a);
+  m.def("scoring_pipelines", [] {
+    std::map<std::string, std::pair<int, int>> threads;
+    for (const auto& [name, each] : h2o::metal::scoring_pipelines()) {
+      threads[name] = {each.allowed, each.used};
+    }
+    return threads;
+  });
   m.def("instruction_set", [] { return std::string(h2o::cpu::instruction_set()); });
   m.def("instruction_sets", &h2o::cpu::instruction_sets);
   m.def("use_instruction_set", [](const std::string& name) {

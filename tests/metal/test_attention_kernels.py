@@ -52,6 +52,15 @@ def assert_equal(got, wanted, dtype, context):
     assert largest_difference(out, wanted_out) <= 2 * TOLERANCE[dtype], context
 
 
+def test_pipelines_that_write_scores_are_told_with_their_threads(host, backend):
+    q, k, v = problem(1, 40, dim=64, dtype=mx.float16)
+    mask = make_mask("none", 1, 2, 1, 40, mx.float16)
+    check_dense(host, backend, q, k, v, mask, None, "")
+    told = host.scoring_pipelines()
+    [name] = [each for each in told if each.startswith("h2o_attend_float16_t_64_")]
+    assert told[name] == (1024, 1024)
+
+
 def check_dense(host, backend, q, k, v, mask, sinks, context):
     scale = q.shape[-1] ** -0.5
     got = backend.scaled_dot_product_attention_with_scores(

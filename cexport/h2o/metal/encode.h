@@ -1,5 +1,8 @@
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "../cache_step.h"
 #include "../functions.h"
 #include "../row_layout.h"
@@ -25,6 +28,15 @@ bool supports(const CallShape& shape);
 /// Compiles one instance of a kernel for the GPU, as its first use does; throws
 /// std::runtime_error with the compiler's words where it is refused.
 void compile_kernel(const std::string& kernel, const std::vector<std::string>& arguments);
+
+/// Threads of a pipeline's threadgroups: the most that the GPU allows, and the most dispatched.
+struct PipelineThreads {
+  int allowed;
+  int used;
+};
+
+/// The pipelines that write scores and were dispatched in this process, by name.
+std::map<std::string, PipelineThreads> scoring_pipelines();
 
 /// A mask as the kernels read it: [B, Hq, L, N], an additive one in `dtype`.
 mx::array mask_for(

@@ -3,6 +3,8 @@
 #if H2O_METAL
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <stdexcept>
 
 #include "../mlx_version.h"
@@ -40,6 +42,33 @@ std::string Constants::suffix() const {
         (value.is_bool ? (value.flag ? "true" : "false") : std::to_string(value.number));
   }
   return text;
+}
+
+bool Constants::is_set(int index) const {
+  return std::any_of(values_.begin(), values_.end(), [&](const Value& value) {
+    return value.index == index && value.is_bool && value.flag;
+  });
+}
+
+namespace {
+
+/// Evaluations dispatch from threads of their own.
+struct Dispatched {
+  std::mutex mutex;
+  std::map<std::string, PipelineThreads> pipelines;
+};
+
+Dispatched& dispatched() {
+  static auto& all = *new Dispatched; // evaluations may outlive static objects
+  return all;
+}
+
+} // namespace
+
+std::map<std::string, PipelineThreads> scoring_pipelines() {
+  auto& all = dispatched();
+  std::lock_guard lock(all.mutex);
+  return all.pipelines;
 }
 
 Encoder::Encoder(mx::Stream stream)
@@ -104,15 +133,22 @@ void Encoder::use(const KernelInstance& kernel, const Constants& constants) {
   const std::string name = kernel.name();
   name_ = name + constants.suffix();
   kernel_ = device_.get_kernel(name, library(device_, kernel), name_, constants.list());
+  writes_scores_ = constants.is_set(constant::emits_logits);
   encoder_.set_compute_pipeline_state(kernel_);
 }
 
 void Encoder::dispatch(MTL::Size grid, MTL::Size group) {
   const size_t threads = group.width * group.height * group.depth;
-  if (threads > kernel_->maxTotalThreadsPerThreadgroup()) {
+  const size_t allowed = kernel_->maxTotalThreadsPerThreadgroup();
+  if (writes_scores_) {
+    auto& all = dispatched();
+    std::lock_guard lock(all.mutex);
+    auto& found = all.pipelines[name_];
+    found = {int(allowed), std::max(found.used, int(threads))};
+  }
+  if (threads > allowed) {
     throw std::runtime_error(
-        "[h2o] " + name_ + " can run with " +
-        std::to_string(kernel_->maxTotalThreadsPerThreadgroup()) +
+        "[h2o] " + name_ + " can run with " + std::to_string(allowed) +
         " threads per threadgroup on this GPU; " + std::to_string(threads) +
         " are needed.");
   }

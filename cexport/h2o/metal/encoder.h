@@ -47,6 +47,7 @@ class Constants {
 
   mx::metal::MTLFCList list() const;
   std::string suffix() const;
+  bool is_set(int index) const;
 
  private:
   struct Value {
@@ -98,6 +99,7 @@ class Encoder {
   mx::metal::CommandEncoder& encoder_;
   MTL::ComputePipelineState* kernel_ = nullptr;
   std::string name_;
+  bool writes_scores_ = false;
 
   void copy(const mx::array& from, mx::array& to, const H2OCopy& strides, MTL::Size shape);
 };

@@ -23,6 +23,10 @@ void compile_kernel(const std::string&, const std::vector<std::string>&) {
   no_kernels();
 }
 
+std::map<std::string, PipelineThreads> scoring_pipelines() {
+  return {};
+}
+
 void attend(mx::Stream, const Attention&, mx::array&, mx::array*) {
   no_kernels();
 }
