@@ -58,7 +58,7 @@ def describe() -> Machine:
     from h2o_py._compiled import ext  # the compiled module, only where used
 
     return Machine(
-        processor=_processor(),
+        processor=processor(),
         cores=usable_cores(),
         system=f"{platform.system()} {platform.machine()}",
         instruction_set=ext.instruction_set(),
@@ -77,7 +77,8 @@ def usable_cores() -> int:
         return os.cpu_count() or 1
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the processor's name."""
     if platform.system() == "Darwin":
         command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from h2o_pack.prove.report import AS_EXPECTED, DIFFERS, NOT_RUN, Check, Counts, ProofReport
+from h2o_pack.prove.expected import LEVELS
+from h2o_pack.prove.ids import part_of
+from h2o_pack.prove.report import (
+    AS_EXPECTED,
+    DIFFERS,
+    NOT_RUN,
+    Check,
+    Counts,
+    ProofReport,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,7 +26,7 @@ SIGNS = {"equal": "", "at most": "<= ", "at least": ">= ", "within": "~ ", "none
 
 
 def print_report(report: ProofReport, console: Console) -> None:
-    """Show the checks, and below them why some were not run."""
+    """Show levels in a row each, all else and what differs in full, and what was not run."""
     from rich.table import Table
 
     machine = report.machine
@@ -29,15 +39,29 @@ def print_report(report: ProofReport, console: Console) -> None:
     for column in ("expected", "measured"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
+    for level in LEVELS:
+        checks = [each for each in report.checks if part_of(each.id) == level]
+        counts = Counts.of(checks)
+        if counts.as_expected:
+            table.add_row(level, "-", f"{counts.as_expected} checks", styled(AS_EXPECTED))
     for check in report.checks:
-        style = STYLES.get(check.verdict)
-        verdict = f"[{style}]{check.verdict}[/{style}]" if style else check.verdict
-        table.add_row(check.id, expected(check), amount(check.measured, check.unit), verdict)
+        if part_of(check.id) in LEVELS and check.verdict == AS_EXPECTED:
+            continue
+        measured = amount(check.measured, check.unit)
+        table.add_row(check.id, expected(check), measured, styled(check.verdict))
     console.print(table)
     for check in report.checks:
         if check.why:
             console.print(f"{check.id}: {NOT_RUN}: {check.why}", markup=False)
+        elif check.verdict == DIFFERS:
+            console.print(f"{check.id}: {DIFFERS}: {check.how}", markup=False)
     console.print(summary(report.counts), markup=False)
+
+
+def styled(verdict: Verdict) -> str:
+    """Color a verdict."""
+    style = STYLES.get(verdict)
+    return f"[{style}]{verdict}[/{style}]" if style else verdict
 
 
 def print_checked(checked: CheckedProof, console: Console) -> None:

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from h2o_pack.architectures.model import Layer
 from h2o_pack.hub.resolve import resolve
+from h2o_pack.measure.held import HeldRun, held_by
 from h2o_pack.memory.storages import STORAGES
 from tests.bridge.memory.described import model, request
 
@@ -23,16 +20,9 @@ RUNS = (
 
 @pytest.fixture(scope="module")
 def measured() -> dict[tuple, int]:
-    """Peaks of a process of their own; its libraries use one thread."""
-    runs = [",".join(map(str, run)) for run in RUNS]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.bridge.memory.peak_of_demo", *runs],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    return dict(zip(RUNS, map(int, done.stdout.split()), strict=True))
+    """Peaks of a process of their own."""
+    held = held_by("demo", [HeldRun(*run) for run in RUNS])
+    return {run: each.peak for run, each in zip(RUNS, held, strict=True)}
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: "-".join(map(str, run)))

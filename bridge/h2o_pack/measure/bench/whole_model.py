@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -52,7 +52,7 @@ def measure_model(
     caches: tuple[MeasuredCache, ...], options: Options, model: Any, tokenizer: Any
 ) -> WholeModel:
     """Generate with each cache in turn, one burst of tokens per repetition."""
-    prompt = _prompt(tokenizer, options.capacity + options.capacity // 4)
+    prompt = repeated_prompt(tokenizer, options.capacity + options.capacity // 4)
     bursts: dict[str, Burst] = {}
     not_run: dict[str, str] = {}
     with routed():
@@ -79,13 +79,15 @@ def _per_token(timing: Timing) -> TokenTiming:
     return TokenTiming.of(timing.values, tokens_per_second=1e6 / timing.median)
 
 
+def caches_of(kind: MeasuredCache, capacity: int, own: Iterable[Any]) -> list[Any]:
+    """Return caches of a kind where the model's own are plain ones, and those elsewhere."""
+    return [kind.make(capacity, _GROUP_SIZE) if type(each) is KVCache else each for each in own]
+
+
 def _generating(kind: MeasuredCache, options: Options, model: Any, prompt: mx.array) -> Burst:
     """Return bursts of tokens by mlx_lm's own loop, which queues one step ahead."""
     upstream = importlib.import_module("mlx_lm.generate")
-    caches = [
-        kind.make(options.capacity, _GROUP_SIZE) if type(own) is KVCache else own
-        for own in make_prompt_cache(model)
-    ]
+    caches = caches_of(kind, options.capacity, make_prompt_cache(model))
     tokens: Generator[Any] = upstream.generate_step(
         prompt, model, max_tokens=-1, prompt_cache=caches, prefill_step_size=_CHUNK
     )
@@ -102,7 +104,7 @@ def _generating(kind: MeasuredCache, options: Options, model: Any, prompt: mx.ar
     return burst
 
 
-def _prompt(tokenizer: Any, tokens: int) -> mx.array:
+def repeated_prompt(tokenizer: Any, tokens: int) -> mx.array:
     """Return `tokens` ids of a sentence that is repeated."""
     once = tokenizer.encode(_TEXT)
     return mx.array((once * (tokens // len(once) + 1))[:tokens])

@@ -1,0 +1,134 @@
+"""What runs of a model hold in memory, by MLX's counters, in a process of their own.
+
+`python -m h2o_pack.measure.held MODEL CACHE,MAX_KV,STEP,TOKENS...` prints a line of JSON for
+each run: what `Held` has.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.utils as mlx_utils
+from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
+
+import h2o_py
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.measure import models
+from h2o_pack.measure.footprint import largest_footprint
+
+GENERATED = 8
+VOCABULARY = 1000  # of the prompt's random ids
+FULL, WINDOW = "KVCache", "RotatingKVCache"
+"""mlx-lm's own caches; all other names are storages of H2O caches."""
+
+UPSTREAM: Mapping[str, Callable[[Any, int], list[Any]]] = {
+    FULL: lambda model, _rows: list(make_prompt_cache(model)),
+    WINDOW: lambda model, rows: [RotatingKVCache(rows, keep=4) for _ in model.layers],
+}
+
+
+@dataclass(frozen=True)
+class HeldRun:
+    """A prompt of random tokens in chunks of `step`, and the last `GENERATED` one by one.
+
+    cache: a storage, or a name of `UPSTREAM`; max_kv: rows of a layer; tokens: all together.
+    """
+
+    cache: str
+    max_kv: int
+    step: int
+    tokens: int
+
+    def __str__(self) -> str:
+        return f"{self.cache},{self.max_kv},{self.step},{self.tokens}"
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes that a run held.
+
+    peak: of MLX's counter; rows and ledger: of H2O caches after the run, 0 of
+    mlx-lm's; weights: of the model; footprint: the most of the process so far.
+    """
+
+    peak: int
+    rows: int
+    ledger: int
+    weights: int
+    footprint: int
+
+
+def held_by(model: str, runs: Sequence[HeldRun]) -> tuple[Held, ...]:
+    """Measure runs of a model in one new process, whose libraries use one thread.
+
+    Raises:
+        UserError: the process failed; says its last line.
+
+    """
+    command = [sys.executable, "-m", __name__, model, *map(str, runs)]
+    done = subprocess.run(  # noqa: S603 - this module, by this interpreter
+        command,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise UserError(
+            f"measuring memory failed: {said[-1]}",
+            remedy="Run the command again with --debug and report it.",
+            code=ExitCode.INTERNAL,
+        )
+    return tuple(Held(**json.loads(line)) for line in done.stdout.splitlines())
+
+
+def measure(model: Any, run: HeldRun) -> Held:
+    """Run once, and return what was held."""
+    generate_step = importlib.import_module("mlx_lm.generate").generate_step
+    if run.cache in UPSTREAM:
+        caches = UPSTREAM[run.cache](model, run.max_kv)
+    else:
+        caches = h2o_py.make_h2o_cache(model, h2o_py.H2OConfig(run.max_kv), kv=run.cache)
+    prompt = mx.random.randint(0, VOCABULARY, (run.tokens - GENERATED,))
+    mx.eval(prompt)
+    mx.synchronize()
+    mx.reset_peak_memory()
+    steps = generate_step(
+        prompt, model, max_tokens=GENERATED, prompt_cache=caches, prefill_step_size=run.step
+    )
+    for _ in steps:
+        pass
+    peak, parameters = mx.get_peak_memory(), model.parameters()
+    ours = [each for each in caches if isinstance(each, h2o_py.H2OKVCache)]
+    ledger = sum(
+        array.nbytes for each in ours if each.ledger is not None for array in each.ledger.arrays
+    )
+    weights = sum(array.nbytes for array in dict(mlx_utils.tree_flatten(parameters)).values())
+    rows = sum(each.nbytes for each in ours) - ledger
+    return Held(peak, rows, ledger, weights, largest_footprint())
+
+
+def main(name: str, runs: Sequence[str]) -> None:
+    """Measure, and print a line for each run."""
+    warnings.simplefilter("ignore")
+    h2o_py.install_routing()
+    model, _ = models.load(name)
+    mx.eval(model.parameters())
+    for run in runs:
+        cache, *numbers = run.split(",")
+        held = measure(model, HeldRun(cache, *map(int, numbers)))
+        sys.stdout.write(json.dumps(asdict(held)) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

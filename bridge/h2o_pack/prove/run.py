@@ -1,0 +1,156 @@
+"""Proves what this machine does: every part in turn, each with what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from h2o_pack.errors import UserError
+from h2o_pack.files import lock
+from h2o_pack.files.digests import sha256_of
+from h2o_pack.files.text import writing
+from h2o_pack.measure.models import loadable
+from h2o_pack.parity.parity import check_core, check_versions
+from h2o_pack.plan.options import CacheOptions
+from h2o_pack.progress import ProgressReporter
+from h2o_pack.prove import own
+from h2o_pack.prove.checksum import with_checksum
+from h2o_pack.prove.ids import MEMORY, PARTS, SPEED, part_of
+from h2o_pack.prove.notes import Notes
+from h2o_pack.prove.report import TIME, Counts, Digests, ProofReport, Setting
+from h2o_pack.results import to_json
+from h2o_pack.vendoring.fetch import Origin
+
+STEP = 128  # tokens of a prompt that the model reads at once
+CONVERSATION = 600  # tokens whose peak is measured
+PACKAGE = "Package"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to prove.
+
+    model: alias, folder or id. max_kv: rows of a layer. package: one of that model to take in
+    place of a new one. upstream: what a new one's Vendor/ is filled from; None leaves it out.
+    """
+
+    model: str = "demo"
+    max_kv: int = 128
+    package: Path | None = None
+    upstream: Path | Origin | None = None
+
+
+def run(options: Options, say: ProgressReporter) -> ProofReport:
+    """Run all that this machine can, and say of the rest why not.
+
+    Raises:
+        UserError: the model or the package cannot be used, or MLX is of another version.
+
+    """
+    check_versions()
+    check_core()
+    from h2o_pack.prove import levels, machine, memory, pipelines, speed  # need MLX
+
+    here = machine.describe()
+    started = now()
+    backend = "mac" if here.gpu else "cpu"
+    with package_of(options, say) as package:
+        record = lock.read(package)
+        setting = Setting(
+            model=options.model if options.package is None else record.model,
+            max_kv=int(record.config["max_size"]),
+            kv="dense",
+            context=CONVERSATION,
+            prefill_step=STEP,
+            backend=backend,
+        )
+        notes = Notes(setting)
+        model = loadable(setting.model)
+        levels.prove_kernels(notes, say)
+        levels.prove_package(notes, package, say)
+        pipelines.prove_pipelines(notes)
+        pipelines.prove_dispatches(notes)
+        say("peak memory")
+        with noted(notes, MEMORY):
+            memory.prove_memory(notes, model)
+        with noted(notes, SPEED):
+            speed.prove_speed(notes, model, say)
+        digest = sha256_of(package / lock.NAME)
+    report = ProofReport(
+        tool="h2o-pack",
+        started=started,
+        finished=now(),
+        commit=own.commit(),
+        versions=machine.versions()
+        | {name: pin["version"] for name, pin in record.upstream.items()},
+        machine=here,
+        digests=Digests(own.digest_of_model(setting.model), digest, own.kernels_digest()),
+        setting=setting,
+        checks=tuple(notes.checks),
+        counts=Counts.of(notes.checks),
+    )
+    missing = set(PARTS[report.tool]) - {part_of(check.id) for check in report.checks}
+    if missing:
+        raise AssertionError(f"nothing was noted of {missing}")
+    return with_checksum(report)
+
+
+@contextmanager
+def noted(notes: Notes, part: str) -> Iterator[None]:
+    """Note that a part could not be run, and why."""
+    try:
+        yield
+    except UserError as error:
+        notes.skip(f"{part}/all", part, "h2o-pack prove", f"{error.what}. {error.remedy}")
+
+
+@contextmanager
+def package_of(options: Options, say: ProgressReporter) -> Iterator[Path]:
+    """Give the package that was named, or a new one that lasts as long as the block."""
+    if options.package is not None:
+        yield options.package
+        return
+    with TemporaryDirectory(prefix="h2o-prove-") as folder:
+        output = Path(folder).resolve() / PACKAGE
+        make_package(options, output, say)
+        yield output
+
+
+def make_package(options: Options, output: Path, say: ProgressReporter) -> None:
+    """Make a package of the model, with Vendor/ if upstream can be had.
+
+    Raises:
+        UserError: the model cannot be packaged.
+
+    """
+    from h2o_pack.package import build
+    from h2o_pack.package.request import PackageRequest
+
+    request = PackageRequest(
+        model=options.model,
+        cache=CacheOptions(max_kv=options.max_kv),
+        name=PACKAGE,
+        output=output,
+        upstream=options.upstream,
+    )
+    build.build(build.prepare(request, say), request, say)
+
+
+def write(report: ProofReport, path: Path) -> None:
+    """Write a report.
+
+    Raises:
+        UserError: it cannot be written there.
+
+    """
+    with writing(path):
+        path.write_text(to_json(report) + "\n", encoding="utf-8")
+
+
+def now() -> str:
+    """Return the time as reports have it."""
+    return datetime.now(timezone.utc).strftime(TIME)
