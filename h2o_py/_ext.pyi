@@ -15,6 +15,7 @@ class CacheConfig:
         group_size: int,
         dtype: mx.Dtype,
         recent_bits: int,
+        rotated: bool,
     ) -> None: ...
 
 def scaled_dot_product_attention_with_scores(

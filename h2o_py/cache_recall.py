@@ -13,6 +13,7 @@ import mlx.core as mx
 
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigError, H2ORecallWarning
+from h2o_py.row_format import RowFormat
 
 SUFFIX = "+recall"
 """Stands behind the format of a saved cache that has an archive."""
@@ -115,9 +116,11 @@ class CacheRecall:
         asking = min(self.recall.ask, tokens)
         return asking if offset + tokens - asking > self.config.max_size else 0
 
-    def append(self, keys: mx.array, values: mx.array, key_sum: mx.array) -> None:
+    def append(
+        self, keys: mx.array, values: mx.array, key_sum: mx.array, row_format: RowFormat
+    ) -> None:
         """Archive the next tokens; `key_sum` is the ledger's before them."""
-        self.archive.append(keys, values, key_sum, self.config)
+        self.archive.append(keys, values, key_sum, self.config, row_format)
         if self.archive.first > 0:
             say_once("recall_limit", limit=self.recall.limit)
 

@@ -258,7 +258,12 @@ class Archive:
         return None if failure is None else archive_files.values_of(failure)
 
     def append(
-        self, keys: mx.array, values: mx.array, key_sum: mx.array, config: H2OConfig
+        self,
+        keys: mx.array,
+        values: mx.array,
+        key_sum: mx.array,
+        config: H2OConfig,
+        row_format: RowFormat = DENSE,
     ) -> None:
         """Add the next tokens, without evaluating them.
 
@@ -267,9 +272,10 @@ class Archive:
             values: [B, Hkv, L, Dv].
             key_sum: float32 [B, Hkv, Dk], the ledger's before these tokens.
             config: the policy, for `novelty_margin`.
+            row_format: of the cache's rows; tokens are rotated here as they are there.
 
         """
-        self._native.append(keys, values, key_sum, _native(config))
+        self._native.append(keys, values, key_sum, _native(config, row_format))
 
     @property
     def length(self) -> int:
@@ -350,7 +356,10 @@ class Archive:
         return archive
 
     def rows(self, begin: int, end: int) -> tuple[mx.array, mx.array, mx.array]:
-        """Keys [B, Hkv, n, Dk] and values in float32, and novelty of these positions."""
+        """Keys [B, Hkv, n, Dk] and values in float32, and novelty of these positions.
+
+        Keys and values are rotated if the cache's rows are.
+        """
         return self._native.tokens(begin, end)
 
 

@@ -27,7 +27,11 @@ def _cache_maker(bits: StorageBits) -> Callable[[H2OConfig, int], H2OKVCache]:
         return lambda config, _: H2OKVCache(config)
     if bits.recent is None:
         return lambda config, group_size: QuantizedH2OKVCache(
-            config, group_size=group_size, key_bits=bits.key, value_bits=bits.value
+            config,
+            group_size=group_size,
+            key_bits=bits.key,
+            value_bits=bits.value,
+            rotated=bits.rotated,
         )
     recent = bits.recent
     return lambda config, group_size: MixedH2OKVCache(config, bits.key, recent, group_size)

@@ -37,7 +37,7 @@ class RecallingCache(CacheState):
     def _archive(self, keys: mx.array, values: mx.array) -> None:
         """Add tokens to the archive, before they are written."""
         if self._recall is not None and self._ledger is not None:
-            self._recall.append(keys, values, self._ledger.key_sum)
+            self._recall.append(keys, values, self._ledger.key_sum, self.row_format)
             self._check_archive()
 
     def _defer(self, tokens: Deferred) -> tuple[mx.array, mx.array]:

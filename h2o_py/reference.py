@@ -16,6 +16,7 @@ from h2o_py.ledger import Attended, Ledger, Rows
 from h2o_py.reference_archive import Archive
 from h2o_py.reference_policy import eviction_order, importance_of, novelties, unit
 from h2o_py.reference_recall import recall
+from h2o_py.reference_rotation import as_given, as_stored
 from h2o_py.reference_rows import converted, grown, packed, put, wide, written
 from h2o_py.row_format import DENSE, RowFormat
 
@@ -159,6 +160,7 @@ def cache_write(
 ) -> Rows:
     """The rows with the new tokens in them."""
     step = _Step(config, row_format, offset, keys.shape[2])
+    keys, values = as_stored(keys, row_format), as_stored(values, row_format)
     if not row_format.has_ring:
         tokens = packed(keys, values, row_format)
         pool = tokens[:, :, :0] if rows is None else rows.pool
@@ -204,8 +206,10 @@ def cache_attend(
     entries, key_sum = _entered(fresh, ledger, step)
     out = None
     if queries is not None:
+        queries = as_stored(queries, row_format)
         logits = _logits(queries, keys, scale, mask, low_bias_hides=True)
         out = _weighted_sum(_probabilities(logits, sinks), values).astype(queries.dtype)
+        out = as_given(out, row_format)
         entries["scores"] = _observed(entries["scores"], logits, sinks, config)
     if step.rearranges:
         rows, entries = _rearranged(rows, entries, step, key_dim)
@@ -241,7 +245,8 @@ def cache_fetch(
     keys, values = _all_wide(rows, step, key_dim)
     dense = row_format.is_dense and not row_format.has_ring
     dtype = rows.pool.dtype if dense else row_format.dtype
-    return keys.astype(dtype), values.astype(dtype)
+    keys, values = keys.astype(dtype), values.astype(dtype)
+    return as_given(keys, row_format), as_given(values, row_format)
 
 
 def _all_wide(rows: Rows, step: _Step, key_dim: int) -> tuple[mx.array, mx.array]:

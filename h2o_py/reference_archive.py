@@ -12,8 +12,9 @@ from h2o_py.config import H2OConfig
 from h2o_py.policy_fields import SEGMENT_TOKENS
 from h2o_py.recall import H2ORecall
 from h2o_py.reference_policy import novelties
+from h2o_py.reference_rotation import as_stored
 from h2o_py.reference_rows import packed, wide
-from h2o_py.row_format import DTYPES, RowFormat
+from h2o_py.row_format import DENSE, DTYPES, RowFormat
 
 
 class Block(NamedTuple):
@@ -48,9 +49,15 @@ class Archive:
         self._key_dim = 0
 
     def append(
-        self, keys: mx.array, values: mx.array, key_sum: mx.array, config: H2OConfig
+        self,
+        keys: mx.array,
+        values: mx.array,
+        key_sum: mx.array,
+        config: H2OConfig,
+        row_format: RowFormat = DENSE,
     ) -> None:
-        """Add the next tokens."""
+        """Add the next tokens, rotated if the rows of `row_format` are."""
+        keys, values = as_stored(keys, row_format), as_stored(values, row_format)
         if self.length == 0:
             self._begin(keys)
         novelty, _ = novelties(keys, key_sum, self.length, config.novelty_margin)

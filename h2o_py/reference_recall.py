@@ -8,6 +8,7 @@ from h2o_py.config import H2OConfig
 from h2o_py.ledger import Ledger, Recalled, Rows
 from h2o_py.reference_archive import Archive
 from h2o_py.reference_policy import eviction_order, importance_of, protected
+from h2o_py.reference_rotation import as_stored
 from h2o_py.reference_rows import packed
 from h2o_py.row_format import DENSE, RowFormat
 
@@ -29,6 +30,7 @@ def recall(
     """The rows and the ledger once archived tokens that these queries ask for came back."""
     assert config.recall is not None  # noqa: S101  recall without its settings
     tokens, first = keys.shape[2], archive.first
+    queries, keys = as_stored(queries, row_format), as_stored(keys, row_format)
     logits = _logits(queries, keys, archive.rows(first, offset)[0], scale, mask)
     group = (*ledger.positions.shape[:2], -1, *logits.shape[2:])
     asked_for = _probabilities(logits, sinks).reshape(group).mean(axis=2).max(axis=2)

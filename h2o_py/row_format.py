@@ -31,6 +31,8 @@ class RowFormat:
         dtype: of keys and values, which scales and biases have.
         recent_bits: 4, 8 or 16 for a ring of the newest tokens, `None` for no ring; with a
             ring `key_bits` and `value_bits` are equal.
+        rotated: whether rows hold keys and values that were rotated, so that few bits lose
+            less of them. What a cache is given and gives back is not rotated.
 
     Raises:
         H2OConfigError: a value is not among these.
@@ -42,6 +44,7 @@ class RowFormat:
     group_size: int = 64
     dtype: mx.Dtype = mx.float32
     recent_bits: int | None = None
+    rotated: bool = False
 
     def __post_init__(self) -> None:
         check_choice("key_bits", self.key_bits, (*BITS, _OWN_DTYPE))
@@ -79,7 +82,8 @@ class RowFormat:
     def ring(self) -> RowFormat:
         """The format of the ring's rows."""
         assert self.recent_bits is not None  # noqa: S101  asked where there is a ring
-        return RowFormat(self.recent_bits, self.recent_bits, self.group_size, self.dtype)
+        bits = self.recent_bits
+        return dataclasses.replace(self.pool, key_bits=bits, value_bits=bits)
 
     def value_dim(self, width: int, key_dim: int) -> int:
         """Dv of the pool's rows of `width` elements with keys of `key_dim`; 0 if none fits."""

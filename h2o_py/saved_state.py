@@ -101,7 +101,9 @@ def read_row_format(text: str, *, has_ring: bool) -> RowFormat:
     )
     names = {*bits, "group_size"}
     whole = all(type(values.get(name)) is int for name in names)
-    if values.keys() != names | {"dtype"} or not whole or values["dtype"] not in [*DTYPES]:
+    rotated = not has_ring and values.pop("rotated", False)
+    fits = values.keys() == names | {"dtype"} and whole and values["dtype"] in [*DTYPES]
+    if not fits or type(rotated) is not bool:
         raise wrong("row format", text, f"a dtype, and integers {', '.join(sorted(names))}")
     key_bits, value_bits, recent_bits = (
         (values["heavy_bits"], values["heavy_bits"], values["recent_bits"])
@@ -109,7 +111,9 @@ def read_row_format(text: str, *, has_ring: bool) -> RowFormat:
         else (values["key_bits"], values["value_bits"], None)
     )
     dtype = DTYPES[values["dtype"]]
-    return RowFormat(key_bits, value_bits, values["group_size"], dtype, recent_bits)
+    return RowFormat(
+        key_bits, value_bits, values["group_size"], dtype, recent_bits, rotated=rotated
+    )
 
 
 def check_arrays(saved: Saved, row_format: RowFormat, rows: Rows, ledger: Ledger) -> None:

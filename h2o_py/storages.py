@@ -10,7 +10,7 @@ class StorageBits(NamedTuple):
     """Bits of keys and values; 16 stands for the dtype they come in.
 
     recent: bits of the newest `recent_budget` tokens where they differ. swift: the name of
-    the case of H2OStorage.
+    the case of H2OStorage. rotated: whether rows are rotated before they are quantized.
     """
 
     key: int
@@ -18,6 +18,7 @@ class StorageBits(NamedTuple):
     recent: int | None
     meaning: str
     swift: str
+    rotated: bool = False
 
     @property
     def is_dense(self) -> bool:
@@ -30,6 +31,9 @@ STORAGE_BITS = {
     "8": StorageBits(8, 8, None, "8 bits", "eightBits"),
     "k8v4": StorageBits(8, 4, None, "keys 8 bits, values 4", "keys8Values4"),
     "4": StorageBits(4, 4, None, "4 bits", "fourBits"),
+    "rotated4": StorageBits(
+        4, 4, None, "rotated, then 4 bits", "rotatedFourBits", rotated=True
+    ),
     "r16h8": StorageBits(8, 8, 16, "recent 16 bits, others 8", "recent16Heavy8"),
     "r16h4": StorageBits(4, 4, 16, "recent 16 bits, others 4", "recent16Heavy4"),
     "r8h4": StorageBits(4, 4, 8, "recent 8 bits, others 4", "recent8Heavy4"),

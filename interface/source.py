@@ -140,6 +140,7 @@ class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: Literal[4, 8, 16]
     meaning: str
     recent: Literal[8, 16] | None = None
+    rotated: bool = False
 
 
 class StoragesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

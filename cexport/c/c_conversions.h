@@ -26,7 +26,7 @@ inline CacheConfig config_of(const mlx_h2o_config& config) {
   return {
       policy_of(config.policy),
       {config.key_bits, config.value_bits, config.group_size, dtype_of(config.dtype),
-       config.recent_bits}};
+       config.recent_bits, config.rotated}};
 }
 
 inline std::optional<mx::array> optional_array(mlx_array a) {

@@ -28,6 +28,8 @@ typedef struct mlx_h2o_config_ {
   mlx_dtype dtype; /* of keys and values; read only where any are quantized */
   int recent_bits; /* 4, 8 or 16 for the newest `recent_budget` tokens, which a ring then
                       holds; 0: no ring */
+  bool rotated;    /* whether rows hold keys and values that were rotated, which loses less
+                      where bits are few; what goes in and comes out is not rotated */
 } mlx_h2o_config;
 
 /* The rows of a cache; all null while it is empty. Free each with mlx_array_free. */

@@ -84,7 +84,7 @@ extern "C" int mlx_h2o_archive_append(
   return guarded([&] {
     archive_of(archive).append(
         mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(key_sum),
-        h2o::policy_of(config.policy), mlx_stream_get_(s));
+        config_of(config), mlx_stream_get_(s));
   });
 }
 

@@ -57,7 +57,7 @@ int mlx_h2o_archive_copy(mlx_h2o_archive* res, const mlx_h2o_archive src);
 int mlx_h2o_archive_free(mlx_h2o_archive archive);
 
 /* Adds tokens: keys [B, Hkv, L, Dk] as the cache is given them, values [B, Hkv, L, Dv], and
- * its ledger's key_sum from before them. Of `config` only the policy is read. */
+ * its ledger's key_sum from before them. `config` is the cache's. */
 int mlx_h2o_archive_append(
     mlx_h2o_archive archive,
     const mlx_array keys,

@@ -7,6 +7,7 @@
 #include "fallback_ops.h"
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
+#include "rotation.h"
 
 namespace h2o {
 
@@ -72,7 +73,7 @@ void Archive::append(
     const mx::array& keys,
     const mx::array& values,
     const mx::array& key_sum,
-    const Policy& policy,
+    const CacheConfig& config,
     mx::StreamOrDevice s) {
   check_tokens_fit(keys, values, key_sum);
   if (batch_ == 0) {
@@ -96,9 +97,11 @@ void Archive::append(
       mx::async_eval(std::exchange(queued_, {}));
     }
   }
-  policy_ = policy;
+  policy_ = config;
+  const RowFormat& rows = config.format;
   pieces_.push_back(
-      {mx::astype(keys, format_.dtype, s), mx::astype(values, format_.dtype, s), key_sum});
+      {mx::astype(as_stored(keys, rows, s), format_.dtype, s),
+       mx::astype(as_stored(values, rows, s), format_.dtype, s), key_sum});
   length_ += keys.shape(2);
   if (!is_single) {
     pack(s);

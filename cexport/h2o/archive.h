@@ -4,7 +4,7 @@
 
 namespace h2o {
 
-/// Tokens as an archive has them, in float32.
+/// Tokens as an archive has them, rotated if it was given a rotated cache's, in float32.
 struct ArchivedTokens {
   mx::array keys;   // [B, Hkv, n, Dk]
   mx::array values; // [B, Hkv, n, Dv]
@@ -26,12 +26,13 @@ class Archive {
   Archive(Recall recall, int group_size, std::shared_ptr<SegmentFolder> folder = nullptr);
 
   /// Adds tokens: keys [B, Hkv, L, Dk] as the cache is given them, values [B, Hkv, L, Dv],
-  /// and its ledger's key_sum from before them. Evaluates nothing that is not queued already.
+  /// and its ledger's key_sum from before them. Rotates them if the cache's rows are rotated:
+  /// recall then gets rows as they are stored. Evaluates nothing that is not queued already.
   void append(
       const mx::array& keys,
       const mx::array& values,
       const mx::array& key_sum,
-      const Policy& policy,
+      const CacheConfig& config,
       mx::StreamOrDevice s = {});
 
   const Recall& recall() const {

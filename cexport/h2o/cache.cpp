@@ -2,6 +2,7 @@
 #include "checks.h"
 #include "functions.h"
 #include "mlx/ops.h"
+#include "rotation.h"
 #include "row_layout.h"
 #include "unit_keys.h"
 
@@ -67,7 +68,9 @@ std::pair<mx::array, mx::array> cache_fetch(
   check_rows_in_use("cache_fetch", rows, step);
   layouts_of("cache_fetch", config.format, rows, key_dim);
   auto fetch = [&](const mx::array& a, int count, const RowFormat& format) {
-    return unpacked_rows(first_rows(a, count, s), format, key_dim, format.dtype, s);
+    auto [keys, values] =
+        unpacked_rows(first_rows(a, count, s), format, key_dim, format.dtype, s);
+    return std::pair{as_given(keys, config.format, s), as_given(values, config.format, s)};
   };
   if (step.ring_used() == 0) {
     return fetch(rows.pool, step.pool_used(), config.format);

@@ -10,6 +10,7 @@
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
 #include "placement.h"
+#include "rotation.h"
 #include "row_layout.h"
 
 namespace h2o {
@@ -156,7 +157,7 @@ Attended cache_attend(
     inputs.push_back(*rows.ring);
   }
   if (queries) {
-    inputs.push_back(*queries);
+    inputs.push_back(as_stored(*queries, config.format, stream));
     metal::push_masks(inputs, *queries, step.rows(), mask.values, sinks, stream);
     shapes.push_back({batch, queries->shape(1), tokens, settings.layouts.pool.value.dim});
     dtypes.push_back(queries->dtype());
@@ -188,7 +189,7 @@ Attended cache_attend(
       {outputs[scores], outputs[positions], outputs[novelty], outputs[key_sum],
        outputs[victim], ledger.held}};
   if (queries) {
-    result.out = outputs[ledger_arrays];
+    result.out = as_given(outputs[ledger_arrays], config.format, stream);
   }
   if (step.rearranges()) {
     if (ledger.held) {

@@ -10,6 +10,7 @@
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
 #include "placement.h"
+#include "rotation.h"
 #include "row_layout.h"
 
 namespace h2o {
@@ -187,7 +188,8 @@ Rows cache_write(
 
   auto stream = mx::to_stream(s);
   std::vector<mx::array> inputs{
-      mx::astype(keys, dtype, stream), mx::astype(values, dtype, stream), victim};
+      mx::astype(as_stored(keys, format, stream), dtype, stream),
+      mx::astype(as_stored(values, format, stream), dtype, stream), victim};
   std::vector<mx::Shape> shapes;
   std::vector<mx::Dtype> dtypes;
   auto add = [&](const char* name, const mx::array* old, const RowLayout& layout,

@@ -5,6 +5,7 @@
 #include "cache_step.h"
 #include "fallback_ops.h"
 #include "mlx/ops.h"
+#include "rotation.h"
 #include "row_layout.h"
 
 namespace h2o::fallback {
@@ -228,8 +229,9 @@ Attended cache_attend(
 
   Attended result{std::nullopt, given.rows, ledger};
   if (given.queries) {
-    const auto& queries = *given.queries;
-    result.out = attention(queries, keys, values, given.scale, given.mask, given.sinks, s);
+    const auto queries = as_stored(*given.queries, config.format, s);
+    auto out = attention(queries, keys, values, given.scale, given.mask, given.sinks, s);
+    result.out = as_given(out, config.format, s);
     const int window = std::min(given.tokens, config.observation_window);
     auto logits = masked_logits(queries, keys, given.scale, given.mask, window, true, s);
     entries.scores = observed_scores(entries.scores, logits, given.sinks, config, s);

@@ -9,6 +9,7 @@
 #include "placement.h"
 #include "recall_swap.h"
 #include "relevance.h"
+#include "rotation.h"
 
 namespace h2o {
 
@@ -95,7 +96,10 @@ Recalled run(
     mx::StreamOrDevice s,
     bool in_operations) {
   Layouts layouts = checked(given, config);
-  const RecallArguments ready = evaluated(given, s);
+  RecallArguments stored = given;
+  stored.queries = as_stored(given.queries, config.format, s);
+  stored.keys = as_stored(given.keys, config.format, s);
+  const RecallArguments ready = evaluated(stored, s);
   Archive& archive = ready.archive;
   const Ledger& ledger = ready.ledger;
   ArchiveReader reader(archive, archive.blocks(s));

@@ -30,15 +30,15 @@ void bind(nb::module_& m) {
       .def(
           "__init__",
           [](h2o::CacheConfig* self, nb::handle policy, int key_bits, int value_bits,
-             int group_size, const mx::Dtype& dtype, int recent_bits) {
+             int group_size, const mx::Dtype& dtype, int recent_bits, bool rotated) {
             h2o::CacheConfig config{
                 policy_from(policy),
-                {key_bits, value_bits, group_size, dtype, recent_bits}};
+                {key_bits, value_bits, group_size, dtype, recent_bits, rotated}};
             h2o::validate(config);
             new (self) h2o::CacheConfig(std::move(config));
           },
           "policy"_a, nb::kw_only(), "key_bits"_a, "value_bits"_a, "group_size"_a,
-          "dtype"_a, "recent_bits"_a);
+          "dtype"_a, "recent_bits"_a, "rotated"_a);
 
   m.def(
       "scaled_dot_product_attention_with_scores",

@@ -19,7 +19,8 @@ extension H2OStorage {
         }
         if self == .dense { return H2OKVCache(configuration: configuration) }
         return try QuantizedH2OKVCache(
-            configuration: configuration, groupSize: groupSize, keyBits: key, valueBits: value)
+            configuration: configuration, groupSize: groupSize, keyBits: key, valueBits: value,
+            isRotated: isRotated)
     }
 
     /// Refuses bits and group sizes that no cache has, by their names in saved caches.

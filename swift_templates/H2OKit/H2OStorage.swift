@@ -10,6 +10,8 @@ public enum H2OStorage: String, Codable, CaseIterable, Sendable {
     case keys8Values4 = "k8v4"
     /// 4 bits.
     case fourBits = "4"
+    /// Rotated, then 4 bits.
+    case rotatedFourBits = "rotated4"
     /// Recent 16 bits, others 8.
     case recent16Heavy8 = "r16h8"
     /// Recent 16 bits, others 4.
@@ -25,10 +27,16 @@ public enum H2OStorage: String, Codable, CaseIterable, Sendable {
         case .eightBits: (8, 8, nil)
         case .keys8Values4: (8, 4, nil)
         case .fourBits: (4, 4, nil)
+        case .rotatedFourBits: (4, 4, nil)
         case .recent16Heavy8: (8, 8, 16)
         case .recent16Heavy4: (4, 4, 16)
         case .recent8Heavy4: (4, 4, 8)
         }
+    }
+
+    /// Whether keys and values are rotated before they are quantized.
+    var isRotated: Bool {
+        [.rotatedFourBits].contains(self)
     }
 
     /// How many elements may share a scale and a bias; the default comes first.

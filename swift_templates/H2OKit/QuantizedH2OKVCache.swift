@@ -26,12 +26,15 @@ public final class QuantizedH2OKVCache: H2OCacheImplementation {
     ///   - groupSize: 32, 64 or 128 elements share a scale and a bias; divides the head dims
     ///   - keyBits: 4 or 8
     ///   - valueBits: 4 or 8; keys 8 with values 4 is the compact setting
+    ///   - isRotated: whether keys and values are rotated before they are quantized, which
+    ///     loses less of them at 4 bits and costs a few small operations at every step
     /// - Throws: ``H2OConfigurationError`` when a value is none of these
     public convenience init(
-        configuration: H2OConfiguration, groupSize: Int = 64, keyBits: Int, valueBits: Int
+        configuration: H2OConfiguration, groupSize: Int = 64, keyBits: Int, valueBits: Int,
+        isRotated: Bool = false
     ) throws {
         let format = MLXFast.H2ORowFormat(
-            keyBits: keyBits, valueBits: valueBits, groupSize: groupSize)
+            keyBits: keyBits, valueBits: valueBits, groupSize: groupSize, isRotated: isRotated)
         try H2OStorage.check(format)
         self.init(H2OCacheCore(configuration, format))
     }
@@ -80,4 +83,7 @@ public final class QuantizedH2OKVCache: H2OCacheImplementation {
 
     /// Elements that share a scale and a bias.
     public var groupSize: Int { core.format.groupSize }
+
+    /// Whether keys and values are rotated before they are quantized.
+    public var isRotated: Bool { core.format.isRotated }
 }

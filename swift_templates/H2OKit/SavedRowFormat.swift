@@ -1,7 +1,8 @@
 import MLX
 
 /// How a saved cache stores its rows, in Python's names: `key_bits` and `value_bits`, or,
-/// with a ring, `heavy_bits`, `recent_bits` and `value_dim`.
+/// with a ring, `heavy_bits`, `recent_bits` and `value_dim`. `rotated` is left out where rows
+/// are not, as before there were such rows.
 struct SavedRowFormat: Codable {
     let format: MLXFast.H2ORowFormat
     let valueDim: Int?
@@ -36,7 +37,9 @@ struct SavedRowFormat: Codable {
             valueBits: try saved.decode(Int.self, forKey: hasRing ? .heavyBits : .valueBits),
             groupSize: try saved.decode(Int.self, forKey: .groupSize),
             dtype: try saved.decode(SavedDType.self, forKey: .dtype).value,
-            recentBits: recentBits)
+            recentBits: recentBits,
+            isRotated: try !hasRing
+                && saved.decodeIfPresent(Bool.self, forKey: .rotated) ?? false)
         valueDim = hasRing ? try saved.decode(Int.self, forKey: .valueDim) : nil
     }
 
@@ -49,6 +52,7 @@ struct SavedRowFormat: Codable {
         } else {
             try saved.encode(format.keyBits, forKey: .keyBits)
             try saved.encode(format.valueBits, forKey: .valueBits)
+            if format.isRotated { try saved.encode(true, forKey: .rotated) }
         }
         try saved.encode(format.groupSize, forKey: .groupSize)
         try saved.encode(SavedDType(format.dtype), forKey: .dtype)
@@ -62,6 +66,7 @@ struct SavedRowFormat: Codable {
         case groupSize = "group_size"
         case dtype
         case valueDim = "value_dim"
+        case rotated
     }
 }
 

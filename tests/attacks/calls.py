@@ -44,6 +44,7 @@ def changed(random: Random, value: Any) -> Any:
             {"recent_bits": random.choice([None, 4, 8, 16])},
             {"group_size": random.choice([32, 64, 128])},
             {"dtype": random.choice(mutations.DTYPES)},
+            {"rotated": not value.rotated},
         ]
         return dataclasses.replace(value, **random.choice(changes))
     if isinstance(value, bool) or value is None:

@@ -29,7 +29,7 @@ from tests.bridge.golden import FOLDER
 from tests.conversations.kills import kill
 from tests.conversations.program import build
 
-STORED = ["kv 8", "kv k8v4", "kv 4", "kv r16h8", "kv r16h4", "kv r8h4"]
+STORED = ["kv 8", "kv k8v4", "kv 4", "kv rotated4", "kv r16h8", "kv r16h4", "kv r8h4"]
 FIRST = ["float32", "published policy", "not routed", *STORED]
 CASES = [*FIRST, *trace.RECALL, "float16", "bfloat16"]
 PROBES: list[str] = json.loads(request.PROBES.read_text("utf-8"))
@@ -65,8 +65,8 @@ BROKEN = {
     ),
     "the ring has the precision of the pool": (
         "cexport/c/c_conversions.h",
-        "       config.recent_bits}};",
-        "       config.recent_bits ? config.key_bits : 0}};",
+        "       config.recent_bits, config.rotated}};",
+        "       config.recent_bits ? config.key_bits : 0, config.rotated}};",
     ),
 }
 

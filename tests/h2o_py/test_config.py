@@ -124,6 +124,7 @@ def test_the_core_refuses_what_python_refuses():
         "group_size": 64,
         "dtype": mx.float32,
         "recent_bits": 0,
+        "rotated": False,
     }
 
     def make(changes):

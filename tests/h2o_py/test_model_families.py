@@ -28,7 +28,9 @@ WITHOUT_SCORES = ["deepseek_v3", "gemma2", "stablelm"]
 SHARPER = {"gemma4_text": 4, "deepseek_v2": 1.5}
 """Families in which errors count more: Gemma 4 does not scale the product of queries and keys,
 and what the random DeepSeek V2 answers depends more on its values than elsewhere."""
-LOSSY = {"8": 0.02, "k8v4": 0.3, "4": 1.0, "r16h8": 0.02, "r16h4": 1.0, "r8h4": 1.0}
+LOSSY = {
+    "8": 0.02, "k8v4": 0.3, "4": 1.0, "rotated4": 1.0, "r16h8": 0.02, "r16h4": 1.0, "r8h4": 1.0,
+}  # fmt: skip
 SMALL = H2OConfig(32, sink_size=3, heavy_budget=12, recent_budget=10)
 PROMPT, ANSWER = 70, 40
 

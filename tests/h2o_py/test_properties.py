@@ -32,6 +32,10 @@ STORAGES = {
         reference,
     ),
     "4": (lambda c, b: QuantizedH2OKVCache(c, 4, 32, backend=b), reference),
+    "rotated 4": (
+        lambda c, b: QuantizedH2OKVCache(c, 4, 32, rotated=True, backend=b),
+        reference,
+    ),
     "mixed 8 and 16": (lambda c, b: MixedH2OKVCache(c, 8, 16, 32, backend=b), reference),
     "mixed 4 and 8": (lambda c, b: MixedH2OKVCache(c, 4, 8, 32, backend=b), reference),
 }

@@ -28,6 +28,7 @@ MAKES = {
     "8": QuantizedH2OKVCache,
     "k8v4": partial(QuantizedH2OKVCache, key_bits=8, value_bits=4, group_size=32),
     "4": partial(QuantizedH2OKVCache, bits=4),
+    "rotated 4": partial(QuantizedH2OKVCache, bits=4, rotated=True),
     "r16h4": partial(MixedH2OKVCache, heavy_bits=4, recent_bits=16),
     "r8h8": partial(MixedH2OKVCache, heavy_bits=8, recent_bits=8),
     "r4h16": partial(MixedH2OKVCache, heavy_bits=16, recent_bits=4),

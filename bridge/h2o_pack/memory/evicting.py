@@ -31,6 +31,19 @@ class EvictingAttention:
 
     def queue(self, kit: Kit, backend: Backend, q: Buffer, k: Buffer, v: Buffer) -> Buffer:
         """Queue a write and its attention; returns the output [Hq, L, Dv]."""
+        if not self.storage.rotated:
+            return self.queue_plain(kit, backend, q, k, v)
+        layer = self.layer
+        q = rotated(kit, q, self.heads * layer.key_dim)
+        k = rotated(kit, k, layer.kv_heads * layer.key_dim)
+        v = rotated(kit, v, layer.kv_heads * layer.value_dim)
+        out = self.queue_plain(kit, backend, q, k, v)
+        return rotated(kit, out, self.heads * layer.value_dim)
+
+    def queue_plain(
+        self, kit: Kit, backend: Backend, q: Buffer, k: Buffer, v: Buffer
+    ) -> Buffer:
+        """Queue both as the rows are stored."""
         graph, tokens = kit.graph, kit.tokens
         old = graph.op([], 0)  # the rows before, which are counted as kept
         if tokens == 1:
@@ -126,6 +139,15 @@ class EvictingAttention:
             )
         graph.small(40)  # importance, two orders, ledger: a few numbers per row
         return out
+
+
+def rotated(kit: Kit, vectors: Buffer, size: int) -> Buffer:
+    """Rotate vectors of `size` elements per token or turn them back (cexport/h2o/rotation.cpp).
+
+    Signs and transform are in place, in float32.
+    """
+    wide = kit.graph.op([vectors], size * kit.tokens * FLOAT32, dispatches=3)
+    return kit.new([wide], size)
 
 
 def attention(

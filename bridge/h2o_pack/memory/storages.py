@@ -19,12 +19,14 @@ class Storage:
 
     heavy: of all rows, or of all but the newest where `recent` has bits of their own.
     group_size: elements that share a scale and a bias where bits are 4 or 8.
+    rotated: whether keys and values are rotated before they are quantized.
     """
 
     name: str
     heavy: tuple[int, int]
     recent: tuple[int, int] | None = None
     group_size: int = GROUP_SIZES[0]
+    rotated: bool = False
 
     @property
     def is_dense(self) -> bool:
@@ -37,6 +39,7 @@ STORAGES = {
         name,
         heavy=(bits.key, bits.value),
         recent=None if bits.recent is None else (bits.recent, bits.recent),
+        rotated=bits.rotated,
     )
     for name, bits in STORAGE_BITS.items()
 }

@@ -44,7 +44,7 @@ final class ModelCachesTests: XCTestCase {
             XCTAssertEqual(caches.count, 1)
             switch storage {
             case .dense: XCTAssertTrue(caches[0] is H2OKVCache)
-            case .eightBits, .keys8Values4, .fourBits:
+            case .eightBits, .keys8Values4, .fourBits, .rotatedFourBits:
                 XCTAssertTrue(caches[0] is QuantizedH2OKVCache)
             case .recent16Heavy8, .recent16Heavy4, .recent8Heavy4:
                 XCTAssertTrue(caches[0] is MixedH2OKVCache)

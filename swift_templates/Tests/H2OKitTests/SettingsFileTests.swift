@@ -70,7 +70,7 @@ final class SettingsFileTests: XCTestCase {
         XCTAssertThrowsError(try JSONDecoder().decode(H2OCaches.self, from: data)) { error in
             XCTAssertEqual(
                 error.localizedDescription,
-                "kv must be one of dense, 8, k8v4, 4, r16h8, r16h4, r8h4, got k4v8.")
+                "kv must be one of dense, 8, k8v4, 4, rotated4, r16h8, r16h4, r8h4, got k4v8.")
         }
     }
 }

@@ -28,7 +28,8 @@ final class StorageTests: XCTestCase {
 
         for (storage, allowed) in [
             (H2OStorage.eightBits, Float(0.02)), (.keys8Values4, 0.3), (.fourBits, 0.4),
-            (.recent16Heavy8, 0.02), (.recent16Heavy4, 0.4), (.recent8Heavy4, 0.4),
+            (.rotatedFourBits, 0.4), (.recent16Heavy8, 0.02), (.recent16Heavy4, 0.4),
+            (.recent8Heavy4, 0.4),
         ] {
             let output = try storage.makeCache(maxSize: 64).attend(Tokens(50, seed: 1))
             XCTAssertLessThan(largestDifference(output, expected), allowed, "\(storage)")

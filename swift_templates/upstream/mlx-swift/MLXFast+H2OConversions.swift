@@ -9,7 +9,8 @@ extension MLXFast.H2OPolicy {
                 mlx_h2o_config(
                     policy: policy, key_bits: Int32(format.keyBits),
                     value_bits: Int32(format.valueBits), group_size: Int32(format.groupSize),
-                    dtype: format.dtype.cmlxDtype, recent_bits: Int32(format.recentBits ?? 0)))
+                    dtype: format.dtype.cmlxDtype, recent_bits: Int32(format.recentBits ?? 0),
+                    rotated: format.isRotated))
         }
     }
 }

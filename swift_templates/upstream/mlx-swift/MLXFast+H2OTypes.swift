@@ -22,16 +22,20 @@ extension MLXFast {
         public var dtype: DType
         /// Of the ring: 4, 8 or 16; nil for rows without a ring.
         public var recentBits: Int?
+        /// Whether rows hold keys and values that were rotated, which loses less where bits
+        /// are few. What goes in and comes out is not rotated.
+        public var isRotated: Bool
 
         public init(
             keyBits: Int, valueBits: Int, groupSize: Int = 64, dtype: DType = .float32,
-            recentBits: Int? = nil
+            recentBits: Int? = nil, isRotated: Bool = false
         ) {
             self.keyBits = keyBits
             self.valueBits = valueBits
             self.groupSize = groupSize
             self.dtype = dtype
             self.recentBits = recentBits
+            self.isRotated = isRotated
         }
 
         /// Keys and values as they come.

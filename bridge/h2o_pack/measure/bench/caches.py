@@ -69,6 +69,7 @@ CACHES = (
     MeasuredCache("8bit", "H2O 8-bit", ours("8")),
     MeasuredCache("k8v4", "H2O keys 8, values 4", ours("k8v4")),
     MeasuredCache("4bit", "H2O 4-bit", ours("4")),
+    MeasuredCache("rotated-4bit", "H2O rotated, 4-bit", ours("rotated4")),
     MeasuredCache("mixed", "H2O mixed, heavy 8, recent 16", ours("r16h8")),
 )
 

@@ -152,7 +152,8 @@ def storage_title(name: str) -> str:
     key, value = stored.heavy
     if stored.recent is not None:
         return f"recent {stored.recent[0]}, heavy {key}"
-    return f"{key}-bit" if key == value else f"keys {key}, values {value}"
+    rotated = "rotated, " if stored.rotated else ""
+    return rotated + (f"{key}-bit" if key == value else f"keys {key}, values {value}")
 
 
 def _recall_title(steps: int | None) -> str:
