@@ -43,7 +43,11 @@ RESULTS = {
     "vendor": ("h2o_pack.package.summary.VendorResult",),
     "verify": ("h2o_pack.verify.differences.Verification",),
     "parity": ("h2o_pack.parity.report.Report",),
-    "prove": ("h2o_pack.prove.report.ProofReport", "h2o_pack.prove.read.CheckedProof"),
+    "prove": (
+        "h2o_pack.prove.report.ProofReport",
+        "h2o_pack.prove.read.CheckedProof",
+        "h2o_pack.prove.keep.ImportedProofs",
+    ),
     "kernels-check": ("h2o_pack.kernels.checks.ChecksResult",),
     "kernels-report": ("h2o_pack.kernels.report.KernelReport",),
     "upstream-check": ("h2o_pack.upstream.check.UpstreamResult",),

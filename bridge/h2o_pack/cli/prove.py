@@ -18,6 +18,12 @@ from h2o_pack.files.text import usage_error
 @command(example="h2o-pack prove proof.json")
 @click.argument("files", type=PATH, nargs=-1, metavar="[FILE]...")
 @click.option("--check", is_flag=True, help="Run nothing: check the report in FILE.")
+@click.option(
+    "--import",
+    "keep",
+    is_flag=True,
+    help="Run nothing: keep the reports in FILEs in this checkout, as a page and as facts.",
+)
 @click.option("--model", default="demo", help="Alias, folder or hub id.")
 @click.option("--max-kv", type=POSITIVE, default=128, help="Rows that a layer keeps.")
 @click.option(
@@ -36,6 +42,7 @@ def prove(
     *,
     files: tuple[Path, ...],
     check: bool,
+    keep: bool,
     model: str,
     max_kv: int,
     package: Path | None,
@@ -50,7 +57,12 @@ def prove(
     Compares kernels, caches and tokens, measures memory and speed, and holds all of it
     against what the plan and mlx-lm say. Ends with 1 if anything differs.
     """
-    if len(files) > 1 or (check and not files):
+    if check and keep:
+        raise usage_error("--check and --import were given", "--import checks too.")
+    if keep and files:
+        keep_all(files, out)
+        return
+    if len(files) > 1 or ((check or keep) and not files):
         raise usage_error(f"{len(files)} files were given", "Give one FILE.")
     if check:
         check_one(files[0], out)
@@ -76,3 +88,12 @@ def check_one(file: Path, out: Terminal) -> None:
 
     checked = check_report(file)
     out.show(checked, lambda console: print_checked(checked, console))
+
+
+def keep_all(files: tuple[Path, ...], out: Terminal) -> None:
+    """Show what --import keeps."""
+    from h2o_pack.prove.keep import checkout, import_reports
+    from h2o_pack.prove.tables import print_imported
+
+    imported = import_reports(files, checkout())
+    out.show(imported, lambda console: print_imported(imported, console))

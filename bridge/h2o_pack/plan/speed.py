@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from h2o_pack.architectures.model import Model
 from h2o_pack.devices.device import Catalogue, Device
 from h2o_pack.devices.facts import PublishedSpeed, SpeedFile
+from h2o_pack.devices.proven import proven
 from h2o_pack.facts import FOLDER, known_models
 from h2o_pack.files.toml import read_tables
 from h2o_pack.memory.formulas import tokens_per_second
@@ -103,9 +104,9 @@ def floor(speed: Speed) -> float:
 
 
 def calibration(devices: Catalogue) -> tuple[Calibration, ...]:
-    """Every published speed beside what the rule says of it."""
+    """Every published or reported speed beside what the rule says of it."""
     compared = []
-    for point in facts().point:
+    for point in (*facts().point, *proven().point):
         bandwidth = devices.find(point.identifier)[0].bandwidth or 0
         read = known_models()[point.model].read_per_token
         predicted = tokens_per_second(bandwidth, read, rules()["efficiency"])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from h2o_pack.prove.expected import LEVELS
+from h2o_pack.prove.figures import amount, expected
 from h2o_pack.prove.ids import part_of
 from h2o_pack.prove.report import (
     AS_EXPECTED,
     DIFFERS,
     NOT_RUN,
-    Check,
     Counts,
     ProofReport,
     Verdict,
@@ -19,10 +19,10 @@ from h2o_pack.prove.report import (
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from h2o_pack.prove.keep import ImportedProofs
     from h2o_pack.prove.read import CheckedProof
 
 STYLES = {AS_EXPECTED: "green", DIFFERS: "red", NOT_RUN: "yellow"}
-SIGNS = {"equal": "", "at most": "<= ", "at least": ">= ", "within": "~ ", "none": ""}
 
 
 def print_report(report: ProofReport, console: Console) -> None:
@@ -71,26 +71,21 @@ def print_checked(checked: CheckedProof, console: Console) -> None:
         console.print(f"not computed again: {each}", markup=False)
 
 
+def print_imported(imported: ImportedProofs, console: Console) -> None:
+    """Say what is kept and what changed."""
+    reports, facts = len(imported.reports), imported.facts
+    console.print(
+        f"{reports} report{' is' if reports == 1 else 's are'} kept; "
+        f"{facts} {'limit or speed' if facts == 1 else 'limits and speeds'} for plans",
+        markup=False,
+    )
+    for each in imported.changed:
+        console.print(f"changed: {each}", markup=False)
+
+
 def summary(counts: Counts) -> str:
     """Return the counts in one line."""
     return (
         f"{counts.as_expected} as expected, {counts.differs} differ, "
         f"{counts.measured} measured, {counts.not_run} not run"
     )
-
-
-def expected(check: Check) -> str:
-    """Write what was expected of a check."""
-    if check.expected is None:
-        return "-"
-    return SIGNS[check.rule] + amount(check.expected, check.unit)
-
-
-def amount(value: float | None, unit: str) -> str:
-    """Write a value and its unit in few letters."""
-    if value is None:
-        return "-"
-    if unit == "bytes":
-        return f"{value / 1e6:,.2f} MB"
-    short = {"differences": "", "ratio": "", "relative": "", "tokens/s": " tok/s"}
-    return f"{value:.4g}{short.get(unit, f' {unit}')}"
