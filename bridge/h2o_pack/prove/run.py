@@ -85,8 +85,8 @@ def run(options: Options, say: ProgressReporter) -> ProofReport:
         started=started,
         finished=now(),
         commit=own.commit(),
-        versions=machine.versions()
-        | {name: pin["version"] for name, pin in record.upstream.items()},
+        versions={name: pin["version"] for name, pin in record.upstream.items()}
+        | machine.versions(),  # Python's mlx, not the one in mlx-swift
         machine=here,
         digests=Digests(own.digest_of_model(setting.model), digest, own.kernels_digest()),
         setting=setting,
