@@ -11,13 +11,13 @@ extension H2OModel {
     /// - Parameters:
     ///   - folder: weights, tokenizer, configuration and `manifest.json`
     ///   - plan: the bytes that the model takes; MLX's limits are the sum of the plans of all
-    ///     models in memory
+    ///     models in memory, and what their snapshots may take
     ///   - caches: what the model's layers get for each conversation
     ///   - archiveInFiles: whether what recall brings back waits in files, which are deleted
     ///     with the conversation, and not in memory
     ///   - snapshots: the bytes that those of one conversation may take
     ///   - verification: how thoroughly the folder is checked
-    /// - Throws: ``ModelBundleError``, ``MetalError``, ``MemoryShortage``, or an error of
+    /// - Throws: `ModelBundleError`, `MetalError`, `MemoryShortage`, or an error of
     ///   mlx-swift-lm
     public static func load(
         from folder: URL, plan: MemoryPlan, caches: H2OCaches, archiveInFiles: Bool = false,
@@ -40,7 +40,7 @@ extension H2OModel {
         let manifest = try verification.check(folder)
         try platform.metal.check()
         try platform.memory.check(plan)
-        let limits = MemoryLimits(plan)
+        let limits = MemoryLimits(plan, snapshots: snapshots.memory)
         // Upstream loads in one call, which no guard could interrupt: work on the GPU would end
         // the app in the background.
         return try await Device.withDefaultDevice(.cpu) {

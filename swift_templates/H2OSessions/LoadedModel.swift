@@ -1,4 +1,5 @@
 import H2OKit
+import MLX
 import MLXLMCommon
 
 /// A model in memory with what belongs to it. Only jobs on its model's executor use it.
@@ -77,6 +78,20 @@ package final class LoadedModel: @unchecked Sendable {
     func makeSnapshots() -> SnapshotStore {
         SnapshotStore(
             snapshots, identity: { self.identity }, archives: platform.archives,
-            root: platform.snapshots, free: { self.platform.memory.free })
+            root: platform.snapshots, room: { self.snapshotRoom(taken: $0) })
     }
+
+    /// The bytes in memory that a conversation's snapshots may take: what is free beyond what
+    /// the plan has for the model and its caches and a reserve. nil if the system does not say.
+    ///
+    /// - Parameter taken: those that they take now
+    package func snapshotRoom(taken: Int) -> Int? {
+        guard let free = platform.memory.free else { return nil }
+        let used = Memory.activeMemory - taken
+        let planned = max(0, (plan?.total ?? 0) - used)
+        return taken + free - planned - Self.reserve
+    }
+
+    /// Bytes that are left to the app.
+    package static let reserve = 256 << 20
 }

@@ -47,8 +47,9 @@ def long_conversation(report: dict[str, Any]) -> list[str]:
         f"## {len(turns)} turns, {turns[-1]['seen']:,} tokens",
         table(turns),
         f"Each turn reads its prompt, and {min(around)} to {max(around)} tokens of the "
-        f"template around it. After turn 5 the memory of the process grows by "
-        f"{growth(turns, 'resident'):.2f}%.",
+        f"template around it. After turn 5 the memory of the process, without what it has "
+        f"freed and without the text of the messages, grows by {growth(turns):.2f}%. The app "
+        f"keeps the text: {turns[-1]['text']:,} bytes.",
         f"Then turn {report['changed']} was changed. Of its snapshots the conversation had "
         f"five, by thinning, of {left} tokens. The next reply went on from "
         f"{report['cached']:,} tokens and read {report['read']:,}: its prompt, and the "
@@ -72,9 +73,10 @@ def table(turns: Sequence[dict[str, int]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def growth(turns: Sequence[dict[str, int]], name: str) -> float:
-    """Return by how many percent the most after turn 5 is above turn 5."""
-    return 100 * (max(turn[name] for turn in turns[4:]) / turns[4][name] - 1)
+def growth(turns: Sequence[dict[str, int]]) -> float:
+    """Return by how many percent the most memory after turn 5, without texts, exceeds it."""
+    taken = [turn["resident"] - turn["text"] for turn in turns[4:]]
+    return 100 * (max(taken) / taken[0] - 1)
 
 
 def interrupted_conversation(kills: Kills, seed: int) -> list[str]:

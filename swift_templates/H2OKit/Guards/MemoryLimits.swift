@@ -5,29 +5,34 @@ import MLX
 /// adds its plan to the others' and takes it back when this is released.
 package final class MemoryLimits: Sendable {
     private static let lock = NSLock()
-    private nonisolated(unsafe) static var plans = [ObjectIdentifier: MemoryPlan]()
+    private nonisolated(unsafe) static var limits = [
+        ObjectIdentifier: (cache: Int, memory: Int)
+    ]()
     /// Those before the first model.
     private nonisolated(unsafe) static var before = (cache: 0, memory: 0)
 
-    package init(_ plan: MemoryPlan) {
+    /// - Parameters:
+    ///   - plan: of the model
+    ///   - snapshots: bytes that those of a conversation may take besides. Beyond its limit MLX
+    ///     waits for each step before it queues the next
+    package init(_ plan: MemoryPlan, snapshots: Int = 0) {
         Self.lock.withLock {
-            if Self.plans.isEmpty { Self.before = (Memory.cacheLimit, Memory.memoryLimit) }
-            Self.plans[ObjectIdentifier(self)] = plan
+            if Self.limits.isEmpty { Self.before = (Memory.cacheLimit, Memory.memoryLimit) }
+            Self.limits[ObjectIdentifier(self)] = (plan.bufferCache, plan.total + snapshots)
             Self.apply()
         }
     }
 
     deinit {
         Self.lock.withLock {
-            Self.plans[ObjectIdentifier(self)] = nil
+            Self.limits[ObjectIdentifier(self)] = nil
             Self.apply()
         }
     }
 
     private static func apply() {
-        let all = plans.values
-        let (cache, total) = (all.map(\.bufferCache).reduce(0, +), all.map(\.total).reduce(0, +))
-        Memory.cacheLimit = all.isEmpty ? before.cache : cache
-        Memory.memoryLimit = all.isEmpty ? before.memory : total
+        let all = limits.values
+        Memory.cacheLimit = all.isEmpty ? before.cache : all.map(\.cache).reduce(0, +)
+        Memory.memoryLimit = all.isEmpty ? before.memory : all.map(\.memory).reduce(0, +)
     }
 }

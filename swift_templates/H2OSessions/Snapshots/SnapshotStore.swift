@@ -21,7 +21,7 @@ package struct SnapshotStore: @unchecked Sendable {
     private let identity: () -> ConversationIdentity
     private let archives: ArchiveFolders
     private let root: URL
-    private let free: () -> Int?
+    private let room: (Int) -> Int?
     /// Made for the first file.
     private var folder: SnapshotFolder?
     /// In the order in which they were made.
@@ -33,17 +33,18 @@ package struct SnapshotStore: @unchecked Sendable {
     ///   - identity: what the conversation depends on
     ///   - archives: where archives in files go on
     ///   - root: has a folder for each conversation's files
-    ///   - free: bytes that the process may still allocate; nil if the system does not say
+    ///   - room: the bytes in memory that all may take, of which some take a number now; nil
+    ///     if the system does not say
     package init(
         _ limits: H2OSnapshotLimits, identity: @escaping () -> ConversationIdentity,
         archives: ArchiveFolders,
-        root: URL, free: @escaping () -> Int? = { nil }
+        root: URL, room: @escaping (Int) -> Int? = { _ in nil }
     ) {
         self.limits = limits
         self.identity = identity
         self.archives = archives
         self.root = root
-        self.free = free
+        self.room = room
     }
 
     /// Takes a snapshot, in place of one of the same messages, and keeps the limits: moves the
@@ -143,15 +144,12 @@ package struct SnapshotStore: @unchecked Sendable {
             place: .file(stored))
     }
 
-    /// Less than the limit where the device is short of memory: a snapshot becomes a copy of all
-    /// rows when the conversation goes on, and the plan does not count it.
+    /// Less than the limit where the device is short of memory. The newest snapshot takes none
+    /// yet: it becomes a copy of all rows when the conversation goes on.
     private var memoryLimit: Int {
-        guard let free = free() else { return limits.memory }
-        return min(limits.memory, max(0, bytes(in: memory) + free - Self.reserve))
+        guard let room = room(bytes(in: memory.dropLast())) else { return limits.memory }
+        return min(limits.memory, max(0, room))
     }
-
-    /// Bytes that are left to everything else.
-    private static let reserve = 256 << 20
 
     private var memory: [Int] {
         entries.indices.filter { if case .memory = entries[$0].place { true } else { false } }
@@ -161,7 +159,7 @@ package struct SnapshotStore: @unchecked Sendable {
         entries.indices.filter { if case .file = entries[$0].place { true } else { false } }
     }
 
-    private func bytes(in indices: [Int]) -> Int {
+    private func bytes(in indices: some Sequence<Int>) -> Int {
         indices.map { entries[$0].bytes }.reduce(0, +)
     }
 

@@ -10,6 +10,8 @@ final class LoadingTests: XCTestCase {
     private var folder = URL(filePath: "/")
     private var limits = (0, 0)
     private let plan = MemoryPlan(weights: 1 << 30, caches: 0, prefill: 0, bufferCache: 1 << 20)
+    /// Of the plan, and of a conversation's snapshots.
+    private var memory: Int { plan.total + H2OSnapshotLimits().memory }
 
     override func setUpWithError() throws {
         folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
@@ -46,19 +48,29 @@ final class LoadingTests: XCTestCase {
         let model = try await load(free: plan.total)
 
         XCTAssertEqual(Memory.cacheLimit, plan.bufferCache)
-        XCTAssertEqual(Memory.memoryLimit, plan.total)
+        XCTAssertEqual(Memory.memoryLimit, memory)
         withExtendedLifetime(model) {}
     }
 
     func testTwoModelsHaveTheSumOfTheirLimitsAndGiveThemBack() async throws {
         var models = [try await load(free: plan.total), try await load(free: plan.total)]
         XCTAssertEqual(Memory.cacheLimit, 2 * plan.bufferCache)
-        XCTAssertEqual(Memory.memoryLimit, 2 * plan.total)
+        XCTAssertEqual(Memory.memoryLimit, 2 * memory)
 
         models.removeLast()
-        XCTAssertEqual(Memory.memoryLimit, plan.total)
+        XCTAssertEqual(Memory.memoryLimit, memory)
         models = []
         XCTAssertEqual(Memory.memoryLimit, limits.1)
+    }
+
+    func testSnapshotsTakeOnlyWhatThePlanAndAReserveLeave() async throws {
+        let enough = plan.total + LoadedModel.reserve
+        for (free, left) in [(enough - 1, -1), (enough, 0), (enough + 1000, 1000)] {
+            let model = try await load(free: free)
+
+            XCTAssertEqual(model.loaded.snapshotRoom(taken: 0), left + Memory.activeMemory)
+            XCTAssertEqual(model.loaded.snapshotRoom(taken: 70), left + Memory.activeMemory)
+        }
     }
 
     func testTheModelsFilesSayHowItIsUsed() throws {

@@ -87,6 +87,7 @@ let package = Package(
                 "H2OSessions",
                 "H2OTestModels",
                 "Qwen3_4B_4bitModel",
+                .product(name: "MLXLLM", package: "mlx-swift-lm"),
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
             ]),
     ],

@@ -19,6 +19,8 @@ final class LongConversationTests: XCTestCase {
         let active: Int
         /// Of the process, where the system says.
         let resident: Int
+        /// Of the messages' texts, which the caller keeps.
+        let text: Int
     }
 
     private struct Report: Codable {
@@ -79,7 +81,8 @@ final class LongConversationTests: XCTestCase {
         return Turn(
             new: count(prompt, model), read: usage.readTokens, generated: usage.generatedTokens,
             seen: await session.tokensSeen, active: Memory.activeMemory,
-            resident: Self.residentBytes)
+            resident: Self.residentBytes,
+            text: await session.messages.map(\.text.utf8.count).reduce(0, +))
     }
 
     /// A text of so many tokens, or a few more.
@@ -115,8 +118,13 @@ final class LongConversationTests: XCTestCase {
         XCTAssertEqual(report.read, follows + tokens, accuracy: 12 * report.turns.count)
     }
 
-    /// 0 where the system does not say it like Linux.
+    /// Without what was freed and stays with the process for the next allocation. 0 where the
+    /// system does not say it like Linux.
     private static var residentBytes: Int {
+        if let symbol = dlsym(nil, "malloc_trim") {
+            typealias Trim = @convention(c) (Int) -> Int32
+            _ = unsafeBitCast(symbol, to: Trim.self)(0)
+        }
         let pages = (try? String(contentsOfFile: "/proc/self/statm", encoding: .utf8))?
             .split(separator: " ").dropFirst().first.flatMap { Int($0) }
         return (pages ?? 0) * Int(getpagesize())

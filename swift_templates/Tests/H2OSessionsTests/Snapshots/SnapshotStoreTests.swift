@@ -29,12 +29,12 @@ final class SnapshotStoreTests: XCTestCase {
         return try ConversationSnapshot(of: ConversationHead(state: state, caches: [cache]))
     }
 
-    private func store(memory: Int, files: Int, free: Int? = nil) throws -> SnapshotStore {
+    private func store(memory: Int, files: Int, room: Int? = nil) throws -> SnapshotStore {
         let identity = try ConversationIdentity.test()
         return SnapshotStore(
             H2OSnapshotLimits(memory: memory, files: files), identity: { identity },
             archives: ArchiveFolders(root: folder.appending(path: "archives")),
-            root: folder.appending(path: "snapshots"), free: { free })
+            root: folder.appending(path: "snapshots"), room: { _ in room })
     }
 
     private var written: Int {
@@ -78,16 +78,20 @@ final class SnapshotStoreTests: XCTestCase {
     }
 
     func testWhereMemoryIsShortTheyGoToFiles() throws {
-        var short = try store(memory: 1 << 20, files: 1 << 20, free: 256 << 20 - 30_000)
-        var ample = try store(memory: 1 << 20, files: 1 << 20, free: 1 << 30)
+        var short = try store(memory: 1 << 20, files: 1 << 20, room: 2 * 8192 + 100)
+        var none = try store(memory: 1 << 20, files: 1 << 20, room: -1)
+        var ample = try store(memory: 1 << 20, files: 1 << 20, room: 1 << 30)
         for count in 1 ... 5 {
             short.add(try snapshot(count))
+            none.add(try snapshot(count))
             ample.add(try snapshot(count))
         }
 
         XCTAssertEqual(ample.bytes, H2OSnapshotLimits(memory: 5 * 8192, files: 0))
-        XCTAssertEqual(short.bytes.memory, 0)
+        XCTAssertEqual(short.bytes.memory, 2 * 8192)
+        XCTAssertEqual(none.bytes.memory, 0)
         XCTAssertEqual(short.tokens, ample.tokens)
+        XCTAssertEqual(none.tokens, ample.tokens)
     }
 
     func testWhatComesFromAFileIsWhatWentThere() throws {

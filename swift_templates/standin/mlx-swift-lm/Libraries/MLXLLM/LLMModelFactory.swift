@@ -11,6 +11,12 @@ public final class LLMModelFactory: Sendable {
     ) async throws -> sending ModelContext {
         throw NoModels()
     }
+
+    public func loadContainer(
+        from directory: URL, using tokenizerLoader: any TokenizerLoader
+    ) async throws -> ModelContainer {
+        throw NoModels()
+    }
 }
 
 struct NoModels: LocalizedError {
