@@ -113,6 +113,17 @@ def swift_string(value: str) -> str:
     return '"' + "".join(map(swift_character, value)) + '"'
 
 
+def swift_lines(value: str, indent: int) -> str:
+    """Write any string as a Swift literal of several lines, indented by so many spaces.
+
+    Lines end where Python's splitlines has their ends.
+    """
+    margin = " " * indent
+    lines = ("".join(map(swift_character, line)) for line in value.splitlines())
+    body = "\n".join(margin + line if line else "" for line in lines)
+    return f'"""\n{body}\n{margin}"""'
+
+
 def swift_character(character: str) -> str:
     """Escape one character of a Swift string literal."""
     if character in '"\\':

@@ -11,7 +11,8 @@ from h2o_pack import __version__, naming
 from h2o_pack.facts import locked_pins
 from h2o_pack.files import lock
 from h2o_pack.files.layout import APP_FOLDER
-from h2o_pack.naming import one_line, swift_string, xml_text
+from h2o_pack.naming import one_line, swift_lines, swift_string, xml_text
+from h2o_pack.package.acknowledgements import acknowledgements, shared_texts
 from h2o_pack.package.app import EarlierApp
 from h2o_pack.package.swift_values import config_arguments
 from h2o_pack.plan.package_plan import Plan
@@ -118,7 +119,10 @@ def sources(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def template_values(plan: Plan) -> dict[str, Any]:
     """Return what templates may use; an unknown name in one is an error."""
+    works = acknowledgements(plan)
     return {
+        "acknowledgements": works,
+        "license_texts": shared_texts(works),
         "package_name": plan.package_name,
         "module_name": plan.module_name,
         "model_id": plan.model.id,
@@ -154,6 +158,7 @@ def fill(template: Path, values: Mapping[str, Any]) -> str:
         autoescape=False,  # noqa: S701 - Swift and Markdown, not HTML
     )
     environment.filters["swift_string"] = swift_string
+    environment.filters["swift_lines"] = swift_lines
     environment.filters["one_line"] = one_line
     environment.filters["xml_text"] = xml_text
     return environment.from_string(template.read_text("utf-8")).render(values)

@@ -16,6 +16,7 @@ from h2o_pack.facts import pins
 from h2o_pack.files.toml import read_tables
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.upstream.attention import LISTED, attention
+from h2o_pack.upstream.licenses import drifted_licenses
 from h2o_pack.upstream.privacy import NAME, undeclared
 from h2o_pack.vendoring.edits import FOLDER as EDITS_FOLDER
 from h2o_pack.vendoring.edits import apply_all, edits_of
@@ -108,6 +109,7 @@ def check(upstream: Path | None, version: str = "") -> UpstreamResult:
             if name in there:
                 drifted += lost_edits(there[name] / file, its)
         drifted += undeclared_uses(upstream, edits)
+        drifted += other_licenses(upstream, edits, version)
         if not looked:
             raise UserError(
                 f"{upstream} has none of {', '.join(absent)}",
@@ -182,6 +184,15 @@ def undeclared_uses(upstream: Path, edits: EditSet) -> Iterator[Drift]:
                 f"uses {symbol}",
                 PRIVACY,
             )
+
+
+def other_licenses(upstream: Path, edits: EditSet, version: str) -> Iterator[Drift]:
+    """Yield the licenses that are not as the acknowledgements of packages have them."""
+    for copy in edits.copies:
+        clone = upstream / copy.package
+        if clone.is_dir():
+            for path, found in drifted_licenses(clone, copy, version):
+                yield Drift(str(path), "what components.toml states", found, "acknowledgements")
 
 
 def lost_edits(path: Path, edits: EditSet) -> Iterator[Drift]:

@@ -4,6 +4,7 @@ import SwiftUI
 struct ChatView: View {
     @Bindable var chat: H2OChat
     let title: String
+    let acknowledgements: [H2OAcknowledgement]
     @State private var isClearing = false
 
     var body: some View {
@@ -18,8 +19,19 @@ struct ChatView: View {
             .navigationTitle(title)
             .navigationBarTitleDisplayMode(.inline)
             .toolbar {
-                Button("New conversation", systemImage: "square.and.pencil") { isClearing = true }
+                ToolbarItem(placement: .topBarLeading) {
+                    NavigationLink {
+                        AcknowledgementsView(works: acknowledgements)
+                    } label: {
+                        Label("Acknowledgements", systemImage: "info.circle")
+                    }
+                }
+                ToolbarItem(placement: .primaryAction) {
+                    Button("New conversation", systemImage: "square.and.pencil") {
+                        isClearing = true
+                    }
                     .disabled(chat.messages.isEmpty)
+                }
             }
             .confirmationDialog("Delete this conversation?", isPresented: $isClearing) {
                 Button("Delete", role: .destructive) { Task { await chat.clear() } }
@@ -80,5 +92,5 @@ private struct ProblemView: View {
 }
 
 #Preview {
-    ChatView(chat: H2OChat { throw CancellationError() }, title: "Model")
+    ChatView(chat: H2OChat { throw CancellationError() }, title: "Model", acknowledgements: [])
 }

@@ -95,7 +95,8 @@ def test_every_lost_anchor_of_the_swift_edits_is_named(run, clones):
     package = clones / "mlx-swift-lm"
     package.mkdir()
     result = run("upstream", "check", "--upstream", clones, "--json")
-    drifted = json.loads(result.stdout)["drifted"]
+    found = json.loads(result.stdout)["drifted"]
+    drifted = [each for each in found if each["used_by"] == check.EDITS_FOLDER]
     edits = [
         edit
         for edit in check.edits_of(check.assets.root()).edits
@@ -126,6 +127,28 @@ def test_a_use_of_an_api_that_no_privacy_manifest_names_has_drifted(run, clones)
         if each["used_by"].endswith("PrivacyInfo.xcprivacy")
     ]
     assert found == [(str(uses / "Source/MLX/Uptime.swift"), "uses systemUptime")]
+
+
+def test_a_license_that_acknowledgements_do_not_have_has_drifted(run, clones):
+    package = build_tree(
+        clones / "mlx-swift-lm",
+        {
+            "LICENSE": "MIT License\n\nCopyright (c) 2024 ml-explore\n",
+            "Libraries/New/LICENSE": "MIT License\n\nCopyright (c) 2026 Somebody\n",
+            "Tests/LICENSE": "Copyright (c) 2026 Somebody else, which is not copied\n",
+        },
+    )
+
+    def found():
+        result = run("upstream", "check", "--upstream", clones, "--json")
+        drifted = json.loads(result.stdout)["drifted"]
+        return [each["file"] for each in drifted if each["used_by"] == "acknowledgements"]
+
+    assert found() == [str(package / "Libraries/New/LICENSE")]
+    (package / "LICENSE").write_text("Copyright (c) 2027 ml-explore\n")
+    assert found() == [
+        str(package / name) for name in ("LICENSE", "LICENSE", "Libraries/New/LICENSE")
+    ]
 
 
 def test_a_folder_without_any_of_them_is_refused(run, tmp_path):

@@ -14,7 +14,10 @@ struct ChatApp: App {
 
     var body: some Scene {
         WindowGroup {
-            ChatView(chat: chat, title: BundledModel.id)
+            ChatView(
+                chat: chat, title: BundledModel.id,
+                acknowledgements: BundledModel.acknowledgements
+            )
                 .task { await chat.load() }
         }
     }

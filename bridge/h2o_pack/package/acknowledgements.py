@@ -1,0 +1,72 @@
+"""Whom an app with a package names: the model's makers and those of the code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from h2o_pack.facts.components import components, license_text
+from h2o_pack.models.license_terms import CARRIED
+from h2o_pack.plan.package_plan import Plan
+
+HUB = "https://huggingface.co"
+
+
+@dataclass(frozen=True)
+class Acknowledgement:
+    """A work as the app names it.
+
+    notice: its copyright, or the texts that it comes with. texts: what follows, by the names
+    that `shared_texts` has.
+    """
+
+    name: str
+    license: str
+    source: str
+    notice: str
+    texts: tuple[str, ...] = ()
+
+
+def acknowledgements(plan: Plan) -> tuple[Acknowledgement, ...]:
+    """Return the works in a package, the model first."""
+    code = components(plan.upstream_version)
+    return (
+        of_model(plan),
+        *(
+            Acknowledgement(
+                each.name,
+                each.license,
+                each.source if each.package else "",
+                "\n".join(each.copyright),
+                tuple(map(swift_name, each.texts)),
+            )
+            for each in code
+        ),
+    )
+
+
+def of_model(plan: Plan) -> Acknowledgement:
+    """Return how the model is named: with its own texts, or with the one that all have."""
+    known = plan.license
+    source = known.link
+    if plan.model.commit:
+        source = f"{HUB}/{plan.model.id}"
+    name = known.id.lower()
+    carried = (swift_name(name),) if not known.texts and name in CARRIED else ()
+    parts = (f"{file}\n\n{text.strip()}" for file, text in known.texts.items())
+    return Acknowledgement(plan.model.id, known.id, source, "\n\n".join(parts), carried)
+
+
+def shared_texts(works: tuple[Acknowledgement, ...]) -> Mapping[str, str]:
+    """Return {name in Swift: text} of the texts that several works have."""
+    files = {text for each in components() for text in each.texts} | set(CARRIED)
+    texts = {swift_name(file): file for file in sorted(files)}
+    used = {name for each in works for name in each.texts}
+    return {name: license_text(file) for name, file in texts.items() if name in used}
+
+
+def swift_name(file: str) -> str:
+    """Return the name in Swift of a license's text: apache-2.0 is apache20."""
+    first, *rest = re.split(r"[^A-Za-z0-9]+", file)
+    return first + "".join(part.capitalize() for part in rest)

@@ -1,0 +1,119 @@
+"""`BundledModel.acknowledgements`: the model and the code, with their licenses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from h2o_pack import assets
+from h2o_pack.facts import pins, upstream_versions
+from h2o_pack.facts.components import components, license_text
+from h2o_pack.files import write
+from h2o_pack.models.license_terms import ModelLicense
+from h2o_pack.package.acknowledgements import acknowledgements, shared_texts
+from h2o_pack.package.contents import TEMPLATES
+from h2o_pack.package.render import render
+from h2o_pack.plan.package_plan import CacheOptions, make_plan
+
+NOT_IN_APPS = {"swift-syntax"}  # a compiler plugin
+VERSIONS = tuple(upstream_versions())
+HOSTILE = 'Terms \\(exit(1)) """ #"""# \\\n\n  \u00a9 2026, \u2028\u4e2d\u6587 "q"\t\\'
+
+
+@pytest.fixture
+def plan(model):
+    return make_plan(model, CacheOptions(max_kv=512))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_package_that_an_app_is_built_of_is_named(version):
+    named = {each.name for each in components(version)}
+    assert set(pins(version)) - NOT_IN_APPS <= named
+    packages = {each.package for each in components(version) if each.package}
+    assert packages == set(pins(version)) - NOT_IN_APPS - {"mlx", "mlx-c"}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_has_a_copyright_and_a_license(version):
+    for each in components(version):
+        assert each.copyright, each.name
+        assert each.texts, each.name
+        assert all(len(license_text(name)) > 300 for name in each.texts)
+
+
+def test_our_own_license_is_that_of_the_project():
+    project = (Path(__file__).parents[3] / "LICENSE").read_text("utf-8")
+    ours = components()[0]
+    assert ours.name == "h2o-pack"
+    said = f"MIT License\n\n{ours.copyright[0]}\n\n{license_text('mit')}"
+    assert project.split() == said.split()
+
+
+def test_the_grammar_engine_is_named_where_it_is_vendored(plan):
+    names = {
+        version: {
+            each.name for each in acknowledgements(replace(plan, upstream_version=version))
+        }
+        for version in VERSIONS
+    }
+    assert "XGrammar" not in names["3.31.4"]
+    assert "XGrammar" in names["main-2026-08-22"]
+
+
+def test_the_model_comes_first_with_its_own_texts(plan):
+    texts = {"LICENSE": "Do good.", "NOTICE": "By us."}
+    known = ModelLicense("house-rules", "https://a.b/terms", texts)
+    first = acknowledgements(replace(plan, license=known))[0]
+    assert (first.name, first.license, first.source) == (
+        "tiny",
+        "house-rules",
+        "https://a.b/terms",
+    )
+    assert first.notice == "LICENSE\n\nDo good.\n\nNOTICE\n\nBy us."
+    assert first.texts == ()
+
+
+def test_the_apache_license_is_there_where_a_model_has_no_text_of_it(plan):
+    works = acknowledgements(replace(plan, license=ModelLicense("apache-2.0")))
+    assert works[0].texts == ("apache20",)
+    assert shared_texts(works)["apache20"].split()[:2] == ["Apache", "License"]
+    own = replace(plan, license=ModelLicense("apache-2.0", texts={"LICENSE": "..."}))
+    assert acknowledgements(own)[0].texts == ()
+
+
+@pytest.mark.swift
+@pytest.mark.skipif(shutil.which("swiftc") is None, reason="there is no Swift toolchain")
+def test_swift_has_each_text_as_it_was(plan, tmp_path):
+    plan = replace(plan, license=ModelLicense("x", texts={"LICENSE": HOSTILE}))
+    files = render(plan, assets.root(), TEMPLATES)
+    generated = files["Sources/TinyModel/BundledModel+Acknowledgements.swift"]
+    type_of_it = files["Sources/H2OSessions/H2OAcknowledgement.swift"]
+    main = """
+import Foundation
+enum BundledModel {}
+let works = BundledModel.acknowledgements.map { [$0.name, $0.license, $0.source, $0.text] }
+print(String(decoding: try JSONEncoder().encode(works), as: UTF8.self))
+"""
+    sources = {
+        "type.swift": type_of_it,
+        "works.swift": generated.replace("import H2OSessions\n", ""),
+        "main.swift": main,
+    }
+    assert generated.isascii()
+    write.write_files(tmp_path, sources)
+    build = ["swiftc", "-swift-version", "6", *sources, "-o", "program"]
+    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
+    done = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True)
+    works = acknowledgements(plan)
+    shared = shared_texts(works)
+    expected = []
+    for each in works:
+        parts = [each.notice, *(shared[name] for name in each.texts)]
+        text = "\n\n".join("\n".join(part.splitlines()) for part in parts)
+        expected.append([each.name, each.license, each.source, text])
+    assert json.loads(done.stdout) == expected
