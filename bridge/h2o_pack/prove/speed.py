@@ -21,8 +21,8 @@ from h2o_pack.prove.notes import Notes
 from h2o_py.routing import routed
 
 OWN = ("kv", "rotating", "kv-8bit")  # mlx-lm's
-OURS = ("dense", "8bit", "k8v4", "4bit", "mixed")
-BESIDE = {"dense": "rotating", "8bit": "rotating", "k8v4": "rotating", "4bit": "rotating"}
+OURS = ("dense", "8bit", "k8v4", "4bit", "rotated-4bit", "mixed")
+BESIDE = dict.fromkeys(("dense", "8bit", "k8v4", "4bit", "rotated-4bit"), "rotating")
 """The cache of mlx-lm with as many rows that each of ours stands beside."""
 DECODING = "medians of interleaved bursts of mlx_lm's generate_step"
 READING = "medians of prompts that mlx_lm's generate_step reads in chunks, in turn"
