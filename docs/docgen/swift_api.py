@@ -55,7 +55,9 @@ def sections() -> str:
     for library in LIBRARIES:
         parts += [f"## {library}", *types(sorted((TEMPLATES / library).rglob("*.swift")))]
     model = sorted((TEMPLATES / "Model").glob("*.swift*"))
-    return "\n\n".join([*parts, "## The model's module", *types(model)])
+    several = sorted((TEMPLATES / "Several/Model").glob("*.swift*"))
+    parts += ["## The model's module", *types(model)]
+    return "\n\n".join([*parts, "## The module of several models", *types(several)])
 
 
 def types(paths: Iterable[Path]) -> Iterator[str]:

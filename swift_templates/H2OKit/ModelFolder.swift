@@ -2,16 +2,21 @@ import Foundation
 
 /// Finds the folder `Model` with the package's weights, tokenizer and configuration.
 ///
-/// Looks in these places, in this order, and takes the first with a `config.json`:
+/// Looks in these places, in this order, and takes the first with a `config.json`. Each of
+/// several models has a folder of its own there, in which it is looked for:
 /// 1. the folder that the environment variable `H2O_MODEL_DIR` names;
 /// 2. `Model` in the app's main bundle: add the package's `Model` folder to the app
 ///    target as a folder reference, because a Swift package can only contain resources from
 ///    inside a target's folder;
 /// 3. `Model` next to `Sources`, in builds that run where they were compiled.
 public enum ModelFolder {
+    /// - Parameter name: the folder in `Model` of one of several models, "" for the only one
     /// - Throws: ``ModelFolderError``, which lists the places
-    public static func find() throws -> URL {
-        let candidates = [fromEnvironment, fromBundle, fromSources].compactMap { $0 }
+    public static func find(_ name: String = "") throws -> URL {
+        let places = [fromEnvironment, fromBundle, fromSources].compactMap { $0 }
+        let candidates = places.map { place in
+            name.isEmpty ? place : place.appending(path: name, directoryHint: .isDirectory)
+        }
         let isModel = { (folder: URL) in
             FileManager.default.fileExists(atPath: folder.appending(path: "config.json").path)
         }

@@ -27,6 +27,7 @@ from h2o_pack.hub.resolve import resolve
 from h2o_pack.models.local import from_folder
 from h2o_pack.package.contents import TEMPLATES
 from h2o_pack.package.render import SWIFT_TEMPLATES, marked, render
+from h2o_pack.package.several import together
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from tests.bridge.models.checkpoints import sparse_checkpoint
 from tests.bridge.trees import build_tree
@@ -35,6 +36,7 @@ FOLDER = Path(__file__).parent.parent / "golden"
 COPIED = "copied.txt"
 PAGES = "pages"
 DEMO, LARGE, APART = "demo", "Qwen3-4B-4bit", "demo-asset-pack"
+SEVERAL = "demo-and-demo-4bit"
 WEIGHTS = 2_263_022_529  # as published
 BUDGETS = {
     "format": 1,
@@ -52,6 +54,7 @@ PACKAGES = {
         max_kv=64, kv="8", recall=True, archive="files", archive_limit=1 << 20
     ),
     APART: CacheOptions(max_kv=64),
+    SEVERAL: CacheOptions(max_kv=64, kv="8"),
     LARGE: CacheOptions(max_kv=512),
 }
 
@@ -64,12 +67,14 @@ def golden_files(name: str) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as scratch:
         model = large_model(Path(scratch)) if name == LARGE else resolve(DEMO)
         options = PACKAGES[name]
-        if options.kv != "dense":
+        if options.kv != "dense" and name != SEVERAL:
             budgets = Path(scratch) / "budgets.json"
             recall = {"recall": [3]} if options.recall else {}
             budgets.write_text(json.dumps({**BUDGETS, **recall}), "utf-8")
             options = replace(options, budgets=budgets)
         plan = replace(make_plan(model, options), asset_pack=name == APART)
+        if name == SEVERAL:
+            plan = together([make_plan(resolve("demo-4bit"), options), plan])
         files = render(plan, root, TEMPLATES)
     demo = {} if name == DEMO else golden_files(DEMO)
     committed = {}

@@ -22,7 +22,7 @@ from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode
 from h2o_pack.naming import swift_string
 from h2o_pack.parity import op, request, trace
-from h2o_pack.parity.host import SYSTEM, prepare
+from h2o_pack.parity.host import SYSTEM, prepare, standin_files, sync
 from h2o_pack.parity.report import CaseResult
 from h2o_pack.parity.toolchain import environment
 from tests.bridge.golden import FOLDER
@@ -260,6 +260,33 @@ class TestWithSwift:
     def test_a_model_with_storage_and_budgets_compiles_too(self, package):
         folder = FOLDER / "demo-k8v4/Sources/DemoModel"
         assert self.refusal(package, *sorted(folder.glob("*.swift"))) == ""
+
+    def test_of_several_models_an_app_takes_the_one_that_fits_its_device(
+        self, package, tmp_path
+    ):
+        two = tmp_path / "Demo"
+        models = ("--model", "demo-4bit", "--model", "demo", "--max-kv", "64")
+        output = ("--output", str(two), "--name", "Demo", "--no-vendor")
+        assert CliRunner().invoke(main, ["ios", *models, *output]).exit_code == 0
+        host = prepare(package)
+        try:
+            sync(standin_files(two), host.root)
+            done = subprocess.run(
+                ["swift", "test", *host.options, "--filter", "BundledModelTests"],
+                env=environment({"H2O_MODEL_DIR": str(two / "Model")}),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        finally:
+            prepare(package)
+        output = done.stdout + done.stderr
+        assert done.returncode == 0, output[-3000:]
+        assert sorted(re.findall(r"'(\S+)' skipped \(", output)) == [
+            "BundledModelTests.testEachRepliesWithinItsBudget",
+            "BundledModelTests.testThePreparedCachesOfEachHaveReadTheSystemPrompt",
+        ]
+        assert "Executed 8 tests" in output
 
     def refusal(self, package, *sources):
         """What the compiler says of sources that import the package's modules."""

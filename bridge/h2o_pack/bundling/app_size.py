@@ -8,20 +8,25 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import store_limits
 
 
-def check_app_size(model: Model, *, asset_pack: bool) -> None:
-    """Refuse a model that is too large for the way in which it should reach the device.
+def check_app_size(*models: Model, asset_pack: bool) -> None:
+    """Refuse models that together are too large for the way in which they reach the device.
 
-    asset_pack: it comes apart from the app, see Background Assets.
+    asset_pack: they come apart from the app, see Background Assets.
     """
     limit = store_limits()["asset-packs" if asset_pack else "app"]
-    if model.size <= limit.bytes:
+    size = sum(model.size for model in models)
+    if size <= limit.bytes:
         return
+    names = " and ".join(model.id for model in models)
+    have = "has" if len(models) == 1 else "together have"
     another = (
-        "" if asset_pack else "Give --asset-pack, so that it comes apart from the app, or "
+        ""
+        if asset_pack or len(models) > 1
+        else "Give --asset-pack, so that it comes apart from the app, or "
     )
     remedy = "choose a smaller model or fewer bits."
     raise UserError(
-        f"{model.id} has {shown(model.size)}, more than {limit.what}",
+        f"{names} {have} {shown(size)}, more than {limit.what}",
         where=limit.source,
         remedy=f"{another}{remedy}" if another else remedy.capitalize(),
         code=ExitCode.USAGE,

@@ -25,10 +25,12 @@ def bundle(
     say: ProgressReporter = silent,
     *,
     earlier: Path | None = None,
+    subfolder: str = MODEL_FOLDER,
 ) -> Manifest:
-    """Put `model.files` into `package`/Model, fetched first if need be; write the manifest.
+    """Put `model.files` into a package, fetched first if need be; write the manifest.
 
     earlier: the package that this one replaces; weights that it has already are taken over.
+    subfolder: of both packages, where the model lies.
     Nothing is moved to another subfolder. Every byte is compared with what the hub lists.
 
     Raises:
@@ -37,6 +39,7 @@ def bundle(
 
     """
     check_paths(file.path for file in model.files)
+    earlier = None if earlier is None else earlier / subfolder
     if model.folder is None:
         from h2o_pack.hub.download import download, hub_cache, missing, still_to_come
 
@@ -58,19 +61,22 @@ def bundle(
         replace(placed_from(file, folder, earlier), source=sources[file.path])
         for file in model.files
     ]
-    target = package / MODEL_FOLDER
-    target.mkdir()
+    target = package / subfolder
+    target.mkdir(parents=True)
     with say.bar(f"bundling {model.id}", sum(file.size for file in model.files)) as advance:
         placed = place_all(files, target, advance)
     compare(model, folder, sources, placed)
     manifest = Manifest(model.id, placed, model.commit)
-    write(package, manifest)
+    write(package, manifest, subfolder)
     return manifest
 
 
 def placed_from(file: ModelFile, folder: Path, earlier: Path | None) -> Placing:
-    """Say where a file of a model comes from, before it is fetched."""
-    before = None if earlier is None else earlier / MODEL_FOLDER / file.path
+    """Say where a file of a model comes from, before it is fetched.
+
+    earlier: the model's folder in the earlier package.
+    """
+    before = None if earlier is None else earlier / file.path
     return Placing(file.path, file.size, folder / file.path, file.sha256, before)
 
 

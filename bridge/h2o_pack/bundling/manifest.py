@@ -80,20 +80,25 @@ def model_digest(files: Iterable[BundledFile]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def write(package: Path, manifest: Manifest) -> None:
-    """Write a package's manifest, on the disk before this returns."""
-    path = package / MODEL_FOLDER / MODEL_MANIFEST
+def write(package: Path, manifest: Manifest, folder: str = MODEL_FOLDER) -> None:
+    """Write the manifest of a model's folder in a package, on the disk before this returns."""
+    path = package / folder / MODEL_MANIFEST
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(manifest.to_json())
         file.flush()
         os.fsync(file.fileno())
 
 
-def read(package: Path) -> Manifest:
-    """Read a package's manifest; UserError when it is missing, damaged or hostile."""
+def read(package: Path, folder: str = MODEL_FOLDER) -> Manifest:
+    """Read the manifest of a model's folder in a package.
+
+    Raises:
+        UserError: it is missing, damaged or hostile.
+
+    """
     from h2o_pack.bundling.names import check_paths  # needs this module's
 
-    path = package / MODEL_FOLDER / MODEL_MANIFEST
+    path = package / folder / MODEL_MANIFEST
     try:
         manifest = read_record(path, Manifest)
     except FileNotFoundError as error:

@@ -16,7 +16,7 @@ from h2o_pack.cli.options import (
     device_options,
     given_of,
     max_kv_option,
-    model_options,
+    models_options,
     origin_options,
     recall_options,
     settings,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @command(example="h2o-pack ios --model Qwen3-4B-4bit --max-kv 512 --device iPhone16,1")
-@model_options
+@models_options
 @max_kv_option("chosen for --device")
 @cache_options
 @recall_options
@@ -85,6 +85,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Plan and show; write nothing.")
 def ios(
     *,
+    models: tuple[str, ...],
     output: Path | None,
     name: str | None,
     bundle_id: str,
@@ -102,23 +103,26 @@ def ios(
     """Make a Swift package with a model and its H2O cache.
 
     Only the model's files and upstream's sources are fetched, once. A run that was stopped
-    is finished by running the command again. Without options it makes the packages of
-    h2o-pack.toml in this folder, if there is one.
+    is finished by running the command again. Of several models the app takes the largest that
+    fits its device. Without options the packages of h2o-pack.toml in this folder are made, if
+    there is one.
     """
-    from h2o_pack.choice.command import settle
+    from h2o_pack.choice.several import settle_each
     from h2o_pack.package import build as pipeline
-    from h2o_pack.package import summary
-    from h2o_pack.package.request import PackageRequest
+    from h2o_pack.package import summary, tables
+    from h2o_pack.package.prepare import prepare
+    from h2o_pack.package.request import ModelRequest, PackageRequest
     from h2o_pack.vendoring.fetch import Origin
 
     if project.make_packages(click.get_current_context()):
         return
-    given = given_of(options)
+    given = given_of({**options, "model": None})
     with out.progress() as say:
-        model, caches, choice = settle(given, say)
+        first, *others = settle_each(given, models, say)
         request = PackageRequest(
-            model=model,
-            cache=caches,
+            model=first.model,
+            cache=first.cache,
+            others=tuple(ModelRequest(each.model, each.cache) for each in others),
             revision=given.revision,
             assume_full_attention=given.assume_full_attention,
             name=name,
@@ -131,12 +135,13 @@ def ios(
             new_app=app,
             bundle_id=bundle_id,
         )
-        plan = pipeline.prepare(request, say)
+        plan = prepare(request, say)
         made = (
             pipeline.dry_run(plan, request) if dry_run else pipeline.build(plan, request, say)
         )
-    result = summary.ios_result(made, choice)
-    out.show(result, lambda console: summary.print_made(made, choice, console))
+    chosen = {each.model: each.choice for each in (first, *others) if each.choice}
+    result = summary.ios_result(made, chosen)
+    out.show(result, lambda console: tables.print_made(made, chosen, console))
     end(made)
 
 

@@ -64,6 +64,18 @@ model_options = together(
 )
 """Parameter `model`, None where it is open, and those of `revision_options`."""
 
+models_options = together(
+    click.option(
+        "--model",
+        "models",
+        multiple=True,
+        help="Alias, folder, or id or address on huggingface.co; may be given again. "
+        "[default: chosen for --device]",
+    ),
+    revision_options,
+)
+"""The same with the parameter `models`, empty where it is open."""
+
 origin_options = together(
     click.option(
         "--upstream", type=PATH, help="Folder with clones of your own: nothing is fetched."

@@ -47,7 +47,7 @@ def update(
         out.tell(lambda console: print_changes(found, console, dry_run=dry_run))
         if not dry_run and found.needed:
             made = found.make(say)
-    told = None if made is None else summary.ios_result(made, None)
+    told = None if made is None else summary.ios_result(made)
     result = UpdateResult(package=found.package, changes=found.changes, made=told)
     out.show(result, lambda console: print_update(made, console))
     if made is not None:

@@ -49,7 +49,7 @@ def vendor(
 
     They are fetched with git at the commits that h2o-pack is made for, once.
     """
-    from h2o_pack.package import summary
+    from h2o_pack.package import summary, tables
     from h2o_pack.vendoring.fetch import Origin
     from h2o_pack.vendoring.vendor import vendor as fill
 
@@ -58,5 +58,5 @@ def vendor(
         vendored = fill(package, origin, host, say, version=upstream_version, offline=offline)
     out.show(
         summary.vendor_result(package, vendored),
-        lambda console: summary.print_vendored(package, vendored, console),
+        lambda console: tables.print_vendored(package, vendored, console),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
@@ -11,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.files.layout import MODEL_FOLDER
 from h2o_pack.results import Count, doc
 
 NAME = "h2o-pack.lock.json"
@@ -57,6 +59,24 @@ class PreparedPrompt:
     made_by: Annotated[str, doc("The programs that computed them, with versions.")]
 
 
+Folder = Annotated[
+    str, msgspec.Meta(pattern=rf"^{MODEL_FOLDER}(/[A-Za-z0-9][A-Za-z0-9._-]*)?\Z")
+]
+
+
+@dataclass(frozen=True)
+class LockedModel:
+    """A model of the package; its fields are as the lock's own."""
+
+    folder: Folder
+    model: str
+    commit: str
+    config: dict[str, Any]
+    kv: str
+    group_size: int
+    system_prompt: PreparedPrompt | None = None
+
+
 @dataclass(frozen=True)
 class Lock:
     """The content of the lock.
@@ -66,8 +86,9 @@ class Lock:
     files: sha256 of each generated file by path, but for the app's. app: sha256 of the files
     of the newest scaffold that was written to App or App.new, by path in it; None before one
     was. commit: the model's on the hub, "" for a local one. upstream_version: whose pins
-    `upstream` has. system_prompt: the one whose caches are in Model/. options: with which the
-    package was asked for, see `package.replay`.
+    `upstream` has. folder: where the model lies. system_prompt: the one whose caches are
+    there. others: the package's further models, from the second largest on. options: with
+    which the package was asked for, see `package.replay`.
     """
 
     h2o_pack: str
@@ -86,7 +107,15 @@ class Lock:
     recall_layers: list[int] | None = None
     upstream_version: str = ""
     options: dict[str, Any] = field(default_factory=dict)
+    folder: Folder = MODEL_FOLDER
     system_prompt: PreparedPrompt | None = None
+    others: tuple[LockedModel, ...] = ()
+
+    @property
+    def models(self) -> tuple[LockedModel, ...]:
+        """All models of the package, the largest first."""
+        fields = (each.name for each in dataclasses.fields(LockedModel))
+        return (LockedModel(**{name: getattr(self, name) for name in fields}), *self.others)
 
     def to_json(self) -> str:
         """Write the lock as the text of its file."""

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
 from h2o_pack.files.kept import ANY, Exchanged, Move, Written
-from h2o_pack.files.layout import APP_FOLDER, MODEL_FOLDER, MODEL_MANIFEST
+from h2o_pack.files.layout import APP_FOLDER, MODEL_MANIFEST
 
 Keep = Callable[[Path, Path], Iterable[Move]]
 """Finds what must move from an earlier folder to the one that takes its place."""
@@ -228,19 +228,28 @@ def written(package: Path) -> Written:
     """Return what h2o-pack wrote in a package, but for Vendor; the app is the user's."""
     if not (package / lock.NAME).exists():
         return Written({})
+    record = lock.read(package)
     own = {
         path: digest
-        for path, digest in lock.read(package).files.items()
+        for path, digest in record.files.items()
         if not path.startswith(f"{APP_FOLDER}/")
     }
-    manifest = package / MODEL_FOLDER / MODEL_MANIFEST
+    for model in record.models:
+        own |= written_of_model(package, model.folder)
+    return Written({**own, lock.NAME: ANY})
+
+
+def written_of_model(package: Path, folder: str) -> dict[str, str]:
+    """Return {path: sha256, or ANY} of what h2o-pack wrote in the folder of a model."""
+    manifest = package / folder / MODEL_MANIFEST
+    own = {f"{folder}/{MODEL_MANIFEST}": ANY}
     if manifest.exists():
         try:
             files = json.loads(manifest.read_text("utf-8"))["files"]
-            own |= {f"{MODEL_FOLDER}/{each['path']}": each["sha256"] for each in files}
+            own |= {f"{folder}/{each['path']}": each["sha256"] for each in files}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise lock.damaged(manifest) from error
-    return Written({**own, lock.NAME: ANY, f"{MODEL_FOLDER}/{MODEL_MANIFEST}": ANY})
+    return own
 
 
 def not_writable(output: Path, error: OSError) -> UserError:

@@ -29,10 +29,10 @@ class Acknowledgement:
 
 
 def acknowledgements(plan: Plan) -> tuple[Acknowledgement, ...]:
-    """Return the works in a package, the model first."""
+    """Return the works in a package, the models first."""
     code = components(plan.upstream_version)
     return (
-        of_model(plan),
+        *map(of_model, plan.each_model),
         *(
             Acknowledgement(
                 each.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from h2o_pack.bundling.bundle import bundle
 from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.bundling.trial import try_model
 from h2o_pack.files import lock, write
-from h2o_pack.files.layout import MODEL_FOLDER, VENDOR_FOLDER
+from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.package.app import AppState, earlier_app, without_offered
 from h2o_pack.package.render import Earlier, render, scaffold_digests
 from h2o_pack.plan.package_plan import Plan
@@ -22,7 +23,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @dataclass(frozen=True)
 class Package:
-    """A package as written: its folder, generated files, what became of its app, its model.
+    """A package as written: its folder, generated files, what became of its app, its models.
 
     replaced: files of ours that the user had changed; they are in Replaced/ now.
     """
@@ -31,7 +32,7 @@ class Package:
     files: tuple[str, ...]
     app: AppState
     replaced: tuple[str, ...]
-    manifest: Manifest
+    manifests: tuple[Manifest, ...]
 
 
 def make_package(
@@ -45,26 +46,40 @@ def make_package(
         files, app = render_files(plan, output, new_app=new_app)
         replaced = tuple(write.written(output).changed(output))
         write.write_files(staging, files)
-        manifest = bundle(plan.model, staging, say, earlier=output)
-        say(f"trying {plan.model.id}")
-        try_model(plan.model, staging / MODEL_FOLDER)
-        if plan.adapter is not None:
-            manifest = add_adapter(plan.adapter, staging, manifest)
+        manifests = tuple(add_model(each, staging, output, say) for each in plan.each_model)
         if plan.system:
-            manifest = add_system_prompt(plan, staging, manifest, output, say)
-    return Package(output.resolve(), tuple(files), app, replaced, manifest)
+            note_system_prompts(staging, manifests)
+    return Package(output.resolve(), tuple(files), app, replaced, manifests)
 
 
-def add_system_prompt(
-    plan: Plan, staging: Path, bundled: Manifest, output: Path, say: ProgressReporter
-) -> Manifest:
-    """Compute the caches of the system prompt, or keep those of the package at `output`."""
-    from h2o_pack.prepared.system_prompt import prepare
+def add_model(plan: Plan, staging: Path, output: Path, say: ProgressReporter) -> Manifest:
+    """Put one model into the package, with its adapter and its system prompt's caches.
 
-    manifest = prepare(plan, staging, bundled, output, say)
-    record = replace(lock.read(staging), system_prompt=manifest.system_prompt)
-    write.write_files(staging, {lock.NAME: record.to_json()})
+    output: the earlier package, from which files are taken over that are the same.
+    """
+    manifest = bundle(plan.model, staging, say, earlier=output, subfolder=plan.folder)
+    say(f"trying {plan.model.id}")
+    try_model(plan.model, staging / plan.folder)
+    if plan.adapter is not None:
+        manifest = add_adapter(plan.adapter, staging, manifest)
+    if plan.system:
+        from h2o_pack.prepared.system_prompt import prepare
+
+        manifest = prepare(plan, staging, manifest, output, say)
     return manifest
+
+
+def note_system_prompts(staging: Path, manifests: Sequence[Manifest]) -> None:
+    """Write into the lock what the caches of the system prompt were computed from."""
+    record = lock.read(staging)
+    first, *rest = (manifest.system_prompt for manifest in manifests)
+    others = zip(record.others, rest, strict=True)
+    record = replace(
+        record,
+        system_prompt=first,
+        others=tuple(replace(other, system_prompt=prompt) for other, prompt in others),
+    )
+    write.write_files(staging, {lock.NAME: record.to_json()})
 
 
 def render_files(

@@ -11,6 +11,7 @@ from h2o_pack import __version__, naming
 from h2o_pack.facts import locked_pins
 from h2o_pack.files import lock
 from h2o_pack.files.layout import APP_FOLDER
+from h2o_pack.memory import MemoryPlan
 from h2o_pack.naming import one_line, swift_lines, swift_string, xml_text
 from h2o_pack.package.acknowledgements import acknowledgements, shared_texts
 from h2o_pack.package.app import EarlierApp
@@ -20,6 +21,8 @@ from h2o_pack.sizes import gigabytes
 from h2o_py.storages import STORAGE_BITS
 
 SWIFT_TEMPLATES = "swift_templates"
+SEVERAL = "Several"
+"""What a package of several models has in the place of files of the same names."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,9 @@ def render(
         "Tests": "Tests",
         **({"AssetPack": "AssetPack"} if plan.asset_pack else {}),
     }
+    if plan.others:
+        model, tests = folders["Model"], folders["Tests"]
+        folders |= {f"{SEVERAL}/Model": model, f"{SEVERAL}/Tests": tests}
     for folder, target in folders.items():
         files |= rendered(assets / SWIFT_TEMPLATES / folder, target, values)
     app = earlier.app
@@ -125,9 +131,32 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "license_texts": shared_texts(works),
         "package_name": plan.package_name,
         "module_name": plan.module_name,
+        **model_values(plan),
+        "megabytes": megabytes,
+        "models": [model_values(each) for each in plan.each_model],
+        "system_prompt": plan.system,
+        "asset_pack": naming.asset_pack_id(plan.package_name) if plan.asset_pack else "",
+        "bundle_id": plan.bundle_id,
+        "display_name": plan.display_name,
+        "version": __version__,
+    }
+
+
+def megabytes(memory: MemoryPlan) -> float:
+    """Return what a package's model takes beside the app."""
+    parts = (memory.weights, memory.caches, memory.archive, memory.prefill, memory.buffer_cache)
+    return sum(parts) / 1e6
+
+
+def model_values(plan: Plan) -> dict[str, Any]:
+    """Return what templates may use of one model."""
+    return {
         "model_id": plan.model.id,
+        "folder": plan.folder,
+        "folder_name": plan.folder.rpartition("/")[2],
         "config": plan.cache.to_dict(),
         "config_arguments": config_arguments(plan.cache),
+        "nested_config_arguments": config_arguments(plan.cache, indent=20),
         "storage": STORAGE_BITS[plan.storage].swift,
         "group_size": plan.group_size,
         "budgets": plan.budgets,
@@ -137,12 +166,7 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "recall": plan.cache.recall is not None,
         "archive_in_files": plan.archive_in_files,
         "template_variables": plan.chat_template.variables if plan.chat_template else (),
-        "system_prompt": plan.system,
-        "asset_pack": naming.asset_pack_id(plan.package_name) if plan.asset_pack else "",
-        "bundle_id": plan.bundle_id,
-        "display_name": plan.display_name,
         "model_gigabytes": gigabytes(plan.model.size),
-        "version": __version__,
     }
 
 
@@ -185,13 +209,10 @@ def make_lock(
     """Make the lock of the files rendered so far. scaffold: the app's digests."""
     return lock.Lock(
         h2o_pack=__version__,
-        model=plan.model.id,
-        commit=plan.model.commit,
         package=plan.package_name,
         module=plan.module_name,
-        config=plan.cache.to_dict(),
-        kv=plan.storage,
-        group_size=plan.group_size,
+        **locked_fields(plan),
+        others=tuple(lock.LockedModel(**locked_fields(each)) for each in plan.others),
         budgets=None if plan.budgets is None else plan.budgets.to_dict()["layers"],
         recall_layers=recall_layers(plan),
         files=digests(files),
@@ -200,6 +221,18 @@ def make_lock(
         options=dict(plan.options),
         **locked_pins(plan.upstream_version),
     )
+
+
+def locked_fields(plan: Plan) -> dict[str, Any]:
+    """Return what the lock keeps of one model."""
+    return {
+        "folder": plan.folder,
+        "model": plan.model.id,
+        "commit": plan.model.commit,
+        "config": plan.cache.to_dict(),
+        "kv": plan.storage,
+        "group_size": plan.group_size,
+    }
 
 
 def digests(files: Mapping[str, str]) -> dict[str, str]:

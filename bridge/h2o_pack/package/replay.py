@@ -17,7 +17,7 @@ import msgspec
 from h2o_pack import __version__
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
-from h2o_pack.package.request import PackageRequest
+from h2o_pack.package.request import ModelRequest, PackageRequest
 from h2o_pack.plan.options import CacheOptions
 from h2o_py.budgets import FORMAT
 
@@ -43,6 +43,10 @@ def kept_options(request: PackageRequest) -> dict[str, Any]:
     own["system"] = read_system(request.system)
     own = {name: readable(value) for name, value in own.items()}
     own["cache"] = replace(request.cache, budgets=None)
+    own["others"] = [
+        replace(each, model=readable(str(local_folder(each.model) or each.model)))
+        for each in request.others
+    ]
     kept: dict[str, Any] = msgspec.to_builtins(own, enc_hook=whole_path)
     return kept
 
@@ -66,9 +70,11 @@ def replayed(package: Path, record: lock.Lock) -> Iterator[PackageRequest]:
         )
     with TemporaryDirectory(prefix="h2o-pack-") as folder:
         budgets, system = Path(folder, "budgets.json"), Path(folder, "system.txt")
-        cache = msgspec.convert(kept.pop("cache"), CacheOptions, dec_hook=made_of_text)
-        settings = {name: as_tuples(value) for name, value in cache.settings.items()}
-        cache = replace(cache, settings=settings)
+        cache = cache_of(kept.pop("cache"))
+        others = tuple(
+            ModelRequest(each["model"], cache_of(each["cache"]))
+            for each in kept.pop("others", ())
+        )
         if record.budgets is not None:
             document: dict[str, Any] = {"format": FORMAT, "layers": record.budgets}
             if record.recall_layers is not None:
@@ -85,7 +91,15 @@ def replayed(package: Path, record: lock.Lock) -> Iterator[PackageRequest]:
             system=system if text else None,
             adapter=None if adapter is None else Path(adapter),
             output=package,
+            others=others,
         )
+
+
+def cache_of(kept: Any) -> CacheOptions:
+    """Return the options of a cache that the lock keeps."""
+    cache = msgspec.convert(kept, CacheOptions, dec_hook=made_of_text)
+    settings = {name: as_tuples(value) for name, value in cache.settings.items()}
+    return replace(cache, settings=settings)
 
 
 def refuse_newer(package: Path, record: lock.Lock) -> None:

@@ -10,6 +10,14 @@ from h2o_pack.vendoring.fetch import Origin
 
 
 @dataclass(frozen=True)
+class ModelRequest:
+    """A model as asked for, and its cache."""
+
+    model: str
+    cache: CacheOptions
+
+
+@dataclass(frozen=True)
 class PackageRequest:
     """A package as asked for.
 
@@ -19,7 +27,8 @@ class PackageRequest:
     on, "" for the default. system: a file with the system prompt whose caches the package
     should hold. adapter: the folder of a LoRA adapter. new_app: today's scaffold of the app
     goes to App.new where there is an app. bundle_id: the app's identifier, "" for the one
-    that the package at the output has, or one of the maker's own.
+    that the package at the output has, or one of the maker's own. others: further models, in
+    any order.
     """
 
     model: str
@@ -35,3 +44,9 @@ class PackageRequest:
     adapter: Path | None = None
     new_app: bool = False
     bundle_id: str = ""
+    others: tuple[ModelRequest, ...] = ()
+
+    @property
+    def models(self) -> tuple[ModelRequest, ...]:
+        """All models that are asked for."""
+        return (ModelRequest(self.model, self.cache), *self.others)

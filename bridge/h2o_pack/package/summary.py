@@ -1,15 +1,15 @@
-"""What `ios` and `vendor` did, for people and for machines."""
+"""What `ios` and `vendor` did, for machines."""
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import MappingProxyType
+from typing import Annotated, Any
 
 from h2o_pack.choice.result import Choice
-from h2o_pack.choice.tables import print_choice
-from h2o_pack.files.layout import MODEL_FOLDER, SYSTEM_PROMPT
 from h2o_pack.files.lock import EditedFile, PreparedPrompt, Vendored
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.adapter import Adapter
@@ -19,10 +19,9 @@ from h2o_pack.package.build import PackageResult
 from h2o_pack.plan.package_plan import Plan
 from h2o_pack.results import Count, ErrorEntry, Result, doc, error_entries
 from h2o_py.config import H2OConfig
-from h2o_py.storages import STORAGE_BITS
 
-if TYPE_CHECKING:
-    from rich.console import Console
+Choices = Mapping[str, Choice]
+"""What was chosen for each `--model`, "" where none was given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,7 @@ class VendorResult(Result):
 class PackagedFile:
     """A file of the model."""
 
-    path: Annotated[str, doc("Relative to Model/.")]
+    path: Annotated[str, doc("Relative to the model's folder.")]
     size: Annotated[Count, doc("Bytes.")]
 
 
@@ -53,7 +52,7 @@ class StatedLicense:
 
     id: Annotated[str, doc("As the model card has it; empty where it names none.")]
     link: Annotated[str, doc("As the model card has it; empty where it has none.")]
-    files: Annotated[tuple[str, ...], doc("Texts of license and notices in Model/.")]
+    files: Annotated[tuple[str, ...], doc("Texts of license and notices in its folder.")]
 
     @classmethod
     def of(cls, found: ModelLicense) -> StatedLicense | None:
@@ -67,13 +66,41 @@ class StatedLicense:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FurtherModel:
+    """Another model of the package, smaller than those before it."""
+
+    folder: Annotated[str, doc("Where it lies in the package.")]
+    model: Annotated[str, doc("Hub id, alias or folder name.")]
+    commit: Annotated[str, doc("Its commit on the hub; empty for a local one.")]
+    config: Annotated[H2OConfig, doc("Its cache's settings, all defaults filled in.")]
+    kv: Annotated[str, doc("How its rows are stored.")]
+    group_size: Annotated[
+        Count, doc("Elements of quantized rows that share a scale and a bias.")
+    ]
+    archive: Annotated[str, doc("Where recall keeps what is evicted; empty without recall.")]
+    memory: Annotated[MemoryPlan, doc("As `h2o-pack plan --json` has it.")]
+    model_files: Annotated[tuple[PackagedFile, ...], doc("Its files, in its folder.")]
+    model_bytes: Annotated[Count, doc("Bytes of its files.")]
+    license: Annotated[StatedLicense | None, doc("Its license; null where none was found.")]
+    system_prompt: Annotated[
+        PreparedPrompt | None,
+        doc("What the caches of the system prompt were computed from; null without them."),
+    ]
+    warnings: Annotated[tuple[str, ...], doc("What works but may serve badly.")]
+    choice: Annotated[
+        Choice | None, doc("What was chosen of its cache; null if all was given.")
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
 class IosResult(Result):
-    """The package that was made."""
+    """The package that was made; what it says of a model is the largest one's."""
 
     package: Annotated[Path, doc("The package's folder.")]
     written: Annotated[bool, doc("False after a dry run.")]
     name: Annotated[str, doc("The package's name.")]
     module: Annotated[str, doc("The Swift module with the model.")]
+    folder: Annotated[str, doc("Where the model lies in the package.")]
     model: Annotated[str, doc("Hub id, alias or folder name.")]
     commit: Annotated[str, doc("The model's commit on the hub; empty for a local one.")]
     config: Annotated[H2OConfig, doc("The cache's settings, all defaults filled in.")]
@@ -99,7 +126,7 @@ class IosResult(Result):
         tuple[str, ...],
         doc("Generated files that had been changed; the changed ones are in Replaced/."),
     ]
-    model_files: Annotated[tuple[PackagedFile, ...], doc("Files of the model, in Model/.")]
+    model_files: Annotated[tuple[PackagedFile, ...], doc("Files of the model, in its folder.")]
     model_bytes: Annotated[Count, doc("Bytes of the bundled files.")]
     license: Annotated[StatedLicense | None, doc("The model's; null where none was found.")]
     system_prompt: Annotated[
@@ -118,134 +145,61 @@ class IosResult(Result):
     choice: Annotated[
         Choice | None, doc("What was chosen of the model and cache; null if all was given.")
     ]
+    others: Annotated[
+        tuple[FurtherModel, ...],
+        doc("The package's further models, from the second largest on."),
+    ]
 
 
-def ios_result(made: PackageResult, choice: Choice | None = None) -> IosResult:
+def ios_result(made: PackageResult, choices: Choices = MappingProxyType({})) -> IosResult:
     """Return what was made as --json prints it, with what was chosen for it."""
     plan, failed = made.plan, made.not_vendored
+    first, *others = (
+        of_model(each, prompt, choices)
+        for each, prompt in zip_longest(plan.each_model, made.system_prompts)
+    )
     return IosResult(
         package=made.folder,
         written=made.verification is not None,
         name=plan.package_name,
         module=f"{plan.module_name}Model",
-        model=plan.model.id,
-        commit=plan.model.commit,
-        config=plan.cache,
-        kv=plan.storage,
-        group_size=plan.group_size,
-        archive=plan.archive,
+        **first,
         bundle_id=plan.bundle_id,
         display_name=plan.display_name,
         asset_pack=plan.asset_pack,
-        memory=plan.memory,
         files=made.files,
         app=made.app,
         replaced=made.replaced,
-        model_files=tuple(PackagedFile(each.path, each.size) for each in plan.model.files),
-        model_bytes=model_bytes(plan),
-        license=StatedLicense.of(plan.license),
-        system_prompt=made.system_prompt,
         adapter=plan.adapter,
         vendor=None if made.vendored is None else vendor_result(made.folder, made.vendored),
         errors=error_entries([failed] if failed else []),
-        warnings=plan.warnings,
-        choice=choice,
+        others=tuple(FurtherModel(**each) for each in others),
     )
+
+
+def of_model(plan: Plan, prompt: PreparedPrompt | None, choices: Choices) -> dict[str, Any]:
+    """Return what a result says of each model."""
+    return {
+        "folder": plan.folder,
+        "model": plan.model.id,
+        "commit": plan.model.commit,
+        "config": plan.cache,
+        "kv": plan.storage,
+        "group_size": plan.group_size,
+        "archive": plan.archive,
+        "memory": plan.memory,
+        "model_files": tuple(PackagedFile(each.path, each.size) for each in plan.model.files),
+        "model_bytes": model_bytes(plan),
+        "license": StatedLicense.of(plan.license),
+        "system_prompt": prompt,
+        "warnings": plan.warnings,
+        "choice": choices.get(plan.asked),
+    }
 
 
 def model_bytes(plan: Plan) -> int:
     """Bytes of the model's files."""
     return sum(each.size for each in plan.model.files)
-
-
-def print_made(made: PackageResult, choice: Choice | None, console: Console) -> None:
-    """Show what was chosen, what was made or would be, and what can be done with it.
-
-    A package without the Vendor/ that was asked for is no success.
-    """
-    if made.not_vendored is not None:
-        console.print(
-            f"{made.folder} is whole but for Vendor: run the same command again", markup=False
-        )
-        return
-    from rich.markup import escape
-    from rich.table import Table
-
-    if choice is not None:
-        print_choice(choice, console)
-    plan = made.plan
-    config, cache = plan.model.config, plan.cache
-    table = Table(title=escape(str(made.folder)), title_justify="left", show_header=False)
-    table.add_row(
-        "model",
-        escape(
-            f"{plan.model.id} ({config.model_type}, {len(config.layers)} layers, "
-            f"{config.kv_heads} KV heads of {config.head_dim})"
-        ),
-    )
-    sizes = {each.max_size for each in plan.caches if each} or {cache.max_size}
-    own = f", {min(sizes)} to {max(sizes)} by layer" if len(sizes) > 1 else ""
-    stored = STORAGE_BITS[plan.storage].meaning
-    archived = f", archive {held / 1e6:,.1f}" if (held := plan.memory.archive) else ""
-    table.add_row(
-        "cache",
-        f"{cache.max_size} tokens per layer{own}: {cache.sink_size} first, "
-        f"{cache.heavy_budget} heavy, {cache.recent_budget} recent; {stored}",
-    )
-    if cache.recall is not None:
-        every = cache.recall.every
-        when = f" at prompts and every {every} tokens" if every else ""
-        recalling = sum(1 for each in plan.caches if each and each.recall_rows)
-        table.add_row(
-            "recall",
-            f"up to {cache.recall_rows} rows{when}, {recalling} layers, archive in "
-            f"{plan.archive} in "
-            f"{cache.recall.archive_bits} bits",
-        )
-    table.add_row(
-        "memory",
-        f"{plan.memory.total / 1e6:,.0f} MB: weights {plan.memory.weights / 1e6:,.0f}, "
-        f"caches {plan.memory.caches / 1e6:,.1f}{archived}; `h2o-pack plan` has each term",
-    )
-    table.add_row("module", f"{plan.module_name}Model, with H2OKit")
-    table.add_row(
-        "files",
-        f"{len(made.files)} generated, {len(plan.model.files)} of the model "
-        f"({model_bytes(plan) / 1e6:,.1f} MB)",
-    )
-    stated = StatedLicense.of(plan.license)
-    table.add_row("license", escape(str(stated)) if stated else "none found")
-    if plan.adapter is not None:
-        table.add_row(
-            "adapter",
-            f"{plan.adapter.type} of rank {plan.adapter.rank} in the last "
-            f"{plan.adapter.layers} layers, {plan.adapter.bytes / 1e6:,.1f} MB",
-        )
-    if plan.system:
-        prepared = made.system_prompt
-        count = f"{prepared.tokens} tokens" if prepared else "read when the package is written"
-        table.add_row("system", f"{count}; its caches are in {MODEL_FOLDER}/{SYSTEM_PROMPT}")
-    table.add_row("app", escape(f"{plan.display_name} ({plan.bundle_id}): {STATES[made.app]}"))
-    console.print(table)
-    for path in made.replaced:
-        console.print(
-            f"note: you had changed {path}, which is written anew; yours is in Replaced",
-            markup=False,
-            soft_wrap=False,
-        )
-    for warning in plan.warnings:
-        console.print(f"note: {warning}", markup=False, soft_wrap=False)
-    if made.verification is None:
-        console.print("nothing was written: this was a dry run")
-        return
-    for each in made.verification.differences:
-        console.print(f"differs: {each}", markup=False, soft_wrap=False)
-    folder = shlex.quote(str(made.folder))
-    project = shlex.quote(f"{made.folder}/App/Chat.xcodeproj")
-    steps = f"h2o-pack parity {folder}; open {project}"
-    if made.vendored is None:
-        steps = f"h2o-pack vendor {folder}; {steps}"
-    console.print(f"next: {steps}", markup=False)
 
 
 def vendor_result(package: Path, vendored: Vendored) -> VendorResult:
@@ -257,10 +211,3 @@ def vendor_result(package: Path, vendored: Vendored) -> VendorResult:
         edited=vendored.files,
         offline=vendored.offline,
     )
-
-
-def print_vendored(package: Path, vendored: Vendored, console: Console) -> None:
-    """Show what was vendored."""
-    console.print(f"{package / 'Vendor'} is made for the host {vendored.host}", markup=False)
-    for file in vendored.files:
-        console.print(f"  edited: {file.path}", markup=False)

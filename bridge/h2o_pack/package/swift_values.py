@@ -7,19 +7,21 @@ import textwrap
 from h2o_py.config import H2OConfig
 from h2o_py.policy_fields import FIELDS, RECALL_FIELDS
 
-COLUMNS = 88
+COLUMNS = 100
 OF_SESSION = "store"  # the session chooses the archive's folder
 SPACE = "\0"  # where no line may end
 
 
-def config_arguments(config: H2OConfig) -> str:
-    """Arguments of Swift's H2OConfiguration, on lines of at most 100 columns."""
+def config_arguments(config: H2OConfig, indent: int = 12) -> str:
+    """Arguments of Swift's H2OConfiguration, on indented lines of at most 100 columns."""
     text = arguments(config, [field.name for field in FIELDS])
     if config.recall is not None:
         names = [field.name for field in RECALL_FIELDS if field.name != OF_SESSION]
         text += f", recall:{SPACE}H2ORecall({arguments(config.recall, names)})"
-    lines = textwrap.wrap(text, COLUMNS, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(" " * 12 + line for line in lines).replace(SPACE, " ")
+    lines = textwrap.wrap(
+        text, COLUMNS - indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(" " * indent + line for line in lines).replace(SPACE, " ")
 
 
 def arguments(settings: object, names: list[str]) -> str:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from h2o_pack.files import lock
 from h2o_pack.files.kept import digest_of
 from h2o_pack.package.app import STATES, AppState
-from h2o_pack.package.build import PackageResult, build, prepare
+from h2o_pack.package.build import PackageResult, build
+from h2o_pack.package.prepare import prepare
 from h2o_pack.package.replay import replayed
 from h2o_pack.package.request import PackageRequest
-from h2o_pack.package.summary import IosResult, print_made
+from h2o_pack.package.summary import IosResult
+from h2o_pack.package.tables import print_made
 from h2o_pack.plan.package_plan import Plan
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Result, doc
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Part = Literal["tool", "model", "upstream", "plan", "file", "vendor", "app"]
-OF_THE_PLAN = ("package", "module", "config", "kv", "group_size", "budgets", "recall_layers")
+OF_THE_CACHE = ("config", "kv", "group_size")
+OF_THE_PLAN = ("package", "module", *OF_THE_CACHE, "budgets", "recall_layers")
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,7 @@ def changes(
     old = json.loads(record.to_json())
     if old["h2o_pack"] != new["h2o_pack"]:
         yield Change("tool", "h2o-pack", old["h2o_pack"], new["h2o_pack"])
-    if (old["model"], old["commit"]) != (new["model"], new["commit"]):
-        yield Change("model", new["model"], old["commit"][:12], new["commit"][:12])
+    yield from models(old, new)
     for name in sorted(old["upstream"].keys() | new["upstream"].keys()):
         before, after = (each["upstream"].get(name, {}) for each in (old, new))
         if before != after:
@@ -127,6 +129,24 @@ def changes(
             yield Change("vendor", "Vendor", "out of date or not whole", "made again")
     if app == "outdated":
         yield Change("app", "App", "yours", STATES[app])
+
+
+def models(old: Any, new: Any) -> Iterator[Change]:
+    """Yield what differs in the models of two locks, and in the caches of the further ones."""
+    before, after = (
+        {each["folder"]: each for each in (record, *record["others"])} for record in (old, new)
+    )
+    for folder in sorted(before.keys() | after.keys()):
+        was, is_now = before.get(folder), after.get(folder)
+        if was is None or is_now is None:
+            names = ("" if each is None else each["model"] for each in (was, is_now))
+            yield Change("model", folder, *names)
+            continue
+        if (was["model"], was["commit"]) != (is_now["model"], is_now["commit"]):
+            yield Change("model", is_now["model"], was["commit"][:12], is_now["commit"][:12])
+        for name in OF_THE_CACHE if is_now is not new else ():
+            if was[name] != is_now[name]:
+                yield from settings(f"{folder}.{name}", was[name], is_now[name])
 
 
 def settings(name: str, old: Any, new: Any) -> Iterator[Change]:
@@ -168,4 +188,4 @@ def print_changes(update: Update, console: Console, *, dry_run: bool) -> None:
 def print_update(made: PackageResult | None, console: Console) -> None:
     """Show what was made, if anything was."""
     if made is not None:
-        print_made(made, None, console)
+        print_made(made, {}, console)

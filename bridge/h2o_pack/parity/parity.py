@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from h2o_pack.errors import GET_SWIFT, ExitCode, UserError
 from h2o_pack.files import lock, write
-from h2o_pack.files.layout import MODEL_FOLDER, VENDOR_FOLDER
+from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.models.config import read_config
 from h2o_pack.parity import host as hosts
 from h2o_pack.parity import toolchain
@@ -55,62 +56,90 @@ def run_parity(
             code=ExitCode.TOOL,
         )
     check_core()
-    from h2o_pack.parity import op, rounding, tokens  # all of these need MLX
-    from h2o_pack.parity import request as requests
-    from h2o_pack.parity import trace as traces
-    from h2o_py.config import H2OConfig
     from h2o_py.errors import H2OConfigWarning
 
     root = package.resolve()
-    work, model = root / hosts.WORK, root / MODEL_FOLDER
-    described = read_config(model / "config.json", assume_full_attention=True)
     with ExitStack() as stack:
         stack.enter_context(write.exclusive(package))
         stack.enter_context(warnings.catch_warnings())
         stack.enter_context(without_compiling())
         warnings.simplefilter("ignore", H2OConfigWarning)
-        config = H2OConfig.from_dict(record.config)
         build = None  # goes on while Python records and compares
         if swift is not None:
-            build = stack.enter_context(toolchain.building(hosts.prepare(root), swift, work))
-        seen, done = 0, []
-        if set(levels) & set(DEFAULT):
-            progress("recording a run of mlx-lm")
-            trace = traces.record(model, config, described.context, work / "trace")
-            seen = sum(trace.cases[0].steps)
-            if "op" in levels:
-                progress("replaying it through the reference")
-                compared = "C++ core in mlx-lm against h2o_py.reference"
-                done.append(Level(1, "op", compared, op.compare(trace)))
-            if "trace" in levels:
-                done.append(trace_level(trace, build, work, progress))
-        if "tokens" in levels and build is None:
-            what = "not verified: that the model of mlx-swift-lm says the same"
-            compared = "the model of mlx-swift-lm against mlx-lm"
-            done.append(Level(3, "tokens", compared, (), f"{what}; {NO_SWIFT}"))
-        elif "tokens" in levels and build is not None:
-            progress("running the model in mlx-lm")
-            request = requests.ask(
-                model,
-                config,
-                described.context,
-                traces.quantized(described.head_dim),
-                work / "tokens",
-                own_budgets(record),
-            )
-            seen = seen or len(request.prompt) + requests.DECODED
-            tokens.answer(request, model, build, progress)
-            compared = tokens.describe(request, build.host)
-            moved = partial(rounding.moved_runs, model, request)
-            done.append(Level(3, "tokens", compared, tokens.compare(request, moved)))
+            host = hosts.prepare(root)
+            build = stack.enter_context(toolchain.building(host, swift, root / hosts.WORK))
+        runs = [
+            check_model(root, record, model, levels, build, progress) for model in record.models
+        ]
     return Report(
         package=str(package),
         model=record.model,
-        max_kv=config.max_size,
-        tokens=seen,
+        max_kv=record.config["max_size"],
+        tokens=runs[0].tokens,
         host=build.host.name if build else "",
-        levels=tuple(done),
+        levels=tuple(level for run in runs for level in run.levels),
     )
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """What was compared of one model. tokens: of the recorded run."""
+
+    tokens: int
+    levels: tuple[Level, ...]
+
+
+def check_model(
+    root: Path,
+    record: lock.Lock,
+    model: lock.LockedModel,
+    levels: Collection[str],
+    build: toolchain.Build | None,
+    progress: Callable[[str], None],
+) -> ModelRun:
+    """Check every level of one of the package's models."""
+    from h2o_pack.parity import op, rounding, tokens  # all of these need MLX
+    from h2o_pack.parity import request as requests
+    from h2o_pack.parity import trace as traces
+    from h2o_py.config import H2OConfig
+
+    folder, work = root / model.folder, root / hosts.WORK
+    name = ""
+    if record.others:
+        work, name = work / model.folder, model.model
+    described = read_config(folder / "config.json", assume_full_attention=True)
+    config = H2OConfig.from_dict(model.config)
+    seen, done = 0, []
+    if set(levels) & set(DEFAULT):
+        progress("recording a run of mlx-lm")
+        trace = traces.record(folder, config, described.context, work / "trace")
+        seen = sum(trace.cases[0].steps)
+        if "op" in levels:
+            progress("replaying it through the reference")
+            compared = "C++ core in mlx-lm against h2o_py.reference"
+            done.append(Level(1, "op", compared, op.compare(trace)))
+        if "trace" in levels:
+            done.append(trace_level(trace, build, root / hosts.WORK, progress))
+    if "tokens" in levels and build is None:
+        what = "not verified: that the model of mlx-swift-lm says the same"
+        compared = "the model of mlx-swift-lm against mlx-lm"
+        done.append(Level(3, "tokens", compared, (), f"{what}; {NO_SWIFT}"))
+    elif "tokens" in levels and build is not None:
+        progress("running the model in mlx-lm")
+        request = requests.ask(
+            folder,
+            config,
+            described.context,
+            traces.quantized(described.head_dim),
+            work / "tokens",
+            own_budgets(record),
+        )
+        seen = seen or len(request.prompt) + requests.DECODED
+        tokens.answer(request, folder, build, progress)
+        compared = tokens.describe(request, build.host)
+        moved = partial(rounding.moved_runs, folder, request)
+        done.append(Level(3, "tokens", compared, tokens.compare(request, moved)))
+    return ModelRun(seen, tuple(replace(level, model=name) for level in done))
 
 
 def trace_level(

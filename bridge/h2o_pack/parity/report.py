@@ -87,6 +87,7 @@ class Level:
     compared: Annotated[str, doc("What was compared with what.")]
     cases: Annotated[tuple[CaseResult, ...], doc("Its cases.")]
     not_run: Annotated[str, doc("Why it did not run; empty if it did.")] = ""
+    model: Annotated[str, doc("Of which of several models; empty where there is one.")] = ""
     verdict: Annotated[Verdict, doc("Whether all cases agree.")] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,7 +100,7 @@ class Report(Result):
     """What was compared."""
 
     package: Annotated[str, doc("The package's folder.")]
-    model: Annotated[str, doc("The model's id.")]
+    model: Annotated[str, doc("The model's id; of several the largest one's.")]
     max_kv: Annotated[Count, doc("Rows kept.")]
     tokens: Annotated[Count, doc("Tokens of the recorded run.")]
     host: Annotated[str, doc("What ran the Swift half.")]
@@ -125,7 +126,7 @@ def print_report(report: Report, console: Console) -> None:
     for column in ("checks", "outputs", "scores", "allowed", "verdict"):
         table.add_column(column, justify="right", no_wrap=True)
     for level in report.levels:
-        name = f"{level.number} {level.name}"
+        name = f"{level.number} {level.name}{of_model(level)}"
         if level.not_run:
             table.add_row(name, *["-"] * 5, NOT_RUN)
         for case in level.cases:
@@ -142,7 +143,7 @@ def print_report(report: Report, console: Console) -> None:
     if report.tokens < WANTED * report.max_kv:
         console.print(f"note: the model's context allows fewer than {WANTED} x max_kv tokens")
     for level in report.levels:
-        console.print(f"level {level.number}: {level.compared}", markup=False)
+        console.print(f"level {level.number}{of_model(level)}: {level.compared}", markup=False)
         for case in level.cases:
             if case.first_difference is not None:
                 console.print(f"  {case.name}: {sentence(case.first_difference)}", markup=False)
@@ -151,6 +152,11 @@ def print_report(report: Report, console: Console) -> None:
                 console.print(said, markup=False)
         if level.not_run:
             console.print(f"  {level.not_run}", markup=False)
+
+
+def of_model(level: Level) -> str:
+    """Say which of several models a level is of."""
+    return f" of {level.model}" if level.model else ""
 
 
 def scores(case: CaseResult) -> str:

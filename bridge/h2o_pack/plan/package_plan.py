@@ -13,6 +13,7 @@ from h2o_pack.config_errors import warnings_as_text
 from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.devices.device import Catalogue, Device
 from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.files.layout import MODEL_FOLDER
 from h2o_pack.memory import MemoryPlan
 from h2o_pack.memory.estimate import archive_bits
 from h2o_pack.memory.storages import storage_of
@@ -44,7 +45,10 @@ class Plan:
     chat_template: the model's, None where it has none that can be used. system: the system
     prompt whose caches are computed, "" for none. adapter: is counted in the model's weights.
     options: with which all of it was asked for, as the lock keeps them. license: the model's.
-    bundle_id and display_name: the app's identifier, and the name below its icon.
+    bundle_id and display_name: the app's identifier, and the name below its icon. folder:
+    where the model lies in the package. others: the package's further models, from the second
+    largest on, of which only what is a model's own counts. asked: what was said to be the
+    model.
     """
 
     model: Model
@@ -68,6 +72,14 @@ class Plan:
     license: ModelLicense = field(default_factory=ModelLicense)
     bundle_id: str = ""
     display_name: str = ""
+    folder: str = MODEL_FOLDER
+    others: tuple[Plan, ...] = ()
+    asked: str = ""
+
+    @property
+    def each_model(self) -> tuple[Plan, ...]:
+        """The plans of all models, the largest first."""
+        return (self, *self.others)
 
     @property
     def archive(self) -> str:

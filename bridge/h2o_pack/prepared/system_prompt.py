@@ -18,7 +18,7 @@ from h2o_pack.bundling.manifest import BundledFile, Manifest
 from h2o_pack.config_errors import user_errors
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.digests import sha256_of
-from h2o_pack.files.layout import ADAPTER, ADAPTER_CONFIG, MODEL_FOLDER, SYSTEM_PROMPT
+from h2o_pack.files.layout import ADAPTER, ADAPTER_CONFIG, SYSTEM_PROMPT
 from h2o_pack.files.lock import PreparedPrompt
 from h2o_pack.models.adapter import CONFIG, WEIGHTS
 from h2o_pack.plan.package_plan import Plan
@@ -39,8 +39,8 @@ def prepare(
 
     Args:
         plan: has a system prompt.
-        package: its Model/ is filled.
-        bundled: what Model/ holds.
+        package: the folder of the plan's model is filled.
+        bundled: what it holds.
         previous: an earlier package, which need not exist.
         say: told what is done.
 
@@ -61,8 +61,8 @@ def prepare(
         policy=policy_digest(plan),
         made_by=makers(),
     )
-    target = package / MODEL_FOLDER / SYSTEM_PROMPT
-    kept = keep(wanted, previous, target)
+    target = package / plan.folder / SYSTEM_PROMPT
+    kept = keep(wanted, previous, plan.folder, target)
     if kept is not None:
         say("the caches of the system prompt are as they should be")
         record = kept
@@ -70,20 +70,25 @@ def prepare(
         record = replace(wanted, tokens=compute(plan, target, wanted, say))
     file = BundledFile(SYSTEM_PROMPT, target.stat().st_size, sha256_of(target))
     whole = replace(bundled, files=(*bundled.files, file), system_prompt=record)
-    manifest.write(package, whole)
+    manifest.write(package, whole, plan.folder)
     return whole
 
 
-def keep(wanted: PreparedPrompt, previous: Path, target: Path) -> PreparedPrompt | None:
-    """Take over the file of an earlier package, if it is what is wanted; return its record."""
+def keep(
+    wanted: PreparedPrompt, previous: Path, folder: str, target: Path
+) -> PreparedPrompt | None:
+    """Take over the file of an earlier package, if it is what is wanted; return its record.
+
+    folder: of the model, in that package.
+    """
     try:
-        earlier = manifest.read(previous)
+        earlier = manifest.read(previous, folder)
     except UserError:
         return None
     record = earlier.system_prompt
     if record is None or replace(record, tokens=0) != wanted:
         return None
-    source = previous / MODEL_FOLDER / SYSTEM_PROMPT
+    source = previous / folder / SYSTEM_PROMPT
     listed = next((file for file in earlier.files if file.path == SYSTEM_PROMPT), None)
     try:
         if listed is None or sha256_of(source) != listed.sha256:

@@ -127,7 +127,8 @@ def make_package(options: Options, output: Path, say: ProgressReporter) -> None:
         UserError: the model cannot be packaged.
 
     """
-    from h2o_pack.package import build
+    from h2o_pack.package.build import build
+    from h2o_pack.package.prepare import prepare
     from h2o_pack.package.request import PackageRequest
 
     request = PackageRequest(
@@ -137,7 +138,7 @@ def make_package(options: Options, output: Path, say: ProgressReporter) -> None:
         output=output,
         upstream=options.upstream,
     )
-    build.build(build.prepare(request, say), request, say)
+    build(prepare(request, say), request, say)
 
 
 def write(report: ProofReport, path: Path) -> None:

@@ -39,26 +39,28 @@ def verify(
     generated = (compared(package, "generated", path, digest) for path, digest in files.items())
     found = list(filter(None, generated))
     users = [*added(package, files), *of_app(package, record)]
-    size, count = 0, len(files)
-    try:
-        bundled = manifest.read(package)
-    except UserError as error:
-        path = f"{MODEL_FOLDER}/{MODEL_MANIFEST}"
-        found.append(
-            Difference("records", path, "other", error.what.removeprefix(MODEL_MANIFEST + " "))
-        )
-        commit = ""
-    else:
-        found += records(record, bundled)
-        found += content_of_model(package / MODEL_FOLDER, bundled, quick=quick, say=say)
-        users += strays(package, bundled)
-        commit, size, count = bundled.commit, bundled.size, count + len(bundled.files)
+    commits, size, count = [], 0, len(files)
+    for model in record.models:
+        try:
+            bundled = manifest.read(package, model.folder)
+        except UserError as error:
+            path = f"{model.folder}/{MODEL_MANIFEST}"
+            what = error.what.removeprefix(MODEL_MANIFEST + " ")
+            found.append(Difference("records", path, "other", what))
+            commits.append("")
+            continue
+        found += records(model, bundled)
+        found += content_of_model(package, model.folder, bundled, quick=quick, say=say)
+        users += strays(package, model.folder, bundled)
+        commits.append(bundled.commit)
+        size, count = size + bundled.size, count + len(bundled.files)
+    users += beside_models(package, record)
     say("comparing Vendor")
     vendor = compare_vendor(package, record)
     return Verification(
         package=str(package),
         model=record.model,
-        commit=commit,
+        commit=commits[0],
         quick=quick,
         vendor=vendor.state,
         files=count + vendor.files,
@@ -96,9 +98,9 @@ def of_app(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
             yield UsersFile(path, "is yours, and not as it was written")
 
 
-def records(record: lock.Lock, bundled: Manifest) -> Iterator[Difference]:
-    """Yield what the manifest says otherwise than the lock."""
-    path = f"{MODEL_FOLDER}/{MODEL_MANIFEST}"
+def records(record: lock.LockedModel, bundled: Manifest) -> Iterator[Difference]:
+    """Yield what a model's manifest says otherwise than the lock."""
+    path = f"{record.folder}/{MODEL_MANIFEST}"
     if bundled.model != record.model:
         what = f"is of the model {bundled.model!r}, the lock of {record.model!r}"
         yield Difference("records", path, "other", what)
@@ -113,12 +115,18 @@ def records(record: lock.Lock, bundled: Manifest) -> Iterator[Difference]:
         yield Difference("records", path, "other", what)
 
 
-def strays(package: Path, bundled: Manifest) -> Iterator[UsersFile]:
-    """Yield files in Model/ that are not of the model."""
-    known = {f"{MODEL_FOLDER}/{file.path}" for file in bundled.files} | {
-        f"{MODEL_FOLDER}/{MODEL_MANIFEST}"
-    }
+def beside_models(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
+    """Yield files in Model/ that are in the folder of none of the models."""
+    folders = tuple(f"{model.folder}/" for model in record.models)
     for path in listed(package, MODEL_FOLDER):
+        if not path.startswith(folders):
+            yield UsersFile(path, "is yours")
+
+
+def strays(package: Path, folder: str, bundled: Manifest) -> Iterator[UsersFile]:
+    """Yield files in a model's folder that are not of the model."""
+    known = {f"{folder}/{file.path}" for file in bundled.files} | {f"{folder}/{MODEL_MANIFEST}"}
+    for path in listed(package, folder):
         if path not in known:
             loaded = ", and mlx-swift-lm would load it" if path.endswith(".safetensors") else ""
             yield UsersFile(path, f"is yours{loaded}")

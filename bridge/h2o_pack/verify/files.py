@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from h2o_pack.bundling.manifest import BundledFile, Manifest
 from h2o_pack.files.digests import in_parallel, sha256_of
-from h2o_pack.files.layout import MODEL_FOLDER, VENDOR_FOLDER
+from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.files.paths import why_unsafe
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.verify.differences import Difference, Part
@@ -29,14 +29,14 @@ def is_leftover(path: PurePosixPath) -> bool:
 
 
 def content_of_model(
-    folder: Path, bundled: Manifest, *, quick: bool, say: ProgressReporter
+    package: Path, folder: str, bundled: Manifest, *, quick: bool, say: ProgressReporter
 ) -> Iterator[Difference]:
-    """Yield the model's files that are not as in the manifest, in its order."""
+    """Yield the files in a model's folder that are not as in its manifest, in its order."""
 
     def check(
         file: BundledFile, told: Callable[[int], None], stop: threading.Event
     ) -> Difference | None:
-        return compare(folder, file, None if quick else told, stop)
+        return compare(package, folder, file, None if quick else told, stop)
 
     with say.bar("reading the model", 0 if quick else bundled.size) as advance:
         found = in_parallel(check, bundled.files, advance)
@@ -44,13 +44,15 @@ def content_of_model(
 
 
 def compare(
-    folder: Path,
+    package: Path,
+    folder: str,
     file: BundledFile,
     advance: Callable[[int], None] | None,
     stop: threading.Event,
 ) -> Difference | None:
     """Compare one file of the model; its bytes only when `advance` is told of them."""
-    place, path = folder / file.path, f"{MODEL_FOLDER}/{file.path}"
+    path = f"{folder}/{file.path}"
+    place = package / path
     try:
         status = place.lstat()
         if not stat.S_ISREG(status.st_mode):

@@ -30,6 +30,35 @@ final class MemoryTests: XCTestCase {
         XCTAssertThrowsError(try MemoryGuard { FreeMemory.known(1) }.check(plan))
     }
 
+    private struct Candidate: Identifiable {
+        let id: String
+        let plan: MemoryPlan
+
+        init(_ id: String, _ weights: Int) {
+            self.id = id
+            plan = MemoryPlan(weights: weights, caches: 0, prefill: 0, bufferCache: 0)
+        }
+    }
+
+    func testTheFirstOfSeveralModelsThatFitsIsTaken() throws {
+        let models = [Candidate("large", 3000), Candidate("medium", 2000), Candidate("small", 1000)]
+        func taken(_ free: Int?) throws -> String {
+            try MemoryGuard { free }.first(of: models, plan: \.plan).id
+        }
+
+        XCTAssertEqual(try taken(3000), "large")
+        XCTAssertEqual(try taken(2999), "medium")
+        XCTAssertEqual(try taken(1000), "small")
+        XCTAssertEqual(try taken(nil), "large")
+        XCTAssertThrowsError(try taken(999)) { error in
+            XCTAssertEqual(
+                error.localizedDescription,
+                "No model fits into the 999 bytes that are free: large needs 3000, medium needs "
+                    + "2000, small needs 1000. Release other memory, check that the app has both "
+                    + "memory entitlements, or package a smaller model or a smaller --max-kv.")
+        }
+    }
+
     func testTheSystemKnowsItsFreeMemory() throws {
         XCTAssertGreaterThan(try XCTUnwrap(MemoryGuard.system.free), 1 << 20)
     }

@@ -19,7 +19,7 @@ from h2o_pack.errors import UserError
 from h2o_pack.facts import architectures, refused_architectures, upstream_versions
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.models.config import describe, read_like
-from h2o_pack.package.build import prepare
+from h2o_pack.package.prepare import prepare
 from h2o_pack.package.request import PackageRequest
 from h2o_pack.plan.options import CacheOptions
 from h2o_py import H2OConfig, H2OKVCache, install_routing, make_h2o_cache, remove_routing

@@ -1,0 +1,48 @@
+import H2OKit
+import H2OSessions
+
+extension BundledModel {
+    /// The largest model that fits into the memory that is free now.
+    ///
+    /// - Parameter free: the bytes that are free, by default as the system says; others show
+    ///   which model another device would take
+    /// - Throws: `NoModelFits`, which has the bytes that each model needs
+    public static func best(free: Int? = nil) throws -> BundledModel {
+        let memory = free.map { bytes in MemoryGuard { bytes } } ?? .system
+        return try memory.first(of: all, plan: \.memory)
+    }
+
+    /// Loads the largest model that fits into the free memory.
+    ///
+    ///     let session = try await BundledModel.load().makeSession(instructions: "Be brief.")
+    ///
+    /// A saved conversation belongs to the model that it was held with: the error of another
+    /// one names both.
+    ///
+    /// - Parameters:
+    ///   - snapshots: the bytes that a conversation's snapshots may take
+    ///   - verification: how thoroughly the model folder is checked
+    /// - Throws: `NoModelFits`, or what `load(snapshots:verification:)` of a model throws
+    public static func load(
+        snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
+        verification: ModelVerification = .sizes
+    ) async throws -> H2OModel {
+        try await best().load(snapshots: snapshots, verification: verification)
+    }
+
+    /// Loads this model.
+    ///
+    /// - Parameters:
+    ///   - snapshots: the bytes that a conversation's snapshots may take
+    ///   - verification: how thoroughly the model folder is checked
+    /// - Throws: `ModelFolderError`, `ModelBundleError`, `MetalError`, `MemoryShortage`, or
+    ///   an error of mlx-swift-lm
+    public func load(
+        snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
+        verification: ModelVerification = .sizes
+    ) async throws -> H2OModel {
+        try await H2OModel.load(
+            from: folder(), plan: memory, caches: caches(), archiveInFiles: archiveInFiles,
+            snapshots: snapshots, verification: verification)
+    }
+}

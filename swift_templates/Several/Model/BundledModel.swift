@@ -1,0 +1,53 @@
+import Foundation
+import H2OKit
+import MLXLMCommon
+
+/// One of the models that this package was made for, and its cache.
+///
+///     let model = try await BundledModel.load()  // the largest that fits
+///     let other = try await BundledModel.all[1].load()  // one of your own choice
+public struct BundledModel: Identifiable, Sendable {
+    /// Where the model came from.
+    public let id: String
+
+    /// Its folder in the package's `Model`.
+    public let folderName: String
+
+    /// What its chat template reads that not every one does, by name, such as
+    /// `enable_thinking`.
+    public let templateVariables: [String]
+
+    /// The bytes that it takes on this device.
+    public let memory: MemoryPlan
+
+    /// Whether a session keeps what recall brings back in files and not in memory.
+    public let archiveInFiles: Bool
+
+    let makeCaches: @Sendable () throws -> H2OCaches
+
+    /// The policy: which tokens the caches keep.
+    ///
+    /// - Throws: `H2OConfigurationError` if the values in `all` were edited and no longer fit
+    ///   together
+    public func configuration() throws -> H2OConfiguration {
+        try caches().configuration
+    }
+
+    /// The caches for `GenerateParameters/useH2O(_:)`, with which ChatSession, generate and
+    /// TokenIterator make them: the policy of `configuration()`, and how rows are stored.
+    public func caches() throws -> H2OCaches {
+        try makeCaches()
+    }
+
+    /// One empty cache for each layer, for `generate(input:cache:parameters:context:)`.
+    ///
+    /// - Parameter model: the model loaded from `folder()`
+    public func makeCaches(for model: any LanguageModel) throws -> [any KVCache] {
+        try caches().makeCaches(for: model)
+    }
+
+    /// The folder with the weights, the tokenizer and the configuration, see `ModelFolder`.
+    public func folder() throws -> URL {
+        try ModelFolder.find(folderName)
+    }
+}

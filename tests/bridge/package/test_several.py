@@ -1,0 +1,153 @@
+"""Packages of several models, of which an app takes the largest that fits."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from h2o_pack.bundling import app_size
+from h2o_pack.errors import ExitCode
+from h2o_pack.files import lock
+from h2o_pack.package.several import folders_of
+from h2o_pack.verify.check import verify
+from tests.bridge import schemas
+from tests.bridge.trees import names, tree, write_model
+
+BOTH = ("--model", "demo-4bit", "--model", "demo")
+
+
+@pytest.fixture
+def package(tmp_path):
+    return tmp_path / "Two"
+
+
+@pytest.fixture
+def ios(run, package):
+    """Make a package of two models, the smaller one given first."""
+
+    def command(*options, models=BOTH, max_kv=("--max-kv", 64), code=ExitCode.OK):
+        output = ("--output", package, "--no-vendor", "--json")
+        result = run("ios", *models, *max_kv, *output, *options)
+        assert result.exit_code == code, result.output
+        return schemas.check(json.loads(result.stdout), "error" if code else "ios")
+
+    return command
+
+
+def test_each_model_has_a_folder_and_the_largest_is_the_first(ios, package):
+    document = ios()
+    assert (document["model"], document["folder"]) == ("demo", "Model/demo")
+    [other] = document["others"]
+    assert (other["model"], other["folder"]) == ("demo-4bit", "Model/demo-4bit")
+    assert other["model_bytes"] < document["model_bytes"]
+    assert names(package / "Model") == ["demo", "demo-4bit"]
+    source = (package / "Sources/DemoModel/BundledModel+All.swift").read_text("utf-8")
+    assert source.index('id: "demo"') < source.index('id: "demo-4bit"')
+    assert [each.folder for each in lock.read(package).models] == [
+        "Model/demo",
+        "Model/demo-4bit",
+    ]
+
+
+def test_people_see_the_models_side_by_side(run, package):
+    options = ("--max-kv", 64, "--output", package, "--no-vendor", "--dry-run")
+    told = run("ios", *BOTH, *options).stdout
+    [line] = [each for each in told.splitlines() if each.startswith("│ model ")]
+    assert line.index("demo (") < line.index("demo-4bit (")
+    assert told.count("note: the model has no chat template") == 1
+    assert not package.exists()
+
+
+def test_verify_compares_every_folder(ios, package):
+    ios()
+    assert not verify(package).differences
+    (package / "Model/demo-4bit/config.json").write_text("{}")
+    (package / "Model/demo/model.safetensors").unlink()
+    (package / "Model/mine.txt").write_text("mine")
+    found = verify(package)
+    assert [each.path for each in found.differences] == [
+        "Model/demo/model.safetensors",
+        "Model/demo-4bit/config.json",
+    ]
+    assert "Model/mine.txt is yours" in map(str, found.users)
+
+
+def test_an_update_asks_for_all_models_again(ios, run, package):
+    ios("--kv", "8")
+    before = tree(package)
+    assert run("update", package).stdout == "nothing to change\n"
+    (package / "README.md").unlink()
+    assert run("update", package, "--quiet").exit_code == 0
+    assert tree(package) == before
+
+
+def test_a_package_of_one_model_becomes_one_of_two_and_back(ios, package):
+    one = ("--model", "demo")
+    ios(models=one)
+    (package / "Model/mine.txt").write_text("mine")
+    alone = tree(package)
+    ios()
+    assert names(package / "Model") == ["demo", "demo-4bit", "mine.txt"]
+    ios(models=one)
+    assert tree(package) == alone
+
+
+def test_the_system_prompt_is_read_by_each(ios, package, tmp_path):
+    prompt = tmp_path / "system.txt"
+    prompt.write_text("You are brief.")
+    document = ios("--system", prompt)
+    [other] = document["others"]
+    assert document["system_prompt"]["model"] != other["system_prompt"]["model"]
+    for model in ("demo", "demo-4bit"):
+        assert (package / "Model" / model / "system-prompt.tensors").is_file()
+    assert not verify(package).differences
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--asset-pack",), ("--adapter", "adapters"), ("--revision", "v1")],
+)
+def test_options_of_one_model_are_refused(ios, package, options):
+    [error] = ios(*options, code=ExitCode.USAGE)["errors"]
+    assert error["what"] == (f"{options[0]} is for a package with one model, and 2 are given")
+    assert not package.exists()
+
+
+def test_a_model_that_is_given_twice_is_refused(ios):
+    twice = ("--model", "demo", "--model", "demo")
+    [error] = ios(models=twice, code=ExitCode.USAGE)["errors"]
+    assert error["what"] == "demo is given twice"
+
+
+def test_models_of_one_name_have_folders_of_their_own(ios, package, tmp_path):
+    first, second = (write_model(tmp_path / where / "Tiny") for where in ("a", "b"))
+    ios(models=("--model", first, "--model", second), max_kv=("--max-kv", 256))
+    assert names(package / "Model") == ["Tiny", "Tiny-2"]
+    assert folders_of(["a/Resources", "b/resources"]) == [
+        "Model/Resources-2",
+        "Model/resources-3",
+    ]
+
+
+def test_an_app_must_hold_all_of_them(ios, monkeypatch):
+    monkeypatch.setattr(app_size, "store_limits", lambda: {"app": Limit()})
+    [error] = ios(code=ExitCode.USAGE)["errors"]
+    assert error["what"].startswith("demo and demo-4bit together have 5.2 MB, more than")
+    assert error["remedy"] == "Choose a smaller model or fewer bits."
+
+
+class Limit:
+    """Room for the larger model alone."""
+
+    bytes = 4_500_000
+    what, source = "a limit", "here"
+
+
+def test_a_lock_cannot_name_a_folder_elsewhere(ios, run, package):
+    ios()
+    record = json.loads((package / lock.NAME).read_text("utf-8"))
+    for folder in ("Model/..", "Model/../x", "../Model", "/Model", "Model/demo\n", "Model/a/b"):
+        record["others"][0]["folder"] = folder
+        (package / lock.NAME).write_text(json.dumps(record), "utf-8")
+        assert run("verify", package).exit_code == ExitCode.OUTPUT
