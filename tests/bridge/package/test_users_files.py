@@ -132,7 +132,8 @@ def test_generated_files_that_were_changed_are_written_anew_and_kept_apart(ios, 
     build_tree(package, {SOURCE: "first", "Model/config.json": "{}"})
     assert ios(max_kv=200)["replaced"] == ["Model/config.json", SOURCE]
     (package / SOURCE).write_text("second")
-    told = run("ios", "--model", "demo", "--max-kv", 256, "--output", package).stdout
+    written = run("ios", "--model", "demo", "--max-kv", 256, "--output", package).stdout
+    told = " ".join(written.split())
     assert f"you had changed {SOURCE}, which is written anew; yours is in Replaced" in told
     assert tree(package / "Replaced") == {
         SOURCE: "first",

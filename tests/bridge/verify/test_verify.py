@@ -39,7 +39,7 @@ def test_a_package_as_written_has_no_differences(package):
     assert result.differences == ()
     assert result.vendor == "not made"
     assert result.model == "tiny"
-    assert result.files == len(lock.read(package).files) + 3
+    assert result.files == len(lock.read(package).files) + 4
 
 
 @pytest.mark.parametrize("quick", [False, True])
@@ -210,7 +210,7 @@ def test_every_file_of_vendor_is_compared(with_vendor):
     assert (found(with_vendor), users(with_vendor)) == ([], [])
     result = verify(with_vendor)
     assert result.vendor == "checked"
-    assert result.files == len(lock.read(with_vendor).files) + 3 + len(UPSTREAM)
+    assert result.files == len(lock.read(with_vendor).files) + 4 + len(UPSTREAM)
     (with_vendor / "Vendor/mlx-swift/edited.cpp").write_text("before")
     (with_vendor / "Vendor/mlx-swift/kept.cpp").write_text("mine")
     (with_vendor / "Vendor/mlx-swift/other.cpp").unlink()
