@@ -117,19 +117,19 @@ apple-foundation-models: $(RUNTIME)
 	.ci/apple/foundation-models
 
 # The lock pins every package for every platform that the project supports.
+LOCK := uv pip compile --universal --python-version 3.10 --generate-hashes --no-header
 lock:
-	uv pip compile pyproject.toml --extra dev --extra build --extra plot --extra docs --universal \
-		--python-version 3.10 --no-header --output-file requirements.lock
-	for name in check wheel; do uv pip compile .ci/$$name.in --universal --python-version 3.10 \
-		--generate-hashes --no-header --output-file .ci/$$name.lock; done
+	$(LOCK) pyproject.toml --extra build --output-file requirements.lock
+	$(LOCK) pyproject.toml .ci/check.in --extra build --extra dev --extra plot --extra docs \
+		--constraint requirements.lock --output-file .ci/check.lock
+	$(LOCK) .ci/wheel.in --output-file .ci/wheel.lock
 
 clean:
 	rm -rf build dist $(VENV)
 
 # What the checks and tests need besides.
-$(INSTALLED): $(RUNTIME) requirements.lock .ci/check.lock
-	$(PIP) --requirement requirements.lock
-	$(PIP) --requirement .ci/check.lock
+$(INSTALLED): $(RUNTIME) .ci/check.lock
+	$(PIP) --require-hashes --requirement .ci/check.lock
 	@touch $@
 
 # What `make demo` needs: the core, compiled, and the packages that h2o-pack imports.
@@ -143,10 +143,8 @@ $(RUNTIME): $(SOURCES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 		echo "Python cannot make a virtual environment: install its venv module" \
 		"(Debian: apt-get install python3-venv)."; exit 5; }
-	grep -E '^(cmake|ninja|nanobind|scikit-build-core|pathspec|packaging|mlx|mlx-cpu|mlx-metal)==' \
-		requirements.lock | $(PIP) --requirement /dev/stdin
-	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation --constraint requirements.lock \
-		--editable .
+	$(PIP) --require-hashes --requirement requirements.lock
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation --no-deps --editable .
 	@# Python reads these files in the locale's encoding, which may lack the path's letters.
 	@sed -i.absolute 's|^/.*/bridge$$|../../../../bridge|; s|^/.*|../../../..|' \
 		$(VENV)/lib/python*/site-packages/*editable*.pth
