@@ -13,6 +13,17 @@
     }
 
     @available(iOS 27, macOS 27, visionOS 27, *)
+    extension Transcript {
+        /// The tools that its newest instructions name.
+        var tools: [ToolDefinition] {
+            for case .instructions(let instructions) in reversed() {
+                return instructions.toolDefinitions
+            }
+            return []
+        }
+    }
+
+    @available(iOS 27, macOS 27, visionOS 27, *)
     extension H2OToolDefinition {
         /// - Throws: ``H2OSessionError``
         init(_ tool: Transcript.ToolDefinition) throws {
@@ -39,21 +50,13 @@
     extension H2OSession.Options {
         /// These options with those that a request states.
         ///
-        /// - Throws: ``H2OSchemaError`` for a schema that replies cannot be held to,
-        ///   `LanguageModelError.unsupportedCapability` if the model must call a tool
+        /// - Throws: ``H2OSchemaError`` for a schema that replies cannot be held to
         func applying(_ request: LanguageModelExecutorGenerationRequest) throws -> Self {
-            guard request.generationOptions.toolCallingMode?.kind != .required else {
-                throw LanguageModelError.unsupportedCapability(
-                    .init(
-                        capability: .toolCalling,
-                        debugDescription:
-                            "The model decides itself whether it calls a tool. Use the tool "
-                            + "calling mode .allowed, and ask for the call in the prompt."))
-            }
             var options = self
             options.sampling = sampling.applying(request.generationOptions)
             options.maxTokens = request.generationOptions.maximumResponseTokens ?? maxTokens
             options.thinking = request.contextOptions.reasoningLevel?.thinks ?? thinking
+            options.requiresToolCall = request.generationOptions.toolCallingMode?.kind == .required
             if let schema = request.schema { options.schema = try H2OSchema(schema.json) }
             return options
         }

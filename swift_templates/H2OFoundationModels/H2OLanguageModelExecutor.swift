@@ -18,9 +18,14 @@
 
         public init(configuration: Configuration) {}
 
-        /// Loads the model. Nobody learns of an error; the next request meets it again.
+        /// Loads the model and reads the transcript, with its instructions and tools. Nobody
+        /// learns of an error; the next request meets it again.
         public func prewarm(model: Model, transcript: Transcript) {
-            Task { try await model.model.load() }
+            model.model.prewarm { conversations, written in
+                let messages = try TranscriptMessages(transcript, written: written).messages
+                let tools = try transcript.tools.map(H2OToolDefinition.init)
+                try await conversations.prewarm(messages, tools: tools, options: model.options)
+            }
         }
 
         /// - Throws: `LanguageModelError` where the framework has a word for what is wrong;
@@ -35,6 +40,7 @@
                 let messages = try TranscriptMessages(
                     request.transcript, written: await model.model.writtenByID
                 ).messages
+                await model.model.prewarmed()
                 let conversations = try await model.model.load()
                 let entries = ResponseEntries(channel)
                 let response = try await entries.send { emit in

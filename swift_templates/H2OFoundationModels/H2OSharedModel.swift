@@ -1,6 +1,7 @@
 #if canImport(FoundationModels, _version: 2)
     import FoundationModels
     import H2OSessions
+    import Synchronization
 
     /// A model that is loaded when it is first needed, once for all sessions that use it.
     @available(iOS 27, macOS 27, visionOS 27, *)
@@ -8,6 +9,8 @@
         private let make: @Sendable () async throws -> H2OModel
         private var loading: Task<ConversationPool, any Error>?
         private var written = [(id: String, text: String)]()
+        /// What sessions asked to be read ahead; each follows the one before.
+        private let prewarming = Mutex<Task<Void, Never>?>(nil)
 
         /// Responses whose text is remembered.
         private static let remembered = 256
@@ -34,6 +37,23 @@
                 if loading == task { loading = nil }
                 throw error
             }
+        }
+
+        /// Begins to read ahead. Requests that come later wait for it.
+        nonisolated func prewarm(
+            _ read: @escaping @Sendable (ConversationPool, [String: String]) async throws -> Void
+        ) {
+            prewarming.withLock { last in
+                last = Task { [before = last] in
+                    await before?.value
+                    try? await read(load(), writtenByID)
+                }
+            }
+        }
+
+        /// Returns when what was asked to be read ahead was read.
+        nonisolated func prewarmed() async {
+            await prewarming.withLock { $0 }?.value
         }
 
         /// Remembers what the model wrote for a response.

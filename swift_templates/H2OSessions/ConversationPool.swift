@@ -26,6 +26,7 @@ package actor ConversationPool {
         options: H2OSession.Options = H2OSession.Options(),
         emit: @escaping @Sendable (H2OSession.Part) -> Void = { _ in }
     ) async throws -> H2OSession.Response {
+        let options = try options.resolved(for: transcript, tools)
         let format = model.loaded.format(tools: tools, options: options)
         let chain = try format.chain(of: transcript)
         let conversation = try await take(for: chain)
@@ -36,6 +37,25 @@ package actor ConversationPool {
         }
         return try await conversation.respond(
             to: transcript, tools: tools, options: options, emit: emit)
+    }
+
+    /// Reads what comes before the user's next message, unless a conversation has read it.
+    ///
+    /// - Throws: what ``respond(to:tools:options:emit:)`` throws
+    package func prewarm(
+        _ transcript: [H2OMessage], tools: [H2OToolDefinition] = [],
+        options: H2OSession.Options = H2OSession.Options()
+    ) async throws {
+        let format = model.loaded.format(tools: tools, options: options)
+        let chain = try format.chain(of: transcript)
+        guard best({ $0.messagesRead(of: chain) }) == nil else { return }
+        let conversation = try await take(for: chain)
+        used += 1
+        defer {
+            used -= 1
+            put(conversation)
+        }
+        try await conversation.prewarm(transcript, tools: tools, options: options)
     }
 
     private func take(for chain: TranscriptChain) async throws -> Conversation {

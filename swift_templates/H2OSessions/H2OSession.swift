@@ -96,6 +96,20 @@ public actor H2OSession {
         }
     }
 
+    /// Reads instructions, tools and the messages so far, so that the next reply reads the
+    /// user's message alone. Before the first reply it saves time; after one the caches have
+    /// read them.
+    ///
+    /// - Throws: ``H2OSessionError``, an `MLXError`, the chat template's own error, or
+    ///   `CancellationError`
+    public func prewarm() async throws {
+        let definitions = tools.map(\.definition)
+        try await afterReplies { session in
+            try await session.conversation.prewarm(
+                session.messages, tools: definitions, options: session.options)
+        }
+    }
+
     /// Stops the reply that is being generated, and returns when it has stopped. The part that
     /// was generated stays in the conversation.
     public func cancel() async {

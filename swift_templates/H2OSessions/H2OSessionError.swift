@@ -18,6 +18,8 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     case unsupportedInput(String)
     /// Two tools have this name.
     case duplicateTool(String)
+    /// The model must call a tool, and there is none.
+    case noToolToCall
     /// A JSON Schema that is none; says what is wrong.
     case invalidSchema(String)
     /// The model called tools once more after this many rounds.
@@ -59,6 +61,9 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
                 + "a model that takes it."
         case .duplicateTool(let name):
             "Two tools have the name \(name). Give each tool a name of its own."
+        case .noToolToCall:
+            "The model must call a tool, and the session has none. Give it one, or leave "
+                + "requiresToolCall out."
         case .invalidSchema(let reason):
             "\(reason) Write it as a JSON Schema, with \"type\" and the fields that belong to it."
         case .tooManyToolRounds(let rounds):

@@ -17,7 +17,7 @@ package final class LoadedModel: @unchecked Sendable {
     package let promptChunk: Int
     package let facts: ModelFacts
     /// Made for the first reply that has a schema.
-    var grammars: SchemaGrammars?
+    package var grammars: SchemaGrammars?
     package let plan: MemoryPlan?
     /// MLX's limits, as long as the model is in memory.
     private let limits: MemoryLimits?

@@ -43,15 +43,15 @@ package struct PreparedPrompt {
     /// Whether a conversation can begin with copies of these caches.
     ///
     /// - Parameters:
-    ///   - opening: the tokens of its first turn
+    ///   - opening: the tokens of its first turn, or those before the user's message
     ///   - pinned: positions that its caches never evict
     ///   - made: empty caches that were made for it
     package func problem(
         with opening: [Int], pinned: Range<Int>, made: [any KVCache]
     ) -> PreparedPromptProblem? {
-        guard pinned == 0 ..< tokens.count, opening.starts(with: tokens),
-            opening.count > tokens.count
-        else { return .otherPrompt }
+        guard pinned == 0 ..< tokens.count, opening.starts(with: tokens) else {
+            return .otherPrompt
+        }
         let (own, other) = (caches.map(\.leaves), made.map(\.leaves))
         let alike =
             own.map(\.count) == other.map(\.count)

@@ -45,7 +45,8 @@ extension Conversation {
     ///   thoughts will be taken back; 0 if not
     /// - Returns: why the reply ended
     private func generate(
-        _ reply: inout Reply, _ begin: Int, _ options: H2OSession.Options, _ emit: (H2OSession.Part) -> Void
+        _ reply: inout Reply, _ begin: Int, _ options: H2OSession.Options,
+        _ emit: (H2OSession.Part) -> Void
     ) async throws -> H2OSession.Stop {
         defer { loaded.platform.background.drain() }
         do {
@@ -86,7 +87,7 @@ extension Conversation {
         for _ in 1 ..< begin { try await read(1) }
     }
 
-    private func read(_ count: Int) async throws {
+    func read(_ count: Int) async throws {
         guard let tokens = state?.unread.prefix(count) else { return }
         try await loaded.platform.background.withGPU {
             let input = LMInput.Text(tokens: MLXArray(tokens.map { Int32($0) }, [1, count]))

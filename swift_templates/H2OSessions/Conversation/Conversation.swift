@@ -54,6 +54,7 @@ package actor Conversation {
         emit: @Sendable (H2OSession.Part) -> Void = { _ in }
     ) async throws -> H2OSession.Response {
         try Transcript.check(transcript, tools)
+        let options = try options.resolved(for: transcript, tools)
         let begun = loaded.platform.elapsed()
         let format = loaded.format(tools: tools, options: options)
         var chain = try format.chain(of: transcript)
@@ -88,7 +89,7 @@ package actor Conversation {
     }
 
     /// Lets the caches go.
-    private func leave() {
+    func leave() {
         caches = []
         archive = nil
         state = nil
@@ -126,6 +127,9 @@ package actor Conversation {
 
     nonisolated var loaded: LoadedModel { model.loaded }
 
+    /// Whether the caches have read a message, and not only what comes before the first.
+    var hasMessages: Bool { state.map { $0.chain.count > 0 } ?? false }
+
     /// What recall did in this conversation; nil without it.
     var recalled: H2ORecallStatistics? {
         H2ORecallStatistics(caches.flatMap(\.leaves).compactMap { $0 as? any H2OScoreTracking })
@@ -135,19 +139,22 @@ package actor Conversation {
     private func place(
         _ transcript: [H2OMessage], _ chain: TranscriptChain, _ format: PromptFormat
     ) async throws {
-        preparedPromptProblem = nil
+        // What reading ahead found is the first reply's to say.
+        if state == nil || hasMessages { preparedPromptProblem = nil }
         let isAnswer = state.map { transcript.dropFirst($0.chain.count).first?.role == .tool }
         if isAnswer != true { try await dropThoughts() }
         if state.map({ chain.starts(with: $0.chain) }) != true {
             try await returnTo(chain)
         }
-        if let state {
+        if let state, hasMessages {
             let next = try format.following(
                 state.chain.count, of: transcript, ended: state.ended)
             self.state?.unread.removeLast(min(next.replaced, state.unread.count))
             self.state?.unread += next.tokens
         } else {
-            try await begin(transcript, format, chain)
+            let opening = try format.opening(transcript)
+            guard !opening.tokens.isEmpty else { throw H2OSessionError.emptyPrompt }
+            try await begin(opening, at: chain.head)
         }
         state?.chain = chain.head
         state?.ended = false
@@ -188,19 +195,23 @@ package actor Conversation {
         if let nearest { goOn(from: nearest) }
     }
 
-    /// Begins with the snapshot that has read most of the transcript's tokens, with empty
+    /// Begins with the caches or the snapshot that have read most of the tokens, with empty
     /// caches, or with those that have read the system prompt already.
-    private func begin(
-        _ transcript: [H2OMessage], _ format: PromptFormat, _ chain: TranscriptChain
-    ) async throws {
-        let opening = try format.opening(transcript)
-        guard !opening.tokens.isEmpty else { throw H2OSessionError.emptyPrompt }
+    func begin(_ opening: PromptFormat.Opening, at head: TranscriptChain.Head) async throws {
         let tokens = opening.tokens
+        if let state, state.pinned == opening.pinned, state.read.count < tokens.count,
+            state.read.begins(tokens)
+        {
+            self.state?.unread = Array(tokens[state.read.count...])
+            return
+        }
+        leave()
         let nearest = try await loaded.platform.background.withGPU {
             snapshots.nearest(toTokens: tokens, pinned: opening.pinned)
         }
         if let nearest {
             goOn(from: nearest)
+            state?.chain = head
             state?.unread = Array(tokens[nearest.state.read.count...])
             return
         }
@@ -210,7 +221,7 @@ package actor Conversation {
             loaded.caches, for: loaded.context.model, pinned: opening.pinned,
             archive: folder?.url)
         archive = folder
-        var state = ConversationState(chain: chain.head)
+        var state = ConversationState(chain: head)
         state.unread = opening.tokens
         state.pinned = opening.pinned
         self.state = state

@@ -66,6 +66,18 @@ struct PromptFormat {
         return Opening(tokens: tokens, pinned: 0 ..< (common ?? 0))
     }
 
+    /// The tokens that messages begin with whatever the user says next. nil without a template.
+    ///
+    /// - Throws: the template's own error
+    func beginning(_ transcript: [H2OMessage]) throws -> Opening? {
+        let asked = ["a", "0"].map { transcript + [.user($0)] }
+        guard let first = try render(asked[0]), let second = try render(asked[1]) else {
+            return nil
+        }
+        let tokens = Array(first.prefix(commonPrefix(first, second)))
+        return Opening(tokens: tokens, pinned: try opening(asked[0]).pinned)
+    }
+
     /// The messages from `first` on, which follow the others in the caches, and the begin of a
     /// reply.
     ///

@@ -8,6 +8,9 @@ struct Reply {
     private var decoder: ReplyDecoder?
     private var stops: StopStrings
     private var ids: CallIdentifiers
+    /// What was written of a call that the reply has to be; nil if it need not be one.
+    private var requiredCall: String?
+    private let format: ToolCallFormat
     private(set) var response = H2OSession.Response()
     var usage = H2OSession.Usage()
     let begun: Duration
@@ -28,9 +31,11 @@ struct Reply {
         } else {
             stops = StopStrings([])
         }
+        requiredCall = options.requiresToolCall ? "" : nil
         let readsMarks = decoder.map { $0.canThink || !tools.isEmpty } ?? false
         detokenizer = ReplyText(tokenizer: context.tokenizer, skipsSpecialTokens: !readsMarks)
         ids = CallIdentifiers(transcript)
+        format = context.configuration.toolCallFormat ?? .json
         self.begun = begun
     }
 
@@ -50,6 +55,10 @@ struct Reply {
         if !isStopped {
             let rest = detokenizer.finish()
             parts = add(decoder?.finish(text: rest) ?? [.text(rest)]) + text(stops.finish())
+        }
+        if let written = requiredCall {
+            requiredCall = nil
+            parts += finishCall(written)
         }
         // White space before the mark that ends a thought belongs to the mark.
         while response.thoughts.last?.isWhitespace == true { response.thoughts.removeLast() }
@@ -77,21 +86,40 @@ struct Reply {
                 response.thoughts += new
                 parts.append(.thought(new))
             case .toolCall(let call):
-                let call = H2OToolCall(
-                    id: ids.unique(call.id), name: call.function.name,
-                    arguments: call.function.arguments)
-                response.toolCalls.append(call)
-                parts.append(.toolCall(call))
+                parts.append(add(call.id, call.function.name, call.function.arguments))
             case .malformedToolCall(let text):
-                response.malformedToolCalls.append(text)
-                parts.append(.malformedToolCall(text))
+                parts.append(add(malformed: text))
             }
         }
         return parts
     }
 
+    private mutating func finishCall(_ written: String) -> [H2OSession.Part] {
+        guard let call = RequiredCall.call(in: written) else {
+            return written.isEmpty ? [] : [add(malformed: written)]
+        }
+        return [add(format.newCallID, call.name, call.arguments)]
+    }
+
+    private mutating func add(
+        _ id: String?, _ name: String, _ arguments: [String: JSONValue]
+    ) -> H2OSession.Part {
+        let call = H2OToolCall(id: ids.unique(id), name: name, arguments: arguments)
+        response.toolCalls.append(call)
+        return .toolCall(call)
+    }
+
+    private mutating func add(malformed text: String) -> H2OSession.Part {
+        response.malformedToolCalls.append(text)
+        return .malformedToolCall(text)
+    }
+
     private mutating func text(_ new: String) -> [H2OSession.Part] {
         guard !new.isEmpty else { return [] }
+        guard requiredCall == nil else {
+            requiredCall?.append(new)
+            return []
+        }
         response.text += new
         return [.text(new)]
     }

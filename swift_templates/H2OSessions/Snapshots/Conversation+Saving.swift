@@ -15,7 +15,7 @@ extension Conversation {
     /// - Throws: ``H2OSessionError/nothingToSave``, `H2OFileError` for a cache of a kind that is
     ///   not written, `CancellationError`, or an error of writing
     package func save(_ messages: [H2OMessage], to folder: URL) async throws {
-        guard let head else { throw H2OSessionError.nothingToSave }
+        guard let head, hasMessages else { throw H2OSessionError.nothingToSave }
         let saved = SavedConversation(folder: folder)
         try saved.make()
         try await loaded.platform.background.withGPU {

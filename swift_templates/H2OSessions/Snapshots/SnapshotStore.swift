@@ -87,7 +87,7 @@ package struct SnapshotStore: @unchecked Sendable {
 
     /// The conversation as it was after as many of these messages as possible.
     package mutating func nearest(to chain: TranscriptChain) -> ConversationHead? {
-        nearest { chain.starts(with: $0.chain) }
+        nearest { $0.chain.count > 0 && chain.starts(with: $0.chain) }
     }
 
     /// The conversation as it was when it had read as many of these tokens as possible, but not

@@ -1,4 +1,5 @@
 #if os(Linux) && canImport(FoundationModels, _version: 2)
+    import Foundation
     import FoundationModels
     import H2OFoundationModels
     import H2OSessions
@@ -68,6 +69,40 @@
                 let session = fixture.session(instructions: "be kind")
                 let usage = try await session.respond(to: text).usage
                 XCTAssertEqual(usage.input.cachedTokenCount > 0, text == "second")
+            }
+        }
+
+        func testPrewarmingLeavesThePromptToRead() async throws {
+            for lifetime in [ExecutorLifetime.session, .configuration] {
+                try await ExecutorLifetime.$current.withValue(lifetime) {
+                    let fixture = try Fixture(saying: "one", "two")
+                    let session = fixture.session(instructions: "be kind")
+                    session.prewarm()
+                    session.prewarm()
+                    for text in ["<s:be kind|\n<u:", "<s:be kind|\n<u:hi|\n<a:one|"] {
+                        let usage = try await session.respond(to: "hi").usage
+                        XCTAssertEqual(usage.input.cachedTokenCount, text.count, "\(lifetime)")
+                    }
+                    XCTAssertEqual(fixture.loads.count, 1)
+                }
+            }
+        }
+
+        func testPrewarmingReadsToolsAndEarlierTurns() async throws {
+            let fixture = try ScriptedFixture(saying: "Hello.", "Welcome.")
+            let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
+            try await session.respond(to: "Hi")
+            let again = try ScriptedFixture(saying: "Welcome.")
+            let resumed = LanguageModelSession(
+                model: again.model, tools: [Adder()], transcript: session.transcript)
+            resumed.prewarm()
+            let usage = try await resumed.respond(to: "Thanks").usage
+            let read = "Thanks<|im_end|>\n<|im_start|>assistant\n"
+            XCTAssertEqual(
+                usage.input.totalTokenCount - usage.input.cachedTokenCount,
+                TemplateTokenizer(.qwen3).encode(text: read, addSpecialTokens: false).count)
+            for text in ["Adds two numbers", "Hello.", "Thanks"] {
+                XCTAssertEqual(again.given.components(separatedBy: text).count - 1, 1, text)
             }
         }
 

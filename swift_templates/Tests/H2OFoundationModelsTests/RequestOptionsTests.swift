@@ -74,13 +74,14 @@
             XCTAssertEqual(offered(.disallowed), [])
         }
 
-        func testACallThatMustBeMadeIsRefused() {
-            let options = GenerationOptions(toolCallingMode: .required)
-            XCTAssertThrowsError(try H2OSession.Options().applying(request(options))) { error in
-                guard case LanguageModelError.unsupportedCapability(let missing) = error else {
-                    return XCTFail("\(error)")
-                }
-                XCTAssertEqual(missing.capability, .toolCalling)
+        func testACallMustBeMadeWhereItIsRequired() throws {
+            for (mode, isRequired) in [
+                (nil, false), (GenerationOptions.ToolCallingMode.allowed, false),
+                (.required, true), (.disallowed, false),
+            ] {
+                let options = GenerationOptions(toolCallingMode: mode)
+                let made = try H2OSession.Options().applying(request(options))
+                XCTAssertEqual(made.requiresToolCall, isRequired)
             }
         }
 

@@ -67,7 +67,7 @@
         }
     }
 
-    private struct Adder: Tool {
+    struct Adder: Tool {
         let name = "add"
         let description = "Adds two numbers."
 
@@ -85,7 +85,7 @@
 
     extension Transcript.Entry {
         /// What it is, with the tools that it calls or the text that one answered.
-        fileprivate var kind: String {
+        var kind: String {
             switch self {
             case .instructions: return "instructions"
             case .prompt: return "prompt"

@@ -86,6 +86,30 @@ final class PreparedPromptTests: XCTestCase {
             files?.filter { $0.hasSuffix(".safetensors") }.isEmpty, false, "\(files ?? [])")
     }
 
+    func testReadingAheadReadsNothingOfIt() async throws {
+        let count = try prepare()
+        let prepared = try await makeModel()
+        let session = session(prepared.model)
+
+        try await session.prewarm()
+
+        XCTAssertEqual(prepared.echo.calls, [])
+        let usage = try await session.respond(to: "hi").usage
+        XCTAssertEqual(usage.cachedTokens, count)
+        XCTAssertNil(usage.preparedPromptProblem)
+    }
+
+    func testTheFirstReplySaysWhatReadingAheadFound() async throws {
+        try prepare()
+        let session = session(try await makeModel().model, instructions: "you are witty.")
+        try await session.prewarm()
+        let problems = [
+            try await session.respond(to: "hi").usage.preparedPromptProblem,
+            try await session.respond(to: "hi").usage.preparedPromptProblem,
+        ]
+        XCTAssertEqual(problems, [.otherPrompt, nil])
+    }
+
     func testTheSystemPromptStaysPinnedThroughManyTurns() async throws {
         let count = try prepare()
         let session = session(try await makeModel().model)

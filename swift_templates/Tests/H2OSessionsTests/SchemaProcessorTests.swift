@@ -1,5 +1,6 @@
 import MLX
 import MLXLMCommon
+import H2OTestModels
 import XCTest
 
 @testable import H2OSessions

@@ -29,7 +29,8 @@ struct TemplateFixture {
             context: context, caches: caches, archiveInFiles: false, plan: nil,
             platform: H2OPlatform(
                 memory: MemoryGuard { 1 << 30 }, background: BackgroundGuard(),
-                elapsed: { .zero }))
+                elapsed: { .zero })
+        ).withGrammars(template)
     }
 
     /// All that the model was given, as text.

@@ -150,6 +150,9 @@ package struct TemplateTokenizer: Tokenizer {
     package static let tokens =
         ["?"] + ChatTemplate.marks + ["\n"] + (32 ..< 127).map { String(UnicodeScalar(UInt8($0))) }
 
+    /// The text that a grammar sees of each token: none of a mark.
+    package static let letters = tokens.map { $0.count == 1 ? $0 : "\u{0}" }
+
     private static let ids = Dictionary(
         zip(tokens, tokens.indices), uniquingKeysWith: { _, last in last })
 

@@ -13,6 +13,8 @@ package final class ScriptedModel: Module, PromptAtOnceModel, @unchecked Sendabl
     package private(set) var given = [Int]()
     /// What it says, one reply after the other, without the token that ends a turn.
     package var replies = [String]()
+    /// Called with all text that it was given, at each call.
+    package var onCall: ((String) -> Void)?
 
     package init(_ template: ChatTemplate, thinks: Bool = true) {
         tokenizer = TemplateTokenizer(template)
@@ -22,6 +24,7 @@ package final class ScriptedModel: Module, PromptAtOnceModel, @unchecked Sendabl
     package func callAsFunction(_ inputs: MLXArray, cache: [any KVCache]?) -> MLXArray {
         let tokens = inputs.asArray(Int32.self).map { Int($0) }
         given += tokens
+        onCall?(tokenizer.decode(tokenIds: given, skipSpecialTokens: false))
         for layer in cache ?? [] {
             let rows = MLXArray(
                 tokens.flatMap { token in (0 ..< 8).map { Float((token + $0) % 7) / 7 } },

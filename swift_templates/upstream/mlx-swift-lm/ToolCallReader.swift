@@ -137,7 +137,7 @@ struct ToolCallReader {
         guard let call = parser.parse(content: text, tools: tools),
             names.contains(call.function.name)
         else { return nil }
-        let id = call.id.flatMap { $0.isEmpty ? nil : $0 } ?? format.generateToolCallID()
+        let id = call.id.flatMap { $0.isEmpty ? nil : $0 } ?? format.newCallID
         return ToolCall(function: call.function, id: id)
     }
 
@@ -167,4 +167,9 @@ struct ToolCallReader {
     private func beginning(of mark: String) -> Int {
         (1 ..< max(1, mark.count)).last { held.hasSuffix(mark.prefix($0)) } ?? 0
     }
+}
+
+extension ToolCallFormat {
+    /// An identifier as chat templates of the format take it.
+    public var newCallID: String { generateToolCallID() }
 }

@@ -54,9 +54,11 @@ let package = Package(
         .target(
             name: "H2OTestModels",
             dependencies: [
+                "H2OSessions",
                 .product(name: "MLX", package: "mlx-swift"),
                 .product(name: "MLXNN", package: "mlx-swift"),
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
+                .product(name: "H2OGrammar", package: "mlx-swift-lm"),
             ],
             path: "Tests/H2OTestModels"),
         .testTarget(

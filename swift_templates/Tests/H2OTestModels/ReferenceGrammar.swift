@@ -2,14 +2,14 @@ import H2OGrammar
 
 /// A grammar in the notation of the grammar engine, read and followed in the plainest way: by
 /// all the places that a text may have reached.
-final class ReferenceGrammar: TokenGrammar {
+package final class ReferenceGrammar: TokenGrammar {
     private let rules: [String: Part]
     private let letters: [String]
     private let end: Int
     private var said = [String]()
 
     /// - Parameter letters: the text of each token; `end` is the token that ends a reply
-    init(_ grammar: String, letters: [String] = [], end: Int = -1) {
+    package init(_ grammar: String, letters: [String] = [], end: Int = -1) {
         var rules = [String: Part]()
         for line in grammar.split(separator: "\n") {
             let sides = line.split(separator: " ::= ", maxSplits: 1)
@@ -23,20 +23,20 @@ final class ReferenceGrammar: TokenGrammar {
     }
 
     /// Whether a text is as the grammar describes it.
-    func matches(_ text: String) -> Bool {
+    package func matches(_ text: String) -> Bool {
         let scalars = Array(text.unicodeScalars)
         var match = Match(text: scalars, rules: rules)
         return match.ends(of: .rule("root"), from: 0).contains(scalars.count)
     }
 
     /// Whether a text can become one that the grammar describes.
-    func begins(_ text: String) -> Bool {
+    package func begins(_ text: String) -> Bool {
         let scalars = Array(text.unicodeScalars)
         var match = Match(text: scalars, rules: rules)
         return match.ends(of: .rule("root"), from: 0).contains(scalars.count) || match.asksForMore
     }
 
-    func allowed() -> [UInt32]? {
+    package func allowed() -> [UInt32]? {
         var words = [UInt32](repeating: 0, count: (letters.count + 31) / 32)
         let text = said.joined()
         for (token, letter) in letters.enumerated()
@@ -46,14 +46,14 @@ final class ReferenceGrammar: TokenGrammar {
         return words
     }
 
-    func accept(_ token: Int) throws {
+    package func accept(_ token: Int) throws {
         guard begins(said.joined() + letters[token]) else {
             throw TokenGrammarError.failed("rejected")
         }
         said.append(letters[token])
     }
 
-    func goBack(_ count: Int) { said.removeLast(count) }
+    package func goBack(_ count: Int) { said.removeLast(count) }
 }
 
 extension ReferenceGrammar {

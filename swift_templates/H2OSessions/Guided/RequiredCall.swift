@@ -1,0 +1,102 @@
+import Foundation
+import MLXLMCommon
+
+/// A reply that has to be a call of a tool: JSON with the tool's name and arguments, whatever
+/// the model's own format of calls is.
+enum RequiredCall {
+    private struct Call: Decodable {
+        let name: String
+        let arguments: [String: JSONValue]
+    }
+
+    /// The form of a reply that calls one of these tools.
+    ///
+    /// - Throws: ``H2OSchemaError`` for arguments that replies cannot be held to. A place in them
+    ///   begins with `/$defs/tool` and the number of the tool, from 0
+    static func schema(of tools: [H2OToolDefinition]) throws -> H2OSchema {
+        var definitions = [String: JSONValue]()
+        let calls = tools.enumerated().map { index, tool -> JSONValue in
+            let key = "tool\(index)"
+            definitions.merge(parts(of: tool.parameters, as: key)) { $1 }
+            return .object([
+                "type": .string("object"), "additionalProperties": .bool(false),
+                "required": .array([.string("name"), .string("arguments")]),
+                "x-order": .array([.string("name"), .string("arguments")]),
+                "properties": .object([
+                    "name": .object(["const": .string(tool.name)]),
+                    "arguments": .object(["$ref": .string("#/$defs/\(key)")]),
+                ]),
+            ])
+        }
+        let whole: JSONValue = .object(["anyOf": .array(calls), "$defs": .object(definitions)])
+        return try H2OSchema(json(whole))
+    }
+
+    /// nil if the text is no whole call.
+    static func call(in text: String) -> (name: String, arguments: [String: JSONValue])? {
+        (try? JSONDecoder().decode(Call.self, from: Data(text.utf8))).map {
+            ($0.name, $0.arguments)
+        }
+    }
+
+    /// A schema and its own definitions, as definitions of a schema around it.
+    private static func parts(of schema: JSONValue, as key: String) -> [String: JSONValue] {
+        guard case .object(var fields) = schema else { return [key: schema] }
+        var parts = [String: JSONValue]()
+        for folder in ["$defs", "definitions"] {
+            guard case .object(let own) = fields.removeValue(forKey: folder) else { continue }
+            for (name, part) in own { parts["\(key).\(name)"] = moved(part, to: key) }
+        }
+        parts[key] = moved(.object(fields), to: key)
+        return parts
+    }
+
+    /// A schema whose references lead to where ``parts(of:as:)`` puts what they mean.
+    private static func moved(_ schema: JSONValue, to key: String) -> JSONValue {
+        switch schema {
+        case .object(let fields):
+            .object(
+                Dictionary(
+                    uniqueKeysWithValues: fields.map { name, value in
+                        guard name == "$ref", case .string(let pointer) = value else {
+                            return (name, moved(value, to: key))
+                        }
+                        return (name, .string(Self.pointer(pointer, in: key)))
+                    }))
+        case .array(let elements): .array(elements.map { moved($0, to: key) })
+        default: schema
+        }
+    }
+
+    private static func pointer(_ pointer: String, in key: String) -> String {
+        if pointer == "#" { return "#/$defs/\(key)" }
+        for folder in ["#/$defs/", "#/definitions/"] where pointer.hasPrefix(folder) {
+            return "#/$defs/\(key).\(pointer.dropFirst(folder.count))"
+        }
+        return pointer
+    }
+
+    private static func json(_ value: JSONValue) throws -> String {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+        return String(decoding: try encoder.encode(value), as: UTF8.self)
+    }
+}
+
+extension H2OSession.Options {
+    /// These options with the form that the next answer has: that of a call where one must be
+    /// made and this turn has none yet.
+    ///
+    /// - Throws: ``H2OSchemaError``, ``H2OSessionError/noToolToCall``
+    func resolved(
+        for transcript: [H2OMessage], _ tools: [H2OToolDefinition]
+    ) throws -> H2OSession.Options {
+        guard requiresToolCall else { return self }
+        guard !tools.isEmpty else { throw H2OSessionError.noToolToCall }
+        var options = self
+        let turn = transcript.reversed().prefix { $0.role != .user }
+        options.requiresToolCall = turn.allSatisfy(\.toolCalls.isEmpty)
+        if options.requiresToolCall { options.schema = try RequiredCall.schema(of: tools) }
+        return options
+    }
+}

@@ -1,0 +1,95 @@
+#if os(Linux) && canImport(FoundationModels, _version: 2)
+    import Foundation
+    import FoundationModels
+    import H2OFoundationModels
+    import H2OSessions
+    import H2OTestModels
+    import XCTest
+
+    /// Responses with a schema, from the request to the transcript.
+    final class StructureTests: XCTestCase {
+        private let greedy = GenerationOptions(samplingMode: .greedy)
+
+        func testAResponseHasTheStructureThatIsAskedFor() async throws {
+            let fixture = try ScriptedFixture(
+                thinks: false, saying: #"{"city": "Oslo", "days": 3}"#)
+            let session = LanguageModelSession(model: fixture.model)
+
+            let response = try await session.respond(
+                to: "Where?", generating: Trip.self, options: greedy)
+
+            XCTAssertEqual(response.content, Trip(city: "Oslo", days: 3))
+            guard case .response(let entry)? = session.transcript.last,
+                case .structure(let segment)? = entry.segments.first
+            else { return XCTFail("\(session.transcript)") }
+            XCTAssertEqual(segment.schemaName, "Trip")
+        }
+
+        func testAModelThatWouldRatherTalkFillsItToo() async throws {
+            let fixture = try ScriptedFixture(thinks: false, saying: "I do not know.")
+            let session = LanguageModelSession(model: fixture.model)
+            let options = GenerationOptions(samplingMode: .greedy, maximumResponseTokens: 48)
+
+            let response = try await session.respond(
+                to: "Where?", generating: Trip.self, options: options)
+
+            XCTAssertTrue((0 ... 9).contains(response.content.days))
+        }
+
+        func testTheNextRequestGoesOnAfterWhatTheModelWrote() async throws {
+            let fixture = try ScriptedFixture(
+                thinks: false, saying: #"{"city":"Oslo","days":3}"#, "Welcome.")
+            let session = LanguageModelSession(model: fixture.model)
+            try await session.respond(to: "Where?", generating: Trip.self, options: greedy)
+
+            let usage = try await session.respond(to: "Thanks").usage
+
+            let begin = ChatTemplate.qwen3.begin(thinks: false)
+            let read = "\n<|im_start|>user\nThanks<|im_end|>\n" + begin
+            XCTAssertEqual(
+                usage.input.totalTokenCount - usage.input.cachedTokenCount,
+                TemplateTokenizer(.qwen3).encode(text: read, addSpecialTokens: false).count)
+        }
+
+        func testAToolThatMustBeCalledIsCalledOnceATurn() async throws {
+            let fixture = try ScriptedFixture(
+                thinks: false, saying: #"{"name": "add", "arguments": {"a": 1, "b": 2}}"#,
+                "It is 3.")
+            let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
+            let options = GenerationOptions(samplingMode: .greedy, toolCallingMode: .required)
+
+            let response = try await session.respond(to: "What is 1 + 2?", options: options)
+
+            XCTAssertEqual(response.content, "It is 3.")
+            XCTAssertEqual(
+                session.transcript.map(\.kind),
+                ["instructions", "prompt", "call add", "output 3", "response"])
+        }
+    }
+
+    private struct Trip: Generable, Equatable {
+        let city: String
+        let days: Int
+
+        init(city: String, days: Int) { (self.city, self.days) = (city, days) }
+
+        init(_ content: GeneratedContent) throws {
+            city = try content.value(forProperty: "city")
+            days = try content.value(forProperty: "days")
+        }
+
+        static var generationSchema: GenerationSchema {
+            let text = """
+                {"title": "Trip", "type": "object", "required": ["city", "days"],
+                 "x-order": ["city", "days"], "properties": {
+                   "city": {"type": "string", "maxLength": 4},
+                   "days": {"type": "integer", "minimum": 0, "maximum": 9}}}
+                """
+            return try! JSONDecoder().decode(GenerationSchema.self, from: Data(text.utf8))
+        }
+
+        var generatedContent: GeneratedContent {
+            GeneratedContent(properties: ["city": city, "days": days])
+        }
+    }
+#endif

@@ -1,0 +1,127 @@
+import H2OKit
+import H2OTestModels
+import MLXLMCommon
+import XCTest
+
+@testable import H2OSessions
+
+/// Replies that must call a tool.
+final class RequiredCallTests: XCTestCase {
+    private let options = H2OSession.Options(
+        sampling: .greedy, maxTokens: nil, thinking: false, requiresToolCall: true)
+
+    func testTheModelCallsAToolBeforeItAnswers() async throws {
+        let fixture = try TemplateFixture(.qwen3, thinks: false)
+        fixture.scripted.replies = [
+            #"{"name": "add", "arguments": {"a": 1, "b": 2}}"#, "It is 3.",
+        ]
+        let session = fixture.model.makeSession(tools: [try number()], options: options)
+
+        let parts = try await session.parts(to: "What is 1 + 2?")
+
+        guard case .toolCall(let call) = parts.first else { return XCTFail("\(parts)") }
+        XCTAssertEqual(call.name, "add")
+        XCTAssertEqual(call.arguments, ["a": .int(1), "b": .int(2)])
+        XCTAssertEqual(parts.compactMap(\.text).joined(), "It is 3.")
+        XCTAssertEqual(parts.last?.usage?.stop, .endOfTurn)
+    }
+
+    func testAModelThatWouldRatherTalkCallsToo() async throws {
+        let fixture = try TemplateFixture(.qwen3, thinks: false)
+        fixture.scripted.replies = ["I would rather not.", "Well."]
+        let session = fixture.model.makeSession(tools: [try number()], options: options)
+
+        let reply = try await session.respond(to: "Add")
+
+        let calls = await session.messages.flatMap(\.toolCalls)
+        XCTAssertEqual(calls.map(\.name), ["add"])
+        XCTAssertEqual(calls.first.map { Set($0.arguments.keys) }, ["a", "b"])
+        XCTAssertEqual(reply.text, "Well.")
+    }
+
+    func testEachTurnCalls() async throws {
+        let fixture = try TemplateFixture(.qwen3, thinks: false)
+        let call = #"{"name": "add", "arguments": {"a": 1, "b": 2}}"#
+        fixture.scripted.replies = [call, "3.", call, "Again 3."]
+        let session = fixture.model.makeSession(tools: [try number()], options: options)
+        for _ in 0 ..< 2 { _ = try await session.respond(to: "Add") }
+
+        let calls = await session.messages.flatMap(\.toolCalls)
+        XCTAssertEqual(Set(calls.map(\.id)).count, 2)
+    }
+
+    func testACallThatIsCutOffIsReported() async throws {
+        let fixture = try TemplateFixture(.qwen3, thinks: false)
+        let written = #"{"name": "add", "arg"#
+        fixture.scripted.replies = [written]
+        fixture.scripted.onCall = { given in
+            guard given.suffix(3) == "arg" else { return }
+            withUnsafeCurrentTask { $0?.cancel() }
+        }
+        let session = fixture.model.makeSession(tools: [try number()], options: options)
+
+        let reply = try await session.respond(to: "Add")
+
+        XCTAssertEqual(reply.usage.stop, .cancelled)
+        XCTAssertEqual(reply.toolCalls, [])
+        XCTAssertEqual(reply.malformedToolCalls.count, 1)
+        XCTAssertEqual(reply.text, "")
+    }
+
+    func testWithoutToolsItIsAnError() async throws {
+        let session = try TemplateFixture(.qwen3, thinks: false).model.makeSession(options: options)
+        await assertThrows(try await session.respond(to: "Add")) {
+            XCTAssertEqual($0 as? H2OSessionError, .noToolToCall)
+        }
+    }
+
+    func testDefinitionsOfSeveralToolsStayApart() throws {
+        let node: JSONValue = .object([
+            "type": .string("object"),
+            "properties": .object([
+                "next": .object(["$ref": .string("#/$defs/kind")]),
+                "self": .object(["anyOf": .array([reference("#"), type("null")])]),
+            ]),
+            "$defs": .object(["kind": type("integer")]),
+        ])
+        var other = node
+        if case .object(var fields) = node {
+            fields["$defs"] = .object(["kind": type("boolean")])
+            other = .object(fields)
+        }
+        let tools = try [("one", node), ("two", other)].map {
+            try H2OToolDefinition(name: $0.0, description: "", parameters: $0.1)
+        }
+        let grammar = ReferenceGrammar(try RequiredCall.schema(of: tools).grammar)
+        for (text, isOne) in [
+            (#"{"name": "one", "arguments": {"next": 1, "self": null}}"#, true),
+            (#"{"name": "one", "arguments": {"next": 1, "self": {"next": 2}}}"#, true),
+            (#"{"name": "two", "arguments": {"next": true}}"#, true),
+            (#"{"name": "two", "arguments": {"next": 1}}"#, false),
+            (#"{"name": "three", "arguments": {}}"#, false),
+            (#"{"arguments": {}, "name": "one"}"#, false),
+        ] {
+            XCTAssertEqual(grammar.matches(text), isOne, text)
+        }
+    }
+
+    private func reference(_ pointer: String) -> JSONValue {
+        .object(["$ref": .string(pointer)])
+    }
+
+    private func type(_ name: String) -> JSONValue { .object(["type": .string(name)]) }
+
+    /// A tool that adds two numbers from 0 to 9.
+    private func number() throws -> H2OTool {
+        let digit: JSONValue = .object([
+            "type": .string("integer"), "minimum": .int(0), "maximum": .int(9),
+        ])
+        let parameters: JSONValue = .object([
+            "type": .string("object"), "required": .array([.string("a"), .string("b")]),
+            "properties": .object(["a": digit, "b": digit]),
+        ])
+        return try H2OTool(name: "add", description: "Adds.", parameters: parameters) {
+            try await adder().call($0)
+        }
+    }
+}
