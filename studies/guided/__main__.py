@@ -11,6 +11,7 @@ import gzip
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from h2o_pack.files import lock
 from h2o_pack.parity import host as hosts
@@ -35,6 +36,9 @@ def main() -> None:
     parser.add_argument("package", type=Path)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--count", type=int, default=1_000)
+    parser.add_argument(
+        "--missing", action="store_true", help="Keep the last run's replies but for failures."
+    )
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args()
     say(f"seed {options.seed}")
@@ -43,24 +47,29 @@ def main() -> None:
         parser.error("there is no Swift toolchain on PATH")
     package = options.package.resolve()
     schemas = random_schemas(options.seed, options.count)
+    folder = package / hosts.WORK / "guided"
+    folder.mkdir(parents=True, exist_ok=True)
+    known = answered(folder / "replies.json") if options.missing else [None] * len(schemas)
     request = {
         "prompt": prompt(),
         "question": QUESTION,
         "rows": ROWS,
         "maxTokens": MAX_TOKENS,
         "every": EVERY,
-        "schemas": [json.dumps(schema, ensure_ascii=False) for schema in schemas],
+        "schemas": [
+            None if reply else json.dumps(schema, ensure_ascii=False)
+            for schema, reply in zip(schemas, known, strict=True)
+        ],
     }
-    folder = package / hosts.WORK / "guided"
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "request.json").write_text(json.dumps(request), "utf-8")
-    (folder / "replies.json").unlink(missing_ok=True)
     host = hosts.prepare(package)
     with toolchain.building(host, swift, folder) as build:
         status = build.run_tests(TESTS, {"H2O_SCHEMAS": str(folder)}, say)
     if status:
         raise toolchain.failure("swift test", build.log)
-    replies = json.loads((folder / "replies.json").read_text("utf-8"))
+    made = json.loads((folder / "replies.json").read_text("utf-8"))
+    replies = [new or old for new, old in zip(made, known, strict=True)]
+    (folder / "replies.json").write_text(json.dumps(replies), "utf-8")
     results = [judged(schema, reply) for schema, reply in zip(schemas, replies, strict=True)]
     for result in results:
         if result.fault:
@@ -68,6 +77,11 @@ def main() -> None:
     version = lock.read(package).upstream_version
     setting = Setting(options.seed, version, ROWS, MAX_TOKENS, PROMPT_CHARACTERS, BUILD, EVERY)
     options.page.write_text(render(setting, results), "utf-8")
+
+
+def answered(path: Path) -> list[Any]:
+    """Return the replies of the last run, None for one that failed."""
+    return [None if each.get("error") else each for each in json.loads(path.read_text("utf-8"))]
 
 
 def prompt() -> str:

@@ -12,24 +12,25 @@ from jsonschema.exceptions import best_match
 
 @dataclass(frozen=True)
 class Cost:
-    """Tokens generated; seconds until the first one, and from it on."""
+    """Tokens generated; seconds until the first one; seconds of processor time for all."""
 
     tokens: int
     first: float
-    rest: float
+    processor: float
 
     @property
     def per_token(self) -> float:
-        """Milliseconds per token after the first."""
-        return 1000 * self.rest / (self.tokens - 1)
+        """Milliseconds of processor time per token."""
+        return 1000 * self.processor / self.tokens
 
 
 @dataclass(frozen=True)
 class Result:
     """One reply. fault: why it is no instance of its schema, "" if it is.
 
-    plain: what as many tokens after the same prompt cost without a schema, None where that
-    was not measured; evicted: tokens that each cache had evicted at last.
+    room: the tokens that the schema's shortest instance may take, 0 where those of all replies
+    were enough. plain: what as many tokens after the same prompt cost without a schema, None
+    where that was not measured; evicted: tokens that each cache had evicted at last.
     """
 
     schema: dict[str, Any]
@@ -38,6 +39,7 @@ class Result:
     guided: Cost
     plain: Cost | None
     evicted: int
+    room: int
 
 
 def judged(schema: dict[str, Any], reply: dict[str, Any]) -> Result:
@@ -49,6 +51,7 @@ def judged(schema: dict[str, Any], reply: dict[str, Any]) -> Result:
         guided=Cost(**reply["guided"]),
         plain=Cost(**reply["plain"]) if reply.get("plain") else None,
         evicted=reply["evicted"],
+        room=reply.get("room") or 0,
     )
 
 

@@ -20,7 +20,8 @@ mlx-swift-lm {setting.version}, Linux, {setting.build}, no GPU. Each cache keeps
 {setting.rows} rows and the prompt has {setting.prompt_characters:,} characters, so that every \
 token of every reply evicts one: at the end of a reply each cache had evicted {least:,} to \
 {most:,} tokens. Every second reply is greedy, the others are sampled at temperature 1. A \
-reply has at most {setting.max_tokens} tokens; {full:,} replies had all of them. For every \
+reply has at most {setting.max_tokens} tokens{more_room}; {full:,} replies had all of them. \
+For every \
 {setting.every}th as many tokens were generated without a schema after the same prompt. The \
 model was trained on Python's library and knows no schemas: what is right in the replies is \
 the grammar's doing.
@@ -53,20 +54,26 @@ def render(setting: Setting, results: list[Result]) -> str:
     pairs = [
         (each.guided, each.plain)
         for each in results
-        if each.plain and min(each.guided.tokens, each.plain.tokens) > 1
+        if each.plain and each.guided.tokens == each.plain.tokens
     ]
     guided, plain = ([pair[side].per_token for pair in pairs] for side in (0, 1))
     more = [a - b for a, b in zip(guided, plain, strict=True)]
     wait = [1000 * (one.first - other.first) for one, other in pairs]
-    full = sum(each.guided.tokens == setting.max_tokens for each in results)
+    full = sum(each.guided.tokens == (each.room or setting.max_tokens) for each in results)
+    roomy = [each.room for each in results if each.room]
+    more_room = (
+        f" (in {len(roomy)} as many as the schema's refusal names: at most {max(roomy)})"
+        if roomy
+        else ""
+    )
     kinds = Counter(kind for result in results for kind in set(keywords(result.schema)))
     figures = {
         "instances of their schema, says the validator jsonschema": f"**{valid:,} of "
         f"{len(results):,}**",
         "tokens of a reply": spread([float(each.guided.tokens) for each in results], 0),
-        "ms per token with a schema": spread(guided, 2),
-        "ms per token without": spread(plain, 2),
-        "ms per token more": spread(more, 2),
+        "ms of processor time per token with a schema": spread(guided, 2),
+        "the same without": spread(plain, 2),
+        "more for the schema, its grammar included": spread(more, 2),
         "ms more until the first token (the grammar is made)": spread(wait, 1),
     }
     return PAGE.format(
@@ -75,6 +82,7 @@ def render(setting: Setting, results: list[Result]) -> str:
         least=min(evicted),
         most=max(evicted),
         full=full,
+        more_room=more_room,
         figures="".join(f"| {name} | {value} |\n" for name, value in figures.items()),
         kinds="".join(f"| `{name}` | {count:,} |\n" for name, count in sorted(kinds.items())),
     )

@@ -13,7 +13,7 @@ public enum H2OSchemaError: LocalizedError, Hashable, Sendable {
     case unsupported(keyword: String, place: String)
     /// The grammar engine refuses the schema, for the reason that it gives.
     case refused(reason: String)
-    /// The shortest reply of this form has more tokens than a reply may have.
+    /// The shortest reply of this form has more tokens than a reply may have; `tokens` are enough.
     case noRoom(tokens: Int, atMost: Int)
     /// This package's version of mlx-swift-lm has no grammar engine; `version` does.
     case unavailable(version: String)
@@ -34,7 +34,7 @@ public enum H2OSchemaError: LocalizedError, Hashable, Sendable {
         case .refused(let reason):
             "The grammar engine refuses the schema: \(reason). Simplify it."
         case .noRoom(let tokens, let most):
-            "A reply in the form of the schema has about \(tokens) tokens or more, and \(most) are "
+            "A reply in the form of the schema has \(tokens) tokens or more, and \(most) are "
                 + "allowed. Raise maxTokens or ask for less."
         case .unavailable(let version):
             "This package's version of mlx-swift-lm has no grammar engine. Package the model with "

@@ -24,6 +24,8 @@ package struct SchemaProcessor: LogitProcessor {
     /// model's choice may make that way longer.
     private let reserve: Int
     private static let leastReserve = 8
+    /// How far a refusal looks for the number of tokens that would be enough.
+    private static let farthest = 4096
 
     /// - Throws: `TokenGrammarError`, ``H2OSchemaError/noRoom(tokens:atMost:)``
     ///
@@ -36,9 +38,9 @@ package struct SchemaProcessor: LogitProcessor {
         self.closing = closing
         left = most
         if let most {
-            let shortest = try wayToEnd(atMost: most + 1).count
-            guard shortest <= most else {
-                throw H2OSchemaError.noRoom(tokens: shortest, atMost: most)
+            guard try wayToEnd(atMost: most + 1).count <= most else {
+                let enough = try wayToEnd(atMost: max(most + 1, Self.farthest)).count
+                throw H2OSchemaError.noRoom(tokens: enough, atMost: most)
             }
         }
         try look()

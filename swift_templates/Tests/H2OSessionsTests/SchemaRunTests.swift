@@ -21,26 +21,41 @@ final class SchemaRunTests: XCTestCase {
         let model = H2OModel(context: context, caches: caches)
         let begun = model.makeSession(options: .init(sampling: .greedy, maxTokens: 1))
         _ = try await begun.respond(to: request.prompt)
-        var replies = [Reply]()
+        var replies = [Reply?]()
 
         for (index, schema) in request.schemas.enumerated() {
+            guard let schema else {
+                replies.append(nil)
+                continue
+            }
             var options = H2OSession.Options(
                 sampling: H2OSampling(temperature: index.isMultiple(of: 2) ? 0 : 1, seed: 1),
                 maxTokens: request.maxTokens)
             var reply = Reply()
             do {
                 options.schema = try H2OSchema(schema)
-                let session = try await begun.fork()
-                let guided = try await session.respond(to: request.question, options: options)
+                var session = try await begun.fork()
+                var started = clock()
+                var guided: H2OSession.Response
+                do {
+                    guided = try await session.respond(to: request.question, options: options)
+                } catch H2OSchemaError.noRoom(let tokens, _) {
+                    options.maxTokens = tokens
+                    reply.room = tokens
+                    session = try await begun.fork()
+                    started = clock()
+                    guided = try await session.respond(to: request.question, options: options)
+                }
                 reply.text = guided.text
-                reply.guided = Reply.Cost(guided.usage)
+                reply.guided = Reply.Cost(guided.usage, since: started)
                 reply.evicted = await session.tokensSeen - request.rows
                 if index.isMultiple(of: request.every) {
                     options.schema = nil
                     options.maxTokens = guided.usage.generatedTokens
-                    let plain = try await begun.fork()
-                        .respond(to: request.question, options: options)
-                    reply.plain = Reply.Cost(plain.usage)
+                    let session = try await begun.fork()
+                    let started = clock()
+                    let plain = try await session.respond(to: request.question, options: options)
+                    reply.plain = Reply.Cost(plain.usage, since: started)
                 }
             } catch {
                 reply.error = "\(error)"
@@ -60,12 +75,16 @@ final class SchemaRunTests: XCTestCase {
         let maxTokens: Int
         /// How many replies there are for each that is compared with one without a schema.
         let every: Int
-        let schemas: [String]
+        /// nil: the reply is known.
+        let schemas: [String?]
     }
 
     private struct Reply: Encodable {
         var text = ""
         var error: String?
+        /// The tokens that the schema's shortest instance may take, where those of the request
+        /// were too few.
+        var room: Int?
         var guided = Cost()
         /// As many tokens after the same prompt, without a schema; nil where not compared.
         var plain: Cost?
@@ -74,16 +93,17 @@ final class SchemaRunTests: XCTestCase {
 
         struct Cost: Encodable {
             var tokens = 0
-            /// Seconds until the first token, and from it on.
+            /// Seconds until the first token.
             var first = 0.0
-            var rest = 0.0
+            /// Seconds of processor time, prompt and grammar included.
+            var processor = 0.0
 
             init() {}
 
-            init(_ usage: H2OSession.Usage) {
+            init(_ usage: H2OSession.Usage, since started: clock_t) {
                 tokens = usage.generatedTokens
                 first = usage.timeToFirstToken / .seconds(1)
-                rest = (usage.duration - usage.timeToFirstToken) / .seconds(1)
+                processor = Double(clock() - started) / Double(CLOCKS_PER_SEC)
             }
         }
     }
