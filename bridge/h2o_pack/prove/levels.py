@@ -19,7 +19,6 @@ from h2o_pack.prove.notes import Notes
 
 CASES = "cases"
 ON_CPU = "MLX has no GPU here; `make test` runs the Metal kernels on a CPU"
-NO_VENDOR = "the package has no Vendor folder: `h2o-pack vendor` fills it"
 
 
 def prove_kernels(notes: Notes, say: Callable[[str], None]) -> None:
@@ -34,12 +33,17 @@ def prove_kernels(notes: Notes, say: Callable[[str], None]) -> None:
             note_case(notes, KERNELS, case, level_zero.COMPARED)
 
 
-def prove_package(notes: Notes, package: Path, say: Callable[[str], None]) -> None:
-    """Levels 1 to 3 of a package, as far as it has what they take."""
+def prove_package(
+    notes: Notes, package: Path, say: Callable[[str], None], no_vendor: str
+) -> None:
+    """Levels 1 to 3 of a package, as far as it has what they take.
+
+    no_vendor: why it has no Vendor/, if it has none.
+    """
     levels = tuple(LEVELS) if (package / VENDOR_FOLDER).is_dir() else DEFAULT
     try:
         done = run_parity(package, levels=levels, progress=say).levels
-        why = NO_VENDOR
+        why = no_vendor
     except UserError as error:  # Swift's compiler, or what it needs
         done = run_parity(package, levels=("op",), progress=say).levels
         why = f"{error.what}. {error.remedy}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from h2o_pack.prove.expected import Expected, expected_of
 from h2o_pack.prove.report import Check, Setting
@@ -26,6 +27,10 @@ class Notes:
         """Since the start."""
         return round(time.monotonic() - self.started, 3)
 
+    def said(self, text: str) -> str:
+        """Return a text as it goes into a report: short, and without the user's name."""
+        return text.replace(str(Path.home()), "~")[:MOST]
+
     def note(
         self,
         name: str,
@@ -42,7 +47,7 @@ class Notes:
             name,
             measured,
             unit,
-            how[:MOST],
+            self.said(how),
             rule=wanted.rule,
             expected=None if wanted.rule == "none" else wanted.value,
             source=wanted.source,
@@ -63,4 +68,5 @@ class Notes:
 
     def skip(self, name: str, unit: str, how: str, why: str) -> None:
         """Note what could not be run, and why."""
-        self.checks.append(not_run(name, unit, how[:MOST], why[:MOST], self.seconds))
+        made = not_run(name, unit, self.said(how), self.said(why), self.seconds)
+        self.checks.append(made)

@@ -64,6 +64,11 @@ def folder_of(name: str) -> Path | None:
     return local_folder(known.folder if known else name)
 
 
+def public_name(model: str) -> str:
+    """Return a model's name; of a folder the last part, as paths have users' names."""
+    return Path(model).name if find(model) is None and local_folder(model) else model
+
+
 def is_same_code(report: ProofReport) -> bool:
     """Tell whether a report was made by this very code."""
     own = report.versions.get(PRODUCT) == __version__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,9 @@ from h2o_pack.files import lock
 from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.text import writing
 from h2o_pack.measure.models import loadable
-from h2o_pack.parity.parity import check_core, check_versions
+from h2o_pack.parity.host import SYSTEM
+from h2o_pack.parity.parity import NO_SWIFT, check_core, check_versions
+from h2o_pack.parity.toolchain import find_toolchain
 from h2o_pack.plan.options import CacheOptions
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.prove import own
@@ -24,10 +26,15 @@ from h2o_pack.prove.notes import Notes
 from h2o_pack.prove.report import TIME, Counts, Digests, ProofReport, Setting
 from h2o_pack.results import to_json
 from h2o_pack.vendoring.fetch import Origin
+from h2o_pack.vendoring.vendor import vendor
 
 STEP = 128  # tokens of a prompt that the model reads at once
 CONVERSATION = 600  # tokens whose peak is measured
 PACKAGE = "Package"
+NO_VENDOR = "the package has no Vendor folder: `h2o-pack vendor` fills it"
+NO_UPSTREAM = (
+    "upstream's sources were not asked for: --vendor fetches them, --upstream names them"
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ def run(options: Options, say: ProgressReporter) -> ProofReport:
     here = machine.describe()
     started = now()
     backend = "mac" if here.gpu else "cpu"
-    with package_of(options, say) as package:
+    with package_of(options, say) as (package, no_vendor):
         record = lock.read(package)
         setting = Setting(
             model=options.model if options.package is None else record.model,
@@ -71,7 +78,7 @@ def run(options: Options, say: ProgressReporter) -> ProofReport:
         notes = Notes(setting)
         model = loadable(setting.model)
         levels.prove_kernels(notes, say)
-        levels.prove_package(notes, package, say)
+        levels.prove_package(notes, package, say, no_vendor)
         pipelines.prove_pipelines(notes)
         pipelines.prove_dispatches(notes)
         say("peak memory")
@@ -89,7 +96,7 @@ def run(options: Options, say: ProgressReporter) -> ProofReport:
         | machine.versions(),  # Python's mlx, not the one in mlx-swift
         machine=here,
         digests=Digests(own.digest_of_model(setting.model), digest, own.kernels_digest()),
-        setting=setting,
+        setting=replace(setting, model=own.public_name(setting.model)),
         checks=tuple(notes.checks),
         counts=Counts.of(notes.checks),
     )
@@ -109,36 +116,45 @@ def noted(notes: Notes, part: str) -> Iterator[None]:
 
 
 @contextmanager
-def package_of(options: Options, say: ProgressReporter) -> Iterator[Path]:
-    """Give the package that was named, or a new one that lasts as long as the block."""
+def package_of(options: Options, say: ProgressReporter) -> Iterator[tuple[Path, str]]:
+    """Give the package that was named, or a new one that lasts as long as the block.
+
+    With it comes why it has no Vendor/, for level 3.
+    """
     if options.package is not None:
-        yield options.package
+        yield options.package, NO_VENDOR
         return
     with TemporaryDirectory(prefix="h2o-prove-") as folder:
         output = Path(folder).resolve() / PACKAGE
         make_package(options, output, say)
-        yield output
+        yield output, fill_vendor(options.upstream, output, say)
 
 
 def make_package(options: Options, output: Path, say: ProgressReporter) -> None:
-    """Make a package of the model, with Vendor/ if upstream can be had.
-
-    Raises:
-        UserError: the model cannot be packaged.
-
-    """
+    """Make a package of the model; UserError if it cannot be packaged."""
     from h2o_pack.package.build import build
     from h2o_pack.package.prepare import prepare
     from h2o_pack.package.request import PackageRequest
 
-    request = PackageRequest(
-        model=options.model,
-        cache=CacheOptions(max_kv=options.max_kv),
-        name=PACKAGE,
-        output=output,
-        upstream=options.upstream,
-    )
+    caches = CacheOptions(max_kv=options.max_kv)
+    request = PackageRequest(options.model, caches, name=PACKAGE, output=output)
     build(prepare(request, say), request, say)
+
+
+def fill_vendor(upstream: Path | Origin | None, package: Path, say: ProgressReporter) -> str:
+    """Fill Vendor/ for this system; return why it could not be, "" if it was.
+
+    A folder of upstream's sources has all of them, so that building fetches nothing.
+    """
+    if upstream is None:
+        return NO_UPSTREAM
+    if find_toolchain() is None:
+        return NO_SWIFT
+    try:
+        vendor(package, upstream, SYSTEM, say, offline=isinstance(upstream, Path))
+    except UserError as error:
+        return f"{error.what}. {error.remedy}"
+    return ""
 
 
 def write(report: ProofReport, path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -8,12 +9,15 @@ from rich.console import Console
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.parity.report import CaseResult, Difference, Level, Report
-from h2o_pack.prove import levels, pipelines
+from h2o_pack.progress import silent
+from h2o_pack.prove import levels, own, pipelines
+from h2o_pack.prove import run as proving
 from h2o_pack.prove.ids import PARTS, part_of
 from h2o_pack.prove.notes import Notes
 from h2o_pack.prove.read import read_report
 from h2o_pack.prove.report import AS_EXPECTED, DIFFERS, NOT_RUN, Setting
 from h2o_pack.prove.tables import print_report
+from h2o_py._pins import VERSIONS
 from tests.bridge import schemas
 from tests.bridge.prove.made_up import report
 
@@ -65,19 +69,48 @@ def test_swift_that_does_not_build_leaves_level_1(notes, monkeypatch, tmp_path):
         return parity_report(Level(1, "op", COMPARED, (EQUAL,)))
 
     monkeypatch.setattr(levels, "run_parity", parity)
-    levels.prove_package(notes, tmp_path, lambda _text: None)
+    levels.prove_package(notes, tmp_path, lambda _text: None, "there is no Vendor")
     found = verdicts(notes)
     assert found["level 1/kv k8v4/float32/outputs"] == AS_EXPECTED
     assert (found["level 2/cases"], found["level 3/cases"]) == (NOT_RUN, NOT_RUN)
     assert notes.checks[-1].why == "swift build failed. Mend it."
 
 
+def test_a_report_does_not_name_the_user(notes, tmp_path):
+    notes.skip("memory/all", "bytes", "how", f"swift failed in {Path.home()}/work")
+    assert notes.checks[0].why == "swift failed in ~/work"
+    assert own.public_name(str(tmp_path)) == tmp_path.name
+    assert own.public_name("demo") == "demo"
+
+
+def test_a_package_without_upstream_says_why_level_3_did_not_run(notes, monkeypatch, tmp_path):
+    agree = parity_report(Level(1, "op", COMPARED, (EQUAL,)))
+    monkeypatch.setattr(levels, "run_parity", lambda *_args, **_options: agree)
+    levels.prove_package(notes, tmp_path, lambda _text: None, "there is no Vendor")
+    assert notes.checks[-1].why == "there is no Vendor"
+
+
+def test_why_there_is_no_upstream_is_said(monkeypatch, tmp_path):
+    def offline(*_arguments, **_options):
+        raise UserError(
+            "github.com does not answer", remedy="Go online.", code=ExitCode.NETWORK
+        )
+
+    monkeypatch.setattr(proving, "vendor", offline)
+    assert proving.fill_vendor(None, tmp_path, silent) == proving.NO_UPSTREAM
+    monkeypatch.setattr(proving, "find_toolchain", lambda: None)
+    assert proving.fill_vendor(tmp_path, tmp_path, silent) == proving.NO_SWIFT
+    monkeypatch.setattr(proving, "find_toolchain", lambda: Path("swift"))
+    why = proving.fill_vendor(tmp_path, tmp_path, silent)
+    assert why == "github.com does not answer. Go online."
+
+
 def parity_report(*made):
     return Report(package="p", model="demo", max_kv=64, tokens=1, host="", levels=made)
 
 
-def test_level_0_is_not_run_without_a_gpu(notes):
-    assert mx.default_device() == mx.Device(mx.cpu)
+def test_level_0_is_not_run_without_a_gpu(notes, monkeypatch):
+    monkeypatch.setattr(levels.mx, "default_device", lambda: mx.Device(mx.cpu))
     levels.prove_kernels(notes, lambda _text: None)
     assert verdicts(notes) == {"level 0/cases": NOT_RUN}
 
@@ -107,9 +140,11 @@ def test_the_command_writes_a_report_that_holds(run, demo_package, tmp_path, mon
     assert document == json.loads(path.read_text("utf-8"))
     made = read_report(path)
     assert {part_of(check.id) for check in made.checks} == set(PARTS["h2o-pack"])
-    slow = {check.id for check in made.checks if check.verdict == DIFFERS}
-    assert all(each.startswith("speed/ratio/") for each in slow)
+    differing = {check.id for check in made.checks if check.verdict == DIFFERS}
+    if made.setting.backend == "cpu":
+        assert all(each.startswith("speed/ratio/") for each in differing)
     assert made.by_id()["memory/keys and values"].verdict == AS_EXPECTED
+    assert made.versions["mlx"] == VERSIONS["mlx"]
     assert str(tmp_path) not in done.stdout
     assert run("prove", "--check", path).exit_code == ExitCode.OK
 
