@@ -12,8 +12,9 @@ from h2o_pack.bundling.bundle import bundle
 from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.bundling.trial import try_model
 from h2o_pack.files import lock, write
-from h2o_pack.files.layout import VENDOR_FOLDER
+from h2o_pack.files.layout import APP_FOLDER, NEW_APP_FOLDER, VENDOR_FOLDER
 from h2o_pack.package.app import AppState, earlier_app, without_offered
+from h2o_pack.package.icon import write_icon
 from h2o_pack.package.render import Earlier, render, scaffold_digests
 from h2o_pack.plan.package_plan import Plan
 from h2o_pack.progress import ProgressReporter, silent
@@ -46,6 +47,8 @@ def make_package(
         files, app = render_files(plan, output, new_app=new_app)
         replaced = tuple(write.written(output).changed(output))
         write.write_files(staging, files)
+        for folder in (APP_FOLDER, NEW_APP_FOLDER):
+            write_icon(plan.package_name, staging / folder)
         manifests = tuple(add_model(each, staging, output, say) for each in plan.each_model)
         if plan.system:
             note_system_prompts(staging, manifests)

@@ -15,6 +15,7 @@ from h2o_pack.memory import MemoryPlan
 from h2o_pack.naming import one_line, swift_lines, swift_string, xml_text
 from h2o_pack.package.acknowledgements import acknowledgements, shared_texts
 from h2o_pack.package.app import EarlierApp
+from h2o_pack.package.icon import accent
 from h2o_pack.package.swift_values import config_arguments
 from h2o_pack.plan.package_plan import Plan
 from h2o_pack.sizes import gigabytes
@@ -127,6 +128,7 @@ def template_values(plan: Plan) -> dict[str, Any]:
     """Return what templates may use; an unknown name in one is an error."""
     works = acknowledgements(plan)
     return {
+        "accent": accent(plan.package_name),
         "acknowledgements": works,
         "license_texts": shared_texts(works),
         "package_name": plan.package_name,

@@ -1,0 +1,123 @@
+"""The icon that a generated app begins with: the name's initial on a color, as a PNG.
+
+An icon for the store is one picture of 1024 by 1024 pixels without transparency.
+"""
+
+from __future__ import annotations
+
+import colorsys
+import hashlib
+import math
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+SIZE = 1024
+DOT, GAP = 84, 12  # pixels: of a dot of the letter, and between two
+ROUNDING = 24  # radius of a dot's corners
+WHITE = b"\xff\xff\xff"
+ICON_SET = "Chat/Assets.xcassets/AppIcon.appiconset"
+"""Where the icon lies in an app."""
+ICON = "AppIcon.png"
+
+FONT = {
+    "A": "01110 10001 10001 11111 10001 10001 10001",
+    "B": "11110 10001 10001 11110 10001 10001 11110",
+    "C": "01110 10001 10000 10000 10000 10001 01110",
+    "D": "11110 10001 10001 10001 10001 10001 11110",
+    "E": "11111 10000 10000 11110 10000 10000 11111",
+    "F": "11111 10000 10000 11110 10000 10000 10000",
+    "G": "01110 10001 10000 10111 10001 10001 01110",
+    "H": "10001 10001 10001 11111 10001 10001 10001",
+    "I": "01110 00100 00100 00100 00100 00100 01110",
+    "J": "00111 00010 00010 00010 00010 10010 01100",
+    "K": "10001 10010 10100 11000 10100 10010 10001",
+    "L": "10000 10000 10000 10000 10000 10000 11111",
+    "M": "10001 11011 10101 10101 10001 10001 10001",
+    "N": "10001 11001 10101 10011 10001 10001 10001",
+    "O": "01110 10001 10001 10001 10001 10001 01110",
+    "P": "11110 10001 10001 11110 10000 10000 10000",
+    "Q": "01110 10001 10001 10001 10101 10010 01101",
+    "R": "11110 10001 10001 11110 10100 10010 10001",
+    "S": "01111 10000 10000 01110 00001 00001 11110",
+    "T": "11111 00100 00100 00100 00100 00100 00100",
+    "U": "10001 10001 10001 10001 10001 10001 01110",
+    "V": "10001 10001 10001 10001 10001 01010 00100",
+    "W": "10001 10001 10001 10101 10101 11011 10001",
+    "X": "10001 10001 01010 00100 01010 10001 10001",
+    "Y": "10001 10001 01010 00100 00100 00100 00100",
+    "Z": "11111 00001 00010 00100 01000 10000 11111",
+    "0": "01110 10001 10011 10101 11001 10001 01110",
+    "1": "00100 01100 00100 00100 00100 00100 01110",
+    "2": "01110 10001 00001 00110 01000 10000 11111",
+    "3": "11110 00001 00001 01110 00001 00001 11110",
+    "4": "00010 00110 01010 10010 11111 00010 00010",
+    "5": "11111 10000 11110 00001 00001 10001 01110",
+    "6": "01110 10000 10000 11110 10001 10001 01110",
+    "7": "11111 00001 00010 00100 01000 01000 01000",
+    "8": "01110 10001 10001 01110 10001 10001 01110",
+    "9": "01110 10001 10001 01111 00001 00001 01110",
+}  # rows of dots from the top, five to a row
+
+
+def icon(package: str) -> bytes:
+    """Return the PNG of a package's icon; the same name gives the same bytes."""
+    rows = [[dot == "1" for dot in row] for row in FONT[package[0].upper()].split()]
+    height = len(rows) * (DOT + GAP) - GAP
+    width = len(rows[0]) * (DOT + GAP) - GAP
+    left, top = (SIZE - width) // 2, (SIZE - height) // 2
+    lines = []
+    for y, color in enumerate(shades(package)):
+        row, inside = divmod(y - top, DOT + GAP)
+        if 0 <= row < len(rows) and inside < DOT:
+            letter = b"".join(cell(dot, inside, color) for dot in rows[row])
+            right = SIZE - left - len(letter) // 3
+            lines.append(color * left + letter + color * right)
+        else:
+            lines.append(color * SIZE)
+    return png(lines)
+
+
+def write_icon(package: str, app: Path) -> None:
+    """Put the icon into the asset catalog of an app's scaffold, where that was written."""
+    folder = app / ICON_SET
+    if folder.is_dir():
+        (folder / ICON).write_bytes(icon(package))
+
+
+def accent(package: str) -> tuple[str, ...]:
+    """Return the icon's color for controls: red, green and blue from 0 to 1."""
+    middle = list(shades(package))[SIZE // 2]
+    return tuple(f"{part / 255:.3f}" for part in middle)
+
+
+def shades(package: str) -> Iterator[bytes]:
+    """Yield the background's color of each line, lighter above: a hue of the package's own."""
+    hue = hashlib.sha256(package.encode()).digest()[0] / 256
+    for y in range(SIZE):
+        parts = colorsys.hls_to_rgb(hue, 0.48 - 0.2 * y / SIZE, 0.55)
+        yield bytes(round(255 * part) for part in parts)
+
+
+def cell(dot: bool, y: int, color: bytes) -> bytes:  # noqa: FBT001 - a dot or none
+    """Return a line of a place in the letter: of a dot, or of background alone."""
+    if not dot:
+        return color * (DOT + GAP)
+    away = max(ROUNDING - y, y - (DOT - 1 - ROUNDING), 0)
+    cut = ROUNDING - round(math.sqrt(ROUNDING * ROUNDING - away * away))
+    return color * cut + WHITE * (DOT - 2 * cut) + color * (cut + GAP)
+
+
+def png(lines: list[bytes]) -> bytes:
+    """Return a PNG of lines of 8-bit RGB."""
+    header = struct.pack(">IIBBBBB", len(lines[0]) // 3, len(lines), 8, 2, 0, 0, 0)
+    body = zlib.compress(b"".join(b"\0" + line for line in lines), 9)
+    chunks = ((b"IHDR", header), (b"IDAT", body), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*each) for each in chunks)
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    """Return a chunk of a PNG."""
+    checksum = zlib.crc32(kind + data)
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", checksum)
