@@ -113,6 +113,13 @@ class IosResult(Result):
     archive: Annotated[str, doc("Where recall keeps what is evicted; empty without recall.")]
     bundle_id: Annotated[str, doc("The app's identifier, where its scaffold is written.")]
     display_name: Annotated[str, doc("What stands below the app's icon.")]
+    in_app_bytes: Annotated[
+        Count,
+        doc(
+            "Bytes of the models in the app, uncompressed; 0 where they come apart from it. "
+            "The app's code and the caches of a system prompt are not counted."
+        ),
+    ]
     asset_pack: Annotated[
         bool, doc("Whether the model comes to the device apart from the app.")
     ]
@@ -166,6 +173,7 @@ def ios_result(made: PackageResult, choices: Choices = MappingProxyType({})) -> 
         **first,
         bundle_id=plan.bundle_id,
         display_name=plan.display_name,
+        in_app_bytes=in_app_bytes(plan),
         asset_pack=plan.asset_pack,
         files=made.files,
         app=made.app,
@@ -195,6 +203,14 @@ def of_model(plan: Plan, prompt: PreparedPrompt | None, choices: Choices) -> dic
         "warnings": plan.warnings,
         "choice": choices.get(plan.asked),
     }
+
+
+def in_app_bytes(plan: Plan) -> int:
+    """Bytes of all models and adapters that are in the app."""
+    if plan.asset_pack:
+        return 0
+    adapters = (each.adapter.bytes for each in plan.each_model if each.adapter)
+    return sum(map(model_bytes, plan.each_model)) + sum(adapters)
 
 
 def model_bytes(plan: Plan) -> int:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2o_pack.choice.tables import print_choice
+from h2o_pack.facts import store_limits
 from h2o_pack.files.layout import SYSTEM_PROMPT
 from h2o_pack.files.lock import PreparedPrompt, Vendored
 from h2o_pack.package.app import STATES
 from h2o_pack.package.build import PackageResult
-from h2o_pack.package.summary import Choices, StatedLicense, model_bytes
+from h2o_pack.package.summary import Choices, StatedLicense, in_app_bytes, model_bytes
 from h2o_pack.plan.package_plan import Plan
 from h2o_py.storages import STORAGE_BITS
 
@@ -90,6 +91,10 @@ def print_package(made: PackageResult, console: Console) -> None:
         f" of the model{'s' if plan.others else ''} "
         f"({sum(map(model_bytes, plan.each_model)) / 1e6:,.1f} MB)",
     )
+    if size := in_app_bytes(plan):
+        limit = store_limits()["app"].bytes
+        most = f"{size / 1e6:,.1f} MB of the {limit / 1e6:,.0f} that the store allows an app"
+        table.add_row("store", f"{most}; its code is not counted")
     table.add_row("app", escape(f"{plan.display_name} ({plan.bundle_id}): {STATES[made.app]}"))
     console.print(table)
 

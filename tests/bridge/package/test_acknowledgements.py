@@ -78,6 +78,13 @@ def test_the_model_comes_first_with_its_own_texts(plan):
     assert first.texts == ()
 
 
+def test_each_model_of_a_package_of_several_is_named(plan):
+    other = replace(plan, license=ModelLicense("mit", texts={"LICENSE": "Other terms."}))
+    works = acknowledgements(replace(plan, others=(other,)))
+    assert [each.notice for each in works[:2]] == ["", "LICENSE\n\nOther terms."]
+    assert works[2].name == "h2o-pack"
+
+
 def test_the_apache_license_is_there_where_a_model_has_no_text_of_it(plan):
     works = acknowledgements(replace(plan, license=ModelLicense("apache-2.0")))
     assert works[0].texts == ("apache20",)
