@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from h2o_pack.bundling import manifest
 from h2o_pack.files import lock
 from h2o_pack.files.kept import digest_of
+from h2o_pack.files.layout import ADAPTER, MODEL_MANIFEST
+from h2o_pack.models.adapter import WEIGHTS
 from h2o_pack.package.app import STATES, AppState
 from h2o_pack.package.build import PackageResult, build
 from h2o_pack.package.prepare import prepare
@@ -96,7 +100,9 @@ def planned(
         request = replace(replay, upstream=upstream, new_app=new_app)
         plan = prepare(request, say)
         files, app = render_files(plan, package, new_app=new_app)
-        yield Update(package, request, plan, tuple(changes(package, record, files, app)))
+        say("comparing the model's files")
+        found = (*changes(package, record, files, app), *of_local_models(package, plan))
+        yield Update(package, request, plan, found)
 
 
 def changes(
@@ -129,6 +135,26 @@ def changes(
             yield Change("vendor", "Vendor", "out of date or not whole", "made again")
     if app == "outdated":
         yield Change("app", "App", "yours", STATES[app])
+
+
+def of_local_models(package: Path, plan: Plan) -> Iterator[Change]:
+    """Yield the files of local models and of an adapter that are not as in the package.
+
+    A model of the hub differs by its commit.
+    """
+    for each in plan.each_model:
+        if not os.path.lexists(package / each.folder / MODEL_MANIFEST):
+            continue
+        before = {file.path: file.sha256 for file in manifest.read(package, each.folder).files}
+        after = {}
+        if each.model.folder is not None and not each.model.commit:
+            after = {file.path: each.model.folder / file.path for file in each.model.files}
+        if each.adapter is not None:
+            after[ADAPTER] = each.adapter.folder / WEIGHTS
+        for path, place in sorted(after.items()):
+            was, is_now = before.get(path, "")[:12], on_disk(place)
+            if was != is_now:
+                yield Change("model", f"{each.folder}/{path}", was, is_now)
 
 
 def models(old: Any, new: Any) -> Iterator[Change]:

@@ -124,5 +124,19 @@ def test_a_model_of_the_hub_goes_to_the_commit_of_its_branch(
     assert lock.read(package).commit == later
 
 
+def test_a_changed_file_of_a_local_model_is_seen_and_taken(run, update, package, tmp_path):
+    folder = write_model(tmp_path / "model")
+    made = run("ios", "--model", folder, "--max-kv", 64, "--output", package, "--no-vendor")
+    assert made.exit_code == 0, made.output
+    tokenizer = folder / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text() + "\n")
+    [change] = update("--dry-run")["changes"]
+    assert (change["part"], change["name"]) == ("model", "Model/tokenizer.json")
+    assert change["before"] != change["after"] != ""
+    assert update()["made"] is not None
+    assert (package / "Model/tokenizer.json").read_bytes() == tokenizer.read_bytes()
+    assert update()["changes"] == []
+
+
 def test_a_folder_that_is_no_package_is_refused(run, tmp_path):
     assert run("update", tmp_path).exit_code == ExitCode.OUTPUT
