@@ -37,7 +37,10 @@ RESULTS = {
     "eval": ("h2o_pack.measure.evaluation.results.Evaluation",),
     "profile": ("h2o_pack.measure.profiling.report.Profile",),
     "budgets": ("h2o_pack.measure.profiling.budgets.BudgetsResult",),
-    "ios": ("h2o_pack.package.summary.IosResult",),
+    "ios": (
+        "h2o_pack.package.summary.IosResult",
+        "h2o_pack.package.summary.PackagesResult",
+    ),
     "update": ("h2o_pack.package.update.UpdateResult",),
     "policy-show": ("h2o_pack.plan.policy_text.PolicyResult",),
     "vendor": ("h2o_pack.package.summary.VendorResult",),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
+from tests.bridge import schemas
 
 TWO = """
 [[package]]
@@ -51,6 +54,19 @@ def test_a_dry_run_holds_for_every_package(run, project):
     made = run("ios", "--dry-run")
     assert made.output.count("nothing was written") == 2
     assert [each.name for each in folder.iterdir()] == ["h2o-pack.toml"]
+
+
+def test_json_of_several_packages_is_one_document(run, project):
+    project(TWO)
+    document = schemas.check(json.loads(run("ios", "--json", "--dry-run").stdout), "ios")
+    assert [each["config"]["max_size"] for each in document["packages"]] == [64, 128]
+
+
+def test_json_of_packages_of_which_one_fails_is_one_document_too(run, project):
+    project(TWO.replace("max_kv = 128", "max_kv = 4"))
+    made = run("ios", "--json", "--dry-run")
+    assert made.exit_code == ExitCode.USAGE
+    assert schemas.check(json.loads(made.stdout), "error")["errors"]
 
 
 def test_what_the_command_line_says_goes_before_the_file(run, project):

@@ -141,7 +141,8 @@ def ios(
         )
     chosen = {each.model: each.choice for each in (first, *others) if each.choice}
     result = summary.ios_result(made, chosen)
-    out.show(result, lambda console: tables.print_made(made, chosen, console))
+    if not project.collected(result):
+        out.show(result, lambda console: tables.print_made(made, chosen, console))
     end(made)
 
 

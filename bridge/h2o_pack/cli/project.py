@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from h2o_pack.errors import ExitCode, UserError, shown
 
-NAME = "h2o-pack.toml"
+if TYPE_CHECKING:
+    from h2o_pack.package.summary import IosResult
+
+NAME, RESULTS = "h2o-pack.toml", "h2o_pack.ios"
 PASSED_ON = {
     "as_json": "--json",
     "quiet": "--quiet",
@@ -51,9 +55,39 @@ def make_packages(ctx: click.Context) -> bool:
             parsed.append(ctx.command.make_context(ctx.info_name, own + shared, ctx.parent))
         except click.UsageError as error:
             raise refused(error.format_message().rstrip("."), where) from error
-    for package in parsed:
-        with package:
-            package.command.invoke(package)
+    with together(ctx) if "as_json" in given else nullcontext():
+        for package in parsed:
+            with package:
+                package.command.invoke(package)
+    return True
+
+
+@contextmanager
+def together(ctx: click.Context) -> Iterator[None]:
+    """Print what is collected as one document, also where a package ends the command."""
+    from h2o_pack.package.summary import PackagesResult
+    from h2o_pack.results import to_json
+
+    made: list[IosResult] = ctx.meta.setdefault(RESULTS, [])
+    try:
+        yield
+    except SystemExit:
+        click.echo(to_json(PackagesResult(packages=tuple(made))))
+        raise
+    click.echo(to_json(PackagesResult(packages=tuple(made))))
+
+
+def collected(result: IosResult) -> bool:
+    """Keep the result of one package of several for their common document.
+
+    Returns:
+        False where the command makes one package, whose result is the document.
+
+    """
+    made: list[IosResult] | None = click.get_current_context().meta.get(RESULTS)
+    if made is None:
+        return False
+    made.append(result)
     return True
 
 

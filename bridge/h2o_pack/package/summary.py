@@ -158,6 +158,13 @@ class IosResult(Result):
     ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class PackagesResult(Result):
+    """The packages of h2o-pack.toml, up to the first that failed."""
+
+    packages: Annotated[tuple[IosResult, ...], doc("In the order of the file.")]
+
+
 def ios_result(made: PackageResult, choices: Choices = MappingProxyType({})) -> IosResult:
     """Return what was made as --json prints it, with what was chosen for it."""
     plan, failed = made.plan, made.not_vendored
