@@ -8,12 +8,14 @@ import Foundation
 /// 2. `Model` in the app's main bundle: add the package's `Model` folder to the app
 ///    target as a folder reference, because a Swift package can only contain resources from
 ///    inside a target's folder;
-/// 3. `Model` next to `Sources`, in builds that run where they were compiled.
+/// 3. `Model` next to `Sources`, in builds that run where they were compiled;
+/// 4. the folder to which ``ModelDownload`` fetched it.
 public enum ModelFolder {
     /// - Parameter name: the folder in `Model` of one of several models, "" for the only one
     /// - Throws: ``ModelFolderError``, which lists the places
     public static func find(_ name: String = "") throws -> URL {
-        let places = [fromEnvironment, fromBundle, fromSources].compactMap { $0 }
+        let places = [fromEnvironment, fromBundle, fromSources, ModelDownload.fetched()]
+            .compactMap { $0 }
         let candidates = places.map { place in
             name.isEmpty ? place : place.appending(path: name, directoryHint: .isDirectory)
         }

@@ -1,4 +1,5 @@
 import Foundation
+import H2OKit
 import MLX
 
 /// Where sessions keep archives in files: a folder with one folder per conversation.

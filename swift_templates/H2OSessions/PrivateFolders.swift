@@ -13,14 +13,3 @@ extension FileManager {
             ])
     }
 }
-
-extension URL {
-    /// Leaves a folder out of backups.
-    ///
-    /// - Throws: an error of the file system
-    func excludeFromBackup() throws {
-        var (excluded, values) = (self, URLResourceValues())
-        values.isExcludedFromBackup = true
-        try excluded.setResourceValues(values)
-    }
-}

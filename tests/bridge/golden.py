@@ -35,8 +35,9 @@ from tests.bridge.trees import build_tree
 FOLDER = Path(__file__).parent.parent / "golden"
 COPIED = "copied.txt"
 PAGES = "pages"
-DEMO, LARGE, APART = "demo", "Qwen3-4B-4bit", "demo-asset-pack"
+DEMO, LARGE, APART, FETCHED = "demo", "Qwen3-4B-4bit", "demo-asset-pack", "demo-download"
 SEVERAL = "demo-and-demo-4bit"
+SERVER = "https://models.example.com/demo/1"
 WEIGHTS = 2_263_022_529  # as published
 BUDGETS = {
     "format": 1,
@@ -54,6 +55,7 @@ PACKAGES = {
         max_kv=64, kv="8", recall=True, archive="files", archive_limit=1 << 20
     ),
     APART: CacheOptions(max_kv=64),
+    FETCHED: CacheOptions(max_kv=64),
     SEVERAL: CacheOptions(max_kv=64, kv="8"),
     LARGE: CacheOptions(max_kv=512),
 }
@@ -72,7 +74,8 @@ def golden_files(name: str) -> dict[str, str]:
             recall = {"recall": [3]} if options.recall else {}
             budgets.write_text(json.dumps({**BUDGETS, **recall}), "utf-8")
             options = replace(options, budgets=budgets)
-        plan = replace(make_plan(model, options), asset_pack=name == APART)
+        download = SERVER if name == FETCHED else ""
+        plan = make_plan(model, options, asset_pack=name == APART, download=download)
         if name == SEVERAL:
             plan = together([make_plan(resolve("demo-4bit"), options), plan])
         files = render(plan, root, TEMPLATES)

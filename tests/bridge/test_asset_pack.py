@@ -44,8 +44,8 @@ def test_a_model_that_makes_the_app_too_large_is_refused_with_the_way_out():
         check_app_size, sized(4_607_731_712), asset_pack=False, code=ExitCode.USAGE
     ) == (
         "someone/large has 4.61 GB, more than Apple's limit for an uncompressed app, 4 GB "
-        f"({store_limits()['app'].source}). Give --asset-pack, so that it comes apart from the "
-        "app, or choose a smaller model or fewer bits."
+        f"({store_limits()['app'].source}). Give --asset-pack or --download, so that it "
+        "comes apart from the app, or choose a smaller model or fewer bits."
     )
 
 
@@ -62,7 +62,7 @@ def test_a_too_large_model_is_refused_before_anything_is_written(model, run, tmp
     command = ("ios", "--model", model.folder, "--max-kv", 256, "--output", output)
     result = run(*command)
     assert result.exit_code == 2
-    assert "Give --asset-pack" in result.stderr
+    assert "Give --asset-pack or --download" in result.stderr
     assert not output.exists()
 
 

@@ -8,11 +8,14 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import store_limits
 
 
-def check_app_size(*models: Model, asset_pack: bool) -> None:
+def check_app_size(*models: Model, asset_pack: bool, download: bool = False) -> None:
     """Refuse models that together are too large for the way in which they reach the device.
 
-    asset_pack: they come apart from the app, see Background Assets.
+    asset_pack: they come apart from the app, see Background Assets. download: the app fetches
+    them from a server, which has no limit of Apple's.
     """
+    if download:
+        return
     limit = store_limits()["asset-packs" if asset_pack else "app"]
     size = sum(model.size for model in models)
     if size <= limit.bytes:
@@ -22,7 +25,7 @@ def check_app_size(*models: Model, asset_pack: bool) -> None:
     another = (
         ""
         if asset_pack or len(models) > 1
-        else "Give --asset-pack, so that it comes apart from the app, or "
+        else "Give --asset-pack or --download, so that it comes apart from the app, or "
     )
     remedy = "choose a smaller model or fewer bits."
     raise UserError(

@@ -26,11 +26,15 @@ DECIDING = ("config.json", "tokenizer.json", "*.safetensors", ADAPTER, ADAPTER_C
 
 @dataclass(frozen=True)
 class BundledFile:
-    """A file of Model/: its path there, size in bytes and hexadecimal sha256."""
+    """A file of Model/: its path there, size in bytes and hexadecimal sha256.
+
+    pieces: the sha256 of each, where an app fetches the file.
+    """
 
     path: str
     size: Count
     sha256: Annotated[str, Meta(pattern=f"^{SHA256.pattern}$")]
+    pieces: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class Manifest:
     """What Model/ holds.
 
     commit: of the hub's repository, "" for a local folder. digest: of the model; follows from
-    the files. system_prompt: the one whose caches are among the files.
+    the files. system_prompt: the one whose caches are among the files. piece_size: bytes of
+    the pieces in which an app fetches the files; None where they are in the app.
     """
 
     model: str
@@ -46,6 +51,7 @@ class Manifest:
     commit: str = ""
     digest: str = ""
     system_prompt: PreparedPrompt | None = None
+    piece_size: Count | None = None
 
     def __post_init__(self) -> None:
         """Fill in the digest; ValueError for one that is not of these files."""
@@ -64,6 +70,11 @@ class Manifest:
         fields = asdict(self)
         if self.system_prompt is None:
             del fields["system_prompt"]
+        if self.piece_size is None:
+            del fields["piece_size"]
+        for file in fields["files"]:
+            if file["pieces"] is None:
+                del file["pieces"]
         document = {"format": FORMAT, **fields, "files": fields.pop("files")}
         return json.dumps(document, indent=2) + "\n"
 

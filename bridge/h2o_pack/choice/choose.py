@@ -100,7 +100,7 @@ def unsuitable(request: ChoiceRequest, model: Model) -> Refusal | None:
     if known and known.upstream_versions and version not in known.upstream_versions:
         return Refusal("upstream", f"mlx-swift-lm {version} has no {config.model_type}")
     limit = store_limits()["asset-packs" if request.asset_pack else "app"]
-    if request.model is None and weights > limit.bytes:
+    if request.model is None and not request.download and weights > limit.bytes:
         return Refusal("app size", f"larger than {gigabytes(limit.bytes)} GB, an app's most")
     least = weights + APP + BUFFER_CACHE
     for device in request.devices:

@@ -42,6 +42,7 @@ class Given:
     losses: Path | None = None
     own: Path | None = None
     asset_pack: bool = False
+    download: str = ""
     upstream_version: str = ""
 
     def find_model(self, name: str, say: ProgressReporter) -> Model:
@@ -148,6 +149,7 @@ def choice_request(given: Given, say: ProgressReporter) -> ChoiceRequest:
         recall=given.recall,
         min_speed=given.min_speed or 0.0,
         asset_pack=given.asset_pack,
+        download=bool(given.download),
         upstream_version=given.upstream_version,
     )
 

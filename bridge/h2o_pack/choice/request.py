@@ -30,6 +30,7 @@ class ChoiceRequest:
     recall: bool | None = None
     min_speed: float = 0.0
     asset_pack: bool = False
+    download: bool = False
     upstream_version: str = ""
 
     @property

@@ -52,6 +52,14 @@ if TYPE_CHECKING:
     help="Keep the model out of the app: Apple hosts it and devices fetch it (iOS 26).",
 )
 @click.option(
+    "--download",
+    metavar="URL",
+    default="",
+    show_default=False,
+    help="Keep the model out of the app: it is fetched at the first launch from this folder "
+    "of a server of yours (iOS 17).",
+)
+@click.option(
     "--system",
     type=FILE,
     help="UTF-8 file with the system prompt: its caches are computed now, so that the first "
@@ -128,6 +136,7 @@ def ios(
             name=name,
             output=output,
             asset_pack=given.asset_pack,
+            download=given.download,
             system=system,
             adapter=adapter,
             upstream=(upstream or Origin(cache, mirror)) if vendor else None,

@@ -10,6 +10,7 @@ from h2o_pack import assets
 from h2o_pack.bundling.adapter import add_adapter
 from h2o_pack.bundling.bundle import bundle
 from h2o_pack.bundling.manifest import Manifest
+from h2o_pack.bundling.pieces import add_pieces
 from h2o_pack.bundling.trial import try_model
 from h2o_pack.files import lock, write
 from h2o_pack.files.layout import APP_FOLDER, NEW_APP_FOLDER, VENDOR_FOLDER
@@ -52,6 +53,8 @@ def make_package(
         manifests = tuple(add_model(each, staging, output, say) for each in plan.each_model)
         if plan.system:
             note_system_prompts(staging, manifests)
+        if plan.download:
+            manifests = tuple(add_pieces(staging, each, say) for each in manifests)
     return Package(output.resolve(), tuple(files), app, replaced, manifests)
 
 

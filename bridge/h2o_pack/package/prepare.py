@@ -34,6 +34,9 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
     refuse_with_several(request)
     problems = Problems()
     with problems.caught():
+        if request.download:
+            request = replace(request, download=server_of(request))
+    with problems.caught():
         if request.bundle_id:
             check_bundle_id(request.bundle_id)
     with problems.caught():
@@ -66,6 +69,19 @@ def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
     return replace(plan, bundle_id=request.bundle_id, options=kept_options(request))
 
 
+def server_of(request: PackageRequest) -> str:
+    """Check the address from which the app fetches its model; no asset pack brings it too."""
+    from h2o_pack.bundling.server import check_server
+
+    if request.asset_pack:
+        raise UserError(
+            "--asset-pack and --download are two ways for one model to reach the device",
+            remedy="Give one of them.",
+            code=ExitCode.USAGE,
+        )
+    return check_server(request.download)
+
+
 def bundle_id_of(plan: Plan, request: PackageRequest) -> str:
     """Return the app's identifier: as asked for, as it was before, or the maker's own.
 
@@ -96,7 +112,12 @@ def plan_model(
     problems = Problems()
     with problems.caught():
         plan = make_plan(
-            model, request.cache, request.name, asset_pack=request.asset_pack, given=given
+            model,
+            request.cache,
+            request.name,
+            asset_pack=request.asset_pack,
+            download=request.download,
+            given=given,
         )
     with problems.caught():
         texts = read_model_texts(model)

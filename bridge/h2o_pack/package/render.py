@@ -80,7 +80,9 @@ def scaffold_digests(plan: Plan, assets: Path) -> dict[str, str]:
 
 def rendered_app(plan: Plan, assets: Path) -> dict[str, str]:
     """Return {path in it: text} of the app."""
-    folders = [APP_FOLDER, *(["AppDownloader"] if plan.asset_pack else [])]
+    folders = [APP_FOLDER]
+    folders += ["AppDownloader"] if plan.asset_pack else []
+    folders += ["AppDownload"] if plan.download else []
     files: dict[str, str] = {}
     values = template_values(plan)
     for folder in folders:
@@ -138,6 +140,8 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "models": [model_values(each) for each in plan.each_model],
         "system_prompt": plan.system,
         "asset_pack": naming.asset_pack_id(plan.package_name) if plan.asset_pack else "",
+        "download": plan.download,
+        "model_in_app": not (plan.asset_pack or plan.download),
         "bundle_id": plan.bundle_id,
         "display_name": plan.display_name,
         "version": __version__,

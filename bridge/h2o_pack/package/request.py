@@ -22,8 +22,9 @@ class PackageRequest:
     """A package as asked for.
 
     output: its folder, by default one of the package's name. upstream: where Vendor/ comes
-    from, a folder with clones or the network; None to leave it out. asset_pack: the model
-    comes to the device apart from the app. upstream_version: the one that the package stands
+    from, a folder with clones or the network; None to leave it out. asset_pack: the model comes
+    to the device apart from the app. download: the address of the folder from which the app
+    fetches the model, "" where it does not. upstream_version: the one that the package stands
     on, "" for the default. system: a file with the system prompt whose caches the package
     should hold. adapter: the folder of a LoRA adapter. new_app: today's scaffold of the app
     goes to App.new where there is an app. bundle_id: the app's identifier, "" for the one
@@ -39,6 +40,7 @@ class PackageRequest:
     output: Path | None = None
     upstream: Path | Origin | None = None
     asset_pack: bool = False
+    download: str = ""
     upstream_version: str = ""
     system: Path | None = None
     adapter: Path | None = None

@@ -23,6 +23,7 @@ def refuse_with_several(request: PackageRequest) -> None:
         "--adapter": (request.adapter, "Merge it into a model with mlx_lm.fuse."),
         "--budgets": (request.cache.budgets, "Leave it out: all layers then have max-kv rows."),
         "--asset-pack": (request.asset_pack, "Make a package for each model, or leave it out."),
+        "--download": (request.download, "Make a package for each model, or leave it out."),
     }
     for flag, (value, remedy) in ways.items():
         if value:

@@ -123,6 +123,10 @@ class IosResult(Result):
     asset_pack: Annotated[
         bool, doc("Whether the model comes to the device apart from the app.")
     ]
+    download: Annotated[
+        str,
+        doc("The address from which the app fetches its model; empty where it does not."),
+    ]
     memory: Annotated[MemoryPlan, doc("As `h2o-pack plan --json` has it.")]
     files: Annotated[tuple[str, ...], doc("Files written, relative to the folder.")]
     app: Annotated[
@@ -182,6 +186,7 @@ def ios_result(made: PackageResult, choices: Choices = MappingProxyType({})) -> 
         display_name=plan.display_name,
         in_app_bytes=in_app_bytes(plan),
         asset_pack=plan.asset_pack,
+        download=plan.download,
         files=made.files,
         app=made.app,
         replaced=made.replaced,

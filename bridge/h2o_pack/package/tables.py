@@ -53,6 +53,12 @@ def print_made(made: PackageResult, choices: Choices, console: Console) -> None:
     if made.vendored is None:
         steps = f"h2o-pack vendor {folder}; {steps}"
     console.print(f"next: {steps}", markup=False)
+    if made.plan.download:
+        console.print(
+            f"and upload the files in {folder}/Model, so that the app finds them below "
+            f"{made.plan.download}",
+            markup=False,
+        )
 
 
 def notes(plan: Plan) -> list[str]:

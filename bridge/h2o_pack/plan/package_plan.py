@@ -40,7 +40,8 @@ class Plan:
     cache: what the layers have in common. caches: one per layer, None where the layer keeps
     the model's own. memory: on the requested device where the model needs most. memory_of: on
     a phone and on a tablet, whatever was requested.
-    asset_pack: whether the model comes to the device apart from the app. upstream_version:
+    asset_pack: whether the model comes to the device apart from the app. download: the address
+    of the folder from which the app fetches it, "" where it is not so. upstream_version:
     "" is the default. archive_in_files: whether recall's archives are files.
     chat_template: the model's, None where it has none that can be used. system: the system
     prompt whose caches are computed, "" for none. adapter: is counted in the model's weights.
@@ -63,6 +64,7 @@ class Plan:
     budgets: Budgets | None = None
     caches: tuple[H2OConfig | None, ...] = ()
     asset_pack: bool = False
+    download: str = ""
     upstream_version: str = ""
     archive_in_files: bool = False
     chat_template: ChatTemplate | None = None
@@ -124,6 +126,7 @@ def make_plan(
     name: str | None = None,
     *,
     asset_pack: bool = False,
+    download: str = "",
     given: ReadOptions | None = None,
 ) -> Plan:
     """Check the options against the model, the cache and the devices.
@@ -139,7 +142,7 @@ def make_plan(
     request = make_request(model, options, cache, budgets)
     problems = Problems()
     with problems.caught():
-        check_app_size(model, asset_pack=asset_pack)
+        check_app_size(model, asset_pack=asset_pack, download=bool(download))
     with problems.caught():
         require_fit(request, devices)
     problems.refuse()
@@ -167,6 +170,7 @@ def make_plan(
         budgets=budgets,
         caches=request.caches,
         asset_pack=asset_pack,
+        download=download,
         archive_in_files=request.archive_in_files,
         bundle_id=naming.bundle_id(package),
         display_name=naming.display_name(wanted, package),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -51,6 +52,8 @@ def verify(
             continue
         found += records(model, bundled)
         found += content_of_model(package, model.folder, bundled, quick=quick, say=say)
+        if record.options.get("download"):
+            found += pieces(package, bundled, quick=quick, say=say)
         users += strays(package, model.folder, bundled)
         commits.append(bundled.commit)
         size, count = size + bundled.size, count + len(bundled.files)
@@ -121,6 +124,30 @@ def beside_models(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
     for path in listed(package, MODEL_FOLDER):
         if not path.startswith(folders):
             yield UsersFile(path, "is yours")
+
+
+def pieces(
+    package: Path, bundled: Manifest, *, quick: bool, say: ProgressReporter
+) -> Iterator[Difference]:
+    """Yield what the app would refuse, piece by piece, though it is as recorded."""
+    from h2o_pack.bundling.pieces import digests
+
+    if bundled.piece_size is None:
+        path = f"{MODEL_FOLDER}/{MODEL_MANIFEST}"
+        what = "has no digests of pieces, without which the app cannot fetch the model"
+        yield Difference("records", path, "other", what)
+        return
+    if quick:
+        return
+    with say.bar("reading pieces", bundled.size) as advance:
+        for file in bundled.files:
+            place = package / MODEL_FOLDER / file.path
+            if not place.is_file() or place.stat().st_size != file.size:
+                continue
+            found = tuple(digests(place, bundled.piece_size, advance, threading.Event()))
+            if found != file.pieces:
+                path = f"{MODEL_FOLDER}/{file.path}"
+                yield Difference("model", path, "content", "has pieces of another sha256")
 
 
 def strays(package: Path, folder: str, bundled: Manifest) -> Iterator[UsersFile]:

@@ -13,6 +13,15 @@ package struct ModelManifest: Codable, Hashable, Sendable {
         package let size: Int
         /// 64 lowercase hexadecimal digits.
         package let sha256: String
+        /// Of each piece of ``ModelManifest/pieceSize`` bytes, the last one as short as it is;
+        /// nil where the model is in the app.
+        package let pieces: [String]?
+
+        /// Whether the path leads to a place inside the folder.
+        var isInside: Bool {
+            let parts = path.split(separator: "/", omittingEmptySubsequences: false)
+            return !parts.contains { ["", ".", ".."].contains($0) }
+        }
     }
 
     package let format: Int
@@ -23,6 +32,13 @@ package struct ModelManifest: Codable, Hashable, Sendable {
     /// hexadecimal digits, of weights, configuration and tokenizer; nil in a manifest of an
     /// earlier version.
     package let digest: String?
+    /// Bytes of the pieces in which a model that is not in the app is fetched.
+    package let pieceSize: Int?
+
+    private enum CodingKeys: String, CodingKey {
+        case format, model, files, digest
+        case pieceSize = "piece_size"
+    }
 
     /// - Throws: ``ModelBundleError``
     package static func read(in folder: URL) throws -> ModelManifest {
@@ -33,6 +49,12 @@ package struct ModelManifest: Codable, Hashable, Sendable {
         } catch {
             throw ModelBundleError.noManifest(folder)
         }
+        return try decode(data, from: url)
+    }
+
+    /// - Parameter url: where the data is from, for errors
+    /// - Throws: ``ModelBundleError``
+    package static func decode(_ data: Data, from url: URL) throws -> ModelManifest {
         guard let manifest = try? JSONDecoder().decode(Self.self, from: data) else {
             throw ModelBundleError.unreadableManifest(url)
         }

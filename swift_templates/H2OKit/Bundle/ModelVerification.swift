@@ -25,10 +25,7 @@ public enum ModelVerification: Hashable, Sendable {
     private func problem(
         with file: ModelManifest.File, in folder: URL
     ) -> ModelBundleError.Problem? {
-        let parts = file.path.split(separator: "/", omittingEmptySubsequences: false)
-        guard !parts.contains(where: { ["", ".", ".."].contains($0) }) else {
-            return .outside(path: file.path)
-        }
+        guard file.isInside else { return .outside(path: file.path) }
         let url = folder.appending(path: file.path).resolvingSymlinksInPath()
         let attributes = try? FileManager.default.attributesOfItem(atPath: url.path)
         guard let attributes, attributes[.type] as? FileAttributeType == .typeRegular else {

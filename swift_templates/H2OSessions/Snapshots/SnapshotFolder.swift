@@ -1,4 +1,5 @@
 import Foundation
+import H2OKit
 
 /// A conversation's folder for snapshots in files, which exists as long as this does.
 ///

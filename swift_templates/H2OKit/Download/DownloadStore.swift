@@ -1,0 +1,124 @@
+import Foundation
+
+/// The folder to which a model is fetched.
+///
+/// What is there follows from the files alone: a piece is there if it has its digest. So
+/// nothing that was written half, at whatever moment, is taken for a piece, and the folder
+/// with the model's name exists only when the model is whole.
+package struct DownloadStore: Sendable {
+    package let manifest: ModelManifest
+    package let pieces: [ModelPiece]
+    /// Tells this model apart from others, by all of its files.
+    package let version: String
+    private let manifestData: Data
+    private let root: URL
+
+    /// - Parameters:
+    ///   - manifestData: the `manifest.json` that the app trusts
+    ///   - root: contains this model, and nothing but models
+    /// - Throws: ``ModelDownloadError`` or ``ModelBundleError``
+    package init(manifest manifestData: Data, root: URL) throws {
+        self.manifestData = manifestData
+        self.root = root
+        manifest = try ModelManifest.decode(manifestData, from: root)
+        pieces = try manifest.pieces()
+        version = Self.digest(of: manifestData)
+    }
+
+    /// The model's folder, if the model is there.
+    package var whole: URL? {
+        FileManager.default.fileExists(atPath: folder.path) ? folder : nil
+    }
+
+    private var folder: URL { root.appending(path: version, directoryHint: .isDirectory) }
+
+    /// Where pieces are collected.
+    private var part: URL {
+        root.appending(path: "\(version).part", directoryHint: .isDirectory)
+    }
+
+    /// Makes the folder for pieces, outside backups. Files that an earlier version of the model
+    /// has too are taken from there.
+    ///
+    /// - Throws: an error of the file system
+    package func prepare() throws {
+        let files = FileManager.default
+        try files.createDirectory(at: part, withIntermediateDirectories: true)
+        try root.excludeFromBackup()
+        let others = try models().filter { $0 != part && $0 != folder }
+        for file in manifest.files {
+            let target = part.appending(path: file.path)
+            guard !files.fileExists(atPath: target.path) else { continue }
+            try files.createDirectory(
+                at: target.deletingLastPathComponent(), withIntermediateDirectories: true)
+            let same = others.first { other in
+                (try? ModelManifest.read(in: other))?.files.contains(file) ?? false
+            }
+            // A clone on APFS. If it cannot be had, the file is fetched.
+            if let same { try? files.copyItem(at: same.appending(path: file.path), to: target) }
+            if file.size == 0 { try Data().write(to: target) }
+        }
+        for other in others where other.pathExtension == "part" { try files.removeItem(at: other) }
+    }
+
+    /// The pieces that are not there. Reads all that is.
+    package func missing() -> [ModelPiece] {
+        pieces.filter { digest(of: $0) != $0.sha256 }
+    }
+
+    /// Puts a piece to its place, if it has its digest.
+    ///
+    /// - Parameter file: contains the piece and nothing else
+    /// - Returns: whether it has its digest
+    /// - Throws: an error of the file system
+    package func put(_ piece: ModelPiece, from file: URL) throws -> Bool {
+        let data = try Data(contentsOf: file)
+        guard data.count == piece.count, Self.digest(of: data) == piece.sha256 else {
+            return false
+        }
+        let target = part.appending(path: piece.path)
+        if !FileManager.default.fileExists(atPath: target.path) { try Data().write(to: target) }
+        let handle = try FileHandle(forUpdating: target)
+        defer { try? handle.close() }
+        try handle.seek(toOffset: UInt64(piece.offset))
+        try handle.write(contentsOf: data)
+        try handle.synchronize()
+        return true
+    }
+
+    /// Gives the folder its name when all pieces are there, and deletes earlier versions.
+    ///
+    /// - Returns: the model's folder
+    /// - Throws: an error of the file system
+    package func finish() throws -> URL {
+        let files = FileManager.default
+        try manifestData.write(to: part.appending(path: ModelManifest.fileName))
+        try files.moveItem(at: part, to: folder)
+        for other in try models() where other != folder { try? files.removeItem(at: other) }
+        return folder
+    }
+
+    /// Folders of models and parts of them.
+    private func models() throws -> [URL] {
+        try FileManager.default.contentsOfDirectory(atPath: root.path).sorted().map {
+            root.appending(path: $0, directoryHint: .isDirectory)
+        }
+    }
+
+    private func digest(of piece: ModelPiece) -> String? {
+        guard let file = try? FileHandle(forReadingFrom: part.appending(path: piece.path)) else {
+            return nil
+        }
+        defer { try? file.close() }
+        guard (try? file.seek(toOffset: UInt64(piece.offset))) != nil,
+            let data = try? file.read(upToCount: piece.count), data.count == piece.count
+        else { return nil }
+        return Self.digest(of: data)
+    }
+
+    private static func digest(of data: Data) -> String {
+        var hash = SHA256Hash()
+        hash.update(data: data)
+        return hash.hexadecimal
+    }
+}

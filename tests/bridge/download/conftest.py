@@ -1,0 +1,134 @@
+"""The download's sources, compiled as a program of their own, and a server on loopback."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from h2o_pack import assets
+from h2o_pack.bundling import pieces
+from h2o_pack.bundling.manifest import BundledFile, Manifest, write
+from h2o_pack.files.digests import sha256_of
+from h2o_pack.files.layout import MODEL_MANIFEST
+from h2o_pack.progress import silent
+from tests.hub.server import HubServer
+
+PIECE = 1 << 16
+KIT = (
+    "Bundle/FileDigest", "Bundle/PortableSHA256", "Bundle/ModelManifest",
+    "Bundle/ModelVerification", "Bundle/ModelBundleError", "ModelFolder", "URL+Backup",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run of the program ended: the folder of the model, or the error and its words."""
+
+    folder: Path | None
+    error: str = ""
+    words: str = ""
+
+
+@dataclass
+class Downloads:
+    """Runs the program for one model, whose files a server has."""
+
+    program: Path
+    hub: HubServer
+    place: Path
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def offer(
+        self, files: dict[str, bytes], *, manifest_of: dict[str, bytes] | None = None
+    ) -> None:
+        """Put files on the server, and the manifest of these or of others into the app."""
+        self.files = manifest_of or files
+        package = self.place / "package"
+        shutil.rmtree(package, ignore_errors=True)
+        for path, data in self.files.items():
+            target = package / "Model" / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        listed = tuple(
+            BundledFile(path, len(data), sha256_of(package / "Model" / path))
+            for path, data in self.files.items()
+        )
+        manifest = Manifest("me/model", listed)
+        write(package, manifest)
+        pieces.add_pieces(package, manifest, silent)
+        self.hub.repositories.clear()
+        self.hub.add("me/model", dict(files))
+
+    @property
+    def root(self) -> Path:
+        """The folder in which the app keeps models."""
+        return self.place / "models"
+
+    def start(self, *arguments: int, source: str = "") -> subprocess.Popen[str]:
+        """Start the program. arguments: the free bytes, and those after which it stops."""
+        source = source or f"{self.hub.url}/me/model/resolve/main"
+        manifest = self.place / "package/Model" / MODEL_MANIFEST
+        return subprocess.Popen(
+            [self.program, source, manifest, self.root, *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: int, source: str = "") -> Ended:
+        """Run the program to its end."""
+        with self.start(*arguments, source=source) as process:
+            out, err = process.communicate()
+        assert (process.returncode, err) == (0, "")
+        kind, _, said = out.partition(" ")
+        if kind == "folder":
+            return Ended(Path(said.strip()))
+        error, _, words = said.partition("\n")
+        return Ended(None, error, words.strip())
+
+    def asked(self, path: str) -> list[int]:
+        """Return the pieces of a file that were asked for, by their numbers, in order."""
+        ranges = [each.range for each in self.hub.asked("GET", f"/resolve/main/{path}")]
+        return [int(each.removeprefix("bytes=").split("-")[0] or 0) // PIECE for each in ranges]
+
+    def whole(self, ended: Ended) -> bool:
+        """Whether the model's folder, and no other, has the files as they should be."""
+        if ended.folder is None or [*self.root.iterdir()] != [ended.folder]:
+            return False
+        found = {
+            path.relative_to(ended.folder).as_posix(): path.read_bytes()
+            for path in ended.folder.rglob("*")
+            if path.is_file() and path.name != MODEL_MANIFEST
+        }
+        return found == self.files
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compile the sources of the generated package that fetch a model."""
+    kit = assets.root() / "swift_templates/H2OKit"
+    sources: Sequence[Path] = [
+        *(kit / f"{name}.swift" for name in KIT),
+        *sorted((kit / "Download").glob("*.swift")),
+        Path(__file__).parent / "program.swift",
+    ]
+    made = tmp_path_factory.mktemp("download") / "program"
+    command = ["swiftc", "-swift-version", "6", "-warnings-as-errors", "-parse-as-library"]
+    command += ["-package-name", "h2o"]
+    subprocess.run([*command, *sources, "-o", made], check=True, capture_output=True)
+    return made
+
+
+@pytest.fixture
+def downloads(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Downloads]:
+    monkeypatch.setattr(pieces, "PIECE_SIZE", PIECE)
+    hub = HubServer()
+    yield Downloads(program, hub, tmp_path)
+    hub.close()

@@ -1,0 +1,30 @@
+// written once by h2o-pack, yours to change
+import H2OKit
+import H2OSessions
+import SwiftUI
+import DemoModel
+
+@main
+struct ChatApp: App {
+    @State private var chat = H2OChat(
+        instructions: BundledModel.systemPrompt ?? "You are a helpful assistant. Answer briefly.",
+        folder: .applicationSupportDirectory.appending(path: "chat", directoryHint: .isDirectory)
+    ) {
+        try await BundledModel.load()
+    }
+
+    var body: some Scene {
+        WindowGroup {
+            ChatView(
+                chat: chat, title: BundledModel.id,
+                acknowledgements: BundledModel.acknowledgements
+            )
+                .safeAreaInset(edge: .top) { DownloadView(download: BundledModel.download) }
+                .task { await chat.load() }
+        }
+        // The system starts the app when the pieces that it fetched are there.
+        .backgroundTask(.urlSession(ModelDownload.sessionIdentifier)) {
+            _ = try? await BundledModel.download.folder()
+        }
+    }
+}
