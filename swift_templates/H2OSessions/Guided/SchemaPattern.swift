@@ -6,18 +6,20 @@ struct SchemaPattern {
     /// - Returns: nil for an expression with look-around, references, anchors within it or other
     ///   things that a grammar has no words for
     static func grammar(of pattern: String) -> String? {
-        var text = pattern[...]
-        if text.hasPrefix("^") { text.removeFirst() }
-        if text.hasSuffix("$"), !text.hasSuffix("\\$") { text.removeLast() }
-        var reader = SchemaPattern(rest: text.unicodeScalars)
-        guard let grammar = reader.alternatives(), reader.rest.isEmpty else { return nil }
+        var reader = SchemaPattern(rest: pattern[...].unicodeScalars)
+        guard let grammar = reader.alternatives(isWhole: true), reader.rest.isEmpty else {
+            return nil
+        }
         return grammar
     }
 
-    private mutating func alternatives() -> String? {
+    /// - Parameter isWhole: whether anchors may stand around each way
+    private mutating func alternatives(isWhole: Bool = false) -> String? {
         var ways = [String]()
         repeat {
+            if isWhole { _ = took("^") }
             guard let way = sequence() else { return nil }
+            if isWhole { _ = took("$") }
             ways.append(way)
         } while took("|")
         return ways.joined(separator: " | ")
@@ -25,7 +27,7 @@ struct SchemaPattern {
 
     private mutating func sequence() -> String? {
         var parts = [String]()
-        while let next = rest.first, next != "|", next != ")" {
+        while let next = rest.first, !["|", ")", "$"].contains(next) {
             guard let atom = atom(), let count = count() else { return nil }
             parts.append(atom + count)
         }
@@ -44,7 +46,7 @@ struct SchemaPattern {
         case "\\":
             guard let escaped = rest.popFirst() else { return nil }
             return Self.classes[escaped].map { "[\($0)]" } ?? literal(escaped, escaped: true)
-        case "*", "+", "?", "{", "}", "]", "^", "$": return nil
+        case "*", "+", "?", "{", "}", "]", "^": return nil
         default: return literal(next, escaped: false)
         }
     }

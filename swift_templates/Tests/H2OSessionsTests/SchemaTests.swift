@@ -81,7 +81,15 @@ final class SchemaTests: XCTestCase {
             areNot: [#""bb""#, #""a""#, #"""x""#, #""\""#])
         try check(
             #"{"pattern": "a|b{2,}"}"#, are: [#""a""#, #""bbb""#], areNot: [#""ab""#, #""b""#])
-        for pattern in [#"(?=a)b"#, #"(a)\1"#, #"\bword"#, "a^b", "a\"b", #"\p{L}"#, "(", "a{2"] {
+        try check(
+            #"{"pattern": "^ab$|^c$|d"}"#, are: [#""ab""#, #""c""#, #""d""#],
+            areNot: [#""abc""#, #""a""#, #""c|d""#])
+        try check(
+            #"{"pattern": "^(ab|ac)+$"}"#, are: [#""acab""#], areNot: [#""aa""#, #""""#])
+        for pattern in [
+            "a$b", "(a$)", "(^a)", #"(?=a)b"#, #"(a)\1"#, #"\bword"#, "a^b", "a\"b", #"\p{L}"#, "(",
+            "a{2",
+        ] {
             let quoted = OrderedJSON.string(pattern).text
             assertRefused(
                 "{\"pattern\": \(quoted)}", .unsupported(keyword: "pattern", place: ""))
