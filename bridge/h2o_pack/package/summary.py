@@ -219,7 +219,7 @@ def of_model(plan: Plan, prompt: PreparedPrompt | None, choices: Choices) -> dic
 
 def in_app_bytes(plan: Plan) -> int:
     """Bytes of all models and adapters that are in the app."""
-    if plan.asset_pack:
+    if plan.asset_pack or plan.download:
         return 0
     adapters = (each.adapter.bytes for each in plan.each_model if each.adapter)
     return sum(map(model_bytes, plan.each_model)) + sum(adapters)

@@ -22,10 +22,11 @@ def test_the_bytes_in_the_app_are_those_of_the_files_that_are_bundled(package, t
     assert document["in_app_bytes"] == manifest.read(tmp_path / "Demo").size
 
 
-def test_an_asset_pack_adds_nothing_to_the_app(package):
-    result = package("--asset-pack", "--json", "--dry-run")
+@pytest.mark.parametrize("way", [("--asset-pack",), ("--download", "https://example.com/m")])
+def test_a_model_that_comes_apart_from_the_app_adds_nothing_to_it(package, way):
+    result = package(*way, "--json", "--dry-run")
     assert json.loads(result.stdout)["in_app_bytes"] == 0
-    assert "that the store allows" not in package("--asset-pack", "--dry-run").stdout
+    assert "that the store allows" not in package(*way, "--dry-run").stdout
 
 
 def test_the_summary_compares_them_with_what_the_store_allows(package):
