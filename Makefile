@@ -12,7 +12,7 @@ SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists
 
 .PHONY: demo test check lint types workflows pytest fuzz metal-host golden interface pages docs \
 	results recall-cost system-prompt speed wheel apple apple-wheel apple-gpu apple-kernels apple-package \
-	apple-prove apple-app apple-foundation-models lock clean
+	apple-prove apple-app apple-simulator apple-foundation-models lock clean
 
 CODE := bridge h2o_py interface metal tests studies docs
 
@@ -97,7 +97,7 @@ wheel:
 	.ci/wheel $(PYTHON)
 
 # What only a Mac can show: each step of .github/workflows/apple.yml.
-apple: apple-wheel apple-gpu apple-kernels apple-package apple-prove apple-app apple-foundation-models
+apple: apple-wheel apple-gpu apple-kernels apple-package apple-prove apple-app apple-simulator apple-foundation-models
 # The command line tools have no Metal compiler: a wheel needs none.
 apple-wheel:
 	DEVELOPER_DIR=/Library/Developer/CommandLineTools .ci/wheel $(PYTHON)
@@ -113,6 +113,8 @@ apple-prove: apple-package
 	.ci/apple/prove
 apple-app: apple-package
 	.ci/apple/app
+apple-simulator: apple-package
+	.ci/apple/simulator
 apple-foundation-models: $(RUNTIME)
 	.ci/apple/foundation-models
 

@@ -7,6 +7,10 @@ enum H2OWarning {
             + "novelty and recency alone decide what is evicted. Models that call "
             + "attentionWithCacheUpdate are routed.")
 
+    static let simulator: Void = say(
+        "this is a simulator, where MLX runs on the CPU: expect a few tokens per second, and "
+            + "neither the memory nor the speed of a device.")
+
     static let archiveLimit: Void = say(
         "the archive of a layer has reached its limit: the oldest tokens cannot be recalled any "
             + "more. Raise the limit of recall.")

@@ -71,6 +71,76 @@ def test_without_xcode_27_its_step_says_so():
     assert done.stdout.startswith("not run: the FoundationModels face")
 
 
+# Notes each call; the app says on standard error what $SAID is.
+SIMULATORS = """#!/usr/bin/env bash
+echo "$@" >>"$CALLS"
+case "$*" in
+  *list*) echo '{"devices": {"tvOS": [{"name": "TV", "udid": "1"}], "iOS": ['"$PHONES"']}}' ;;
+  *launch*) echo "$SAID" >"${3#--stderr=}" ;;
+esac
+"""
+XCODEBUILD = """#!/usr/bin/env bash
+set -euo pipefail
+echo "${@: -1}" >>"$CALLS"
+for each; do
+  [[ $each != SYMROOT=* ]] || mkdir -p "${each#SYMROOT=}/Debug-iphonesimulator/demo.app"
+done
+"""
+PHONE = '{"name": "iPhone 17", "udid": "2"}'
+SIMULATOR = "H2OKit: this is a simulator, where MLX runs on the CPU: expect"
+
+
+def in_simulator(folder: Path, *, said: str = SIMULATOR, phones: str = PHONE):
+    """Run the simulator's step; return what came of it and the calls of Apple's tools."""
+    tool(folder, "xcrun", SIMULATORS)
+    tool(folder, "xcodebuild", XCODEBUILD)
+    tool(folder, "plutil", "#!/bin/sh\necho org.example.demo\n")
+    (folder / "apple/Demo").mkdir(parents=True)
+    done = run(
+        "apple/simulator",
+        folder / "apple/Demo",
+        tools=folder,
+        CALLS=str(folder / "calls"),
+        PHONES=phones,
+        SAID=said,
+        SIMULATOR_SECONDS="1",
+        GITHUB_STEP_SUMMARY="",
+    )
+    return done, (folder / "calls").read_text("utf-8").splitlines()
+
+
+def test_the_app_is_built_and_started_in_the_first_iphones_simulator(tmp_path):
+    done, calls = in_simulator(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [each.removeprefix("simctl ").split()[0] for each in calls] == [
+        "list", "test", "build", "bootstatus", "install", "launch", "terminate",
+    ]  # fmt: skip
+    assert calls[-1] == "simctl terminate 2 org.example.demo"
+
+
+def test_an_app_that_does_not_say_that_it_runs_in_a_simulator_has_not_started(tmp_path):
+    done, calls = in_simulator(tmp_path, said="dyld: Library not loaded")
+    assert done.returncode == 1
+    assert "the app did not say within 1 s" in done.stderr
+    assert "launch" in calls[-1]
+
+
+def test_what_the_simulators_step_waits_for_is_what_the_library_prints():
+    script = (ROOT / ".ci/apple/simulator").read_text("utf-8")
+    (waited_for,) = re.findall("grep -q '(.+)' ", script)
+    assert SIMULATOR.startswith(waited_for)
+    warnings = (ROOT / "swift_templates/H2OKit/H2OWarning.swift").read_text("utf-8")
+    assert 'Data("H2OKit: \\(text)\\n".utf8)' in warnings
+    assert f'"{waited_for.removeprefix("H2OKit: ")}' in warnings
+
+
+def test_without_a_simulator_its_step_says_so(tmp_path):
+    done, calls = in_simulator(tmp_path, phones="")
+    assert done.returncode == 0
+    assert done.stdout.startswith("not run: the app in a simulator (this Xcode has no iPhone")
+    assert len(calls) == 1
+
+
 def test_release_notes_are_those_of_the_version():
     version = re.search(
         r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SOURCES = "cexport/h2o"
+MACOS = "arm64-apple-macosx14"
+SIMULATOR = "arm64-apple-ios17.0-simulator"
 
 
 def find_compiler() -> str | None:
@@ -37,12 +39,12 @@ def metal_sources() -> list[Path]:
     return [path for path in host_sources() if path.parent.name == "metal"]
 
 
-def options(macos: Path, mlx: Path) -> list[str]:
+def options(macos: Path, mlx: Path, target: str) -> list[str]:
     """Return the compiler's options; macos: the unpacked wheels, mlx: that of one version."""
     root = assets.root()
     shims = root / "metal/check/macos"
     return [
-        *("-target", "arm64-apple-macosx14", "-std=c++20", "-fblocks", "-w"),
+        *("-target", target, "-std=c++20", "-fblocks", "-w"),
         *("-nostdinc++", "-nostdlibinc", "-fno-color-diagnostics"),
         *("-include", str(shims / "libcxx_configuration.h"), f"-I{shims}"),
         *("-isystem", str(macos / "libcxx"), "-idirafter", str(macos / "libc")),
@@ -52,18 +54,25 @@ def options(macos: Path, mlx: Path) -> list[str]:
 
 
 def compile_host(
-    mlx: Path, compiler: str, objects: Path, sources: Sequence[Path]
+    mlx: Path, compiler: str, objects: Path, sources: Sequence[Path], target: str = MACOS
 ) -> list[Finding]:
     """Compile sources into {objects}/*.o and return the errors.
 
-    mlx: one of the folders of `wheels.mlx_folders`.
+    mlx: one of the folders of `wheels.mlx_folders`. target: clang's name of a system.
     """
     objects.mkdir(parents=True, exist_ok=True)
 
     def one(numbered: tuple[int, Path]) -> list[Finding]:
         number, source = numbered
         made = objects / f"{number}.o"
-        command = [compiler, *options(mlx.parent, mlx), "-c", str(source), "-o", str(made)]
+        command = [
+            compiler,
+            *options(mlx.parent, mlx, target),
+            "-c",
+            str(source),
+            "-o",
+            str(made),
+        ]
         done = run(command)
         found = read_errors(done.stderr)
         if done.returncode != 0 and not found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -146,5 +147,6 @@ def model_rows(plan: Plan, prompt: PreparedPrompt | None) -> dict[str, str]:
 def print_vendored(package: Path, vendored: Vendored, console: Console) -> None:
     """Show what was vendored."""
     console.print(f"{package / 'Vendor'} is made for the host {vendored.host}", markup=False)
-    for file in vendored.files:
-        console.print(f"  edited: {file.path}", markup=False)
+    edited = Counter(file.path.partition("/")[0] for file in vendored.files)
+    for name, count in edited.items():
+        console.print(f"  edited files of {name}: {count}", markup=False)

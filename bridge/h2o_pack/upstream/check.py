@@ -20,11 +20,12 @@ from h2o_pack.upstream.licenses import drifted_licenses
 from h2o_pack.upstream.privacy import NAME, undeclared
 from h2o_pack.vendoring.edits import FOLDER as EDITS_FOLDER
 from h2o_pack.vendoring.edits import apply_all, edits_of
+from h2o_pack.vendoring.guards import guarded_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from h2o_pack.vendoring.edits import EditSet
+    from h2o_pack.vendoring.edits import EditSet, Guard
 
 RELIED_ON = Path(__file__).with_name("relied_on.toml")
 CASES = tuple(product(("apple", "linux"), ("shared", "offline")))
@@ -101,6 +102,7 @@ def check(upstream: Path | None, version: str = "") -> UpstreamResult:
     if upstream:
         edits = edits_of(assets.root(), version)
         counts = Counter(edit.package for edit in edits.edits)
+        counts.update(guard.package for guard in edits.guards)
         places = {name: upstream / pins(version)[name].place for name in sorted(counts)}
         there = {name: folder for name, folder in places.items() if folder.is_dir()}
         absent += [name for name in places if name not in there]
@@ -110,6 +112,9 @@ def check(upstream: Path | None, version: str = "") -> UpstreamResult:
                 drifted += lost_edits(there[name] / file, its)
         drifted += undeclared_uses(upstream, edits)
         drifted += other_licenses(upstream, edits, version)
+        for guard in edits.guards:
+            if guard.package in there:
+                drifted += lost_files(there[guard.package], guard)
         if not looked:
             raise UserError(
                 f"{upstream} has none of {', '.join(absent)}",
@@ -205,3 +210,11 @@ def lost_edits(path: Path, edits: EditSet) -> Iterator[Drift]:
     expected = f"the text of {edits.edits[0].package} {edits.edits[0].version}"
     for each in (each for found in problems.found for each in found.errors):
         yield Drift(str(path), expected, each.what, EDITS_FOLDER)
+
+
+def lost_files(folder: Path, guard: Guard) -> Iterator[Drift]:
+    """Yield the pattern of a guard that matches no file of a package any more."""
+    try:
+        list(guarded_files(folder, guard))
+    except UserError as error:
+        yield Drift(str(folder), f"the files of {guard.expected}", str(error), EDITS_FOLDER)

@@ -83,12 +83,34 @@ class CopiedPath:
 
 
 @dataclass(frozen=True)
+class Guard:
+    """Files that only compile where a condition of the preprocessor holds.
+
+    paths may end in a pattern, and `without` are names that it leaves out. condition is one
+    of Apple's TargetConditionals.h. version: that of the package.
+    """
+
+    package: str
+    paths: tuple[str, ...]
+    condition: str
+    without: tuple[str, ...] = ()
+    only: str = ""
+    version: str = ""
+
+    @property
+    def expected(self) -> str:
+        """Return whose sources have the files."""
+        return f"{self.package} {self.version}"
+
+
+@dataclass(frozen=True)
 class EditsFile:
     """A file of edits."""
 
     copy: tuple[CopiedPath, ...] = ()
     edit: tuple[Edit, ...] = ()
     file: tuple[AddedFile, ...] = ()
+    guard: tuple[Guard, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,6 +120,7 @@ class EditSet:
     copies: tuple[CopiedPath, ...]
     edits: tuple[Edit, ...]
     files: tuple[AddedFile, ...]
+    guards: tuple[Guard, ...] = ()
 
     def by_file(self) -> dict[tuple[str, str], EditSet]:
         """Return the edits alone, for each file by its package and path."""
@@ -114,6 +137,7 @@ class EditSet:
             tuple(copy for copy in self.copies if copy.only in wanted),
             tuple(edit for edit in self.edits if edit.only in wanted),
             tuple(file for file in self.files if file.only in wanted),
+            tuple(guard for guard in self.guards if guard.only in wanted),
         )
 
 
@@ -126,7 +150,12 @@ def edits_of(root: Path, version: str = "") -> EditSet:
         replace(edit, version=known[edit.package].version)
         for edit in (*common.edits, *own.edits)
     )
-    return EditSet(common.copies + own.copies, tuple(edits), common.files + own.files)
+    guards = (
+        replace(guard, version=known[guard.package].version)
+        for guard in (*common.guards, *own.guards)
+    )
+    copies, files = common.copies + own.copies, common.files + own.files
+    return EditSet(copies, tuple(edits), files, tuple(guards))
 
 
 def read_edits(path: Path) -> EditSet:
@@ -139,7 +168,7 @@ def read_edits(path: Path) -> EditSet:
     if "edit" in document:
         document["edit"] = [shared | row for row in document["edit"]]
     read = convert(document, text, path, EditsFile)
-    return EditSet(read.copy, read.edit, read.file)
+    return EditSet(read.copy, read.edit, read.file, read.guard)
 
 
 def apply_all(text: str, edits: Iterable[Edit]) -> str:

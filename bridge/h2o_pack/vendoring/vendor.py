@@ -22,6 +22,7 @@ from h2o_pack.vendoring.checkouts import checked
 from h2o_pack.vendoring.edits import FOLDER, apply_all, edits_of
 from h2o_pack.vendoring.fetch import checked_out
 from h2o_pack.vendoring.floating import refuse_floating
+from h2o_pack.vendoring.guards import guard_sources
 from h2o_pack.vendoring.manifest import kept_of_vendor
 from h2o_pack.vendoring.resolved import NAME as RESOLVED
 from h2o_pack.vendoring.resolved import resolved
@@ -71,7 +72,7 @@ def vendor(
             say("copying and editing upstream's sources")
             with write.replacing(target, kept_of_vendor) as staging:
                 copy_sources(folder, staging, edits, wanted)
-                edited = edit_sources(staging, edits)
+                edited = edit_sources(staging, edits) + guard_sources(staging, edits.guards)
                 add_files(assets.root(), staging, edits.files)
                 refuse_floating(staging, () if offline else shared)
                 contents = manifest.record(staging)

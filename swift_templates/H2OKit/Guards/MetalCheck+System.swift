@@ -6,10 +6,13 @@ import Foundation
 
 extension MetalCheck {
     /// The check of this process. It looks in more places than MLX does, so that it never
-    /// refuses an app that would run.
+    /// refuses an app that would run. In a simulator MLX runs on the CPU, and this says so.
     public static let system: MetalCheck = {
         #if targetEnvironment(simulator)
-            MetalCheck(isSimulator: true) { nil }
+            MetalCheck {
+                H2OWarning.simulator
+                return nil
+            }
         #elseif canImport(Metal)
             MetalCheck { bundleFolders + binaryFolders + [URL(filePath: ".")] }
         #else

@@ -1,22 +1,17 @@
 import Foundation
 
-/// Checks whether MLX can start, before it is used. Without its compiled kernels, and in the iOS
-/// simulator, MLX ends the process instead of throwing.
+/// Checks whether MLX can start, before it is used. Without its compiled kernels MLX ends the
+/// process instead of throwing.
 public struct MetalCheck: Sendable {
-    private let isSimulator: Bool
     private let folders: @Sendable () -> [URL]?
 
-    /// - Parameters:
-    ///   - isSimulator: whether this is the iOS simulator
-    ///   - folders: where the kernels may be; nil if MLX needs none
-    public init(isSimulator: Bool = false, folders: @escaping @Sendable () -> [URL]?) {
-        self.isSimulator = isSimulator
+    /// - Parameter folders: where the kernels may be; nil if MLX needs none
+    public init(folders: @escaping @Sendable () -> [URL]?) {
         self.folders = folders
     }
 
     /// - Throws: ``MetalError``
     public func check() throws {
-        guard !isSimulator else { throw MetalError.simulator }
         guard let folders = folders() else { return }
         guard Self.library(in: folders) != nil else {
             throw MetalError.noLibrary(Set(folders).sorted { $0.path < $1.path })
@@ -46,16 +41,11 @@ public struct MetalCheck: Sendable {
 
 /// Why MLX cannot start here.
 public enum MetalError: LocalizedError, Hashable, Sendable {
-    /// This is the iOS simulator.
-    case simulator
     /// None of these folders contains MLX's compiled kernels.
     case noLibrary([URL])
 
     public var errorDescription: String? {
         switch self {
-        case .simulator:
-            "MLX does not run in the iOS simulator. Choose a device, or My Mac (Designed for "
-                + "iPad), as the destination."
         case .noLibrary(let folders):
             "The app has no compiled Metal kernels: there is no default.metallib in "
                 + "mlx-swift_Cmlx.bundle, looked for in "

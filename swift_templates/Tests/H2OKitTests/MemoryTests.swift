@@ -60,7 +60,11 @@ final class MemoryTests: XCTestCase {
     }
 
     func testTheSystemKnowsItsFreeMemory() throws {
-        XCTAssertGreaterThan(try XCTUnwrap(MemoryGuard.system.free), 1 << 20)
+        #if targetEnvironment(simulator)
+            XCTAssertNil(MemoryGuard.system.free)
+        #else
+            XCTAssertGreaterThan(try XCTUnwrap(MemoryGuard.system.free), 1 << 20)
+        #endif
     }
 
     func testAPhoneHasAPlanOfItsOwn() {

@@ -43,16 +43,6 @@ final class MetalCheckTests: XCTestCase {
         XCTAssertThrowsError(try check())
     }
 
-    func testTheSimulatorIsRefusedWhateverTheAppHolds() throws {
-        _ = try put("MTLB", at: "mlx-swift_Cmlx.bundle/default.metallib")
-        let (folders, simulator) = ([app], MetalError.simulator)
-
-        XCTAssertThrowsError(try MetalCheck(isSimulator: true) { folders }.check()) { error in
-            XCTAssertEqual(error as? MetalError, simulator)
-            XCTAssertTrue(error.localizedDescription.contains("Choose a device"))
-        }
-    }
-
     func testWhereMLXNeedsNoKernelsNothingIsLookedFor() throws {
         try MetalCheck { nil }.check()
     }

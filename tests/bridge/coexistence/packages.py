@@ -87,10 +87,16 @@ let noCudaCmlxExcludes = [
     "mlx/mlx/backend/cuda/allocator.cpp",
 ]
 
+let platformExcludes: [String] =
+        [
+            "mlx/mlx/backend/no_gpu",
+            "mlx/mlx/backend/metal/no_metal.cpp",
+        ] + noCudaCmlxExcludes
+
 let cmlx = Target.target(
     name: "Cmlx",
     path: "Source/Cmlx",
-    exclude: noCudaCmlxExcludes + [
+    exclude: platformExcludes + [
         // vendor docs
         "vendor-README.md",
 

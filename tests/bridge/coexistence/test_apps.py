@@ -51,6 +51,7 @@ def of_manifests(root: Path, version: str = "") -> EditSet:
         edits=tuple(each for each in every.edits if each.file == "Package.swift"),
         files=tuple(each for each in every.files if each.package == "h2o-tokenizers"),
         copies=tuple(map(small, every.copies)),
+        guards=(),
     )
 
 

@@ -1,0 +1,110 @@
+"""Sources that only some of Apple's targets compile: MLX's backends, of which each has one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from h2o_pack import assets
+from h2o_pack.errors import ExitCode
+from h2o_pack.files import lock
+from h2o_pack.upstream import check
+from h2o_pack.vendoring.edits import Guard, edits_of
+from h2o_pack.vendoring.guards import guard_sources
+from tests.bridge.refusals import refused
+from tests.bridge.trees import build_tree, tree
+
+BACKEND = "Source/Cmlx/mlx/mlx/backend"
+# One file of each folder, and the two of which only one may be there.
+SOURCES = {
+    f"mlx-swift/{BACKEND}/{name}.cpp": f'const char* {symbol}() {{\n  return "{side}";\n}}\n'
+    for name, symbol, side in (
+        ("gpu/copy", "copied_by", "GPU"),
+        ("no_gpu/primitives", "copied_by", "CPU"),
+        ("metal/metal", "run_by", "GPU"),
+        ("metal/no_metal", "run_by", "CPU"),
+        ("cpu/copy", "also", "CPU"),
+    )
+}
+MAIN = """
+#include <cstdio>
+const char* copied_by();
+const char* run_by();
+const char* also();
+int main() {
+  std::printf("%s %s %s", copied_by(), run_by(), also());
+}
+"""
+GUARD = Guard("mlx-swift", ("a/*.cpp", "b/*.cpp"), "C", version="0.31.6")
+
+
+def shipped() -> tuple[Guard, ...]:
+    return edits_of(assets.root()).applying("apple").guards
+
+
+@pytest.fixture
+def vendor(tmp_path) -> Path:
+    return build_tree(tmp_path / "Vendor", SOURCES)
+
+
+def built(vendor: Path, folder: Path, *, simulator: bool) -> str:
+    """Compile all of a folder, of which each function has one definition, and run it."""
+    headers = build_tree(folder / "headers", {"TargetConditionals.h": ""})
+    main = build_tree(folder, {"main.cpp": MAIN}) / "main.cpp"
+    compiler = shutil.which("c++") or shutil.which("clang++")
+    assert compiler
+    options = [
+        f"-DTARGET_OS_SIMULATOR={int(simulator)}",
+        f"-I{headers}",
+        "-o",
+        folder / "program",
+    ]
+    subprocess.run([compiler, *options, main, *vendor.rglob("*.cpp")], check=True)
+    done = subprocess.run([folder / "program"], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.parametrize(("simulator", "said"), [(True, "CPU CPU CPU"), (False, "GPU GPU CPU")])
+def test_a_simulator_has_the_backend_without_a_gpu_and_a_device_the_other(
+    vendor, tmp_path, simulator, said
+):
+    guard_sources(vendor, shipped())
+    assert built(vendor, tmp_path / "build", simulator=simulator) == said
+
+
+def test_each_changed_file_is_recorded(vendor):
+    before = tree(vendor)
+    recorded = {file.path: file for file in guard_sources(vendor, shipped())}
+    after = tree(vendor)
+    assert {name for name in before if before[name] != after[name]} == set(recorded)
+    for name, file in recorded.items():
+        assert file.before == lock.sha256(before[name].encode())
+        assert file.after == lock.sha256(after[name].encode())
+
+
+def test_on_linux_nothing_is_guarded():
+    assert edits_of(assets.root()).applying("linux").guards == ()
+
+
+def test_patterns_that_match_nothing_are_refused_together(tmp_path):
+    build_tree(tmp_path / "mlx-swift/c", {"x.cpp": ""})
+    missing = "no file is there to be guarded"
+    expected = "expected as in mlx-swift 0.31.6). Use the sources of mlx-swift 0.31.6."
+    guards = [
+        GUARD,
+        Guard("mlx-swift", ("c/*.cpp",), "C", without=("x.cpp",), version="0.31.6"),
+    ]
+    assert refused(guard_sources, tmp_path, guards, code=ExitCode.VERSION).splitlines() == [
+        f"{missing} (mlx-swift/a/*.cpp, {expected}",
+        f"{missing} (mlx-swift/c/*.cpp, {expected}",
+    ]
+
+
+def test_a_pattern_that_matches_nothing_has_drifted(tmp_path):
+    (drift,) = check.lost_files(build_tree(tmp_path, {"b/x.cpp": ""}), GUARD)
+    assert drift.file == str(tmp_path)
+    assert drift.expected == "the files of mlx-swift 0.31.6"
+    assert drift.found.startswith("no file is there to be guarded (mlx-swift/a/*.cpp")
