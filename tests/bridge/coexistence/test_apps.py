@@ -102,8 +102,10 @@ class Apps:
         self.config = make_repositories(folder / "repositories")
         self.package = package_with_vendor(folder, offline=offline)
         for name, imports in (("H2OKit", IMPORTS), ("ChatModel", ("H2OKit", "MLXLMCommon"))):
-            shutil.rmtree(self.package / "Sources" / name)
-            build_tree(self.package / "Sources" / name, {"A.swift": source(name, *imports)})
+            sources = self.package / "Sources" / name
+            for path in sorted(sources.rglob("*.swift")):  # resources stay
+                path.unlink()
+            build_tree(sources, {"A.swift": source(name, *imports)})
 
     def swift(
         self, folder: Path, command: str, *arguments: str, scratch: str = "scratch"
