@@ -20,6 +20,7 @@ WHITE = b"\xff\xff\xff"
 ICON_SET = "Chat/Assets.xcassets/AppIcon.appiconset"
 """Where the icon lies in an app."""
 ICON = "AppIcon.png"
+ICON_PATH = f"{ICON_SET}/{ICON}"
 
 FONT = {
     "A": "01110 10001 10001 11111 10001 10001 10001",

@@ -15,7 +15,7 @@ from h2o_pack.memory import MemoryPlan
 from h2o_pack.naming import one_line, swift_lines, swift_string, xml_text
 from h2o_pack.package.acknowledgements import acknowledgements, shared_texts
 from h2o_pack.package.app import EarlierApp
-from h2o_pack.package.icon import accent
+from h2o_pack.package.icon import ICON_PATH, accent, icon
 from h2o_pack.package.swift_values import config_arguments
 from h2o_pack.plan.package_plan import Plan
 from h2o_pack.sizes import gigabytes
@@ -66,7 +66,7 @@ def render(
     for folder, target in folders.items():
         files |= rendered(assets / SWIFT_TEMPLATES / folder, target, values)
     app = earlier.app
-    scaffold = digests(rendered_app(plan, assets)) if app.place else app.scaffold
+    scaffold = scaffold_digests(plan, assets) if app.place else app.scaffold
     files[lock.NAME] = make_lock(plan, files, scaffold, earlier.vendor).to_json()
     if app.place:
         files |= {f"{app.place}/{path}": t for path, t in rendered_app(plan, assets).items()}
@@ -75,7 +75,8 @@ def render(
 
 def scaffold_digests(plan: Plan, assets: Path) -> dict[str, str]:
     """Return the sha256 of each file of the app, by its path in it."""
-    return digests(rendered_app(plan, assets))
+    picture = {ICON_PATH: lock.sha256(icon(plan.package_name))}
+    return dict(sorted((digests(rendered_app(plan, assets)) | picture).items()))
 
 
 def rendered_app(plan: Plan, assets: Path) -> dict[str, str]:
