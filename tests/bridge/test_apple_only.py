@@ -42,6 +42,26 @@ func withError<R>(_ body: () throws -> R) throws -> R { try body() }
 """
 
 
+# What the footprint asks of Mach, by the headers' types.
+MACH = """
+typealias integer_t = Int32
+typealias natural_t = UInt32
+typealias mach_msg_type_number_t = UInt32
+typealias task_flavor_t = UInt32
+struct task_vm_info_data_t {
+    var phys_footprint: UInt64 = 0
+    var ledger_phys_footprint_peak: Int64 = 0
+}
+let TASK_VM_INFO: Int32 = 22
+let KERN_SUCCESS: Int32 = 0
+func task_self_trap() -> UInt32 { 0 }
+func task_info(
+    _ task: UInt32, _ flavor: task_flavor_t, _ info: UnsafeMutablePointer<integer_t>?,
+    _ count: UnsafeMutablePointer<mach_msg_type_number_t>?
+) -> Int32 { 0 }
+"""
+
+
 def typecheck(folder: Path, **texts: str) -> subprocess.CompletedProcess[str]:
     paths = []
     for name, text in texts.items():
@@ -86,5 +106,15 @@ def test_the_guard_of_the_background_type_checks(tmp_path):
     guard = (guards / "BackgroundGuard.swift").read_text("utf-8")
     guard = guard.replace("import MLX\n", "").replace("package func", "func")
     done = typecheck(tmp_path, guard=guard, system=system, uikit=UIKIT)
+    assert done.returncode == 0, done.stderr
+    assert "warning:" not in done.stderr
+
+
+def test_the_footprint_type_checks(tmp_path):
+    guards = assets.root() / "swift_templates/H2OKit/Guards"
+    source = (guards / "Footprint.swift").read_text("utf-8")
+    assert source.count("#if canImport(Darwin)") == 1
+    source = source.replace("#if canImport(Darwin)", "#if true").replace("package ", "")
+    done = typecheck(tmp_path, footprint=source, mach=MACH)
     assert done.returncode == 0, done.stderr
     assert "warning:" not in done.stderr

@@ -14,8 +14,8 @@ from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from h2o_pack.vendoring.floating import REMOTE
 
 APPLE = {
-    "BackgroundAssets", "System", "Foundation", "MachO", "Observation", "SwiftUI", "UIKit",
-    "XCTest", "os", "CryptoKit", "FoundationModels",
+    "BackgroundAssets", "System", "Foundation", "MachO", "Metal", "Observation", "SwiftUI",
+    "Synchronization", "UIKit", "XCTest", "os", "CryptoKit", "FoundationModels",
 }  # fmt: skip
 OURS = {"H2OFoundationModels", "H2OKit", "H2OSessions", "H2OTestModels", "TinyModel"}
 UPSTREAM = {

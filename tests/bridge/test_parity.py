@@ -25,6 +25,7 @@ from h2o_pack.parity import op, request, trace
 from h2o_pack.parity.host import SYSTEM, prepare, standin_files, sync
 from h2o_pack.parity.report import CaseResult
 from h2o_pack.parity.toolchain import environment
+from h2o_pack.prove.ids import DECODE_COLD
 from tests.bridge.golden import FOLDER
 from tests.conversations.kills import kill
 from tests.conversations.program import build
@@ -250,6 +251,26 @@ class TestWithSwift:
             "SchemaRunTests.testTheModelRepliesToTheRequest",
         ]
         assert "warning:" not in output
+
+    def test_the_apps_report_is_taken_and_an_altered_one_refused(self, package, tmp_path):
+        report = tmp_path / "proof.json"
+        done = subprocess.run(
+            ["swift", "test", *prepare(package).options, "--filter", "ProofTests"],
+            env=environment({"H2O_PROOF": str(report)}),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+        checked = CliRunner().invoke(main, ["prove", "--check", str(report)])
+        assert checked.exit_code == ExitCode.OK, checked.output
+        document = json.loads(report.read_text("utf-8"))
+        speed = next(each for each in document["checks"] if each["id"] == DECODE_COLD)
+        speed["measured"] *= 2
+        report.write_text(json.dumps(document), encoding="utf-8")
+        altered = CliRunner().invoke(main, ["prove", "--check", str(report)])
+        assert altered.exit_code == ExitCode.DIFFERENT
+        assert "checksum" in altered.stderr
 
     def test_a_killed_conversation_resumes_from_its_last_whole_turn(self, package, tmp_path):
         kills = kill(build(package, {}), 6, 17, tmp_path)

@@ -16,6 +16,7 @@ from h2o_pack.naming import one_line, swift_lines, swift_string, xml_text
 from h2o_pack.package.acknowledgements import acknowledgements, shared_texts
 from h2o_pack.package.app import EarlierApp
 from h2o_pack.package.icon import ICON_PATH, accent, icon
+from h2o_pack.package.proof import proof_values
 from h2o_pack.package.swift_values import config_arguments
 from h2o_pack.plan.package_plan import Plan
 from h2o_pack.sizes import gigabytes
@@ -169,6 +170,7 @@ def model_values(plan: Plan) -> dict[str, Any]:
         "budgets": plan.budgets,
         "layer_rows": layer_rows(plan),
         "memory": plan.memory,
+        "proof": proof_values(plan),
         "memory_of": plan.memory_of,
         "recall": plan.cache.recall is not None,
         "archive_in_files": plan.archive_in_files,

@@ -5,6 +5,7 @@ struct ChatView: View {
     @Bindable var chat: H2OChat
     let title: String
     let acknowledgements: [H2OAcknowledgement]
+    let proofSettings: [H2OProofSetting]
     @State private var isClearing = false
 
     var body: some View {
@@ -24,6 +25,13 @@ struct ChatView: View {
                         AcknowledgementsView(works: acknowledgements)
                     } label: {
                         Label("Acknowledgements", systemImage: "info.circle")
+                    }
+                }
+                ToolbarItem(placement: .topBarLeading) {
+                    NavigationLink {
+                        ProofView(chat: chat, settings: proofSettings)
+                    } label: {
+                        Label("Prove it", systemImage: "checkmark.seal")
                     }
                 }
                 ToolbarItem(placement: .primaryAction) {
@@ -92,5 +100,7 @@ private struct ProblemView: View {
 }
 
 #Preview {
-    ChatView(chat: H2OChat { throw CancellationError() }, title: "Model", acknowledgements: [])
+    ChatView(
+        chat: H2OChat { throw CancellationError() }, title: "Model", acknowledgements: [],
+        proofSettings: [])
 }

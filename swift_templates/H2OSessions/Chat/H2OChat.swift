@@ -34,6 +34,9 @@ public final class H2OChat {
     /// What the user is writing.
     public var draft = ""
 
+    /// nil until it is loaded.
+    public var model: H2OModel? { session?.model }
+
     let folder: ChatFolder?
     let instructions: String?
     let options: H2OSession.Options

@@ -67,6 +67,14 @@ final class MemoryTests: XCTestCase {
         #endif
     }
 
+    func testTheFootprintNowAndAtMostIsInBytes() throws {
+        let known = Footprint.known(status: "VmHWM:\t    20 kB\nVmRSS:\t    10 kB\n")
+        XCTAssertEqual(known?.now, 10 << 10)
+        XCTAssertEqual(known?.most, 20 << 10)
+        XCTAssertNil(Footprint.known(status: "VmRSS:\t    10 kB\n"))
+        XCTAssertGreaterThan(try XCTUnwrap(Footprint.bytes).most, 1 << 20)
+    }
+
     func testAPhoneHasAPlanOfItsOwn() {
         let tablet = MemoryPlan(weights: 1000, caches: 200, prefill: 50, bufferCache: 4)
         func chosen(_ machine: String) -> MemoryPlan {

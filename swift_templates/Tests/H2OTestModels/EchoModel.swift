@@ -27,6 +27,13 @@ package final class EchoModel: Module, PromptAtOnceModel, @unchecked Sendable {
     package var replies = [String]()
     private var reply = [Int]()
 
+    /// Bytes of an array that it does not compute with.
+    package static let weightBytes = 40
+
+    package override func parameters() -> ModuleParameters {
+        .unflattened(["scale": MLXArray([Float](repeating: 1, count: Self.weightBytes / 4))])
+    }
+
     package func callAsFunction(_ inputs: MLXArray, cache: [any KVCache]?) -> MLXArray {
         onCall?()
         called = (cache ?? []).map { WeakCache(cache: $0 as AnyObject) }

@@ -16,7 +16,8 @@ struct ChatApp: App {
         WindowGroup {
             ChatView(
                 chat: chat, title: BundledModel.id,
-                acknowledgements: BundledModel.acknowledgements
+                acknowledgements: BundledModel.acknowledgements,
+                proofSettings: BundledModel.proofSettings
             )
                 .task { await chat.load() }
         }

@@ -17,7 +17,8 @@ struct ChatApp: App {
         WindowGroup {
             ChatView(
                 chat: chat, title: BundledModel.id,
-                acknowledgements: BundledModel.acknowledgements
+                acknowledgements: BundledModel.acknowledgements,
+                proofSettings: BundledModel.proofSettings
             )
                 .safeAreaInset(edge: .top) { DownloadView(download: BundledModel.download) }
                 .task { await chat.load() }

@@ -1,0 +1,53 @@
+import H2OSessions
+import SwiftUI
+
+/// Shows what the model does on this device, as a report to share.
+struct ProofView: View {
+    let chat: H2OChat
+    let settings: [H2OProofSetting]
+    @State private var proof = H2OProof()
+
+    var body: some View {
+        List {
+            Section {
+                Text("Ten minutes of replies show the model's speed, memory and heat here.")
+                Text("Keep the app open meanwhile. The report is shared only if you share it.")
+            }
+            Section {
+                if proof.isRunning {
+                    ProgressView("Replying", value: proof.share)
+                    Button("Stop") { proof.cancel() }
+                } else {
+                    Button("Start") { start() }
+                        .disabled(chat.model == nil)
+                }
+                if let report = proof.report {
+                    ShareLink(item: report)
+                }
+                if let problem = proof.problem {
+                    Label(problem, systemImage: "exclamationmark.triangle")
+                }
+            }
+        }
+        .navigationTitle("Prove it")
+        .navigationBarTitleDisplayMode(.inline)
+        .onChange(of: proof.isRunning) { _, isRunning in
+            UIApplication.shared.isIdleTimerDisabled = isRunning
+        }
+        .onDisappear {
+            proof.cancel()
+            UIApplication.shared.isIdleTimerDisabled = false
+        }
+    }
+
+    private func start() {
+        guard let model = chat.model else { return }
+        Task { await proof.run(model, settings: settings) }
+    }
+}
+
+#Preview {
+    NavigationStack {
+        ProofView(chat: H2OChat { throw CancellationError() }, settings: [])
+    }
+}
