@@ -81,6 +81,7 @@ def test_a_model_of_the_hub_becomes_a_package_by_the_command_of_the_readme(
     assert (record.model, record.commit, record.config["max_size"]) == (qwen3.ID, commit, 512)
     assert (bundled.model, bundled.commit) == (qwen3.ID, commit)
     assert [file.path for file in bundled.files] == [
+        "README.md",
         "config.json",
         "model.safetensors",
         "tokenizer.json",

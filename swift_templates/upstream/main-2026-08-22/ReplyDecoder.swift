@@ -52,9 +52,9 @@ public struct ReplyDecoder {
     /// Tokens that end a turn besides the model's own.
     public var stops: Set<Int> { framed?.additionalStopTokenIDs ?? [] }
 
-    /// What the token that ends the turn adds.
+    /// What the token that ends the turn adds: nothing, unless it is a mark of the format.
     public mutating func stop(at token: Int) -> [ReplyPiece] {
-        framed == nil ? [] : append(token, text: "")
+        stops.contains(token) ? append(token, text: "") : []
     }
 
     /// What was held back.

@@ -12,6 +12,7 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock, write
 from h2o_pack.package import contents as package
 from h2o_pack.package.contents import make_package
+from h2o_pack.package.icon import ICON_PATH
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from tests.bridge.refusals import refused
 from tests.bridge.trees import build_tree, names, tree
@@ -35,6 +36,8 @@ def test_a_package_appears_with_the_folders_above_it(plan, tmp_path):
     made = make_package(plan, output)
     assert made.folder == output
     assert set(made.files) | {
+        f"App/{ICON_PATH}",
+        "Model/README.md",
         "Model/config.json",
         "Model/manifest.json",
         "Model/model.safetensors",
