@@ -319,6 +319,7 @@ class TestWithSwift:
         headers = host.root / "Vendor/mlx-swift/Source/Cmlx/include"
         command = [
             "swiftc", "-typecheck", "-swift-version", "6", "-warnings-as-errors",
+            "-package-name", host.root.name.lower(),
             "-I", host.scratch / "debug/Modules", "-Xcc", f"-I{headers}",
             "-Xcc", f"-fmodule-map-file={headers / 'module.modulemap'}",
             *sources,

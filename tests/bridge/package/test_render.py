@@ -10,6 +10,7 @@ from jinja2 import UndefinedError
 from h2o_pack import assets
 from h2o_pack.files import lock
 from h2o_pack.package.contents import TEMPLATES
+from h2o_pack.package.icon import ICON_PATH, icon
 from h2o_pack.package.render import fill, render
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
 
@@ -42,6 +43,7 @@ def test_the_lock_has_the_sha256_of_every_other_file(files):
         name: lock.sha256(text.encode()) for name, text in files.items() if name != lock.NAME
     }
     app = {f"App/{path}": digest for path, digest in recorded["app"].items()}
+    others[f"App/{ICON_PATH}"] = lock.sha256(icon("MyApp"))
     assert {**recorded["files"], **app} == others
     assert not recorded["files"].keys() & app.keys()
     assert recorded["h2o_pack"] == "0.1.0"
