@@ -43,7 +43,7 @@ def test_the_lock_has_the_sha256_of_every_other_file(files):
         name: lock.sha256(text.encode()) for name, text in files.items() if name != lock.NAME
     }
     app = {f"App/{path}": digest for path, digest in recorded["app"].items()}
-    others[f"App/{ICON_PATH}"] = lock.sha256(icon("MyApp"))
+    others[f"App/{ICON_PATH}"] = lock.sha256(icon("My-App"))
     assert {**recorded["files"], **app} == others
     assert not recorded["files"].keys() & app.keys()
     assert recorded["h2o_pack"] == "0.1.0"
