@@ -16,7 +16,7 @@ from h2o_pack.files import lock, write
 from h2o_pack.files.layout import APP_FOLDER, NEW_APP_FOLDER, VENDOR_FOLDER
 from h2o_pack.package.app import AppState, earlier_app, without_offered
 from h2o_pack.package.icon import write_icon
-from h2o_pack.package.render import Earlier, render, scaffold_digests
+from h2o_pack.package.render import Earlier, render, rendered_app, scaffold_digests
 from h2o_pack.plan.package_plan import Plan
 from h2o_pack.progress import ProgressReporter, silent
 
@@ -94,7 +94,7 @@ def render_files(
     """Return {path: text} of the files to write to `output`, and what becomes of its app."""
     app = earlier_app(output, wanted=new_app)
     files = render(plan, assets.root(), TEMPLATES, Earlier(existing_vendor(output), app))
-    state = app.state(scaffold_digests(plan, assets.root()))
+    state = app.state(scaffold_digests(plan, rendered_app(plan, assets.root())))
     return without_offered(files, output), state
 
 

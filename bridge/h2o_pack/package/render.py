@@ -67,17 +67,17 @@ def render(
     for folder, target in folders.items():
         files |= rendered(assets / SWIFT_TEMPLATES / folder, target, values)
     app = earlier.app
-    scaffold = scaffold_digests(plan, assets) if app.place else app.scaffold
-    files[lock.NAME] = make_lock(plan, files, scaffold, earlier.vendor).to_json()
-    if app.place:
-        files |= {f"{app.place}/{path}": t for path, t in rendered_app(plan, assets).items()}
+    scaffold = rendered_app(plan, assets) if app.place else {}
+    recorded = scaffold_digests(plan, scaffold) if app.place else app.scaffold
+    files[lock.NAME] = make_lock(plan, files, recorded, earlier.vendor).to_json()
+    files |= {f"{app.place}/{path}": text for path, text in scaffold.items()}
     return dict(sorted(files.items()))
 
 
-def scaffold_digests(plan: Plan, assets: Path) -> dict[str, str]:
-    """Return the sha256 of each file of the app, by its path in it."""
+def scaffold_digests(plan: Plan, scaffold: Mapping[str, str]) -> dict[str, str]:
+    """Return the sha256 of each file of the app, by its path in it: its texts and its icon."""
     picture = {ICON_PATH: lock.sha256(icon(plan.package_name))}
-    return dict(sorted((digests(rendered_app(plan, assets)) | picture).items()))
+    return dict(sorted((digests(scaffold) | picture).items()))
 
 
 def rendered_app(plan: Plan, assets: Path) -> dict[str, str]:
