@@ -44,8 +44,13 @@ class Calibration(PublishedSpeed):
     """A published speed beside the estimate."""
 
     bytes: Annotated[Count, doc("Bytes of weights, which a step reads.")]
-    predicted: Annotated[float, doc("Tokens per second by the rule.")]
-    error: Annotated[float, doc("Of the prediction, as a part of the published speed.")]
+    predicted: Annotated[
+        tuple[float, float], doc("From and to, tokens per second by the rule.")
+    ]
+    error: Annotated[
+        float,
+        doc("Of the nearer end, as a part of the published speed; 0 between the ends."),
+    ]
 
 
 @cache
@@ -77,20 +82,20 @@ def from_bytes(
 ) -> Speed | None:
     """The speed for so many bytes per step.
 
-    Small models have a range below the rule, and so has all on M chips: the speeds that it was
-    made from are a phone's.
+    Small models have a range below the rule, and so has all on M chips: nearly all speeds
+    that it was made from are a phone's.
     """
     known, bytes_per_token = rules(), weights + caches
     if bandwidth is None or weights < known["least_bytes"]:
         return None
     rule = tokens_per_second(bandwidth, bytes_per_token, known["efficiency"])
     small = weights < known["small_bytes"]
-    low, high = (known["small_low"], known["small_high"]) if small else (1.0, 1.0)
+    low = known["small_low"] if small else 1.0
     if backend == PHONE:
         lasting = round(rule * low * known["sustained"], 1)
     else:
         low, lasting = low * known["efficiency_m"] / known["efficiency"], None
-    return Speed((round(rule * low, 1), round(rule * high, 1)), lasting, bytes_per_token)
+    return Speed((round(rule * low, 1), round(rule, 1)), lasting, bytes_per_token)
 
 
 def floor(speed: Speed) -> float:
@@ -107,16 +112,19 @@ def calibration(devices: Catalogue) -> tuple[Calibration, ...]:
     """Every published or reported speed beside what the rule says of it."""
     compared = []
     for point in (*facts().point, *proven().point):
-        bandwidth = devices.find(point.identifier)[0].bandwidth or 0
+        device = devices.find(point.identifier)[0]
         read = known_models()[point.model].read_per_token
-        predicted = tokens_per_second(bandwidth, read, rules()["efficiency"])
-        error = predicted / point.tokens_per_second - 1
+        speed = from_bytes(read, 0, device.bandwidth, backend=device.backend)
+        if speed is None:
+            continue
+        low, high = speed.tokens_per_second
+        nearest = min(max(point.tokens_per_second, low), high)
         compared.append(
             Calibration(
                 **vars(point),
                 bytes=read,
-                predicted=round(predicted, 1),
-                error=round(error, 4),
+                predicted=(low, high),
+                error=round(nearest / point.tokens_per_second - 1, 4),
             )
         )
     return tuple(compared)

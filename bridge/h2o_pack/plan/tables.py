@@ -42,11 +42,11 @@ def print_report(report: PlanResult, console: Console) -> None:
                 f"{row.name}: would fit with {fitting}", markup=False, soft_wrap=False
             )
     worst = max(abs(each.error) for each in report.calibration)
+    measured_on = " and ".join(dict.fromkeys(each.identifier for each in report.calibration))
     caption(
         f"Speeds are estimates: {rules()['efficiency']:g} of the memory's bandwidth over the "
         f"bytes read per token, within {worst:.0%} of {len(report.calibration)} published "
-        f"speeds on {report.calibration[0].identifier}, on M chips "
-        f"{rules()['efficiency_m']:g} at least.",
+        f"speeds on {measured_on}, on M chips {rules()['efficiency_m']:g} at least.",
         console,
     )
 

@@ -79,11 +79,22 @@ def test_remedies_begin_with_what_costs_least_and_each_fits():
     assert dataclasses.replace(wanted, kv=kv).plan("iphone").total <= limit
 
 
-def test_the_speed_rule_meets_its_calibration_points_within_a_twentieth():
+def test_the_speed_rule_meets_its_calibration_points_within_6_percent():
     compared = calibration(catalogue())
-    assert len(compared) == 5
-    assert all(abs(each.error) < 0.05 for each in compared)
+    assert len(compared) == 11
+    assert all(abs(each.error) < 0.06 for each in compared)
     assert {each.model for each in compared} >= {"Qwen3-4B-4bit", "Qwen3-1.7B-4bit"}
+
+
+def test_published_speeds_of_small_models_are_within_their_range():
+    small = [each for each in calibration(catalogue()) if each.predicted[0] < each.predicted[1]]
+    assert {each.model for each in small} == {
+        "Qwen3-0.6B-4bit",
+        "gemma-3-1b-it-qat-4bit",
+        "LFM2.5-1.2B-Instruct-4bit",
+    }
+    assert all(each.error == 0 for each in small)
+    assert {each.identifier for each in small} == {"iPhone18,1", "iPad17,1"}
 
 
 def test_a_speed_falls_with_the_bytes_that_a_token_reads():
@@ -119,7 +130,7 @@ def test_small_models_have_a_range_below_the_rule():
     low, high = speed.tokens_per_second
     assert (low, high) == (
         pytest.approx(0.5 * rule, abs=0.05),
-        pytest.approx(0.7 * rule, abs=0.05),
+        pytest.approx(rule, abs=0.05),
     )
     assert str(speed) == f"~{low:.0f}-{high:.0f}"
     assert from_bytes(335_450_584, 0, None) is None
