@@ -35,13 +35,16 @@ FREE = (
 
 @dataclass(frozen=True)
 class Terms:
-    """Licenses that ask something of an app; see licenses.toml."""
+    """Licenses that ask something of an app; see licenses.toml.
+
+    read: whether `asks` was written from the text itself, or else from summaries of it.
+    """
 
     ids: tuple[str, ...]
     name: str
     asks: str
     source: str
-    measured: bool
+    read: bool
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,24 @@ def test_llama_asks_for_its_line_and_gemma_for_its_policy():
     assert "Prohibited Use Policy" in remark(ModelLicense("gemma"))
 
 
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("exaone", "no commercial use"),
+        ("tongyi-qianwen-research", "no commercial use"),
+        ("falcon-llm-license", "Acceptable Use Policy"),
+        ("nvidia-open-model-license", "notice"),
+        ("tencent-hunyuan-a13b", "European Union"),
+    ],
+)
+def test_conditions_of_families_that_can_be_packaged_are_known(name, asked):
+    assert asked in remark(ModelLicense(name))
+
+
+def test_a_model_that_is_only_shipped_need_not_be_called_built_with_qwen():
+    assert "trains or tunes another model" in remark(ModelLicense("qwen-research"))
+
+
 @pytest.mark.parametrize("name", FREE)
 def test_nothing_is_said_of_a_free_license_whose_text_is_there(name):
     assert name not in terms()
