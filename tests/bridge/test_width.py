@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
 from h2o_pack.cli import MODULES
+from h2o_pack.measure.bench.report_tables import print_report, sections
+from tests.bridge.measure.test_bench import made_up
 
 WIDTH = 80
 PASTED = ("next: ", "the same: ")  # commands: a line break would be pasted too
@@ -47,3 +50,12 @@ def test_the_output_of_commands_on_packages_fits(run, tmp_path):
 @pytest.mark.parametrize("name", MODULES)
 def test_the_help_of_a_command_fits(run, name):
     assert too_wide(run(name, "--help").output) == []
+
+
+def test_a_table_of_figures_has_each_figure_whole(capsys):
+    report = made_up()
+    print_report(report, Console(width=WIDTH))
+    shown = capsys.readouterr().out
+    assert too_wide(shown) == []
+    figures = {cell for table in sections(report) for row in table.rows for cell in row[1:]}
+    assert [each for each in sorted(figures) if each not in shown] == []

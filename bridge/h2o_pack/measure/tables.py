@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -32,21 +34,37 @@ class Table:
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Show a table at a terminal."""
-    shown = RichTable(
-        title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
-    )
-    shown.add_column(table.header[0], overflow="fold", min_width=_LEAST)
-    for name in table.header[1:]:
-        if name in table.text:
-            shown.add_column(name, overflow="fold", min_width=_LEAST)
-        else:
-            shown.add_column(name, justify="right", no_wrap=True)
-    for row in table.rows:
-        shown.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    """Show a table at a terminal; one that is too wide is turned, its columns as rows."""
+    shown = _rich(table)
+    unlimited = console.options.update(width=sys.maxsize)
+    if console.measure(shown, options=unlimited).minimum > console.width:
+        shown = _rich(_turned(table))
     console.print(shown, soft_wrap=False)
     if table.note:
         console.print(table.note, markup=False)
+
+
+def _rich(table: Table) -> RichTable:
+    shown = RichTable(
+        title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    shown.add_column(table.header[0], overflow="fold")
+    columns = list(zip(*table.rows, strict=True))[1:] or [()] * len(table.header[1:])
+    for name, cells in zip(table.header[1:], columns, strict=True):
+        if name in table.text:
+            shown.add_column(name, overflow="fold", min_width=_LEAST)
+        else:  # words of the name may be on lines of their own, figures may not
+            widest = max(map(cell_len, [*cells, *name.split()]))
+            shown.add_column(name, justify="right", width=widest)
+    for row in table.rows:
+        shown.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    return shown
+
+
+def _turned(table: Table) -> Table:
+    """Return the table with its columns as rows."""
+    header, *rows = zip(table.header, *table.rows, strict=True)
+    return replace(table, header=header, rows=tuple(rows))
 
 
 def markdown_table(
