@@ -1,11 +1,10 @@
 """H2OKVCache and the contract that mlx_lm expects of a cache."""
 
-import gc
-
 import mlx.core as mx
 import pytest
 from mlx_lm.models import cache as mlx_lm_cache
 
+from h2o_pack.measure.allocated import active_memory
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from tests.h2o_py.cases import (
@@ -61,8 +60,7 @@ def test_a_thousand_steps_leave_no_graph_behind():
         out = step(cache, *new)
         mx.eval(out)  # as mlx_lm's decoding does: never the state itself
         if i in (10, 999):
-            gc.collect()
-            outs.append(mx.get_active_memory())
+            outs.append(active_memory())
     assert outs[1] - outs[0] < 4096
     assert cache.offset == 1040
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 
 import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import KVCache
 
+from h2o_pack.measure.allocated import active_memory
 from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES, make_h2o_cache
 from tests.h2o_py.cases import kept, largest_difference, random_tokens, step
@@ -31,13 +31,6 @@ class Plain(KVCache):
 
     def make_mask(self, count):
         return super().make_mask(count, return_array=False, window_size=None)
-
-
-def active_memory():
-    """Bytes in use once everything that was evaluated has let its inputs go."""
-    gc.collect()
-    mx.synchronize()
-    return mx.get_active_memory()
 
 
 def peaks_up_to(counts, cache, chunk):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
+from h2o_pack.measure.allocated import active_memory
 from h2o_pack.measure.profiling import accumulated, maps, recorder, rows, run, tally
 from tests.bridge import schemas
 from tests.bridge.measure.profiles import (
@@ -135,7 +136,7 @@ def test_attention_that_is_held_stays_within_the_stated_bound():
     logits = mx.where(hidden, mx.finfo(mx.float32).min, logits)
     mx.eval(logits)
     held = tally.LayerTally(tokens, 64, mapped=False)
-    before = mx.get_active_memory() - logits.nbytes
+    before = active_memory() - logits.nbytes
     mx.reset_peak_memory()
     held.add(recorder.ObservedAttention(logits, kv_heads, tokens, None))
     most = mx.get_peak_memory() - before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import tempfile
 import time
@@ -13,6 +12,7 @@ from typing import Annotated
 import mlx.core as mx
 import numpy as np
 
+from h2o_pack.measure.allocated import active_memory
 from h2o_pack.measure.bench.layer import Layer
 from h2o_pack.measure.bench.options import Options
 from h2o_pack.measure.bench.recall import STEPS, RecallCost, new_layer, read
@@ -111,12 +111,11 @@ def settled_memory(layer: Layer, store: str) -> int:
         time.sleep(_WAIT)
         for _ in range(STEPS):
             layer.run()
-        gc.collect()
-        mx.synchronize()
+        active = active_memory()
         kept = int(archive.nbytes)
         if store == "files":
             kept = kept * (archive.length % SEGMENT_TOKENS) // archive.length
-        held = mx.get_active_memory() - kept
+        held = active - kept
         if held >= least:
             break
         least = held

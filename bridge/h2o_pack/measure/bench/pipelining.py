@@ -9,6 +9,7 @@ from typing import Annotated
 
 import mlx.core as mx
 
+from h2o_pack.measure.allocated import active_memory
 from h2o_pack.measure.bench import upstream_write
 from h2o_pack.measure.bench.caches import BY_NAME
 from h2o_pack.measure.bench.layer import Layer, steady
@@ -104,8 +105,8 @@ def _allocated(layer: Layer) -> tuple[int, int, int]:
     """Measure the bytes of the cache, and those that queued steps take and keep."""
     burst = queued(layer.step)
     burst(COUNTED_STEPS // 10)
-    before = mx.get_active_memory()
+    before = active_memory()
     mx.reset_peak_memory()
     burst(COUNTED_STEPS)
-    taken, kept = mx.get_peak_memory() - before, mx.get_active_memory() - before
-    return layer.cache.nbytes, taken, kept
+    kept = active_memory() - before
+    return layer.cache.nbytes, mx.get_peak_memory() - before, kept
