@@ -12,7 +12,7 @@ import Foundation
 /// 4. the folder to which ``ModelDownload`` fetched it.
 public enum ModelFolder {
     /// - Parameter name: the folder in `Model` of one of several models, "" for the only one
-    /// - Throws: ``ModelFolderError``, which lists the places
+    /// - Throws: ``H2OLoadingError/notFound(searched:)``
     public static func find(_ name: String = "") throws -> URL {
         let places = [fromEnvironment, fromBundle, fromSources, ModelDownload.fetched()]
             .compactMap { $0 }
@@ -23,7 +23,7 @@ public enum ModelFolder {
             FileManager.default.fileExists(atPath: folder.appending(path: "config.json").path)
         }
         guard let folder = candidates.first(where: isModel) else {
-            throw ModelFolderError(searched: candidates)
+            throw H2OLoadingError.notFound(searched: candidates)
         }
         return folder
     }
@@ -41,16 +41,5 @@ public enum ModelFolder {
     private static var fromSources: URL? {
         URL(filePath: #filePath).appending(path: "../../../Model", directoryHint: .isDirectory)
             .standardized
-    }
-}
-
-public struct ModelFolderError: LocalizedError, Hashable, Sendable {
-    public let searched: [URL]
-
-    public var errorDescription: String? {
-        "No folder with a model's config.json at "
-            + searched.map { $0.path }.joined(separator: ", ")
-            + ". Add the package's Model folder to the app target as a folder reference, or set "
-            + "H2O_MODEL_DIR."
     }
 }

@@ -17,8 +17,7 @@ extension H2OModel {
     ///     with the conversation, and not in memory
     ///   - snapshots: the bytes that those of one conversation may take
     ///   - verification: how thoroughly the folder is checked
-    /// - Throws: `ModelBundleError`, `MetalError`, `MemoryShortage`, or an error of
-    ///   mlx-swift-lm
+    /// - Throws: `H2OLoadingError`, or an error of mlx-swift-lm
     public static func load(
         from folder: URL, plan: MemoryPlan, caches: H2OCaches, archiveInFiles: Bool = false,
         snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
@@ -39,7 +38,7 @@ extension H2OModel {
     ) async throws -> H2OModel {
         let manifest = try verification.check(folder)
         try platform.metal.check()
-        try platform.memory.check(plan)
+        try platform.memory.check(plan, of: manifest.model)
         let limits = MemoryLimits(plan, snapshots: snapshots.memory)
         // Upstream loads in one call, which no guard could interrupt: work on the GPU would end
         // the app in the background.

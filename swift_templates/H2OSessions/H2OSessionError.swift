@@ -1,7 +1,6 @@
 import Foundation
 
-/// Why a session did not reply. Errors of the model folder are `ModelBundleError`, and a lack
-/// of memory is a `MemoryShortage`.
+/// Why a session did not reply. That a model is not loaded is an `H2OLoadingError`.
 public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     /// Another reply is still being generated.
     case busy

@@ -67,7 +67,8 @@ def typecheck(folder: Path, **texts: str) -> subprocess.CompletedProcess[str]:
     for name, text in texts.items():
         paths.append(folder / f"{name}.swift")
         paths[-1].write_text(text)
-    command = ["swiftc", "-typecheck", "-swift-version", "6", *map(os.fspath, paths)]
+    command = ["swiftc", "-typecheck", "-swift-version", "6", "-package-name", "h2o"]
+    command += map(os.fspath, paths)
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -84,11 +85,16 @@ def test_the_search_for_metal_kernels_type_checks(tmp_path, simulator):
         keyword = condition.split()[0]
         system = system.replace(condition, f"{keyword} {str(holds).lower()}")
     assert "import MachO\n" in system
-    warning = (assets.root() / "swift_templates/H2OKit/H2OWarning.swift").read_text("utf-8")
+    kit = guards.parent
+    warning = (kit / "H2OWarning.swift").read_text("utf-8")
     done = typecheck(
         tmp_path,
         check=(guards / "MetalCheck.swift").read_text("utf-8"),
         system=system.replace("import MachO\n", ""),
+        error=(kit / "H2OLoadingError.swift").read_text("utf-8"),
+        text=(kit / "H2OLoadingError+Text.swift").read_text("utf-8"),
+        plan=(guards / "MemoryPlan.swift").read_text("utf-8"),
+        manifest=(kit / "Bundle/ModelManifest.swift").read_text("utf-8"),
         dyld=DYLD,
         warning=warning.partition("extension H2OConfiguration")[0],
     )
@@ -104,7 +110,7 @@ def test_the_guard_of_the_background_type_checks(tmp_path):
         "    import UIKit\n", ""
     )
     guard = (guards / "BackgroundGuard.swift").read_text("utf-8")
-    guard = guard.replace("import MLX\n", "").replace("package func", "func")
+    guard = guard.replace("import MLX\n", "")
     done = typecheck(tmp_path, guard=guard, system=system, uikit=UIKIT)
     assert done.returncode == 0, done.stderr
     assert "warning:" not in done.stderr

@@ -40,26 +40,25 @@ package struct ModelManifest: Codable, Hashable, Sendable {
         case pieceSize = "piece_size"
     }
 
-    /// - Throws: ``ModelBundleError``
+    /// - Throws: ``H2OLoadingError``
     package static func read(in folder: URL) throws -> ModelManifest {
         let url = folder.appending(path: fileName)
         let data: Data
         do {
             data = try Data(contentsOf: url)
         } catch {
-            throw ModelBundleError.noManifest(folder)
+            throw H2OLoadingError.noManifest(in: folder)
         }
-        return try decode(data, from: url)
+        return try decode(data)
     }
 
-    /// - Parameter url: where the data is from, for errors
-    /// - Throws: ``ModelBundleError``
-    package static func decode(_ data: Data, from url: URL) throws -> ModelManifest {
+    /// - Throws: ``H2OLoadingError``
+    package static func decode(_ data: Data) throws -> ModelManifest {
         guard let manifest = try? JSONDecoder().decode(Self.self, from: data) else {
-            throw ModelBundleError.unreadableManifest(url)
+            throw H2OLoadingError.otherManifest(format: nil)
         }
         guard manifest.format == format else {
-            throw ModelBundleError.otherFormat(manifest.format)
+            throw H2OLoadingError.otherManifest(format: manifest.format)
         }
         return manifest
     }

@@ -11,20 +11,20 @@ public enum ModelVerification: Hashable, Sendable {
     ///
     /// - Parameter folder: contains the model's files and `manifest.json`
     /// - Returns: the manifest
-    /// - Throws: ``ModelBundleError``
+    /// - Throws: ``H2OLoadingError``
     @discardableResult
     package func check(_ folder: URL) throws -> ModelManifest {
         let manifest = try ModelManifest.read(in: folder)
         let problems =
             manifest.files.compactMap { problem(with: $0, in: folder) }
             + strays(in: folder, besides: manifest)
-        guard problems.isEmpty else { throw ModelBundleError.damaged(folder, problems) }
+        guard problems.isEmpty else { throw H2OLoadingError.damaged(folder, problems) }
         return manifest
     }
 
     private func problem(
         with file: ModelManifest.File, in folder: URL
-    ) -> ModelBundleError.Problem? {
+    ) -> H2OLoadingError.FileProblem? {
         guard file.isInside else { return .outside(path: file.path) }
         let url = folder.appending(path: file.path).resolvingSymlinksInPath()
         let attributes = try? FileManager.default.attributesOfItem(atPath: url.path)
@@ -45,7 +45,7 @@ public enum ModelVerification: Hashable, Sendable {
     /// Weights files that the manifest does not list: mlx-swift-lm loads every one it finds.
     private func strays(
         in folder: URL, besides manifest: ModelManifest
-    ) -> [ModelBundleError.Problem] {
+    ) -> [H2OLoadingError.FileProblem] {
         let known = Set(manifest.files.map(\.path))
         let found = FileManager.default.enumerator(atPath: folder.path)?.allObjects ?? []
         return found.compactMap { $0 as? String }

@@ -16,11 +16,11 @@ package struct DownloadStore: Sendable {
     /// - Parameters:
     ///   - manifestData: the `manifest.json` that the app trusts
     ///   - root: contains this model, and nothing but models
-    /// - Throws: ``ModelDownloadError`` or ``ModelBundleError``
+    /// - Throws: ``H2OLoadingError``
     package init(manifest manifestData: Data, root: URL) throws {
         self.manifestData = manifestData
         self.root = root
-        manifest = try ModelManifest.decode(manifestData, from: root)
+        manifest = try ModelManifest.decode(manifestData)
         pieces = try manifest.pieces()
         version = Self.digest(of: manifestData)
     }

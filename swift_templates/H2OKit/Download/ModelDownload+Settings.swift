@@ -48,7 +48,9 @@ extension ModelDownload {
         }
 
         func store() throws -> DownloadStore {
-            guard let data = manifest() else { throw ModelDownloadError.noManifest }
+            guard let data = manifest() else {
+                throw H2OLoadingError.noManifest(in: Bundle.main.bundleURL)
+            }
             return try DownloadStore(manifest: data, root: root)
         }
 

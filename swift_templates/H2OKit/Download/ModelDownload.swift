@@ -45,7 +45,7 @@ public final class ModelDownload {
     /// The model's folder, fetched first where it is not there. A second call waits for the
     /// first.
     ///
-    /// - Throws: ``ModelDownloadError`` or ``ModelBundleError``
+    /// - Throws: ``H2OLoadingError``
     public func folder() async throws -> URL {
         if let running { return try await running.value }
         let task = Task { try await fetch() }
@@ -54,7 +54,7 @@ public final class ModelDownload {
         return try await task.value
     }
 
-    /// Ends ``folder()`` with ``ModelDownloadError/stopped``. What has arrived is kept.
+    /// Ends ``folder()`` with ``H2OLoadingError/stopped``. What has arrived is kept.
     public func stop() {
         guard running != nil, !isStopping else { return }
         isStopping = true
@@ -78,12 +78,12 @@ public final class ModelDownload {
                 try checkSpace(for: missing)
                 try await fetch(missing, over: connection, size: store.manifest.size)
             }
-        } catch let error as ModelDownloadError {
+        } catch let error as H2OLoadingError {
             throw error
         } catch {
-            throw ModelDownloadError.storage(reason: error.localizedDescription)
+            throw H2OLoadingError.notStored(reason: error.localizedDescription)
         }
-        throw ModelDownloadError.storage(reason: "What was written is not what is read.")
+        throw H2OLoadingError.notStored(reason: "What was written is not what is read.")
     }
 
     private func fetch(
@@ -111,7 +111,7 @@ public final class ModelDownload {
                 isNews = shown.duration(to: .now) > .milliseconds(100)
             case .ended(let piece, let task, let error):
                 try queue.ended(piece, task: task, error)
-            case .stop: throw ModelDownloadError.stopped
+            case .stop: throw H2OLoadingError.stopped
             case .restart:
                 for task in queue.tasks { session.cancel(task) }
                 queue.restart()
@@ -146,13 +146,13 @@ public final class ModelDownload {
         return (transfer, session)
     }
 
-    /// - Throws: ``ModelDownloadError/noSpace(needed:free:)``
+    /// - Throws: ``H2OLoadingError/noSpace(needed:free:)``
     private func checkSpace(for missing: [ModelPiece]) throws {
         // A piece exists twice while it is put to its place.
         let largest = missing.map(\.count).max() ?? 0
         let needed = missing.map(\.count).reduce(0, +) + largest
         if let free = settings.freeBytes(settings.root), free < needed {
-            throw ModelDownloadError.noSpace(needed: needed, free: free)
+            throw H2OLoadingError.noSpace(needed: needed, free: free)
         }
     }
 

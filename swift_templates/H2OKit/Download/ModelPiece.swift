@@ -28,9 +28,9 @@ extension ModelManifest {
 
     /// The pieces of all files, in order.
     ///
-    /// - Throws: ``ModelDownloadError/noPieces`` if the manifest has no digests of pieces, or
+    /// - Throws: ``H2OLoadingError/noPieces`` if the manifest has no digests of pieces, or
     ///   not as many as the sizes ask for, or a path outside the folder
-    package func pieces() throws(ModelDownloadError) -> [ModelPiece] {
+    package func pieces() throws(H2OLoadingError) -> [ModelPiece] {
         guard let pieceSize, pieceSize > 0 else { throw .noPieces }
         var found = [ModelPiece]()
         for file in files {

@@ -43,8 +43,8 @@ package struct PieceQueue {
     ///
     /// - Throws: the error, if it is not by chance or comes again and again
     package mutating func ended(
-        _ piece: ModelPiece, task: Int, _ error: ModelDownloadError?
-    ) throws(ModelDownloadError) {
+        _ piece: ModelPiece, task: Int, _ error: H2OLoadingError?
+    ) throws(H2OLoadingError) {
         let isOurs = underway.removeValue(forKey: task) != nil
         guard let error else {
             // It may have been fetched while the app did not run.
@@ -66,5 +66,16 @@ package struct PieceQueue {
     package mutating func restart() {
         waiting += underway.values.map(\.piece).sorted { $0.name > $1.name }
         underway = [:]
+    }
+}
+
+extension H2OLoadingError {
+    /// Whether the same request may succeed a moment later.
+    fileprivate var isTransient: Bool {
+        switch self {
+        case .network, .server(.content, _): true
+        case .server(.status(let status), _): status >= 500
+        default: false
+        }
     }
 }

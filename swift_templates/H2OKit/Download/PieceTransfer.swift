@@ -11,7 +11,7 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
         /// Bytes of a task's piece that have arrived.
         case arrived(Int, task: Int)
         /// The piece is in its place, or the error says why not.
-        case ended(ModelPiece, task: Int, ModelDownloadError?)
+        case ended(ModelPiece, task: Int, H2OLoadingError?)
         /// The user stops the download.
         case stop
         /// The user allows other networks than before.
@@ -97,7 +97,7 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
     ) {
         guard let error, let piece = piece(of: task) else { return }
         let isCanceled = (error as? URLError)?.code == .cancelled
-        let reason = ModelDownloadError.network(reason: error.localizedDescription)
+        let reason = H2OLoadingError.network(reason: error.localizedDescription)
         send.yield(
             .ended(piece, task: task.taskIdentifier, isCanceled ? .stopped : reason))
     }
@@ -105,32 +105,33 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
     /// Why an answer is not the piece; nil if it may be, or is not known yet. size: its bytes.
     private func problem(
         _ piece: ModelPiece, _ response: URLResponse?, _ size: Int64
-    ) -> ModelDownloadError? {
+    ) -> H2OLoadingError? {
         guard let response = response as? HTTPURLResponse else { return nil }
         // "bytes 0-9/10", and "bytes */10" where the file is too short.
         let range = response.value(forHTTPHeaderField: "Content-Range")
         let found = range.flatMap { Int($0.split(separator: "/").last ?? "") }
         switch response.statusCode {
         case 200 where !piece.isWholeFile:
-            return .noRanges(path: piece.path)
+            return .server(.noRanges, path: piece.path)
         case 200, 206:
             let whole = found ?? (piece.isWholeFile ? max(Int(size), piece.fileSize) : nil)
             guard let whole, whole != piece.fileSize else { return nil }
-            return .otherSize(path: piece.path, expected: piece.fileSize, found: whole)
+            return .server(.size(expected: piece.fileSize, found: whole), path: piece.path)
         case 416:
-            let found = found ?? 0
-            return .otherSize(path: piece.path, expected: piece.fileSize, found: found)
+            let problem = H2OLoadingError.ServerProblem.size(
+                expected: piece.fileSize, found: found ?? 0)
+            return .server(problem, path: piece.path)
         default:
-            return .status(response.statusCode, path: piece.path)
+            return .server(.status(response.statusCode), path: piece.path)
         }
     }
 
-    private func place(_ piece: ModelPiece, _ file: URL) -> ModelDownloadError? {
+    private func place(_ piece: ModelPiece, _ file: URL) -> H2OLoadingError? {
         do {
             let isRight = try store.put(piece, from: file)
-            return isRight ? nil : .otherContent(path: piece.path, offset: piece.offset)
+            return isRight ? nil : .server(.content(offset: piece.offset), path: piece.path)
         } catch {
-            return .storage(reason: error.localizedDescription)
+            return .notStored(reason: error.localizedDescription)
         }
     }
 }

@@ -17,26 +17,12 @@ package struct MemoryGuard: Sendable {
     /// Bytes that this process may still allocate; nil if unknown.
     package var free: Int? { freeBytes() }
 
-    /// Compares the plan with the free memory. Does nothing if the free memory is unknown.
+    /// Compares a model's plan with the free memory. Does nothing if the free memory is unknown.
     ///
-    /// - Throws: ``MemoryShortage`` if less is free than planned
-    package func check(_ plan: MemoryPlan) throws {
+    /// - Parameter id: the model's
+    /// - Throws: ``H2OLoadingError/noMemory(needs:free:)`` if less is free than planned
+    package func check(_ plan: MemoryPlan, of id: String) throws {
         guard let free, free < plan.total else { return }
-        throw MemoryShortage(plan: plan, free: free)
-    }
-}
-
-/// The plan does not fit into the free memory. All values are in bytes.
-public struct MemoryShortage: LocalizedError, Hashable, Sendable {
-    public let plan: MemoryPlan
-    public let free: Int
-
-    public var missing: Int { plan.total - free }
-
-    public var errorDescription: String? {
-        "The model needs \(plan.total) bytes (weights \(plan.weights), caches \(plan.caches), "
-            + "prefill \(plan.prefill), buffers \(plan.bufferCache)) and \(free) are free: "
-            + "\(missing) bytes are missing. Release other memory, check that the app has both "
-            + "memory entitlements, or package a smaller model or a smaller --max-kv."
+        throw H2OLoadingError.noMemory(needs: [.init(id: id, plan: plan)], free: free)
     }
 }

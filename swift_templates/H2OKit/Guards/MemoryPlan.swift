@@ -1,5 +1,3 @@
-import MLX
-
 /// The bytes that a model takes, as planned when its package was made.
 public struct MemoryPlan: Codable, Hashable, Sendable {
     /// Bytes of all weights.
@@ -20,10 +18,4 @@ public struct MemoryPlan: Codable, Hashable, Sendable {
 
     /// The sum, in bytes.
     public var total: Int { weights + caches + prefill + bufferCache }
-
-    /// Sets MLX's limits. Without a limit, its buffer cache grows with every turn.
-    public func apply() {
-        Memory.cacheLimit = bufferCache
-        Memory.memoryLimit = total
-    }
 }

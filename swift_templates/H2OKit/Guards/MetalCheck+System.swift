@@ -7,7 +7,7 @@ import Foundation
 extension MetalCheck {
     /// The check of this process. It looks in more places than MLX does, so that it never
     /// refuses an app that would run. In a simulator MLX runs on the CPU, and this says so.
-    public static let system: MetalCheck = {
+    package static let system: MetalCheck = {
         #if targetEnvironment(simulator)
             MetalCheck {
                 H2OWarning.simulator

@@ -6,7 +6,7 @@ extension BundledModel {
     ///
     /// - Parameter free: the bytes that are free, by default as the system says; others show
     ///   which model another device would take
-    /// - Throws: `NoModelFits`, which has the bytes that each model needs
+    /// - Throws: `H2OLoadingError.noMemory`, which has the plan of each model
     public static func best(free: Int? = nil) throws -> BundledModel {
         let memory = free.map { bytes in MemoryGuard { bytes } } ?? .system
         return try memory.first(of: all, plan: \.memory)
@@ -22,7 +22,7 @@ extension BundledModel {
     /// - Parameters:
     ///   - snapshots: the bytes that a conversation's snapshots may take
     ///   - verification: how thoroughly the model folder is checked
-    /// - Throws: `NoModelFits`, or what `load(snapshots:verification:)` of a model throws
+    /// - Throws: `H2OLoadingError`, or an error of mlx-swift-lm
     public static func load(
         snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
         verification: ModelVerification = .sizes
@@ -35,8 +35,7 @@ extension BundledModel {
     /// - Parameters:
     ///   - snapshots: the bytes that a conversation's snapshots may take
     ///   - verification: how thoroughly the model folder is checked
-    /// - Throws: `ModelFolderError`, `ModelBundleError`, `MetalError`, `MemoryShortage`, or
-    ///   an error of mlx-swift-lm
+    /// - Throws: `H2OLoadingError`, or an error of mlx-swift-lm
     public func load(
         snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
         verification: ModelVerification = .sizes

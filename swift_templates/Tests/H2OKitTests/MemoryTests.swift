@@ -1,33 +1,32 @@
 import H2OKit
-import MLX
 import XCTest
 
 final class MemoryTests: XCTestCase {
     private let plan = MemoryPlan(weights: 1000, caches: 200, prefill: 30, bufferCache: 4)
 
-    func testAShortageSaysHowManyBytesAreMissing() {
+    func testAShortageSaysWhatIsNeededAndWhatIsFree() {
         let guarded = MemoryGuard { 1000 }
 
-        XCTAssertThrowsError(try guarded.check(plan)) { error in
-            let shortage = error as? MemoryShortage
-            XCTAssertEqual(shortage?.missing, 234)
+        XCTAssertThrowsError(try guarded.check(plan, of: "m")) { error in
+            XCTAssertEqual(
+                error as? H2OLoadingError,
+                .noMemory(needs: [.init(id: "m", plan: plan)], free: 1000))
             XCTAssertEqual(
                 error.localizedDescription,
-                "The model needs 1234 bytes (weights 1000, caches 200, prefill 30, buffers 4) and "
-                    + "1000 are free: 234 bytes are missing. Release other memory, check that "
-                    + "the app has both memory entitlements, or package a smaller model or a "
-                    + "smaller --max-kv.")
+                "1000 bytes are free, and m needs 1234 (weights 1000, caches 200, prefill 30, "
+                    + "buffers 4). Release other memory, check that the app has both memory "
+                    + "entitlements, or package a smaller model or a smaller --max-kv.")
         }
     }
 
     func testWhatFitsAndWhatIsUnknownPasses() throws {
-        try MemoryGuard { 1234 }.check(plan)
-        try MemoryGuard { nil }.check(plan)
+        try MemoryGuard { 1234 }.check(plan, of: "m")
+        try MemoryGuard { nil }.check(plan, of: "m")
     }
 
     func testASystemWithoutALimitRefusesNothing() throws {
-        try MemoryGuard { FreeMemory.known(0) }.check(plan)
-        XCTAssertThrowsError(try MemoryGuard { FreeMemory.known(1) }.check(plan))
+        try MemoryGuard { FreeMemory.known(0) }.check(plan, of: "m")
+        XCTAssertThrowsError(try MemoryGuard { FreeMemory.known(1) }.check(plan, of: "m"))
     }
 
     private struct Candidate: Identifiable {
@@ -52,10 +51,9 @@ final class MemoryTests: XCTestCase {
         XCTAssertEqual(try taken(nil), "large")
         XCTAssertThrowsError(try taken(999)) { error in
             XCTAssertEqual(
-                error.localizedDescription,
-                "No model fits into the 999 bytes that are free: large needs 3000, medium needs "
-                    + "2000, small needs 1000. Release other memory, check that the app has both "
-                    + "memory entitlements, or package a smaller model or a smaller --max-kv.")
+                error as? H2OLoadingError,
+                .noMemory(
+                    needs: models.map { .init(id: $0.id, plan: $0.plan) }, free: 999))
         }
     }
 
@@ -85,17 +83,5 @@ final class MemoryTests: XCTestCase {
         XCTAssertEqual(chosen("iPad14,8"), tablet)
         XCTAssertEqual(chosen("arm64"), tablet)
         XCTAssertFalse(MemoryPlan.machineName().isEmpty)
-    }
-
-    func testThePlanSetsTheLimitsOfMLX() {
-        let (cacheLimit, memoryLimit) = (Memory.cacheLimit, Memory.memoryLimit)
-        defer { (Memory.cacheLimit, Memory.memoryLimit) = (cacheLimit, memoryLimit) }
-        let plan = MemoryPlan(
-            weights: 1 << 30, caches: 1 << 20, prefill: 1 << 20, bufferCache: 4096)
-
-        plan.apply()
-
-        XCTAssertEqual(Memory.cacheLimit, 4096)
-        XCTAssertEqual(Memory.memoryLimit, plan.total)
     }
 }

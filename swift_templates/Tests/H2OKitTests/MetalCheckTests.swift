@@ -30,7 +30,7 @@ final class MetalCheckTests: XCTestCase {
         _ = try put("{}", at: "mlx-swift_Cmlx.bundle/Info.plist")
 
         XCTAssertThrowsError(try check()) { error in
-            XCTAssertEqual(error as? MetalError, .noLibrary([app]))
+            XCTAssertEqual(error as? H2OLoadingError, .noMetalLibrary(searched: [app]))
             let said = error.localizedDescription
             XCTAssertTrue(said.contains(app.path), said)
             XCTAssertTrue(said.contains("build with Xcode or xcodebuild"), said)

@@ -67,16 +67,16 @@ final class ModelBundleTests: XCTestCase {
     func testAFolderWithoutAReadableManifestIsRefused() throws {
         try write("manifest.json", #"{"format": 2, "model": "m", "files": []}"#)
         XCTAssertThrowsError(try ModelVerification.sizes.check(folder)) {
-            XCTAssertEqual($0 as? ModelBundleError, .otherFormat(2))
+            XCTAssertEqual($0 as? H2OLoadingError, .otherManifest(format: 2))
         }
         let manifest = folder.appending(path: "manifest.json")
         try write("manifest.json", "{")
         XCTAssertThrowsError(try ModelVerification.sizes.check(folder)) {
-            XCTAssertEqual($0 as? ModelBundleError, .unreadableManifest(manifest))
+            XCTAssertEqual($0 as? H2OLoadingError, .otherManifest(format: nil))
         }
         try FileManager.default.removeItem(at: manifest)
         XCTAssertThrowsError(try ModelVerification.sizes.check(folder)) {
-            XCTAssertEqual($0 as? ModelBundleError, .noManifest(folder))
+            XCTAssertEqual($0 as? H2OLoadingError, .noManifest(in: folder))
         }
     }
 
@@ -90,11 +90,11 @@ final class ModelBundleTests: XCTestCase {
         }
     }
 
-    private func problems(_ verification: ModelVerification) -> [ModelBundleError.Problem] {
+    private func problems(_ verification: ModelVerification) -> [H2OLoadingError.FileProblem] {
         do {
             try verification.check(folder)
             return []
-        } catch ModelBundleError.damaged(_, let problems) {
+        } catch H2OLoadingError.damaged(_, let problems) {
             return problems
         } catch {
             XCTFail("\(error)")

@@ -40,7 +40,9 @@ final class LoadingTests: XCTestCase {
 
     func testAModelThatDoesNotFitIsNotLoaded() async throws {
         await assertThrows(try await load(free: plan.total - 7, loader: Unloadable())) {
-            XCTAssertEqual(($0 as? MemoryShortage)?.missing, 7)
+            XCTAssertEqual(
+                $0 as? H2OLoadingError,
+                .noMemory(needs: [.init(id: "m", plan: plan)], free: plan.total - 7))
         }
     }
 
@@ -109,14 +111,14 @@ final class LoadingTests: XCTestCase {
     func testNothingIsLoadedWithoutTheKernelsOfMLX() async throws {
         let metal = MetalCheck { [] }
         await assertThrows(try await load(free: 0, loader: Unloadable(), metal: metal)) {
-            XCTAssertEqual($0 as? MetalError, .noLibrary([]))
+            XCTAssertEqual($0 as? H2OLoadingError, .noMetalLibrary(searched: []))
         }
     }
 
     func testADamagedFolderIsNotLoaded() async throws {
         try FileManager.default.removeItem(at: folder.appending(path: ModelManifest.fileName))
         await assertThrows(try await load(free: plan.total, loader: Unloadable())) {
-            XCTAssertEqual($0 as? ModelBundleError, .noManifest(folder))
+            XCTAssertEqual($0 as? H2OLoadingError, .noManifest(in: folder))
         }
     }
 

@@ -18,7 +18,7 @@ struct Program {
         if let stop { watch(download) { if $0.received >= stop { download.stop() } } }
         do {
             print("folder \(try await download.folder().path)")
-        } catch let error as ModelDownloadError {
+        } catch let error as H2OLoadingError {
             print("error \(error)\n\(error.localizedDescription)")
         }
         assert(download.progress == nil)

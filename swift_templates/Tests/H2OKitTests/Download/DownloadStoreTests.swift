@@ -86,12 +86,12 @@ final class DownloadStoreTests: XCTestCase {
         .map { Data(whole.replacingOccurrences(of: $0, with: $1).utf8) }
         for manifest in outside + others {
             XCTAssertThrowsError(try DownloadStore(manifest: manifest, root: fixture.root)) {
-                XCTAssertEqual($0 as? ModelDownloadError, .noPieces)
+                XCTAssertEqual($0 as? H2OLoadingError, .noPieces)
             }
         }
         let bundled = Data(#"{"format": 1, "model": "m", "files": []}"#.utf8)
         XCTAssertThrowsError(try DownloadStore(manifest: bundled, root: fixture.root)) {
-            XCTAssertEqual($0 as? ModelDownloadError, .noPieces)
+            XCTAssertEqual($0 as? H2OLoadingError, .noPieces)
         }
     }
 

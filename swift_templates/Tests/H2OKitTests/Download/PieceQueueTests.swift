@@ -31,7 +31,7 @@ final class PieceQueueTests: XCTestCase {
     }
 
     func testAPieceThatFailsByChanceIsAskedForAgainAndTheThirdTimeIsTheLast() throws {
-        let broken = ModelDownloadError.otherContent(path: "w", offset: 0)
+        let broken = H2OLoadingError.server(.content(offset: 0), path: "w")
         var queue = PieceQueue([pieces[0]], ofModelWith: 30)
         for task in 1 ..< PieceQueue.attempts {
             queue.started(pieces[0], task: task)
@@ -40,24 +40,24 @@ final class PieceQueueTests: XCTestCase {
         }
         queue.started(pieces[0], task: 9)
         XCTAssertThrowsError(try queue.ended(pieces[0], task: 9, broken)) {
-            XCTAssertEqual($0 as? ModelDownloadError, broken)
+            XCTAssertEqual($0 as? H2OLoadingError, broken)
         }
     }
 
     func testWhatCannotSucceedLaterFailsAtOnce() throws {
         var queue = started(PieceQueue(pieces, ofModelWith: 30))
-        let missing = ModelDownloadError.status(404, path: "w")
+        let missing = H2OLoadingError.server(.status(404), path: "w")
         XCTAssertThrowsError(try queue.ended(pieces[0], task: 1, missing)) {
-            XCTAssertEqual($0 as? ModelDownloadError, missing)
+            XCTAssertEqual($0 as? H2OLoadingError, missing)
         }
-        try queue.ended(pieces[1], task: 2, .status(503, path: "w"))
+        try queue.ended(pieces[1], task: 2, .server(.status(503), path: "w"))
     }
 
     func testTasksThatWereGivenUpAreNotHeard() throws {
         var queue = started(PieceQueue(pieces, ofModelWith: 30))
         queue.restart()
         XCTAssertEqual(queue.tasks, [])
-        try queue.ended(pieces[0], task: 1, .status(404, path: "w"))
+        try queue.ended(pieces[0], task: 1, .server(.status(404), path: "w"))
         XCTAssertEqual((0 ..< 3).map { _ in queue.next(atMost: 9)?.offset }, [0, 10, 20])
         XCTAssertTrue(queue.isEmpty)
     }

@@ -34,10 +34,12 @@ final class BundledModelTests: XCTestCase {
 
     func testADeviceThatIsTooSmallForAllIsToldWhatEachNeeds() throws {
         XCTAssertThrowsError(try BundledModel.best(free: 1)) { error in
-            let found = error as? NoModelFits
-            XCTAssertEqual(found?.free, 1)
-            XCTAssertEqual(found?.needs.map(\.id), BundledModel.all.map(\.id))
-            XCTAssertEqual(found?.needs.map(\.bytes), BundledModel.all.map(\.memory.total))
+            guard case .noMemory(let needs, let free)? = error as? H2OLoadingError else {
+                return XCTFail("\(error)")
+            }
+            XCTAssertEqual(free, 1)
+            XCTAssertEqual(needs.map(\.id), BundledModel.all.map(\.id))
+            XCTAssertEqual(needs.map(\.plan), BundledModel.all.map(\.memory))
         }
     }
 

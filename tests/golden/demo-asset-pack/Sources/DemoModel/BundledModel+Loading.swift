@@ -25,8 +25,7 @@ extension BundledModel {
     /// - Parameters:
     ///   - snapshots: the bytes that a conversation's snapshots may take
     ///   - verification: how thoroughly the model folder is checked
-    /// - Throws: `ModelAssetPackError`, `ModelBundleError`, `MetalError`, `MemoryShortage`, or
-    ///   an error of mlx-swift-lm
+    /// - Throws: `H2OLoadingError`, or an error of Background Assets or mlx-swift-lm
     public static func load(
         snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
         verification: ModelVerification = .sizes
