@@ -109,11 +109,17 @@ apple-kernels: $(RUNTIME)
 apple-package: $(RUNTIME)
 	.ci/apple/metal-toolchain
 	.ci/apple/package
-apple-prove: apple-package
+# The package of the last step, or a new one where that was not run.
+APPLE := build/apple/Demo/Vendor
+$(APPLE): | $(RUNTIME)
+	$(BIN)/h2o-pack ios --model demo --max-kv 64 --output $(@D)
+apple-prove: $(APPLE)
 	.ci/apple/prove
-apple-app: apple-package
+apple-app: $(APPLE)
+	.ci/apple/metal-toolchain
 	.ci/apple/app
-apple-simulator: apple-package
+apple-simulator: $(APPLE)
+	.ci/apple/metal-toolchain
 	.ci/apple/simulator
 apple-foundation-models: $(RUNTIME)
 	.ci/apple/foundation-models

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, settings
 
 from h2o_py import routing
 from tests.hub.fixture import hub
-from tests.left_out import pytest_terminal_summary
+from tests.left_out import pytest_runtest_setup, pytest_terminal_summary
 from tests.schedule import FilesSideBySide, longest_first
 
-__all__ = ["hub", "pytest_terminal_summary"]
+__all__ = ["hub", "pytest_runtest_setup", "pytest_terminal_summary"]
 
 # Property tests try the same examples in every run; `make fuzz` tries random ones. Neither
 # keeps found examples in a database, nor fails because the machine is slow.

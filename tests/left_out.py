@@ -1,11 +1,33 @@
-"""Says on a workflow's page which tests were skipped, and why."""
+"""Leaves out tests of the Swift half where no Swift builds packages, and says on a workflow's
+page which tests were skipped, and why.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from h2o_pack.doctor.surroundings import Surroundings
+from h2o_pack.doctor.tools import swift
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that is marked `swift` where Swift is missing or too old."""
+    if item.get_closest_marker("swift") and (reason := without_swift()):
+        pytest.skip(reason)
+
+
+@cache
+def without_swift() -> str:
+    """Return what doctor finds wrong with this machine's Swift, "" where nothing is."""
+    found = swift(Surroundings())
+    return "" if found.status == "ok" else f"Swift: {found.what}"
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -153,7 +153,6 @@ def test_every_text_that_a_user_sees_is_in_the_string_catalog(files):
 
 
 @pytest.mark.swift
-@pytest.mark.skipif(shutil.which("swiftc") is None, reason="there is no Swift toolchain")
 def test_the_views_are_swift(files, tmp_path):
     """SwiftUI is missing here, so that they are parsed and not type-checked."""
     views = {name: text for name, text in files.items() if re.match(r"App/.*\.swift", name)}
@@ -164,7 +163,6 @@ def test_the_views_are_swift(files, tmp_path):
 
 
 @pytest.mark.swift
-@pytest.mark.skipif(shutil.which("swiftc") is None, reason="there is no Swift toolchain")
 def test_lines_between_fences_are_code(files, tmp_path):
     text = "a\n\nb\n```swift\nlet x = 1\n\nx\n```\n\nc *d*\n  ```\nopen"
     program = f"for block in MarkdownBlock.blocks(of: {json.dumps(text)}) {{ print([block]) }}"

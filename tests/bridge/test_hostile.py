@@ -6,7 +6,6 @@ import dataclasses
 import json
 import plistlib
 import re
-import shutil
 import subprocess
 from pathlib import PurePosixPath
 
@@ -75,7 +74,6 @@ def plan(model, name, *, asset_pack=False):
 
 
 @pytest.mark.swift
-@pytest.mark.skipif(shutil.which("swiftc") is None, reason="there is no Swift toolchain")
 def test_no_name_breaks_the_generated_swift(model, tmp_path):
     sources = []
     for number, name in enumerate(NAMES):

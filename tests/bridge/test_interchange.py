@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -155,7 +154,6 @@ def swift_test(package: Path, name: str, **settings: str) -> None:
 
 @pytest.mark.swift
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("swift") is None, reason="there is no Swift toolchain")
 def test_swift_takes_the_system_prompt_that_was_prepared(demo_package, run, tmp_path):
     prompt = tmp_path / "system.txt"
     prompt.write_text("Answer in one sentence.", encoding="utf-8")
@@ -171,7 +169,6 @@ def test_swift_takes_the_system_prompt_that_was_prepared(demo_package, run, tmp_
 
 @pytest.mark.swift
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("swift") is None, reason="there is no Swift toolchain")
 class TestWhatSwiftWrote:
     """That Swift goes on rightly with Python's files, the fixture asserts."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,11 +65,40 @@ def test_what_a_machine_could_not_do_is_on_the_page_of_the_workflow(tmp_path):
     assert page.read_text("utf-8") == "- not run: level 0 (no GPU)\n"
 
 
+# Says its version, and otherwise which Xcode was called with what.
+XCODES = """#!/usr/bin/env bash
+case $DEVELOPER_DIR in
+  *old*) version=26.6 ;;
+  *new*) version=27.0.1 ;;
+  *) exit 1 ;;
+esac
+[[ $1 != -version ]] || exec echo "Xcode $version"
+echo "$version ${@: -1}"
+"""
+
+
+@pytest.mark.parametrize("selected", ["old/Contents/Developer", "/Library/CommandLineTools"])
 @pytest.mark.skipif(sys.platform == "darwin", reason="a Mac may have Xcode 27")
-def test_without_xcode_27_its_step_says_so():
-    done = run("apple/foundation-models", GITHUB_STEP_SUMMARY="")
+def test_without_xcode_27_its_step_says_so(tmp_path, selected):
+    tool(tmp_path, "xcode-select", f"#!/bin/sh\necho {selected}\n")
+    tool(tmp_path, "xcodebuild", XCODES)
+    done = run("apple/foundation-models", tools=tmp_path, GITHUB_STEP_SUMMARY="")
     assert done.returncode == 0
     assert done.stdout.startswith("not run: the FoundationModels face")
+
+
+def test_an_xcode_27_that_is_selected_compiles_whatever_its_name_is(tmp_path):
+    (tmp_path / ".ci/apple").mkdir(parents=True)
+    for name in ("apple/foundation-models", "apple/metal-toolchain"):
+        shutil.copy(ROOT / ".ci" / name, tmp_path / ".ci" / name)
+    (tmp_path / "build/apple/Demo/Vendor").mkdir(parents=True)
+    tool(tmp_path, "xcode-select", "#!/bin/sh\necho new/Contents/Developer\n")
+    tool(tmp_path, "xcodebuild", XCODES)
+    tool(tmp_path, "xcrun", "#!/bin/sh\nexit 0\n")
+    script = tmp_path / ".ci/apple/foundation-models"
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run([script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "27.0.1 build"
 
 
 # Notes each call; the app says on standard error what $SAID is.
@@ -82,9 +112,8 @@ esac
 XCODEBUILD = """#!/usr/bin/env bash
 set -euo pipefail
 echo "${@: -1}" >>"$CALLS"
-for each; do
-  [[ $each != SYMROOT=* ]] || mkdir -p "${each#SYMROOT=}/Debug-iphonesimulator/demo.app"
-done
+while [[ $1 != -derivedDataPath ]]; do shift; done
+mkdir -p "$2/Build/Products/Debug-iphonesimulator/demo.app"
 """
 PHONE = '{"name": "iPhone 17", "udid": "2"}'
 SIMULATOR = "H2OKit: this is a simulator, where MLX runs on the CPU: expect"
@@ -151,6 +180,28 @@ def test_release_notes_are_those_of_the_version():
     assert "### Added" in done.stdout
     assert not re.search("^## ", done.stdout, re.MULTILINE)
     assert run("release-notes", "v999.0.0").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "summary"),
+    [
+        ("Apple Swift version 6.1.2 (swiftlang-6.1.2.1.2)", "Swift: 6.1.2 is older than 6.3"),
+        ("Apple Swift version 6.3 (swiftlang-6.3.0.1)", "1 passed"),
+    ],
+)
+def test_the_swift_half_is_left_out_where_swift_is_too_old_for_packages(
+    tmp_path, said, summary
+):
+    tool(tmp_path, "swift", f"#!/bin/sh\necho '{said}'\n")
+    test = tmp_path / "test_one.py"
+    marked = "@pytest.mark.swift\ndef test_it():\n    pass\n"
+    test.write_text(f"import pytest\n\n\n{marked}", "utf-8")
+    command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", test]
+    command += ["-p", "tests.left_out", "--rootdir", tmp_path, "-W", "ignore::Warning"]
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    settings = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=settings, capture_output=True, text=True, check=True)
+    assert summary in done.stdout
 
 
 def test_skipped_tests_are_on_the_page_of_the_workflow(tmp_path):

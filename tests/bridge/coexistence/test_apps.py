@@ -34,10 +34,7 @@ from tests.bridge.coexistence.packages import (
 from tests.bridge.repositories import git
 from tests.bridge.trees import build_tree, write_model
 
-pytestmark = [
-    pytest.mark.swift,
-    pytest.mark.skipif(shutil.which("swift") is None, reason="there is no Swift toolchain"),
-]
+pytestmark = pytest.mark.swift
 IMPORTS = ("MLX", "MLXLLM", "MLXLMCommon", "H2OTokenizers")
 SHARED = {each.name for each in coexistence().shared}
 LM = url("ml-explore/mlx-swift-lm", 'from: "3.31.0"')

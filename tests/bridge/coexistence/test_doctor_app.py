@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -263,7 +262,6 @@ def test_the_exit_code_says_whether_something_collides(run, tmp_path, version, c
 
 
 @pytest.mark.swift
-@pytest.mark.skipif(shutil.which("swift") is None, reason="there is no Swift toolchain")
 def test_swift_reads_the_apps_manifest_and_leaves_nothing_behind(tmp_path):
     manifest = f"""// swift-tools-version: 6.0
 import PackageDescription

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import random
-import shutil
 
 import pytest
 
 from tests.bridge.download.conftest import PIECE
 from tests.hub.faults import Drop, Hold, IgnoreRange, ShiftRange, Status, Truncate
 
-pytestmark = [
-    pytest.mark.swift,
-    pytest.mark.skipif(shutil.which("swiftc") is None, reason="there is no Swift toolchain"),
-]
+pytestmark = pytest.mark.swift
 
 WEIGHTS = "model.weights"
 LARGE = random.Random(1).randbytes(3 * PIECE + 1000)  # noqa: S311

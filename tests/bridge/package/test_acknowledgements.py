@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -94,7 +93,6 @@ def test_the_apache_license_is_there_where_a_model_has_no_text_of_it(plan):
 
 
 @pytest.mark.swift
-@pytest.mark.skipif(shutil.which("swiftc") is None, reason="there is no Swift toolchain")
 def test_swift_has_each_text_as_it_was(plan, tmp_path):
     plan = replace(plan, license=ModelLicense("x", texts={"LICENSE": HOSTILE}))
     files = render(plan, assets.root(), TEMPLATES)
