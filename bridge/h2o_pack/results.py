@@ -26,7 +26,11 @@ import msgspec
 from h2o_pack.errors import ExitCode, UserError, nearest
 
 RESULTS = {
-    "plan": ("h2o_pack.plan.report.PlanResult", "h2o_pack.choice.result.Choice"),
+    "plan": (
+        "h2o_pack.plan.report.PlanResult",
+        "h2o_pack.plan.several.PlansResult",
+        "h2o_pack.choice.result.Choice",
+    ),
     "choose": ("h2o_pack.choice.result.Choice",),
     "devices": ("h2o_pack.devices.device.DevicesResult",),
     "models": (

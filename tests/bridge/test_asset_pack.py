@@ -8,14 +8,14 @@ import plistlib
 import pytest
 
 from h2o_pack import assets
-from h2o_pack.bundling.app_size import check_app_size
+from h2o_pack.bundling.app_size import app_size, check_app_size
+from h2o_pack.bundling.space import shown
 from h2o_pack.coexistence import openstep
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import store_limits
 from h2o_pack.package.contents import TEMPLATES, make_package
 from h2o_pack.package.render import render
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
-from tests.bridge.bundling.sources import File, Model
 from tests.bridge.models.checkpoints import sparse_checkpoint
 from tests.bridge.refusals import refused
 from tests.bridge.test_app import PROJECT, of_kind, references
@@ -27,32 +27,26 @@ def plan(model):
     return dataclasses.replace(make_plan(model, CacheOptions(max_kv=512)), asset_pack=True)
 
 
-@dataclasses.dataclass(frozen=True)
-class Sized(Model):
-    @property
-    def size(self):
-        return sum(file.size for file in self.files)
-
-
-def sized(size):
-    return Sized("someone/large", (File("model.safetensors", size),))
+LARGE = ("someone/large",)
 
 
 def test_a_model_that_makes_the_app_too_large_is_refused_with_the_way_out():
-    check_app_size(sized(4_000_000_000), asset_pack=False)
-    assert refused(
-        check_app_size, sized(4_607_731_712), asset_pack=False, code=ExitCode.USAGE
-    ) == (
-        "someone/large has 4.61 GB, more than Apple's limit for an uncompressed app, 4 GB "
+    code = app_size(0).code
+    check_app_size(LARGE, 4_000_000_000 - code)
+    with pytest.raises(UserError):
+        check_app_size(LARGE, 4_000_000_001 - code)
+    assert refused(check_app_size, LARGE, 4_607_731_712, code=ExitCode.USAGE) == (
+        f"someone/large has 4.61 GB and the app's code about {shown(code)}, more than "
+        "Apple's limit for an uncompressed app, 4 GB "
         f"({store_limits()['app'].source}). Give --asset-pack or --download, so that it "
         "comes apart from the app, or choose a smaller model or fewer bits."
     )
 
 
 def test_an_asset_pack_has_a_limit_too():
-    check_app_size(sized(4_607_731_712), asset_pack=True)
+    check_app_size(LARGE, 4_607_731_712, asset_pack=True)
     with pytest.raises(UserError, match=r"200 GB compressed .*\. Choose a smaller"):
-        check_app_size(sized(200_000_000_001), asset_pack=True)
+        check_app_size(LARGE, 200_000_000_001, asset_pack=True)
 
 
 def test_a_too_large_model_is_refused_before_anything_is_written(model, run, tmp_path):

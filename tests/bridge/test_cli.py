@@ -206,7 +206,7 @@ def test_ios_tells_machines_the_same(run, tmp_path):
         "pinned": [[0, 8], [20, 30]],
         "observation_window": 16,
     }
-    assert document["config"].items() >= given.items()
+    assert document["models"][0]["config"].items() >= given.items()
     assert set(document["files"]) < set(tree(tmp_path / "Demo"))
 
 

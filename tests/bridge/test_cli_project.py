@@ -59,7 +59,9 @@ def test_a_dry_run_holds_for_every_package(run, project):
 def test_json_of_several_packages_is_one_document(run, project):
     project(TWO)
     document = schemas.check(json.loads(run("ios", "--json", "--dry-run").stdout), "ios")
-    assert [each["config"]["max_size"] for each in document["packages"]] == [64, 128]
+    assert [
+        model["config"]["max_size"] for each in document["packages"] for model in each["models"]
+    ] == [64, 128]
 
 
 def test_json_of_packages_of_which_one_fails_is_one_document_too(run, project):

@@ -19,7 +19,6 @@ from h2o_pack.package.render import render
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from tests.bridge import schemas
 from tests.bridge.test_app import PROJECT, catalog_and_texts, of_kind, references
-from tests.bridge.test_asset_pack import sized
 from tests.bridge.trees import tree
 
 SERVER = "https://models.example.com/chat/1"
@@ -69,7 +68,7 @@ def test_anything_else_is_refused_and_no_password_is_repeated(url):
 
 
 def test_a_model_of_any_size_may_be_fetched():
-    check_app_size(sized(300_000_000_000), asset_pack=False, download=True)
+    check_app_size(("someone/large",), 300_000_000_000, download=True)
 
 
 def test_the_manifest_has_the_digests_of_all_pieces(package):

@@ -1,35 +1,114 @@
-"""Apple's limits of size: for an app with its model in it, and for what Apple hosts."""
+"""What an app weighs with its models, and Apple's limits of that."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 from h2o_pack.architectures.model import Model
 from h2o_pack.bundling.space import shown
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import store_limits
+from h2o_pack.facts import Limit, app_file, store_limits
+from h2o_pack.results import Count, doc
 
 
-def check_app_size(*models: Model, asset_pack: bool, download: bool = False) -> None:
-    """Refuse models that together are too large for the way in which they reach the device.
+@dataclass(frozen=True, kw_only=True)
+class AppSize:
+    """Bytes of an app: what the store sends to a device, and what is there then.
+
+    Nothing is taken off for compression: tensors and encrypted programs hardly shrink.
+    """
+
+    models: Annotated[
+        Count,
+        doc(
+            "The models' files: tensors, tokenizers, caches of a system prompt, licenses. At "
+            "most so many before the files are listed and the caches are computed."
+        ),
+    ]
+    code: Annotated[Count, doc("An estimate of the program and MLX's Metal library.")]
+    code_least: Annotated[Count, doc("The least that the code may take.")]
+    code_most: Annotated[Count, doc("The most that the code may take.")]
+    download: Annotated[
+        Count, doc("The app from the store: its code, and the models unless they come apart.")
+    ]
+    installed: Annotated[Count, doc("The app on a device with its models.")]
+    asks: Annotated[
+        bool,
+        doc("Whether the store asks users before it downloads the app by cellular."),
+    ]
+
+    @property
+    def in_app(self) -> int:
+        """Bytes of the models that are in the app."""
+        return self.download - self.code
+
+
+def app_size(models: int, *, apart: bool = False) -> AppSize:
+    """Return the size of an app whose models have so many bytes.
+
+    apart: they reach the device apart from the app.
+    """
+    parts = app_file().part
+    code = sum(part.bytes for part in parts)
+    download = code if apart else code + models
+    return AppSize(
+        models=models,
+        code=code,
+        code_least=sum(part.least for part in parts),
+        code_most=sum(part.most for part in parts),
+        download=download,
+        installed=code + models,
+        asks=download > store_limits()["cellular"].bytes,
+    )
+
+
+def model_bytes(model: Model) -> int:
+    """Return the bytes of a model's files; an estimate where they are not listed."""
+    if model.files:
+        return model.size
+    per_token = sum(each.bytes_per_token for each in app_file().unlisted)
+    return model.weights.bytes + per_token * model.config.vocabulary
+
+
+def limit_exceeded(
+    models: int, *, asset_pack: bool = False, download: bool = False
+) -> Limit | None:
+    """Return the limit of Apple's that models of so many bytes exceed, None without one.
 
     asset_pack: they come apart from the app, see Background Assets. download: the app fetches
     them from a server, which has no limit of Apple's.
     """
     if download:
-        return
+        return None
     limit = store_limits()["asset-packs" if asset_pack else "app"]
-    size = sum(model.size for model in models)
-    if size <= limit.bytes:
+    size = models if asset_pack else app_size(models).download
+    return limit if size > limit.bytes else None
+
+
+def check_app_size(
+    names: Sequence[str], models: int, *, asset_pack: bool = False, download: bool = False
+) -> None:
+    """Refuse models that together are too large for the way in which they reach the device.
+
+    models: bytes of all their files.
+    """
+    limit = limit_exceeded(models, asset_pack=asset_pack, download=download)
+    if limit is None:
         return
-    names = " and ".join(model.id for model in models)
-    have = "has" if len(models) == 1 else "together have"
+    size = shown(models)
+    if not asset_pack:
+        size = f"{size} and the app's code about {shown(app_size(models).code)}"
+    have = "has" if len(names) == 1 else "together have"
     another = (
         ""
-        if asset_pack or len(models) > 1
+        if asset_pack or len(names) > 1
         else "Give --asset-pack or --download, so that it comes apart from the app, or "
     )
     remedy = "choose a smaller model or fewer bits."
     raise UserError(
-        f"{names} {have} {shown(size)}, more than {limit.what}",
+        f"{' and '.join(names)} {have} {size}, more than {limit.what}",
         where=limit.source,
         remedy=f"{another}{remedy}" if another else remedy.capitalize(),
         code=ExitCode.USAGE,

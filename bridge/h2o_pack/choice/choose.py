@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from h2o_pack.architectures.model import Model
+from h2o_pack.bundling.app_size import app_size, limit_exceeded, model_bytes
 from h2o_pack.choice.caches import cache_options, caches
 from h2o_pack.choice.fit import limit_of, room_on
 from h2o_pack.choice.losses import LossTable
 from h2o_pack.choice.request import ChoiceRequest
 from h2o_pack.choice.result import CacheCandidate, Choice, ModelCandidate, Refusal
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import KnownModel, architectures, store_limits, upstream_versions
+from h2o_pack.facts import KnownModel, architectures, upstream_versions
 from h2o_pack.memory.estimate import APP, BUFFER_CACHE
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.plan.options import CacheOptions
@@ -63,31 +64,35 @@ def of_catalogue(
     taken = False
     for known in sorted(models, key=lambda each: each.weights_bytes, reverse=True):
         model = as_model(known)
+        size = None
         if model is None:
             refusal = Refusal("no shapes", "not stated: name it with --model")
         elif taken:
             refusal = Refusal("smaller", "smaller")
+            size = app_size(model_bytes(model), apart=request.apart)
         else:
             found.append(of_model(request, known.name, model, table))
             taken = found[-1][0].refused is None
             continue
-        found.append((ModelCandidate(known.name, known.weights_bytes, None, refusal), []))
+        refused = ModelCandidate(known.name, known.weights_bytes, size, None, refusal)
+        found.append((refused, []))
     return found
 
 
 def of_model(request: ChoiceRequest, name: str, model: Model, table: LossTable) -> Found:
     """Return a model with the best of its caches, or why it was refused."""
     weights = model.weights.bytes
+    size = app_size(model_bytes(model), apart=request.apart)
     refusal = unsuitable(request, model)
     if refusal is not None:
-        return ModelCandidate(name, weights, None, refusal), []
+        return ModelCandidate(name, weights, size, None, refusal), []
     found = caches(request, model, table)
     best = found[0]
     if best.refused is None:
-        return ModelCandidate(name, weights, best, None), found
+        return ModelCandidate(name, weights, size, best, None), found
     reasons = [each.refused for each in found if each.refused is not None]
     told = next((each for each in reasons if each.reason in ("speed", "memory")), best.refused)
-    return ModelCandidate(name, weights, None, told), found
+    return ModelCandidate(name, weights, size, None, told), found
 
 
 def unsuitable(request: ChoiceRequest, model: Model) -> Refusal | None:
@@ -99,8 +104,9 @@ def unsuitable(request: ChoiceRequest, model: Model) -> Refusal | None:
     version = request.upstream_version or next(iter(upstream_versions()))
     if known and known.upstream_versions and version not in known.upstream_versions:
         return Refusal("upstream", f"mlx-swift-lm {version} has no {config.model_type}")
-    limit = store_limits()["asset-packs" if request.asset_pack else "app"]
-    if request.model is None and not request.download and weights > limit.bytes:
+    ways = {"asset_pack": request.asset_pack, "download": request.download}
+    limit = limit_exceeded(model_bytes(model), **ways) if request.model is None else None
+    if limit is not None:
         return Refusal("app size", f"larger than {gigabytes(limit.bytes)} GB, an app's most")
     least = weights + APP + BUFFER_CACHE
     for device in request.devices:

@@ -34,6 +34,11 @@ class ChoiceRequest:
     upstream_version: str = ""
 
     @property
+    def apart(self) -> bool:
+        """Whether the model reaches the device apart from the app."""
+        return self.asset_pack or self.download
+
+    @property
     def tokens(self) -> int:
         """Tokens of the longest conversation."""
         if self.context is not None:

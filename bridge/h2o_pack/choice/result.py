@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from h2o_pack.bundling.app_size import AppSize
 from h2o_pack.choice.losses import Loss
 from h2o_pack.plan.report import PlanResult
 from h2o_pack.results import Count, Result, doc
@@ -54,6 +55,9 @@ class ModelCandidate:
 
     model: Annotated[str, doc("What --model takes.")]
     weights: Annotated[Count, doc("Bytes.")]
+    size: Annotated[
+        AppSize | None, doc("Of an app with it alone; null where its shapes are not stated.")
+    ]
     cache: Annotated[CacheCandidate | None, doc("null where it was not looked for.")]
     refused: Annotated[Refusal | None, doc("null for the one that was taken.")]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from h2o_pack.choice.result import CacheCandidate, Choice, ModelCandidate, Refusal
 from h2o_pack.plan.report import PlanResult
-from h2o_pack.plan.tables import caption, print_report
+from h2o_pack.plan.tables import caption, print_report, size_sentence
 from h2o_pack.sizes import gigabytes
 
 if TYPE_CHECKING:
@@ -50,11 +50,16 @@ def flags(choice: Choice, taken: ModelCandidate, cache: CacheCandidate) -> str:
 
 
 def print_models(choice: Choice, console: Console) -> None:
-    """Show each model with its weights and why it was refused."""
-    table = plain_table("model", "GB", "")
+    """Show each model with its weights, the app's download, and why it was refused."""
+    table = plain_table("model", "GB", "app", "")
     for each in choice.models:
-        table.add_row(each.model, gigabytes(each.weights), verdict(each.refused))
+        download = None if each.size is None else each.size.download
+        app = "-" if download is None else f"~{gigabytes(download)}"
+        table.add_row(each.model, gigabytes(each.weights), app, verdict(each.refused))
     console.print(table)
+    taken = choice.chosen
+    if taken is not None and taken.size is not None:
+        caption(f"app: GB to download. {size_sentence(taken.size)}", console)
 
 
 def print_caches(choice: Choice, console: Console) -> None:

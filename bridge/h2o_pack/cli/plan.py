@@ -14,7 +14,7 @@ from h2o_pack.cli.options import (
     device_options,
     given_of,
     max_kv_option,
-    model_options,
+    models_options,
     recall_options,
     settings,
 )
@@ -24,7 +24,7 @@ from h2o_pack.errors import Problems
 
 
 @command(example="h2o-pack plan --model Qwen3-4B-4bit --max-kv 512 --device 'iPhone 16 Pro'")
-@model_options
+@models_options
 @max_kv_option("the model's own cache, which grows")
 @cache_options
 @recall_options
@@ -40,6 +40,7 @@ from h2o_pack.errors import Problems
 @click.option("--html", type=PATH, help="File to write a page to.")
 def plan(
     *,
+    models: tuple[str, ...],
     every: bool,
     measured: Path | None,
     html: Path | None,
@@ -49,17 +50,19 @@ def plan(
     """Plan the memory of a model on devices, and estimate its speed.
 
     Reads the model's configuration and headers only, never its weights. Needs no network for
-    a model of the catalogue (`h2o-pack models` lists them). Without --model it chooses, as
-    `h2o-pack choose` does, and plans what it chose.
+    a model of the catalogue (`h2o-pack models` lists them). Of several models it says which one
+    their app loads on each device. Without --model it chooses, as `h2o-pack choose` does, and
+    plans what it chose.
     """
     from h2o_pack.choice.command import chosen_plan
     from h2o_pack.choice.tables import print_chosen
     from h2o_pack.plan import command as planned
     from h2o_pack.plan import tables as plan_tables
     from h2o_pack.plan.measured import read_measured
+    from h2o_pack.plan.several_tables import print_reports
 
-    given = given_of(options)
-    if not given.model:
+    given = given_of({**options, "model": None})
+    if not models:
         with out.progress() as say:
             choice, report = chosen_plan(given, say)
         if html is not None:
@@ -69,16 +72,26 @@ def plan(
     problems = Problems()
     names = given.devices
     with problems.caught():
+        planned.refuse_of_one(models, revision=given.revision, measured=measured)
         seen = read_measured(measured) if measured is not None else None
         names = given.devices if seen is None else (*given.devices, seen.device)
     with problems.caught():
         known, devices = planned.find_devices(names, given.own, every=every)
-    with problems.caught(), out.progress() as say:
-        found = given.find_model(given.model, say)
+    found = []
+    with out.progress() as say:
+        for model in models:
+            with problems.caught():
+                found.append(given.find_model(model, say))
     problems.refuse()
     bounded = given.max_kv is not None
     options_given = given.cache(given.max_kv or 0)
-    report = planned.report(found, options_given, known, devices, bounded=bounded)
+    if len(found) > 1:
+        reports = planned.report_several(found, options_given, known, devices, bounded=bounded)
+        if html is not None:
+            planned.write_page(reports, html)
+        out.show(reports, lambda console: print_reports(reports, console))
+        return
+    report = planned.report(found[0], options_given, known, devices, bounded=bounded)
     if seen is not None:
         report = planned.with_measured(report, seen, known)
     if html is not None:

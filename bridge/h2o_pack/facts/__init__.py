@@ -135,11 +135,34 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Limit:
-    """A size in bytes that Apple's store does not take more than."""
+    """A size in bytes beyond which Apple's store refuses, or asks users first."""
 
     name: str
     bytes: int
     what: str
+    source: str
+    measured: bool
+
+
+@dataclass(frozen=True)
+class AppPart:
+    """Something that an app has beside its models: bytes as estimated, with a range."""
+
+    name: str
+    bytes: int
+    least: int
+    most: int
+    what: str
+    source: str
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Unlisted:
+    """Bytes per token of a model's vocabulary that its files take beside the tensors."""
+
+    name: str
+    bytes_per_token: int
     source: str
     measured: bool
 
@@ -186,6 +209,14 @@ class StoreFile:
     """store.toml."""
 
     limit: tuple[Limit, ...]
+
+
+@dataclass(frozen=True)
+class AppFile:
+    """app.toml."""
+
+    part: tuple[AppPart, ...]
+    unlisted: tuple[Unlisted, ...]
 
 
 Fact = TypeVar("Fact")
@@ -289,3 +320,9 @@ def requirements() -> Mapping[str, Requirement]:
 def store_limits() -> Mapping[str, Limit]:
     """Apple's limits by name."""
     return by("name", read_tables(FOLDER / "store.toml", StoreFile).limit)
+
+
+@cache
+def app_file() -> AppFile:
+    """Everything that app.toml says."""
+    return read_tables(FOLDER / "app.toml", AppFile)

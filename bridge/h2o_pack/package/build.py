@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from h2o_pack.bundling.app_size import AppSize, app_size
+from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock, write
-from h2o_pack.files.lock import PreparedPrompt, Vendored
+from h2o_pack.files.lock import Vendored
 from h2o_pack.package.app import AppState
 from h2o_pack.package.request import PackageRequest
 from h2o_pack.plan.package_plan import Plan
@@ -28,8 +30,8 @@ class PackageResult:
 
     files: those written, relative to `folder`. replaced: those among them that the user had
     changed, whose versions are in Replaced/. vendored: None where that was not asked for, or
-    failed as `not_vendored` says. verification: None for a dry run. system_prompts: whose
-    caches are in the folder of each model, None without them.
+    failed as `not_vendored` says. verification: None for a dry run. manifests: of each model,
+    none for a dry run.
     """
 
     plan: Plan
@@ -40,7 +42,13 @@ class PackageResult:
     vendored: Vendored | None = None
     not_vendored: UserError | None = None
     verification: Verification | None = None
-    system_prompts: tuple[PreparedPrompt | None, ...] = ()
+    manifests: tuple[Manifest, ...] = ()
+
+    @property
+    def size(self) -> AppSize:
+        """Of the app; for a dry run as planned."""
+        models = self.manifests or self.plan.each_model
+        return app_size(sum(each.size for each in models), apart=self.plan.apart)
 
 
 def dry_run(plan: Plan, request: PackageRequest) -> PackageResult:
@@ -83,7 +91,7 @@ def build(plan: Plan, request: PackageRequest, say: ProgressReporter) -> Package
         vendored,
         not_vendored,
         checked,
-        tuple(manifest.system_prompt for manifest in package.manifests),
+        package.manifests,
     )
 
 

@@ -143,7 +143,7 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "system_prompt": plan.system,
         "asset_pack": naming.asset_pack_id(plan.package_name) if plan.asset_pack else "",
         "download": plan.download,
-        "model_in_app": not (plan.asset_pack or plan.download),
+        "model_in_app": not plan.apart,
         "bundle_id": plan.bundle_id,
         "display_name": plan.display_name,
         "version": __version__,

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated
 
+from h2o_pack.bundling.app_size import AppSize
+from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.choice.result import Choice
 from h2o_pack.files.lock import EditedFile, PreparedPrompt, Vendored
 from h2o_pack.memory.terms import MemoryPlan
@@ -66,44 +68,13 @@ class StatedLicense:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FurtherModel:
-    """Another model of the package, smaller than those before it."""
+class PackagedModel:
+    """A model of the package."""
 
     folder: Annotated[str, doc("Where it lies in the package.")]
     model: Annotated[str, doc("Hub id, alias or folder name.")]
     commit: Annotated[str, doc("Its commit on the hub; empty for a local one.")]
     config: Annotated[H2OConfig, doc("Its cache's settings, all defaults filled in.")]
-    kv: Annotated[str, doc("How its rows are stored.")]
-    group_size: Annotated[
-        Count, doc("Elements of quantized rows that share a scale and a bias.")
-    ]
-    archive: Annotated[str, doc("Where recall keeps what is evicted; empty without recall.")]
-    memory: Annotated[MemoryPlan, doc("As `h2o-pack plan --json` has it.")]
-    model_files: Annotated[tuple[PackagedFile, ...], doc("Its files, in its folder.")]
-    model_bytes: Annotated[Count, doc("Bytes of its files.")]
-    license: Annotated[StatedLicense | None, doc("Its license; null where none was found.")]
-    system_prompt: Annotated[
-        PreparedPrompt | None,
-        doc("What the caches of the system prompt were computed from; null without them."),
-    ]
-    warnings: Annotated[tuple[str, ...], doc("What works but may serve badly.")]
-    choice: Annotated[
-        Choice | None, doc("What was chosen of its cache; null if all was given.")
-    ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class IosResult(Result):
-    """The package that was made; what it says of a model is the largest one's."""
-
-    package: Annotated[Path, doc("The package's folder.")]
-    written: Annotated[bool, doc("False after a dry run.")]
-    name: Annotated[str, doc("The package's name.")]
-    module: Annotated[str, doc("The Swift module with the model.")]
-    folder: Annotated[str, doc("Where the model lies in the package.")]
-    model: Annotated[str, doc("Hub id, alias or folder name.")]
-    commit: Annotated[str, doc("The model's commit on the hub; empty for a local one.")]
-    config: Annotated[H2OConfig, doc("The cache's settings, all defaults filled in.")]
     kv: Annotated[
         str, doc("How rows are stored: bits of all, or of recent (r) and other (h) rows.")
     ]
@@ -111,15 +82,32 @@ class IosResult(Result):
         Count, doc("Elements of quantized rows that share a scale and a bias.")
     ]
     archive: Annotated[str, doc("Where recall keeps what is evicted; empty without recall.")]
+    memory: Annotated[MemoryPlan, doc("As `h2o-pack plan --json` has it.")]
+    files: Annotated[tuple[PackagedFile, ...], doc("Its files, in its folder.")]
+    license: Annotated[StatedLicense | None, doc("Its license; null where none was found.")]
+    system_prompt: Annotated[
+        PreparedPrompt | None,
+        doc("What the caches of the system prompt were computed from; null without them."),
+    ]
+    adapter: Annotated[Adapter | None, doc("The LoRA adapter in its folder; null without one.")]
+    warnings: Annotated[tuple[str, ...], doc("What works but may serve badly.")]
+    choice: Annotated[
+        Choice | None, doc("What was chosen of it and its cache; null if all was given.")
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IosResult(Result):
+    """The package that was made."""
+
+    package: Annotated[Path, doc("The package's folder.")]
+    written: Annotated[bool, doc("False after a dry run.")]
+    name: Annotated[str, doc("The package's name.")]
+    module: Annotated[str, doc("The Swift module with the models.")]
     bundle_id: Annotated[str, doc("The app's identifier, where its scaffold is written.")]
     display_name: Annotated[str, doc("What stands below the app's icon.")]
-    in_app_bytes: Annotated[
-        Count,
-        doc(
-            "Bytes of the models in the app, uncompressed; 0 where they come apart from it. "
-            "The app's code and the caches of a system prompt are not counted."
-        ),
-    ]
+    models: Annotated[tuple[PackagedModel, ...], doc("The largest first.")]
+    size: Annotated[AppSize, doc("Of the app.")]
     asset_pack: Annotated[
         bool, doc("Whether the model comes to the device apart from the app.")
     ]
@@ -127,7 +115,6 @@ class IosResult(Result):
         str,
         doc("The address from which the app fetches its model; empty where it does not."),
     ]
-    memory: Annotated[MemoryPlan, doc("As `h2o-pack plan --json` has it.")]
     files: Annotated[tuple[str, ...], doc("Files written, relative to the folder.")]
     app: Annotated[
         AppState,
@@ -137,28 +124,12 @@ class IosResult(Result):
         tuple[str, ...],
         doc("Generated files that had been changed; the changed ones are in Replaced/."),
     ]
-    model_files: Annotated[tuple[PackagedFile, ...], doc("Files of the model, in its folder.")]
-    model_bytes: Annotated[Count, doc("Bytes of the bundled files.")]
-    license: Annotated[StatedLicense | None, doc("The model's; null where none was found.")]
-    system_prompt: Annotated[
-        PreparedPrompt | None,
-        doc("What the caches of the system prompt were computed from; null without them."),
-    ]
-    adapter: Annotated[Adapter | None, doc("The LoRA adapter in Model/; null without one.")]
     vendor: Annotated[
         VendorResult | None, doc("What Vendor/ holds; null where it was not filled.")
     ]
     errors: Annotated[
         tuple[ErrorEntry, ...],
         doc("Why Vendor/ could not be filled; the exit code is its code."),
-    ]
-    warnings: Annotated[tuple[str, ...], doc("What works but may serve badly.")]
-    choice: Annotated[
-        Choice | None, doc("What was chosen of the model and cache; null if all was given.")
-    ]
-    others: Annotated[
-        tuple[FurtherModel, ...],
-        doc("The package's further models, from the second largest on."),
     ]
 
 
@@ -172,62 +143,47 @@ class PackagesResult(Result):
 def ios_result(made: PackageResult, choices: Choices = MappingProxyType({})) -> IosResult:
     """Return what was made as --json prints it, with what was chosen for it."""
     plan, failed = made.plan, made.not_vendored
-    first, *others = (
-        of_model(each, prompt, choices)
-        for each, prompt in zip_longest(plan.each_model, made.system_prompts)
-    )
     return IosResult(
         package=made.folder,
         written=made.verification is not None,
         name=plan.package_name,
         module=f"{plan.module_name}Model",
-        **first,
         bundle_id=plan.bundle_id,
         display_name=plan.display_name,
-        in_app_bytes=in_app_bytes(plan),
+        models=tuple(
+            packaged(each, manifest, choices)
+            for each, manifest in zip_longest(plan.each_model, made.manifests)
+        ),
+        size=made.size,
         asset_pack=plan.asset_pack,
         download=plan.download,
         files=made.files,
         app=made.app,
         replaced=made.replaced,
-        adapter=plan.adapter,
         vendor=None if made.vendored is None else vendor_result(made.folder, made.vendored),
         errors=error_entries([failed] if failed else []),
-        others=tuple(FurtherModel(**each) for each in others),
     )
 
 
-def of_model(plan: Plan, prompt: PreparedPrompt | None, choices: Choices) -> dict[str, Any]:
-    """Return what a result says of each model."""
-    return {
-        "folder": plan.folder,
-        "model": plan.model.id,
-        "commit": plan.model.commit,
-        "config": plan.cache,
-        "kv": plan.storage,
-        "group_size": plan.group_size,
-        "archive": plan.archive,
-        "memory": plan.memory,
-        "model_files": tuple(PackagedFile(each.path, each.size) for each in plan.model.files),
-        "model_bytes": model_bytes(plan),
-        "license": StatedLicense.of(plan.license),
-        "system_prompt": prompt,
-        "warnings": plan.warnings,
-        "choice": choices.get(plan.asked),
-    }
-
-
-def in_app_bytes(plan: Plan) -> int:
-    """Bytes of all models and adapters that are in the app."""
-    if plan.asset_pack or plan.download:
-        return 0
-    adapters = (each.adapter.bytes for each in plan.each_model if each.adapter)
-    return sum(map(model_bytes, plan.each_model)) + sum(adapters)
-
-
-def model_bytes(plan: Plan) -> int:
-    """Bytes of the model's files."""
-    return sum(each.size for each in plan.model.files)
+def packaged(plan: Plan, manifest: Manifest | None, choices: Choices) -> PackagedModel:
+    """Return what a result says of a model; without a manifest it is not written yet."""
+    files = plan.model.files if manifest is None else manifest.files
+    return PackagedModel(
+        folder=plan.folder,
+        model=plan.model.id,
+        commit=plan.model.commit,
+        config=plan.cache,
+        kv=plan.storage,
+        group_size=plan.group_size,
+        archive=plan.archive,
+        memory=plan.memory,
+        files=tuple(PackagedFile(each.path, each.size) for each in files),
+        license=StatedLicense.of(plan.license),
+        system_prompt=None if manifest is None else manifest.system_prompt,
+        adapter=plan.adapter,
+        warnings=plan.warnings,
+        choice=choices.get(plan.asked),
+    )
 
 
 def vendor_result(package: Path, vendored: Vendored) -> VendorResult:

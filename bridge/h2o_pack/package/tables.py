@@ -8,14 +8,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.choice.tables import print_choice
-from h2o_pack.facts import store_limits
 from h2o_pack.files.layout import SYSTEM_PROMPT
-from h2o_pack.files.lock import PreparedPrompt, Vendored
+from h2o_pack.files.lock import Vendored
 from h2o_pack.package.app import STATES
 from h2o_pack.package.build import PackageResult
-from h2o_pack.package.summary import Choices, StatedLicense, in_app_bytes, model_bytes
+from h2o_pack.package.summary import Choices, StatedLicense
 from h2o_pack.plan.package_plan import Plan
+from h2o_pack.plan.tables import size_sentence
 from h2o_py.storages import STORAGE_BITS
 
 if TYPE_CHECKING:
@@ -82,8 +83,8 @@ def print_package(made: PackageResult, console: Console) -> None:
     plan = made.plan
     table = Table(title=escape(str(made.folder)), title_justify="left", show_header=False)
     models = [
-        model_rows(each, prompt)
-        for each, prompt in zip_longest(plan.each_model, made.system_prompts)
+        model_rows(each, manifest)
+        for each, manifest in zip_longest(plan.each_model, made.manifests)
     ]
     labels = dict.fromkeys(label for rows in models for label in rows)
     for label in labels:
@@ -95,19 +96,18 @@ def print_package(made: PackageResult, console: Console) -> None:
     table.add_row(
         "files",
         f"{len(made.files)} generated, {sum(len(each.model.files) for each in plan.each_model)}"
-        f" of the model{'s' if plan.others else ''} "
-        f"({sum(map(model_bytes, plan.each_model)) / 1e6:,.1f} MB)",
+        f" of the model{'s' if plan.others else ''}",
     )
-    if size := in_app_bytes(plan):
-        limit = store_limits()["app"].bytes
-        most = f"{size / 1e6:,.1f} MB of the {limit / 1e6:,.0f} that the store allows an app"
-        table.add_row("store", f"{most}; its code is not counted")
+    table.add_row("size", size_sentence(made.size))
     table.add_row("app", escape(f"{plan.display_name} ({plan.bundle_id}): {STATES[made.app]}"))
     console.print(table)
 
 
-def model_rows(plan: Plan, prompt: PreparedPrompt | None) -> dict[str, str]:
-    """Return what people are shown of a model, by what it is."""
+def model_rows(plan: Plan, manifest: Manifest | None) -> dict[str, str]:
+    """Return what people are shown of a model, by what it is.
+
+    manifest: of the model's folder, None where it is not written yet.
+    """
     config, cache, memory = plan.model.config, plan.cache, plan.memory
     sizes = {each.max_size for each in plan.caches if each} or {cache.max_size}
     own = f", {min(sizes)} to {max(sizes)} by layer" if len(sizes) > 1 else ""
@@ -139,6 +139,7 @@ def model_rows(plan: Plan, prompt: PreparedPrompt | None) -> dict[str, str]:
             f"{plan.adapter.layers} layers, {plan.adapter.bytes / 1e6:,.1f} MB"
         )
     if plan.system:
+        prompt = manifest.system_prompt if manifest else None
         count = f"{prompt.tokens} tokens" if prompt else "read when the package is written"
         rows["system"] = f"{count}; its caches are in {plan.folder}/{SYSTEM_PROMPT}"
     return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from h2o_pack.architectures.model import Model
 from h2o_pack.config_errors import flag
 from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.devices.device import Catalogue, Device
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.files.text import writing
 from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.plan.measured import MeasuredMemory, beside
@@ -17,6 +18,14 @@ from h2o_pack.plan.options import CacheOptions, cache_config, read_budgets
 from h2o_pack.plan.package_plan import make_request, named_devices
 from h2o_pack.plan.page import page
 from h2o_pack.plan.report import PlanResult, make_report, one_of_each_kind
+from h2o_pack.plan.several import (
+    ALL_ALIKE,
+    WITH_REVISION,
+    PlansResult,
+    plans_result,
+    refuse_options,
+    refuse_twice,
+)
 
 OF_EVICTION = ("kv", "policy", "budgets", "recall")
 
@@ -50,6 +59,40 @@ def report(
     return make_report(request, devices, known, model_catalogue())
 
 
+def refuse_of_one(models: Sequence[str], *, revision: str, measured: Path | None) -> None:
+    """Refuse options that are for one model where several are asked for."""
+    if len(models) > 1:
+        ways: dict[str, tuple[object, str]] = {
+            "--revision": (revision, WITH_REVISION),
+            "--measured": (measured, "Give the one model that the device reported."),
+        }
+        refuse_options(len(models), ways)
+
+
+def report_several(
+    models: Sequence[Model],
+    options: CacheOptions,
+    known: Catalogue,
+    devices: tuple[Device, ...],
+    *,
+    bounded: bool,
+) -> PlansResult:
+    """Plan several models of one package with the same options.
+
+    Raises:
+        UserError: a model is there twice, or what is wrong with any of them, together.
+
+    """
+    refuse_twice(models)
+    refuse_options(len(models), {"--budgets": (options.budgets, ALL_ALIKE)})
+    reports, problems = [], Problems()
+    for model in models:
+        with problems.caught():
+            reports.append(report(model, options, known, devices, bounded=bounded))
+    problems.refuse()
+    return plans_result(reports)
+
+
 def with_measured(report: PlanResult, measured: MeasuredMemory, known: Catalogue) -> PlanResult:
     """Put a device's report beside the plan for its backend."""
     (device, *_) = known.find(measured.device)
@@ -73,7 +116,7 @@ def refuse_cache_options(options: CacheOptions) -> None:
         )
 
 
-def write_page(made: PlanResult, path: Path) -> None:
+def write_page(made: PlanResult | PlansResult, path: Path) -> None:
     """Write a plan as an HTML page."""
     with writing(path, "the page", "Give --html a file in a folder that you may write to."):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from h2o_pack import naming
 from h2o_pack.architectures.model import Model
-from h2o_pack.bundling.app_size import check_app_size
+from h2o_pack.bundling.app_size import check_app_size, model_bytes
 from h2o_pack.config_errors import warnings_as_text
 from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.devices.device import Catalogue, Device
@@ -84,6 +84,18 @@ class Plan:
         return (self, *self.others)
 
     @property
+    def apart(self) -> bool:
+        """Whether the models reach the device apart from the app."""
+        return self.asset_pack or bool(self.download)
+
+    @property
+    def size(self) -> int:
+        """Bytes of this model's files, its adapter and the system prompt's caches, at most."""
+        adapter = self.adapter.bytes if self.adapter else 0
+        prompt = self.memory.caches if self.system else 0
+        return model_bytes(self.model) + adapter + prompt
+
+    @property
     def archive(self) -> str:
         """Where evicted tokens wait to be recalled: "memory" or "files", "" without recall."""
         if self.cache.recall is None:
@@ -142,7 +154,9 @@ def make_plan(
     request = make_request(model, options, cache, budgets)
     problems = Problems()
     with problems.caught():
-        check_app_size(model, asset_pack=asset_pack, download=bool(download))
+        check_app_size(
+            (model.id,), model_bytes(model), asset_pack=asset_pack, download=bool(download)
+        )
     with problems.caught():
         require_fit(request, devices)
     problems.refuse()

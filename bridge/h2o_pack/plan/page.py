@@ -5,44 +5,68 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from h2o_pack import __version__
 from h2o_pack.devices.facts import DEFAULT, ENTITLED
 from h2o_pack.plan.report import DeviceFit, PlanResult
+from h2o_pack.plan.several import PlansResult
 from h2o_pack.plan.speed import rules
-from h2o_pack.plan.tables import capacity, limit, recall_line, recall_seconds
+from h2o_pack.plan.tables import capacity, limit, recall_line, recall_seconds, size_sentence
 from h2o_pack.plan.verdict import Verdict
 from h2o_pack.sizes import gigabytes, megabytes
 
 TITLES = {"iphone": "iPhones, and iPads with A chips", "ipad": "iPads with M chips"}
-TEMPLATE = Path(__file__).with_name("plan.html.j2")
+FOLDER = Path(__file__).parent
+WHOLE, ONE_MODEL = "plan.html.j2", "plan_model.html.j2"
 
 
-def page(report: PlanResult) -> str:
-    """Return the page."""
-    from jinja2 import Environment, StrictUndefined
+def page(result: PlanResult | PlansResult) -> str:
+    """Return the page of one model, or of several of one app."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
     environment = Environment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=True
+        loader=FileSystemLoader(FOLDER),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=True,
     )
     environment.filters |= {"GB": gigabytes, "MB": megabytes, "percent_of": percent_of}
-    return environment.from_string(TEMPLATE.read_text("utf-8")).render(
-        report=report,
-        plans={plan.backend: plan for plan in report.plans},
-        terms=[
+    several = result if isinstance(result, PlansResult) else None
+    reports = (result,) if isinstance(result, PlanResult) else result.models
+    one_model = environment.get_template(ONE_MODEL)
+    return environment.get_template(WHOLE).render(
+        title=f"Memory of {' and '.join(report.model for report in reports)}",
+        bodies=[Markup(one_model.render(values(report))) for report in reports],  # noqa: S704
+        reports=reports,
+        loaded=several.loaded if several else (),
+        size=size_sentence(several.size) if several else "",
+        calibration=reports[0].calibration,
+        rule=rules(),
+    )
+
+
+def values(report: PlanResult) -> dict[str, Any]:
+    """Return what the template of one model may use."""
+    return {
+        "report": report,
+        "plans": {plan.backend: plan for plan in report.plans},
+        "terms": [
             (number, term)
             for number, term in enumerate(report.plans[0].terms)
             if any(plan.terms[number].bytes for plan in report.plans)
         ],
-        groups=groups(report),
-        headroom=headroom,
-        fits=fits,
-        holds=partial(holds, recalls=report.recall is not None),
-        recall=recall_line(report.recall) if report.recall else "",
-        sources=sources(report),
-        rule=rules(),
-        version=__version__,
-    )
+        "groups": groups(report),
+        "headroom": headroom,
+        "fits": fits,
+        "holds": partial(holds, recalls=report.recall is not None),
+        "recall": recall_line(report.recall) if report.recall else "",
+        "size": size_sentence(report.size),
+        "sources": sources(report),
+        "version": __version__,
+    }
 
 
 @dataclass(frozen=True)

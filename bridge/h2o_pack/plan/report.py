@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from h2o_pack.bundling.app_size import AppSize, app_size, model_bytes
 from h2o_pack.devices.device import Catalogue, Device
 from h2o_pack.devices.facts import BANDWIDTH, DEFAULT, ENTITLED, Number, What
 from h2o_pack.facts import KnownModel
@@ -74,6 +75,7 @@ class PlanResult(Result):
     context: Annotated[Count, doc("Tokens of the longest conversation.")]
     prefill_step: Annotated[Count, doc("Tokens of a prompt that the model is given at once.")]
     plans: Annotated[tuple[MemoryPlan, ...], Meta(min_length=1), doc("One per backend.")]
+    size: Annotated[AppSize, doc("Of an app with this model alone in it.")]
     recall: Annotated[RecallPlan | None, doc("What recall costs; null without it.")]
     devices: Annotated[tuple[DeviceFit, ...], doc("The devices that were asked for.")]
     advice: Annotated[tuple[str, ...], doc("What to know beforehand.")]
@@ -107,6 +109,7 @@ def make_report(
         context=plans[0].context,
         prefill_step=plans[0].prefill_step,
         plans=plans,
+        size=app_size(model_bytes(model)),
         recall=recall,
         devices=tuple(device_fit(request, device, models, recall) for device in devices),
         advice=advice(request),

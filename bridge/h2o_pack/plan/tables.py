@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from h2o_pack.bundling.app_size import AppSize
+from h2o_pack.bundling.space import shown
 from h2o_pack.devices.device import Device
 from h2o_pack.devices.facts import DEFAULT, ENTITLED, Number
+from h2o_pack.facts import store_limits
 from h2o_pack.plan.measured import SeenMemory
 from h2o_pack.plan.recall import RecallPlan
 from h2o_pack.plan.report import DeviceFit, PlanResult
@@ -31,16 +34,29 @@ def print_report(report: PlanResult, console: Console) -> None:
         print_measured(report.measured, console)
     if report.devices:
         print_rows(report, console)
+    print_note(f"app: {size_sentence(report.size)}", console)
     if report.recall is not None:
-        console.print(f"recall: {recall_line(report.recall)}", markup=False, soft_wrap=False)
+        print_note(f"recall: {recall_line(report.recall)}", console)
     for said in report.advice:
-        console.print(f"note: {said}", markup=False, soft_wrap=False)
+        print_note(f"note: {said}", console)
     for row in report.devices:
-        if row.remedies:
-            fitting = ", or ".join(row.remedies)
-            console.print(
-                f"{row.name}: would fit with {fitting}", markup=False, soft_wrap=False
-            )
+        print_remedies(row, console)
+    print_speed_rule(report, console)
+
+
+def print_note(text: str, console: Console) -> None:
+    """Show a sentence on lines no longer than the screen."""
+    console.print(text, markup=False, soft_wrap=False)
+
+
+def print_remedies(row: DeviceFit, console: Console) -> None:
+    """Show with which options the model would fit a device, if it does not."""
+    if row.remedies:
+        print_note(f"{row.name}: would fit with {', or '.join(row.remedies)}", console)
+
+
+def print_speed_rule(report: PlanResult, console: Console) -> None:
+    """Show what estimates of speed stand on."""
     worst = max(abs(each.error) for each in report.calibration)
     measured_on = " and ".join(dict.fromkeys(each.identifier for each in report.calibration))
     caption(
@@ -145,6 +161,27 @@ def print_rows(report: PlanResult, console: Console) -> None:
         "fit with both entitlements.",
         console,
     )
+
+
+def size_sentence(size: AppSize) -> str:
+    """What an app weighs, and whether the store asks users before they download it."""
+    span = f"{shown(size.code_least)} to {shown(size.code_most)}"
+    code = f"its code about {shown(size.code)} ({span})"
+    if size.download < size.installed:
+        said = (
+            f"about {shown(size.download)} to download from the store, {code}, and about "
+            f"{shown(size.installed)} installed with {shown(size.models)} that come apart"
+        )
+    else:
+        most = store_limits()["app"].bytes
+        said = (
+            f"about {shown(size.download)} to download and to install, {code} and models "
+            f"{shown(size.models)}; the store takes {shown(most)}"
+        )
+    if size.asks:
+        over = store_limits()["cellular"].bytes / 1e6
+        said += f", and asks users before it downloads more than {over:.0f} MB by cellular"
+    return f"{said}."
 
 
 def recall_line(recall: RecallPlan) -> str:

@@ -127,12 +127,14 @@ def test_each_refusal_says_why():
         *CATALOGUE,
         known("short", 2 * GB, context=4096),
         known("huge", 9 * GB),
+        known("full", int(3.97 * GB)),  # beside the app's code and the tokenizer
         known("thick", int(3.9 * GB)),
         type(CATALOGUE[0])("unstated", "here", hub="org/unstated"),
     )
     found = choose(request(int(4.2 * GB)), models, table())
     assert reasons(found) == {
         "huge": "app size",
+        "full": "app size",
         "thick": "memory",
         "medium": "smaller",
         "short": "smaller",

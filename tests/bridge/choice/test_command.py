@@ -38,8 +38,9 @@ def test_ios_makes_what_was_chosen_for_a_model(run, tmp_path):
     output = tmp_path / "Demo"
     options = ("--device", "iPhone 15", "--output", output, "--no-vendor", "--json")
     document = json.loads(run("ios", "--model", "demo", *options).stdout)
-    assert document["kv"] == "dense"
-    assert document["config"]["max_size"] == document["choice"]["context"] == 2048
+    [model] = document["models"]
+    assert model["kv"] == "dense"
+    assert model["config"]["max_size"] == model["choice"]["context"] == 2048
     assert (output / "Package.swift").is_file()
 
 

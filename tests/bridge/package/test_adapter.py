@@ -93,18 +93,19 @@ def test_the_plan_counts_its_bytes(package, adapter, run, tmp_path):
     plain = ("ios", "--model", "demo", "--max-kv", 96, "--output", tmp_path / "Plain")
     before = json.loads(run(*plain, "--dry-run", "--json").stdout)
     size = sum(each.nbytes for each in mx.load(str(adapter / "adapters.safetensors")).values())
-    assert (before["adapter"], document["adapter"]["bytes"]) == (None, size)
-    assert document["adapter"]["keys"] == [
+    [plain], [adapted] = before["models"], document["models"]
+    assert (plain["adapter"], adapted["adapter"]["bytes"]) == (None, size)
+    assert adapted["adapter"]["keys"] == [
         "mlp.down_proj",
         "self_attn.q_proj",
         "self_attn.v_proj",
     ]
-    assert weights(document) == weights(before) + size
+    assert weights(adapted) == weights(plain) + size
 
 
-def weights(document):
+def weights(model):
     """Return the bytes of weights in a plan."""
-    terms = {term["name"]: term["bytes"] for term in document["memory"]["terms"]}
+    terms = {term["name"]: term["bytes"] for term in model["memory"]["terms"]}
     return terms["weights"]
 
 

@@ -1,4 +1,4 @@
-"""What `ios` says of the bytes that models add to an app."""
+"""What a package says of the size of its app: what the store sends, and what is installed."""
 
 from __future__ import annotations
 
@@ -7,28 +7,95 @@ import json
 import pytest
 
 from h2o_pack.bundling import manifest
+from h2o_pack.bundling.app_size import app_size, model_bytes
+from h2o_pack.facts import store_limits
+from h2o_pack.hub.resolve import resolve
+from h2o_pack.models.catalogue import as_model, find
+from h2o_pack.plan.tables import size_sentence
 from tests.bridge import schemas
+
+APART = pytest.mark.parametrize(
+    "way", [("--asset-pack",), ("--download", "https://example.com/m")]
+)
 
 
 @pytest.fixture
 def package(run, tmp_path):
-    """Package the demo model without Vendor; return the result of the command."""
-    output = ("--output", tmp_path / "Demo", "--no-vendor")
-    return lambda *options: run("ios", "--model", "demo", "--max-kv", 96, *output, *options)
+    """Package the demo model without Vendor; return the size as JSON has it."""
+
+    def command(*options):
+        output = ("--output", tmp_path / "Demo", "--no-vendor", "--json")
+        made = run("ios", "--model", "demo", "--max-kv", 96, *output, *options)
+        assert made.exit_code == 0, made.output
+        return schemas.check(json.loads(made.stdout), "ios")["size"]
+
+    return command
 
 
-def test_the_bytes_in_the_app_are_those_of_the_files_that_are_bundled(package, tmp_path):
-    document = schemas.check(json.loads(package("--json").stdout), "ios")
-    assert document["in_app_bytes"] == manifest.read(tmp_path / "Demo").size
+@pytest.fixture
+def prompt(tmp_path):
+    path = tmp_path / "system.txt"
+    path.write_text("You are brief.")
+    return ("--system", path)
 
 
-@pytest.mark.parametrize("way", [("--asset-pack",), ("--download", "https://example.com/m")])
-def test_a_model_that_comes_apart_from_the_app_adds_nothing_to_it(package, way):
-    result = package(*way, "--json", "--dry-run")
-    assert json.loads(result.stdout)["in_app_bytes"] == 0
-    assert "that the store allows" not in package(*way, "--dry-run").stdout
+def test_the_models_bytes_are_those_of_all_files_that_are_bundled(package, tmp_path, prompt):
+    size = package(*prompt)
+    assert size["models"] == manifest.read(tmp_path / "Demo").size
+    assert size["models"] > package("--no-recall")["models"] == resolve("demo").size
 
 
-def test_the_summary_compares_them_with_what_the_store_allows(package):
-    said = " ".join(package("--dry-run").stdout.replace("\u2502", " ").split())
-    assert "4.0 MB of the 4,000 that the store allows an app; its code is not counted" in said
+def test_a_dry_run_counts_the_caches_of_a_system_prompt_at_most(package, prompt):
+    planned = package(*prompt, "--dry-run")["models"]
+    assert planned >= package(*prompt)["models"] > package("--dry-run")["models"]
+
+
+def test_code_and_models_are_downloaded_and_installed(package):
+    size = package("--dry-run")
+    assert size["code_least"] <= size["code"] <= size["code_most"]
+    assert size["download"] == size["installed"] == size["models"] + size["code"]
+
+
+@APART
+def test_models_that_come_apart_are_installed_and_not_downloaded_from_the_store(package, way):
+    size = package("--dry-run", *way)
+    assert size["download"] == size["code"]
+    assert size["installed"] == size["models"] + size["code"]
+
+
+def test_users_are_asked_before_more_than_the_store_downloads_by_cellular():
+    most = store_limits()["cellular"].bytes - app_size(0).code
+    assert not app_size(most).asks
+    assert app_size(most + 1).asks
+    assert not app_size(most + 1, apart=True).asks
+    assert "asks users before it downloads more than 200 MB" in size_sentence(
+        app_size(most + 1)
+    )
+    assert "asks" not in size_sentence(app_size(most))
+
+
+def test_people_see_what_is_downloaded_and_what_is_installed():
+    size = app_size(500_000_000)
+    code = f"{size.code / 1e6:.1f} MB"
+    span = f"{size.code_least / 1e6:.1f} MB to {size.code_most / 1e6:.1f} MB"
+    assert size_sentence(size).startswith(
+        f"about {size.download / 1e9:.2f} GB to download and to install, its code about "
+        f"{code} ({span}) and models 0.50 GB; the store takes 4.00 GB"
+    )
+    assert size_sentence(app_size(500_000_000, apart=True)) == (
+        f"about {code} to download from the store, its code about {code} ({span}), and about "
+        f"{size.installed / 1e9:.2f} GB installed with 0.50 GB that come apart."
+    )
+
+
+def test_files_that_are_not_listed_are_estimated_by_the_vocabulary():
+    model = as_model(find("Qwen3-4B-4bit"))
+    more = model_bytes(model) - model.weights.bytes
+    assert 11_422_654 < more < 25_000_000  # its tokenizer.json on the hub
+
+
+def test_a_plan_says_what_an_app_with_the_model_weighs(run):
+    made = run("plan", "--model", "Qwen3-4B-4bit", "--max-kv", 512, "--json")
+    size = schemas.check(json.loads(made.stdout), "plan")["size"]
+    assert size["models"] == model_bytes(as_model(find("Qwen3-4B-4bit")))
+    assert size["asks"]

@@ -252,7 +252,8 @@ def test_a_generation_config_is_bundled(chatting, tmp_path):
 
 
 def test_mixed_is_recent_16_and_others_8(ios):
-    assert json.loads(ios("--kv", "mixed", "--dry-run", "--json").stdout)["kv"] == "r16h8"
+    [model] = json.loads(ios("--kv", "mixed", "--dry-run", "--json").stdout)["models"]
+    assert model["kv"] == "r16h8"
 
 
 def test_a_device_that_is_too_small_is_refused_before_anything_is_written(run, tmp_path):
@@ -268,7 +269,8 @@ def test_paths_in_the_document_are_those_on_disk(ios, tmp_path):
     document = json.loads(ios("--json").stdout)
     written = set(tree(tmp_path / "Demo"))
     assert set(document["files"]) < written
-    assert {f"Model/{each['path']}" for each in document["model_files"]} < written
+    [model] = document["models"]
+    assert {f"Model/{each['path']}" for each in model["files"]} < written
     assert Path(document["package"]) == tmp_path / "Demo"
 
 

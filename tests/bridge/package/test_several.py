@@ -8,6 +8,7 @@ import pytest
 
 from h2o_pack.bundling import app_size
 from h2o_pack.errors import ExitCode
+from h2o_pack.facts import Limit, store_limits
 from h2o_pack.files import lock
 from h2o_pack.package.several import folders_of
 from h2o_pack.verify.check import verify
@@ -37,10 +38,12 @@ def ios(run, package):
 
 def test_each_model_has_a_folder_and_the_largest_is_the_first(ios, package):
     document = ios()
-    assert (document["model"], document["folder"]) == ("demo", "Model/demo")
-    [other] = document["others"]
-    assert (other["model"], other["folder"]) == ("demo-4bit", "Model/demo-4bit")
-    assert other["model_bytes"] < document["model_bytes"]
+    assert [(each["model"], each["folder"]) for each in document["models"]] == [
+        ("demo", "Model/demo"),
+        ("demo-4bit", "Model/demo-4bit"),
+    ]
+    listed = [file["size"] for model in document["models"] for file in model["files"]]
+    assert document["size"]["models"] == sum(listed)
     assert names(package / "Model") == ["demo", "demo-4bit"]
     source = (package / "Sources/DemoModel/BundledModel+All.swift").read_text("utf-8")
     assert source.index('id: "demo"') < source.index('id: "demo-4bit"')
@@ -97,8 +100,8 @@ def test_the_system_prompt_is_read_by_each(ios, package, tmp_path):
     prompt = tmp_path / "system.txt"
     prompt.write_text("You are brief.")
     document = ios("--system", prompt)
-    [other] = document["others"]
-    assert document["system_prompt"]["model"] != other["system_prompt"]["model"]
+    first, second = (each["system_prompt"] for each in document["models"])
+    assert first["model"] != second["model"]
     for model in ("demo", "demo-4bit"):
         assert (package / "Model" / model / "system-prompt.tensors").is_file()
     assert not verify(package).differences
@@ -131,17 +134,13 @@ def test_models_of_one_name_have_folders_of_their_own(ios, package, tmp_path):
 
 
 def test_an_app_must_hold_all_of_them(ios, monkeypatch):
-    monkeypatch.setattr(app_size, "store_limits", lambda: {"app": Limit()})
+    room_for_one = Limit("app", app_size.app_size(4_500_000).download, "a limit", "here", False)
+    monkeypatch.setattr(
+        app_size, "store_limits", lambda: {**store_limits(), "app": room_for_one}
+    )
     [error] = ios(code=ExitCode.USAGE)["errors"]
-    assert error["what"].startswith("demo and demo-4bit together have 5.2 MB, more than")
+    assert error["what"].startswith("demo and demo-4bit together have 5.2 MB and the app's")
     assert error["remedy"] == "Choose a smaller model or fewer bits."
-
-
-class Limit:
-    """Room for the larger model alone."""
-
-    bytes = 4_500_000
-    what, source = "a limit", "here"
 
 
 def test_a_lock_cannot_name_a_folder_elsewhere(ios, run, package):

@@ -43,7 +43,8 @@ def config_of(run, *arguments):
     """The cache that `ios` would make of the demo model."""
     made = run("ios", "--model", "demo", "--max-kv", 256, *arguments, "--dry-run", "--json")
     assert made.exit_code == 0, made.output
-    return json.loads(made.stdout)["config"]
+    [model] = json.loads(made.stdout)["models"]
+    return model["config"]
 
 
 def test_a_file_gives_options_by_their_names(written):
@@ -136,4 +137,5 @@ def test_ios_and_plan_share_all_options_of_a_cache(run):
     given = ("--model", "demo", "--max-kv", 256, "--pin", "0:16", "--sink-size", 8, "--kv", 8)
     planned = json.loads(run("plan", *given, "--device", "iPhone 15", "--json").stdout)
     made = run("ios", *given, "--device", "iPhone 15", "--dry-run", "--json")
-    assert json.loads(made.stdout)["memory"] == planned["plans"][0]
+    [model] = json.loads(made.stdout)["models"]
+    assert model["memory"] == planned["plans"][0]

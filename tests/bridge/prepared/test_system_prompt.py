@@ -119,7 +119,8 @@ def test_manifest_lock_and_result_say_what_they_were_computed_from(package, tmp_
     prompt = bundled.system_prompt
     assert prompt is not None
     assert record.system_prompt == prompt
-    assert document["system_prompt"] == vars(prompt)
+    [model] = document["models"]
+    assert model["system_prompt"] == vars(prompt)
     assert prompt.prompt == lock.sha256(TEXT.encode())
     assert (prompt.template, prompt.model, prompt.chunk) == ("", bundled.digest, 512)
     assert SYSTEM_PROMPT in {file.path for file in bundled.files}
