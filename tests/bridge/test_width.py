@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
+
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
 from h2o_pack.cli import MODULES
 from h2o_pack.measure.bench.report_tables import print_report, sections
+from h2o_pack.parity import report as parity
 from tests.bridge.measure.test_bench import made_up
+from tests.bridge.test_report import REPORT
 
 WIDTH = 80
 PASTED = ("next: ", "the same: ")  # commands: a line break would be pasted too
@@ -22,6 +27,7 @@ SHOWN = [
     ("plan", *PLAIN),
     ("plan", *PLAIN, *PHONE, "--recall", "--recall-every", "4"),
     ("plan", "--model", "Qwen3-4B-4bit", "--max-kv", "512", "--kv", "k8v4"),
+    ("plan", "--model", "Qwen3-4B-4bit", "--model", "Qwen3-0.6B-4bit", "--max-kv", "512"),
     ("policy", "show", "standard"),
 ]
 
@@ -45,6 +51,20 @@ def test_the_output_of_commands_on_packages_fits(run, tmp_path):
     assert too_wide(made.stdout.replace(str(package), "Demo")) == []
     for command in (("verify", package), ("update", package, "--dry-run")):
         assert too_wide(run(*command).stdout.replace(str(package), "Demo")) == []
+
+
+def test_a_report_on_several_models_fits_and_is_not_cut():
+    names = ("mlx-community/Qwen3-4B-Instruct-2507-4bit", "mlx-community/Qwen3-0.6B-4bit")
+    levels = tuple(replace(each, model=name) for name in names for each in REPORT.levels)
+    console = Console(width=WIDTH, record=True, soft_wrap=True, file=io.StringIO())
+    parity.print_report(replace(REPORT, model=names[0], levels=levels), console)
+    shown = console.export_text()
+    assert too_wide(shown) == []
+    assert "\u2026" not in shown
+    for name in names:
+        table = shown[shown.index(f"\n{name}") :]
+        rows = table[: table.index("\u2514")].split()
+        assert (rows.count("equal"), rows.count("differs")) == (2, 2)
 
 
 @pytest.mark.parametrize("name", MODULES)

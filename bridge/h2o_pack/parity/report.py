@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -113,20 +114,46 @@ class Report(Result):
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Show the report to people."""
+    """Show the report to people, with a table for each of several models."""
+    title = (
+        f"{report.model}, max_kv {report.max_kv}, {report.tokens} tokens of a real run: "
+        "largest differences"
+    )
+    models = tuple(dict.fromkeys(level.model for level in report.levels))
+    if len(models) > 1:
+        console.print(title, style="italic", markup=False, soft_wrap=False)
+    for model in models:
+        levels = [level for level in report.levels if level.model == model]
+        print_levels(levels, model if len(models) > 1 else title, console)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=False)
+
+    if report.tokens < WANTED * report.max_kv:
+        say(f"note: the model's context allows fewer than {WANTED} x max_kv tokens")
+    for level in report.levels:
+        say(f"level {level.number}{of_model(level)}: {level.compared}")
+        for case in level.cases:
+            if case.first_difference is not None:
+                say(f"  {case.name}: {sentence(case.first_difference)}")
+            for tie in case.ties:
+                say(f"  {case.name}: {place(tie)}: {tie.detail}")
+        if level.not_run:
+            say(f"  {level.not_run}")
+
+
+def print_levels(levels: Sequence[Level], title: str, console: Console) -> None:
+    """Show the cases of some levels as a table."""
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(
-        title=f"{report.model}, max_kv {report.max_kv}, {report.tokens} tokens of a real run: "
-        "largest differences",
-        title_justify="left",
-    )
+    table = Table(title=escape(title), title_justify="left")
     table.add_column("level", no_wrap=True)
     table.add_column("case", no_wrap=True)
     for column in ("checks", "outputs", "scores", "allowed", "verdict"):
         table.add_column(column, justify="right", no_wrap=True)
-    for level in report.levels:
-        name = f"{level.number} {level.name}{of_model(level)}"
+    for level in levels:
+        name = f"{level.number} {level.name}"
         if level.not_run:
             table.add_row(name, *["-"] * 5, NOT_RUN)
         for case in level.cases:
@@ -140,18 +167,6 @@ def print_report(report: Report, console: Console) -> None:
                 EQUAL if case.equal else f"[red]{DIFFERENT}[/red]",
             )
     console.print(table)
-    if report.tokens < WANTED * report.max_kv:
-        console.print(f"note: the model's context allows fewer than {WANTED} x max_kv tokens")
-    for level in report.levels:
-        console.print(f"level {level.number}{of_model(level)}: {level.compared}", markup=False)
-        for case in level.cases:
-            if case.first_difference is not None:
-                console.print(f"  {case.name}: {sentence(case.first_difference)}", markup=False)
-            for tie in case.ties:
-                said = f"  {case.name}: {place(tie)}: {tie.detail}"
-                console.print(said, markup=False)
-        if level.not_run:
-            console.print(f"  {level.not_run}", markup=False)
 
 
 def of_model(level: Level) -> str:
