@@ -65,9 +65,14 @@ TARGETS = (
         "swift/H2OConfiguration+Codable.swift.j2",
     ),
     Target(
-        "swift_templates/H2OKit/H2OConfigurationError.swift",
-        "swift/H2OConfigurationError.swift.j2",
+        "swift_templates/H2OKit/H2OConfiguration+Checks.swift",
+        "swift/H2OConfiguration+Checks.swift.j2",
         "policy.toml, errors.toml",
+    ),
+    Target(
+        "swift_templates/H2OKit/H2OCacheError+Configuration.swift",
+        "swift/H2OCacheError+Configuration.swift.j2",
+        "errors.toml",
     ),
     Target(
         "swift_templates/H2OKit/H2OStorage.swift", "swift/H2OStorage.swift.j2", "storages.toml"

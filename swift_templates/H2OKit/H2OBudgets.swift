@@ -37,15 +37,17 @@ public struct H2OBudgets: Hashable, Sendable {
 
     /// Reads a file of budgets.
     ///
-    /// - Throws: ``H2OBudgetsError``, `DecodingError`, or an error of reading
+    /// - Throws: ``H2OCacheError``, `DecodingError`, or an error of reading
     public init(contentsOf file: URL) throws {
-        self = try JSONDecoder().decode(H2OBudgets.self, from: Data(contentsOf: file))
+        self = try H2OCacheError.reading(file) {
+            try JSONDecoder().decode(H2OBudgets.self, from: Data(contentsOf: file))
+        }
     }
 
     /// The common configuration with a layer's budgets, and without recall where it is not to
     /// recall.
     ///
-    /// - Throws: ``H2OBudgetsError`` when they do not fit into the layer's rows
+    /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)``
     func configuration(of layer: Int, common: H2OConfiguration) throws -> H2OConfiguration {
         var common = common
         if let recall, common.recall?.layers == nil, !recall.contains(layer) {
@@ -57,63 +59,29 @@ public struct H2OBudgets: Hashable, Sendable {
             return try common.with(
                 maxSize: budget.maxSize, heavyBudget: budget.heavyBudget,
                 recentBudget: budget.recentBudget)
-        } catch H2OConfigurationError.nothingToEvict(let maxSize, let held, _) {
-            throw H2OBudgetsError.nothingToEvict(layer: layer, held: held, maxSize: maxSize)
-        } catch {
-            throw H2OBudgetsError.layer(layer, error.localizedDescription)
+        } catch H2OCacheError.invalidConfiguration(let problem, _) {
+            throw H2OCacheError.invalidConfiguration(problem, layer: layer)
         }
     }
 
     /// Refuses budgets of another model.
     ///
-    /// - Parameter evicting: for each of the model's caches, whether it is an H2O cache
-    func check(evicting: [Bool], model: String) throws {
-        guard layers.count == evicting.count else {
-            throw H2OBudgetsError.otherModel(
-                layers: layers.count, model: model, caches: evicting.count)
+    /// - Parameters:
+    ///   - caches: how many the model makes
+    ///   - evicting: indices of those that are H2O caches
+    /// - Throws: ``H2OCacheError``
+    func check(_ caches: Int, evicting: [Int], model: String) throws {
+        guard layers.count == caches else {
+            throw H2OCacheError.wrongLayerCount(
+                found: layers.count, expected: caches, model: model)
         }
-        for layer in recall ?? [] where !evicting.indices.contains(layer) || !evicting[layer] {
-            throw H2OBudgetsError.recall(layer, model: model)
-        }
-        for (layer, evicts) in evicting.enumerated() where layers[layer] != nil && !evicts {
-            throw H2OBudgetsError.layer(
-                layer,
-                "\(model) has no full attention there, and the layer keeps its own cache. "
-                    + "Write null.")
-        }
-    }
-}
-
-/// Why budgets were refused.
-public enum H2OBudgetsError: LocalizedError, Hashable, Sendable {
-    /// The JSON is not of this kind or format.
-    case otherFormat(String)
-    /// There must be one entry for each of the model's caches.
-    case otherModel(layers: Int, model: String, caches: Int)
-    /// An entry cannot be used.
-    case layer(Int, String)
-    /// A cache that is to recall rows does not exist or evicts none.
-    case recall(Int, model: String)
-    /// Sinks, pinned and recent positions hold all rows of a layer.
-    case nothingToEvict(layer: Int, held: Int, maxSize: Int)
-
-    public var errorDescription: String? {
-        switch self {
-        case .otherFormat(let what):
-            "H2O budgets must be {\"format\": 1, \"layers\": [...]}, but \(what)."
-        case .otherModel(let layers, let model, let caches):
-            "The H2O budgets have \(layers) entries; \(model) has \(caches) caches. Write one "
-                + "entry for each, null for the common budgets."
-        case .layer(let layer, let what):
-            "layers[\(layer)] of the H2O budgets: \(what)"
-        case .recall(let layer, let model):
-            "recall of the H2O budgets names cache \(layer), which does not evict in \(model). "
-                + "Name caches that evict."
-        case .nothingToEvict(let layer, let held, let maxSize):
-            "layers[\(layer)] of the H2O budgets: "
-                + H2OConfigurationError.nothingToEvict(
-                    maxSize: maxSize, held: held, needed: held + 1
-                ).localizedDescription
+        let named = layers.indices.filter { layers[$0] != nil }
+        for (setting, layers) in [("recall", recall ?? []), ("layers", named)] {
+            for layer in layers where !evicting.contains(layer) {
+                throw H2OCacheError.layerKeepsOwnCache(
+                    layer, setting: "\(setting) of the H2O budgets", model: model,
+                    evicting: evicting)
+            }
         }
     }
 }
@@ -126,13 +94,14 @@ extension H2OBudgets: Codable {
     }
 
     public init(from decoder: any Decoder) throws {
-        try decoder.refuseFields(except: Field.allCases.map(\.rawValue)) {
-            H2OBudgetsError.otherFormat("there is \"\($0)\"")
+        let names = Field.allCases.map(\.rawValue)
+        try decoder.refuseFields(except: names) {
+            H2OCacheError.invalidConfiguration(.unknownField(field: $0, known: names))
         }
         let fields = try decoder.container(keyedBy: Field.self)
         let format = try fields.decode(Int.self, forKey: .format)
         guard format == Self.format else {
-            throw H2OBudgetsError.otherFormat("format is \(format)")
+            throw H2OCacheError.otherFormat(found: "\(format)", known: ["\(Self.format)"])
         }
         layers = try fields.decode([Layer?].self, forKey: .layers)
         recall = try fields.decodeIfPresent([Int].self, forKey: .recall)
@@ -154,8 +123,9 @@ extension H2OBudgets.Layer: Codable {
     }
 
     public init(from decoder: any Decoder) throws {
-        try decoder.refuseFields(except: Field.allCases.map(\.rawValue)) {
-            H2OBudgetsError.otherFormat("an entry has \"\($0)\"")
+        let names = Field.allCases.map(\.rawValue)
+        try decoder.refuseFields(except: names) {
+            H2OCacheError.invalidConfiguration(.unknownField(field: $0, known: names))
         }
         let fields = try decoder.container(keyedBy: Field.self)
         heavyBudget = try fields.decode(Int.self, forKey: .heavyBudget)

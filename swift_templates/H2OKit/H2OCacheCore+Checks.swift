@@ -7,13 +7,13 @@ extension H2OCacheCore {
     /// Checks the arrays restored before against each other and the settings: a file may be
     /// damaged, or made to harm. The value's head dim follows from the rows.
     ///
-    /// - Throws: ``H2OStateError``, `MLXError`
+    /// - Throws: ``H2OCacheError``, `MLXError`
     mutating func checkRestored() throws {
         guard let rows, let ledger else { return }
         let keyDim = ledger.keySum.dim(2)
         let derived = format.valueDim(width: rows.pool.dim(3), keyDim: keyDim)
         guard let derived, keyDim > 0, rows.pool.dim(0) > 0, rows.pool.dim(1) > 0 else {
-            throw H2OStateError.inconsistent("its rows \(rows.pool.shape) hold no such keys")
+            throw H2OCacheError.damaged(reason: "its rows \(rows.pool.shape) hold no such keys")
         }
         valueDim = derived
         if let ring = rows.ring, let recentBits = format.recentBits {
@@ -22,13 +22,13 @@ extension H2OCacheCore {
             guard newest.valueDim(width: ring.dim(3), keyDim: keyDim) == derived,
                 newest.fits(ring.dtype)
             else {
-                throw H2OStateError.inconsistent("its ring \(ring.shape) has other rows")
+                throw H2OCacheError.damaged(reason: "its ring \(ring.shape) has other rows")
             }
         }
         let dtypes: [DType] = [.float32, .float16, .bfloat16]
         let isDense = !hasRing && format.keyBits == 16  // in the dtype of the keys
         guard isDense ? dtypes.contains(rows.pool.dtype) : format.fits(rows.pool.dtype) else {
-            throw H2OStateError.inconsistent("its rows are \(rows.pool.dtype)")
+            throw H2OCacheError.damaged(reason: "its rows are \(rows.pool.dtype)")
         }
         let heads = Array(rows.pool.shape.prefix(2))
         let entries = heads + [configuration.maxSize]
@@ -44,19 +44,19 @@ extension H2OCacheCore {
             ledger.novelty.asArray(Float.self).allSatisfy(\.isFinite),
             ledger.keySum.asArray(Float.self).allSatisfy(\.isFinite)
         else {
-            throw H2OStateError.inconsistent("it has numbers that no cache has")
+            throw H2OCacheError.damaged(reason: "it has numbers that no cache has")
         }
         let isFull = offset - pending >= configuration.maxSize
         let victims = ledger.victim.asArray(Int32.self)
         guard victims.allSatisfy({ isFull ? 0 ..< configuration.maxSize ~= Int($0) : $0 == -1 })
         else {
-            throw H2OStateError.inconsistent("its next victim is none of its rows")
+            throw H2OCacheError.damaged(reason: "its next victim is none of its rows")
         }
         let positions = ledger.positions.asArray(Int32.self).map(Int.init)
         try checkPositions(positions)
         let held = ledger.held?.asArray(Bool.self) ?? []
         guard zip(held, positions).allSatisfy({ !$0 || $1 >= 0 }) else {
-            throw H2OStateError.inconsistent("it holds rows that are empty")
+            throw H2OCacheError.damaged(reason: "it holds rows that are empty")
         }
     }
 
@@ -80,8 +80,8 @@ extension H2OCacheCore {
                 fits = Set(pool).count == pool.count && pool.allSatisfy { 0 ..< older ~= $0 }
             }
             guard fits, positions[start + size - slots ..< start + size].elementsEqual(ring) else {
-                throw H2OStateError.inconsistent(
-                    "its positions are not those of \(before) tokens, each once")
+                throw H2OCacheError.damaged(
+                    reason: "its positions are not those of \(before) tokens, each once")
             }
         }
     }
@@ -90,8 +90,8 @@ extension H2OCacheCore {
         _ array: MLXArray, _ name: String, _ dtype: DType, _ shape: [Int]
     ) throws {
         guard array.dtype == dtype, array.shape == shape else {
-            throw H2OStateError.inconsistent(
-                "its \(name) are \(array.dtype) \(array.shape), not \(dtype) \(shape)")
+            throw H2OCacheError.damaged(
+                reason: "its \(name) are \(array.dtype) \(array.shape), not \(dtype) \(shape)")
         }
     }
 }

@@ -30,7 +30,7 @@ extension H2OCacheCore {
         return (length - ringed, ringed)
     }
 
-    /// - Throws: ``H2OStateError``
+    /// - Throws: ``H2OCacheError``
     mutating func restore(_ saved: [MLXArray]) throws {
         guard !saved.isEmpty else {
             (rows, ledger, restoredArchive) = (nil, nil, [])
@@ -47,7 +47,7 @@ extension H2OCacheCore {
             && saved.allSatisfy { $0.shape.prefix(2) == heads }
             && [1, 2, isHeld ? 5 : 2].allSatisfy { saved[count + $0].shape == saved[count].shape }
         guard fits else {
-            throw H2OStateError.inconsistent("its arrays have the shapes \(saved.map(\.shape))")
+            throw H2OCacheError.damaged(reason: "its arrays have the shapes \(saved.map(\.shape))")
         }
         rows = MLXFast.H2ORows(pool: saved[0], ring: hasRing ? saved[1] : nil)
         (ledger, isShared) = (MLXFast.H2OLedger(arrays: own.dropFirst(count)), true)
@@ -57,7 +57,7 @@ extension H2OCacheCore {
     /// Takes over the metadata that goes with the arrays restored before.
     ///
     /// - Parameter archive: where the conversation's archive is now, if it was moved
-    /// - Throws: ``H2OStateError``, `DecodingError`, ``H2OConfigurationError``
+    /// - Throws: ``H2OCacheError``
     mutating func restore(
         _ fields: [String], format name: String, archive: URL? = nil
     ) throws {
@@ -71,8 +71,9 @@ extension H2OCacheCore {
             metadata.length == length && (ledger == nil) == (length == 0) && rowsFit
             && (ledger?.held == nil) == (metadata.archive == nil)
         guard fits else {
-            throw H2OStateError.inconsistent(
-                "its rows \((rows?.arrays ?? []).map(\.shape)) do not fit its metadata \(fields)")
+            throw H2OCacheError.damaged(
+                reason: "its rows \((rows?.arrays ?? []).map(\.shape)) do not fit its metadata "
+                    + "\(fields)")
         }
         try checkRestored()
         try restoreArchive(metadata.archive)

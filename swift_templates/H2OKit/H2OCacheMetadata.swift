@@ -25,19 +25,20 @@ struct H2OCacheMetadata: Hashable {
     }
 
     /// - Parameter format: the kind of cache and version that is expected
-    /// - Throws: ``H2OStateError``, `DecodingError`, ``H2OConfigurationError``
+    /// - Throws: ``H2OCacheError``
     init(_ fields: [String], format: String) throws {
         let recalls = fields.first == format + Self.recalls
         guard recalls || fields.first == format, fields.count >= (recalls ? 6 : 5) else {
-            throw H2OStateError.otherFormat(found: fields.first ?? "", expected: format)
+            throw H2OCacheError.otherFormat(found: fields.first ?? "", known: [format])
         }
         offset = try Self.count(fields[1], "offset")
         length = try Self.count(fields[2], "length")
         pending = try Self.count(fields[3], "pending")
         guard pending <= offset else {
-            throw H2OStateError.inconsistent("\(pending) of its \(offset) tokens are outstanding")
+            throw H2OCacheError.damaged(
+                reason: "\(pending) of its \(offset) tokens are outstanding")
         }
-        configuration = try JSONDecoder().decode(H2OConfiguration.self, from: Data(fields[4].utf8))
+        configuration = try decode(H2OConfiguration.self, fields[4])
         archive = recalls ? fields.last : nil
         storage = fields.count > (recalls ? 6 : 5) ? fields[5] : nil
     }
@@ -53,7 +54,7 @@ struct H2OCacheMetadata: Hashable {
 
     private static func count(_ field: String, _ name: String) throws -> Int {
         guard let value = Int(field), 0 ... H2OCacheCore.mostTokens ~= value else {
-            throw H2OStateError.inconsistent("\(name) is \"\(field)\", not a count")
+            throw H2OCacheError.damaged(reason: "\(name) is \"\(field)\", not a count")
         }
         return value
     }
@@ -70,10 +71,14 @@ package func json(_ value: some Encodable) -> String {
     }
 }
 
-/// - Throws: ``H2OStateError`` where the text is missing, `DecodingError`
-func decode<Value: Decodable>(_ type: Value.Type, _ text: String?) throws -> Value {
+/// - Throws: ``H2OCacheError/damaged(reason:file:)``
+package func decode<Value: Decodable>(_ type: Value.Type, _ text: String?) throws -> Value {
     guard let text else {
-        throw H2OStateError.inconsistent("it does not say how its rows are stored")
+        throw H2OCacheError.damaged(reason: "a text that describes it is missing")
     }
-    return try JSONDecoder().decode(type, from: Data(text.utf8))
+    do {
+        return try JSONDecoder().decode(type, from: Data(text.utf8))
+    } catch is DecodingError {
+        throw H2OCacheError.damaged(reason: "a text that describes it is \(text.prefix(80))")
+    }
 }

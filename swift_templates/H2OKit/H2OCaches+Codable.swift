@@ -9,11 +9,11 @@ extension H2OCaches: Codable {
 
     /// Reads settings; fields other than `config` may be missing and have their defaults.
     ///
-    /// - Throws: `DecodingError`, ``H2OConfigurationError``, ``H2OBudgetsError``
+    /// - Throws: `DecodingError`, ``H2OCacheError``
     public init(from decoder: any Decoder) throws {
         let names = Field.allCases.map(\.rawValue)
         try decoder.refuseFields(except: names) {
-            H2OConfigurationError.unknownField(field: $0, known: names)
+            H2OCacheError.invalidConfiguration(.unknownField(field: $0, known: names))
         }
         let fields = try decoder.container(keyedBy: Field.self)
         try self.init(
@@ -35,9 +35,10 @@ extension H2OCaches: Codable {
     private static func storage(_ name: String?) throws -> H2OStorage {
         guard let name else { return .dense }
         guard let storage = H2OStorage(rawValue: name) else {
-            throw H2OConfigurationError.unknownChoice(
-                field: Field.storage.rawValue, value: name,
-                known: H2OStorage.allCases.map(\.rawValue))
+            throw H2OCacheError.invalidConfiguration(
+                .unknownChoice(
+                    field: Field.storage.rawValue, value: name,
+                    known: H2OStorage.allCases.map(\.rawValue)))
         }
         return storage
     }

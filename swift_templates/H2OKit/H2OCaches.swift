@@ -33,8 +33,7 @@ public struct H2OCaches: Hashable, Sendable {
     ///   - groupSize: 32, 64 or 128 elements of quantized rows share a scale and a bias;
     ///     divides the head dims
     ///   - budgets: heavy and recent budgets that differ from layer to layer
-    /// - Throws: ``H2OCachesError`` when the model cannot work with evicting caches or has
-    ///   nothing to bound, ``H2OBudgetsError``, ``H2OConfigurationError``
+    /// - Throws: ``H2OCacheError``
     public static func make(
         for model: any LanguageModel, configuration: H2OConfiguration,
         storage: H2OStorage = .dense, groupSize: Int = 64, budgets: H2OBudgets? = nil
@@ -46,34 +45,36 @@ public struct H2OCaches: Hashable, Sendable {
 }
 
 extension H2OCaches: KVCacheMaker {
-    /// - Throws: ``H2OCachesError``
+    /// - Throws: ``H2OCacheError/excludedOption(_:)``
     public func check(_ parameters: GenerateParameters) throws {
         if let setting = parameters.otherCacheSetting {
-            throw H2OCachesError.excludes(setting)
+            throw H2OCacheError.excludedOption(setting)
         }
     }
 
-    /// - Throws: ``H2OCachesError``, ``H2OBudgetsError``, ``H2OConfigurationError``
+    /// - Throws: ``H2OCacheError``
     public func makeCaches(for model: any LanguageModel) throws -> [any KVCache] {
         let name = H2OFamilies.name(of: model)
         // No parameters: those that bound or quantize would give other caches to replace.
         let own = try model.ownCaches()
         if let reason = H2OFamilies.reasonAgainst(model, caches: own) {
-            throw H2OCachesError.unfit(model: name, reason: reason)
+            throw H2OCacheError.unfitModel(name, reason: reason)
         }
         let plain = own.map(\.plainCaches)
-        let evicting = plain.map { $0 > 0 }
-        guard evicting.contains(true) else {
-            let kinds = Set(own.map { String(describing: type(of: $0)) })
-            throw H2OCachesError.nothingToBound(model: name, caches: kinds.sorted())
+        let evicting = plain.indices.filter { plain[$0] > 0 }
+        guard !evicting.isEmpty else {
+            let kinds = Set(own.map { String(describing: type(of: $0)) }).sorted()
+            let found = kinds.isEmpty ? "no caches" : kinds.joined(separator: ", ")
+            throw H2OCacheError.unfitModel(
+                name, reason: "it has \(found) and no plain KVCacheSimple to bound")
         }
-        let known = evicting.indices.filter { evicting[$0] }
-        for layer in configuration.recall?.layers ?? [] where !known.contains(layer) {
-            throw H2OCachesError.recallLayer(layer, model: name, known: known)
+        for layer in configuration.recall?.layers ?? [] where !evicting.contains(layer) {
+            throw H2OCacheError.layerKeepsOwnCache(
+                layer, setting: "recall.layers", model: name, evicting: evicting)
         }
-        try budgets?.check(evicting: evicting, model: name)
+        try budgets?.check(own.count, evicting: evicting, model: name)
         return try own.enumerated().map { layer, cache in
-            guard evicting[layer] else { return cache }
+            guard plain[layer] > 0 else { return cache }
             let configuration =
                 try budgets?.configuration(of: layer, common: configuration)
                 ?? configuration.ofLayer(layer)

@@ -19,11 +19,11 @@ extension H2OConfiguration: Codable {
 
     /// Reads a configuration; missing settings have their defaults, except `max_size`.
     ///
-    /// - Throws: `DecodingError`, ``H2OConfigurationError``
+    /// - Throws: `DecodingError`, ``H2OCacheError/invalidConfiguration(_:layer:)``
     public init(from decoder: any Decoder) throws {
         let names = Field.allCases.map(\.rawValue)
         try decoder.refuseFields(except: names) {
-            H2OConfigurationError.unknownField(field: $0, known: names)
+            H2OCacheError.invalidConfiguration(.unknownField(field: $0, known: names))
         }
         let fields = try decoder.container(keyedBy: Field.self)
         try self.init(
@@ -70,8 +70,7 @@ extension H2OConfiguration: Codable {
 
     private static func range(_ bounds: [Int]) throws -> Range<Int> {
         guard bounds.count == 2, bounds[0] < bounds[1] else {
-            throw H2OConfigurationError.outOfRange(
-                field: Field.pinned.rawValue, value: "\(bounds)", allowed: allowedRanges)
+            throw outOfRange(.pinned, "\(bounds)", allowedRanges)
         }
         return bounds[0] ..< bounds[1]
     }

@@ -50,7 +50,7 @@ public struct H2OConfiguration: Hashable, Sendable {
     ///   - observationWindow: see ``observationWindow``
     ///   - noveltyMargin: see ``noveltyMargin``
     ///   - recall: see ``recall``
-    /// - Throws: ``H2OConfigurationError`` when the values do not fit together
+    /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)``
     public init(
         maxSize: Int, sinkSize: Int = 4, heavyBudget: Int? = nil, recentBudget: Int? = nil,
         score: Score = .peak, decay: Float? = nil, novelty: Float = 2.0,
@@ -83,9 +83,10 @@ public struct H2OConfiguration: Hashable, Sendable {
                     maxSize: maxSize, sinkSize: sinkSize, heavyBudget: heavyBudget)
                 return recentBudget >= 1
             }
-            throw H2OConfigurationError.noRecentRows(
+            let problem = H2OCacheError.ConfigurationProblem.noRecentRows(
                 maxSize: self.maxSize, sinkSize: self.sinkSize, heavyBudget: self.heavyBudget,
                 smallest: smallest)
+            throw H2OCacheError.invalidConfiguration(problem)
         }
         try validateRules()
     }
@@ -113,7 +114,7 @@ public struct H2OConfiguration: Hashable, Sendable {
 
     /// The same with other rows, pins or recall.
     ///
-    /// - Throws: ``H2OConfigurationError`` when the values do not fit together
+    /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)``
     package func with(
         maxSize: Int? = nil, sinkSize: Int? = nil, heavyBudget: Int? = nil,
         recentBudget: Int? = nil, pinned: [Range<Int>]? = nil, observationWindow: Int? = nil,

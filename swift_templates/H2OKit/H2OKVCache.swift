@@ -27,7 +27,7 @@ public final class H2OKVCache: H2OCacheImplementation {
     ///   - heavyBudget: rows for heavy hitters, nil for half of `maxSize`
     ///   - recentBudget: the newest tokens that are kept, nil for the remaining rows
     ///   - sinkSize: the first tokens, which are kept
-    /// - Throws: ``H2OConfigurationError`` when the values do not fit together
+    /// - Throws: ``H2OCacheError`` when the values do not fit together
     public convenience init(
         maxSize: Int, heavyBudget: Int? = nil, recentBudget: Int? = nil, sinkSize: Int = 4
     ) throws {

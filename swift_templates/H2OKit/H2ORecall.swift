@@ -25,7 +25,7 @@ public struct H2ORecall: Hashable, Sendable {
     /// Bytes that one layer's archive may take, beyond which its oldest tokens go; 0 is no limit.
     public let limit: Int
 
-    /// - Throws: ``H2OConfigurationError`` when a value is not allowed
+    /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)`` when a value is not allowed
     public init(
         rows: Int? = nil, spread: Int = 8, ask: Int = 32, every: Int = 0, archiveBits: Int = 4,
         layers: [Int]? = nil, store: String? = nil, limit: Int = 0
@@ -88,9 +88,10 @@ public struct H2ORecall: Hashable, Sendable {
     }
 
     private static func outOfRange(_ field: String, _ value: Any, _ allowed: String)
-        -> H2OConfigurationError
+        -> H2OCacheError
     {
-        .outOfRange(field: "recall.\(field)", value: "\(value)", allowed: allowed)
+        .invalidConfiguration(
+            .outOfRange(field: "recall.\(field)", value: "\(value)", allowed: allowed))
     }
 }
 
@@ -109,11 +110,12 @@ extension H2ORecall: Codable {
 
     /// Reads settings; missing ones have their defaults.
     ///
-    /// - Throws: `DecodingError`, ``H2OConfigurationError``
+    /// - Throws: `DecodingError`, ``H2OCacheError/invalidConfiguration(_:layer:)``
     public init(from decoder: any Decoder) throws {
         let names = Field.allCases.map(\.rawValue)
         try decoder.refuseFields(except: names) {
-            H2OConfigurationError.unknownField(field: "recall.\($0)", known: names)
+            H2OCacheError.invalidConfiguration(
+                .unknownField(field: "recall.\($0)", known: names))
         }
         let fields = try decoder.container(keyedBy: Field.self)
         try self.init(

@@ -37,7 +37,7 @@ public protocol H2OScoreTracking: RoutedAttentionCache {
     ///
     /// - Parameter archive: the conversation's folder, if it was moved; its layer's folder in
     ///   it has the name that it had. nil where the archive is in memory or where it was
-    /// - Throws: ``H2OStateError`` when they are not those of such a cache
+    /// - Throws: ``H2OCacheError`` when they are not those of such a cache
     init(state: [MLXArray], metaState: [String], archive: URL?) throws
 }
 
@@ -51,7 +51,7 @@ extension H2OScoreTracking {
 
     /// A cache from the `state` and `metaState` of another, whose archive is where it was.
     ///
-    /// - Throws: ``H2OStateError`` when they are not those of such a cache
+    /// - Throws: ``H2OCacheError`` when they are not those of such a cache
     public init(state: [MLXArray], metaState: [String]) throws {
         try self.init(state: state, metaState: metaState, archive: nil)
     }

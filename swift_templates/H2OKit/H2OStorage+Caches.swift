@@ -7,7 +7,8 @@ extension H2OStorage {
     ///   - configuration: which tokens it keeps
     ///   - groupSize: 32, 64 or 128 elements of quantized rows share a scale and a bias;
     ///     divides the head dims
-    /// - Throws: ``H2OConfigurationError`` when `groupSize` is none of these
+    /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)`` when `groupSize` is none of
+    ///   these
     public func makeCache(
         _ configuration: H2OConfiguration, groupSize: Int = 64
     ) throws -> any H2OScoreTracking {
@@ -25,7 +26,7 @@ extension H2OStorage {
 
     /// Refuses bits and group sizes that no cache has, by their names in saved caches.
     ///
-    /// - Throws: ``H2OConfigurationError``
+    /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)``
     static func check(_ format: MLXFast.H2ORowFormat) throws {
         let fields =
             format.recentBits.map {
@@ -41,8 +42,8 @@ extension H2OStorage {
 
     private static func check(_ field: String, _ value: Int, _ allowed: [Int]) throws {
         guard allowed.contains(value) else {
-            throw H2OConfigurationError.outOfRange(
-                field: field, value: "\(value)", allowed: oneOf(allowed))
+            throw H2OCacheError.invalidConfiguration(
+                .outOfRange(field: field, value: "\(value)", allowed: oneOf(allowed)))
         }
     }
 

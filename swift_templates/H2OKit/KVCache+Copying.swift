@@ -8,7 +8,7 @@ extension KVCache {
     ///
     /// - Parameter archive: where an archive in files goes on, a folder of the conversation's
     ///   with the same files. nil keeps what is archived from now on in memory
-    /// - Throws: `MLXFast.H2OArchiveFailure` where the folder has not the archive
+    /// - Throws: ``H2OCacheError/archive(_:)`` where the folder has not the archive
     package func copied(archive: URL? = nil) throws -> any KVCache {
         if let own = self as? any H2OCacheImplementation {
             own.settle()

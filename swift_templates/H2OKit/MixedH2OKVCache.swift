@@ -27,7 +27,7 @@ public final class MixedH2OKVCache: H2OCacheImplementation {
     ///   - heavyBits: 4, 8 or 16 for the pool
     ///   - recentBits: 4, 8 or 16 for the ring
     ///   - groupSize: 32, 64 or 128 elements share a scale and a bias; divides the head dims
-    /// - Throws: ``H2OConfigurationError`` when a value is none of these
+    /// - Throws: ``H2OCacheError`` when a value is none of these
     public convenience init(
         configuration: H2OConfiguration, heavyBits: Int = 8, recentBits: Int = 16,
         groupSize: Int = 64
@@ -46,7 +46,7 @@ public final class MixedH2OKVCache: H2OCacheImplementation {
     ///   - heavyBits: 4, 8 or 16 for the pool
     ///   - recentBits: 4, 8 or 16 for the ring
     ///   - groupSize: 32, 64 or 128 elements share a scale and a bias; divides the head dims
-    /// - Throws: ``H2OConfigurationError`` when the values do not fit together
+    /// - Throws: ``H2OCacheError`` when the values do not fit together
     public convenience init(
         maxSize: Int, heavyBudget: Int? = nil, recentBudget: Int? = nil, sinkSize: Int = 4,
         heavyBits: Int = 8, recentBits: Int = 16, groupSize: Int = 64

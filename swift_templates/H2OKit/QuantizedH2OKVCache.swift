@@ -28,7 +28,7 @@ public final class QuantizedH2OKVCache: H2OCacheImplementation {
     ///   - valueBits: 4 or 8; keys 8 with values 4 is the compact setting
     ///   - isRotated: whether keys and values are rotated before they are quantized, which
     ///     loses less of them at 4 bits and costs a few small operations at every step
-    /// - Throws: ``H2OConfigurationError`` when a value is none of these
+    /// - Throws: ``H2OCacheError`` when a value is none of these
     public convenience init(
         configuration: H2OConfiguration, groupSize: Int = 64, keyBits: Int, valueBits: Int,
         isRotated: Bool = false
@@ -46,7 +46,7 @@ public final class QuantizedH2OKVCache: H2OCacheImplementation {
     ///   - sinkSize: the first tokens, which are kept
     ///   - groupSize: 32, 64 or 128 elements share a scale and a bias; divides the head dims
     ///   - bits: 4 or 8, of keys and values alike
-    /// - Throws: ``H2OConfigurationError`` when the values do not fit together
+    /// - Throws: ``H2OCacheError`` when the values do not fit together
     public convenience init(
         maxSize: Int, heavyBudget: Int? = nil, recentBudget: Int? = nil, sinkSize: Int = 4,
         groupSize: Int = 64, bits: Int = 8

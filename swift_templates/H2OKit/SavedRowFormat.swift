@@ -17,13 +17,13 @@ struct SavedRowFormat: Codable {
     /// - Parameters:
     ///   - text: what was saved
     ///   - format: one of the same kind of cache
-    /// - Throws: ``H2OStateError``, `DecodingError`, ``H2OConfigurationError``
+    /// - Throws: ``H2OCacheError``
     init?(_ text: String?, like format: MLXFast.H2ORowFormat) throws {
         let hasRing = format.recentBits != nil
         guard hasRing || format.keyBits != 16 else { return nil }
         self = try decode(SavedRowFormat.self, text)
         guard (self.format.recentBits != nil) == hasRing else {
-            throw H2OStateError.inconsistent("its rows are those of another kind of cache")
+            throw H2OCacheError.damaged(reason: "its rows are those of another kind of cache")
         }
         try H2OStorage.check(self.format)
     }

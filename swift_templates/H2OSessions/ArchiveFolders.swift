@@ -37,9 +37,11 @@ package struct ArchiveFolders: Sendable {
 
     /// Deletes the folders that no session has open, of this process or another.
     ///
-    /// - Throws: `MLXFast.H2OArchiveFailure`
+    /// - Throws: `H2OCacheError.archive`
     package func deleteStale() throws {
-        try MLXFast.h2oDeleteStaleArchives(in: root.path(percentEncoded: false))
+        try H2OCacheError.withArchives {
+            try MLXFast.h2oDeleteStaleArchives(in: root.path(percentEncoded: false))
+        }
     }
 }
 

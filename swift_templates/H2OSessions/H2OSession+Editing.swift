@@ -25,7 +25,7 @@ extension H2OSession {
     /// Another session with the same conversation, instructions and tools, which both go on by
     /// themselves. A reply that is being generated ends first.
     ///
-    /// - Throws: `MLXFast.H2OArchiveFailure` where files of the archive are not as they were
+    /// - Throws: `H2OCacheError.archive` where files of the archive are not as they were
     ///   written, or an error of the file system
     public func fork() async throws -> H2OSession {
         try await afterReplies { session in

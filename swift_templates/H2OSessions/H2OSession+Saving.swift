@@ -11,8 +11,8 @@ extension H2OSession {
     ///
     /// - Parameter folder: is made if it is not there. A reply that is being generated ends
     ///   first
-    /// - Throws: ``H2OSessionError/nothingToSave`` before the first reply, `H2OFileError` for a
-    ///   model with caches of a kind that is not written, or an error of writing
+    /// - Throws: ``H2OSessionError/nothingToSave`` before the first reply,
+    ///   `H2OCacheError.notSavable` for a model with caches of another kind, or an error of writing
     public func save(to folder: URL) async throws {
         try await afterReplies { session in
             try await session.conversation.save(session.messages, to: folder)
@@ -26,9 +26,8 @@ extension H2OSession {
     ///   - model: the one that the conversation was held with
     ///   - tools: as they were: with others, the next reply reads the conversation again
     ///   - options: for replies that are asked for without options of their own
-    /// - Throws: `H2OFileError` for a folder of another model, policy, template or version, and
-    ///   for a torn file; `H2OStateError` or `MLXFast.H2OArchiveFailure` where its contents are
-    ///   damaged; or an error of reading
+    /// - Throws: `H2OCacheError` for a folder of another model, policy, template or version, and
+    ///   for damaged files; or an error of reading
     public static func restore(
         from folder: URL, model: H2OModel, tools: [H2OTool] = [], options: Options = Options()
     ) async throws -> H2OSession {

@@ -60,7 +60,7 @@ def test_a_new_setting_reaches_every_language(with_a_new_setting):
     assert {path.rpartition("/")[2] for path in camel} == {
         "H2OConfiguration.swift",
         "H2OConfiguration+Codable.swift",
-        "H2OConfigurationError.swift",
+        "H2OConfiguration+Checks.swift",
         "MLXFast+H2OPolicy.swift",
     }
 

@@ -62,7 +62,7 @@ package struct PreparedPrompt {
     /// Caches for a conversation to begin with.
     ///
     /// - Parameter made: those that were made for it; archives go to the folders that they name
-    /// - Throws: `MLXFast.H2OArchiveFailure` where these cannot be used
+    /// - Throws: ``H2OCacheError/archive(_:)`` where these cannot be used
     package func copies(for made: [any KVCache]) throws -> [any KVCache] {
         let copies = try caches.map { try $0.copied() }
         for (copy, made) in zip(copies.flatMap(\.leaves), made.flatMap(\.leaves)) {

@@ -15,8 +15,7 @@ public enum H2OCacheFile {
     ///   - caches: one for each that the model makes, none empty
     ///   - file: its name ends in .safetensors
     ///   - metadata: strings that ``load(from:archive:)`` gives back
-    /// - Throws: ``H2OFileError`` for a cache that is empty or of another kind, or an error
-    ///   of writing
+    /// - Throws: ``H2OCacheError/notSavable(index:found:)``, or an error of writing
     public static func save(
         _ caches: [any KVCache], to file: URL, metadata: [String: String] = [:]
     ) throws {
@@ -34,19 +33,20 @@ public enum H2OCacheFile {
     ///   - file: what ``save(_:to:metadata:)``, mlx-lm or h2o_py wrote
     ///   - archive: the folder with the layers' archives in files, `recall.store` when the
     ///     caches were made, if it was moved since; an app's container is, by an update
-    /// - Throws: ``H2OFileError`` for another file or a cache of another kind or version,
-    ///   ``H2OStateError`` for a damaged one, `MLXFast.H2OArchiveFailure` where the archive
-    ///   is not there, or an error of reading
+    /// - Throws: ``H2OCacheError`` for another or a damaged file, or where the archive is not
+    ///   there; or an error of reading
     public static func load(
         from file: URL, archive: URL? = nil
     ) throws -> (caches: [any KVCache], metadata: [String: String]) {
         let (arrays, header) = try contents(of: file)
-        if header["kind"] == ScoredCacheContents.kind {
-            let contents = ScoredCacheContents(file: file, arrays: arrays, header: header)
-            return (try contents.caches(archive: archive), try contents.metadata)
+        return try H2OCacheError.reading(file) {
+            if header["kind"] == ScoredCacheContents.kind {
+                let contents = ScoredCacheContents(arrays: arrays, header: header)
+                return (try contents.caches(archive: archive), try contents.metadata)
+            }
+            let contents = PromptCacheContents(arrays: arrays, header: header)
+            return (try contents.caches(archive: archive), contents.metadata)
         }
-        let contents = PromptCacheContents(arrays: arrays, header: header)
-        return (try contents.caches(of: file, archive: archive), contents.metadata)
     }
 
     /// The arrays and strings of a safetensors file, read to the end: MLX would read an
@@ -75,11 +75,11 @@ public enum H2OCacheFile {
 
     /// An H2O cache of the class that the metadata names.
     static func restore(
-        _ state: [MLXArray], _ metaState: [String], from file: URL, archive: URL?
+        _ state: [MLXArray], _ metaState: [String], archive: URL?
     ) throws -> any H2OScoreTracking {
         guard let cacheClass = classes.first(where: { $0.reads(metaState.first) }) else {
-            throw H2OFileError.otherCache(
-                file: file.path, found: metaState.first ?? "", known: classes.map { $0.format })
+            throw H2OCacheError.otherFormat(
+                found: metaState.first ?? "", known: classes.map { $0.format })
         }
         return try cacheClass.init(state: state, metaState: metaState, archive: archive)
     }

@@ -10,7 +10,7 @@ extension PromptCacheContents {
     /// Adds a cache of the model, or a layer's list of them.
     ///
     /// - Returns: the name of its class in Python
-    /// - Throws: ``H2OFileError/notWritten(index:found:)``
+    /// - Throws: ``H2OCacheError/notSavable(index:found:)``
     mutating func add(_ cache: any KVCache, index: Int) throws -> String {
         guard cache is CacheList else { return try add(cache, at: "\(index)", index: index) }
         for (j, member) in cache.leaves.enumerated() {
@@ -24,7 +24,7 @@ extension PromptCacheContents {
     private mutating func add(_ cache: any KVCache, at place: String, index: Int) throws -> String {
         let name = try Self.className(of: cache, index: index)
         let state = cache.state
-        guard !state.isEmpty else { throw H2OFileError.notWritten(index: index, found: "empty") }
+        guard !state.isEmpty else { throw H2OCacheError.notSavable(index: index, found: "empty") }
         switch cache {
         case is any H2OScoreTracking:
             add(state, cache.metaState.map { .text($0) }, at: place)
@@ -49,50 +49,51 @@ extension PromptCacheContents {
         case is ArraysCache: return "ArraysCache"
         default:
             guard type(of: cache) == KVCacheSimple.self else {
-                throw H2OFileError.notWritten(index: index, found: "a \(type(of: cache))")
+                throw H2OCacheError.notSavable(index: index, found: "a \(type(of: cache))")
             }
             return "KVCache"
         }
     }
 
     /// - Throws: as ``H2OCacheFile/load(from:archive:)``
-    func caches(of file: URL, archive: URL?) throws -> [any KVCache] {
+    func caches(archive: URL?) throws -> [any KVCache] {
         guard !classNames.isEmpty else {
-            throw H2OFileError.otherKind(file: file.path, found: header["kind"] ?? "")
+            throw H2OCacheError.otherFormat(
+                found: header["kind"] ?? "", known: [ScoredCacheContents.kind, "mlx-lm"])
         }
         return try classNames.enumerated().map { i, name in
             guard !isOlder, [Self.plainList, Self.scoredList].contains(name) else {
-                return try cache(name, at: "\(i)", from: file, archive: archive)
+                return try cache(name, at: "\(i)", archive: archive)
             }
             let members = try memberNames(of: i).enumerated().map { j, name in
-                try cache(name, at: "\(i).\(j).0", from: file, archive: archive)
+                try cache(name, at: "\(i).\(j).0", archive: archive)
             }
             guard !members.isEmpty else {
-                throw H2OStateError.inconsistent("a \(name) has no caches")
+                throw H2OCacheError.damaged(reason: "a \(name) has no caches")
             }
             return CacheList(members: members)
         }
     }
 
     private func cache(
-        _ name: String, at place: String, from file: URL, archive: URL?
+        _ name: String, at place: String, archive: URL?
     ) throws -> any KVCache {
         let (state, strings) = saved(at: place)
         if H2OCacheFile.classes.contains(where: { String(describing: $0) == name }) {
-            return try H2OCacheFile.restore(state, strings, from: file, archive: archive)
+            return try H2OCacheFile.restore(state, strings, archive: archive)
         }
-        return try upstreamCache(name, state, strings, from: file)
+        return try upstreamCache(name, state, strings)
     }
 
     /// A cache of upstream's.
     private func upstreamCache(
-        _ name: String, _ state: [MLXArray], _ strings: [String], from file: URL
+        _ name: String, _ state: [MLXArray], _ strings: [String]
     ) throws -> any KVCache {
         // Plain caches and those of sliding windows have keys and values of one shape.
         let heads = state.map { $0.shape.prefix(3) }
         let isPair = state.count == 2 && state.allSatisfy { $0.ndim == 4 } && heads[0] == heads[1]
         guard isPair || !name.hasSuffix("KVCache") && !name.hasPrefix("KVCache") else {
-            throw H2OStateError.inconsistent("a \(name) has arrays of \(state.map(\.shape))")
+            throw H2OCacheError.damaged(reason: "a \(name) has arrays of \(state.map(\.shape))")
         }
         let cache: BaseKVCache
         switch name {
@@ -100,7 +101,7 @@ extension PromptCacheContents {
             cache = KVCacheSimple()
             let used = isOlder ? state[0].dim(2) : strings.first.flatMap(Int.init)
             guard let used, (0 ... state[0].dim(2)).contains(used) else {
-                throw H2OStateError.inconsistent("a \(name) has the strings \(strings)")
+                throw H2OCacheError.damaged(reason: "a \(name) has the strings \(strings)")
             }
             cache.state = state.map { $0[.ellipsis, ..<used, 0...] }
         case "ArraysCache", "MambaCache":
@@ -111,7 +112,7 @@ extension PromptCacheContents {
             guard values.count == min(strings.count, 5), 4 ... 6 ~= strings.count,
                 values.allSatisfy({ 0 ... H2OCacheCore.mostTokens ~= $0 })
             else {
-                throw H2OStateError.inconsistent("a RotatingKVCache has the strings \(strings)")
+                throw H2OCacheError.damaged(reason: "a RotatingKVCache has the strings \(strings)")
             }
             let (keep, size, offset) =
                 isOlder
@@ -122,8 +123,7 @@ extension PromptCacheContents {
             cache.metaState = [keep, size, 256, offset, values[values.count - 1]].map(String.init)
         default:
             let own = H2OCacheFile.classes.map { String(describing: $0) }
-            throw H2OFileError.otherCache(
-                file: file.path, found: name, known: (own + Self.known).sorted())
+            throw H2OCacheError.otherFormat(found: name, known: (own + Self.known).sorted())
         }
         return cache
     }

@@ -10,11 +10,10 @@ struct ScoredCacheContents {
     static let kind = "h2o-pack cache"
     private static let version = "1"
 
-    let file: URL
     let arrays: [String: MLXArray]
     let header: [String: String]
 
-    /// - Throws: `DecodingError` or ``H2OStateError``
+    /// - Throws: ``H2OCacheError``
     var metadata: [String: String] {
         get throws { try decode([String: String].self, header["metadata"]) }
     }
@@ -22,12 +21,13 @@ struct ScoredCacheContents {
     /// - Throws: as ``H2OCacheFile/load(from:archive:)``
     func caches(archive: URL?) throws -> [any H2OScoreTracking] {
         guard let version = header["version"], version == Self.version else {
-            throw H2OFileError.otherVersion(
-                file: file.path, found: header["version"] ?? "", expected: Self.version)
+            throw H2OCacheError.otherFormat(
+                found: "\(Self.kind) \(header["version"] ?? "")",
+                known: ["\(Self.kind) \(Self.version)"])
         }
         return try decode([[String]].self, header["layers"]).enumerated().map { i, metaState in
             try H2OCacheFile.restore(
-                H2OCacheFile.state("\(i)", of: arrays), metaState, from: file, archive: archive)
+                H2OCacheFile.state("\(i)", of: arrays), metaState, archive: archive)
         }
     }
 }

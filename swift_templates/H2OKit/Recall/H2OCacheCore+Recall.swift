@@ -97,9 +97,10 @@ extension H2OCacheCore {
                     + "\(valueDim), as groups of 32 elements share a scale. Set archiveBits to 16.")
         }
         do {
-            let folder = try settings.store.map { try MLXFast.H2OArchiveFolder($0) }
-            let archive = try withError {
-                MLXFast.H2OArchive(settings.settings, groupSize: groupSize, folder: folder)
+            let archive = try H2OCacheError.withArchives {
+                let folder = try settings.store.map { try MLXFast.H2OArchiveFolder($0) }
+                return MLXFast.H2OArchive(
+                    settings.settings, groupSize: groupSize, folder: folder)
             }
             recall = H2ORecallState(settings: settings, archive: archive)
             let shape = ledger?.positions.shape ?? []
@@ -123,7 +124,7 @@ extension H2OCacheCore {
     private mutating func checkArchive() {
         if let archive = recall?.archive, archive.first > 0 { H2OWarning.archiveLimit }
         if let failure = recall?.archive.failure {
-            endRecall(because: failure.localizedDescription)
+            endRecall(because: H2OCacheError.archive(failure).localizedDescription)
         }
     }
 

@@ -68,7 +68,7 @@ extension H2OCacheCore {
 
     /// Makes the archive of the arrays restored before.
     ///
-    /// - Throws: ``H2OStateError``, `DecodingError`, `MLXError`, `MLXFast.H2OArchiveFailure`
+    /// - Throws: ``H2OCacheError``, `MLXError`
     mutating func restoreArchive(_ text: String?) throws {
         defer { restoredArchive = [] }
         guard let text else {
@@ -77,10 +77,11 @@ extension H2OCacheCore {
         }
         let saved = try decode(SavedArchive.self, text)
         guard let settings = configuration.recall, let ledger else {
-            throw H2OStateError.inconsistent("it has an archive, and its configuration no recall")
+            throw H2OCacheError.damaged(
+                reason: "it has an archive, and its configuration no recall")
         }
         guard saved.isPossible, saved.first <= offset else {
-            throw H2OStateError.inconsistent("its archive is \(text)")
+            throw H2OCacheError.damaged(reason: "its archive is \(text)")
         }
         let state = MLXFast.H2OArchiveState(
             length: offset, first: saved.first, bits: saved.bits, groupSize: saved.groupSize,
@@ -88,7 +89,7 @@ extension H2OCacheCore {
         // Without a mark the folder is not its own, and nothing is written there.
         if saved.files == nil { configuration = try configuration.archivingInMemory() }
         let (arrays, path) = (restoredArchive, saved.files == nil ? nil : settings.store)
-        let archive = try withError {
+        let archive = try H2OCacheError.withArchives {
             let folder = try path.map {
                 try MLXFast.H2OArchiveFolder($0, continuing: saved.files?.mark)
             }
@@ -101,11 +102,11 @@ extension H2OCacheCore {
     /// Goes on with the archive in a new folder, the one that a configuration names, and not in
     /// memory. Does nothing if it names none.
     ///
-    /// - Throws: `MLXFast.H2OArchiveFailure` or `MLXError`
+    /// - Throws: ``H2OCacheError/archive(_:)`` or `MLXError`
     mutating func moveArchive(to other: H2OConfiguration) throws {
         guard let settings = other.recall, let store = settings.store, let recall, let ledger
         else { return }
-        let archive = try withError {
+        let archive = try H2OCacheError.withArchives {
             try Self.archive(
                 of: recall.archive.arrays(), recall.archive.state, settings,
                 keyDim: ledger.keySum.dim(2), in: MLXFast.H2OArchiveFolder(store))

@@ -1,5 +1,4 @@
 import H2OKit
-import MLX
 import MLXLMCommon
 
 extension Conversation {
@@ -23,8 +22,8 @@ extension Conversation {
             caches = try await loaded.platform.background.withGPU {
                 try prepared.copies(for: caches)
             }
-        } catch let failure as MLXFast.H2OArchiveFailure {
-            preparedPromptProblem = .unreadable(failure.localizedDescription)
+        } catch let error as H2OCacheError {
+            preparedPromptProblem = .unreadable(error.localizedDescription)
             return
         }
         state?.read.append(prepared.tokens)

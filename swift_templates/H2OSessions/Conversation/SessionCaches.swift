@@ -7,8 +7,7 @@ enum SessionCaches {
     /// One empty cache for each that the model makes; `pinned` is never evicted from it.
     ///
     /// - Parameter archive: the folder of what recall brings back; nil for memory
-    /// - Throws: ``H2OSessionError/systemPromptTooLong(tokens:atMost:)``,
-    ///   ``H2OConfigurationError``, ``H2OCachesError``, ``H2OBudgetsError``
+    /// - Throws: ``H2OSessionError/systemPromptTooLong(tokens:atMost:)``, `H2OCacheError`
     static func make(
         _ caches: H2OCaches, for model: any LanguageModel, pinned: Range<Int>,
         archive: URL? = nil
@@ -17,9 +16,7 @@ enum SessionCaches {
             var caches = caches
             caches.configuration = try caches.configuration.pinning(pinned).archiving(in: archive)
             return try caches.makeCaches(for: model)
-        } catch H2OConfigurationError.nothingToEvict(let maxSize, let held, _),
-            H2OBudgetsError.nothingToEvict(_, let held, let maxSize)
-        {
+        } catch H2OCacheError.invalidConfiguration(.nothingToEvict(let maxSize, let held, _), _) {
             throw H2OSessionError.systemPromptTooLong(
                 tokens: pinned.count, atMost: pinned.count - (held - maxSize + 1))
         }

@@ -12,8 +12,8 @@ extension Conversation {
     /// Writes the conversation to a folder. What was saved there before stays as a snapshot of
     /// an earlier turn, within the bytes that the model's snapshots may take in files.
     ///
-    /// - Throws: ``H2OSessionError/nothingToSave``, `H2OFileError` for a cache of a kind that is
-    ///   not written, `CancellationError`, or an error of writing
+    /// - Throws: ``H2OSessionError/nothingToSave``, `H2OCacheError.notSavable`,
+    ///   `CancellationError`, or an error of writing
     package func save(_ messages: [H2OMessage], to folder: URL) async throws {
         guard let head, hasMessages else { throw H2OSessionError.nothingToSave }
         let saved = SavedConversation(folder: folder)
@@ -35,9 +35,8 @@ extension Conversation {
     /// Goes on from a folder that ``save(_:to:)`` wrote, and can return to its earlier turns.
     ///
     /// - Returns: the messages
-    /// - Throws: `H2OFileError` for a folder of another model, policy, template or version, and
-    ///   for a torn file; `H2OStateError` and `MLXFast.H2OArchiveFailure` for damaged contents;
-    ///   or an error of reading
+    /// - Throws: `H2OCacheError` for a folder of another model, policy, template or version, and
+    ///   for damaged files; or an error of reading
     package func restore(from folder: URL) async throws -> [H2OMessage] {
         let saved = SavedConversation(folder: folder)
         let messages = try await loaded.platform.background.withGPU {

@@ -25,7 +25,7 @@ extension Conversation {
 
     /// Another conversation that goes on from the same transcript, by itself.
     ///
-    /// - Throws: `CancellationError`, or `MLXFast.H2OArchiveFailure` where files of the archive
+    /// - Throws: `CancellationError`, or `H2OCacheError.archive` where files of the archive
     ///   are not as they were written
     package func fork() async throws -> Conversation {
         guard let head else { return Conversation(model: model, head: nil, snapshots: snapshots) }

@@ -20,17 +20,18 @@ package struct ConversationIdentity: Codable, Hashable, Sendable {
         self.templateDigest = templateDigest
     }
 
-    /// - Throws: ``H2OFileError`` by the name of what differs
+    /// - Throws: `H2OCacheError` by the name of what differs
     func check(_ saved: ConversationIdentity, in file: URL) throws {
         guard saved.modelDigest == modelDigest else {
-            throw H2OFileError.otherModel(file: file.path, found: saved.model, expected: model)
+            throw H2OCacheError.otherModel(
+                found: saved.model, expected: model, file: file)
         }
         guard saved.caches == caches else {
-            throw H2OFileError.otherPolicy(
-                file: file.path, found: json(saved.caches), expected: json(caches))
+            throw H2OCacheError.otherSettings(
+                found: json(saved.caches), expected: json(caches), file: file)
         }
         guard saved.templateDigest == templateDigest else {
-            throw H2OFileError.otherTemplate(file: file.path)
+            throw H2OCacheError.otherTemplate(file: file)
         }
     }
 }

@@ -37,7 +37,7 @@ package struct ConversationSnapshot: @unchecked Sendable {
     /// A conversation that goes on from here. The snapshot stays as it is.
     ///
     /// - Parameter folders: where a new folder is made for archives in files
-    /// - Throws: `MLXFast.H2OArchiveFailure` or an error of the file system where the files are
+    /// - Throws: `H2OCacheError.archive` or an error of the file system where the files are
     ///   no longer there
     package func head(in folders: ArchiveFolders) throws -> ConversationHead {
         let folder = try kept.archive.map { try folders.copy(of: $0.url) }

@@ -13,7 +13,7 @@ enum DurableFile {
     ///   - file: its name ends in .safetensors; one that is there is replaced at once
     ///   - field: the header's name of the digest
     ///   - write: writes the file that it is given
-    /// - Throws: what `write` throws, ``H2OFileError`` or an error of the file system
+    /// - Throws: what `write` throws, `H2OCacheError.damaged` or an error of the file system
     static func write(to file: URL, digest field: String, by write: (URL) throws -> Void) throws {
         let name = file.deletingPathExtension().lastPathComponent
         let new = file.deletingLastPathComponent()
@@ -35,24 +35,28 @@ enum DurableFile {
 
     /// The strings in a file's header.
     ///
-    /// - Throws: ``H2OFileError/torn(file:)``, or an error of reading
+    /// - Throws: `H2OCacheError.damaged`, or an error of reading
     static func header(of file: URL) throws -> [String: String] {
         let data = try headerData(of: file)
         let members = try? JSONSerialization.jsonObject(with: data) as? [String: Any]
-        guard let members else { throw H2OFileError.torn(file: file.path) }
+        guard let members else { throw damaged(file) }
         return members["__metadata__"] as? [String: String] ?? [:]
     }
 
     /// Compares a file with the digest in its header.
     ///
-    /// - Throws: ``H2OFileError/torn(file:)``, or an error of reading
+    /// - Throws: `H2OCacheError.damaged`, or an error of reading
     static func check(_ file: URL, digest field: String) throws {
         let range = try digestRange(in: file, field)
         guard let found = try header(of: file)[field],
             try FileDigest.sha256(of: file, zeroing: range) == found
         else {
-            throw H2OFileError.torn(file: file.path)
+            throw damaged(file)
         }
+    }
+
+    private static func damaged(_ file: URL) -> H2OCacheError {
+        .damaged(reason: "it was cut short or changed", file: file)
     }
 
     private static func seal(_ file: URL, _ field: String) throws {
@@ -82,7 +86,7 @@ enum DurableFile {
         // In a text of the header quotes have a backslash, so that none contains this.
         let key = Data("\"\(field)\":\"".utf8)
         guard let found = try headerData(of: file).range(of: key) else {
-            throw H2OFileError.torn(file: file.path)
+            throw damaged(file)
         }
         let start = 8 + found.upperBound
         return start ..< start + placeholder.count
@@ -99,7 +103,7 @@ enum DurableFile {
         guard size >= 8, count <= size - 8,
             let data = try handle.read(upToCount: Int(count)), data.count == Int(count)
         else {
-            throw H2OFileError.torn(file: file.path)
+            throw damaged(file)
         }
         return data
     }

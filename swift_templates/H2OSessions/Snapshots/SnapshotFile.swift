@@ -21,8 +21,7 @@ package enum SnapshotFile {
     ///   - identity: what they depend on
     ///   - details: strings that ``read(_:identity:archive:)`` gives back
     ///   - file: its name ends in .safetensors; one that is there is replaced at once
-    /// - Throws: ``H2OFileError`` for a cache of a kind that is not written, or an error of
-    ///   writing
+    /// - Throws: `H2OCacheError.notSavable`, or an error of writing
     package static func write(
         _ state: ConversationState, caches: [any KVCache], identity: ConversationIdentity,
         details: [String: String] = [:], to file: URL
@@ -40,15 +39,14 @@ package enum SnapshotFile {
 
     /// The strings of a file that belongs to a model, without its caches.
     ///
-    /// - Throws: ``H2OFileError`` for another kind, version, model, policy or template, and for
-    ///   a torn file; `DecodingError`; or an error of reading
+    /// - Throws: `H2OCacheError` for a file of another kind, version, model, policy or template
+    ///   and for a damaged one, or an error of reading
     package static func details(
         of file: URL, identity: ConversationIdentity
     ) throws -> [String: String] {
         let header = try knownHeader(of: file)
         try DurableFile.check(file, digest: name(.digest))
-        let saved: ConversationIdentity = try decode(header[name(.identity)])
-        try identity.check(saved, in: file)
+        try check(identity, header, file)
         return Dictionary(
             uniqueKeysWithValues: header.compactMap { key, text in
                 key.hasPrefix("0.") ? (String(key.dropFirst(2)), text) : nil
@@ -57,24 +55,35 @@ package enum SnapshotFile {
 
     /// The state in a file that belongs to a model, by its header alone: the rest is not checked.
     ///
-    /// - Throws: ``H2OFileError``, `DecodingError`, or an error of reading
+    /// - Throws: `H2OCacheError`, or an error of reading
     static func state(
         of file: URL, identity: ConversationIdentity
     ) throws -> ConversationState {
         let header = try knownHeader(of: file)
-        try identity.check(try decode(header[name(.identity)]), in: file)
-        return try decode(header[name(.state)])
+        try check(identity, header, file)
+        return try state(header[name(.state)], file)
+    }
+
+    private static func check(
+        _ identity: ConversationIdentity, _ header: [String: String], _ file: URL
+    ) throws {
+        let saved = try H2OCacheError.reading(file) {
+            try decode(ConversationIdentity.self, header[name(.identity)])
+        }
+        try identity.check(saved, in: file)
+    }
+
+    private static func state(_ text: String?, _ file: URL) throws -> ConversationState {
+        try H2OCacheError.reading(file) { try decode(ConversationState.self, text) }
     }
 
     /// The header of a file of this kind and version.
     private static func knownHeader(of file: URL) throws -> [String: String] {
         let header = try DurableFile.header(of: file)
-        guard header[name(.kind)] == kind else {
-            throw H2OFileError.otherKind(file: file.path, found: header[name(.kind)] ?? "")
-        }
-        guard header[name(.version)] == version else {
-            throw H2OFileError.otherVersion(
-                file: file.path, found: header[name(.version)] ?? "", expected: version)
+        let found = [Field.kind, .version].map { header[name($0)] ?? "" }
+        guard found == [kind, version] else {
+            throw H2OCacheError.otherFormat(
+                found: found.joined(separator: " "), known: ["\(kind) \(version)"], file: file)
         }
         return header
     }
@@ -83,20 +92,16 @@ package enum SnapshotFile {
     ///   - file: what ``write(_:caches:identity:details:to:)`` wrote
     ///   - identity: what the conversation depends on here
     ///   - archive: where its archives in files go on; nil where they are in memory
-    /// - Throws: as ``details(of:identity:)``, and ``H2OStateError`` or
-    ///   `MLXFast.H2OArchiveFailure` where the caches cannot go on
+    /// - Throws: as ``details(of:identity:)``, and `H2OCacheError.archive` where archives are not
+    ///   as they were
     package static func read(
         _ file: URL, identity: ConversationIdentity, archive: URL? = nil
     ) throws -> (state: ConversationState, caches: [any KVCache], details: [String: String]) {
         let details = try details(of: file, identity: identity)
         let caches = try H2OCacheFile.load(from: file, archive: archive).caches
-        return (try decode(details[Field.state.rawValue]), caches, details)
+        return (try state(details[Field.state.rawValue], file), caches, details)
     }
 
     /// As the prompt cache file writes the caller's strings.
     private static func name(_ field: Field) -> String { "0.\(field.rawValue)" }
-
-    private static func decode<Value: Decodable>(_ text: String?) throws -> Value {
-        try JSONDecoder().decode(Value.self, from: Data((text ?? "").utf8))
-    }
 }

@@ -27,7 +27,7 @@ public struct BundledModel: Identifiable, Sendable {
 
     /// The policy: which tokens the caches keep.
     ///
-    /// - Throws: `H2OConfigurationError` if the values in `all` were edited and no longer fit
+    /// - Throws: `H2OCacheError` if the values in `all` were edited and no longer fit
     ///   together
     public func configuration() throws -> H2OConfiguration {
         try caches().configuration

@@ -114,7 +114,7 @@ final class ArchiveFilesTests: XCTestCase {
         try FileManager.default.removeItem(at: folder.appending(path: "layer"))
 
         XCTAssertThrowsError(try H2OCacheFile.load(from: file)) { error in
-            XCTAssertTrue(error is MLXFast.H2OArchiveFailure, "\(error)")
+            guard case .archive? = error as? H2OCacheError else { return XCTFail("\(error)") }
             XCTAssertTrue(error.localizedDescription.contains("layer"), "\(error)")
         }
     }

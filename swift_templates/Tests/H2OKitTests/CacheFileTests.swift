@@ -139,7 +139,9 @@ final class CacheFileTests: XCTestCase {
             arrays: ["weight": Tokens(1, seed: 1).keys], metadata: ["kind": "model"], url: file)
 
         XCTAssertThrowsError(try H2OCacheFile.load(from: file)) { error in
-            XCTAssertEqual(error as? H2OFileError, .otherKind(file: file.path, found: "model"))
+            XCTAssertEqual(
+                error as? H2OCacheError,
+                .otherFormat(found: "model", known: ["h2o-pack cache", "mlx-lm"], file: file))
         }
     }
 
@@ -152,8 +154,8 @@ final class CacheFileTests: XCTestCase {
         XCTAssertThrowsError(try H2OCacheFile.load(from: file)) { error in
             XCTAssertEqual(
                 error.localizedDescription,
-                "\(file.path) has version \"9\"; this release reads \"1\". Make the caches again "
-                    + "from their prompt.")
+                "\(file.path) has the format \"h2o-pack cache 9\"; this release reads \"h2o-pack "
+                    + "cache 1\". Make it again with this release.")
         }
     }
 
@@ -168,9 +170,10 @@ final class CacheFileTests: XCTestCase {
 
         XCTAssertThrowsError(try H2OCacheFile.load(from: file)) { error in
             XCTAssertEqual(
-                error.localizedDescription,
-                "\(file.path) has a cache \"h2o.dense.2\"; this release reads h2o.dense.1, "
-                    + "h2o.quantized.1, h2o.mixed.1.")
+                error as? H2OCacheError,
+                .otherFormat(
+                    found: "h2o.dense.2",
+                    known: ["h2o.dense.1", "h2o.quantized.1", "h2o.mixed.1"], file: file))
         }
     }
 
@@ -221,7 +224,7 @@ final class CacheFileTests: XCTestCase {
 
         for cache in [empty, CacheList(MambaCache(), empty)] as [any KVCache] {
             XCTAssertThrowsError(try H2OCacheFile.save([cache], to: file("empty"))) { error in
-                XCTAssertEqual(error as? H2OFileError, .notWritten(index: 0, found: "empty"))
+                XCTAssertEqual(error as? H2OCacheError, .notSavable(index: 0, found: "empty"))
             }
         }
     }

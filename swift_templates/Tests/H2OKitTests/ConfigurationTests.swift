@@ -97,9 +97,10 @@ final class ConfigurationTests: XCTestCase {
         let data = Data(#"{"max_size": 64, "novlty": 1}"#.utf8)
 
         XCTAssertThrowsError(try JSONDecoder().decode(H2OConfiguration.self, from: data)) { error in
-            guard case .unknownField("novlty", _) = error as? H2OConfigurationError else {
-                return XCTFail("\(error)")
-            }
+            guard
+                case .invalidConfiguration(.unknownField("novlty", _), nil)? =
+                    error as? H2OCacheError
+            else { return XCTFail("\(error)") }
             XCTAssertTrue(error.localizedDescription.contains("heavy_budget, recent_budget"))
         }
     }
@@ -154,11 +155,13 @@ final class ConfigurationTests: XCTestCase {
     }
 
     private func assertRefused(
-        _ make: @autoclosure () throws -> H2OConfiguration, _ expected: H2OConfigurationError,
+        _ make: @autoclosure () throws -> H2OConfiguration,
+        _ expected: H2OCacheError.ConfigurationProblem,
         _ text: String, line: UInt = #line
     ) {
         XCTAssertThrowsError(try make(), line: line) { error in
-            XCTAssertEqual(error as? H2OConfigurationError, expected, line: line)
+            XCTAssertEqual(
+                error as? H2OCacheError, .invalidConfiguration(expected), line: line)
             XCTAssertEqual(error.localizedDescription, text, line: line)
         }
     }

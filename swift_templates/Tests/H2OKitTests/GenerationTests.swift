@@ -102,7 +102,7 @@ final class GenerationTests: XCTestCase {
         XCTAssertThrowsError(
             try TokenIterator(input: prompt, model: model, parameters: parameters())
         ) { error in
-            guard case .unfit("Gemma2Model", _) = error as? H2OCachesError else {
+            guard case .unfitModel("Gemma2Model", _) = error as? H2OCacheError else {
                 return XCTFail("\(error)")
             }
         }

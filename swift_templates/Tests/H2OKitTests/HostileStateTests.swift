@@ -18,7 +18,7 @@ final class HostileStateTests: XCTestCase {
         _ cache: any H2OScoreTracking, _ state: [MLXArray], _ metaState: [String], _ what: String
     ) {
         XCTAssertThrowsError(try type(of: cache).init(state: state, metaState: metaState), what) {
-            XCTAssertTrue($0 is H2OStateError, "\(what): \($0)")
+            guard case .damaged? = $0 as? H2OCacheError else { return XCTFail("\(what): \($0)") }
         }
     }
 

@@ -86,9 +86,8 @@ final class ModelCachesTests: XCTestCase {
         ) { error in
             XCTAssertEqual(
                 error.localizedDescription,
-                "TinyModel has no layer with a plain KVCacheSimple (it uses MambaCache, "
-                    + "RotatingKVCache), so there is nothing for H2O to bound. Generate without "
-                    + "H2O.")
+                "TinyModel cannot use an H2O cache: it has MambaCache, RotatingKVCache and no plain "
+                    + "KVCacheSimple to bound. Generate without H2O, or choose another model.")
         }
     }
 
@@ -134,8 +133,9 @@ final class ModelCachesTests: XCTestCase {
             ),
             (
                 [nil, layer],
-                "layers[1] of the H2O budgets: TinyModel has no full attention there, "
-                    + "and the layer keeps its own cache. Write null."
+                "layers of the H2O budgets names layer 1 of TinyModel, which keeps its own cache: "
+                    + "H2O caches are those of layers 0. Take it out, or write null in a list of "
+                    + "all layers."
             ),
             (
                 [.init(heavyBudget: 9, recentBudget: 9), nil],

@@ -190,13 +190,18 @@ final class RecallTests: XCTestCase {
         XCTAssertThrowsError(
             try recalling(all, H2OBudgets(layers: [nil, nil, nil], recall: [3]))
         ) { error in
-            XCTAssertEqual(error as? H2OBudgetsError, .recall(3, model: "TinyModel"))
+            XCTAssertEqual(
+                error as? H2OCacheError,
+                .layerKeepsOwnCache(
+                    3, setting: "recall of the H2O budgets", model: "TinyModel",
+                    evicting: [0, 1, 2]))
         }
         let none = try H2OConfiguration(maxSize: 48, recall: H2ORecall(layers: [3]))
         XCTAssertThrowsError(try recalling(none)) { error in
             XCTAssertEqual(
-                error as? H2OCachesError,
-                .recallLayer(3, model: "TinyModel", known: [0, 1, 2]))
+                error as? H2OCacheError,
+                .layerKeepsOwnCache(
+                    3, setting: "recall.layers", model: "TinyModel", evicting: [0, 1, 2]))
         }
     }
 }

@@ -53,12 +53,12 @@ final class SavingTests: XCTestCase {
 
             XCTAssertThrowsError(try restore()) { error in
                 XCTAssertEqual(
-                    error as? H2OStateError,
-                    .otherFormat(found: metaState[0], expected: "h2o.dense.1"))
+                    error as? H2OCacheError,
+                    .otherFormat(found: metaState[0], known: ["h2o.dense.1"]))
                 XCTAssertEqual(
                     error.localizedDescription,
-                    "The saved cache's format is \"\(metaState[0])\"; this version reads "
-                        + "\"h2o.dense.1\" here. Make the cache again from its prompt.")
+                    "What was read has the format \"\(metaState[0])\"; this release reads "
+                        + "\"h2o.dense.1\". Make it again with this release.")
             }
         }
     }

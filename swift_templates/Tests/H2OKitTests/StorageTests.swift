@@ -98,9 +98,9 @@ final class StorageTests: XCTestCase {
                     try type(of: one).init(state: other.state, metaState: other.metaState)
                 ) { error in
                     XCTAssertEqual(
-                        error as? H2OStateError,
+                        error as? H2OCacheError,
                         .otherFormat(
-                            found: type(of: other).format, expected: type(of: one).format))
+                            found: type(of: other).format, known: [type(of: one).format]))
                 }
             }
         }

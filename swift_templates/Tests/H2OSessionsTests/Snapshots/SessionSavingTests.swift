@@ -152,15 +152,15 @@ final class SessionSavingTests: XCTestCase {
         _ = try await saved(fixture())
 
         let others = [try fixture(maxSize: 64), try fixture(hasTemplate: false)]
-        var refusals = [H2OFileError?]()
+        var refusals = [H2OCacheError?]()
         for other in others {
             await assertThrows(
                 try await H2OSession.restore(from: folder, model: other.makeModel())
-            ) { refusals.append($0 as? H2OFileError) }
+            ) { refusals.append($0 as? H2OCacheError) }
         }
 
-        guard case .otherPolicy = refusals[0] else { return XCTFail("\(refusals)") }
-        XCTAssertEqual(refusals[1], .otherTemplate(file: file.path))
+        guard case .otherSettings = refusals[0] else { return XCTFail("\(refusals)") }
+        XCTAssertEqual(refusals[1], .otherTemplate(file: file))
     }
 
     func testATornFileIsNoticed() async throws {
@@ -170,6 +170,8 @@ final class SessionSavingTests: XCTestCase {
 
         await assertThrows(
             try await H2OSession.restore(from: folder, model: fixture().makeModel())
-        ) { XCTAssertEqual($0 as? H2OFileError, .torn(file: file.path)) }
+        ) {
+            guard case .damaged(_, file)? = $0 as? H2OCacheError else { return XCTFail("\($0)") }
+        }
     }
 }

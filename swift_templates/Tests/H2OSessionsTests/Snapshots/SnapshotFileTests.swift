@@ -39,13 +39,21 @@ final class SnapshotFileTests: XCTestCase {
         return state
     }
 
-    private func refusal(_ identity: ConversationIdentity? = nil) throws -> H2OFileError? {
+    private func refusal(_ identity: ConversationIdentity? = nil) throws -> H2OCacheError? {
         let identity = try identity ?? .test()
-        var refusal: H2OFileError?
+        var refusal: H2OCacheError?
         XCTAssertThrowsError(try SnapshotFile.read(file, identity: identity)) { error in
-            refusal = error as? H2OFileError
+            refusal = error as? H2OCacheError
         }
         return refusal
+    }
+
+    private var torn: H2OCacheError {
+        .damaged(reason: "it was cut short or changed", file: file)
+    }
+
+    private func other(_ found: String) -> H2OCacheError {
+        .otherFormat(found: found, known: ["h2o-pack conversation 1"], file: file)
     }
 
     func testItGivesBackWhatWasWritten() throws {
@@ -73,13 +81,12 @@ final class SnapshotFileTests: XCTestCase {
 
         XCTAssertEqual(
             try refusal(.test(model: "other")),
-            .otherModel(file: file.path, found: "tiny", expected: "other"))
-        guard case .otherPolicy(_, let found, let expected) = try refusal(.test(maxSize: 32)) else {
-            return XCTFail("the policy is another")
-        }
+            .otherModel(found: "tiny", expected: "other", file: file))
+        guard case .otherSettings(let found, let expected, file) = try refusal(.test(maxSize: 32))
+        else { return XCTFail("the policy is another") }
         XCTAssertTrue(found.contains(#""max_size":64"#), found)
         XCTAssertTrue(expected.contains(#""max_size":32"#), expected)
-        XCTAssertEqual(try refusal(.test(template: "1")), .otherTemplate(file: file.path))
+        XCTAssertEqual(try refusal(.test(template: "1")), .otherTemplate(file: file))
     }
 
     func testAFileThatWasCutAnywhereIsTorn() throws {
@@ -88,10 +95,10 @@ final class SnapshotFileTests: XCTestCase {
 
         for count in [0, 7, 8, 100, whole.count / 2, whole.count - 1] {
             try whole.prefix(count).write(to: file)
-            XCTAssertEqual(try refusal(), .torn(file: file.path), "\(count) bytes")
+            XCTAssertEqual(try refusal(), torn, "\(count) bytes")
         }
         try (whole + Data([0])).write(to: file)
-        XCTAssertEqual(try refusal(), .torn(file: file.path))
+        XCTAssertEqual(try refusal(), torn)
     }
 
     func testAFileWithAChangedBitAnywhereIsTorn() throws {
@@ -109,12 +116,11 @@ final class SnapshotFileTests: XCTestCase {
     func testAFileOfAnotherKindOrVersionIsRefusedByName() throws {
         let array = ["0.0": MLXArray([Float(0)], [1])]
         try save(arrays: array, metadata: ["kind": "h2o-pack cache"], url: file)
-        XCTAssertEqual(try refusal(), .otherKind(file: file.path, found: ""))
+        XCTAssertEqual(try refusal(), other(" "))
 
         try save(
             arrays: array, metadata: ["0.kind": "h2o-pack conversation", "0.version": "9"],
             url: file)
-        XCTAssertEqual(
-            try refusal(), .otherVersion(file: file.path, found: "9", expected: "1"))
+        XCTAssertEqual(try refusal(), other("h2o-pack conversation 9"))
     }
 }

@@ -114,7 +114,7 @@ final class BundledModelTests: XCTestCase {
         let other = try await echo(second)
 
         await assertThrows(try await H2OSession.restore(from: folder, model: other)) { error in
-            guard case .otherModel(_, let found, let expected)? = error as? H2OFileError else {
+            guard case .otherModel(let found, let expected, _)? = error as? H2OCacheError else {
                 return XCTFail("\(error)")
             }
             XCTAssertEqual([found, expected], [first.id, second.id])

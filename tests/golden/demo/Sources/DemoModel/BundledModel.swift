@@ -17,7 +17,7 @@ public enum BundledModel {
 
     /// The policy: which tokens the caches keep.
     ///
-    /// - Throws: `H2OConfigurationError` if the values below were edited and no longer
+    /// - Throws: `H2OCacheError` if the values below were edited and no longer
     ///   fit together
     public static func configuration() throws -> H2OConfiguration {
         try H2OConfiguration(
