@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,11 +39,14 @@ int main() {
   std::printf("%s %s %s", copied_by(), run_by(), also());
 }
 """
-GUARD = Guard("mlx-swift", ("a/*.cpp", "b/*.cpp"), "C", version="0.31.6")
+GUARD = Guard("mlx-swift", ("a/*.cpp", "b/**/*.cpp"), "C", count=1, version="0.31.6")
 
 
 def shipped() -> tuple[Guard, ...]:
-    return edits_of(assets.root()).applying("apple").guards
+    """The guards of packages, for as many files as there are here."""
+    guards = edits_of(assets.root()).applying("apple").guards
+    assert [guard.count for guard in guards] == [37, 7]
+    return tuple(replace(guard, count=2) for guard in guards)
 
 
 @pytest.fixture
@@ -89,22 +93,21 @@ def test_on_linux_nothing_is_guarded():
     assert edits_of(assets.root()).applying("linux").guards == ()
 
 
-def test_patterns_that_match_nothing_are_refused_together(tmp_path):
-    build_tree(tmp_path / "mlx-swift/c", {"x.cpp": ""})
-    missing = "no file is there to be guarded"
-    expected = "expected as in mlx-swift 0.31.6). Use the sources of mlx-swift 0.31.6."
-    guards = [
-        GUARD,
-        Guard("mlx-swift", ("c/*.cpp",), "C", without=("x.cpp",), version="0.31.6"),
-    ]
+def test_files_that_upstream_added_or_took_away_are_refused_together(tmp_path):
+    build_tree(tmp_path / "mlx-swift", dict.fromkeys(("b/x.cpp", "b/in/y.cpp", "c/x.cpp"), ""))
+    which = "mlx-swift 0.31.6"
+    expected = f"(mlx-swift, expected as in {which}). Use the sources of {which}."
+    guards = [GUARD, replace(GUARD, paths=("c/*.cpp",), without=("x.cpp",))]
     assert refused(guard_sources, tmp_path, guards, code=ExitCode.VERSION).splitlines() == [
-        f"{missing} (mlx-swift/a/*.cpp, {expected}",
-        f"{missing} (mlx-swift/c/*.cpp, {expected}",
+        f"2 files match a/*.cpp and b/**/*.cpp instead of 1 {expected}",
+        f"0 files match c/*.cpp instead of 1 {expected}",
     ]
 
 
-def test_a_pattern_that_matches_nothing_has_drifted(tmp_path):
-    (drift,) = check.lost_files(build_tree(tmp_path, {"b/x.cpp": ""}), GUARD)
+def test_a_file_that_upstream_added_has_drifted(tmp_path):
+    as_expected = build_tree(tmp_path, {"b/x.cpp": ""})
+    assert list(check.lost_files(as_expected, GUARD)) == []
+    (drift,) = check.lost_files(build_tree(tmp_path, {"a/new.cpp": ""}), GUARD)
     assert drift.file == str(tmp_path)
     assert drift.expected == "the files of mlx-swift 0.31.6"
-    assert drift.found.startswith("no file is there to be guarded (mlx-swift/a/*.cpp")
+    assert drift.found.startswith("2 files match a/*.cpp and b/**/*.cpp instead of 1")

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 SOURCES = "cexport/h2o"
 MACOS = "arm64-apple-macosx14"
-SIMULATOR = "arm64-apple-ios17.0-simulator"
+SIMULATORS = ("arm64-apple-ios17.0-simulator", "x86_64-apple-ios17.0-simulator")
+"""Those of Macs with Apple silicon, and of the last with Intel's."""
 
 
 def find_compiler() -> str | None:

@@ -213,8 +213,8 @@ def lost_edits(path: Path, edits: EditSet) -> Iterator[Drift]:
 
 
 def lost_files(folder: Path, guard: Guard) -> Iterator[Drift]:
-    """Yield the pattern of a guard that matches no file of a package any more."""
+    """Yield a guard whose files in a package are more or fewer than they were."""
     try:
-        list(guarded_files(folder, guard))
+        guarded_files(folder, guard)
     except UserError as error:
         yield Drift(str(folder), f"the files of {guard.expected}", str(error), EDITS_FOLDER)

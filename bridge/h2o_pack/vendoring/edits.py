@@ -86,13 +86,15 @@ class CopiedPath:
 class Guard:
     """Files that only compile where a condition of the preprocessor holds.
 
-    paths may end in a pattern, and `without` are names that it leaves out. condition is one
-    of Apple's TargetConditionals.h. version: that of the package.
+    paths may end in a pattern, and `without` are names that it leaves out; together they are
+    `count` files, so that one that upstream adds or moves is noticed. condition is one of
+    Apple's TargetConditionals.h. version: that of the package.
     """
 
     package: str
     paths: tuple[str, ...]
     condition: str
+    count: int
     without: tuple[str, ...] = ()
     only: str = ""
     version: str = ""

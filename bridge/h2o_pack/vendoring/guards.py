@@ -11,7 +11,7 @@ from h2o_pack.errors import CombinedError, ExitCode, Problems, UserError
 from h2o_pack.files import lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from h2o_pack.vendoring.edits import Guard
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def guard_sources(vendor_folder: Path, guards: Iterable[Guard]) -> tuple[lock.EditedFile, ...]:
     """Put each guard around its files; return each file's sha256 before and after.
 
-    Raises UserError for all patterns that match no file, together.
+    Raises UserError for all guards whose files are not those that are expected, together.
     """
     done = []
     problems = Problems()
@@ -38,20 +38,26 @@ def guard_sources(vendor_folder: Path, guards: Iterable[Guard]) -> tuple[lock.Ed
     return tuple(done)
 
 
-def guarded_files(folder: Path, guard: Guard) -> Iterator[Path]:
-    """Yield a guard's files in the folder of its package; UserError for one that has none."""
-    for pattern in guard.paths:
-        found = [
-            path for path in sorted(folder.glob(pattern)) if path.name not in guard.without
-        ]
-        if not found:
-            raise UserError(
-                "no file is there to be guarded",
-                where=f"{guard.package}/{pattern}, expected as in {guard.expected}",
-                remedy=f"Use the sources of {guard.expected}.",
-                code=ExitCode.VERSION,
-            )
-        yield from found
+def guarded_files(folder: Path, guard: Guard) -> list[Path]:
+    """Return a guard's files in the folder of its package.
+
+    Raises UserError where they are more or fewer than the guard counts: a file that upstream
+    added would be compiled for simulators and devices alike, and an app would not link.
+    """
+    found = [
+        path
+        for pattern in guard.paths
+        for path in sorted(folder.glob(pattern))
+        if path.name not in guard.without
+    ]
+    if len(found) != guard.count:
+        raise UserError(
+            f"{len(found)} files match {' and '.join(guard.paths)} instead of {guard.count}",
+            where=f"{guard.package}, expected as in {guard.expected}",
+            remedy=f"Use the sources of {guard.expected}.",
+            code=ExitCode.VERSION,
+        )
+    return found
 
 
 def guarded(text: str, condition: str) -> str:
