@@ -146,7 +146,9 @@ package actor Conversation {
         if state.map({ chain.starts(with: $0.chain) }) != true {
             try await returnTo(chain)
         }
+        var waiting = transcript[...]
         if let state, hasMessages {
+            waiting = waiting.dropFirst(state.chain.count)
             let next = try format.following(
                 state.chain.count, of: transcript, ended: state.ended)
             self.state?.unread.removeLast(min(next.replaced, state.unread.count))
@@ -160,9 +162,9 @@ package actor Conversation {
         state?.ended = false
         let new = state?.unread.count ?? 0
         guard new > 0 else { throw H2OSessionError.emptyPrompt }
-        // A conversation that is read again may be longer: it became so bit by bit.
-        let isNew = !transcript.contains { $0.role == .assistant } || tokensSeen > 0
-        if let limit = loaded.facts.positions, new > limit, isNew {
+        // Turns that are read again may be longer: they became so one by one.
+        let hasTurns = waiting.drop { $0.role != .user }.contains { $0.role == .assistant }
+        if let limit = loaded.facts.positions, new > limit, !hasTurns {
             throw H2OSessionError.promptTooLong(tokens: new, atMost: limit)
         }
     }

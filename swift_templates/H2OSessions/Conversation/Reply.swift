@@ -11,6 +11,8 @@ struct Reply {
     /// What was written of a call that the reply has to be; nil if it need not be one.
     private var requiredCall: String?
     private let format: ToolCallFormat
+    /// White space at the end of a thought: the mark's that ends it, unless more thought comes.
+    private var thoughtEnd = ""
     private(set) var response = H2OSession.Response()
     var usage = H2OSession.Usage()
     let begun: Duration
@@ -60,8 +62,6 @@ struct Reply {
             requiredCall = nil
             parts += finishCall(written)
         }
-        // White space before the mark that ends a thought belongs to the mark.
-        while response.thoughts.last?.isWhitespace == true { response.thoughts.removeLast() }
         return parts
     }
 
@@ -81,10 +81,10 @@ struct Reply {
         for piece in pieces where !isStopped {
             switch piece {
             case .text(let new):
+                thoughtEnd = ""
                 parts += text(stops.append(new))
             case .thought(let new):
-                response.thoughts += new
-                parts.append(.thought(new))
+                parts += thought(new)
             case .toolCall(let call):
                 parts.append(add(call.id, call.function.name, call.function.arguments))
             case .malformedToolCall(let text):
@@ -112,6 +112,17 @@ struct Reply {
     private mutating func add(malformed text: String) -> H2OSession.Part {
         response.malformedToolCalls.append(text)
         return .malformedToolCall(text)
+    }
+
+    private mutating func thought(_ new: String) -> [H2OSession.Part] {
+        var known = thoughtEnd + new
+        thoughtEnd = ""
+        while let last = known.last, last.isWhitespace {
+            thoughtEnd.insert(known.removeLast(), at: thoughtEnd.startIndex)
+        }
+        guard !known.isEmpty else { return [] }
+        response.thoughts += known
+        return [.thought(known)]
     }
 
     private mutating func text(_ new: String) -> [H2OSession.Part] {

@@ -18,6 +18,7 @@ struct SessionFixture {
     var archives = ArchiveFolders.system
     var archiveInFiles = false
     var snapshots = H2OSnapshotLimits()
+    var positions: Int?
 
     init(maxSize: Int = 64) throws {
         configuration = try H2OConfiguration(maxSize: maxSize, recentBudget: 8)
@@ -31,7 +32,7 @@ struct SessionFixture {
         return H2OModel(
             context: context, caches: H2OCaches(configuration: configuration),
             archiveInFiles: archiveInFiles, snapshots: snapshots, promptChunk: promptChunk,
-            plan: nil,
+            facts: ModelFacts(positions: positions), plan: nil,
             platform: H2OPlatform(
                 memory: MemoryGuard { 1 << 30 }, background: background, archives: archives,
                 elapsed: { .zero }))

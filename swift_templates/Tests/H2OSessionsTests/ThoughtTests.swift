@@ -16,8 +16,7 @@ final class ThoughtTests: XCTestCase {
         let thoughts = parts.compactMap { part in
             if case .thought(let text) = part { text } else { nil }
         }
-        XCTAssertEqual(
-            thoughts.joined().trimmingCharacters(in: .whitespacesAndNewlines), "A greeting.")
+        XCTAssertEqual(thoughts.joined(), "A greeting.")
         XCTAssertEqual(parts.compactMap(\.text).joined(), "Hello.")
         let messages = await session.messages
         XCTAssertEqual(messages.last, .assistant("Hello.", thoughts: "A greeting."))

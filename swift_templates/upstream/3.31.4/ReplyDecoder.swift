@@ -83,35 +83,32 @@ struct ThoughtReader {
         var rest = held + text
         var pieces = [ReplyPiece]()
         while let range = rest.range(of: isInside ? Self.marks.end : Self.marks.start) {
-            take(String(rest[..<range.lowerBound]), isLast: true, into: &pieces)
+            take(String(rest[..<range.lowerBound]), into: &pieces)
             rest = String(rest[range.upperBound...])
             isInside.toggle()
             trims = true
         }
         let kept = beginOfMark(in: rest)
-        take(String(rest.dropLast(kept)), isLast: false, into: &pieces)
+        take(String(rest.dropLast(kept)), into: &pieces)
         held = String(rest.suffix(kept))
         return pieces
     }
 
     mutating func finish() -> [ReplyPiece] {
         var pieces = [ReplyPiece]()
-        take(held, isLast: true, into: &pieces)
+        take(held, into: &pieces)
         held = ""
         return pieces
     }
 
-    /// How many characters at the end of the text may begin a mark or the white space before.
+    /// How many characters at the end of the text may begin a mark.
     private func beginOfMark(in text: String) -> Int {
         let mark = isInside ? Self.marks.end : Self.marks.start
-        let begin = (1 ..< mark.count).last { text.hasSuffix(mark.prefix($0)) } ?? 0
-        guard isInside else { return begin }
-        return begin + text.dropLast(begin).reversed().prefix { $0.isWhitespace }.count
+        return (1 ..< mark.count).last { text.hasSuffix(mark.prefix($0)) } ?? 0
     }
 
-    private mutating func take(_ text: String, isLast: Bool, into pieces: inout [ReplyPiece]) {
-        var text = trims ? String(text.drop { $0.isWhitespace }) : text
-        if isInside, isLast { while text.last?.isWhitespace == true { text.removeLast() } }
+    private mutating func take(_ text: String, into pieces: inout [ReplyPiece]) {
+        let text = trims ? String(text.drop { $0.isWhitespace }) : text
         guard !text.isEmpty else { return }
         trims = false
         pieces.append(isInside ? .thought(text) : .text(text))

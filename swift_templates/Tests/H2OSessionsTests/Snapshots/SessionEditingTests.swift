@@ -58,6 +58,26 @@ final class SessionEditingTests: XCTestCase {
         XCTAssertEqual(cached, 0)
     }
 
+    func testTurnsThatAreReadAgainMayBeLongerThanAPrompt() async throws {
+        var fixture = try SessionFixture(maxSize: 32)
+        fixture.positions = 20
+        let (session, seen) = try await talk(fixture, prompts)
+        var messages = await session.messages
+        messages[2].text = "other"
+
+        try await session.setMessages(messages)
+        let usage = try await session.respond(to: "seven").usage
+
+        XCTAssertEqual(usage.cachedTokens, seen[0])
+        XCTAssertGreaterThan(usage.readTokens, 20)
+        let long = "this is longer than the model's positions"
+        await assertThrows(try await session.respond(to: long)) { error in
+            guard case H2OSessionError.promptTooLong(_, 20)? = error as? H2OSessionError else {
+                return XCTFail("\(error)")
+            }
+        }
+    }
+
     func testSnapshotsInFilesGiveTheSameReplies() async throws {
         var fixture = try SessionFixture(maxSize: 32)
         fixture.snapshots = H2OSnapshotLimits(memory: 0, files: 1 << 20)
