@@ -50,7 +50,7 @@
     extension H2OSession.Options {
         /// These options with those that a request states.
         ///
-        /// - Throws: ``H2OSchemaError`` for a schema that replies cannot be held to
+        /// - Throws: `H2OSessionError` for a schema that replies cannot be held to
         func applying(_ request: LanguageModelExecutorGenerationRequest) throws -> Self {
             var options = self
             options.sampling = sampling.applying(request.generationOptions)

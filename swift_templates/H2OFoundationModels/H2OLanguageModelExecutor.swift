@@ -48,7 +48,9 @@
                         to: messages, tools: tools, options: options, emit: emit)
                 }
                 if model.reportsUsage { await entries.send(response.usage) }
-                if let text = await entries.malformedCall { throw H2OMalformedToolCall(text: text) }
+                if let text = await entries.malformedCall {
+                    throw H2OSessionError.malformedToolCall(text)
+                }
                 if request.schema != nil {
                     await model.model.remember(response.text, as: entries.responseID)
                 }

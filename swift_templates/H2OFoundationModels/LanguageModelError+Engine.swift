@@ -18,10 +18,10 @@
                     .init(
                         contextSize: max(0, most), tokenCount: tokens,
                         debugDescription: description))
-            case H2OSchemaError.unavailable:
+            case H2OSessionError.noGrammarEngine:
                 self = .unsupportedCapability(
                     .init(capability: .guidedGeneration, debugDescription: description))
-            case H2OSessionError.invalidSchema, is H2OSchemaError:
+            case H2OSessionError.invalidSchema, H2OSessionError.noRoomForSchema:
                 self = .unsupportedGenerationGuide(
                     .init(schemaName: nil, debugDescription: description))
             default: return nil

@@ -19,10 +19,19 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     case duplicateTool(String)
     /// The model must call a tool, and there is none.
     case noToolToCall
-    /// A JSON Schema that is none; says what is wrong.
-    case invalidSchema(String)
     /// The model called tools once more after this many rounds.
     case tooManyToolRounds(Int)
+    /// The model called a tool in a way that cannot be read, so that nobody can call it. It wrote
+    /// this text.
+    case malformedToolCall(String)
+    /// A reply cannot be held to the JSON Schema.
+    case invalidSchema(SchemaProblem)
+    /// The shortest reply of the schema's form has more tokens than a reply may have; `tokens` are
+    /// enough.
+    case noRoomForSchema(tokens: Int, atMost: Int)
+    /// This package's version of mlx-swift-lm has no grammar engine, which schemas need; `version`
+    /// does.
+    case noGrammarEngine(version: String)
     /// No conversation can have gone as the transcript says.
     case contradictoryTranscript(Contradiction)
 
@@ -40,58 +49,17 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
         case repeatedCall(id: String, at: Int)
     }
 
-    public var errorDescription: String? {
-        switch self {
-        case .busy:
-            "The session is generating a reply. Wait until its stream ends, or call cancel()."
-        case .emptyPrompt:
-            "The prompt is empty. Ask with a message that has text."
-        case .systemPromptTooLong(let tokens, let atMost):
-            "The system prompt has \(tokens) tokens, and the cache can pin \(max(0, atMost)) of "
-                + "them. Shorten it, or package the model with a larger --max-kv or a smaller "
-                + "--recent-budget."
-        case .nothingToSave:
-            "The session has no reply to save. Save it after one."
-        case .promptTooLong(let tokens, let atMost):
-            "The prompt has \(tokens) tokens, and the model was made for \(atMost). Shorten it, or "
-                + "give it in several messages."
-        case .unsupportedInput(let kind):
-            "The model reads text, and the message has \(kind). Describe it in words, or package "
-                + "a model that takes it."
-        case .duplicateTool(let name):
-            "Two tools have the name \(name). Give each tool a name of its own."
-        case .noToolToCall:
-            "The model must call a tool, and the session has none. Give it one, or leave "
-                + "requiresToolCall out."
-        case .invalidSchema(let reason):
-            "\(reason) Write it as a JSON Schema, with \"type\" and the fields that belong to it."
-        case .tooManyToolRounds(let rounds):
-            "The model still calls tools after \(rounds) rounds. Raise maxToolRounds, or tell it "
-                + "in the instructions when to answer."
-        case .contradictoryTranscript(let contradiction):
-            "The transcript contradicts itself: \(contradiction.text)"
-        }
-    }
-}
-
-extension H2OSessionError.Contradiction {
-    fileprivate var text: String {
-        switch self {
-        case .endsWith(let role):
-            "its last message is of the role \(role.rawValue), and a reply follows a user's "
-                + "message or a tool's answer. Add one, or remove the last message."
-        case .systemMessage(let index):
-            "message \(index) is of the role system, and only the first may be. Put it first, "
-                + "or give it another role."
-        case .unaskedAnswer(let id, let index):
-            "message \(index) answers the tool call \"\(id)\", which is not open there. Put it "
-                + "after the message that calls, once per call."
-        case .unansweredCall(let id, let index):
-            "the tool call \"\(id)\" has no answer before message \(index). Add the answer, or "
-                + "remove the call."
-        case .repeatedCall(let id, let index):
-            "message \(index) calls with the identifier \"\(id)\", which an earlier call has. "
-                + "Give each call its own."
-        }
+    /// What is wrong with a JSON Schema. `place` is a JSON pointer into it; "" is the whole of it.
+    public enum SchemaProblem: Hashable, Sendable {
+        /// The text is not JSON, or an object in it has two members of one name.
+        case notJSON
+        /// The value of a keyword is not what JSON Schema asks for; `expected` says what that is.
+        case notASchema(place: String, expected: String)
+        /// No value has the form that is described there.
+        case noInstance(place: String)
+        /// The keyword, or its use together with the others there, cannot be held to.
+        case unsupported(keyword: String, place: String)
+        /// The grammar engine refuses the schema, for the reason that it gives.
+        case refused(reason: String)
     }
 }

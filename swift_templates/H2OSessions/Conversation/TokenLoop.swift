@@ -44,7 +44,7 @@ struct TokenLoop {
     }
 
     /// Why no token is to be trusted anymore.
-    var failure: H2OSchemaError? {
+    var failure: H2OSessionError? {
         processors.lazy.compactMap { ($0 as? SchemaProcessor)?.failure }.first
     }
 

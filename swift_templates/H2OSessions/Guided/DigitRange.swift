@@ -13,7 +13,7 @@ struct DigitRange: Hashable {
 
     private init() { (limits, decimals) = (nil, 9) }
 
-    /// - Throws: ``H2OSchemaError/noInstance(place:)``, or that a limit is no number
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)``, or that a limit is no number
     init(_ node: SchemaNode, whole: Bool) throws {
         let lower = try (node.number("minimum"), node.number("exclusiveMinimum"))
         let upper = try (node.number("maximum"), node.number("exclusiveMaximum"))
@@ -38,7 +38,7 @@ struct DigitRange: Hashable {
                 return
             }
         }
-        throw H2OSchemaError.noInstance(place: node.place)
+        throw node.noInstance
     }
 
     /// Numbers without limits, in the notation of the grammar engine.

@@ -21,9 +21,11 @@ public struct H2OSchema: Hashable, Sendable {
 
     /// - Parameter json: the text of a JSON Schema (2020-12, or an older draft with the same
     ///   keywords); references lead to itself or into its own `$defs` or `definitions`
-    /// - Throws: ``H2OSchemaError``
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)``
     public init(_ json: String) throws {
-        guard let schema = OrderedJSON(parsing: json) else { throw H2OSchemaError.notJSON }
+        guard let schema = OrderedJSON(parsing: json) else {
+            throw H2OSessionError.invalidSchema(.notJSON)
+        }
         self.json = json
         let forms = try SchemaReader(root: schema).forms()
         grammar = SchemaGrammar(forms).text

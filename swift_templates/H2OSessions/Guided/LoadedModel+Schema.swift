@@ -3,7 +3,7 @@ import MLXLMCommon
 extension LoadedModel {
     /// What holds a reply to the schema of the options; nil without one.
     ///
-    /// - Throws: ``H2OSchemaError``
+    /// - Throws: ``H2OSessionError``
     func schemaProcessor(for options: H2OSession.Options) throws -> SchemaProcessor? {
         guard let schema = options.schema else { return nil }
         let grammars = try grammars ?? SchemaGrammars(
@@ -19,7 +19,8 @@ extension LoadedModel {
         let afterAnswer = try? format.following(2, of: exchange, ended: false).tokens.first
         let found = [afterAnswer, context.tokenizer.eosTokenId, stops.min()].compactMap { $0 }
         guard let end = found.first(where: stops.contains) else {
-            throw H2OSchemaError.refused(reason: "the model has no token that ends a reply")
+            let reason = "the model has no token that ends a reply"
+            throw H2OSessionError.invalidSchema(.refused(reason: reason))
         }
         return end
     }

@@ -11,8 +11,8 @@ enum RequiredCall {
 
     /// The form of a reply that calls one of these tools.
     ///
-    /// - Throws: ``H2OSchemaError`` for arguments that replies cannot be held to. A place in them
-    ///   begins with `/$defs/tool` and the number of the tool, from 0
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` for arguments that replies cannot be held
+    ///   to. A place in them begins with `/$defs/tool` and the number of the tool, from 0
     static func schema(of tools: [H2OToolDefinition]) throws -> H2OSchema {
         var definitions = [String: JSONValue]()
         let calls = tools.enumerated().map { index, tool -> JSONValue in
@@ -87,7 +87,7 @@ extension H2OSession.Options {
     /// These options with the form that the next answer has: that of a call where one must be
     /// made and this turn has none yet.
     ///
-    /// - Throws: ``H2OSchemaError``, ``H2OSessionError/noToolToCall``
+    /// - Throws: ``H2OSessionError``
     func resolved(
         for transcript: [H2OMessage], _ tools: [H2OToolDefinition]
     ) throws -> H2OSession.Options {

@@ -2,7 +2,7 @@
 struct SchemaChecks {
     let forms: SchemaForms
 
-    /// - Throws: ``H2OSchemaError``
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)``
     func check() throws {
         let ending = self.ending()
         for (pointer, form) in forms.sorted(by: { $0.key < $1.key }) {
@@ -12,7 +12,8 @@ struct SchemaChecks {
 
     private func check(_ form: SchemaForm, of pointer: String, _ ending: Set<String>) throws {
         guard ends(form, ending) else {
-            throw H2OSchemaError.noInstance(place: String(pointer.dropFirst()))
+            let place = String(pointer.dropFirst())
+            throw H2OSessionError.invalidSchema(.noInstance(place: place))
         }
         switch form {
         case .any, .literals, .string, .matching, .number, .reference: return
@@ -24,7 +25,7 @@ struct SchemaChecks {
         case .choice(let all, let apart):
             for each in all { try check(each, of: pointer, ending) }
             if let apart, !areApart(all) {
-                throw H2OSchemaError.unsupported(keyword: "oneOf", place: apart)
+                throw H2OSessionError.invalidSchema(.unsupported(keyword: "oneOf", place: apart))
             }
         }
     }

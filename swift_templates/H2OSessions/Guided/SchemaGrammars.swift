@@ -38,7 +38,7 @@ package final class SchemaGrammars {
     /// A processor for one reply. It is of no use anymore when another one is asked for.
     ///
     /// - Parameter most: the tokens that the reply may have, its end included; nil is any number
-    /// - Throws: ``H2OSchemaError``
+    /// - Throws: ``H2OSessionError``
     package func processor(for schema: H2OSchema, atMost most: Int?) throws -> SchemaProcessor {
         do {
             let path = try self.path(of: schema)
@@ -46,7 +46,7 @@ package final class SchemaGrammars {
             return try SchemaProcessor(
                 path, closing: closing, longestEnd: schema.longestEnd, atMost: most)
         } catch let error as TokenGrammarError {
-            throw H2OSchemaError(error)
+            throw H2OSessionError(error)
         }
     }
 
@@ -62,11 +62,12 @@ package final class SchemaGrammars {
     }
 }
 
-extension H2OSchemaError {
+extension H2OSessionError {
     init(_ error: TokenGrammarError) {
         switch error {
-        case .noEngine(let version): self = .unavailable(version: version)
-        case .refused(let reason), .failed(let reason): self = .refused(reason: reason)
+        case .noEngine(let version): self = .noGrammarEngine(version: version)
+        case .refused(let reason), .failed(let reason):
+            self = .invalidSchema(.refused(reason: reason))
         }
     }
 }

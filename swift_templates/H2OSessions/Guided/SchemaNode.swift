@@ -4,14 +4,15 @@ struct SchemaNode {
     /// A JSON pointer.
     let place: String
 
-    /// - Throws: ``H2OSchemaError``
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)``
     init(_ json: OrderedJSON, at place: String) throws {
         switch json {
         case .object(let members): self.members = members
         case .bool(true): members = []
-        case .bool(false): throw H2OSchemaError.noInstance(place: place)
+        case .bool(false): throw H2OSessionError.invalidSchema(.noInstance(place: place))
         default:
-            throw H2OSchemaError.notASchema(place: place, expected: "an object, true or false")
+            let expected = "an object, true or false"
+            throw H2OSessionError.invalidSchema(.notASchema(place: place, expected: expected))
         }
         self.place = place
     }
@@ -86,8 +87,11 @@ struct SchemaNode {
         }
     }
 
-    func wrong(_ keyword: String, _ expected: String) -> H2OSchemaError {
-        .notASchema(place: "\(place)/\(keyword)", expected: expected)
+    /// The error for an object that describes no value.
+    var noInstance: H2OSessionError { .invalidSchema(.noInstance(place: place)) }
+
+    func wrong(_ keyword: String, _ expected: String) -> H2OSessionError {
+        .invalidSchema(.notASchema(place: "\(place)/\(keyword)", expected: expected))
     }
 
     /// A name in a JSON pointer.

@@ -6,7 +6,7 @@ import MLXLMCommon
 /// ends it in time where its length has a limit.
 package struct SchemaProcessor: LogitProcessor {
     /// Why the grammar could not go on; the reply is of no use then.
-    package private(set) var failure: H2OSchemaError?
+    package private(set) var failure: H2OSessionError?
 
     private var path: GrammarPath
     private let closing: ClosingTokens
@@ -27,7 +27,7 @@ package struct SchemaProcessor: LogitProcessor {
     /// How far a refusal looks for the number of tokens that would be enough.
     private static let farthest = 4096
 
-    /// - Throws: `TokenGrammarError`, ``H2OSchemaError/noRoom(tokens:atMost:)``
+    /// - Throws: `TokenGrammarError`, ``H2OSessionError/noRoomForSchema(tokens:atMost:)``
     ///
     /// - Parameter longestEnd: tokens that one more token may make necessary
     init(
@@ -40,7 +40,7 @@ package struct SchemaProcessor: LogitProcessor {
         if let most {
             guard try wayToEnd(atMost: most + 1).count <= most else {
                 let enough = try wayToEnd(atMost: max(most + 1, Self.farthest)).count
-                throw H2OSchemaError.noRoom(tokens: enough, atMost: most)
+                throw H2OSessionError.noRoomForSchema(tokens: enough, atMost: most)
             }
         }
         try look()
@@ -75,9 +75,9 @@ package struct SchemaProcessor: LogitProcessor {
             way = way?.dropFirst()
             try look()
         } catch let error as TokenGrammarError {
-            failure = H2OSchemaError(error)
+            failure = H2OSessionError(error)
         } catch {
-            failure = .refused(reason: "\(error)")
+            failure = .invalidSchema(.refused(reason: "\(error)"))
         }
     }
 
@@ -86,7 +86,7 @@ package struct SchemaProcessor: LogitProcessor {
         do {
             copy.path = try path.copy()
         } catch {
-            copy.failure = .refused(reason: "\(error)")
+            copy.failure = .invalidSchema(.refused(reason: "\(error)"))
         }
         return copy
     }

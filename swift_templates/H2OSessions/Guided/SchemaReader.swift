@@ -2,7 +2,7 @@
 struct SchemaReader {
     let root: OrderedJSON
 
-    /// - Throws: ``H2OSchemaError``
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)``
     func forms() throws -> SchemaForms {
         let whole = try SchemaNode(root, at: "")
         var forms: SchemaForms = ["#": try form(whole)]
@@ -64,7 +64,7 @@ struct SchemaReader {
             let fitting = all.filter { value in
                 types.isEmpty || types.contains { $0 == value.type || value.isWhole(for: $0) }
             }
-            guard !fitting.isEmpty else { throw H2OSchemaError.noInstance(place: node.place) }
+            guard !fitting.isEmpty else { throw node.noInstance }
             return .literals(fitting)
         case "allOf":
             let all = try node.schemas("allOf") ?? []
@@ -126,7 +126,7 @@ struct SchemaReader {
         }
         first = Array(first.prefix(counts.most ?? first.count))
         guard rest != nil || first.count >= counts.least else {
-            throw H2OSchemaError.noInstance(place: node.place)
+            throw node.noInstance
         }
         return .array(first: first, rest: rest, counts: counts)
     }
@@ -162,7 +162,7 @@ struct SchemaReader {
         }
         let count = properties.count
         guard count >= counts.least, count <= counts.most ?? count else {
-            throw H2OSchemaError.noInstance(place: node.place)
+            throw node.noInstance
         }
         return .object(properties)
     }
@@ -170,7 +170,7 @@ struct SchemaReader {
     /// An object whose members have no names in the schema.
     private func map(_ node: SchemaNode, _ counts: SchemaForm.Counts) throws -> SchemaForm {
         if case .bool(false)? = node["additionalProperties"] {
-            guard counts.least == 0 else { throw H2OSchemaError.noInstance(place: node.place) }
+            guard counts.least == 0 else { throw node.noInstance }
             return .object([])
         }
         // Two members of one name would count once.
@@ -182,7 +182,7 @@ struct SchemaReader {
         let counts = SchemaForm.Counts(
             least: try node.count("min" + what) ?? 0, most: try node.count("max" + what))
         guard counts.least <= counts.most ?? counts.least else {
-            throw H2OSchemaError.noInstance(place: node.place)
+            throw node.noInstance
         }
         return counts
     }
@@ -201,8 +201,8 @@ struct SchemaReader {
         return pointer
     }
 
-    private func unsupported(_ keyword: String, _ node: SchemaNode) -> H2OSchemaError {
-        .unsupported(keyword: keyword, place: node.place)
+    private func unsupported(_ keyword: String, _ node: SchemaNode) -> H2OSessionError {
+        .invalidSchema(.unsupported(keyword: keyword, place: node.place))
     }
 }
 

@@ -26,8 +26,8 @@ public struct H2OToolDefinition: Hashable, Codable, Sendable {
     ///   an object
     public init(name: String, description: String, parameters: JSONValue) throws {
         guard case .object(let schema) = parameters, schema["type"] == .string("object") else {
-            throw H2OSessionError.invalidSchema(
-                "The parameters of the tool \(name) are no JSON Schema of an object.")
+            let expected = "an object of type \"object\", the parameters of the tool \(name)"
+            throw H2OSessionError.invalidSchema(.notASchema(place: "", expected: expected))
         }
         self.name = name
         self.description = description

@@ -22,17 +22,24 @@
         }
 
         func testASchemaThatCannotBeFollowedIsAnUnsupportedGuide() {
-            let error = H2OSchemaError.unsupported(keyword: "not", place: "/a")
+            let error = H2OSessionError.invalidSchema(.unsupported(keyword: "not", place: "/a"))
             guard case .unsupportedGenerationGuide(let guide) = LanguageModelError(engine: error)
             else { return XCTFail("\(error)") }
             XCTAssertEqual(guide.debugDescription, error.errorDescription)
         }
 
-        func testArgumentsThatAreNoObjectAreAnUnsupportedGuide() {
-            let error = H2OSessionError.invalidSchema("The parameters are no object.")
+        func testAReplyWithoutRoomForTheSchemaIsAnUnsupportedGuide() {
+            let error = H2OSessionError.noRoomForSchema(tokens: 9, atMost: 4)
             guard case .unsupportedGenerationGuide(let guide) = LanguageModelError(engine: error)
             else { return XCTFail("\(error)") }
             XCTAssertEqual(guide.debugDescription, error.errorDescription)
+        }
+
+        func testASchemaWithoutAnEngineForItIsAnUnsupportedCapability() {
+            let error = H2OSessionError.noGrammarEngine(version: "1")
+            guard case .unsupportedCapability(let missing) = LanguageModelError(engine: error)
+            else { return XCTFail("\(error)") }
+            XCTAssertEqual(missing.debugDescription, error.errorDescription)
         }
     }
 #endif

@@ -2,6 +2,7 @@
     import Foundation
     import FoundationModels
     import H2OFoundationModels
+    import H2OSessions
     import XCTest
 
     final class ToolTests: XCTestCase {
@@ -55,10 +56,10 @@
             let fixture = try ScriptedFixture(saying: "<tool_call>\n{add 1}\n</tool_call>")
             let session = LanguageModelSession(model: fixture.model, tools: [Adder()])
             let error = await failure(of: try await session.respond(to: "Add"))
-            guard let error = error as? H2OMalformedToolCall else {
+            guard case .malformedToolCall(let text)? = error as? H2OSessionError else {
                 return XCTFail("\(String(describing: error))")
             }
-            XCTAssertTrue(error.text.contains("{add 1}"), error.text)
+            XCTAssertTrue(text.contains("{add 1}"), text)
         }
 
         private func call(_ a: Int, _ b: Int) -> String {

@@ -54,7 +54,7 @@ final class SchemaProcessorTests: XCTestCase {
         let schema = try H2OSchema(#"{"const": [1, 2, 3]}"#)
         for most in [1, 7] {
             XCTAssertThrowsError(try processor(schema, atMost: most)) {
-                XCTAssertEqual($0 as? H2OSchemaError, .noRoom(tokens: 8, atMost: most))
+                XCTAssertEqual($0 as? H2OSessionError, .noRoomForSchema(tokens: 8, atMost: most))
             }
         }
         XCTAssertNoThrow(try processor(schema, atMost: 8))
@@ -83,7 +83,7 @@ final class SchemaProcessorTests: XCTestCase {
     func testATokenThatWasNotAllowedIsAFailure() throws {
         var processor = try processor(H2OSchema(#"{"type": "null"}"#), atMost: nil)
         processor.didSample(token: token("x"))
-        XCTAssertEqual(processor.failure, .refused(reason: "rejected"))
+        XCTAssertEqual(processor.failure, .invalidSchema(.refused(reason: "rejected")))
     }
 
     func testTokensThatTheGrammarDoesNotKnowAreNotChosen() throws {
@@ -114,8 +114,8 @@ final class SchemaProcessorTests: XCTestCase {
             let schema = try H2OSchema(#"{"type": "null"}"#)
             let processor = try grammars.processor(for: schema, atMost: nil)
             XCTAssertEqual(allowed(processor), ["n"], "this version has an engine")
-        } catch let error as H2OSchemaError {
-            guard case .unavailable(let version) = error else { throw error }
+        } catch let error as H2OSessionError {
+            guard case .noGrammarEngine(let version) = error else { throw error }
             XCTAssertTrue(error.localizedDescription.contains("--upstream-version \(version)"))
         }
     }

@@ -39,7 +39,7 @@ final class SchemaRunTests: XCTestCase {
                 var guided: H2OSession.Response
                 do {
                     guided = try await session.respond(to: request.question, options: options)
-                } catch H2OSchemaError.noRoom(let tokens, _) {
+                } catch H2OSessionError.noRoomForSchema(let tokens, _) {
                     options.maxTokens = tokens
                     reply.room = tokens
                     session = try await begun.fork()

@@ -219,7 +219,9 @@ final class SchemaTests: XCTestCase {
             #"{"exclusiveMinimum": true}"#,
             .notASchema(place: "/exclusiveMinimum", expected: "a number"))
         XCTAssertThrowsError(try H2OSchema(#"{"type": "text"}"#)) {
-            guard case H2OSchemaError.notASchema("/type", _) = $0 else { return XCTFail("\($0)") }
+            guard case H2OSessionError.invalidSchema(.notASchema("/type", _)) = $0 else {
+                return XCTFail("\($0)")
+            }
         }
     }
 
@@ -270,9 +272,11 @@ final class SchemaTests: XCTestCase {
         for text in areNot { XCTAssertFalse(grammar.matches(text), text, line: line) }
     }
 
-    private func assertRefused(_ schema: String, _ error: H2OSchemaError, line: UInt = #line) {
+    private func assertRefused(
+        _ schema: String, _ problem: H2OSessionError.SchemaProblem, line: UInt = #line
+    ) {
         XCTAssertThrowsError(try H2OSchema(schema), schema, line: line) {
-            XCTAssertEqual($0 as? H2OSchemaError, error, line: line)
+            XCTAssertEqual($0 as? H2OSessionError, .invalidSchema(problem), line: line)
         }
     }
 }

@@ -43,7 +43,7 @@ final class SessionSchemaTests: XCTestCase {
         let options = H2OSession.Options(
             maxTokens: 4, schema: try H2OSchema(#"{"const": false}"#))
         await assertThrows(try await session.respond(to: "one", options: options)) {
-            XCTAssertEqual($0 as? H2OSchemaError, .noRoom(tokens: 6, atMost: 4))
+            XCTAssertEqual($0 as? H2OSessionError, .noRoomForSchema(tokens: 6, atMost: 4))
         }
         let messages = await session.messages
         XCTAssertEqual(messages, [])
@@ -53,7 +53,8 @@ final class SessionSchemaTests: XCTestCase {
         let (_, session) = try makeSession { _ in FailingGrammar() }
         let options = H2OSession.Options(schema: try H2OSchema("{}"))
         await assertThrows(try await session.respond(to: "one", options: options)) {
-            XCTAssertEqual($0 as? H2OSchemaError, .refused(reason: "out of order"))
+            XCTAssertEqual(
+                $0 as? H2OSessionError, .invalidSchema(.refused(reason: "out of order")))
         }
     }
 

@@ -88,6 +88,18 @@ func resumes(_ session: H2OSession, _ model: H2OModel, _ folder: URL) async thro
     print(response.text, response.usage.readTokens)
 }
 
+func handlesErrors(_ folder: URL) async {
+    do {
+        let model = try await BundledModel.load()
+        let session = try await H2OSession.restore(from: folder, model: model)
+        print(try await session.respond(to: "Where were we?").text)
+    } catch H2OLoadingError.noMemory(let needs, let free) {
+        print("\(needs[0].plan.total - free) bytes are missing")
+    } catch H2OCacheError.otherModel(let found, _, _) {
+        print("This was said to \(found).")
+    } catch { print(error.localizedDescription) }
+}
+
 func beginsAfterThePreparedPrompt(_ model: H2OModel) async throws {
     let session = model.makeSession(instructions: BundledModel.systemPrompt)
     let response = try await session.respond(to: "Hello")
