@@ -19,23 +19,21 @@ struct ChatFolder: Sendable {
         try await session.save(to: self.session)
     }
 
-    /// The session as it was saved. Where its caches cannot be used, the next reply reads its
-    /// messages again; where there is nothing, the session is new.
-    func restore(
-        _ model: H2OModel, instructions: String?, options: H2OSession.Options
-    ) async -> H2OSession {
+    /// The session as it was saved, with the tools and options of a new one. Where its caches
+    /// cannot be used, the new one has its messages, which the next reply reads again; where
+    /// there is nothing, the session is the new one.
+    func restore(_ new: H2OSession) async -> H2OSession {
         if let session = try? await H2OSession.restore(
-            from: session, model: model, options: options)
+            from: session, model: new.model, tools: new.tools, options: new.options)
         {
             return session
         }
-        let session = model.makeSession(instructions: instructions, options: options)
         if let data = try? Data(contentsOf: messages),
             let said = try? JSONDecoder().decode([H2OMessage].self, from: data)
         {
-            try? await session.setMessages(said)
+            try? await new.setMessages(said)
         }
-        return session
+        return new
     }
 
     func delete() {

@@ -39,6 +39,7 @@ public final class H2OChat {
 
     let folder: ChatFolder?
     let instructions: String?
+    let tools: [H2OTool]
     let options: H2OSession.Options
     private let loadModel: @Sendable () async throws -> H2OModel
     var session: H2OSession?
@@ -48,15 +49,17 @@ public final class H2OChat {
 
     /// - Parameters:
     ///   - instructions: of a new conversation
+    ///   - tools: what the model may call; calls and answers are not among ``messages``
     ///   - folder: keeps the conversation from launch to launch; nil to forget it
     ///   - options: how replies are made
     ///   - loadModel: loads the model, or gives one that is loaded
     public init(
-        instructions: String? = nil, folder: URL? = nil,
+        instructions: String? = nil, tools: [H2OTool] = [], folder: URL? = nil,
         options: H2OSession.Options = H2OSession.Options(),
         loadModel: @escaping @Sendable () async throws -> H2OModel
     ) {
         self.instructions = instructions
+        self.tools = tools
         self.folder = folder.map(ChatFolder.init)
         self.options = options
         self.loadModel = loadModel
@@ -69,9 +72,9 @@ public final class H2OChat {
         defer { isLoading = false }
         do {
             let model = try await loadModel()
-            let new = model.makeSession(instructions: instructions, options: options)
-            let session =
-                await folder?.restore(model, instructions: instructions, options: options) ?? new
+            let new = model.makeSession(
+                instructions: instructions, tools: tools, options: options)
+            let session = await folder?.restore(new) ?? new
             self.session = session
             await show(session)
             state = .ready

@@ -115,6 +115,27 @@ final class ChatTests: XCTestCase {
         XCTAssertEqual(other.messages.prefix(2), first.messages[...])
     }
 
+    func testAToolIsCalledInEachLaunchAndOnlyTheAnswersOfTheModelAreShown() async throws {
+        let parameters: JSONValue = .object(["type": .string("object")])
+        let clock = try H2OTool(
+            name: "clock", description: "Tells the time.", parameters: parameters
+        ) { _ in "Noon." }
+        let call = "<tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n</tool_call>"
+        let folder = try folder()
+        var shown = [String]()
+        for launch in 1 ... 2 {
+            let fixture = try TemplateFixture(.qwen3)
+            fixture.scripted.replies = [call, "It is noon."]
+            let chat = H2OChat(tools: [clock], folder: folder) { fixture.model }
+            await chat.load()
+            await say("What time is it?", chat)
+            shown += ["What time is it?", "It is noon."]
+            XCTAssertEqual(texts(chat), shown)
+            XCTAssertEqual(chat.usage.cachedTokens > 0, launch == 2, "caches go on with tools")
+            XCTAssertNil(chat.problem)
+        }
+    }
+
     func testARegeneratedReplyTakesThePlaceOfTheLastOne() async throws {
         let fixture = try SessionFixture()
         let chat = makeChat(fixture)
