@@ -10,6 +10,13 @@ SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists
 	metal/kernels/h2o_parameters.h metal/kernels/h2o_policy_parameters.h \
 	h2o_py/_pins.py pyproject.toml requirements.lock
 
+# Before $(PYTHON) makes anything: that of Xcode is older than 3.10.
+define CHECK_PYTHON
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	echo "h2o-pack needs Python 3.10 or newer; $(PYTHON) is older or missing." \
+	"Set PYTHON=/path/to/python3."; exit 5; }
+endef
+
 .PHONY: demo test check lint types workflows pytest fuzz metal-host golden interface pages docs \
 	results recall-cost system-prompt speed wheel apple apple-wheel apple-gpu apple-kernels apple-package \
 	apple-prove apple-app apple-simulator apple-foundation-models lock clean
@@ -94,12 +101,14 @@ speed: $(INSTALLED)
 
 # The source distribution and a wheel, in dist/; installed into an empty environment and used.
 wheel:
+	$(CHECK_PYTHON)
 	.ci/wheel $(PYTHON)
 
 # What only a Mac can show: each step of .github/workflows/apple.yml.
 apple: apple-wheel apple-gpu apple-kernels apple-package apple-prove apple-app apple-simulator apple-foundation-models
 # The command line tools have no Metal compiler: a wheel needs none.
 apple-wheel:
+	$(CHECK_PYTHON)
 	DEVELOPER_DIR=/Library/Developer/CommandLineTools .ci/wheel $(PYTHON)
 apple-gpu: $(INSTALLED)
 	.ci/apple/gpu
@@ -142,9 +151,7 @@ $(INSTALLED): $(RUNTIME) .ci/check.lock
 
 # What `make demo` needs: the core, compiled, and the packages that h2o-pack imports.
 $(RUNTIME): $(SOURCES)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-		echo "h2o-pack needs Python 3.10 or newer; $(PYTHON) is older or missing." \
-		"Set PYTHON=/path/to/python3."; exit 5; }
+	$(CHECK_PYTHON)
 	@command -v c++ >/dev/null || command -v clang++ >/dev/null || { \
 		echo "h2o-pack needs a C++ compiler to build its core: install g++" \
 		"(Debian: apt-get install g++) or the Xcode command line tools."; exit 5; }

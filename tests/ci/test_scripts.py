@@ -170,6 +170,22 @@ def test_without_a_simulator_its_step_says_so(tmp_path):
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("target", ["wheel", "apple-wheel", "demo"])
+def test_a_python_that_is_too_old_is_named_before_anything_is_made(tmp_path, target):
+    old = tool(tmp_path, "python3", "#!/bin/sh\nexit 1\n") / "python3"
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    # What a virtual environment depends on is elsewhere: nothing of it is needed to say so.
+    command = ["make", target, f"PYTHON={old}", "SOURCES="]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert f"needs Python 3.10 or newer; {old} is older" in done.stdout
+    assert not (tmp_path / "dist").exists()
+    assert not (tmp_path / ".venv").exists()
+
+
 def test_release_notes_are_those_of_the_version():
     version = re.search(
         r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE
