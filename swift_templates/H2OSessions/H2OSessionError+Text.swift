@@ -7,6 +7,11 @@ extension H2OSessionError {
             "The session is generating a reply. Wait until its stream ends, or call cancel()."
         case .emptyPrompt:
             "The prompt is empty. Ask with a message that has text."
+        case .invalidSampling(let field, let value, let allowed):
+            "\(field) is \(value), and must be \(allowed.lowerBound) or more"
+                + (allowed.upperBound < .greatestFiniteMagnitude
+                    ? " and at most \(allowed.upperBound)" : "")
+                + ". Set it to such a value, or to nil for the model's own."
         case .systemPromptTooLong(let tokens, let atMost):
             "The system prompt has \(tokens) tokens, and the cache can pin \(max(0, atMost)) of "
                 + "them. Shorten it, or package the model with a larger --max-kv or a smaller "

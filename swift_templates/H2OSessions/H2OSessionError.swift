@@ -6,6 +6,8 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     case busy
     /// The prompt has no tokens.
     case emptyPrompt
+    /// A field of ``H2OSampling`` has a value by which no token can be chosen.
+    case invalidSampling(field: String, value: Float, allowed: ClosedRange<Float>)
     /// The system prompt, which is never evicted, does not fit into the cache together with
     /// sinks and recent tokens. Both values are numbers of tokens.
     case systemPromptTooLong(tokens: Int, atMost: Int)

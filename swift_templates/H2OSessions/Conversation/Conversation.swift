@@ -54,6 +54,7 @@ package actor Conversation {
         emit: @Sendable (H2OSession.Part) -> Void = { _ in }
     ) async throws -> H2OSession.Response {
         try Transcript.check(transcript, tools)
+        try options.sampling.check()
         let options = try options.resolved(for: transcript, tools)
         let begun = loaded.platform.elapsed()
         let format = loaded.format(tools: tools, options: options)

@@ -33,6 +33,22 @@ public struct H2OSampling: Hashable, Codable, Sendable {
 }
 
 extension H2OSampling {
+    /// - Throws: ``H2OSessionError/invalidSampling(field:value:allowed:)``: upstream would take
+    ///   such a value and choose tokens that nobody asked for
+    func check() throws {
+        let most = Float.greatestFiniteMagnitude
+        let fields: [(name: String, value: Float?, allowed: ClosedRange<Float>)] = [
+            ("temperature", temperature, 0 ... most), ("topP", topP, 0 ... 1),
+            ("topK", topK.map { Float($0) }, 0 ... most), ("minP", minP, 0 ... 1),
+            ("repetitionPenalty", repetitionPenalty, 0 ... most),
+        ]
+        for field in fields {
+            guard let value = field.value, !field.allowed.contains(value) else { continue }
+            throw H2OSessionError.invalidSampling(
+                field: field.name, value: value, allowed: field.allowed)
+        }
+    }
+
     /// mlx-swift-lm's parameters with these values, or the model's own.
     func parameters(defaults: H2OSampling) -> GenerateParameters {
         var parameters = GenerateParameters()

@@ -40,6 +40,39 @@ final class SessionFailureTests: XCTestCase {
         }
     }
 
+    func testSamplingThatChoosesNoTokenIsRefusedByItsField() async throws {
+        let fixture = try SessionFixture()
+        let session = fixture.makeSession()
+        let wrong: [(String, H2OSampling)] = [
+            ("temperature is -1.0, and must be 0.0 or more.", H2OSampling(temperature: -1)),
+            ("temperature is nan, and must be 0.0 or more.", H2OSampling(temperature: .nan)),
+            ("temperature is inf, and must be 0.0 or more.", H2OSampling(temperature: .infinity)),
+            ("topP is 1.5, and must be 0.0 or more and at most 1.0.", H2OSampling(topP: 1.5)),
+            ("topK is -1.0, and must be 0.0 or more.", H2OSampling(topK: -1)),
+            ("minP is -0.5, and must be 0.0 or more and at most 1.0.", H2OSampling(minP: -0.5)),
+            (
+                "repetitionPenalty is -2.0, and must be 0.0 or more.",
+                H2OSampling(repetitionPenalty: -2)
+            ),
+        ]
+        for (said, sampling) in wrong {
+            let options = H2OSession.Options(sampling: sampling)
+            await assertThrows(try await session.respond(to: "one", options: options)) {
+                XCTAssertEqual(
+                    $0.localizedDescription,
+                    said + " Set it to such a value, or to nil for the model's own.")
+            }
+        }
+        XCTAssertTrue(fixture.model.calls.isEmpty)
+        let messages = await session.messages
+        XCTAssertEqual(messages, [])
+
+        let allowed = H2OSampling(
+            temperature: 2, topP: 0, topK: 0, minP: 1, repetitionPenalty: 0)
+        _ = try await session.respond(
+            to: "one", options: H2OSession.Options(sampling: allowed, maxTokens: 1))
+    }
+
     func testWhatIsAskedWhileASessionIsResetBeginsANewConversation() async throws {
         let fixture = try SessionFixture()
         let session = fixture.makeSession()
