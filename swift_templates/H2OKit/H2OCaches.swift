@@ -8,7 +8,8 @@ public struct H2OCaches: Hashable, Sendable {
     public var configuration: H2OConfiguration
     /// How rows are stored.
     public var storage: H2OStorage
-    /// Elements of quantized rows that share a scale and a bias; divides the head dims.
+    /// Elements of quantized rows that share a scale and a bias, 32, 64 or 128; divides the head
+    /// dims.
     public var groupSize: Int
     /// Budgets that differ from layer to layer.
     public var budgets: H2OBudgets?
@@ -22,26 +23,6 @@ public struct H2OCaches: Hashable, Sendable {
         self.groupSize = groupSize
         self.budgets = budgets
     }
-
-    /// One empty cache for each that the model makes, for
-    /// `generate(input:cache:parameters:context:)`.
-    ///
-    /// - Parameters:
-    ///   - model: a model of mlx-swift-lm
-    ///   - configuration: which tokens each cache keeps
-    ///   - storage: how rows are stored
-    ///   - groupSize: 32, 64 or 128 elements of quantized rows share a scale and a bias;
-    ///     divides the head dims
-    ///   - budgets: heavy and recent budgets that differ from layer to layer
-    /// - Throws: ``H2OCacheError``
-    public static func make(
-        for model: any LanguageModel, configuration: H2OConfiguration,
-        storage: H2OStorage = .dense, groupSize: Int = 64, budgets: H2OBudgets? = nil
-    ) throws -> [any KVCache] {
-        let caches = H2OCaches(
-            configuration: configuration, storage: storage, groupSize: groupSize, budgets: budgets)
-        return try caches.makeCaches(for: model)
-    }
 }
 
 extension H2OCaches: KVCacheMaker {
@@ -52,6 +33,9 @@ extension H2OCaches: KVCacheMaker {
         }
     }
 
+    /// One empty cache for each that the model makes, for
+    /// `generate(input:cache:parameters:context:)`.
+    ///
     /// - Throws: ``H2OCacheError``
     public func makeCaches(for model: any LanguageModel) throws -> [any KVCache] {
         let name = H2OFamilies.name(of: model)

@@ -131,7 +131,7 @@ public struct H2OConfiguration: Hashable, Sendable {
 
     /// The configuration of one layer's cache: without recall where its `layers` leave it out,
     /// and with a folder of its own where the archive is in files.
-    public func ofLayer(_ index: Int) throws -> H2OConfiguration {
+    func ofLayer(_ index: Int) throws -> H2OConfiguration {
         guard let recall else { return self }
         if let layers = recall.layers, !layers.contains(index) {
             return try with(recall: .some(nil))

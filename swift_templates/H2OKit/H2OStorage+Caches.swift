@@ -9,7 +9,7 @@ extension H2OStorage {
     ///     divides the head dims
     /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)`` when `groupSize` is none of
     ///   these
-    public func makeCache(
+    package func makeCache(
         _ configuration: H2OConfiguration, groupSize: Int = 64
     ) throws -> any H2OScoreTracking {
         let (key, value, recent) = bits

@@ -7,7 +7,7 @@ public struct ModelDownloadProgress: Hashable, Sendable {
     /// Of the last seconds; nil before there are any.
     public var bytesPerSecond: Double?
 
-    public init(received: Int, total: Int) {
+    package init(received: Int, total: Int) {
         (self.received, self.total) = (received, total)
     }
 

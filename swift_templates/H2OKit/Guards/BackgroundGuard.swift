@@ -4,8 +4,8 @@ import MLX
 /// Keeps work off the GPU while the app is in the background, because iOS ends apps whose command
 /// buffers run there.
 ///
-/// Work is done in steps. ``close(within:)`` waits for the running step to end, and later steps
-/// wait until ``open()``.
+/// Work is done in steps. ``system`` lets no step begin while the app is in the background; a
+/// step that runs when the app goes there is waited for.
 public final class BackgroundGuard: @unchecked Sendable {
     private let condition = NSCondition()
     private let finishQueuedWork: @Sendable () -> Void
@@ -19,7 +19,7 @@ public final class BackgroundGuard: @unchecked Sendable {
     /// - Parameters:
     ///   - isClosed: whether steps wait until ``open()``
     ///   - finishQueuedWork: waits until nothing is queued on the GPU
-    public init(
+    package init(
         isClosed: Bool = false,
         finishQueuedWork: @escaping @Sendable () -> Void = {
             StreamOrDevice.default.stream.synchronize()
@@ -88,7 +88,7 @@ public final class BackgroundGuard: @unchecked Sendable {
     ///   enter the background
     /// - Returns: whether all work has ended
     @discardableResult
-    public func close(within seconds: TimeInterval = 4) -> Bool {
+    package func close(within seconds: TimeInterval = 4) -> Bool {
         let deadline = Date(timeIntervalSinceNow: seconds)
         let idle = condition.withLock {
             closed = true
@@ -103,7 +103,7 @@ public final class BackgroundGuard: @unchecked Sendable {
     }
 
     /// Lets steps begin again.
-    public func open() {
+    package func open() {
         let continuations = condition.withLock {
             closed = false
             overdue = false
@@ -115,7 +115,7 @@ public final class BackgroundGuard: @unchecked Sendable {
 
     /// Closes and opens with an app's notifications, on the thread that posts them, so that all
     /// work has ended when posting returns.
-    public func follow(background: Notification.Name, foreground: Notification.Name) {
+    package func follow(background: Notification.Name, foreground: Notification.Name) {
         let center = NotificationCenter.default
         let added = [
             center.addObserver(forName: background, object: nil, queue: nil) { [weak self] _ in

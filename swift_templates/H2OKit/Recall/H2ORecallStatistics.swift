@@ -7,7 +7,7 @@ public struct H2ORecallStatistics: Hashable, Codable, Sendable {
     /// Bytes of the archive now, in memory or in files.
     public internal(set) var archiveBytes: Int
 
-    public init(rows: Int = 0, seconds: Double = 0, archiveBytes: Int = 0) {
+    package init(rows: Int = 0, seconds: Double = 0, archiveBytes: Int = 0) {
         self.rows = rows
         self.seconds = seconds
         self.archiveBytes = archiveBytes

@@ -34,8 +34,9 @@ final class GenerationTests: XCTestCase {
 
     func testTheSameTokensComeFromCachesMadeBefore() throws {
         let model = TinyModel { [KVCacheSimple(), KVCacheSimple()] }
-        let caches = try H2OCaches.make(
-            for: model, configuration: H2OConfiguration(maxSize: 16))
+        let caches = try H2OCaches(
+            configuration: H2OConfiguration(maxSize: 16)
+        ).makeCaches(for: model)
         let plain = GenerateParameters(maxTokens: 8, temperature: 0)
 
         let given = Array(

@@ -14,7 +14,7 @@ final class ModelCachesTests: XCTestCase {
         let recurrent = MambaCache()
         let model = TinyModel { [rotating, KVCacheSimple(), recurrent, KVCacheSimple()] }
 
-        let caches = try H2OCaches.make(for: model, configuration: configuration())
+        let caches = try H2OCaches(configuration: configuration()).makeCaches(for: model)
 
         XCTAssertTrue(isSame(caches[0], rotating))
         XCTAssertTrue(caches[1] is H2OKVCache)
@@ -28,7 +28,7 @@ final class ModelCachesTests: XCTestCase {
             (0 ..< 2).map { _ in CacheList(MambaCache(), KVCacheSimple()) }
         }
 
-        let caches = try H2OCaches.make(for: model, configuration: configuration())
+        let caches = try H2OCaches(configuration: configuration()).makeCaches(for: model)
 
         let lists = try caches.map { try XCTUnwrap($0 as? CacheList) }
         XCTAssertTrue(lists.allSatisfy { $0[0] is MambaCache && $0[1] is H2OKVCache })
@@ -38,8 +38,9 @@ final class ModelCachesTests: XCTestCase {
     func testEachStorageHasItsClass() throws {
         let model = TinyModel { [KVCacheSimple()] }
         for storage in H2OStorage.allCases {
-            let caches = try H2OCaches.make(
-                for: model, configuration: configuration(), storage: storage, groupSize: 32)
+            let caches = try H2OCaches(
+                configuration: configuration(), storage: storage, groupSize: 32
+            ).makeCaches(for: model)
 
             XCTAssertEqual(caches.count, 1)
             switch storage {
@@ -56,7 +57,7 @@ final class ModelCachesTests: XCTestCase {
         let model = Gemma2Model { [KVCacheSimple()] }
 
         XCTAssertThrowsError(
-            try H2OCaches.make(for: model, configuration: configuration())
+            try H2OCaches(configuration: configuration()).makeCaches(for: model)
         ) { error in
             XCTAssertTrue(
                 error.localizedDescription.hasPrefix(
@@ -69,25 +70,26 @@ final class ModelCachesTests: XCTestCase {
         let uniform = Exaone4Model { [KVCacheSimple()] }
         let sliding = Exaone4Model { [RotatingKVCache(maxSize: 8), KVCacheSimple()] }
 
-        XCTAssertNoThrow(try H2OCaches.make(for: uniform, configuration: configuration()))
-        XCTAssertThrowsError(try H2OCaches.make(for: sliding, configuration: configuration()))
+        XCTAssertNoThrow(try H2OCaches(configuration: configuration()).makeCaches(for: uniform))
+        XCTAssertThrowsError(try H2OCaches(configuration: configuration()).makeCaches(for: sliding))
 
         let alike = Olmo3Model { [KVCacheSimple(), KVCacheSimple()] }
         let apart = Olmo3Model { [RotatingKVCache(maxSize: 8), KVCacheSimple()] }
-        XCTAssertThrowsError(try H2OCaches.make(for: alike, configuration: configuration()))
-        XCTAssertNoThrow(try H2OCaches.make(for: apart, configuration: configuration()))
+        XCTAssertThrowsError(try H2OCaches(configuration: configuration()).makeCaches(for: alike))
+        XCTAssertNoThrow(try H2OCaches(configuration: configuration()).makeCaches(for: apart))
     }
 
     func testAModelWithNothingToBoundIsRefusedByName() throws {
         let model = TinyModel { [MambaCache(), RotatingKVCache(maxSize: 8)] }
 
         XCTAssertThrowsError(
-            try H2OCaches.make(for: model, configuration: configuration())
+            try H2OCaches(configuration: configuration()).makeCaches(for: model)
         ) { error in
             XCTAssertEqual(
                 error.localizedDescription,
-                "TinyModel cannot use an H2O cache: it has MambaCache, RotatingKVCache and no plain "
-                    + "KVCacheSimple to bound. Generate without H2O, or choose another model.")
+                "TinyModel cannot use an H2O cache: it has MambaCache, RotatingKVCache and no "
+                    + "plain KVCacheSimple to bound. Generate without H2O, or choose another "
+                    + "model.")
         }
     }
 
@@ -95,8 +97,9 @@ final class ModelCachesTests: XCTestCase {
         let model = TinyModel { [KVCacheSimple(), RotatingKVCache(maxSize: 8), KVCacheSimple()] }
         let budgets = H2OBudgets(layers: [.init(heavyBudget: 2, recentBudget: 10), nil, nil])
 
-        let caches = try H2OCaches.make(
-            for: model, configuration: configuration(), budgets: budgets)
+        let caches = try H2OCaches(
+            configuration: configuration(), budgets: budgets
+        ).makeCaches(for: model)
 
         let first = try XCTUnwrap(caches[0] as? H2OKVCache).configuration
         XCTAssertEqual([first.heavyBudget, first.recentBudget, first.maxSize], [2, 10, 16])
@@ -110,9 +113,10 @@ final class ModelCachesTests: XCTestCase {
             .init(heavyBudget: 8, recentBudget: 8, maxSize: 20),
         ])
 
-        let caches = try H2OCaches.make(
-            for: model, configuration: configuration(), storage: .eightBits, groupSize: 32,
-            budgets: budgets)
+        let caches = try H2OCaches(
+            configuration: configuration(), storage: .eightBits, groupSize: 32,
+            budgets: budgets
+        ).makeCaches(for: model)
 
         XCTAssertEqual(caches.map(\.maxSize), [12, 20])
         for (cache, rows) in zip(caches, [12, 20]) {
@@ -145,9 +149,10 @@ final class ModelCachesTests: XCTestCase {
             ),
         ] as [([H2OBudgets.Layer?], String)] {
             XCTAssertThrowsError(
-                try H2OCaches.make(
-                    for: model, configuration: configuration(),
-                    budgets: H2OBudgets(layers: layers))
+                try H2OCaches(
+                    configuration: configuration(),
+                    budgets: H2OBudgets(layers: layers)
+                ).makeCaches(for: model)
             ) { error in
                 XCTAssertEqual(error.localizedDescription, text)
             }

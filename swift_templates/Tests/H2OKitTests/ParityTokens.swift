@@ -45,9 +45,10 @@ struct ParityTokensRequest: Decodable {
 
         func makeCaches(for model: any LanguageModel) throws -> [any KVCache] {
             guard let kv else { return try model.ownCaches() }
-            return try H2OCaches.make(
-                for: model, configuration: config, storage: kv, groupSize: groupSize,
-                budgets: budgets)
+            return try H2OCaches(
+                configuration: config, storage: kv, groupSize: groupSize,
+                budgets: budgets
+            ).makeCaches(for: model)
         }
     }
 

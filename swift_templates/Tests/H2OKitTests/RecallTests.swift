@@ -178,7 +178,7 @@ final class RecallTests: XCTestCase {
         func recalling(_ configuration: H2OConfiguration, _ budgets: H2OBudgets? = nil) throws
             -> [Bool]
         {
-            try H2OCaches.make(for: model, configuration: configuration, budgets: budgets)
+            try H2OCaches(configuration: configuration, budgets: budgets).makeCaches(for: model)
                 .map { ($0 as? any H2OScoreTracking)?.configuration.recall != nil }
         }
         let byBudgets = H2OBudgets(layers: [nil, nil, nil], recall: [0, 2])
