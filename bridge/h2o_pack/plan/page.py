@@ -43,6 +43,7 @@ def page(result: PlanResult | PlansResult) -> str:
         reports=reports,
         loaded=several.loaded if several else (),
         size=size_sentence(several.size) if several else "",
+        fits=fits,
         calibration=reports[0].calibration,
         rule=rules(),
     )
