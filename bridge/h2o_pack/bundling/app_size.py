@@ -39,11 +39,6 @@ class AppSize:
         doc("Whether the store asks users before it downloads the app by cellular."),
     ]
 
-    @property
-    def in_app(self) -> int:
-        """Bytes of the models that are in the app."""
-        return self.download - self.code
-
 
 def app_size(models: int, *, apart: bool = False) -> AppSize:
     """Return the size of an app whose models have so many bytes.

@@ -165,8 +165,8 @@ def print_rows(report: PlanResult, console: Console) -> None:
 
 def size_sentence(size: AppSize) -> str:
     """What an app weighs, and whether the store asks users before they download it."""
-    span = f"{shown(size.code_least)} to {shown(size.code_most)}"
-    code = f"its code about {shown(size.code)} ({span})"
+    span = f"{size.code_least / 1e6:.0f} to {size.code_most / 1e6:.0f}"
+    code = f"its code about {size.code / 1e6:.0f} MB ({span})"
     if size.download < size.installed:
         said = (
             f"about {shown(size.download)} to download from the store, {code}, and about "

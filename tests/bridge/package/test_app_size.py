@@ -76,15 +76,16 @@ def test_users_are_asked_before_more_than_the_store_downloads_by_cellular():
 
 def test_people_see_what_is_downloaded_and_what_is_installed():
     size = app_size(500_000_000)
-    code = f"{size.code / 1e6:.1f} MB"
-    span = f"{size.code_least / 1e6:.1f} MB to {size.code_most / 1e6:.1f} MB"
+    code = f"{size.code / 1e6:.0f} MB"
+    span = f"{size.code_least / 1e6:.0f} to {size.code_most / 1e6:.0f}"
     assert size_sentence(size).startswith(
         f"about {size.download / 1e9:.2f} GB to download and to install, its code about "
         f"{code} ({span}) and models 0.50 GB; the store takes 4.00 GB"
     )
     assert size_sentence(app_size(500_000_000, apart=True)) == (
-        f"about {code} to download from the store, its code about {code} ({span}), and about "
-        f"{size.installed / 1e9:.2f} GB installed with 0.50 GB that come apart."
+        f"about {size.code / 1e6:.1f} MB to download from the store, its code about {code} "
+        f"({span}), and about {size.installed / 1e9:.2f} GB installed with 0.50 GB that come "
+        "apart."
     )
 
 
