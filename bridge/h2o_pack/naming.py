@@ -14,6 +14,7 @@ LONGEST = 64
 BUNDLE_ID = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
 LONGEST_ID = 155  # characters, as Xcode refuses more
 REPLACEMENT = "\ufffd"
+SURROGATE = re.compile("[\ud800-\udfff]")  # Python has one for a byte that is no UTF-8
 
 
 def package_name(name: str) -> str:
@@ -96,6 +97,11 @@ def one_line(value: str) -> str:
     """Write any string as one line of readable text; what cannot be shown is U+FFFD."""
     shown = (c if c.isprintable() or c.isspace() else REPLACEMENT for c in value)
     return " ".join("".join(shown).split())
+
+
+def readable(value: str) -> str:
+    """Return text that JSON and terminals can have: what is no UTF-8 becomes U+FFFD."""
+    return SURROGATE.sub(REPLACEMENT, value)
 
 
 def xml_text(value: str) -> str:

@@ -24,6 +24,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from h2o_pack.errors import ExitCode, UserError, nearest
+from h2o_pack.naming import readable
 
 RESULTS = {
     "plan": (
@@ -122,8 +123,9 @@ def error_entries(errors: Iterable[UserError]) -> tuple[ErrorEntry, ...]:
 
 
 def to_json(result: Result | Mapping[str, Any]) -> str:
-    """Write a result as --json prints it; paths become strings."""
-    return json.dumps(msgspec.to_builtins(result, enc_hook=str), indent=2)
+    """Write a result as --json prints it; paths become strings, what is no UTF-8 U+FFFD."""
+    text = json.dumps(msgspec.to_builtins(result, enc_hook=str), ensure_ascii=False)
+    return json.dumps(json.loads(readable(text)), indent=2)
 
 
 def result_types(command: str) -> tuple[type[Result], ...]:

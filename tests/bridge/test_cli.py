@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +124,42 @@ def test_machines_get_errors_as_json(run, arguments, codes):
     assert result.exit_code == codes[0]
     document = schemas.check(json.loads(result.stdout), "error")
     assert [each["code"] for each in document["errors"]] == codes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["--nosuch", "--json"], "No such option '--nosuch'"),
+        (["--json", "devices"], "--json stands behind the command: h2o-pack COMMAND --json"),
+    ],
+)
+def test_machines_get_errors_of_what_stands_before_the_command_as_json(run, arguments, what):
+    result = run(*arguments)
+    assert result.exit_code == ExitCode.USAGE
+    [error] = schemas.check(json.loads(result.stdout), "error")["errors"]
+    assert error["what"] == what
+
+
+@pytest.mark.parametrize("option", ["-q", "--verbose"])
+def test_an_option_before_the_command_is_told_where_it_stands(run, option):
+    result = run(option, "devices")
+    assert result.exit_code == ExitCode.USAGE
+    assert f"{option} stands behind the command: h2o-pack COMMAND {option}" in result.stderr
+
+
+def test_a_path_that_is_no_utf8_leaves_json_that_everybody_reads(run, tmp_path):
+    result = run("verify", tmp_path / "pak\udce4t", "--json")
+    document = schemas.check(json.loads(result.stdout), "error")
+    assert "pak\ufffdt is not a package" in document["errors"][0]["what"]
+
+
+def test_a_package_in_a_folder_whose_name_is_no_utf8_is_refused(run, tmp_path):
+    output = tmp_path / "pak\udce4t"
+    result = run("ios", "--model", "demo", "--max-kv", 64, "--output", output, "--json")
+    assert result.exit_code == ExitCode.OUTPUT
+    [error] = json.loads(result.stdout)["errors"]
+    assert "is no UTF-8" in error["what"]
+    assert names(tmp_path) == []
 
 
 def test_the_schema_of_a_command_is_printed(run):
@@ -264,6 +301,26 @@ def test_an_interruption_ends_with_130(run, tmp_path, monkeypatch):
     result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
     assert result.exit_code == ExitCode.INTERRUPTED
     assert result.stderr == "interrupted; run the command again to finish\n"
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_signal_ends_a_command_as_ctrl_c_does_unless_it_is_ignored(
+    run, tmp_path, monkeypatch, how, ignored
+):
+    def raised(*_arguments, **_options):
+        signal.raise_signal(how)
+        raise ValueError("went on")
+
+    monkeypatch.setattr("h2o_pack.package.contents.bundle", raised)
+    before = signal.signal(how, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
+        assert signal.getsignal(how) == (signal.SIG_IGN if ignored else signal.SIG_DFL)
+    finally:
+        signal.signal(how, before)
+    assert result.exit_code == (ExitCode.INTERNAL if ignored else ExitCode.INTERRUPTED)
     assert names(tmp_path) == []
 
 

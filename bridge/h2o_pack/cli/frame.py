@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -89,21 +89,30 @@ class Commands(click.Group):
         options = args[: args.index("--")] if "--" in args else args
         ctx.meta[JSON] = "--json" in options
         ctx.meta[DEBUG] = "--debug" in options
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if any(error.option_name in names for names in COMMON):
+                error = click.NoSuchOption(
+                    error.option_name,
+                    f"{error.option_name} stands behind the command: "
+                    f"h2o-pack COMMAND {error.option_name}",
+                    ctx=ctx,
+                )
+            if not ctx.meta[JSON]:
+                raise error from None
+            fail(ctx, usage(error))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; every error becomes one message and an exit code."""
         try:
-            with ended_by_sigterm():
+            with ended_by(signal.SIGTERM, signal.SIGHUP):
                 return super().invoke(ctx)
         except UserError as error:
             fail(ctx, error)
         except click.UsageError as error:
             if ctx.meta[JSON]:
-                helped = error.ctx.command_path if error.ctx else "h2o-pack"
-                remedy = f"See `{helped} --help`."
-                what = error.format_message().rstrip(".")
-                fail(ctx, UserError(what, remedy=remedy, code=ExitCode.USAGE))
+                fail(ctx, usage(error))
             raise
         except KeyboardInterrupt:
             click.echo("interrupted; run the command again to finish", err=True)
@@ -117,16 +126,31 @@ class Commands(click.Group):
 
 
 @contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end a command as Ctrl-C does, so that programs that it started end too."""
+def ended_by(*signals: signal.Signals) -> Iterator[None]:
+    """Let signals end a command as Ctrl-C does, so that programs that it started end too.
+
+    One that is ignored stays so: nohup and shells ask for that.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    heard = [each for each in signals if signal.getsignal(each) != signal.SIG_IGN]
+    before = {each: signal.signal(each, signal.default_int_handler) for each in heard}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def usage(error: click.UsageError) -> UserError:
+    """Make the error for arguments that cannot be used."""
+    helped = error.ctx.command_path if error.ctx else "h2o-pack"
+    return UserError(
+        error.format_message().rstrip("."),
+        remedy=f"See `{helped} --help`.",
+        code=ExitCode.USAGE,
+    )
 
 
 def unexpected(error: Exception) -> UserError:
@@ -142,7 +166,7 @@ def unexpected(error: Exception) -> UserError:
     )
 
 
-def fail(ctx: click.Context, error: UserError) -> None:
+def fail(ctx: click.Context, error: UserError) -> NoReturn:
     """Show an error, to machines on stdout too, and end with its exit code."""
     if ctx.meta[DEBUG]:
         import traceback
@@ -172,18 +196,17 @@ def command(
             function(*args, out=Terminal(as_json, quiet, verbose), **options)
 
         made = with_terminal
-        for option in reversed(COMMON):
-            made = option(made)
+        for names, text in reversed(COMMON.items()):
+            made = click.option(*names, is_flag=True, help=text)(made)
         return click.command(name=name, epilog=f"Example: {example}")(made)
 
     return decorate
 
 
-COMMON = (
-    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
-    click.option(
-        "-q", "--quiet", is_flag=True, help="Print errors only, and what --json asks."
-    ),
-    click.option("-v", "--verbose", is_flag=True, help="Tell each thing that is done."),
-    click.option("--debug", is_flag=True, help="Show where in the code an error arose."),
-)
+COMMON = {
+    ("--json", "as_json"): "Print the result as JSON.",
+    ("-q", "--quiet"): "Print errors only, and what --json asks.",
+    ("-v", "--verbose"): "Tell each thing that is done.",
+    ("--debug",): "Show where in the code an error arose.",
+}
+"""The options that all commands have, each a flag."""

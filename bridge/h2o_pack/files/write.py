@@ -6,6 +6,7 @@ fixed, so that what a killed run leaves is put right by the next one.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -24,6 +25,7 @@ from h2o_pack.files import lock
 from h2o_pack.files.kept import ANY, Exchanged, Move, Written
 from h2o_pack.files.layout import APP_FOLDER, MODEL_MANIFEST
 
+ATTEMPTS = 5  # to move what stays while another program writes there
 Keep = Callable[[Path, Path], Iterable[Move]]
 """Finds what must move from an earlier folder to the one that takes its place."""
 
@@ -31,6 +33,7 @@ Keep = Callable[[Path, Path], Iterable[Move]]
 @contextmanager
 def exclusive(output: Path) -> Iterator[None]:
     """Hold the only run that may change `output`; a second run is refused."""
+    refuse_unnamable(output)
     folder = Path(tempfile.gettempdir()) / f"h2o-pack-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     refuse_others(folder)
@@ -93,7 +96,10 @@ def replacing(output: Path, keep: Keep = lambda _previous, _output: ()) -> Itera
             for parent in parents:
                 parent.rmdir()
         if isinstance(error, OSError):
-            raise not_writable(output, error) from error
+            unfinished = exchange.old.exists() and output.exists()
+            raise (
+                in_use(output, exchange.old) if unfinished else not_writable(output, error)
+            ) from error
         raise
 
 
@@ -150,8 +156,7 @@ class Exchange:
             refuse_others(each)
         if self.old.exists():
             if self.output.exists():
-                for move in tuple(self.keep(self.old, self.output)):
-                    move.make(self.old, self.output)
+                self.move_what_stays()
                 self.clear(self.done)
                 self.old.rename(self.done)
             else:
@@ -159,10 +164,33 @@ class Exchange:
         self.clear(self.done)
         self.clear(self.new)
 
+    def move_what_stays(self) -> None:
+        """Move what stays of the earlier folder to the new one.
+
+        Another program, a build, may change both meanwhile: what it deleted need not be moved,
+        and where it made a folder first, what is in the earlier one joins it.
+        """
+        problem = OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(self.old))
+        for _ in range(ATTEMPTS):
+            moves = tuple(self.keep(self.old, self.output))
+            if not moves:
+                return
+            problem = next(filter(None, [self.tried(each) for each in moves]), problem)
+        raise problem
+
+    def tried(self, move: Move) -> OSError | None:
+        """Move something to the new folder; return why that cannot be."""
+        try:
+            move.make(self.old, self.output)
+        except OSError as error:
+            return error
+        return None
+
     def clear(self, folder: Path) -> None:
-        """Delete a folder of ours."""
-        if folder.exists():
-            shutil.rmtree(folder)
+        """Delete a folder of ours, in which another program may still write."""
+        for last in (False,) * (ATTEMPTS - 1) + (True,):
+            if folder.exists():
+                shutil.rmtree(folder, ignore_errors=not last)
 
 
 def refuse_others(folder: Path) -> None:
@@ -181,6 +209,18 @@ def refuse_others(folder: Path) -> None:
         remedy="Delete it, or work in a folder where only you may write.",
         code=ExitCode.OUTPUT,
     )
+
+
+def refuse_unnamable(output: Path) -> None:
+    """Refuse a folder whose path is no UTF-8: neither MLX nor Swift opens files there."""
+    try:
+        os.fsencode(output.resolve()).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"the path of {output} is no UTF-8, and no file in it could be read",
+            remedy="Give another --output.",
+            code=ExitCode.OUTPUT,
+        ) from error
 
 
 def to_disk(folder: Path) -> None:
@@ -258,6 +298,16 @@ def not_writable(output: Path, error: OSError) -> UserError:
         f"{output} cannot be written: {error.strerror or error}",
         where=str(error.filename) if error.filename else None,
         remedy="Free space or give another --output; nothing was changed.",
+        code=ExitCode.OUTPUT,
+    )
+
+
+def in_use(output: Path, old: Path) -> UserError:
+    """Make the error for a folder in which another program did not stop writing."""
+    return UserError(
+        f"{output} is new, and what is yours is not all in it: another program writes there",
+        where=str(old),
+        remedy="Stop builds in it and run the command again: it moves the rest.",
         code=ExitCode.OUTPUT,
     )
 

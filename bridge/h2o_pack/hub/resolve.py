@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from h2o_pack.facts import KnownModel
 from h2o_pack.hub.address import model_of_address
 from h2o_pack.models.catalogue import as_model, catalogue, find
 from h2o_pack.models.local import from_folder
+from h2o_pack.naming import readable
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 REVISION = re.compile(r"[\w.+-]+(/[\w.+-]+)*", re.ASCII)
@@ -60,8 +60,8 @@ def resolve(
                 code=ExitCode.USAGE,
             )
         # A name that is not UTF-8 could be written neither to the terminal nor to the lock.
-        readable = os.fsencode(folder.name).decode("utf-8", "replace")
-        return from_folder(readable, folder, assume_full_attention=assume_full_attention)
+        name = readable(folder.name)
+        return from_folder(name, folder, assume_full_attention=assume_full_attention)
     if name.startswith((".", "/", "~")):
         raise UserError(
             f"{name!r} is not a folder",

@@ -10,6 +10,7 @@ import pytest
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock, write
+from h2o_pack.files.kept import Move
 from h2o_pack.package import contents as package
 from h2o_pack.package.contents import make_package
 from h2o_pack.package.icon import ICON_PATH
@@ -196,3 +197,62 @@ def test_a_folder_for_locks_that_somebody_else_made_is_refused(plan, tmp_path, m
     place = tmp_path / f"h2o-pack-{write.os.getuid()}"
     place.symlink_to(tmp_path)
     assert f"{place} is not a folder of yours" in refusal(plan, tmp_path / "Demo")
+
+
+def edited(tmp_path, plan):
+    """A package with a build of the user's; return it and the build's folder."""
+    package = make_package(plan, tmp_path / "Demo").folder
+    build_tree(package, {".build/old": "old", ".build/both": "old", "Notes.md": "mine"})
+    return package, package / ".build"
+
+
+def while_moving(monkeypatch, what):
+    """Run something right before each thing is moved to the new folder."""
+    make = Move.make
+
+    def disturbed(self, previous, output):
+        what(previous, output)
+        make(self, previous, output)
+
+    monkeypatch.setattr(Move, "make", disturbed)
+
+
+def test_a_build_that_goes_on_meanwhile_loses_nothing(plan, other_plan, tmp_path, monkeypatch):
+    package, build = edited(tmp_path, plan)
+    again = {".build/new": "new", ".build/both": "new"}
+    while_moving(monkeypatch, lambda _previous, output: build_tree(output, again))
+    make_package(other_plan, package)
+    assert (build / "old").read_text() == "old"
+    assert (build / "new").read_text() == "new"
+    assert (build / "both").read_text() == "new"
+    assert (package / "Replaced/.build/both").read_text() == "old"
+    assert names(tmp_path) == ["Demo", "tiny"]
+
+
+def test_what_a_build_deletes_meanwhile_is_no_error(plan, other_plan, tmp_path, monkeypatch):
+    package, build = edited(tmp_path, plan)
+    while_moving(
+        monkeypatch, lambda previous, _output: shutil.rmtree(previous / ".build", True)
+    )
+    make_package(other_plan, package)
+    assert not build.exists()
+    assert (package / "Notes.md").read_text() == "mine"
+    assert names(tmp_path) == ["Demo", "tiny"]
+
+
+def test_what_cannot_be_moved_is_kept_and_named(plan, other_plan, tmp_path, monkeypatch):
+    package, _build = edited(tmp_path, plan)
+
+    def busy(*_arguments):
+        raise OSError(errno.EBUSY, "busy")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Move, "make", busy)
+        old = tmp_path / ".Demo.h2o-old"
+        error = refusal(other_plan, package)
+        assert str(old) in error
+        assert "Stop builds in it and run the command again" in error
+        assert (old / ".build/old").read_text() == "old"
+    make_package(other_plan, package)
+    assert (package / ".build/old").read_text() == "old"
+    assert names(tmp_path) == ["Demo", "tiny"]

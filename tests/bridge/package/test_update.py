@@ -140,3 +140,43 @@ def test_a_changed_file_of_a_local_model_is_seen_and_taken(run, update, package,
 
 def test_a_folder_that_is_no_package_is_refused(run, tmp_path):
     assert run("update", tmp_path).exit_code == ExitCode.OUTPUT
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nosuch": 1},
+        {"cache": None},
+        {"cache": {"max_kv": "64"}},
+        {"cache": {"max_kv": 64, "nosuch": 1}},
+        {"cache": {"max_kv": 64, "policy": "nosuch"}},
+        {"cache": {"max_kv": 64, "settings": {"nosuch": 1}}},
+        {"model": 5},
+        {"system": 5},
+        {"adapter": 5},
+        {"others": 5},
+        {"others": [{}]},
+        {"others": [{"model": "demo", "cache": {"max_kv": 64, "nosuch": 1}}]},
+    ],
+    ids=json.dumps,
+)
+def test_options_that_cannot_be_read_are_an_error_with_a_remedy(ios, update, package, change):
+    ios()
+    record = json.loads((package / lock.NAME).read_text("utf-8"))
+    record["options"] |= change
+    (package / lock.NAME).write_text(json.dumps(record), "utf-8")
+    before = tree(package)
+    [error] = update(code=ExitCode.VERSION)["errors"]
+    assert error["what"].startswith("the lock has options that cannot be read: ")
+    assert error["where"] == str(package / lock.NAME)
+    assert "Run its `h2o-pack ios` command once more" in error["remedy"]
+    assert tree(package) == before
+
+
+def test_a_model_in_a_folder_whose_name_is_no_utf8_is_found_again(run, tmp_path):
+    folder, package = write_model(tmp_path / "mod\udce4l 100%25"), tmp_path / "Demo"
+    made = run("ios", "--model", folder, "--max-kv", 96, "--output", package)
+    assert made.exit_code == 0, made.output
+    assert run("update", package).stdout == "nothing to change\n"
+    (folder / "tokenizer.json").unlink()
+    assert run("update", package).exit_code == ExitCode.MODEL
