@@ -83,6 +83,7 @@ def replacing(output: Path, keep: Keep = lambda _previous, _output: ()) -> Itera
     the block fails or is interrupted, everything is as it was before.
     """
     output = output.resolve()
+    refuse_owned_by_others(output)
     parents = [each for each in output.parents if not each.exists()]
     exchange = Exchange(output, keep)
     try:
@@ -209,6 +210,16 @@ def refuse_others(folder: Path) -> None:
         remedy="Delete it, or work in a folder where only you may write.",
         code=ExitCode.OUTPUT,
     )
+
+
+def refuse_owned_by_others(output: Path) -> None:
+    """Refuse a folder of another user: what is theirs in it could not all be moved."""
+    if output.exists() and output.stat().st_uid != os.geteuid():
+        raise UserError(
+            f"{output} belongs to another user",
+            remedy="Run the command as that user, or give another --output.",
+            code=ExitCode.OUTPUT,
+        )
 
 
 def refuse_unnamable(output: Path) -> None:

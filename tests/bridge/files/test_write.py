@@ -192,6 +192,26 @@ def test_what_somebody_else_put_at_a_name_of_ours_is_not_taken(
     assert tree(tmp_path) == before
 
 
+def test_a_package_of_another_user_is_left_as_it_is(plan, other_plan, tmp_path, monkeypatch):
+    package = make_package(plan, tmp_path / "Demo").folder
+    build_tree(package, {".build/old": "old"})
+    before = tree(tmp_path)
+    stat = Path.stat
+
+    def of_another(self, **options):
+        found = stat(self, **options)
+        if self != package:
+            return found
+        return SimpleNamespace(st_mode=found.st_mode, st_uid=found.st_uid + 1)
+
+    monkeypatch.setattr(Path, "stat", of_another)
+    assert refusal(other_plan, package) == (
+        f"{package} belongs to another user. "
+        "Run the command as that user, or give another --output."
+    )
+    assert tree(tmp_path) == before
+
+
 def test_a_folder_for_locks_that_somebody_else_made_is_refused(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(write.tempfile, "gettempdir", lambda: str(tmp_path))
     place = tmp_path / f"h2o-pack-{write.os.getuid()}"
