@@ -10,6 +10,7 @@ import argparse
 import gzip
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,20 @@ from h2o_pack.files import lock
 from h2o_pack.parity import host as hosts
 from h2o_pack.parity import toolchain
 from studies.guided.judge import judged
-from studies.guided.page import Setting, render
+from studies.guided.page import Setting, Start, render
 from studies.guided.schemas import random_schemas
+from studies.guided.vocabulary import MARKS, TOKENS, write_tokenizer
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results" / "guided.md"
 TEXT = ROOT / "bridge" / "h2o_pack" / "models" / "demo" / "held_out" / "prose.txt.gz"
 TESTS = "SchemaRunTests"
+START_TESTS = "SchemaStartTests"
+STARTS = 5
 PROMPT_CHARACTERS = 1_000
 ROWS, MAX_TOKENS, EVERY = 64, 160, 10
 QUESTION = "\nTherefore: "
-BUILD = "built without optimization"
+OPTIMIZED = ("-Xcxx", "-O2", "-Xswiftc", "-O")
 
 
 def main() -> None:
@@ -39,6 +43,7 @@ def main() -> None:
     parser.add_argument(
         "--missing", action="store_true", help="Keep the last run's replies but for failures."
     )
+    parser.add_argument("--optimized", action="store_true", help="Build all with -O2 and -O.")
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args()
     say(f"seed {options.seed}")
@@ -63,10 +68,13 @@ def main() -> None:
     }
     (folder / "request.json").write_text(json.dumps(request), "utf-8")
     host = hosts.prepare(package)
+    if options.optimized:
+        host = replace(host, scratch=host.scratch.with_name("optimized"), flags=OPTIMIZED)
     with toolchain.building(host, swift, folder) as build:
         status = build.run_tests(TESTS, {"H2O_SCHEMAS": str(folder)}, say)
-    if status:
-        raise toolchain.failure("swift test", build.log)
+        if status:
+            raise toolchain.failure("swift test", build.log)
+        start = first_schema(build, folder / "vocabulary", options.seed)
     made = json.loads((folder / "replies.json").read_text("utf-8"))
     replies = [new or old for new, old in zip(made, known, strict=True)]
     (folder / "replies.json").write_text(json.dumps(replies), "utf-8")
@@ -75,8 +83,21 @@ def main() -> None:
         if result.fault:
             say(f"{result.fault}: {json.dumps(result.schema)}\n  {result.text!r}")
     version = lock.read(package).upstream_version
-    setting = Setting(options.seed, version, ROWS, MAX_TOKENS, PROMPT_CHARACTERS, BUILD, EVERY)
-    options.page.write_text(render(setting, results), "utf-8")
+    built = f"built with{'' if options.optimized else 'out'} optimization"
+    setting = Setting(options.seed, version, ROWS, MAX_TOKENS, PROMPT_CHARACTERS, built, EVERY)
+    options.page.write_text(render(setting, results, start), "utf-8")
+
+
+def first_schema(build: toolchain.Build, folder: Path, seed: int) -> Start:
+    """Measure the first schema of several processes with a large vocabulary, and the next."""
+    write_tokenizer(folder, seed)
+    measured = []
+    for _ in range(STARTS):
+        if build.run_tests(START_TESTS, {"H2O_VOCABULARY": str(folder)}, say):
+            raise toolchain.failure("swift test", build.log)
+        measured.append(json.loads((folder / "seconds.json").read_text("utf-8")))
+    first, following = zip(*measured, strict=True)
+    return Start(TOKENS + len(MARKS), first, following)
 
 
 def answered(path: Path) -> list[Any]:

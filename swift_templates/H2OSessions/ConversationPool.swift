@@ -46,6 +46,7 @@ package actor ConversationPool {
         _ transcript: [H2OMessage], tools: [H2OToolDefinition] = [],
         options: H2OSession.Options = H2OSession.Options()
     ) async throws {
+        let options = try options.resolved(for: transcript + [.user("")], tools)
         let format = model.loaded.format(tools: tools, options: options)
         let chain = try format.chain(of: transcript)
         guard best({ $0.messagesRead(of: chain) }) == nil else { return }

@@ -97,8 +97,8 @@ public actor H2OSession {
     }
 
     /// Reads instructions, tools and the messages so far, so that the next reply reads the
-    /// user's message alone. Before the first reply it saves time; after one the caches have
-    /// read them.
+    /// user's message alone, and makes the grammar of the schema in the session's options.
+    /// Before the first reply it saves time; after one the caches have read them.
     ///
     /// - Throws: ``H2OSessionError``, an `MLXError`, the chat template's own error, or
     ///   `CancellationError`

@@ -25,17 +25,21 @@ SYSTEM = "linux" if sys.platform == "linux" else "apple"
 
 @dataclass(frozen=True)
 class Host:
-    """A package to build: its root, SwiftPM's scratch folder, and what it stands on."""
+    """A package to build: its root, SwiftPM's scratch folder, and what it stands on.
+
+    flags: more options of `swift build` and `swift test`.
+    """
 
     name: str
     root: Path
     scratch: Path
+    flags: tuple[str, ...] = ()
 
     @property
     def options(self) -> tuple[str, ...]:
         """Return what `swift build` and `swift test` need; nobody debugs what they make."""
         places = ("--package-path", str(self.root), "--scratch-path", str(self.scratch))
-        return (*places, "-Xswiftc", "-gnone", "-Xcxx", "-g0")
+        return (*places, "-Xswiftc", "-gnone", "-Xcxx", "-g0", *self.flags)
 
 
 def prepare(package: Path) -> Host:

@@ -3,8 +3,8 @@ import MLXLMCommon
 
 extension Conversation {
     /// Reads what comes before the user's next message: instructions, tools and the messages so
-    /// far. A reply to that message then reads the message alone. Does nothing once the caches
-    /// have read a message.
+    /// far, and makes the grammar of the reply's schema. A reply to that message then reads the
+    /// message alone. Reads nothing once the caches have read a message.
     ///
     /// - Parameter transcript: as it is; messages at its end that wait for a reply are left out
     /// - Throws: what ``respond(to:tools:options:emit:)`` throws, or `CancellationError`
@@ -12,6 +12,8 @@ extension Conversation {
         _ transcript: [H2OMessage], tools: [H2OToolDefinition] = [],
         options: H2OSession.Options = H2OSession.Options()
     ) async throws {
+        let options = try options.resolved(for: transcript + [.user("")], tools)
+        try await makeGrammar(of: options)
         let waiting = transcript.reversed().prefix { $0.role == .user || $0.role == .tool }
         let said = Array(transcript.dropLast(waiting.count))
         guard !said.isEmpty || !tools.isEmpty else { return }
@@ -35,5 +37,12 @@ extension Conversation {
             leave()
             throw error
         }
+    }
+    /// In a turn of its own: the processor of a reply that is generated would not go on.
+    private func makeGrammar(of options: H2OSession.Options) async throws {
+        guard options.schema != nil else { return }
+        try await model.turns.begin()
+        defer { model.turns.end() }
+        _ = try loaded.schemaProcessor(for: options)
     }
 }

@@ -18,9 +18,9 @@ package final class SchemaGrammars {
     package convenience init(tokenizer: any Tokenizer, endOfTurn: Int, stops: Set<Int>) {
         var engine: GrammarEngine?
         self.init(tokenizer: tokenizer, endOfTurn: endOfTurn) { grammar in
-            let made = try engine ?? GrammarEngine(
-                tokenizer: tokenizer, endOfTurn: endOfTurn,
-                excluded: stops.union(tokenizer.marks).subtracting([endOfTurn]))
+            let made = try engine ?? GrammarEngine(tokenizer: tokenizer, endOfTurn: endOfTurn) {
+                $0 != endOfTurn && (stops.contains($0) || tokenizer.isMark($0, named: $1))
+            }
             engine = made
             return try made.grammar(grammar)
         }
@@ -73,18 +73,12 @@ extension H2OSessionError {
 }
 
 extension Tokenizer {
-    /// Tokens that have a name and no text, such as the marks of a template. In a reply they
+    /// Whether a token has a name and no text, as the marks of a template have. In a reply it
     /// would be read as text by a grammar and left out by who decodes it.
-    fileprivate var marks: Set<Int> {
-        var found = Set<Int>()
-        var id = 0
-        while let piece = convertIdToToken(id) {
-            let isNamed = ["<>", "[]"].contains("\(piece.prefix(1))\(piece.suffix(1))")
-            if isNamed, piece.count > 2, decode(tokenIds: [id], skipSpecialTokens: true).isEmpty {
-                found.insert(id)
-            }
-            id += 1
-        }
-        return found
+    fileprivate func isMark(_ token: Int, named piece: String) -> Bool {
+        let isNamed = piece.hasPrefix("<") && piece.hasSuffix(">")
+            || piece.hasPrefix("[") && piece.hasSuffix("]")
+        return isNamed && piece.utf8.count > 2
+            && decode(tokenIds: [token], skipSpecialTokens: true).isEmpty
     }
 }

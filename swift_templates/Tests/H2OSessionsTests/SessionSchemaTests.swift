@@ -38,6 +38,27 @@ final class SessionSchemaTests: XCTestCase {
             "\n<u:two|\n<a:")
     }
 
+    func testReadingAheadMakesTheGrammar() async throws {
+        let made = Count()
+        let (fixture, _) = try makeSession()
+        let model = fixture.makeModel()
+        model.loaded.grammars = SchemaGrammars(
+            tokenizer: LetterTokenizer(), endOfTurn: EchoModel.stop
+        ) {
+            made.value += 1
+            return Self.grammar($0)
+        }
+        let schema = try H2OSchema(#"{"const": null}"#)
+        let session = model.makeSession(options: .init(maxTokens: 12, schema: schema))
+
+        try await session.prewarm()
+
+        XCTAssertEqual(made.value, 1)
+        let text = try await session.respond(to: "one").text
+        XCTAssertEqual(text, "null")
+        XCTAssertEqual(made.value, 1)
+    }
+
     func testARoomThatIsTooSmallIsRefusedAndChangesNothing() async throws {
         let (_, session) = try makeSession()
         let options = H2OSession.Options(
@@ -58,11 +79,13 @@ final class SessionSchemaTests: XCTestCase {
         }
     }
 
+    private static func grammar(_ text: String) -> any TokenGrammar {
+        let letters = LetterTokenizer.letters.map(String.init)
+        return ReferenceGrammar(text, letters: letters, end: EchoModel.stop)
+    }
+
     private func makeSession(
-        _ compile: @escaping (String) -> any TokenGrammar = {
-            let letters = LetterTokenizer.letters.map(String.init)
-            return ReferenceGrammar($0, letters: letters, end: EchoModel.stop)
-        }
+        _ compile: @escaping (String) -> any TokenGrammar = grammar
     ) throws -> (SessionFixture, H2OSession) {
         var fixture = try SessionFixture()
         fixture.maxTokens = 12
@@ -71,6 +94,10 @@ final class SessionSchemaTests: XCTestCase {
             tokenizer: LetterTokenizer(), endOfTurn: EchoModel.stop, compile: compile)
         return (fixture, model.makeSession(options: .init(sampling: .greedy, maxTokens: 12)))
     }
+}
+
+private final class Count {
+    var value = 0
 }
 
 /// Allows everything and takes nothing.

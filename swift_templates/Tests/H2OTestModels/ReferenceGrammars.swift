@@ -6,7 +6,8 @@ import MLXLMCommon
 package let hasGrammarEngine: Bool = {
     let tokenizer = TemplateTokenizer(.qwen3)
     let stop = tokenizer.convertTokenToId(ChatTemplate.qwen3.stop) ?? 0
-    return (try? GrammarEngine(tokenizer: tokenizer, endOfTurn: stop, excluded: [])) != nil
+    let engine = try? GrammarEngine(tokenizer: tokenizer, endOfTurn: stop) { _, _ in false }
+    return engine != nil
 }()
 
 extension H2OModel {

@@ -4,7 +4,9 @@ import MLXLMCommon
 /// that. The same names mean the same with other versions.
 public final class GrammarEngine {
     /// - Throws: ``TokenGrammarError/noEngine(version:)``
-    public init(tokenizer: any Tokenizer, endOfTurn: Int, excluded: Set<Int>) throws {
+    public init(
+        tokenizer: any Tokenizer, endOfTurn: Int, excluded: (_ token: Int, _ piece: String) -> Bool
+    ) throws {
         throw TokenGrammarError.noEngine(version: "main-2026-08-22")
     }
 

@@ -9,18 +9,25 @@ public final class GrammarEngine {
     /// - Parameters:
     ///   - tokenizer: the model's
     ///   - endOfTurn: the token that is allowed when nothing else has to come
-    ///   - excluded: tokens that are never allowed
+    ///   - excluded: whether a token, which the tokenizer writes so, is never allowed
     /// - Throws: ``TokenGrammarError``
-    public init(tokenizer: any Tokenizer, endOfTurn: Int, excluded: Set<Int>) throws {
-        let found = TokenizerVocabExtractor.extractForGrammar(from: tokenizer)
-        guard endOfTurn < found.vocab.count else {
+    public init(
+        tokenizer: any Tokenizer, endOfTurn: Int, excluded: (_ token: Int, _ piece: String) -> Bool
+    ) throws {
+        // Once for all that is asked of a piece: it may be a string of Objective-C.
+        var pieces = [String]()
+        while var piece = tokenizer.convertIdToToken(pieces.count) {
+            piece.makeContiguousUTF8()
+            pieces.append(piece)
+        }
+        guard pieces.indices.contains(endOfTurn) else {
             throw TokenGrammarError.failed("token \(endOfTurn) is none of the tokenizer's")
         }
+        let kind = VocabType(of: pieces)
         // The engine allows no token without a text, but the one that ends.
-        let pieces = found.vocab.enumerated().map { excluded.contains($0) ? "" : $1 }
+        for token in pieces.indices where excluded(token, pieces[token]) { pieces[token] = "" }
         vocabulary = try translated {
-            try GrammarTokenizer(
-                vocab: pieces, vocabType: found.vocabType, eosTokenId: Int32(endOfTurn))
+            try GrammarTokenizer(vocab: pieces, vocabType: kind, eosTokenId: Int32(endOfTurn))
         }
     }
 
@@ -28,6 +35,26 @@ public final class GrammarEngine {
     /// - Throws: ``TokenGrammarError``
     public func grammar(_ text: String) throws -> any TokenGrammar {
         Grammar(try translated { try GrammarConstraint(tokenizer: vocabulary, grammar: text) })
+    }
+}
+
+extension VocabType {
+    /// How a vocabulary's pieces stand for bytes, as `TokenizerVocabExtractor` tells it.
+    fileprivate init(of pieces: [String]) {
+        if pieces.contains(where: { $0.utf8.count == 6 && $0.hasPrefix("<0x") }) {
+            self = .byteFallback
+        } else if pieces.contains(where: \.hasByteLetter) {
+            self = .byteLevel
+        } else {
+            self = .raw
+        }
+    }
+}
+
+extension String {
+    /// Whether a letter stands for a byte that does not print, as in GPT-2's vocabulary.
+    fileprivate var hasByteLetter: Bool {
+        unicodeScalars.contains { ("\u{100}" ... "\u{143}").contains($0) }
     }
 }
 
