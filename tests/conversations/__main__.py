@@ -21,6 +21,8 @@ from tests.conversations.kills import kill
 from tests.conversations.page import page
 from tests.conversations.program import LONG, build
 
+# Of glibc's allocator: in one for each thread, pages stay that the threads have freed.
+ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
 PAGE = Path(__file__).parents[2] / "docs/results/conversations.md"
 
 
@@ -46,7 +48,7 @@ def main() -> None:
             "H2O_CONVERSATION_TURNS": str(chosen.turns),
             "H2O_CONVERSATION_TOKENS": str(chosen.tokens),
         }
-        long = replace(program, settings={**settings, **size})
+        long = replace(program, settings={**settings, **size, **ONE_ARENA})
         long.run(LONG, folder / "long")
         report = json.loads((folder / "long/long-conversation.json").read_text("utf-8"))
         kills = kill(program, chosen.kills, chosen.seed, folder / "kills")
