@@ -26,6 +26,7 @@ from h2o_pack.files import lock, write
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.models.local import from_folder
 from h2o_pack.package.contents import TEMPLATES
+from h2o_pack.package.icon import ICON
 from h2o_pack.package.render import SWIFT_TEMPLATES, marked, render
 from h2o_pack.package.several import together
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
@@ -34,6 +35,8 @@ from tests.bridge.trees import build_tree
 
 FOLDER = Path(__file__).parent.parent / "golden"
 COPIED = "copied.txt"
+PICTURES = {ICON: "bridge/h2o_pack/package/icon.py"}
+"""What makes the files that are not text."""
 PAGES = "pages"
 DEMO, LARGE, APART, FETCHED = "demo", "Qwen3-4B-4bit", "demo-asset-pack", "demo-download"
 SEVERAL = "demo-and-demo-4bit"
@@ -80,11 +83,13 @@ def golden_files(name: str) -> dict[str, str]:
             plan = together([make_plan(resolve("demo-4bit"), options), plan])
         files = render(plan, root, TEMPLATES)
     demo = {} if name == DEMO else golden_files(DEMO)
-    committed = {}
+    committed: dict[str, str] = {}
     copied = []
     originals = copies(root / SWIFT_TEMPLATES)
     for path, text in files.items():
-        if text in originals:
+        if isinstance(text, bytes):
+            copied.append(f"{path} <- {PICTURES[path.rpartition('/')[2]]}")
+        elif text in originals:
             copied.append(f"{path} <- {originals[text].relative_to(root).as_posix()}")
         elif demo.get(path) == text:
             copied.append(f"{path} <- tests/golden/{DEMO}/{path}")

@@ -62,7 +62,7 @@ def test_its_sources_are_a_folder_that_xcode_keeps_in_step(project, objects, fil
     [target] = of_kind(objects, "PBXNativeTarget")
     assert [objects[each] for each in target["fileSystemSynchronizedGroups"]] == [group]
     kinds = {Path(name).suffix for name in files if name.startswith(f"App/{group['path']}/")}
-    assert kinds == {".json", ".swift", ".xcprivacy", ".xcstrings"}
+    assert kinds == {".json", ".png", ".swift", ".xcprivacy", ".xcstrings"}
 
 
 def test_the_model_is_a_folder_reference_among_the_resources(objects):

@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
+from h2o_pack.files.content import Content, as_bytes
 from h2o_pack.files.kept import ANY, Exchanged, Move, Written
 from h2o_pack.files.layout import APP_FOLDER, MODEL_MANIFEST
 
@@ -244,12 +245,12 @@ def to_disk(folder: Path) -> None:
             os.close(descriptor)
 
 
-def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Write {relative path: text} into a folder."""
-    for relative, text in files.items():
+def write_files(folder: Path, files: Mapping[str, Content]) -> None:
+    """Write {relative path: content} into a folder."""
+    for relative, content in files.items():
         path = folder / relative
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="\n")
+        path.write_bytes(as_bytes(content))
 
 
 def refuse_foreign(output: Path) -> None:

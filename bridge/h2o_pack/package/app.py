@@ -10,6 +10,7 @@ from typing import Literal
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
+from h2o_pack.files.content import Content, as_bytes
 from h2o_pack.files.layout import APP_FOLDER, NEW_APP_FOLDER
 
 AppState = Literal["written", "kept", "outdated", "offered", "removed"]
@@ -56,7 +57,7 @@ def earlier_app(output: Path, *, wanted: bool = False) -> EarlierApp:
     return EarlierApp(os.path.lexists(output / APP_FOLDER), recorded, wanted)
 
 
-def without_offered(files: Mapping[str, str], output: Path) -> dict[str, str]:
+def without_offered(files: Mapping[str, Content], output: Path) -> dict[str, Content]:
     """Leave out what App.new has already.
 
     Raises:
@@ -69,10 +70,10 @@ def without_offered(files: Mapping[str, str], output: Path) -> dict[str, str]:
         if path.startswith(f"{NEW_APP_FOLDER}/") and os.path.lexists(output / path)
     }
     for path, place in there.items():
-        if not place.is_file() or place.read_bytes() != files[path].encode():
+        if not place.is_file() or place.read_bytes() != as_bytes(files[path]):
             raise UserError(
                 f"{output / NEW_APP_FOLDER} exists and has another {place.name}",
                 remedy="Take what you want of it into App, delete it, and run this again.",
                 code=ExitCode.OUTPUT,
             )
-    return {path: text for path, text in files.items() if path not in there}
+    return {path: each for path, each in files.items() if path not in there}

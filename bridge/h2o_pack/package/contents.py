@@ -13,10 +13,10 @@ from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.bundling.pieces import add_pieces
 from h2o_pack.bundling.trial import try_model
 from h2o_pack.files import lock, write
-from h2o_pack.files.layout import APP_FOLDER, NEW_APP_FOLDER, VENDOR_FOLDER
+from h2o_pack.files.content import Content
+from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.package.app import AppState, earlier_app, without_offered
-from h2o_pack.package.icon import write_icon
-from h2o_pack.package.render import Earlier, render, rendered_app, scaffold_digests
+from h2o_pack.package.render import Earlier, digests, render, rendered_app
 from h2o_pack.plan.package_plan import Plan
 from h2o_pack.progress import ProgressReporter, silent
 
@@ -48,8 +48,6 @@ def make_package(
         files, app = render_files(plan, output, new_app=new_app)
         replaced = tuple(write.written(output).changed(output))
         write.write_files(staging, files)
-        for folder in (APP_FOLDER, NEW_APP_FOLDER):
-            write_icon(plan.package_name, staging / folder)
         manifests = tuple(add_model(each, staging, output, say) for each in plan.each_model)
         if plan.system:
             note_system_prompts(staging, manifests)
@@ -90,11 +88,11 @@ def note_system_prompts(staging: Path, manifests: Sequence[Manifest]) -> None:
 
 def render_files(
     plan: Plan, output: Path, *, new_app: bool = False
-) -> tuple[dict[str, str], AppState]:
-    """Return {path: text} of the files to write to `output`, and what becomes of its app."""
+) -> tuple[dict[str, Content], AppState]:
+    """Return {path: content} of the files to write to `output`, and what becomes of its app."""
     app = earlier_app(output, wanted=new_app)
     files = render(plan, assets.root(), TEMPLATES, Earlier(existing_vendor(output), app))
-    state = app.state(scaffold_digests(plan, rendered_app(plan, assets.root())))
+    state = app.state(digests(rendered_app(plan, assets.root())))
     return without_offered(files, output), state
 
 

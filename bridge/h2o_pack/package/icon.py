@@ -11,7 +11,6 @@ import math
 import struct
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 
 SIZE = 1024
 DOT, GAP = 84, 12  # pixels: of a dot of the letter, and between two
@@ -78,13 +77,6 @@ def icon(package: str) -> bytes:
         else:
             lines.append(color * SIZE)
     return png(lines)
-
-
-def write_icon(package: str, app: Path) -> None:
-    """Put the icon into the asset catalog of an app's scaffold, where that was written."""
-    folder = app / ICON_SET
-    if folder.is_dir():
-        (folder / ICON).write_bytes(icon(package))
 
 
 def accent(package: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 from h2o_pack import __version__, naming
 from h2o_pack.facts import locked_pins
 from h2o_pack.files import lock
+from h2o_pack.files.content import Content, as_bytes
 from h2o_pack.files.layout import APP_FOLDER
 from h2o_pack.memory import MemoryPlan
 from h2o_pack.naming import one_line, swift_lines, swift_string, xml_text
@@ -40,14 +41,14 @@ class Earlier:
 
 def render(
     plan: Plan, assets: Path, templates: Path, earlier: Earlier = Earlier()
-) -> dict[str, str]:
-    """Return every file to write to the package as {relative path: text}.
+) -> dict[str, Content]:
+    """Return every file to write to the package as {relative path: content}.
 
     assets: the folder that `h2o_pack.assets.root` finds; templates: the texts
     that are not Swift (README, .gitignore).
     """
     values = template_values(plan)
-    files = {
+    files: dict[str, Content] = {
         "Package.swift": fill(assets / "Package.swift.j2", values),
         "README.md": fill(templates / "README.md.j2", values),
         ".gitignore": (templates / "gitignore").read_text("utf-8"),
@@ -68,20 +69,14 @@ def render(
         files |= rendered(assets / SWIFT_TEMPLATES / folder, target, values)
     app = earlier.app
     scaffold = rendered_app(plan, assets) if app.place else {}
-    recorded = scaffold_digests(plan, scaffold) if app.place else app.scaffold
+    recorded = digests(scaffold) if app.place else app.scaffold
     files[lock.NAME] = make_lock(plan, files, recorded, earlier.vendor).to_json()
-    files |= {f"{app.place}/{path}": text for path, text in scaffold.items()}
+    files |= {f"{app.place}/{path}": content for path, content in scaffold.items()}
     return dict(sorted(files.items()))
 
 
-def scaffold_digests(plan: Plan, scaffold: Mapping[str, str]) -> dict[str, str]:
-    """Return the sha256 of each file of the app, by its path in it: its texts and its icon."""
-    picture = {ICON_PATH: lock.sha256(icon(plan.package_name))}
-    return dict(sorted((digests(scaffold) | picture).items()))
-
-
-def rendered_app(plan: Plan, assets: Path) -> dict[str, str]:
-    """Return {path in it: text} of the app."""
+def rendered_app(plan: Plan, assets: Path) -> dict[str, Content]:
+    """Return {path in it: content} of the app."""
     folders = [APP_FOLDER]
     folders += ["AppDownloader"] if plan.asset_pack else []
     folders += ["AppDownload"] if plan.download else []
@@ -89,7 +84,8 @@ def rendered_app(plan: Plan, assets: Path) -> dict[str, str]:
     values = template_values(plan)
     for folder in folders:
         files |= rendered(assets / SWIFT_TEMPLATES / folder, APP_FOLDER, values)
-    return {path.removeprefix(f"{APP_FOLDER}/"): text for path, text in files.items()}
+    texts = {path.removeprefix(f"{APP_FOLDER}/"): text for path, text in files.items()}
+    return {**texts, ICON_PATH: icon(plan.package_name)}
 
 
 def rendered(folder: Path, target: str, values: Mapping[str, Any]) -> dict[str, str]:
@@ -211,7 +207,7 @@ def layer_rows(plan: Plan) -> dict[str, int | float]:
 
 def make_lock(
     plan: Plan,
-    files: Mapping[str, str],
+    files: Mapping[str, Content],
     scaffold: Mapping[str, str] | None,
     vendor: lock.Vendored | None,
 ) -> lock.Lock:
@@ -244,6 +240,6 @@ def locked_fields(plan: Plan) -> dict[str, Any]:
     }
 
 
-def digests(files: Mapping[str, str]) -> dict[str, str]:
-    """Return the sha256 of each text."""
-    return {path: lock.sha256(text.encode()) for path, text in sorted(files.items())}
+def digests(files: Mapping[str, Content]) -> dict[str, str]:
+    """Return the sha256 of each file."""
+    return {path: lock.sha256(as_bytes(each)) for path, each in sorted(files.items())}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from h2o_pack.bundling import manifest
 from h2o_pack.files import lock
+from h2o_pack.files.content import Content, as_bytes
 from h2o_pack.files.kept import digest_of
 from h2o_pack.files.layout import ADAPTER, MODEL_MANIFEST
 from h2o_pack.models.adapter import WEIGHTS
@@ -106,7 +107,7 @@ def planned(
 
 
 def changes(
-    package: Path, record: lock.Lock, files: Mapping[str, str], app: AppState
+    package: Path, record: lock.Lock, files: Mapping[str, Content], app: AppState
 ) -> Iterator[Change]:
     """Yield what differs between a package and the files that would be written to it."""
     from h2o_pack.vendoring.vendor import current
@@ -196,9 +197,9 @@ def on_disk(place: Path) -> str:
     return digest_of(place)[:12] if place.is_file() else ""
 
 
-def digest(text: str | None) -> str:
-    """Return the begin of a text's sha256, "" if there is none."""
-    return "" if text is None else lock.sha256(text.encode())[:12]
+def digest(content: Content | None) -> str:
+    """Return the begin of the sha256 of a file's content, "" if there is none."""
+    return "" if content is None else lock.sha256(as_bytes(content))[:12]
 
 
 def print_changes(update: Update, console: Console, *, dry_run: bool) -> None:

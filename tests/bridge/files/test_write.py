@@ -10,10 +10,10 @@ import pytest
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock, write
+from h2o_pack.files.content import as_bytes
 from h2o_pack.files.kept import Move
 from h2o_pack.package import contents as package
 from h2o_pack.package.contents import make_package
-from h2o_pack.package.icon import ICON_PATH
 from h2o_pack.plan.package_plan import CacheOptions, make_plan
 from tests.bridge.refusals import refused
 from tests.bridge.trees import build_tree, names, tree
@@ -37,7 +37,6 @@ def test_a_package_appears_with_the_folders_above_it(plan, tmp_path):
     made = make_package(plan, output)
     assert made.folder == output
     assert set(made.files) | {
-        f"App/{ICON_PATH}",
         "Model/README.md",
         "Model/config.json",
         "Model/manifest.json",
@@ -162,7 +161,8 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
 def test_generation_needs_no_more_than_the_renderer_gives(plan, tmp_path):
     made = make_package(plan, tmp_path / "Demo")
     rendered = package.render(plan, package.assets.root(), package.TEMPLATES)
-    assert {name: tree(made.folder)[name] for name in made.files} == rendered
+    written = {name: (made.folder / name).read_bytes() for name in made.files}
+    assert written == {name: as_bytes(content) for name, content in rendered.items()}
 
 
 @pytest.mark.parametrize("name", [".Demo.h2o-new", ".Demo.h2o-old", ".Demo.h2o-done"])

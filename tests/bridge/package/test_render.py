@@ -9,6 +9,7 @@ from jinja2 import UndefinedError
 
 from h2o_pack import assets
 from h2o_pack.files import lock
+from h2o_pack.files.content import as_bytes
 from h2o_pack.package.contents import TEMPLATES
 from h2o_pack.package.icon import ICON_PATH, icon
 from h2o_pack.package.render import fill, render
@@ -40,10 +41,10 @@ def test_rendering_twice_gives_the_same(model, files):
 def test_the_lock_has_the_sha256_of_every_other_file(files):
     recorded = json.loads(files[lock.NAME])
     others = {
-        name: lock.sha256(text.encode()) for name, text in files.items() if name != lock.NAME
+        name: lock.sha256(as_bytes(each)) for name, each in files.items() if name != lock.NAME
     }
     app = {f"App/{path}": digest for path, digest in recorded["app"].items()}
-    others[f"App/{ICON_PATH}"] = lock.sha256(icon("My-App"))
+    assert recorded["app"][ICON_PATH] == lock.sha256(icon("My-App"))
     assert {**recorded["files"], **app} == others
     assert not recorded["files"].keys() & app.keys()
     assert recorded["h2o_pack"] == "0.1.0"
