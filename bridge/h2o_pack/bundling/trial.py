@@ -7,6 +7,7 @@ from pathlib import Path
 from h2o_pack.architectures.model import Model
 from h2o_pack.errors import Problems, in_one_line, unreadable
 from h2o_pack.models.files import TOKENIZER
+from h2o_pack.models.tokenizer import load_tokenizer
 
 SMALL = 64 << 20
 """Bytes of weights up to which a model takes a step."""
@@ -34,15 +35,8 @@ def try_model(model: Model, folder: Path) -> None:
 
 def try_tokenizer(folder: Path, where: str) -> None:
     """Refuse a tokenizer that cannot be loaded or makes no tokens."""
-    from tokenizers import Tokenizer
-
-    try:
-        tokens = Tokenizer.from_file(str(folder / TOKENIZER)).encode("a").ids
-    except Exception as error:  # the library raises no narrower one
-        raise unreadable(
-            where, f"{TOKENIZER} cannot be loaded: {in_one_line(error)}"
-        ) from error
-    if not tokens:
+    tokenizer = load_tokenizer((folder / TOKENIZER).read_bytes(), where)
+    if not tokenizer.encode("a").ids:
         raise unreadable(where, f"{TOKENIZER} makes no tokens of a text")
 
 

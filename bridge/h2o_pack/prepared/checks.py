@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
+from h2o_pack.config_errors import user_errors
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.text import read_text, usage_error
 from h2o_pack.memory.terms import MemoryPlan
+from h2o_pack.models.files import TOKENIZER
+from h2o_pack.models.tokenizer import LARGEST, load_tokenizer
 from h2o_pack.plan.package_plan import Plan
-from h2o_pack.prepared.opening import check_template
+from h2o_pack.prepared.opening import check_template, opening_length, templated_turns
 from h2o_pack.sizes import gigabytes
 
 CONTAINER = Path("/sys/fs/cgroup/memory.max")
 GIVE = "Give a UTF-8 text file as --system."
+MARKS = 8
+"""Tokens that stand around a text at most."""
 
 
 def read_system(file: Path | None) -> str:
@@ -38,7 +46,8 @@ def check_system(plan: Plan, unusable: str) -> None:
     unusable: why the model's chat template cannot be used, "" if it can.
 
     Raises:
-        UserError: the template has no place for it, or this machine has too little memory.
+        UserError: the template has no place for it, the caches cannot pin it, or this machine
+            has too little memory.
 
     """
     if unusable:
@@ -46,7 +55,51 @@ def check_system(plan: Plan, unusable: str) -> None:
         raise UserError(unusable, where=plan.model.id, remedy=remedy, code=ExitCode.MODEL)
     if plan.chat_template is not None:
         check_template(plan.chat_template, plan.system)
+    check_length(plan)
     check_memory(plan.memory)
+
+
+def check_length(plan: Plan) -> None:
+    """Refuse a prompt that the caches cannot pin, before the model's weights are fetched.
+
+    Nothing is known of a model whose tokenizer the hub has and cannot be asked for.
+    """
+    most = len(plan.system.encode())
+    if plan.chat_template is not None:
+        most = max(
+            len(each.encode()) for each in templated_turns(plan.chat_template, plan.system)
+        )
+    with suppress(UserError):  # a text has no more tokens than bytes, but for marks around it
+        check_pinned(plan, most + MARKS)
+        return
+    from h2o_pack.hub.small_files import read_small
+
+    files = read_small(plan.model, {TOKENIZER: LARGEST})
+    if files:
+        tokenizer = load_tokenizer(files[TOKENIZER], plan.model.id)
+        check_pinned(plan, opening_length(tokenizer, plan.system, plan.chat_template))
+
+
+def check_pinned(plan: Plan, tokens: int) -> None:
+    """Refuse a prompt of so many tokens if the caches of a layer cannot pin it."""
+    with pinning(tokens):
+        for cache in dict.fromkeys((plan.cache, *filter(None, plan.caches))):
+            replace(cache, pinned=(*cache.pinned, (0, tokens)))
+
+
+@contextmanager
+def pinning(tokens: int) -> Iterator[None]:
+    """Say where caches refuse to pin a system prompt of so many tokens what it needs."""
+    try:
+        with warnings.catch_warnings(), user_errors():
+            warnings.simplefilter("ignore")
+            yield
+    except UserError as error:
+        raise UserError(
+            f"the system prompt has {tokens} tokens, which do not fit: {error.what}",
+            remedy="Shorten it, raise --max-kv, or lower --recent-budget.",
+            code=ExitCode.USAGE,
+        ) from error
 
 
 def needed_bytes(memory: MemoryPlan) -> int:

@@ -29,8 +29,28 @@ def opening_tokens(tokenizer: Any, system: str, *, templated: bool) -> list[int]
     """
     if templated:
         return common([ids_of(tokenizer, conversation(system, user)) for user in USERS])
-    texts = [f"{system}\n", *(f"{system}\n{user}" for user in USERS)]
-    return common([tokenizer.encode(text) for text in texts])
+    return common([tokenizer.encode(text) for text in plain_turns(system)])
+
+
+def plain_turns(system: str) -> list[str]:
+    """Return what first turns of a model without a template begin with."""
+    return [f"{system}\n", *(f"{system}\n{user}" for user in USERS)]
+
+
+def templated_turns(template: ChatTemplate, system: str) -> list[str]:
+    """Return the texts of two first turns."""
+    turns = [conversation(system, user) for user in USERS]
+    return [template.render(turn, lambda _format: DATES[0]) for turn in turns]
+
+
+def opening_length(tokenizer: Any, system: str, template: ChatTemplate | None) -> int:
+    """Return the number of tokens with which every first turn begins.
+
+    tokenizer: of the `tokenizers` library, which is at hand before the model is.
+    """
+    texts = plain_turns(system) if template is None else templated_turns(template, system)
+    marks = template is None  # a template writes the marks of a text's begin itself
+    return len(common([tokenizer.encode(each, add_special_tokens=marks).ids for each in texts]))
 
 
 def ids_of(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:

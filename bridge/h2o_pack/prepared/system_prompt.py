@@ -8,21 +8,19 @@ import os
 import shutil
 import tempfile
 import time
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from h2o_pack.bundling import manifest
 from h2o_pack.bundling.manifest import BundledFile, Manifest
-from h2o_pack.config_errors import user_errors
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.layout import ADAPTER, ADAPTER_CONFIG, SYSTEM_PROMPT
 from h2o_pack.files.lock import PreparedPrompt
 from h2o_pack.models.adapter import CONFIG, WEIGHTS
 from h2o_pack.plan.package_plan import Plan
-from h2o_pack.prepared.checks import needed_bytes
+from h2o_pack.prepared.checks import needed_bytes, pinning
 from h2o_pack.prepared.opening import opening_tokens
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.sizes import gigabytes
@@ -144,23 +142,11 @@ def make_caches(model: Any, plan: Plan, tokens: int) -> list[Any]:
     """Make the caches that a session makes, of which the prompt is pinned."""
     from h2o_py.models import make_h2o_cache
 
-    try:
-        with warnings.catch_warnings(), user_errors():
-            warnings.simplefilter("ignore")
-            config = replace(plan.cache, pinned=(*plan.cache.pinned, (0, tokens)))
-            return make_h2o_cache(
-                model,
-                config,
-                kv=plan.storage,
-                group_size=plan.group_size,
-                budgets=plan.budgets,
-            )
-    except UserError as error:
-        raise UserError(
-            f"the system prompt has {tokens} tokens, which do not fit: {error.what}",
-            remedy="Shorten it, raise --max-kv, or lower --recent-budget.",
-            code=ExitCode.USAGE,
-        ) from error
+    with pinning(tokens):
+        config = replace(plan.cache, pinned=(*plan.cache.pinned, (0, tokens)))
+        return make_h2o_cache(
+            model, config, kv=plan.storage, group_size=plan.group_size, budgets=plan.budgets
+        )
 
 
 def check_kinds(caches: list[Any], family: str) -> None:

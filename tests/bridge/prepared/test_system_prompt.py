@@ -22,7 +22,10 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
 from h2o_pack.files.layout import SYSTEM_PROMPT
 from h2o_pack.measure import models
+from h2o_pack.models.chat_template import ChatTemplate
+from h2o_pack.models.tokenizer import load_tokenizer
 from h2o_pack.prepared import checks
+from h2o_pack.prepared.opening import opening_length
 from h2o_pack.prepared.system_prompt import check_kinds
 from h2o_py import H2OConfig, H2OKVCache
 from h2o_py.models import make_h2o_cache
@@ -221,10 +224,45 @@ def test_a_prompt_that_another_model_read_is_a_difference(made, run):
     assert "has the caches of a system prompt that another model read" in result.stdout
 
 
-def test_a_prompt_that_the_caches_cannot_pin_is_refused(package, tmp_path):
-    result = package(text=TEXT * 3, code=ExitCode.USAGE)
+@pytest.mark.parametrize("run_only", [(), ("--dry-run",)], ids=["made", "planned"])
+def test_a_prompt_that_the_caches_cannot_pin_is_refused_before_work_starts(
+    package, computed, tmp_path, run_only
+):
+    result = package(*run_only, text=TEXT * 3, code=ExitCode.USAGE)
     assert "the system prompt has 103 tokens, which do not fit" in result.stderr
+    assert computed == []
     assert "Demo" not in names(tmp_path)
+
+
+def test_a_prompt_that_is_too_long_is_known_before_weights_are_fetched(hub, package):
+    demo = importlib.resources.files("h2o_pack.models") / "demo"
+    files = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
+    contents = {name: (demo / name).read_bytes() for name in files}
+    hub.add("someone/demo", contents)
+    package(model="someone/demo", text=TEXT * 3, code=ExitCode.USAGE)
+    assert hub.asked("GET", "tokenizer.json")
+    read = [int(each.range.partition("-")[2]) for each in hub.asked("GET", ".safetensors")]
+    assert max(read) < len(contents["model.safetensors"]) / 10  # its header
+
+
+def test_a_prompt_that_certainly_fits_needs_no_tokenizer(made, monkeypatch, package):
+    monkeypatch.setattr(checks, "load_tokenizer", None)
+    package(text="Be kind.")
+
+
+@pytest.mark.parametrize("template", [None, TEMPLATE], ids=["plain", "templated"])
+def test_the_tokens_that_are_counted_beforehand_are_those_that_are_read(
+    package, tmp_path, template
+):
+    folder = tmp_path / "counted"
+    shutil.copytree(importlib.resources.files("h2o_pack.models") / "demo", folder)
+    build_tree(folder, {} if template is None else {"chat_template.jinja": template})
+    package(model=folder, max_kv=96)
+    tokenizer = load_tokenizer((folder / "tokenizer.json").read_bytes(), "here")
+    counted = opening_length(tokenizer, TEXT, template and ChatTemplate(template, "here", {}))
+    prompt = manifest.read(tmp_path / "Demo").system_prompt
+    assert prompt is not None
+    assert counted == prompt.tokens
 
 
 def test_too_little_memory_is_said_before_work_starts(package, computed, monkeypatch, tmp_path):
