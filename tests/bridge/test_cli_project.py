@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from h2o_pack.bundling import manifest
 from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
 from tests.bridge import schemas
@@ -62,6 +63,28 @@ def test_json_of_several_packages_is_one_document(run, project):
     assert [
         model["config"]["max_size"] for each in document["packages"] for model in each["models"]
     ] == [64, 128]
+
+
+def test_a_package_may_fetch_its_model_from_a_server(run, project):
+    folder = project(f"""{TWO}download = "https://models.example.com/second/"\n""")
+    made = run("ios", "--json")
+    assert made.exit_code == 0, made.output
+    first, second = json.loads(made.stdout)["packages"]
+    assert (first["download"], second["download"]) == ("", "https://models.example.com/second")
+    assert manifest.read(folder / "First").piece_size is None
+    assert manifest.read(folder / "Second").piece_size
+    settings = folder / "Second/Sources/H2OKit/Download"
+    assert settings.is_dir()
+
+
+def test_an_address_that_no_app_can_fetch_from_is_refused_before_any_package_is_made(
+    run, project
+):
+    folder = project(f"""{TWO}download = "http://models.example.com"\n""")
+    made = run("ios", "--dry-run")
+    assert made.exit_code == ExitCode.USAGE
+    assert "--download does not begin with https://" in made.stderr
+    assert [each.name for each in folder.iterdir()] == ["h2o-pack.toml"]
 
 
 def test_json_of_packages_of_which_one_fails_is_one_document_too(run, project):
