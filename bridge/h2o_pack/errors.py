@@ -29,6 +29,7 @@ class ExitCode(IntEnum):
     MEMORY = 8
     INTERNAL = 70
     INTERRUPTED = 130
+    UNREAD = 141
 
 
 MEANINGS = {
@@ -44,6 +45,7 @@ MEANINGS = {
     "of this machine where it is to run",
     ExitCode.INTERNAL: "an error in h2o-pack itself",
     ExitCode.INTERRUPTED: "interrupted",
+    ExitCode.UNREAD: "the program that read the output ended first",
 }
 
 

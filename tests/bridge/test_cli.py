@@ -324,6 +324,19 @@ def test_a_signal_ends_a_command_as_ctrl_c_does_unless_it_is_ignored(
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_output_that_is_not_read_to_its_end_is_no_difference_that_was_found(options):
+    code = "from h2o_pack.cli import main; main(prog_name='h2o-pack')"
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as unread:
+        command = [sys.executable, "-c", code, "devices", *options]
+        done = subprocess.run(
+            command, stdout=unread, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (ExitCode.UNREAD, "")
+
+
 def test_an_error_of_our_own_ends_with_70(run, tmp_path, monkeypatch):
     def bug(*_arguments, **_options):
         raise TypeError("a bug")

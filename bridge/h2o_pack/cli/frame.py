@@ -15,9 +15,10 @@ It is registered by its name and module in `h2o_pack.cli`, and imported when it 
 
 from __future__ import annotations
 
-import errno
 import functools
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -119,10 +120,18 @@ class Commands(click.Group):
             ctx.exit(ExitCode.INTERRUPTED)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno == errno.EPIPE:
-                raise
+        except BrokenPipeError:
+            discard_output()
+            ctx.exit(ExitCode.UNREAD)
+        except Exception as error:  # noqa: BLE001 - every error becomes one message
             fail(ctx, unexpected(error))
+
+
+def discard_output() -> None:
+    """Let what is still to be printed go nowhere, so that Python ends without a complaint."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 @contextmanager

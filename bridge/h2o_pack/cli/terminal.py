@@ -126,9 +126,14 @@ def bars(screen: Console, unit: Unit) -> Any:
 
 def results() -> Console:
     """Return where results for people go: a file or pipe is as wide as an old terminal."""
-    from rich.console import Console
+    from rich import console as rich_console
 
-    console = Console(highlight=False, soft_wrap=True)
+    class Results(rich_console.Console):
+        def on_broken_pipe(self) -> None:
+            """Leave it to the command; rich would end the process with 1."""
+            raise BrokenPipeError
+
+    console = Results(highlight=False, soft_wrap=True)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDTH
     return console
