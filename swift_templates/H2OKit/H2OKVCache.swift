@@ -7,8 +7,8 @@ import MLXLMCommon
 ///
 /// Its `state` is the rows `[B, Hkv, N, Dk + Dv]`, scores, positions and novelty
 /// `[B, Hkv, C]`, key sum `[B, Hkv, Dk]` and victim `[B, Hkv]`; empty while the cache is.
-package final class H2OKVCache: H2OCacheImplementation {
-    package static let format = "h2o.dense.1"
+public final class H2OKVCache: H2OCacheImplementation {
+    public static let format = "h2o.dense.1"
 
     static let blankFormat = MLXFast.H2ORowFormat.dense
 
@@ -18,11 +18,26 @@ package final class H2OKVCache: H2OCacheImplementation {
         self.core = core
     }
 
-    package convenience init(configuration: H2OConfiguration) {
+    public convenience init(configuration: H2OConfiguration) {
         self.init(H2OCacheCore(configuration, .dense))
     }
 
-    package convenience init(
+    /// - Parameters:
+    ///   - maxSize: C, the rows each KV head keeps
+    ///   - heavyBudget: rows for heavy hitters, nil for half of `maxSize`
+    ///   - recentBudget: the newest tokens that are kept, nil for the remaining rows
+    ///   - sinkSize: the first tokens, which are kept
+    /// - Throws: ``H2OCacheError`` when the values do not fit together
+    public convenience init(
+        maxSize: Int, heavyBudget: Int? = nil, recentBudget: Int? = nil, sinkSize: Int = 4
+    ) throws {
+        let configuration = try H2OConfiguration(
+            maxSize: maxSize, sinkSize: sinkSize, heavyBudget: heavyBudget,
+            recentBudget: recentBudget)
+        self.init(configuration: configuration)
+    }
+
+    public convenience init(
         state: [MLXArray], metaState: [String], archive: URL?
     ) throws {
         self.init(try Self.restored(state, metaState, archive: archive))

@@ -11,8 +11,8 @@ import MLXLMCommon
 ///
 /// Its `state` is pool and ring, each `[B, Hkv, capacity, its row]`, then as
 /// ``H2OKVCache``'s, whose rows are the pool's and then the ring's slots.
-package final class MixedH2OKVCache: H2OCacheImplementation {
-    package static let format = "h2o.mixed.1"
+public final class MixedH2OKVCache: H2OCacheImplementation {
+    public static let format = "h2o.mixed.1"
 
     static let blankFormat = MLXFast.H2ORowFormat(keyBits: 8, valueBits: 8, recentBits: 16)
 
@@ -28,7 +28,7 @@ package final class MixedH2OKVCache: H2OCacheImplementation {
     ///   - recentBits: 4, 8 or 16 for the ring
     ///   - groupSize: 32, 64 or 128 elements share a scale and a bias; divides the head dims
     /// - Throws: ``H2OCacheError`` when a value is none of these
-    package convenience init(
+    public convenience init(
         configuration: H2OConfiguration, heavyBits: Int = 8, recentBits: Int = 16,
         groupSize: Int = 64
     ) throws {
@@ -38,18 +38,39 @@ package final class MixedH2OKVCache: H2OCacheImplementation {
         self.init(H2OCacheCore(configuration, format))
     }
 
-    package convenience init(
+    /// - Parameters:
+    ///   - maxSize: C, the rows each KV head keeps
+    ///   - heavyBudget: rows for heavy hitters, nil for half of `maxSize`
+    ///   - recentBudget: the newest tokens that are kept, nil for the remaining rows
+    ///   - sinkSize: the first tokens, which are kept
+    ///   - heavyBits: 4, 8 or 16 for the pool
+    ///   - recentBits: 4, 8 or 16 for the ring
+    ///   - groupSize: 32, 64 or 128 elements share a scale and a bias; divides the head dims
+    /// - Throws: ``H2OCacheError`` when the values do not fit together
+    public convenience init(
+        maxSize: Int, heavyBudget: Int? = nil, recentBudget: Int? = nil, sinkSize: Int = 4,
+        heavyBits: Int = 8, recentBits: Int = 16, groupSize: Int = 64
+    ) throws {
+        let configuration = try H2OConfiguration(
+            maxSize: maxSize, sinkSize: sinkSize, heavyBudget: heavyBudget,
+            recentBudget: recentBudget)
+        try self.init(
+            configuration: configuration, heavyBits: heavyBits, recentBits: recentBits,
+            groupSize: groupSize)
+    }
+
+    public convenience init(
         state: [MLXArray], metaState: [String], archive: URL?
     ) throws {
         self.init(try Self.restored(state, metaState, archive: archive))
     }
 
     /// Bits of an element in the pool.
-    package var heavyBits: Int { core.format.keyBits }
+    public var heavyBits: Int { core.format.keyBits }
 
     /// Bits of an element in the ring.
-    package var recentBits: Int { core.format.recentBits ?? core.format.keyBits }
+    public var recentBits: Int { core.format.recentBits ?? core.format.keyBits }
 
     /// Elements that share a scale and a bias.
-    package var groupSize: Int { core.format.groupSize }
+    public var groupSize: Int { core.format.groupSize }
 }
