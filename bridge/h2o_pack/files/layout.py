@@ -16,4 +16,6 @@ SYSTEM_PROMPT, ADAPTER = "system-prompt.tensors", "adapters.tensors"
 """In MODEL_FOLDER. In the format of safetensors, of which mlx-swift-lm takes every file for
 weights."""
 ADAPTER_CONFIG = "adapter_config.json"
+TRACES_FOLDER = "Traces"
+"""In the sources of the model's module: what its app replays on a device."""
 VENDOR_MANIFEST = "manifest.json"

@@ -17,6 +17,7 @@ from h2o_pack.files.content import Content
 from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.package.app import AppState, earlier_app, without_offered
 from h2o_pack.package.render import Earlier, digests, render, rendered_app
+from h2o_pack.package.traces import existing_traces
 from h2o_pack.plan.package_plan import Plan
 from h2o_pack.progress import ProgressReporter, silent
 
@@ -91,7 +92,8 @@ def render_files(
 ) -> tuple[dict[str, Content], AppState]:
     """Return {path: content} of the files to write to `output`, and what becomes of its app."""
     app = earlier_app(output, wanted=new_app)
-    files = render(plan, assets.root(), TEMPLATES, Earlier(existing_vendor(output), app))
+    earlier = Earlier(existing_vendor(output), app, existing_traces(output))
+    files = render(plan, assets.root(), TEMPLATES, earlier)
     state = app.state(digests(rendered_app(plan, assets.root())))
     return without_offered(files, output), state
 

@@ -11,7 +11,7 @@ from h2o_pack import __version__, naming
 from h2o_pack.facts import locked_pins
 from h2o_pack.files import lock
 from h2o_pack.files.content import Content, as_bytes
-from h2o_pack.files.layout import APP_FOLDER
+from h2o_pack.files.layout import APP_FOLDER, TRACES_FOLDER
 from h2o_pack.memory import MemoryPlan
 from h2o_pack.naming import one_line, swift_lines, swift_string, xml_text
 from h2o_pack.package.acknowledgements import acknowledgements, shared_texts
@@ -19,6 +19,7 @@ from h2o_pack.package.app import EarlierApp
 from h2o_pack.package.icon import ICON_PATH, accent, icon
 from h2o_pack.package.proof import proof_values
 from h2o_pack.package.swift_values import config_arguments
+from h2o_pack.package.traces import traces
 from h2o_pack.plan.package_plan import Plan
 from h2o_pack.sizes import gigabytes
 from h2o_py.storages import STORAGE_BITS
@@ -32,11 +33,13 @@ SEVERAL = "Several"
 class Earlier:
     """What a package that is at the output already leaves to the next one.
 
-    vendor: how its Vendor/ folder was made, None without one. app: the user's app.
+    vendor: how its Vendor/ folder was made, None without one. app: the user's app. traces:
+    texts by their paths.
     """
 
     vendor: lock.Vendored | None = None
     app: EarlierApp = field(default_factory=EarlierApp)
+    traces: Mapping[str, str] = field(default_factory=dict)
 
 
 def render(
@@ -67,6 +70,7 @@ def render(
         folders |= {f"{SEVERAL}/Model": model, f"{SEVERAL}/Tests": tests}
     for folder, target in folders.items():
         files |= rendered(assets / SWIFT_TEMPLATES / folder, target, values)
+    files |= traces(plan, earlier.traces)
     app = earlier.app
     scaffold = rendered_app(plan, assets) if app.place else {}
     recorded = digests(scaffold) if app.place else app.scaffold
@@ -142,6 +146,7 @@ def template_values(plan: Plan) -> dict[str, Any]:
         "model_in_app": not plan.apart,
         "bundle_id": plan.bundle_id,
         "display_name": plan.display_name,
+        "traces_folder": TRACES_FOLDER,
         "version": __version__,
     }
 

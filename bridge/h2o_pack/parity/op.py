@@ -7,16 +7,13 @@ from typing import Any, cast
 
 import mlx.core as mx
 
+from h2o_pack.parity.case import SCORE_TOLERANCE, RecordedCase
 from h2o_pack.parity.report import CaseResult, Difference
 from h2o_pack.parity.ties import tied
-from h2o_pack.parity.trace import RecordedCase, Trace
+from h2o_pack.parity.trace import Trace
 from h2o_py import fast, reference
 from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES
-
-# Scores are float32 whatever the dtype, and follow logits that are sums of up to
-# some hundred products: ten times the tolerance of float32 outputs.
-SCORE_TOLERANCE = 1e-4
 
 
 def compare(trace: Trace) -> tuple[CaseResult, ...]:

@@ -21,6 +21,7 @@ import mlx.core as mx
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.models.config import read_config
+from h2o_pack.parity.case import FORMAT, TOLERANCES, RecordedCase
 from h2o_pack.parity.recorder import recording_caches
 from h2o_py.config import H2OConfig
 from h2o_py.loading import load as load_checked
@@ -28,7 +29,6 @@ from h2o_py.models import STORAGES
 from h2o_py.recall import H2ORecall
 from h2o_py.routing import routed
 
-FORMAT = 3
 FILE = "trace.json"
 PROMPT = Path(__file__).parent / "prompt.txt"
 QUESTION = "\n\nThe code of LANTERN is"
@@ -36,12 +36,6 @@ DECODED = 48
 SHORTEST = 64
 DRAFT = 5
 
-# Largest difference of outputs allowed between two implementations, relative to
-# the largest output of the step where that is above 1. An output is a mean of
-# values, so its error follows their size. float32: some hundred roundings of
-# 6e-8 each, in another order. float16 and bfloat16: two sums that straddle a
-# rounding boundary differ by a unit in the last place, 2**-10 and 2**-7 of the
-# value; twice that is allowed.
 # {name of a case: (how rows are stored, the settings of recall)}. Few tokens ask, so that
 # chunks are cut in two.
 RECALL = {
@@ -49,8 +43,6 @@ RECALL = {
     "recall kv k8v4": ("k8v4", H2ORecall(ask=8, every=5)),
     "recall kv r16h4": ("r16h4", H2ORecall(ask=1, every=7, archive_bits=16)),
 }
-
-TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 
 
 @dataclass(frozen=True)
@@ -67,23 +59,6 @@ class Case:
     routed: bool = True
     kv: str = "dense"
     group_size: int = 64
-
-
-@dataclass(frozen=True)
-class RecordedCase:
-    """An entry of trace.json. steps: new tokens of each call of the model."""
-
-    name: str
-    file: str
-    dtype: str
-    layers: int
-    scale: float
-    routed: bool
-    kv: str
-    group_size: int
-    config: dict[str, Any]
-    steps: tuple[int, ...]
-    tolerance: float
 
 
 @dataclass(frozen=True)

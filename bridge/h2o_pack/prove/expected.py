@@ -9,15 +9,17 @@ from functools import cache
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.memory import terms
 from h2o_pack.memory.terms import MemoryPlan
+from h2o_pack.parity.case import SCORE_TOLERANCE, TOLERANCES
 from h2o_pack.plan.measured import MLX, TOTAL
 from h2o_pack.plan.request import Request
-from h2o_pack.prove.ids import KERNELS, MEMORY, OP, SPEED, TOKENS, TRACE
+from h2o_pack.prove.ids import KERNELS, MEMORY, OP, PRESSURE, SPEED, TOKENS, TRACE
 from h2o_pack.prove.report import Rule, Setting, Source
 from h2o_py.config import H2OConfig
 
 LEVELS = (KERNELS, OP, TRACE, TOKENS)
 DIFFERENCES, OUTPUTS, SCORES = "differences", "outputs", "scores"
 RATIO = "ratio"
+REPLY = "reply "  # of a conversation, before, while and after memory is short
 PEAK_TOLERANCE = 0.1  # of the plan's model of memory, docs/verification.md
 EXACT = (terms.WEIGHTS, terms.KV, terms.LEDGER)
 LEAST_SPEED = 0.9  # of mlx-lm's own cache, with dense rows
@@ -47,6 +49,8 @@ def expected_of(name: str, setting: Setting) -> Expected | None:
         return of_level(part, rest)
     if part == MEMORY and rest in {*terms.ALL, MLX, TOTAL}:
         return of_memory(rest, plan_of(setting))
+    if part == PRESSURE and rest.startswith(REPLY):
+        return Expected("equal", 1, "goal")
     if part == SPEED and rest.startswith(f"{RATIO}/"):
         least = LEAST_SPEED if rest.endswith("/dense") else LEAST_QUANTIZED
         return Expected("at least", least, "goal", SPEED_TOLERANCE)
@@ -55,18 +59,18 @@ def expected_of(name: str, setting: Setting) -> Expected | None:
 
 def of_level(level: str, name: str) -> Expected | None:
     """Return what is expected of a case of parity, "<case>/<dtype>/<what>"."""
-    from h2o_pack.parity import op, tokens, trace  # need MLX
+    from h2o_pack.parity import tokens  # needs MLX
 
     case, _, rest = name.rpartition("/")[0].rpartition("/")
     what = name.rpartition("/")[2]
     if what == DIFFERENCES:
         return Expected("equal", 0, "reference")
     if what == SCORES:
-        return Expected("at most", op.SCORE_TOLERANCE, "reference")
-    if what != OUTPUTS or rest not in trace.TOLERANCES:
+        return Expected("at most", SCORE_TOLERANCE, "reference")
+    if what != OUTPUTS or rest not in TOLERANCES:
         return None
     if level != TOKENS:
-        return Expected("at most", trace.TOLERANCES[rest], "reference")
+        return Expected("at most", TOLERANCES[rest], "reference")
     kv = case.removeprefix("kv ").partition(",")[0] if case.startswith("kv ") else None
     return Expected("at most", tokens.tolerance(rest, kv), "mlx-lm")
 

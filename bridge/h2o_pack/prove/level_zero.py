@@ -13,9 +13,10 @@ from pathlib import Path
 import mlx.core as mx
 
 from h2o_pack.parity import op
+from h2o_pack.parity.case import TOLERANCES, RecordedCase
 from h2o_pack.parity.recorder import recording
 from h2o_pack.parity.report import CaseResult, Difference
-from h2o_pack.parity.trace import TOLERANCES, RecordedCase, Trace
+from h2o_pack.parity.trace import Trace
 from h2o_py import fast
 from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES

@@ -2,8 +2,8 @@ import Foundation
 import H2OKit
 import Observation
 
-/// Shows what a model does on this device, and writes it down: memory beside the plan, speed at
-/// first and after ten minutes, how hot the device is, and what an app gets back when memory
+/// Shows what a model does on this device, and writes it down: what its caches keep and answer
+/// beside Python's, memory beside the plan, speed at first and after ten minutes, how hot the device is, and what an app gets back when memory
 /// is short. `h2o-pack prove --check` reads the report.
 ///
 ///     let proof = H2OProof()

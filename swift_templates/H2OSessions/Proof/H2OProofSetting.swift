@@ -1,3 +1,5 @@
+import Foundation
+
 /// What a package was planned for, beside which ``H2OProof`` puts what a device shows.
 public struct H2OProofSetting: Sendable {
     /// Bytes that the model takes on one kind of device.
@@ -33,10 +35,12 @@ public struct H2OProofSetting: Sendable {
     public let versions: [String: String]
     public let phone: Plan
     public let tablet: Plan
+    /// What Python's caches answered with this package's settings, and fewer rows.
+    public let trace: URL?
 
     public init(
         id: String, model: String, maxKV: Int, kv: String, context: Int, prefillStep: Int,
-        versions: [String: String], phone: Plan, tablet: Plan
+        versions: [String: String], phone: Plan, tablet: Plan, trace: URL? = nil
     ) {
         self.id = id
         self.model = model
@@ -47,5 +51,6 @@ public struct H2OProofSetting: Sendable {
         self.versions = versions
         self.phone = phone
         self.tablet = tablet
+        self.trace = trace
     }
 }

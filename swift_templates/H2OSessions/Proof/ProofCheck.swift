@@ -9,8 +9,17 @@ package struct ProofCheck: Sendable {
         case atMost = "at most"
     }
 
+    /// Where an expected value is from.
+    enum Source: String, Sendable {
+        case plan
+        case reference
+        case goal
+    }
+
     /// Its part, "/", and what of it.
     let id: String
+    /// Characters that a report takes of ``how`` and ``why``.
+    static let longestText = 400
     let unit: String
     let how: String
     /// Seconds after the start.
@@ -20,6 +29,7 @@ package struct ProofCheck: Sendable {
     private(set) var why = ""
     private var rule = Rule.none
     private var expected: Double?
+    private var source: Source?
     private var tolerance = 0.0
     /// The checks whose quotient it is.
     private var ratioOf: [String]?
@@ -38,8 +48,15 @@ package struct ProofCheck: Sendable {
 
     /// The same, held against the plan.
     func planned(_ rule: Rule, _ bytes: Int, tolerance: Double = 0) -> ProofCheck {
+        var check = expected(rule, Double(bytes), from: .plan)
+        check.tolerance = tolerance
+        return check
+    }
+
+    /// The same, held against a value.
+    func expected(_ rule: Rule, _ value: Double, from source: Source) -> ProofCheck {
         var check = self
-        (check.rule, check.expected, check.tolerance) = (rule, Double(bytes), tolerance)
+        (check.rule, check.expected, check.source) = (rule, value, source)
         return check
     }
 
@@ -67,7 +84,7 @@ package struct ProofCheck: Sendable {
     var json: JSONValue {
         .object([
             "id": .string(id), "rule": .string(rule.rawValue), "expected": number(expected),
-            "expected_from": .string(expected == nil ? "" : "plan"),
+            "expected_from": .string(source?.rawValue ?? ""),
             "measured": number(measured), "unit": .string(unit),
             "tolerance": .double(tolerance), "verdict": .string(verdict.rawValue),
             "how": .string(how), "why": .string(why),

@@ -33,14 +33,9 @@ package struct ProofRun: Sendable {
     package func callAsFunction(progress: @Sendable (Double) -> Void) async throws -> Data {
         let (began, started) = (elapsed(), Date())
         let seconds = { (elapsed() - began) / .seconds(1) }
-        var checks = [
-            ProofCheck(
-                "level 2/cases", unit: "cases", how: "replay of a trace of mlx-lm",
-                why: "the package has no trace; h2o-pack parity replays some on a Mac",
-                at: seconds()),
-            ProofThermal.check("thermal/state at the start", at: seconds()),
-        ]
+        var checks = [ProofThermal.check("thermal/state at the start", at: seconds())]
         let session = model.makeSession(options: H2OSession.Options(maxTokens: 128))
+        checks += try await ProofTrace(setting.trace).checks(on: session, at: seconds)
         Memory.peakMemory = 0
         let filling = String(repeating: "one two three. ", count: setting.maxKV)
         _ = try await session.respond(to: filling)
@@ -50,7 +45,9 @@ package struct ProofRun: Sendable {
         let turns = try await turns(of: session, progress)
         checks += speed(of: turns, at: seconds())
         checks.append(ProofThermal.check("thermal/state", at: seconds()))
-        checks += await pressure(on: session, at: seconds)
+        checks += try await ProofPressure(model: model, hasLimit: hasLimit)
+            .checks(on: session, at: seconds)
+        checks.append(await reset(of: session, at: seconds))
         checks.append(limit(at: seconds()))
         return try ProofReport(
             setting: setting, machine: machine,
@@ -111,24 +108,21 @@ package struct ProofRun: Sendable {
     }
 
     /// What an app gets back that ends its conversation when memory is short.
-    private func pressure(on session: H2OSession, at seconds: () -> Double) async -> [ProofCheck] {
+    private func reset(of session: H2OSession, at seconds: () -> Double) async -> ProofCheck {
         let before = Memory.activeMemory
         await session.reset()
-        let freed = ProofCheck(
+        return ProofCheck(
             "pressure/freed by reset", Double(max(0, before - Memory.activeMemory)),
             unit: "bytes", how: "MLX's arrays before H2OSession.reset() and after", at: seconds())
-        let warning = ProofCheck(
-            "pressure/warning", unit: "bytes", how: "what a session does at a memory warning",
-            why: "a session leaves warnings to the app, and none can be asked for",
-            at: seconds())
-        return [freed, warning]
     }
+
+    /// Whether the system ends an app that takes too much.
+    private var hasLimit: Bool { machine.system == "iOS" || machine.system == "iPadOS" }
 
     /// What the system lets this app use.
     private func limit(at: Double) -> ProofCheck {
         let id = asksForMoreMemory ? "limits/entitled" : "limits/default"
         let how = "the app's footprint and what it may still allocate"
-        let hasLimit = machine.system == "iOS" || machine.system == "iPadOS"
         guard hasLimit, let free = model.loaded.platform.memory.free,
             let used = Footprint.bytes?.now
         else {

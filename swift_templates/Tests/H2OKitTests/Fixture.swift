@@ -80,12 +80,3 @@ extension H2OScoreTracking {
         }
     }
 }
-
-/// The largest |a - b|; infinite if a value is not a number or the counts differ.
-func largestDifference(_ a: [Float], _ b: [Float]) -> Float {
-    guard a.count == b.count else { return .infinity }
-    return zip(a, b).reduce(0) { largest, pair in
-        let difference = abs(pair.0 - pair.1)
-        return difference.isNaN ? .infinity : max(largest, difference)
-    }
-}

@@ -49,7 +49,7 @@ final class InterchangeTests: XCTestCase {
         _ caches: [any H2OScoreTracking], _ situation: Situation, _ arrays: [String: MLXArray]
     ) throws {
         func array(_ name: String) throws -> MLXArray { try XCTUnwrap(arrays[name], name) }
-        var result = ParityReport.Case(
+        var result = ParityResult(
             name: situation.name, dtype: "", layers: caches.count, steps: situation.steps.count)
         for (step, tokens) in situation.steps.enumerated() {
             for (index, cache) in caches.enumerated() {

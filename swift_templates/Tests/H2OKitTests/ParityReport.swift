@@ -1,34 +1,10 @@
 import Foundation
+import H2OKit
 
 /// What a replay found, for `h2o-pack parity`.
 struct ParityReport: Encodable {
     let format = 1
-    var cases = [Case]()
-
-    struct Case {
-        let name: String
-        let dtype: String
-        let layers: Int
-        let steps: Int
-        var comparisons = 0
-        /// In relation to the largest output of the step where that is above 1.
-        var largestOutputDifference: Float = 0
-        /// In relation to the score where that is above 1.
-        var largestScoreDifference: Float = 0
-        var positionsEqual = true
-        var firstDifference: Difference?
-    }
-
-    struct Difference: Encodable {
-        let layer: Int
-        let step: Int
-        let kind: Kind
-        let detail: String
-
-        enum Kind: String, Encodable {
-            case positions, held, output, scores
-        }
-    }
+    var cases = [ParityResult]()
 
     func write(to file: URL) throws {
         let encoder = JSONEncoder()
@@ -37,7 +13,7 @@ struct ParityReport: Encodable {
     }
 }
 
-extension ParityReport.Case: Encodable {
+extension ParityResult: Encodable {
     private enum Field: String, CodingKey {
         case name, dtype, layers, steps, comparisons
         case largestOutputDifference = "largest_output_difference"
@@ -46,7 +22,7 @@ extension ParityReport.Case: Encodable {
         case firstDifference = "first_difference"
     }
 
-    func encode(to encoder: any Encoder) throws {
+    package func encode(to encoder: any Encoder) throws {
         var fields = encoder.container(keyedBy: Field.self)
         try fields.encode(name, forKey: .name)
         try fields.encode(dtype, forKey: .dtype)

@@ -58,9 +58,7 @@ struct ParityTokensRequest: Decodable {
         let data = try Data(contentsOf: folder.appending(path: "request.json"))
         self = try JSONDecoder().decode(Self.self, from: data)
         guard format == Self.format else {
-            throw ParityTraceError(
-                errorDescription: "\(folder.path) has request format \(format), these tests read "
-                    + "\(Self.format). Run the version of h2o-pack that made this package.")
+            throw ParityTraceError.otherFormat(format, reads: Self.format)
         }
     }
 }

@@ -22,7 +22,7 @@ final class ProofTests: XCTestCase {
     func testTheReportSaysWhatTheModelTookAndHowFastItWas() async throws {
         let proof = proof(lasting: .seconds(600))
 
-        await proof.run(try model(), settings: [setting(id: "other"), setting()])
+        await proof.run(try model(), settings: [setting(id: "other"), setting(trace: packageTraces[0])])
 
         XCTAssertNil(proof.problem)
         XCTAssertFalse(proof.isRunning)
@@ -37,10 +37,80 @@ final class ProofTests: XCTestCase {
         XCTAssertGreaterThan(checks["speed/decode after 10 minutes"]?.measured ?? 0, 0)
         XCTAssertEqual(checks["speed/lasting"]?.verdict, "measured")
         XCTAssertGreaterThan(checks["pressure/freed by reset"]?.measured ?? 0, 0)
-        XCTAssertEqual(checks["level 2/cases"]?.verdict, "not run")
+        XCTAssertEqual(checks["level 2/own settings/float16/outputs"]?.verdict, "as expected")
         if let kept = ProcessInfo.processInfo.environment["H2O_PROOF"] {
             try Data(contentsOf: file).write(to: URL(filePath: kept))
         }
+    }
+
+    func testTheCachesAnswerEachTraceOfThePackageAsPythonsDid() async throws {
+        for trace in packageTraces {
+            let proof = proof(lasting: .zero)
+
+            await proof.run(try model(), settings: [setting(trace: try XCTUnwrap(trace))])
+
+            let level = try checks(in: XCTUnwrap(proof.report)).filter { isOfLevel2($0.key) }
+            XCTAssertEqual(level.count, 6, "what differs, outputs and scores, in two types")
+            XCTAssertEqual(Set(level.values.map(\.verdict)), ["as expected"])
+        }
+    }
+
+    func testCachesThatAnswerOtherwiseDiffer() async throws {
+        let trace = try XCTUnwrap(packageTraces[0])
+        let text = try String(contentsOf: trace, encoding: .utf8)
+        let other = folder.appending(path: "other.json")
+        try text.replacing("\"scale\": 0.", with: "\"scale\": 1.")
+            .write(to: other, atomically: true, encoding: .utf8)
+        let proof = proof(lasting: .zero)
+
+        await proof.run(try model(), settings: [setting(trace: other)])
+
+        let level = try checks(in: XCTUnwrap(proof.report)).filter { isOfLevel2($0.key) }
+        XCTAssertEqual(
+            level["level 2/own settings/float32/differences"]?.verdict, "differs")
+        XCTAssertEqual(level["level 2/own settings/float32/outputs"]?.verdict, "differs")
+    }
+
+    func testATraceThatCannotBeReadIsNotRun() async throws {
+        let proof = proof(lasting: .zero)
+
+        await proof.run(
+            try model(), settings: [setting(trace: folder.appending(path: "none.json"))])
+
+        let checks = try checks(in: XCTUnwrap(proof.report))
+        XCTAssertEqual(checks["level 2/cases"]?.verdict, "not run")
+    }
+
+    private func isOfLevel2(_ id: String) -> Bool { id.hasPrefix("level 2/") }
+
+    func testWhenMemoryIsShortSnapshotsGoAndTheConversationGoesOn() async throws {
+        let proof = proof(lasting: .zero)
+        let room = LoadedModel.reserve + (48 << 20)
+        let before = try XCTUnwrap(Footprint.bytes).now
+        let memory = MemoryGuard { Footprint.bytes.map { room + before - $0.now } }
+
+        await proof.run(try model(memory: memory), settings: [setting()])
+
+        let checks = try checks(in: XCTUnwrap(proof.report))
+        let held = checks["pressure/held"]?.measured ?? 0
+        XCTAssertGreaterThanOrEqual(held, Double(32 << 20))
+        XCTAssertLessThanOrEqual(held, Double(64 << 20), "steps of 32 MB")
+        XCTAssertLessThanOrEqual(
+            checks["pressure/left"]?.measured ?? .infinity, Double(LoadedModel.reserve))
+        XCTAssertGreaterThan(checks["pressure/freed by the session"]?.measured ?? 0, 0)
+        for reply in ["under way", "while memory is short", "after"] {
+            XCTAssertEqual(checks["pressure/reply \(reply)"]?.verdict, "as expected", reply)
+        }
+    }
+
+    func testWithoutALimitMemoryIsNotMadeShort() async throws {
+        let proof = proof(lasting: .zero)
+
+        await proof.run(try model(memory: MemoryGuard { nil }), settings: [setting()])
+
+        let checks = try checks(in: XCTUnwrap(proof.report))
+        XCTAssertEqual(checks["pressure/held"]?.verdict, "not run")
+        XCTAssertNil(checks["pressure/reply under way"])
     }
 
     func testWithoutTermsThePlanIsNotCompared() async throws {
@@ -79,16 +149,19 @@ final class ProofTests: XCTestCase {
     }
 
     private func setting(
-        id: String = "echo", weights: Int? = EchoModel.weightBytes
+        id: String = "echo", weights: Int? = EchoModel.weightBytes, trace: URL? = nil
     ) -> H2OProofSetting {
         let terms = weights.map { ["weights": $0, "keys and values": 1, "ledger": 1] } ?? [:]
         let plan = H2OProofSetting.Plan(terms: terms, mlx: 1 << 40, total: 1 << 41)
         return H2OProofSetting(
             id: id, model: "echo", maxKV: 64, kv: "dense", context: 512, prefillStep: 512,
-            versions: ["h2o-pack": "0"], phone: plan, tablet: plan)
+            versions: ["h2o-pack": "0"], phone: plan, tablet: plan, trace: trace)
     }
 
-    private func model(_ echo: EchoModel = EchoModel()) throws -> H2OModel {
+    /// - Parameter memory: by default so much is free that none is held
+    private func model(
+        _ echo: EchoModel = EchoModel(), memory: MemoryGuard = MemoryGuard { LoadedModel.reserve }
+    ) throws -> H2OModel {
         let clock = SteppingClock()
         let manifest = Data(#"{"format": 1, "model": "echo", "files": []}"#.utf8)
         let context = ModelContext(
@@ -100,7 +173,7 @@ final class ProofTests: XCTestCase {
             caches: H2OCaches(configuration: try H2OConfiguration(maxSize: 64, recentBudget: 8)),
             archiveInFiles: false, plan: nil,
             platform: H2OPlatform(
-                memory: MemoryGuard { 1 << 30 }, background: BackgroundGuard(),
+                memory: memory, background: BackgroundGuard(),
                 elapsed: clock.next))
     }
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from h2o_pack.parity.trace import TOLERANCES
+from h2o_pack.parity.case import TOLERANCES
 from h2o_pack.prove import level_zero
 from h2o_pack.prove.level_zero import Shape, compare, shapes
 from h2o_py import fast

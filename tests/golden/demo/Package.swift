@@ -50,7 +50,8 @@ let package = Package(
                 "H2OKit",
                 "H2OSessions",
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
-            ]),
+            ],
+            resources: [.copy("Traces")]),
         .target(
             name: "H2OTestModels",
             dependencies: [

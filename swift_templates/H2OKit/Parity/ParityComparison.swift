@@ -1,14 +1,18 @@
 import MLX
 
 /// One layer after one step: compares what the cache has with what the trace has.
-struct ParityComparison {
-    let layer: Int
-    let step: Int
-    let tolerance: Float
+package struct ParityComparison {
+    private let layer: Int
+    private let step: Int
+    private let tolerance: Float
+
+    package init(layer: Int, step: Int, tolerance: Float) {
+        (self.layer, self.step, self.tolerance) = (layer, step, tolerance)
+    }
 
     /// Outputs agree within `tolerance`, in relation to the largest output where that is
     /// larger than 1.
-    func outputs(_ ours: MLXArray, _ traced: MLXArray, in result: inout ParityReport.Case) {
+    package func outputs(_ ours: MLXArray, _ traced: MLXArray, in result: inout ParityResult) {
         let traced = traced.asType(.float32).asArray(Float.self)
         let scale = traced.reduce(1) { max($0, abs($1)) }
         let difference =
@@ -21,16 +25,16 @@ struct ParityComparison {
     }
 
     /// Each head keeps the same positions, in whatever rows.
-    func positions(_ ours: MLXArray, _ traced: MLXArray, in result: inout ParityReport.Case) {
+    package func positions(_ ours: MLXArray, _ traced: MLXArray, in result: inout ParityResult) {
         let (ours, traced) = (kept(ours), kept(traced))
         result.positionsEqual = result.positionsEqual && ours == traced
         note(.positions, in: &result, firstHead(ours, traced))
     }
 
     /// In each head the last recall chose the same positions.
-    func held(
+    package func held(
         _ ours: (positions: MLXArray, held: MLXArray),
-        _ traced: (positions: MLXArray, held: MLXArray), in result: inout ParityReport.Case
+        _ traced: (positions: MLXArray, held: MLXArray), in result: inout ParityResult
     ) {
         func chosen(_ cache: (positions: MLXArray, held: MLXArray)) -> [[Int32]] {
             zip(
@@ -48,11 +52,12 @@ struct ParityComparison {
             ?? "the trace has \(traced.count) heads, the cache \(ours.count)"
     }
 
-    /// Scores of the same position agree within ten times `tolerance`, in relation to
-    /// the score where that is larger than 1.
-    func scores(
+    /// Scores of the same position agree within `allowed`, in relation to the score where that
+    /// is larger than 1.
+    package func scores(
         _ ours: (positions: MLXArray, scores: MLXArray),
-        _ traced: (positions: MLXArray, scores: MLXArray), in result: inout ParityReport.Case
+        _ traced: (positions: MLXArray, scores: MLXArray), within allowed: Float,
+        in result: inout ParityResult
     ) {
         var text: String?
         for (head, (ours, traced)) in zip(
@@ -62,7 +67,7 @@ struct ParityComparison {
                 guard let expected = traced[position] else { continue }
                 let scaled = largestDifference([score], [expected]) / max(1, abs(expected))
                 result.largestScoreDifference = max(result.largestScoreDifference, scaled)
-                if text == nil, !(scaled <= 10 * tolerance) {
+                if text == nil, !(scaled <= allowed) {
                     text =
                         "head \(head) scores position \(position) \(score), "
                         + "the trace \(expected)"
@@ -73,7 +78,7 @@ struct ParityComparison {
     }
 
     private func note(
-        _ kind: ParityReport.Difference.Kind, in result: inout ParityReport.Case, _ text: String?
+        _ kind: ParityResult.Difference.Kind, in result: inout ParityResult, _ text: String?
     ) {
         result.comparisons += 1
         if let text, result.firstDifference == nil {
@@ -111,5 +116,14 @@ struct ParityComparison {
             }
         }
         return "keeps \(surplus) instead of the trace's \(lacking.sorted())"
+    }
+}
+
+/// The largest |a - b|; infinite if a value is not a number or the counts differ.
+package func largestDifference(_ a: [Float], _ b: [Float]) -> Float {
+    guard a.count == b.count else { return .infinity }
+    return zip(a, b).reduce(0) { largest, pair in
+        let difference = abs(pair.0 - pair.1)
+        return difference.isNaN ? .infinity : max(largest, difference)
     }
 }
