@@ -46,7 +46,7 @@ def fit(request: Request, devices: tuple[Device, ...]) -> Fit:
     slowest = min(devices, key=lambda each: speeds[each] or 0.0)
     return Fit(
         device=tightest,
-        needed=request.plan(tightest.backend).total,
+        needed=request.on(tightest).plan(tightest.backend).total,
         headroom_share=round(shares[tightest], 4),
         slowest=slowest,
         sustained=speeds[slowest],
@@ -56,7 +56,7 @@ def fit(request: Request, devices: tuple[Device, ...]) -> Fit:
 def share_left(request: Request, device: Device) -> float:
     """Return the part of a device's limit that a plan leaves; negative if it is over it."""
     limit = limit_of(device)
-    return (limit - request.plan(device.backend).total) / limit
+    return (limit - request.on(device).plan(device.backend).total) / limit
 
 
 def sustained(request: Request, device: Device) -> float | None:

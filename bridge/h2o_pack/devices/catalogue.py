@@ -35,6 +35,7 @@ def catalogue(own: Path | None = None) -> Catalogue:
         UserError: a file is unreadable, or entries are wrong; names file and entry.
 
     """
+    margins = {each.identifier: each for each in proven.proven().margin}
     files = [FOLDER / "devices.toml", *proven_files(), *own_files(own)]
     chips: dict[str, Chip] = {}
     memories: dict[str, Memory] = {}
@@ -52,7 +53,7 @@ def catalogue(own: Path | None = None) -> Catalogue:
             key = (number.of, number.what)
             fresh[key] = (*fresh.get(key, ()), number)
         numbers.update(fresh)
-        found = Catalogue(chips, memories, devices, numbers, tuple(map(str, files)))
+        found = Catalogue(chips, memories, devices, numbers, tuple(map(str, files)), margins)
         refuse_unknown_names(found, read, file)
     return found
 

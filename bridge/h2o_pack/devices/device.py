@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from h2o_pack.devices.facts import (
@@ -14,6 +14,7 @@ from h2o_pack.devices.facts import (
     WHATS,
     Chip,
     DeviceFacts,
+    MeasuredMargin,
     Memory,
     Number,
     What,
@@ -38,6 +39,9 @@ class Device:
     numbers: Annotated[
         tuple[Number, ...], doc("All that is known; plans use the first of each `what`.")
     ]
+    margin: Annotated[
+        MeasuredMargin | None, doc("Of plans for it; null: its backend's, as no report says.")
+    ] = None
 
     def number(self, what: What) -> Number | None:
         """The number that plans use; None where nobody has found one."""
@@ -78,6 +82,7 @@ class Catalogue:
     devices: Mapping[tuple[str, str], DeviceFacts]
     numbers: Mapping[tuple[str, str], tuple[Number, ...]]
     files: tuple[str, ...]
+    margins: Mapping[str, MeasuredMargin] = field(default_factory=dict)
 
     def all_devices(self) -> tuple[Device, ...]:
         """Every identifier and storage, in the order of the files."""
@@ -108,6 +113,7 @@ class Catalogue:
             limit_entitled=amount(ENTITLED),
             bandwidth=amount(BANDWIDTH),
             numbers=found,
+            margin=self.margins.get(identifier),
         )
 
     def find(self, name: str) -> tuple[Device, ...]:

@@ -113,6 +113,18 @@ class PublishedSpeed:
 
 
 @dataclass(frozen=True)
+class MeasuredMargin:
+    """What a device needed beyond what was modelled, in place of its backend's margin."""
+
+    identifier: Annotated[str, doc("The device.")]
+    margin: Annotated[float, Meta(ge=0), doc("Part of the modelled bytes; 0 for enough.")]
+    planned: Annotated[int, Meta(gt=0), doc("Bytes that were modelled.")]
+    seen: Annotated[int, doc("Bytes that MLX had in their place at its peak.")]
+    source: Annotated[str, doc("The report.")]
+    measured: Annotated[bool, doc("Always true: devices report it.")] = True
+
+
+@dataclass(frozen=True)
 class SpeedFile:
     """speed.toml."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from h2o_pack import facts
-from h2o_pack.devices.facts import Number, PublishedSpeed
+from h2o_pack.devices.facts import MeasuredMargin, Number, PublishedSpeed
 from h2o_pack.files.toml import read_tables
 
 NAME = "proven.toml"
@@ -18,6 +18,7 @@ class ProvenFile:
 
     number: tuple[Number, ...] = ()
     point: tuple[PublishedSpeed, ...] = ()
+    margin: tuple[MeasuredMargin, ...] = ()
 
 
 def path() -> Path:

@@ -49,6 +49,7 @@ def plan_memory(
     group_size: int | None = None,
     earlier: bool = True,
     archive_in_files: bool = False,
+    measured_margin: float | None = None,
 ) -> MemoryPlan:
     """Plan the memory of a model.
 
@@ -63,6 +64,8 @@ def plan_memory(
         group_size: of quantized rows; None is 64, or 32 where 64 divides no head.
         earlier: also look at earlier moments of a conversation, as `prefill_peak` does.
         archive_in_files: whether recall's archives are files; they are in memory if not.
+        measured_margin: part of the modelled bytes that a device was seen to need beside
+            them, in place of the backend's margin; None where no device was measured.
 
     Raises:
         UserError: the storage is unknown or does not fit the model's heads.
@@ -93,7 +96,7 @@ def plan_memory(
         ),
     ]
     if chosen.margin:
-        found.append(margin(found, chosen))
+        found.append(margin(found, chosen, measured_margin))
     if chosen.metal:
         found += [
             Term(terms.CACHE, BUFFER_CACHE, "setting", "freed buffers that MLX keeps at most"),
@@ -113,10 +116,12 @@ def plan_memory(
     )
 
 
-def margin(found: list[Term], backend: Backend) -> Term:
-    """Return what is added for terms that were derived and never measured on a backend."""
-    modelled = (*terms.WORKING, terms.RECALL, terms.ROUNDING)
-    held = sum(term.bytes for term in found if term.name in modelled)
+def margin(found: list[Term], backend: Backend, measured: float | None) -> Term:
+    """Return what is added to terms that were derived: as measured, or for want of it."""
+    held = sum(term.bytes for term in found if term.name in terms.MODELLED)
+    if measured is not None:
+        what = f"{measured:.1%} of what Metal is modelled to hold: as a device reported"
+        return Term(terms.MARGIN, round(measured * held), "measured", what)
     what = f"{backend.margin:.0%} of what Metal is modelled to hold: no device has measured it"
     return Term(terms.MARGIN, round(backend.margin * held), "estimated", what)
 

@@ -7,13 +7,15 @@ from typing import Annotated, Literal
 
 from h2o_pack.results import Count, doc
 
-Known = Literal["exact", "stated", "modelled", "setting", "estimated"]
+Known = Literal["exact", "stated", "modelled", "setting", "estimated", "measured"]
 
 WEIGHTS, KV, STATE, LEDGER = "weights", "keys and values", "recurrent state", "ledger"
 WORKING = ("activations", "attention", "chunk rows", "ledger copies", "logits")
 ARCHIVE, RECALL = "archive", "recall"
 ROUNDING, MARGIN = "page rounding", "margin"
 CACHE, APP = "MLX buffer cache", "app"
+MODELLED = (*WORKING, RECALL, ROUNDING)
+"""What a margin is added to."""
 ALL = (WEIGHTS, KV, STATE, LEDGER, ARCHIVE, *WORKING, RECALL, ROUNDING, MARGIN, CACHE, APP)
 """Every term in the order shown; a plan has those that can be more than nothing."""
 
@@ -23,7 +25,7 @@ class Term:
     """One thing that takes memory.
 
     known: exact (from shapes), stated (by the catalogue), modelled (what MLX allocates at the
-    worst moment), setting (a limit that the app sets) or estimated.
+    worst moment), setting (a limit that the app sets), estimated, or measured (on a device).
     """
 
     name: Annotated[str, doc("Of the term.")]

@@ -64,6 +64,10 @@ class SeenMemory:
     system: Annotated[str, doc("Version of the device's system; empty if not said.")]
     source: Annotated[str, doc("Who measured it; empty if not said.")]
     terms: Annotated[tuple[SeenTerm, ...], doc("Those that were measured.")]
+    margin: Annotated[
+        float | None,
+        doc("Part of what MLX is modelled to hold that it needed beyond it; null: not said."),
+    ] = None
 
 
 def read_measured(path: Path) -> MeasuredMemory:
@@ -91,6 +95,8 @@ def read_measured(path: Path) -> MeasuredMemory:
 def beside(measured: MeasuredMemory, plan: MemoryPlan) -> SeenMemory:
     """Hold a device's report against the plan for its backend."""
     planned = {TOTAL: plan.total, MLX: plan.mlx}
+    peaks = [each.bytes for each in measured.terms if each.name == MLX]
+    exact = plan.mlx - plan.of(*terms.MODELLED)
     return SeenMemory(
         device=measured.device,
         backend=plan.backend,
@@ -100,7 +106,24 @@ def beside(measured: MeasuredMemory, plan: MemoryPlan) -> SeenMemory:
             seen_term(each, planned.get(each.name, plan.of(each.name)))
             for each in in_order(measured.terms)
         ),
+        margin=margin_of(peaks[0], plan.mlx, exact) if peaks else None,
     )
+
+
+def margin_of(seen: int, planned: int, exact: int) -> float:
+    """Return the part of the modelled bytes that MLX needed beyond them.
+
+    Args:
+        seen: MLX's peak on a device.
+        planned: the same in the plan, without a margin.
+        exact: bytes of both that follow from shapes.
+
+    Returns:
+        0 where the plan said enough.
+
+    """
+    modelled = max(1, planned - exact)
+    return round(max(0.0, (seen - exact) / modelled - 1), 4)
 
 
 def in_order(measured: Sequence[MeasuredTerm]) -> list[MeasuredTerm]:

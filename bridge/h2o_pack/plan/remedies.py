@@ -65,6 +65,7 @@ def require(request: Request, models: tuple[KnownModel, ...], device: Device) ->
         UserError: it is over the limit; says by how much and what would fit.
 
     """
+    request = request.on(device)
     plan = request.plan(device.backend)
     limit = device.limit_entitled
     if limit is None or verdict(plan.total, limit).verdict != "does not fit":

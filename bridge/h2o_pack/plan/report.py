@@ -10,7 +10,14 @@ from msgspec import Meta
 
 from h2o_pack.bundling.app_size import AppSize, app_size, model_bytes
 from h2o_pack.devices.device import Catalogue, Device
-from h2o_pack.devices.facts import BANDWIDTH, DEFAULT, ENTITLED, Number, What
+from h2o_pack.devices.facts import (
+    BANDWIDTH,
+    DEFAULT,
+    ENTITLED,
+    MeasuredMargin,
+    Number,
+    What,
+)
 from h2o_pack.facts import KnownModel
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.plan.advice import advice
@@ -55,6 +62,9 @@ class DeviceFit:
         tuple[str, ...], doc("Options with which it would fit, if it does not.")
     ]
     sources: Annotated[tuple[Number, ...], doc("Of the limits and the bandwidth.")]
+    margin: Annotated[
+        MeasuredMargin | None, doc("Part of what is needed; null: the plan's own margin.")
+    ] = None
 
     def source(self, what: What) -> Number | None:
         """The number that was used; None where nobody has found one."""
@@ -125,6 +135,7 @@ def device_fit(
     recall: RecallPlan | None = None,
 ) -> DeviceFit:
     """Hold one device against the plan."""
+    request = request.on(device)
     plan = request.plan(device.backend)
     entitled = verdict(plan.total, device.limit_entitled)
     over = entitled.verdict == "does not fit" and entitled.limit is not None
@@ -144,6 +155,7 @@ def device_fit(
         if over
         else (),
         sources=tuple(number for number in numbers if number is not None),
+        margin=device.margin,
     )
 
 
@@ -165,5 +177,6 @@ def one_of_each_kind(devices: tuple[Device, ...]) -> tuple[Device, ...]:
     """One device per chip and memory: the others of its kind have the same numbers."""
     found: dict[Any, Device] = {}
     for each in devices:
-        found.setdefault((each.chip, each.limit, each.limit_entitled, each.bandwidth), each)
+        numbers = (each.limit, each.limit_entitled, each.bandwidth, each.margin)
+        found.setdefault((each.chip, *numbers), each)
     return tuple(found.values())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from h2o_pack.architectures.model import Model
+from h2o_pack.devices.device import Device
 from h2o_pack.facts import KnownModel
 from h2o_pack.memory.estimate import PREFILL_STEP, plan_memory
 from h2o_pack.memory.terms import MemoryPlan
@@ -25,7 +26,7 @@ class Request:
     """What is to be planned.
 
     caches: one per layer, None for the model's own. archive_in_files: whether recall's
-    archives are files.
+    archives are files. measured_margin: as a device reported it.
     """
 
     model: Model
@@ -35,6 +36,7 @@ class Request:
     step: int = PREFILL_STEP
     group_size: int | None = None
     archive_in_files: bool = False
+    measured_margin: float | None = None
 
     @property
     def recall(self) -> H2ORecall | None:
@@ -67,6 +69,11 @@ class Request:
             for layer in self.model.config.layers
         )
         return dataclasses.replace(self, caches=caches)
+
+    def on(self, device: Device) -> Request:
+        """The same with what this device reported of its memory."""
+        margin = None if device.margin is None else device.margin.margin
+        return dataclasses.replace(self, measured_margin=margin)
 
     def with_context(self, tokens: int) -> Request:
         """The same for conversations of so many tokens."""
@@ -124,6 +131,7 @@ def planned(request: Request, backend: str, *, earlier: bool = True) -> MemoryPl
         group_size=request.group_size,
         earlier=earlier,
         archive_in_files=request.archive_in_files,
+        measured_margin=request.measured_margin,
     )
 
 

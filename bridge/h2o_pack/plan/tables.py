@@ -40,6 +40,7 @@ def print_report(report: PlanResult, console: Console) -> None:
     for said in report.advice:
         print_note(f"note: {said}", console)
     for row in report.devices:
+        print_margin(row, console)
         print_remedies(row, console)
     print_speed_rule(report, console)
 
@@ -47,6 +48,14 @@ def print_report(report: PlanResult, console: Console) -> None:
 def print_note(text: str, console: Console) -> None:
     """Show a sentence on lines no longer than the screen."""
     console.print(text, markup=False, soft_wrap=False)
+
+
+def print_margin(row: DeviceFit, console: Console) -> None:
+    """Show the margin that a device is planned with, if it reported one."""
+    if row.margin is not None:
+        said = f"{row.name} is planned with the margin that it needed, "
+        said += f"{row.margin.margin:.1%} of what is modelled ({row.margin.source})"
+        print_note(f"note: {said}", console)
 
 
 def print_remedies(row: DeviceFit, console: Console) -> None:
@@ -116,6 +125,9 @@ def print_measured(measured: SeenMemory, console: Console) -> None:
         sizes = (megabytes(each.planned), megabytes(each.seen))
         table.add_row(each.name, *sizes, f"[{style}]{share}[/]")
     console.print(table)
+    if measured.margin is not None:
+        said = f"The margin that it needed: {measured.margin:.1%} of what is modelled."
+        caption(said, console)
 
 
 def print_rows(report: PlanResult, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""The facts of plans that follow from reports: limits of apps, and speeds."""
+"""The facts of plans that follow from reports: limits of apps, margins, and speeds."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from h2o_pack.devices.catalogue import catalogue
-from h2o_pack.devices.facts import DEFAULT, ENTITLED, Number, PublishedSpeed
+from h2o_pack.devices.facts import (
+    DEFAULT,
+    ENTITLED,
+    MeasuredMargin,
+    Number,
+    PublishedSpeed,
+)
 from h2o_pack.devices.proven import ProvenFile
 from h2o_pack.facts import known_models
+from h2o_pack.plan.measured import MLX, margin_of
 from h2o_pack.plan.speed import rules
-from h2o_pack.prove.ids import DECODE_COLD, DEFAULT_LIMIT, ENTITLED_LIMIT
-from h2o_pack.prove.report import ProofReport
+from h2o_pack.prove.expected import EXACT
+from h2o_pack.prove.ids import DECODE_COLD, DEFAULT_LIMIT, ENTITLED_LIMIT, memory_id
+from h2o_pack.prove.report import AS_EXPECTED, ProofReport
 
 LIMITS = {DEFAULT_LIMIT: DEFAULT, ENTITLED_LIMIT: ENTITLED}
 HEAD = (
@@ -30,12 +38,14 @@ def facts_of(reports: Iterable[tuple[str, ProofReport]]) -> ProvenFile:
     known = {identifier for identifier, _ in catalogue().devices}
     numbers: dict[tuple[str, str], Number] = {}
     points: dict[tuple[str, str], PublishedSpeed] = {}
+    margins: dict[str, MeasuredMargin] = {}
     for source, report in sorted(reports, key=lambda each: each[1].finished):
         if report.machine.identifier not in known:
             continue
         numbers |= {(each.of, each.what): each for each in limits(source, report)}
         points |= {(each.identifier, each.model): each for each in speeds(source, report)}
-    return ProvenFile(tuple(numbers.values()), tuple(points.values()))
+        margins |= {each.identifier: each for each in margins_of([(source, report)])}
+    return ProvenFile(tuple(numbers.values()), tuple(points.values()), tuple(margins.values()))
 
 
 def limits(source: str, report: ProofReport) -> Iterator[Number]:
@@ -68,11 +78,47 @@ def speeds(source: str, report: ProofReport) -> Iterator[PublishedSpeed]:
         )
 
 
+def margins_of(reports: Iterable[tuple[str, ProofReport]]) -> Iterator[MeasuredMargin]:
+    """Yield what the peaks of reports ask of the margin."""
+    for source, report in reports:
+        if not why_no_margin(report):
+            yield margin(source, report)
+
+
+def margin(source: str, report: ProofReport) -> MeasuredMargin:
+    """Return what a report's peak asks of the margin; `why_no_margin` says nothing of it."""
+    known = report.by_id()
+    held = sum(int(known[memory_id(term)].measured or 0) for term in EXACT)
+    peak = known[memory_id(MLX)]
+    seen, planned = int(peak.measured or 0), int(peak.expected or 0)
+    return MeasuredMargin(
+        identifier=report.machine.identifier,
+        margin=margin_of(seen, planned, held),
+        planned=planned - held,
+        seen=max(0, seen - held),
+        source=source,
+    )
+
+
+def why_no_margin(report: ProofReport) -> str:
+    """Say why no margin follows from a report; "" where one does."""
+    known = report.by_id()
+    for name in map(memory_id, (*EXACT, MLX)):
+        check = known.get(name)
+        if check is None or check.expected is None:
+            return f"{name} was not held against the plan"
+        if check.measured is None:
+            return f"{name} was not run: {check.why}"
+        if name != memory_id(MLX) and check.verdict != AS_EXPECTED:
+            return f"{name} is not as planned, so that nothing can be said of the rest"
+    return ""
+
+
 def to_toml(facts: ProvenFile) -> str:
     """Write the facts as the text of their file."""
     tables = [
         table(name, dataclasses.asdict(each))
-        for name, found in (("number", facts.number), ("point", facts.point))
+        for name, found in vars(facts).items()
         for each in found
     ]
     return "\n".join([HEAD, *tables])

@@ -11,7 +11,7 @@ from h2o_pack import assets
 from h2o_pack.devices import proven
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.files.text import read_json, writing
-from h2o_pack.prove.facts import facts_of, to_toml
+from h2o_pack.prove.facts import facts_of, to_toml, why_no_margin
 from h2o_pack.prove.page import page
 from h2o_pack.prove.read import REMEDY, WHAT, read_report
 from h2o_pack.prove.report import ProofReport
@@ -28,7 +28,10 @@ class ImportedProofs(Result):
 
     reports: Annotated[tuple[str, ...], doc("All that are kept now, in the checkout.")]
     changed: Annotated[tuple[str, ...], doc("Files that were written or deleted.")]
-    facts: Annotated[Count, doc("Limits and speeds that plans take from all reports.")]
+    facts: Annotated[Count, doc("Limits, margins and speeds that plans take from all reports.")]
+    no_margin: Annotated[
+        tuple[str, ...], doc("Reports from which no margin of the plan follows, and why.")
+    ]
 
 
 def checkout() -> Path:
@@ -72,6 +75,9 @@ def import_reports(paths: Iterable[Path], root: Path) -> ImportedProofs:
         reports=tuple(f"{FOLDER}/{name}" for name, _ in kept),
         changed=tuple(changed),
         facts=sum(map(len, vars(facts_of(sourced(kept))).values())),
+        no_margin=tuple(
+            f"{name}: {why_no_margin(report)}" for name, report in kept if why_no_margin(report)
+        ),
     )
 
 
@@ -99,7 +105,7 @@ def follow(kept: list[tuple[str, ProofReport]], root: Path) -> list[str]:
     path = proven.path()
     changed = [f"{FOLDER}/{PAGE}"] if write(root / FOLDER / PAGE, page(kept)) else []
     name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
-    if facts.number or facts.point:
+    if any(vars(facts).values()):
         changed += [name] if write(path, to_toml(facts)) else []
     elif path.is_file():
         path.unlink()

@@ -76,9 +76,11 @@ def print_imported(imported: ImportedProofs, console: Console) -> None:
     reports, facts = len(imported.reports), imported.facts
     console.print(
         f"{reports} report{' is' if reports == 1 else 's are'} kept; "
-        f"{facts} {'limit or speed' if facts == 1 else 'limits and speeds'} for plans",
+        f"{facts} {'number' if facts == 1 else 'numbers'} for plans",
         markup=False,
     )
+    for each in imported.no_margin:
+        console.print(f"no margin follows from {each}", markup=False)
     for each in imported.changed:
         console.print(f"changed: {each}", markup=False)
 
