@@ -12,7 +12,8 @@ from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.parity.case import SCORE_TOLERANCE, TOLERANCES
 from h2o_pack.plan.measured import MLX, TOTAL
 from h2o_pack.plan.request import Request
-from h2o_pack.prove.ids import KERNELS, MEMORY, OP, PRESSURE, SPEED, TOKENS, TRACE
+from h2o_pack.prove import paper
+from h2o_pack.prove.ids import KERNELS, MEMORY, OP, PRESSURE, PUBLISHED, SPEED, TOKENS, TRACE
 from h2o_pack.prove.report import Rule, Setting, Source
 from h2o_py.config import H2OConfig
 
@@ -49,6 +50,8 @@ def expected_of(name: str, setting: Setting) -> Expected | None:
         return of_level(part, rest)
     if part == MEMORY and rest in {*terms.ALL, MLX, TOTAL}:
         return of_memory(rest, plan_of(setting))
+    if part == PUBLISHED:
+        return of_paper(*rest.split("/"))
     if part == PRESSURE and rest.startswith(REPLY):
         return Expected("equal", 1, "goal")
     if part == SPEED and rest.startswith(f"{RATIO}/"):
@@ -73,6 +76,12 @@ def of_level(level: str, name: str) -> Expected | None:
         return Expected("at most", TOLERANCES[rest], "reference")
     kv = case.removeprefix("kv ").partition(",")[0] if case.startswith("kv ") else None
     return Expected("at most", tokens.tolerance(rest, kv), "mlx-lm")
+
+
+def of_paper(model: str, what: str = "", cache: str = "") -> Expected | None:
+    """Return what the paper says of a ratio of speeds, which holds on other machines too."""
+    found = paper.ratio(model, cache) if what == RATIO else None
+    return None if found is None else Expected("at least", found, "paper", SPEED_TOLERANCE)
 
 
 def of_memory(term: str, plan: MemoryPlan) -> Expected:

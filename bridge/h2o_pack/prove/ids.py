@@ -8,11 +8,21 @@ from typing import Literal
 Tool = Literal["h2o-pack", "app"]
 
 KERNELS, OP, TRACE, TOKENS = "level 0", "level 1", "level 2", "level 3"
-PIPELINES, MEMORY, SPEED = "pipelines", "memory", "speed"
+PIPELINES, MEMORY, SPEED, PUBLISHED = "pipelines", "memory", "speed", "published"
 DISPATCHES, LIMITS, THERMAL, PRESSURE = "dispatches", "limits", "thermal", "pressure"
 
 PARTS: Mapping[Tool, tuple[str, ...]] = {
-    "h2o-pack": (KERNELS, OP, TRACE, TOKENS, PIPELINES, DISPATCHES, MEMORY, SPEED),
+    "h2o-pack": (
+        KERNELS,
+        OP,
+        TRACE,
+        TOKENS,
+        PIPELINES,
+        DISPATCHES,
+        MEMORY,
+        SPEED,
+        PUBLISHED,
+    ),
     "app": (TRACE, MEMORY, SPEED, THERMAL, PRESSURE, LIMITS),
 }
 """The parts that a report has at least one check of, run or not, by what wrote it."""

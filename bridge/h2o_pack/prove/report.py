@@ -16,7 +16,7 @@ from h2o_pack.results import Count, Result, doc
 
 Rule = Literal["equal", "at most", "at least", "within", "none"]
 Verdict = Literal["as expected", "differs", "measured", "not run"]
-Source = Literal["reference", "mlx-lm", "plan", "host", "goal", ""]
+Source = Literal["reference", "mlx-lm", "plan", "host", "goal", "paper", ""]
 
 AS_EXPECTED: Verdict = "as expected"
 DIFFERS: Verdict = "differs"

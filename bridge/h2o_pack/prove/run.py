@@ -60,7 +60,7 @@ def run(options: Options, say: ProgressReporter) -> ProofReport:
     """
     check_versions()
     check_core()
-    from h2o_pack.prove import levels, machine, memory, pipelines, speed  # need MLX
+    from h2o_pack.prove import levels, machine, memory, pipelines, published, speed  # need MLX
 
     here = machine.describe()
     started = now()
@@ -86,6 +86,7 @@ def run(options: Options, say: ProgressReporter) -> ProofReport:
             memory.prove_memory(notes, model)
         with noted(notes, SPEED):
             speed.prove_speed(notes, model, say)
+        published.prove_published(notes, say)
         digest = sha256_of(package / lock.NAME)
     report = ProofReport(
         tool="h2o-pack",

@@ -6,7 +6,7 @@ extension ParityTrace {
     /// Gives a case's tokens to caches of its own, and compares what they answer.
     ///
     /// - Parameter folder: where files are that the trace does not hold
-    /// - Throws: ``ParityTraceError``, ``H2OConfigurationError``, or what reading a file throws
+    /// - Throws: ``ParityTraceError``, ``H2OCacheError``, or what reading a file throws
     package func replay(_ traced: Case, in folder: URL) throws -> ParityResult {
         let arrays = try arrays(of: traced, in: folder)
         let caches = try (0 ..< traced.layers).map { _ in

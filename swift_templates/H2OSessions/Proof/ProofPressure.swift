@@ -48,13 +48,13 @@ struct ProofPressure: Sendable {
         let taken = held.bytes
         held = HeldMemory()
         noteReply("after", try await Outcome(of: session))
-        return [
+        return replies + [
             bytes("held", taken, "memory that was held until the rest was short", seconds()),
             bytes("left", left, "bytes that the app might still allocate then", seconds()),
             bytes(
                 "freed by the session", max(0, before - after),
                 "snapshots in memory before and after a reply while memory was short", seconds()),
-        ] + replies
+        ]
     }
 
     /// Whether no snapshot may be in memory.
