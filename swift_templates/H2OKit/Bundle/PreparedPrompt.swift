@@ -89,7 +89,8 @@ package struct PreparedPrompt {
     }
 }
 
-/// Why the caches of the bundled system prompt were not used. The prompt was read instead.
+/// Why the caches of the bundled system prompt were not used. The prompt was read instead, and
+/// the usage of the reply says so; no app has to catch it.
 public enum PreparedPromptProblem: LocalizedError, Hashable, Codable, Sendable {
     /// Their file cannot be read, for this reason.
     case unreadable(String)

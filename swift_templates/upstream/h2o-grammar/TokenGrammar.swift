@@ -18,7 +18,7 @@ public protocol TokenGrammar: AnyObject {
     func goBack(_ count: Int) throws
 }
 
-/// What a grammar engine cannot do.
+/// What a grammar engine cannot do; a session throws its own error in place of it.
 public enum TokenGrammarError: Error, Hashable, Sendable {
     /// This version of mlx-swift-lm has none; `version` is one that does.
     case noEngine(version: String)

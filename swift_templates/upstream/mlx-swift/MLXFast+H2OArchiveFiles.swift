@@ -3,7 +3,7 @@ import Cmlx
 /// Archives in files: a folder per conversation, in it one per layer.
 extension MLXFast {
 
-    /// What is wrong with an archive in files.
+    /// What is wrong with an archive in files; caches throw it within their own error.
     public struct H2OArchiveFailure: Error, Hashable, Sendable {
         public enum Problem: Hashable, Sendable {
             /// Open elsewhere, in this process or another.
