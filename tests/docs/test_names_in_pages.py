@@ -35,10 +35,10 @@ def commands() -> dict[tuple[str, ...], click.Command]:
 
 
 def calls(text: str) -> list[str]:
-    """Return what a page shows as calls of the program."""
+    """Return what a page shows as calls of the program, without what reads their output."""
     lines = [line for block in FENCE.findall(text) for line in block.splitlines()]
     return [
-        each.strip()
+        each.partition(" | ")[0].strip()
         for each in [*lines, *CODE.findall(text)]
         if re.match(r"\s*h2o-pack ", each)
     ]
