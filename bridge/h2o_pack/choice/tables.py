@@ -59,7 +59,7 @@ def print_models(choice: Choice, console: Console) -> None:
     console.print(table)
     taken = choice.chosen
     if taken is not None and taken.size is not None:
-        caption(f"app: GB to download. {size_sentence(taken.size)}", console)
+        caption(f"app: GB to download; of the chosen one {size_sentence(taken.size)}", console)
 
 
 def print_caches(choice: Choice, console: Console) -> None:

@@ -20,6 +20,7 @@ def test_choose_shows_the_candidates_and_why_each_was_refused(run, monkeypatch):
     assert made.exit_code == 0, made.output
     assert "chosen" in made.stdout
     assert "larger than 4.00 GB" in made.stdout
+    assert "app: GB to download; of the chosen one about 2." in made.stdout
     lines = [each for each in made.stdout.splitlines() if not each.startswith("the same:")]
     assert max(map(len, lines)) <= 80
     schemas.check(json.loads(run("choose", *PHONE, "--json").stdout), "choose")
