@@ -4,7 +4,7 @@ extension H2OSession {
     ///
     /// - Throws: ``H2OSessionError/busy`` while a reply is being generated
     public func setMessages(_ messages: [H2OMessage]) async throws {
-        guard !isReplying else { throw H2OSessionError.busy }
+        guard !isResponding else { throw H2OSessionError.busy }
         try await afterReplies { $0.messages = messages }
     }
 

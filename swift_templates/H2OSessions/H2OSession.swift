@@ -136,15 +136,15 @@ public actor H2OSession {
         get async { await conversation.keptPositions }
     }
 
-    /// Whether a reply is being generated that was not canceled.
-    var isReplying: Bool { reply.map { !$0.isCancelled } ?? false }
+    /// Whether a reply is being generated that was not canceled; another prompt is refused then.
+    public var isResponding: Bool { reply.map { !$0.isCancelled } ?? false }
 
     /// Begins a reply after the link before, unless there is one that goes on.
     private func start(
         _ message: H2OMessage, at index: Int?, _ options: Options,
         emit: @escaping @Sendable (Part) -> Void
     ) throws -> Task<Response, any Error> {
-        guard !isReplying else { throw H2OSessionError.busy }
+        guard !isResponding else { throw H2OSessionError.busy }
         replies += 1
         let (previous, number) = (last, replies)
         let task = Task.detached {

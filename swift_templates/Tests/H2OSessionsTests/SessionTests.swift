@@ -79,11 +79,16 @@ final class SessionTests: XCTestCase {
         await assertThrows(try await session.respond(to: "ho")) {
             XCTAssertEqual($0 as? H2OSessionError, .busy)
         }
+        let isResponding = await session.isResponding
+        XCTAssertTrue(isResponding)
 
         fixture.background.open()
         var parts = 0
         for try await _ in first { parts += 1 }
         XCTAssertEqual(parts, 7)
+        _ = try await session.respond(to: "ho")
+        let goesOn = await session.isResponding
+        XCTAssertFalse(goesOn)
     }
 
     func testSpeedIsMeasuredFromTheFirstTokenOn() {
