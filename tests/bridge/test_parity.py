@@ -98,13 +98,13 @@ class TestWithoutSwift:
     def no_swift(self, tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", str(tmp_path))
 
-    def test_what_could_not_be_verified_is_said_in_one_line(self, package):
+    def test_what_could_not_be_verified_is_said_in_one_sentence(self, package):
         result = parity(package)
         assert result.exit_code == ExitCode.OK, result.output
         assert (
-            "  not verified: that the generated Swift caches do the same; "
-            "this needs Swift 6, see https://swift.org/install\n"
-        ) in result.stdout
+            "not verified: that the generated Swift caches do the same; "
+            "this needs Swift, see https://swift.org/install "
+        ) in " ".join(result.stdout.split()) + " "
         row = next(line for line in result.stdout.splitlines() if "2 trace" in line)
         assert [cell.strip() for cell in row.strip("│").split("│")][-1] == "not run"
 
@@ -113,7 +113,7 @@ class TestWithoutSwift:
         assert result.exit_code == ExitCode.TOOL
         assert result.stderr == (
             "error: there is no Swift toolchain on PATH. "
-            "Install Swift 6, see https://swift.org/install.\n"
+            "Install Swift, see https://swift.org/install.\n"
         )
 
     def test_a_vendored_package_says_that_its_model_was_not_run(self, package, tmp_path):
@@ -126,7 +126,7 @@ class TestWithoutSwift:
         assert (level["number"], level["verdict"]) == (3, "not run")
         assert level["not_run"] == (
             "not verified: that the model of mlx-swift-lm says the same; "
-            "this needs Swift 6, see https://swift.org/install"
+            "this needs Swift, see https://swift.org/install"
         )
         required = parity(copy, "--level", "tokens", "--require-swift")
         assert required.exit_code == ExitCode.TOOL
@@ -139,7 +139,7 @@ class TestWithoutSwift:
                 "error: level tokens runs the models of mlx-swift-lm, whose sources this "
                 f"package lacks ({package}/Vendor). Run `h2o-pack vendor {package} --upstream "
                 f"PATH --host {SYSTEM}` first; its README lists what PATH holds. It also needs "
-                "Swift 6, see https://swift.org/install.\n"
+                "Swift, see https://swift.org/install.\n"
             )
 
     def test_the_core_is_compared_with_the_reference(self, package):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LEVELS = {"op": 1, "trace": 2, "tokens": 3}
 DEFAULT = ("op", "trace")
 IN_SWIFT = ("trace", "tokens")
-NO_SWIFT = f"this needs Swift 6, see {GET_SWIFT}"
+NO_SWIFT = f"this needs Swift, see {GET_SWIFT}"
 
 
 def run_parity(
@@ -52,7 +52,7 @@ def run_parity(
     if swift is None and require_swift and in_swift:
         raise UserError(
             "there is no Swift toolchain on PATH",
-            remedy=f"Install Swift 6, see {GET_SWIFT}.",
+            remedy=f"Install Swift, see {GET_SWIFT}.",
             code=ExitCode.TOOL,
         )
     check_core()
@@ -190,7 +190,7 @@ def check_vendored(package: Path, swift: toolchain.Toolchain | None) -> None:
     folder = package / VENDOR_FOLDER
     if folder.is_dir():
         return
-    too = "" if swift is not None else f" It also needs Swift 6, see {GET_SWIFT}."
+    too = "" if swift is not None else f" It also needs Swift, see {GET_SWIFT}."
     raise UserError(
         "level tokens runs the models of mlx-swift-lm, whose sources this package lacks",
         where=str(folder),
