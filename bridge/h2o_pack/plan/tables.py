@@ -188,7 +188,7 @@ def size_sentence(size: AppSize) -> str:
         most = store_limits()["app"].bytes
         said = (
             f"about {shown(size.download)} to download and to install, {code} and models "
-            f"{shown(size.models)}; the store takes {shown(most)}"
+            f"{shown(size.models)}; the store takes up to {shown(most)}"
         )
     if size.asks:
         over = store_limits()["cellular"].bytes / 1e6

@@ -80,7 +80,7 @@ def test_people_see_what_is_downloaded_and_what_is_installed():
     span = f"{size.code_least / 1e6:.0f} to {size.code_most / 1e6:.0f}"
     assert size_sentence(size).startswith(
         f"about {size.download / 1e9:.2f} GB to download and to install, its code about "
-        f"{code} ({span}) and models 0.50 GB; the store takes 4.00 GB"
+        f"{code} ({span}) and models 0.50 GB; the store takes up to 4.00 GB"
     )
     assert size_sentence(app_size(500_000_000, apart=True)) == (
         f"about {size.code / 1e6:.1f} MB to download from the store, its code about {code} "
