@@ -152,6 +152,7 @@ def test_a_folder_that_may_not_be_written_is_refused(work, capfd):
 
     def run():
         if os.geteuid() == 0:  # who may write everywhere
+            os.chown(place / "Demo", 65534, 65534)
             os.setgid(65534)
             os.setuid(65534)
         refused(lambda: make_package(second, place / "Demo"))
