@@ -130,7 +130,7 @@ def test_a_text_without_a_card_is_enough_and_neither_is_said():
 
 @pytest.fixture
 def package(run, tmp_path):
-    """Package a small model with these files; return the result as JSON."""
+    """Package a small model with these files; return what the JSON says of the model."""
 
     def command(**files):
         folder = write_model(tmp_path / "tiny")
@@ -139,7 +139,8 @@ def package(run, tmp_path):
         arguments = ("--model", folder, "--max-kv", 96, "--output", tmp_path / "Tiny")
         result = run("ios", *arguments, "--no-vendor", "--json")
         assert result.exit_code == 0, result.stderr
-        return schemas.check(json.loads(result.stdout), "ios")
+        [made] = schemas.check(json.loads(result.stdout), "ios")["models"]
+        return made
 
     return command
 
