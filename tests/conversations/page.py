@@ -48,8 +48,9 @@ def long_conversation(report: dict[str, Any]) -> list[str]:
         table(turns),
         f"Each turn reads its prompt, and {min(around)} to {max(around)} tokens of the "
         f"template around it. After turn 5 the memory of the process, without what it has "
-        f"freed and without the text of the messages, grows by {growth(turns):.2f}%. The app "
-        f"keeps the text: {turns[-1]['text']:,} bytes.",
+        f"freed and without the text of the messages, grows by {growth(turns):.2f}% "
+        "(glibc's allocator has one arena: those of more threads keep pages that they have "
+        f"freed). The app keeps the text: {turns[-1]['text']:,} bytes.",
         f"Then turn {report['changed']} was changed. Of its snapshots the conversation had "
         f"five, by thinning, of {left} tokens. The next reply went on from "
         f"{report['cached']:,} tokens and read {report['read']:,}: its prompt, and the "
