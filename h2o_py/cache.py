@@ -1,20 +1,31 @@
-"""The H2O cache of one layer, with the contract that mlx_lm expects of a KV cache."""
+"""The H2O cache of one layer, with the contract that mlx_lm expects of a KV cache.
+
+What a cache is and when it changes is `h2o::LayerCache` of the core; here is what mlx_lm asks
+for, and the three ways in which rows are stored.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
+from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import mlx.core as mx
+from mlx_lm.models import cache as mlx_lm_cache
 from mlx_lm.models.base import create_causal_mask
 
-from h2o_py.cache_recall import Deferred
+from h2o_py import saved_header
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigError, H2OStateError
-from h2o_py.ledger import Ledger
-from h2o_py.missing_scores import warn_once
-from h2o_py.recalling_cache import RecallingCache
+from h2o_py.ledger import Ledger, Rows
+from h2o_py.row_format import BITS, DENSE, RowFormat, check_choice
+
+Cache = TypeVar("Cache", bound="H2OKVCache")
+ONE_STATE = not hasattr(mlx_lm_cache._BaseCache, "meta_state")  # noqa: SLF001
+"""Whether `state` is all of a cache, arrays and strings: from mlx_lm 0.32 on. In 0.31, the last
+one for Python 3.10, `state` is the arrays and `meta_state` the strings."""
 
 _lenders: weakref.WeakValueDictionary[int, H2OKVCache] = weakref.WeakValueDictionary()
 """By the id of the keys, the caches whose `update_and_fetch` returned them last."""
@@ -30,7 +41,20 @@ def read_by_another_layer(keys: mx.array) -> None:
         lender.share()
 
 
-class H2OKVCache(RecallingCache):
+def join(caches: Iterable[H2OKVCache]) -> None:
+    """Let caches with recall choose together at prompts, in the order of the layers.
+
+    The last tokens of a prompt then read everything, and one choice of positions serves all
+    layers. Otherwise they read the rows, and each head chooses for itself.
+    """
+    choice = None
+    for layer, cache in enumerate(caches):
+        if cache.config.recall is not None:
+            choice = choice or cache.backend.prompt_choice()
+            cache.join(choice, layer)
+
+
+class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     """Keys and values of one layer: sinks, heavy hitters and recent tokens.
 
     A step is two calls: `update_and_fetch` writes the new tokens and `attend` computes
@@ -40,59 +64,63 @@ class H2OKVCache(RecallingCache):
 
     With `recall` in the configuration the last tokens of a chunk, or one token of several,
     first bring back what they ask for, as soon as something was evicted. These are written
-    by `attend`.
+    by `attend`. Caches that `join` a choice let the last tokens of a chunk read everything
+    instead, and bring back, before the next token, what all layers chose together.
 
     Args:
         config: the policy, or just its `max_size`.
-        backend: what computes: `h2o_py.fast` (the default) or `h2o_py.reference`.
+        backend: what computes: `h2o_py.fast` (the default), or another module with its
+            `layer_cache`.
 
     """
 
     FORMAT = "h2o.dense.1"
-    expects_scores = True
-    """Whether missing scores are a mistake; False for models known not to give any."""
+    """What a saved cache of this class says of itself first; `+recall` follows it where the
+    cache has an archive."""
+
+    store: str | None = None
+    """Folder given to go on from an archive in files; set before `header` is."""
+    _loaded: Sequence[mx.array] = ()
+    _fetched: tuple[weakref.ref[mx.array], weakref.ref[mx.array]] | None = None
+    _fetched_id = 0
+    _is_attended = True
+    _backend: ModuleType | None = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # load_prompt_cache finds classes by name in its own module.
+        vars(mlx_lm_cache)[cls.__name__] = cls
 
     def __init__(self, config: H2OConfig | int, backend: ModuleType | None = None) -> None:
+        self._make(config, DENSE, backend)
+
+    def _make(
+        self, config: H2OConfig | int, row_format: RowFormat, backend: ModuleType | None
+    ) -> None:
         self.config = H2OConfig(config) if isinstance(config, int) else config
+        self._row_format = row_format
         if backend is not None:
-            self.backend = backend
-        self._reset()
-
-    def _reset(self) -> None:
-        super()._reset()
-        self._fetched: tuple[weakref.ref[mx.array], weakref.ref[mx.array]] | None = None
-        self._fetched_id = 0
-        self._shared = False
+            self._backend = backend
+        self._layer = self.backend.layer_cache(self.config, row_format)
 
     @property
-    def max_size(self) -> int:
-        """C, the rows that a KV head may keep."""
-        return self.config.max_size
+    def backend(self) -> ModuleType:
+        """What computes."""
+        if self._backend is None:
+            from h2o_py import fast  # noqa: PLC0415  the compiled module, only where used
 
-    @property
-    def ledger(self) -> Ledger | None:
-        """Scores, positions, novelty, key sum and victim; None while empty."""
-        return self._ledger
+            self._backend = fast
+        return self._backend
 
-    @property
-    def scores(self) -> mx.array | None:
-        """float32 [B, Hkv, C], -1 where not yet observed; None while empty."""
-        return None if self._ledger is None else self._ledger.scores
+    @backend.setter
+    def backend(self, backend: ModuleType) -> None:
+        expects_scores = self.expects_scores
+        self._make(self.config, self._row_format, backend)  # an empty cache again
+        self.expects_scores = expects_scores
 
-    @property
-    def positions(self) -> mx.array | None:
-        """int32 [B, Hkv, C], -1 where the row is empty; None while empty."""
-        return None if self._ledger is None else self._ledger.positions
-
-    @property
-    def keys(self) -> mx.array | None:
-        """The keys in use [B, Hkv, N, Dk]; None while empty."""
-        return None if self._rows is None else self._views()[0]
-
-    @property
-    def values(self) -> mx.array | None:
-        """The values in use [B, Hkv, N, Dv]; None while empty."""
-        return None if self._rows is None else self._views()[1]
+    def join(self, choice: Any, layer: int) -> None:
+        """Choose together with the caches of other layers; see `h2o_py.cache.join`."""
+        self._layer.join(choice, layer)
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Write new tokens and return all rows in use.
@@ -106,23 +134,11 @@ class H2OKVCache(RecallingCache):
             stay as they are: if they are still held at the next write, it copies.
 
         """
-        if self._pending is not None:
-            if self.expects_scores:
-                warn_once()
-            self._shared = True
-            self.settle()
-        self._shared = self._shared or self._fetched_is_in_use()
-        if self._ledger is None:
-            self._start(keys, values)
-        self._fetched = None
+        is_read = any(fetched() is not None for fetched in self._fetched or ())
         if _lenders.get(self._fetched_id) is self:
             del _lenders[self._fetched_id]
-        asking = self._recall and self._recall.asking(keys.shape[2], self.offset)
-        if asking:
-            fetched_keys, fetched_values = self._defer(Deferred(keys, values, asking))
-        else:
-            self._write(keys, values)
-            fetched_keys, fetched_values = self._views(share=False)
+        fetched_keys, fetched_values = self._layer.write(keys, values, is_read)
+        self._is_attended = False
         self._fetched = weakref.ref(fetched_keys), weakref.ref(fetched_values)
         self._fetched_id = id(fetched_keys)
         _lenders[self._fetched_id] = self
@@ -130,7 +146,7 @@ class H2OKVCache(RecallingCache):
 
     def awaits_attention(self, keys: mx.array, values: mx.array) -> bool:
         """Whether these are the arrays of the last write, and `attend` was not called since."""
-        if self._pending is None or self._fetched is None:
+        if self._is_attended or self._fetched is None:
             return False
         return keys is self._fetched[0]() and values is self._fetched[1]()
 
@@ -140,7 +156,7 @@ class H2OKVCache(RecallingCache):
 
     def share(self) -> None:
         """Make the next write copy the rows, which something else still reads."""
-        self._shared = True
+        self._layer.share()
 
     def attend(
         self,
@@ -165,70 +181,14 @@ class H2OKVCache(RecallingCache):
             ValueError: no tokens were written since the last call.
 
         """
-        if self._deferred is not None:
-            return self._attend_in_parts(queries, mask, scale=scale, sinks=sinks)
-        out = self._attend(queries, scale=scale, mask=mask, sinks=sinks)
-        assert out is not None  # noqa: S101  there are queries
+        out: mx.array = self._layer.attend(queries, scale=scale, mask=mask, sinks=sinks)
+        self._is_attended = True
         return out
 
     def settle(self) -> None:
         """Add the written tokens to the ledger without scores, and evict down to `max_size`."""
-        self._write_deferred()
-        if self._pending is not None:
-            if self._recall is not None:
-                self._end_recall("recall_not_asked")
-            self._attend(None)
-
-    def _start(self, keys: mx.array, values: mx.array) -> None:
-        """Make the ledger, and the archive if there is recall."""
-        self._begin(keys, values)
-        batch, heads, _, key_dim = keys.shape
-        self._ledger = self._backend().make_ledger(batch, heads, key_dim, self.config)
-        self._start_recall((key_dim, values.shape[3]))
-
-    def _write(self, keys: mx.array, values: mx.array) -> None:
-        """Archive the tokens and put them into the rows."""
-        assert self._ledger is not None  # noqa: S101  the cache has started
-        tokens = keys.shape[2]
-        self._archive(keys, values)
-        self._rows = self._backend().cache_write(
-            self._rows,
-            keys,
-            values,
-            self._ledger.victim,
-            self.offset,
-            self.config,
-            copy=self._shared,
-            row_format=self.row_format,
-        )
-        self._shared = False
-        self._advance(tokens)
-
-    def _attend(self, queries: mx.array | None, **options: Any) -> mx.array | None:
-        if self._pending is None or self._ledger is None:
-            raise H2OStateError("attend_before_write")
-        tokens = self.offset - self._pending.offset
-        attended = self._backend().cache_attend(
-            queries,
-            self._rows,
-            self._ledger,
-            tokens=tokens,
-            offset=self._pending.offset,
-            config=self.config,
-            row_format=self.row_format,
-            **options,
-        )
-        self._rows, self._ledger = attended.rows, attended.ledger
-        if self.length > self.max_size:
-            # A chunk was evicted from: these rows are new, and the larger buffer goes.
-            self._shared = False
-            self._fetched = None
-        elif self.row_format.has_ring and tokens > 1:
-            self._fetched = None  # sorted into new buffers; the larger ones go
-        self.length = min(self.length, self.max_size)
-        self._pending = None
-        out: mx.array | None = attended.out
-        return out
+        self._layer.settle()
+        self._is_attended = True
 
     def make_mask(
         self,
@@ -246,7 +206,7 @@ class H2OKVCache(RecallingCache):
             ValueError: a sliding window is wanted but rows were evicted already.
 
         """
-        rows = min(self.length, self.max_size)
+        rows = self.size()
         if window_size is not None and rows + N > window_size:
             if self.offset > rows:
                 raise H2OStateError("sliding_window", window_size=window_size)
@@ -263,28 +223,15 @@ class H2OKVCache(RecallingCache):
         Never with a ring: what moved to the pool does not come back. Nor once a limit made
         the archive drop its oldest tokens.
         """
-        whole = self._recall is None or self._recall.archive.first == 0
-        return whole and not self.row_format.has_ring and self.offset <= self.max_size
+        return bool(self._layer.is_trimmable)
 
     def trim(self, n: int) -> int:
         """Remove the `n` newest tokens; returns how many were removed, 0 after an eviction.
 
         What their queries added to the scores of other rows stays.
         """
-        if not self.is_trimmable() or self._ledger is None or self._rows is None:
-            return 0
-        self.settle()
-        n = max(0, min(n, self.length))
-        if n == 0:
-            return 0
-        self.offset -= n
-        self.length -= n
-        self._ledger = self._backend().trim_ledger(
-            self._rows, self._ledger, self.length, self.config, self.row_format
-        )
-        if self._recall is not None:
-            self._recall.archive.trim(n)
-        return n
+        self._is_attended = self._is_attended or self.is_trimmable()  # it settles then
+        return int(self._layer.trim(n))
 
     def to_quantized(self, group_size: int = 64, bits: int = 4) -> Any:
         """Refused: mlx_lm calls this when `kv_bits` is given, to replace the cache.
@@ -295,21 +242,101 @@ class H2OKVCache(RecallingCache):
         """
         raise H2OConfigError("quantized_later", bits=bits, group_size=group_size)
 
+    @property
+    def expects_scores(self) -> bool:
+        """Whether missing scores are a mistake; False for models known not to give any."""
+        return bool(self._layer.expects_queries)
+
+    @expects_scores.setter
+    def expects_scores(self, expected: bool) -> None:
+        self._layer.expects_queries = expected
+
+    @property
+    def max_size(self) -> int:
+        """C, the rows that a KV head may keep."""
+        return self.config.max_size
+
+    @property
+    def row_format(self) -> RowFormat:
+        """How rows are stored; `dtype` is that of the first keys where any are quantized."""
+        return dataclasses.replace(self._row_format, dtype=self._layer.dtype)
+
+    @property
+    def offset(self) -> int:
+        """Tokens seen so far: the position of the next one, which only grows."""
+        return int(self._layer.offset)
+
+    @property
+    def length(self) -> int:
+        """Rows in use; above `max_size` only between a chunk's write and its attention."""
+        return int(self._layer.length)
+
     def size(self) -> int:
         """Tokens whose keys and values are kept."""
         return min(self.length, self.max_size)
 
     def empty(self) -> bool:
         """Whether nothing was written yet."""
-        return self._rows is None
+        return bool(self._layer.is_empty)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all state arrays."""
-        if self._rows is None or self._ledger is None:
-            return 0
-        archived = 0 if self._recall is None else int(self._recall.archive.nbytes)
-        return archived + sum(int(a.nbytes) for a in (*self._buffers, *self._ledger.arrays))
+        return int(self._layer.nbytes)
+
+    @property
+    def rows(self) -> Rows | None:
+        """The buffers of the rows; None while empty."""
+        rows = self._layer.rows
+        return None if rows is None else Rows(*rows)
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Scores, positions, novelty, key sum, victim and what is held; None while empty."""
+        ledger = self._layer.ledger
+        return None if ledger is None else Ledger(*ledger)
+
+    @ledger.setter
+    def ledger(self, ledger: Ledger) -> None:
+        self._layer.ledger = ledger
+
+    @property
+    def scores(self) -> mx.array | None:
+        """float32 [B, Hkv, C], -1 where not yet observed; None while empty."""
+        ledger = self.ledger
+        return None if ledger is None else ledger.scores
+
+    @property
+    def positions(self) -> mx.array | None:
+        """int32 [B, Hkv, C], -1 where the row is empty; None while empty."""
+        ledger = self.ledger
+        return None if ledger is None else ledger.positions
+
+    @property
+    def keys(self) -> mx.array | None:
+        """The keys in use [B, Hkv, N, Dk]; None while empty."""
+        return None if self.empty() else self._layer.views()[0]
+
+    @property
+    def values(self) -> mx.array | None:
+        """The values in use [B, Hkv, N, Dv]; None while empty."""
+        return None if self.empty() else self._layer.views()[1]
+
+    @property
+    def archive(self) -> Any:
+        """What recall chooses from: `length` tokens in `nbytes` bytes; None without recall."""
+        return self._layer.archive
+
+    @property
+    def recalled(self) -> int:
+        """Rows that came back so far, in all heads."""
+        return int(self._layer.recalled)
+
+    @property
+    def chosen(self) -> mx.array | None:
+        """The positions that came back for the last prompt in all layers, int32 [B, M]."""
+        positions: mx.array | None = self._layer.chosen
+        return positions
 
     def __deepcopy__(self, memo: dict[int, Any]) -> H2OKVCache:
         return self.copy()
@@ -322,13 +349,197 @@ class H2OKVCache(RecallingCache):
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._fetched, twin._fetched_id = None, 0  # noqa: SLF001
-        twin._recall = self._recall and self._recall.copy()  # noqa: SLF001
-        self._shared = twin._shared = True  # noqa: SLF001
+        twin._layer = self._layer.copy()  # noqa: SLF001
         return twin
 
-    def _begin(self, keys: mx.array, values: mx.array) -> None:
-        """Set what depends on the first keys [B, Hkv, L, Dk] and values [B, Hkv, L, Dv]."""
+    @property
+    def arrays(self) -> Sequence[mx.array]:
+        """The rows, the ledger, then the archive if there is one; empty while the cache is.
 
-    def _fetched_is_in_use(self) -> bool:
-        """Whether a caller still holds the arrays of the last `update_and_fetch`."""
-        return any(fetched() is not None for fetched in self._fetched or ())
+        The rows in use, [B, Hkv, N, row], or those of pool and ring, in which a row of zeros
+        stands for none.
+        """
+        arrays: list[mx.array] = self._layer.arrays()
+        return arrays
+
+    @arrays.setter
+    def arrays(self, arrays: Sequence[mx.array]) -> None:
+        self._loaded = list(arrays)
+
+    @property
+    def header(self) -> Sequence[str]:
+        """What `arrays` are of, as strings; see `h2o_py.saved_header`."""
+        self._layer.finish()
+        return saved_header.strings(
+            self.FORMAT, self.config, self.row_format, self._layer, self.value_dim
+        )
+
+    @header.setter
+    def header(self, values: Sequence[str]) -> None:
+        arrays, self._loaded = self._loaded, ()
+        self._fetched, self._is_attended = None, True
+        if hasattr(self, "config"):  # empty, and so it stays if anything is refused
+            self._make(self.config, self._row_format, None)
+        saved = saved_header.read(values, self.FORMAT, self.store)
+        self._layer = self.backend.restored_layer_cache(saved, arrays)
+        self.config, self._row_format = saved.config, saved.row_format
+
+    @property
+    def value_dim(self) -> int:
+        """Dv; 0 while empty."""
+        rows, ledger = self.rows, self.ledger
+        if rows is None or ledger is None:
+            return 0
+        return self.row_format.pool.value_dim(rows.pool.shape[3], ledger.key_sum.shape[2])
+
+    @classmethod
+    def restored(
+        cls: type[Cache],
+        arrays: Sequence[mx.array],
+        header: Sequence[str],
+        store: str | None = None,
+    ) -> Cache:
+        """Make a cache of what another one of its class was."""
+        cache = cls.__new__(cls)
+        cache.store = store
+        cache.arrays = arrays
+        cache.header = header
+        return cache
+
+    @property
+    def state(self) -> Any:
+        """What mlx_lm evaluates after each chunk of a prompt, and saves."""
+        return [*self.arrays, *self.header] if ONE_STATE else self.arrays
+
+    @state.setter
+    def state(self, saved: Sequence[Any]) -> None:
+        self.arrays = [part for part in saved if isinstance(part, mx.array)]
+        if ONE_STATE:
+            self.header = [part for part in saved if isinstance(part, str)]
+
+    if not ONE_STATE:
+
+        @property
+        def meta_state(self) -> Sequence[str]:
+            """What mlx_lm 0.31 saves beside `state`."""
+            return self.header
+
+        @meta_state.setter
+        def meta_state(self, saved: Sequence[str]) -> None:
+            self.header = saved
+
+
+vars(mlx_lm_cache)[H2OKVCache.__name__] = H2OKVCache
+
+
+class QuantizedH2OKVCache(H2OKVCache):
+    """`H2OKVCache` whose rows are quantized once, when they are written.
+
+    Words, scales and biases are those of `mx.quantize`; attention reads them as they are,
+    and eviction moves none. There is no `bits` attribute: mlx_lm would take such a cache
+    for one of its own quantized ones.
+
+    Args:
+        config: the policy, or just its `max_size`.
+        bits: 4 or 8 for keys and values alike. Default: 8.
+        group_size: 32, 64 or 128 elements share a scale and a bias; divides the head dims.
+        key_bits: 4 or 8 for keys; overrides `bits`.
+        value_bits: 4 or 8 for values; overrides `bits`. Keys 8 with values 4 is the
+            compact setting.
+        rotated: whether keys and values are rotated before they are quantized, which loses
+            less of them at 4 bits and costs a few small operations at every step.
+        backend: what computes: `h2o_py.fast` (the default), or another module with its
+            `layer_cache`.
+
+    Raises:
+        ValueError: bits or group size are none of these.
+
+    """
+
+    FORMAT = "h2o.quantized.1"
+
+    def __init__(
+        self,
+        config: H2OConfig | int,
+        bits: int = 8,
+        group_size: int = 64,
+        *,
+        key_bits: int | None = None,
+        value_bits: int | None = None,
+        rotated: bool = False,
+        backend: ModuleType | None = None,
+    ) -> None:
+        key_bits = bits if key_bits is None else key_bits
+        value_bits = bits if value_bits is None else value_bits
+        check_choice("key_bits", key_bits, BITS)
+        check_choice("value_bits", value_bits, BITS)
+        self._make(
+            config, RowFormat(key_bits, value_bits, group_size, rotated=rotated), backend
+        )
+
+    @property
+    def key_bits(self) -> int:
+        """Bits of a key's element."""
+        return self._row_format.key_bits
+
+    @property
+    def value_bits(self) -> int:
+        """Bits of a value's element."""
+        return self._row_format.value_bits
+
+    @property
+    def group_size(self) -> int:
+        """Elements that share a scale and a bias."""
+        return self._row_format.group_size
+
+    @property
+    def rotated(self) -> bool:
+        """Whether keys and values are rotated before they are quantized."""
+        return self._row_format.rotated
+
+
+class MixedH2OKVCache(H2OKVCache):
+    """`H2OKVCache` that stores its newest tokens at one precision and the rest at another.
+
+    The token of position p lies in ring slot p % recent_budget at `recent_bits`. When as
+    many newer ones have come it moves into the pool of max_size - recent_budget rows at
+    `heavy_bits`, over the least important row if the pool is full. Policy and kept
+    positions are those of the other caches. Tokens cannot be taken back (`trim`).
+
+    Args:
+        config: the policy, or just its `max_size`.
+        heavy_bits: 4, 8 or 16 for the pool.
+        recent_bits: 4, 8 or 16 for the ring.
+        group_size: 32, 64 or 128 elements share a scale and a bias; divides the head dims.
+        backend: what computes: `h2o_py.fast` (the default), or another module with its
+            `layer_cache`.
+
+    Raises:
+        ValueError: bits or group size are none of these.
+
+    """
+
+    FORMAT = "h2o.mixed.1"
+
+    def __init__(
+        self,
+        config: H2OConfig | int,
+        heavy_bits: int = 8,
+        recent_bits: int = 16,
+        group_size: int = 64,
+        *,
+        backend: ModuleType | None = None,
+    ) -> None:
+        check_choice("heavy_bits", heavy_bits, (4, 8, 16))
+        row_format = RowFormat(heavy_bits, heavy_bits, group_size, recent_bits=recent_bits)
+        self._make(config, row_format, backend)
+
+    @property
+    def heavy_bits(self) -> int:
+        """Bits of an element in the pool."""
+        return self._row_format.key_bits
+
+    @property
+    def recent_bits(self) -> int:
+        """Bits of an element in the ring."""
+        return self._row_format.ring.key_bits

@@ -9,7 +9,9 @@ function that gives flags; without one, settings have their names in Python and 
 from __future__ import annotations
 
 import difflib
+import os
 import string
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -104,6 +106,10 @@ WORDING: dict[str, Wording] = {
         "{path} holds the archive of another conversation",
         "Load the cache that was saved with it, give another folder, or remove it with "
         "h2o_py.delete_archive",
+    ),
+    "archive_not_given": Wording(
+        "the saved cache goes on from an archive in files, whose folder was not given",
+        "Load it with h2o_py.load_cache, and give the store that its H2ORecall had",
     ),
     "archive_other": Wording(
         "the archive {path} is not the one that the saved cache goes on from",
@@ -289,6 +295,33 @@ class H2OScoresMissingWarning(_Message, UserWarning):
 
 class H2ORecallWarning(_Message, UserWarning):
     """Recall is off, or it reaches less far back than the conversation."""
+
+
+_said: set[str] = set()
+
+
+def say_once(code: str, path: str = "", error: int = 0, limit: int = 0) -> None:
+    """Warn of what a cache goes on without; later caches are silent about it.
+
+    Args:
+        code: one of `WORDING`.
+        path: of an archive in files.
+        error: errno, or 0.
+        limit: `recall.limit`.
+
+    """
+    if code in _said:
+        return
+    _said.add(code)
+    kind = H2OScoresMissingWarning if code == "not_routed" else H2ORecallWarning
+    values = {**of_archive(path, error), "limit": limit}
+    warnings.warn(kind(code, **values), stacklevel=4)
+
+
+def of_archive(path: str, error: int) -> dict[str, Any]:
+    """The values of an error or a warning about an archive in files; `error` is errno or 0."""
+    reason = os.strerror(error) if error else "its content is not what was written"
+    return {"path": path, "reason": reason}
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

@@ -16,9 +16,10 @@ import mlx.core as mx
 from h2o_py import archive_files
 from h2o_py._compiled import ext
 from h2o_py.config import H2OConfig
-from h2o_py.ledger import Attended, Ledger, Recalled, Rows
+from h2o_py.ledger import Attended, Ledger, Reading, Recalled, Rows
 from h2o_py.recall import H2ORecall
 from h2o_py.row_format import DENSE, DTYPES, RowFormat
+from h2o_py.saved_header import Saved
 
 
 def scaled_dot_product_attention_with_scores(
@@ -230,7 +231,41 @@ def cache_attend(
     return Attended(out, Rows(*kept), Ledger(*state))
 
 
-class Archive:
+def layer_cache(config: H2OConfig, row_format: RowFormat) -> ext.LayerCache:
+    """The empty cache of a layer; see `h2o::LayerCache`."""
+    return ext.LayerCache(_native(config, row_format), config.recall)
+
+
+def restored_layer_cache(saved: Saved, arrays: Sequence[mx.array]) -> ext.LayerCache:
+    """The cache of a layer that had these arrays and strings.
+
+    Raises:
+        H2OStateError: they do not fit each other.
+        H2OFileError: the folder of its archive is not the one that it goes on from.
+
+    """
+    archive, mark = None, None
+    if saved.archive is not None:
+        of = saved.archive
+        archive = (of["first"], of["since"], of["bits"], of["group_size"], of["dtype"])
+        if of["mark"] is not None:
+            mark = (of["mark"]["session"], of["mark"]["count"], of["mark"]["chain"])
+    return ext.LayerCache.restored(
+        _native(saved.config, saved.row_format),
+        saved.config.recall,
+        counts=saved.counts,
+        arrays=list(arrays),
+        archive=archive,
+        mark=mark,
+    )
+
+
+def prompt_choice() -> ext.PromptChoice:
+    """What the caches of one conversation share, so that their layers choose together."""
+    return ext.PromptChoice()
+
+
+class Archive(ext.Archive):
     """Keys after RoPE, values and novelty of all tokens of one layer, to recall from.
 
     Tokens are packed in segments of 256, which never change and which copies share. A single
@@ -247,17 +282,10 @@ class Archive:
     """
 
     def __init__(self, recall: H2ORecall, group_size: int) -> None:
-        self.recall = recall
         folder = None if recall.store is None else archive_files.open_folder(recall.store)
-        self._native = ext.Archive(recall, group_size, folder)
+        super().__init__(recall, group_size, folder)
 
-    @property
-    def failure(self) -> tuple[str, dict[str, Any]] | None:
-        """What makes recall impossible from now on; memory never fails."""
-        failure = self._native.failure
-        return None if failure is None else archive_files.values_of(failure)
-
-    def append(
+    def append(  # type: ignore[override]  # it takes the policy as Python has it
         self,
         keys: mx.array,
         values: mx.array,
@@ -275,41 +303,7 @@ class Archive:
             row_format: of the cache's rows; tokens are rotated here as they are there.
 
         """
-        self._native.append(keys, values, key_sum, _native(config, row_format))
-
-    @property
-    def length(self) -> int:
-        """Tokens seen so far."""
-        return self._native.length
-
-    @property
-    def first(self) -> int:
-        """The oldest position that is still here."""
-        return self._native.first
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all that is archived."""
-        return self._native.nbytes
-
-    @property
-    def arrays(self) -> list[mx.array]:
-        """Rows and novelty of each segment, then of the tokens after the last one.
-
-        Those that are in files are left out.
-        """
-        return self._native.arrays()
-
-    @property
-    def saved(self) -> dict[str, Any]:
-        """What must be known beside `arrays`, as plain values."""
-        return {
-            "bits": self.recall.archive_bits,
-            "dtype": str(self._native.dtype),
-            "first": self.first,
-            "group_size": self._native.group_size,
-            **archive_files.saved_mark(self._native.mark),
-        }
+        super().append(keys, values, key_sum, _native(config, row_format))
 
     @classmethod
     def restored(
@@ -320,15 +314,14 @@ class Archive:
         *,
         key_dim: int,
         length: int,
-    ) -> Archive:
-        """Make the archive that gave `arrays` and `saved`, with `length` tokens seen.
+    ) -> ext.Archive:
+        """The archive in memory that had `arrays`, with `length` tokens seen.
 
         Raises:
             ValueError: they do not fit each other.
-            H2OFileError: the folder is not the one that they go on from.
 
         """
-        native = ext.restored_archive(
+        return ext.restored_archive(
             list(arrays),
             recall,
             bits=saved["bits"],
@@ -337,30 +330,7 @@ class Archive:
             key_dim=key_dim,
             first=saved["first"],
             length=length,
-            folder=archive_files.continued(recall.store, saved),
         )
-        return cls._of(recall, archive_files.unless_failed(native))
-
-    def trim(self, n: int) -> None:
-        """Remove the `n` newest tokens."""
-        self._native.trim(n)
-
-    def copy(self) -> Archive:
-        """An archive of its own, which shares the segments."""
-        return self._of(self.recall, self._native.copy())
-
-    @classmethod
-    def _of(cls, recall: H2ORecall, native: ext.Archive) -> Archive:
-        archive = cls.__new__(cls)
-        archive.recall, archive._native = recall, native  # noqa: SLF001
-        return archive
-
-    def rows(self, begin: int, end: int) -> tuple[mx.array, mx.array, mx.array]:
-        """Keys [B, Hkv, n, Dk] and values in float32, and novelty of these positions.
-
-        Keys and values are rotated if the cache's rows are.
-        """
-        return self._native.tokens(begin, end)
 
 
 def recall(
@@ -375,6 +345,7 @@ def recall(
     scale: float,
     mask: mx.array | str | None = None,
     sinks: mx.array | None = None,
+    also: mx.array | None = None,
     row_format: RowFormat = DENSE,
 ) -> Recalled:
     """The rows and the ledger once archived tokens that these queries ask for came back.
@@ -393,6 +364,8 @@ def recall(
         mask: which of each other they see: None or "causal", or an array that broadcasts to
             [B, Hq, L, L].
         sinks: [Hq], logits without a value.
+        also: int32 [B, M], positions to hold besides, the best first; half of a head's own
+            choice makes place for them.
         row_format: how the rows are stored.
 
     """
@@ -401,12 +374,129 @@ def recall(
         keys,
         rows,
         ledger,
-        archive._native,  # noqa: SLF001
+        archive,
         offset=offset,
         config=_native(config, row_format),
         scale=scale,
         mask=mask,
         sinks=sinks,
+        also=also,
+    )
+    return Recalled(Rows(*kept), Ledger(*state), came)
+
+
+def read_everything(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    rows: Rows,
+    ledger: Ledger,
+    archive: Archive,
+    *,
+    offset: int,
+    config: H2OConfig,
+    scale: float,
+    mask: mx.array | str | None = None,
+    sinks: mx.array | None = None,
+    row_format: RowFormat = DENSE,
+) -> Reading | None:
+    """Attention of these queries to all positions, and what each position gets of it.
+
+    A position that a KV head keeps is taken from the cache, any other from the archive. The
+    archive is read in tiles, so that logits and widened rows of a few segments are in memory.
+    None where an archive in files cannot be read; its `failure` says why.
+
+    Args:
+        queries: [B, Hq, L, Dk] of the tokens that ask.
+        keys: [B, Hkv, L, Dk], theirs.
+        values: [B, Hkv, L, Dv], theirs.
+        rows: the cache's before these tokens are written, C in use.
+        ledger: from before the write.
+        archive: all tokens before these.
+        offset: tokens seen before them.
+        config: the policy.
+        scale: factor of q.k.
+        mask: which of each other they see: None or "causal", or an array that broadcasts to
+            [B, Hq, L, L].
+        sinks: [Hq], logits without a value.
+        row_format: how the rows are stored.
+
+    """
+    reading = ext.read_everything(
+        queries,
+        keys,
+        values,
+        rows,
+        ledger,
+        archive,
+        offset=offset,
+        config=_native(config, row_format),
+        scale=scale,
+        mask=mask,
+        sinks=sinks,
+    )
+    return None if reading is None else Reading(*reading)
+
+
+def chosen_positions(
+    asked_for: mx.array, *, first: int, seen: int, rows: int, config: H2OConfig
+) -> mx.array:
+    """The positions that are asked for most, int32 [B, rows], the best first; -1 for none.
+
+    A position brings the `spread` behind it and the `before` ahead of it. Those that count
+    less than `threshold` percent of the best stay out, and so do sinks, pinned and recent
+    positions, which are kept anyway and bring nothing. Ties go to the lowest position.
+
+    Args:
+        asked_for: float32 [B, N], of the positions from `first` on.
+        first: the position of the first.
+        seen: tokens so far.
+        rows: how many to choose at most.
+        config: the policy, with its recall.
+
+    """
+    return ext.chosen_positions(
+        asked_for,
+        first=first,
+        seen=seen,
+        rows=rows,
+        config=_native(config),
+        recall=config.recall,
+    )
+
+
+def bring_back(
+    positions: mx.array,
+    rows: Rows,
+    ledger: Ledger,
+    archive: Archive,
+    *,
+    offset: int,
+    config: H2OConfig,
+    row_format: RowFormat = DENSE,
+) -> Recalled:
+    """The rows and the ledger once positions came back that were chosen for all layers.
+
+    Each KV head then holds them, and nothing else; a new victim is chosen. Evaluates its
+    arguments.
+
+    Args:
+        positions: int32 [B, M], the best first; -1 stands for none.
+        rows: the cache's, C in use.
+        ledger: of these rows.
+        archive: all tokens so far.
+        offset: that many.
+        config: the policy.
+        row_format: how the rows are stored.
+
+    """
+    kept, state, came = ext.bring_back(
+        positions,
+        rows,
+        ledger,
+        archive,
+        offset=offset,
+        config=_native(config, row_format),
     )
     return Recalled(Rows(*kept), Ledger(*state), came)
 

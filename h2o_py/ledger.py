@@ -62,3 +62,12 @@ class Recalled(NamedTuple):
     """The ledger of these rows, in which those that were chosen are held."""
     came: int
     """Rows that came, in all heads."""
+
+
+class Reading(NamedTuple):
+    """What queries get that read everything."""
+
+    out: mx.array
+    """[B, Hq, L, Dv] in the dtype of the queries."""
+    strongest: mx.array
+    """float32 [B, Hq, N]: of each archived position the largest probability in a query."""

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 
 from h2o_py.budgets import Budgets
-from h2o_py.cache import H2OKVCache
+from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache, join
 from h2o_py.cache_list import H2OCacheList
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OBudgetsError, H2OModelError, H2OScoresMissingWarning
 from h2o_py.families import shares_one_mask, why_unfit, why_without_scores
-from h2o_py.mixed_cache import MixedH2OKVCache
 from h2o_py.policy_rules import unknown_choice
-from h2o_py.quantized_cache import QuantizedH2OKVCache
 from h2o_py.recall import H2ORecall
 from h2o_py.storages import STORAGE_BITS, StorageBits
 
@@ -52,6 +51,7 @@ def make_h2o_cache(
     kv: str = "dense",
     group_size: int = 64,
     budgets: Budgets | None = None,
+    one_choice: bool = True,
 ) -> list[Any]:
     """Make one cache per layer: H2O where the model would use a plain `KVCache`.
 
@@ -64,6 +64,9 @@ def make_h2o_cache(
         kv: how rows are stored, a name in `STORAGES`.
         group_size: of quantized rows; divides the head dims.
         budgets: heavy and recent budgets that differ per layer.
+        one_choice: whether the last tokens of a prompt read everything, and one choice of
+            positions then serves all layers. Otherwise each head chooses for itself, from
+            rows that eviction left, as the caches of a generated package do.
 
     Raises:
         H2OModelError: the model cannot work with an evicting cache or with recall, or no
@@ -95,18 +98,21 @@ def make_h2o_cache(
             stacklevel=2,
         )
 
-    def replaced(cache: Any, layer: int) -> Any:
-        if isinstance(cache, CacheList) and _holds_plain(cache):
-            members = [replaced(member, layer) for member in cache.caches]
-            return H2OCacheList(*members)  # type: ignore[no-untyped-call]
-        if type(cache) is not KVCache:
-            return cache
-        settings = config if budgets is None else budgets.config_of(layer, config)
-        evicting_cache = make(settings.of_layer(layer), group_size)
-        evicting_cache.expects_scores = without_scores is None
-        return evicting_cache
+    made: list[H2OKVCache] = []
 
-    return [replaced(cache, layer) for layer, cache in enumerate(own)]
+    def evicting_cache(layer: int) -> H2OKVCache:
+        settings = config if budgets is None else budgets.config_of(layer, config)
+        cache = make(settings.of_layer(layer), group_size)
+        cache.expects_scores = without_scores is None
+        made.append(cache)
+        return cache
+
+    caches = [
+        _replaced(cache, partial(evicting_cache, layer)) for layer, cache in enumerate(own)
+    ]
+    if one_choice:
+        join(made)
+    return caches
 
 
 def attach_h2o_cache(model: Any, config: H2OConfig, **options: Any) -> None:
@@ -155,6 +161,18 @@ def _holds_plain(cache: Any) -> bool:
     if isinstance(cache, CacheList):
         return any(_holds_plain(member) for member in cache.caches)
     return type(cache) is KVCache
+
+
+def _replaced(cache: Any, make: Callable[[], H2OKVCache]) -> Any:
+    """Return the cache, or what `make` makes in place of a plain one or of a plain member.
+
+    A function in `make_h2o_cache` that calls itself would be a reference cycle, in which the
+    arrays of caches that nothing uses stay until Python collects garbage.
+    """
+    if isinstance(cache, CacheList) and _holds_plain(cache):
+        members = [_replaced(member, make) for member in cache.caches]
+        return H2OCacheList(*members)  # type: ignore[no-untyped-call]
+    return make() if type(cache) is KVCache else cache
 
 
 def _check_recall(

@@ -187,10 +187,10 @@ RECALL_FIELDS = (
         flag="--recall-rows",
         help="rows that a recall chooses per head",
         meaning="Rows per KV head that a recall chooses and holds until the next one (M).",
-        default_meaning="a quarter of `max_size`, at least 16, and never more than eviction can"
-        " spare",
+        default_meaning="half of `max_size`, at least 16 and at most 64, and never more than "
+        "eviction can spare",
         least=1,
-        formula=lambda c: max(16, c.max_size // 4),
+        formula=lambda c: max(16, min(c.max_size // 2, 64)),
     ),
     Field(
         name="spread",
@@ -198,8 +198,29 @@ RECALL_FIELDS = (
         flag="",
         help="positions that come after each asked-for one",
         meaning="Positions after an asked-for one that come with it.",
-        default_meaning="8",
-        default=8,
+        default_meaning="16",
+        default=16,
+        least=0,
+    ),
+    Field(
+        name="before",
+        type="integer",
+        flag="",
+        help="positions that come before each asked-for one",
+        meaning="Positions before an asked-for one that come with it.",
+        default_meaning="4",
+        default=4,
+        least=0,
+    ),
+    Field(
+        name="threshold",
+        type="integer",
+        flag="",
+        help="percent of the best votes that a position needs",
+        meaning="Percent of the most asked-for position's votes that a position needs to be"
+        " chosen; more than 100 lets none be.",
+        default_meaning="20",
+        default=20,
         least=0,
     ),
     Field(

@@ -16,9 +16,12 @@ class H2ORecall:
 
     Args:
         rows: Rows per KV head that a recall chooses and holds until the next one (M).
-            Default: a quarter of `max_size`, at least 16, and never more than eviction can
-            spare.
-        spread: Positions after an asked-for one that come with it. Default: 8.
+            Default: half of `max_size`, at least 16 and at most 64, and never more than
+            eviction can spare.
+        spread: Positions after an asked-for one that come with it. Default: 16.
+        before: Positions before an asked-for one that come with it. Default: 4.
+        threshold: Percent of the most asked-for position's votes that a position needs to
+            be chosen; more than 100 lets none be. Default: 20.
         ask: Tokens at the end of a prompt whose queries choose the rows. Default: 32.
         every: Generated tokens from one recall to the next; 0 recalls at prompts only.
             Default: 0.
@@ -35,7 +38,9 @@ class H2ORecall:
     """
 
     rows: int | None = None
-    spread: int = 8
+    spread: int = 16
+    before: int = 4
+    threshold: int = 20
     ask: int = 32
     every: int = 0
     archive_bits: int = 4

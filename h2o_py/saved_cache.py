@@ -21,6 +21,8 @@ class SavedCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     arrays: Sequence[mx.array]
     header: Sequence[str]
+    store: str | None = None
+    """Folder given to go on from an archive in files; set before `header` is."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -28,9 +30,15 @@ class SavedCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         vars(mlx_lm_cache)[cls.__name__] = cls
 
     @classmethod
-    def restored(cls: type[Cache], arrays: Sequence[mx.array], header: Sequence[str]) -> Cache:
+    def restored(
+        cls: type[Cache],
+        arrays: Sequence[mx.array],
+        header: Sequence[str],
+        store: str | None = None,
+    ) -> Cache:
         """Make a cache of what another one of its class was."""
         cache = cls.__new__(cls)
+        cache.store = store
         cache.arrays = arrays
         cache.header = header
         return cache

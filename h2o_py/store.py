@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
-from h2o_py.cache import H2OKVCache
-from h2o_py.cache_recall import SUFFIX
+from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
 from h2o_py.errors import H2OError, H2OFileError
-from h2o_py.mixed_cache import MixedH2OKVCache
-from h2o_py.quantized_cache import QuantizedH2OKVCache
+from h2o_py.saved_header import RECALL
 
 _KIND = "h2o-pack cache"
 _VERSION = "1"
@@ -23,7 +22,7 @@ _CLASSES = {cls.FORMAT: cls for cls in (H2OKVCache, QuantizedH2OKVCache, MixedH2
 def save_cache(
     path: str | Path, caches: Sequence[H2OKVCache], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write H2O caches to a safetensors file.
+    """Write H2O caches to a safetensors file that only its owner can read.
 
     Array j of layer i is named "i.j", in the order of `H2OKVCache.arrays`.
 
@@ -34,6 +33,7 @@ def save_cache(
 
     Raises:
         H2OFileError: a cache is empty or not an `H2OKVCache`.
+        OSError: the file cannot be written.
 
     """
     arrays: dict[str, mx.array] = {}
@@ -48,14 +48,29 @@ def save_cache(
         "layers": json.dumps([list(cache.header) for cache in caches]),
         "metadata": json.dumps(dict(metadata or {})),
     }
-    mx.save_safetensors(str(path), arrays, header)
+    name = str(path) if str(path).endswith(".safetensors") else f"{path}.safetensors"
+    # MLX keeps the mode of a file that is there; a conversation is its owner's alone.
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+    mx.save_safetensors(name, arrays, header)
 
 
-def load_cache(path: str | Path) -> tuple[list[H2OKVCache], dict[str, str]]:
+def load_cache(
+    path: str | Path, store: str | Path | None = None
+) -> tuple[list[H2OKVCache], dict[str, str]]:
     """Load the caches that `save_cache` wrote, and their metadata.
 
+    Args:
+        path: the file.
+        store: folder that holds the archive, the `store` of the caches' `H2ORecall`; needed
+            where they have one in files. The file itself names no folder.
+
     Raises:
-        H2OFileError: the file cannot be read, is of another kind or version, or damaged.
+        H2OFileError: the file cannot be read, is of another kind or version, or damaged, or
+            its archive is in files and `store` is missing or not its folder.
         H2OStateError: a cache in it is damaged.
 
     """
@@ -68,17 +83,18 @@ def load_cache(path: str | Path) -> tuple[list[H2OKVCache], dict[str, str]]:
         raise H2OFileError(
             "other_cache_version", where=str(path), found=found, version=_VERSION
         )
+    folder = None if store is None else str(store)
     caches = []
     for i, described in enumerate(_described(str(path), header)):
         known = ", ".join(_CLASSES)
-        form = described[0].removesuffix(SUFFIX)
+        form = described[0].removesuffix(RECALL)
         if form not in _CLASSES:
             raise H2OFileError(
                 "unknown_cache_class", where=str(path), found=described[0], known=known
             )
         state = list(_state(arrays, i))
         try:
-            cache: H2OKVCache = _CLASSES[form].restored(state, described)
+            cache: H2OKVCache = _CLASSES[form].restored(state, described, folder)
         except H2OError as error:
             raise error.at(f"{path}, cache {i}") from error
         except RuntimeError as error:  # MLX reads an array when it is needed

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from h2o_pack.kernels import text as kernels
+from interface import kernel_text as kernels
 from interface import swift, words
 from interface.source import FOLDER, Source
 

@@ -9,15 +9,16 @@ from pathlib import Path
 
 from interface.source import Source, SourceError, names_in
 
-ORACLE = ("h2o_py/reference*.py",)
-CACHES = ("h2o_py/*.py",)
+ORACLE = ("bridge/h2o_pack/parity/reference/*.py",)
+CACHES = ("h2o_py/*.py", *ORACLE)
 CORE = ("cexport/h2o/**/*.cpp", "cexport/h2o/**/*.h", "metal/kernels/*.h")
 
 
 def check_used(source: Source, root: Path, generated: Iterable[str]) -> None:
     """Refuse a setting that neither a rule nor both oracle and core compute with.
 
-    A setting of recall must be read by the caches, and by the core if it gets it.
+    A setting of recall must be read by the caches or the oracle, and by the core if it gets
+    it.
 
     Raises:
         SourceError: names each such setting and where its use is missing.
@@ -34,7 +35,7 @@ def check_used(source: Source, root: Path, generated: Iterable[str]) -> None:
         missing = [
             place
             for place, used in (
-                ("the oracle (h2o_py/reference.py)", oracle),
+                ("the oracle (h2o_pack.parity.reference)", oracle),
                 ("the core", core),
             )
             if field.name not in used

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from h2o_pack.doctor.surroundings import Surroundings
-from h2o_pack.doctor.tools import swift
+from h2o_pack.doctor.checks import swift
+from h2o_pack.doctor.machine import Surroundings
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,27 +8,34 @@ from xdist.scheduler import LoadFileScheduling
 # Files of more than ten seconds: what starts last should be short, or one process is left
 # with it alone.
 LONGEST = (
-    "tests/bridge/test_parity.py",
     "tests/bridge/test_interchange.py",
-    "tests/bridge/coexistence/test_apps.py",
+    "tests/bridge/test_parity.py",
     "tests/metal/test_cache_kernels.py",
+    "tests/bridge/coexistence/test_apps.py",
     "tests/metal/test_checks.py",
-    "tests/metal/test_attention_kernels.py",
-    "tests/metal/test_symbols.py",
     "tests/cexport/test_older_mlx.py",
     "tests/h2o_py/test_model_families.py",
+    "tests/metal/test_attention_kernels.py",
     "tests/h2o_py/test_traps.py",
-    "tests/bridge/test_end_to_end.py",
-    "tests/studies/test_bundled_models.py",
-    "tests/bridge/measure/test_evaluation_presets.py",
+    "tests/h2o_py/test_recall_properties.py",
+    "tests/metal/test_symbols.py",
+    "tests/bridge/measure/test_evaluation_distributed.py",
     "tests/bridge/measure/test_evaluation_verdicts.py",
-    "tests/bridge/test_cli_kernels.py",
+    "tests/bridge/test_end_to_end.py",
+    "tests/bridge/measure/test_evaluation_presets.py",
+    "tests/h2o_py/test_recall_generation.py",
+    "tests/metal/test_counts.py",
+    "tests/h2o_py/test_rarer_families.py",
+    "tests/studies/test_bundled_models.py",
+    "tests/metal/test_simulator.py",
     "tests/bridge/files/test_interrupted.py",
     "tests/h2o_py/test_long_prompt.py",
     "tests/h2o_py/test_mixed.py",
+    "tests/docs/test_site.py",
 )
-# These build one package in place.
-DEMO_PACKAGE = ("tests/bridge/test_parity.py", "tests/bridge/test_interchange.py")
+# These build one package in place: in this order, as parity's tests change its sources, which
+# a later test would have to build again.
+DEMO_PACKAGE = ("tests/bridge/test_interchange.py", "tests/bridge/test_parity.py")
 
 
 def longest_first(items: list[pytest.Item]) -> None:

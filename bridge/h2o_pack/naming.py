@@ -100,7 +100,7 @@ def one_line(value: str) -> str:
 
 
 def readable(value: str) -> str:
-    """Return text that JSON and terminals can have: what is no UTF-8 becomes U+FFFD."""
+    """Return text for JSON and terminals; bytes that are not UTF-8 become U+FFFD."""
     return SURROGATE.sub(REPLACEMENT, value)
 
 

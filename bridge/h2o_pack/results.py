@@ -28,40 +28,35 @@ from h2o_pack.naming import readable
 
 RESULTS = {
     "plan": (
-        "h2o_pack.plan.report.PlanResult",
-        "h2o_pack.plan.several.PlansResult",
-        "h2o_pack.choice.result.Choice",
+        "h2o_pack.plan.device_fit.PlanResult",
+        "h2o_pack.choice.choice.ChosenPlan",
     ),
-    "choose": ("h2o_pack.choice.result.Choice",),
+    "choose": ("h2o_pack.choice.choice.Choice",),
     "devices": ("h2o_pack.devices.device.DevicesResult",),
     "models": (
-        "h2o_pack.plan.model_tables.CatalogueResult",
-        "h2o_pack.plan.model_tables.ModelResult",
+        "h2o_pack.models.model_tables.CatalogueResult",
+        "h2o_pack.models.model_tables.ModelResult",
     ),
-    "bench": ("h2o_pack.measure.bench.report.Report",),
-    "eval": ("h2o_pack.measure.evaluation.results.Evaluation",),
+    "bench": ("h2o_pack.measure.bench.BenchResult",),
+    "eval": ("h2o_pack.measure.evaluation.report.Evaluation",),
     "profile": ("h2o_pack.measure.profiling.report.Profile",),
-    "budgets": ("h2o_pack.measure.profiling.budgets.BudgetsResult",),
+    "budgets": ("h2o_pack.measure.profiling.rules.BudgetsResult",),
     "ios": (
-        "h2o_pack.package.summary.IosResult",
-        "h2o_pack.package.summary.PackagesResult",
+        "h2o_pack.package.package_result.IosResult",
+        "h2o_pack.package.package_result.PackagesResult",
     ),
     "update": ("h2o_pack.package.update.UpdateResult",),
-    "policy-show": ("h2o_pack.plan.policy_text.PolicyResult",),
-    "vendor": ("h2o_pack.package.summary.VendorResult",),
-    "verify": ("h2o_pack.verify.differences.Verification",),
+    "policy-show": ("h2o_pack.plan.policy.PolicyResult",),
+    "vendor": ("h2o_pack.package.package_result.VendorResult",),
+    "verify": ("h2o_pack.verify.check.Verification",),
     "parity": ("h2o_pack.parity.report.Report",),
     "prove": (
         "h2o_pack.prove.report.ProofReport",
-        "h2o_pack.prove.read.CheckedProof",
-        "h2o_pack.prove.keep.ImportedProofs",
+        "h2o_pack.prove.devices.ImportedProofs",
     ),
-    "kernels-check": ("h2o_pack.kernels.checks.ChecksResult",),
-    "kernels-report": ("h2o_pack.kernels.report.KernelReport",),
-    "upstream-check": ("h2o_pack.upstream.check.UpstreamResult",),
     "doctor": (
         "h2o_pack.doctor.finding.Checkup",
-        "h2o_pack.coexistence.report.AppCheckup",
+        "h2o_pack.coexistence.collisions.AppCheckup",
     ),
     "completion": ("h2o_pack.results.CompletionResult",),
     "error": ("h2o_pack.results.ErrorResult",),
@@ -123,7 +118,7 @@ def error_entries(errors: Iterable[UserError]) -> tuple[ErrorEntry, ...]:
 
 
 def to_json(result: Result | Mapping[str, Any]) -> str:
-    """Write a result as --json prints it; paths become strings, what is no UTF-8 U+FFFD."""
+    """Write a result as --json prints it; bytes of paths that are not UTF-8 become U+FFFD."""
     text = json.dumps(msgspec.to_builtins(result, enc_hook=str), ensure_ascii=False)
     return json.dumps(json.loads(readable(text)), indent=2)
 

@@ -134,10 +134,8 @@ extern "C" int mlx_h2o_recall_rows(
     const h2o::RecallArguments given = {
         mlx_array_get_(arguments.queries),
         mlx_array_get_(arguments.keys),
-        rows_of(arguments.rows),
-        ledger_of(arguments.ledger),
-        archive_of(arguments.archive),
-        arguments.offset,
+        {rows_of(arguments.rows), ledger_of(arguments.ledger),
+         archive_of(arguments.archive), arguments.offset},
         arguments.scale,
         h2o::make_mask(
             arguments.mask_mode ? arguments.mask_mode : "",

@@ -47,11 +47,20 @@ typedef struct mlx_h2o_policy_ {
 /* Rows that were evicted come back from an archive when a prompt asks for them.
 Checked by every function that takes it. */
 typedef struct mlx_h2o_recall_ {
-  /* Rows per KV head that a recall chooses and holds until the next one (M). 0: a
-  quarter of max_size, at least 16, and never more than eviction can spare. */
+  /* Rows per KV head that a recall chooses and holds until the next one (M). 0: half of
+  max_size, at least 16 and at most 64, and never more than eviction can spare. */
   int rows;
   /* Positions after an asked-for one that come with it. */
   int spread;
+  /* Positions before an asked-for one that come with it. */
+  int before;
+  /* Percent of the most asked-for position's votes that a position needs to be chosen;
+  more than 100 lets none be. */
+  int threshold;
+  /* Tokens at the end of a prompt whose queries choose the rows. */
+  int ask;
+  /* Generated tokens from one recall to the next; 0 recalls at prompts only. */
+  int every;
   /* Bits of an archived key or value; 16 stands for the dtype they come in. */
   int archive_bits;
   /* Folder that holds the archive of one conversation. NULL: memory. */

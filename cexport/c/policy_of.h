@@ -49,6 +49,10 @@ inline Recall recall_of(const mlx_h2o_recall& recall) {
   return {
       recall.rows,
       recall.spread,
+      recall.before,
+      recall.threshold,
+      recall.ask,
+      recall.every,
       recall.archive_bits,
       recall.store == nullptr ? std::string() : std::string(recall.store),
       recall.limit,

@@ -280,6 +280,10 @@ Archive Archive::restored(
   archive.first_ = first;
   archive.length_ = length;
   if (blocks == 0) {
+    if (archive.files_.stored() > 0) {
+      // The newest block is always saved: it says what shape those in files have.
+      throw ArchiveError({archive_codes::other, archive.files_.path(), 0});
+    }
     return archive;
   }
   check_rows(archive_function, {arrays[0]}, format);

@@ -97,7 +97,8 @@ void ArchiveFiles::keep_whole(size_t blocks) {
 }
 
 void ArchiveFiles::read(int segment, Part part, int64_t head, std::vector<char>& to) const {
-  if (is_lost_ || !folder_->read(stored_[segment], part, head, to.data())) {
+  if (is_lost_ ||
+      !folder_->read(stored_[segment], part, head, to.data(), int64_t(to.size()))) {
     is_lost_ = true;
     std::fill(to.begin(), to.end(), 0);
   }

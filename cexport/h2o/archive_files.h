@@ -26,6 +26,11 @@ class ArchiveFiles {
     return static_cast<int>(stored_.size());
   }
 
+  /// Of the folder; only where there is one.
+  const std::string& path() const {
+    return folder_->path();
+  }
+
   /// Whether whole blocks go to files.
   bool are_written() const {
     return folder_ && !is_copy_;
@@ -67,6 +72,11 @@ class ArchiveFiles {
 
   /// Throws ArchiveError where stored segments have other rows than these.
   void check(const RowFormat& format, const RowLayout& layout, int64_t heads) const;
+
+  /// Waits until all that was handed over is written; false where the folder has failed.
+  bool flush() const {
+    return !folder_ || folder_->flush();
+  }
 
   /// Where the stored segments end, for a cache that is saved now.
   std::optional<ArchiveMark> mark() const;

@@ -38,7 +38,8 @@ bool is_ours(const std::string& name) {
 std::vector<std::string> layers_of(const std::string& folder) {
   std::vector<std::string> layers;
   for (const std::string& name : names_of(folder)) {
-    if (is_layer(name)) {
+    // What a link leads to is not the archive's to remove.
+    if (is_layer(name) && posix::check_own_folder(folder + "/" + name) == 0) {
       layers.push_back(folder + "/" + name);
     }
   }
@@ -86,7 +87,7 @@ std::vector<std::string> delete_stale_archives(
   for (const std::string& name : names_of(root)) {
     const std::string folder = root + "/" + name;
     if (std::find(keep.begin(), keep.end(), name) != keep.end() ||
-        layers_of(folder).empty()) {
+        posix::check_own_folder(folder) != 0 || layers_of(folder).empty()) {
       continue;
     }
     try {

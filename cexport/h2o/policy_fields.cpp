@@ -94,6 +94,18 @@ void validate(const Recall& recall) {
   if (recall.spread < 0) {
     out_of_range("recall.spread", recall.spread, "between 0 and 2147483647");
   }
+  if (recall.before < 0) {
+    out_of_range("recall.before", recall.before, "between 0 and 2147483647");
+  }
+  if (recall.threshold < 0) {
+    out_of_range("recall.threshold", recall.threshold, "between 0 and 2147483647");
+  }
+  if (recall.ask < 1) {
+    out_of_range("recall.ask", recall.ask, "between 1 and 2147483647");
+  }
+  if (recall.every < 0) {
+    out_of_range("recall.every", recall.every, "between 0 and 2147483647");
+  }
   if (recall.archive_bits != 4 && recall.archive_bits != 8 && recall.archive_bits != 16) {
     out_of_range("recall.archive_bits", recall.archive_bits, "one of 4, 8, 16");
   }
@@ -103,9 +115,10 @@ void validate(const Recall& recall) {
 }
 
 int recall_rows(const Policy& policy, const Recall& recall) {
-  const int64_t asked = recall.rows > 0
-                            ? int64_t(recall.rows)
-                            : std::max<int64_t>(16, int64_t(policy.max_size) / 4);
+  const int64_t asked =
+      recall.rows > 0
+          ? int64_t(recall.rows)
+          : std::max<int64_t>(16, std::min<int64_t>(int64_t(policy.max_size) / 2, 64));
   const int64_t most = int64_t(policy.max_size) - 1 -
                        covered(policy.pinned, int64_t(policy.sink_size)) -
                        int64_t(policy.recent_budget);

@@ -55,11 +55,20 @@ struct Policy {
 
 /// Rows that were evicted come back from an archive when a prompt asks for them.
 struct Recall {
-  /// Rows per KV head that a recall chooses and holds until the next one (M). 0: a quarter
-  /// of max_size, at least 16, and never more than eviction can spare.
+  /// Rows per KV head that a recall chooses and holds until the next one (M). 0: half of
+  /// max_size, at least 16 and at most 64, and never more than eviction can spare.
   int rows = 0;
   /// Positions after an asked-for one that come with it.
-  int spread = 8;
+  int spread = 16;
+  /// Positions before an asked-for one that come with it.
+  int before = 4;
+  /// Percent of the most asked-for position's votes that a position needs to be chosen;
+  /// more than 100 lets none be.
+  int threshold = 20;
+  /// Tokens at the end of a prompt whose queries choose the rows.
+  int ask = 32;
+  /// Generated tokens from one recall to the next; 0 recalls at prompts only.
+  int every = 0;
   /// Bits of an archived key or value; 16 stands for the dtype they come in.
   int archive_bits = 4;
   /// Folder that holds the archive of one conversation. Empty: memory.

@@ -44,7 +44,9 @@ int write_all(const File& file, const Piece& piece) {
 
 int write_pieces(const std::string& path, const std::vector<Piece>& pieces) {
   File file;
-  int error = open_retrying(path, O_WRONLY | O_CREAT | O_TRUNC, file);
+  // A file that is there may be another user's, or a second name of one: it is not written to.
+  ::unlink(path.c_str());
+  int error = open_retrying(path, O_WRONLY | O_CREAT | O_EXCL, file);
   for (const Piece& piece : pieces) {
     error = error != 0 ? error : write_all(file, piece);
   }
@@ -139,6 +141,17 @@ int make_folder(const std::string& path) {
     return S_ISDIR(status.st_mode) ? 0 : ENOTDIR;
   }
   return error;
+}
+
+int check_own_folder(const std::string& path) {
+  struct stat status;
+  if (::lstat(path.c_str(), &status) != 0) {
+    return errno;
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    return ENOTDIR;
+  }
+  return status.st_uid == ::geteuid() ? 0 : EPERM;
 }
 
 int lock(const std::string& path, File& file) {

@@ -52,6 +52,9 @@ int write_whole(const std::string& path, const std::vector<Piece>& pieces);
 /// Makes a folder for its owner only, unless it is there.
 int make_folder(const std::string& path);
 
+/// 0 for a folder of this user that is no link; ENOTDIR or EPERM for anything else.
+int check_own_folder(const std::string& path);
+
 /// Opens `path` as this process's own, or EWOULDBLOCK where another holds it.
 int lock(const std::string& path, File& file);
 

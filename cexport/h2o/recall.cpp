@@ -1,9 +1,11 @@
 #include "recall.h"
 #include "allocated.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "checks.h"
+#include "choice.h"
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
 #include "placement.h"
@@ -13,35 +15,23 @@
 
 namespace h2o {
 
-namespace recalling {
-
-constexpr const char* function = "recall";
-
-/// The layouts of the rows; throws for what does not fit.
-Layouts checked(const RecallArguments& given, const CacheConfig& config) {
+Layouts checked_archived(
+    const char* function, const ArchivedCache& cache, const CacheConfig& config) {
   validate(config);
-  const auto& [queries, keys, rows, ledger, archive, offset, scale, mask, sinks] = given;
-  check_heads(function, "keys", keys, "[B, Hkv, a, Dk]");
-  check_tokens(function, offset, keys.shape(2), 1);
+  const auto& [rows, ledger, archive, offset] = cache;
+  check_tokens(function, offset, 0, 0);
   check_rows_in_use(function, rows, {config, offset, 0});
   const int batch = rows.pool.shape(0), heads = rows.pool.shape(1);
-  const int key_dim = keys.shape(3), asks = keys.shape(2);
-  check_ledger(function, ledger, batch, heads, config.max_size, key_dim);
-  auto layouts = layouts_of(function, config.format, rows, key_dim);
-  check_new_queries(function, queries, asks);
-  check_attention(function, queries, batch, heads, asks, key_dim, mask, sinks);
-  if (keys.shape(0) != batch || keys.shape(1) != heads) {
-    refuse(
-        function, "keys has shape ", keys.shape(), "; the rows have batch size ", batch,
-        " and ", heads, " KV heads.");
-  }
   if (archive.length() != offset || archive.length() == archive.first()) {
     refuse(
         function, "the archive has positions from ", archive.first(), " to ",
         archive.length(), "; offset is ", offset, ".");
   }
+  const int key_dim = archive.key_dim();
+  check_ledger(function, ledger, batch, heads, config.max_size, key_dim);
+  auto layouts = layouts_of(function, config.format, rows, key_dim);
   if (archive.batch() != batch || archive.kv_heads() != heads ||
-      archive.key_dim() != key_dim || layouts.pool.value.dim != archive.value_dim()) {
+      layouts.pool.value.dim != archive.value_dim()) {
     refuse(
         function, "the archive has batch size ", archive.batch(), ", ", archive.kv_heads(),
         " KV heads of ", archive.key_dim(), " and ", archive.value_dim(),
@@ -49,6 +39,19 @@ Layouts checked(const RecallArguments& given, const CacheConfig& config) {
   }
   return layouts;
 }
+
+void check_asking_keys(
+    const char* function, const mx::array& keys, const Archive& archive, int offset) {
+  check_heads(function, "keys", keys, "[B, Hkv, a, Dk]");
+  check_tokens(function, offset, keys.shape(2), 1);
+  const mx::Shape expected{
+      archive.batch(), archive.kv_heads(), keys.shape(2), archive.key_dim()};
+  if (keys.shape() != expected) {
+    refuse(function, "keys has shape ", keys.shape(), "; expected ", expected, ".");
+  }
+}
+
+namespace recalling {
 
 mx::array copy_of(const mx::array& a) {
   auto copy = host_array(a.shape(), a.dtype());
@@ -62,9 +65,10 @@ mx::array copy_of_rows(const mx::array& a) {
   return copy;
 }
 
-/// Everything evaluated, and the ledger's arrays row by row.
-RecallArguments evaluated(const RecallArguments& given, mx::StreamOrDevice s) {
-  RecallArguments ready = given;
+/// Everything evaluated, the other arrays too, and the ledger's arrays row by row.
+ArchivedCache evaluated(
+    const ArchivedCache& given, std::vector<mx::array> others, mx::StreamOrDevice s) {
+  ArchivedCache ready = given;
   auto settle = [&](mx::array& a) {
     a = mx::contiguous(a, false, s);
   };
@@ -75,70 +79,52 @@ RecallArguments evaluated(const RecallArguments& given, mx::StreamOrDevice s) {
   if (!ledger.held) {
     ledger.held = mx::zeros(ledger.scores.shape(), mx::bool_, s);
   }
-  std::vector<mx::array> all{ready.queries, ready.keys,       ready.rows.pool,
-                             ledger.scores, ledger.positions, ledger.novelty,
-                             ledger.victim, ledger.key_sum};
-  for (const auto& a : {ready.rows.ring, ready.mask.values, ready.sinks}) {
-    if (a) {
-      all.push_back(*a);
-    }
+  for (const auto& a :
+       {ready.rows.pool, ledger.scores, ledger.positions, ledger.novelty, ledger.victim,
+        ledger.key_sum}) {
+    others.push_back(a);
+  }
+  if (ready.rows.ring) {
+    others.push_back(*ready.rows.ring);
   }
   for (const auto& block : ready.archive.blocks(s)) {
-    all.insert(all.end(), {block.rows, block.novelty});
+    others.insert(others.end(), {block.rows, block.novelty});
   }
-  mx::eval(all);
+  mx::eval(others);
   return ready;
 }
 
-Recalled run(
-    const RecallArguments& given,
-    const CacheConfig& config,
-    mx::StreamOrDevice s,
-    bool in_operations) {
-  Layouts layouts = checked(given, config);
-  RecallArguments stored = given;
-  stored.queries = as_stored(given.queries, config.format, s);
-  stored.keys = as_stored(given.keys, config.format, s);
-  const RecallArguments ready = evaluated(stored, s);
-  Archive& archive = ready.archive;
+/// What `choose(swap, b, h)` gives comes back into each head, and is held; nothing changes where
+/// the archive fails.
+template <class Choose>
+Recalled swapped(
+    const ArchivedCache& given,
+    const ArchivedCache& ready,
+    const CacheStep& step,
+    const Layouts& layouts,
+    ArchiveReader& reader,
+    Choose choose) {
+  const int size = step.config.max_size, kv_heads = ready.archive.kv_heads();
   const Ledger& ledger = ready.ledger;
-  ArchiveReader reader(archive, archive.blocks(s));
-  const Asking asking{ready.queries, ready.keys, ready.scale, ready.mask, ready.sinks};
-  const int asks = ready.keys.shape(2), kv_heads = ready.keys.shape(1);
-  const int archived = reader.end() - reader.first();
-
   Ledger next = ledger;
   next.scores = copy_of(ledger.scores);
   next.positions = copy_of(ledger.positions);
   next.novelty = copy_of(ledger.novelty);
   next.held = host_array(ledger.scores.shape(), mx::bool_);
   std::memset(next.held->data<char>(), 0, next.held->nbytes());
+  if (step.tokens == 0) {
+    next.victim = copy_of(ledger.victim);
+  }
   Recalled result{given.rows, next, 0};
-  const int wanted = recall_rows(config, archive.recall());
-  if (wanted < 1 || archive.failure()) {
+  if (ready.archive.failure()) {
     return result;
   }
-
-  std::optional<mx::array> computed;
-  if (in_operations) {
-    computed = mx::contiguous(relevance_in_operations(asking, archive, s), false, s);
-    mx::eval(*computed);
-  }
-  RelevanceOfHeads heads(asking, reader);
-  std::vector<float> relevance(archived);
-  RowSwap swap({config, ready.offset, asks}, archive, reader, std::move(layouts));
-  for (int b = 0; b < ready.keys.shape(0); ++b) {
+  RowSwap swap(step, ready.archive, reader, layouts);
+  for (int b = 0; b < ready.archive.batch(); ++b) {
     for (int h = 0; h < kv_heads; ++h) {
       const int head = b * kv_heads + h;
-      if (computed) {
-        std::copy_n(
-            computed->data<float>() + int64_t(head) * archived, archived,
-            relevance.begin());
-      } else {
-        heads.compute(b, h, relevance.data());
-      }
-      auto chosen = swap.choose(relevance, wanted);
-      const int64_t at = int64_t(head) * config.max_size;
+      const auto chosen = choose(swap, b, h);
+      const int64_t at = int64_t(head) * size;
       HeadEntries entries{
           next.scores.data<float>() + at, next.positions.data<int32_t>() + at,
           next.novelty.data<float>() + at,
@@ -153,12 +139,115 @@ Recalled run(
       }
       result.count += int(moves.size());
       swap.write(moves, head, entries, result.rows);
+      if (step.tokens == 0) {
+        next.victim.data<int32_t>()[head] = swap.next_victim(entries);
+      }
     }
   }
-  if (archive.failure()) {
+  if (ready.archive.failure()) {
     return {given.rows, ledger, 0}; // what was read cannot be trusted
   }
   return result;
+}
+
+/// The positions [B, M] of one sequence that the archive has, at most `count`.
+std::vector<int> positions_of(
+    const mx::array& positions, int batch, int count, const ArchiveReader& archive) {
+  std::vector<int> result;
+  const int32_t* row = positions.data<int32_t>() + int64_t(batch) * positions.shape(1);
+  for (int m = 0; m < positions.shape(1) && int(result.size()) < count; ++m) {
+    const bool is_new = std::find(row, row + m, row[m]) == row + m;
+    if (row[m] >= archive.first() && row[m] < archive.end() && is_new) {
+      result.push_back(row[m]);
+    }
+  }
+  return result;
+}
+
+mx::array checked_positions(
+    const char* function, const mx::array& positions, int batch, mx::StreamOrDevice s) {
+  if (positions.ndim() != 2 || positions.shape(0) != batch ||
+      positions.dtype() != mx::int32) {
+    refuse(
+        function, "positions has shape ", positions.shape(), " and dtype ",
+        positions.dtype(), "; expected [", batch, ", M] of int32.");
+  }
+  return mx::contiguous(positions, false, s);
+}
+
+/// A head's own choice and, behind it, the positions to hold besides: as many of both as
+/// eviction can spare.
+std::vector<int> joined(
+    std::vector<int> own, const std::vector<int>& also, int own_rows, int most) {
+  if (!also.empty() && int(own.size()) > own_rows) {
+    own.resize(own_rows);
+  }
+  for (int position : also) {
+    if (int(own.size()) < most &&
+        std::find(own.begin(), own.end(), position) == own.end()) {
+      own.push_back(position);
+    }
+  }
+  return own;
+}
+
+Recalled run(
+    const RecallArguments& given,
+    const CacheConfig& config,
+    mx::StreamOrDevice s,
+    bool in_operations) {
+  constexpr const char* function = "recall";
+  const auto& [queries, keys, cache, scale, mask, sinks, also] = given;
+  Archive& archive = cache.archive;
+  const Layouts layouts = checked_archived(function, cache, config);
+  check_asking_keys(function, keys, archive, cache.offset);
+  const int batch = keys.shape(0), kv_heads = keys.shape(1), asks = keys.shape(2);
+  check_new_queries(function, queries, asks);
+  check_attention(function, queries, batch, kv_heads, asks, keys.shape(3), mask, sinks);
+  auto besides = mx::zeros({batch, 0}, mx::int32);
+  if (also) {
+    besides = checked_positions(function, *also, batch, s);
+  }
+  const Asking asking{
+      as_stored(queries, config.format, s), as_stored(keys, config.format, s), scale, mask,
+      sinks};
+  std::vector<mx::array> others{asking.queries, asking.keys, besides};
+  for (const auto& a : {mask.values, sinks}) {
+    if (a) {
+      others.push_back(*a);
+    }
+  }
+  const ArchivedCache ready = evaluated(cache, others, s);
+  ArchiveReader reader(archive, archive.blocks(s));
+  const int archived = reader.end() - reader.first();
+  const int wanted = archive.failure() ? 0 : recall_rows(config, archive.recall());
+  Recall most_of_all = archive.recall();
+  most_of_all.rows = config.max_size;
+  const int most = recall_rows(config, most_of_all);
+
+  std::optional<mx::array> computed;
+  if (in_operations && wanted > 0) {
+    computed = mx::contiguous(relevance_in_operations(asking, archive, s), false, s);
+    mx::eval(*computed);
+  }
+  RelevanceOfHeads heads(asking, reader);
+  std::vector<float> relevance(archived);
+  auto choose = [&](RowSwap&, int b, int h) -> std::vector<int> {
+    if (wanted < 1) {
+      return {};
+    }
+    if (computed) {
+      const int64_t head = int64_t(b) * kv_heads + h;
+      std::copy_n(computed->data<float>() + head * archived, archived, relevance.begin());
+    } else {
+      heads.compute(b, h, relevance.data());
+    }
+    auto own = choose_positions(
+        relevance, reader.first(), cache.offset + asks, wanted, config, archive.recall());
+    const int own_rows = std::max(1, wanted / 2);
+    return joined(std::move(own), positions_of(besides, b, most, reader), own_rows, most);
+  };
+  return swapped(cache, ready, {config, cache.offset, asks}, layouts, reader, choose);
 }
 
 } // namespace recalling
@@ -166,6 +255,62 @@ Recalled run(
 Recalled recall(
     const RecallArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s) {
   return recalling::run(arguments, config, s, on_gpu(mx::to_stream(s)));
+}
+
+Recalled bring_back(
+    const mx::array& positions,
+    const ArchivedCache& cache,
+    const CacheConfig& config,
+    mx::StreamOrDevice s) {
+  constexpr const char* function = "bring_back";
+  const Layouts layouts = checked_archived(function, cache, config);
+  Archive& archive = cache.archive;
+  const auto wanted = recalling::checked_positions(function, positions, archive.batch(), s);
+  const ArchivedCache ready = recalling::evaluated(cache, {wanted}, s);
+  ArchiveReader reader(archive, archive.blocks(s));
+  const int rows = recall_rows(config, archive.recall());
+  return recalling::swapped(
+      cache, ready, {config, cache.offset, 0}, layouts, reader,
+      [&](RowSwap& swap, int b, int h) {
+        const auto chosen = recalling::positions_of(wanted, b, rows, reader);
+        return swap.with_finite_keys(chosen, b * archive.kv_heads() + h);
+      });
+}
+
+mx::array chosen_positions(
+    const mx::array& asked_for,
+    int first,
+    int seen,
+    int rows,
+    const Policy& policy,
+    const Recall& recall,
+    mx::StreamOrDevice s) {
+  constexpr const char* function = "chosen_positions";
+  validate(policy);
+  validate(recall);
+  if (asked_for.ndim() != 2 || asked_for.dtype() != mx::float32) {
+    refuse(
+        function, "asked_for has shape ", asked_for.shape(), " and dtype ",
+        asked_for.dtype(), "; expected [B, N] of float32.");
+  }
+  if (rows < 1 || first < 0 || first + int64_t(asked_for.shape(1)) > seen) {
+    refuse(
+        function, "rows is ", rows, ", first ", first, " and seen ", seen, " for ",
+        asked_for.shape(1),
+        " positions; expected at least 1 row and positions below seen.");
+  }
+  auto ready = mx::contiguous(asked_for, false, s);
+  mx::eval(ready);
+  const int batch = ready.shape(0), count = ready.shape(1);
+  auto chosen = host_array({batch, rows}, mx::int32);
+  std::fill_n(chosen.data<int32_t>(), chosen.size(), -1);
+  for (int b = 0; b < batch; ++b) {
+    const float* row = ready.data<float>() + int64_t(b) * count;
+    const auto best =
+        choose_positions({row, row + count}, first, seen, rows, policy, recall);
+    std::copy(best.begin(), best.end(), chosen.data<int32_t>() + int64_t(b) * rows);
+  }
+  return chosen;
 }
 
 namespace fallback {

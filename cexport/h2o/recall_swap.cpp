@@ -1,10 +1,9 @@
 #include "recall_swap.h"
 
 #include <algorithm>
-#include <deque>
-#include <numeric>
+#include <cmath>
 
-#include "cpu_attention.h"
+#include "policy.h"
 
 namespace h2o {
 
@@ -13,21 +12,7 @@ RowSwap::RowSwap(
     : step_(std::move(step)),
       archive_(reader),
       layouts_(std::move(layouts)),
-      element_(cpu::element_of(archive.format().dtype)),
-      spread_(archive.recall().spread) {
-}
-
-bool RowSwap::is_protected(int position) const {
-  const Policy& policy = step_.config;
-  if (position < policy.sink_size || position >= step_.seen() - policy.recent_budget) {
-    return true;
-  }
-  for (auto [begin, end] : policy.pinned) {
-    if (position >= begin && position < end) {
-      return true;
-    }
-  }
-  return false;
+      element_(cpu::element_of(archive.format().dtype)) {
 }
 
 bool RowSwap::is_there(const HeadEntries& entries, int entry) const {
@@ -39,42 +24,24 @@ bool RowSwap::is_there(const HeadEntries& entries, int entry) const {
   return has_row && position >= 0 && position < seen && !is_going;
 }
 
-/// The largest relevance among each position and the `spread` before it.
-void RowSwap::spread(const std::vector<float>& relevance) {
-  const int count = int(relevance.size());
-  spread_relevance_.resize(count);
-  std::deque<int> best; // falling relevance, each the largest of what follows it
-  for (int j = 0; j < count; ++j) {
-    while (!best.empty() && relevance[best.back()] <= relevance[j]) {
-      best.pop_back();
-    }
-    best.push_back(j);
-    if (j - best.front() > spread_) {
-      best.pop_front();
-    }
-    spread_relevance_[j] = relevance[best.front()];
-  }
-}
-
-std::vector<int> RowSwap::choose(const std::vector<float>& relevance, int wanted) {
-  spread(relevance);
-  std::vector<int> chosen;
-  for (int j = 0; j < int(relevance.size()); ++j) {
-    const int position = archive_.first() + j;
-    if (relevance[j] >= 0.0f && spread_relevance_[j] > 0.0f && !is_protected(position)) {
-      chosen.push_back(position);
-    }
-  }
-  if (int(chosen.size()) > wanted) {
-    std::nth_element(
-        chosen.begin(), chosen.begin() + wanted, chosen.end(), [&](int a, int b) {
-          const float left = relevance_of(a), right = relevance_of(b);
-          return left != right ? left > right : a < b;
-        });
-    chosen.resize(wanted);
-  }
-  std::sort(chosen.begin(), chosen.end());
-  return chosen;
+std::vector<int> RowSwap::with_finite_keys(const std::vector<int>& positions, int head) {
+  // In order of position, so that a segment in a file is read once.
+  std::vector<int> hidden = positions;
+  std::sort(hidden.begin(), hidden.end());
+  const int dim = layouts_.pool.key.dim;
+  widened_.resize(dim);
+  std::erase_if(hidden, [&](int position) {
+    const int n = position - archive_.first();
+    const auto keys = archive_.keys(n / segment_tokens, head);
+    cpu::to_float32(cpu::row_at(keys, n % segment_tokens), 1, dim, widened_.data(), dim);
+    return std::all_of(
+        widened_.begin(), widened_.end(), [](float x) { return std::isfinite(x); });
+  });
+  std::vector<int> finite = positions;
+  std::erase_if(finite, [&](int position) {
+    return std::binary_search(hidden.begin(), hidden.end(), position);
+  });
+  return finite;
 }
 
 /// Up to `count` entries of the least importance, but those of `stays_`, by entry.
@@ -120,11 +87,9 @@ std::vector<RowSwap::Move> RowSwap::place(
   std::sort(resident.begin(), resident.end());
   stays_.assign(size, 0);
   std::vector<int> incoming;
-  auto at = resident.begin();
   for (int position : chosen) {
-    while (at != resident.end() && at->first < position) {
-      ++at;
-    }
+    const auto at =
+        std::lower_bound(resident.begin(), resident.end(), std::make_pair(position, 0));
     if (at != resident.end() && at->first == position) {
       stays_[at->second] = 1;
     } else {
@@ -134,13 +99,8 @@ std::vector<RowSwap::Move> RowSwap::place(
   std::copy(stays_.begin(), stays_.end(), entries.held);
 
   const auto victims = least_important(entries, incoming.size());
-  if (victims.size() < incoming.size()) {
-    std::stable_sort(incoming.begin(), incoming.end(), [&](int a, int b) {
-      return relevance_of(a) > relevance_of(b);
-    });
-    incoming.resize(victims.size());
-    std::sort(incoming.begin(), incoming.end());
-  }
+  incoming.resize(victims.size());
+  std::sort(incoming.begin(), incoming.end());
   std::vector<Move> moves;
   for (size_t k = 0; k < incoming.size(); ++k) {
     moves.push_back({incoming[k], victims[k]});
@@ -156,6 +116,14 @@ std::vector<RowSwap::Move> RowSwap::place(
     entries.held[slot] = 0;
   }
   return moves;
+}
+
+int RowSwap::next_victim(const HeadEntries& entries) {
+  const Policy& policy = step_.config;
+  importance_.resize(policy.max_size);
+  return cpu::choose_victim(
+      policy, {entries.scores, entries.positions, entries.novelty, nullptr, entries.held},
+      policy.max_size, step_.seen() + 1 - policy.recent_budget, importance_.data());
 }
 
 void RowSwap::store(const VectorLayout& layout, cpu::RowsView vector, char* row) {

@@ -76,13 +76,14 @@ int64_t SegmentFolder::append(
   return next_serial_++;
 }
 
-bool SegmentFolder::read(int64_t serial, Part part, int64_t head, char* to) {
+bool SegmentFolder::read(int64_t serial, Part part, int64_t head, char* to, int64_t size) {
   if (forked()) {
     return false;
   }
   Lock lock(writer_.mutex);
   auto found = segments_.find(serial);
-  if (failure_ || found == segments_.end()) {
+  if (failure_ || found == segments_.end() || head < 0 || head >= manifest_.shape.heads ||
+      size != manifest_.shape.part_bytes(part)) {
     return false;
   }
   const Segment segment = found->second;

@@ -62,8 +62,9 @@ class SegmentFolder : private SegmentWork {
       std::shared_ptr<void> keeper,
       bool may_wait);
 
-  /// The 256 keys, values or novelties of one head; false where that failed.
-  bool read(int64_t serial, Part part, int64_t head, char* to);
+  /// The 256 keys, values or novelties of one head, which take `size` bytes; false where
+  /// that failed, and where there is no such head or it has another size.
+  bool read(int64_t serial, Part part, int64_t head, char* to, int64_t size);
 
   /// Removes the oldest segment.
   void drop_oldest();
@@ -101,6 +102,7 @@ class SegmentFolder : private SegmentWork {
   bool write_manifest(const std::optional<SegmentEntry>& fresh, Lock& lock);
   void restore(const std::string& text, const ArchiveMark& mark);
   void check_segments(size_t count);
+  void pass_by_files();
   void remove_leftovers();
   void drop_written();
   void drop(std::map<int64_t, Segment>::iterator segment);

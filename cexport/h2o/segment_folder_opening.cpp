@@ -21,7 +21,8 @@ std::string parent_of(const std::string& path) {
 int make_folders(const std::string& path) {
   const std::string parent = parent_of(path);
   int error = parent.empty() ? 0 : posix::make_folder(parent);
-  return error != 0 ? error : posix::make_folder(path);
+  error = error != 0 ? error : posix::make_folder(path);
+  return error != 0 ? error : posix::check_own_folder(path);
 }
 
 [[noreturn]] void refuse_folder(const char* code, const std::string& path, int error = 0) {
@@ -52,12 +53,13 @@ SegmentFolder::SegmentFolder(std::string path, const std::optional<ArchiveMark>&
   }
   if (error == 0) {
     restore(text, *mark);
+    remove_leftovers();
   } else if (mark && mark->count > 0) {
     refuse_folder(archive_codes::too_short, path_);
   } else {
     manifest_.session = mark ? mark->session : random_session();
+    pass_by_files();
   }
-  remove_leftovers();
   try {
     writer_.attach();
   } catch (const std::system_error& no_thread) {
@@ -100,6 +102,21 @@ void SegmentFolder::check_segments(size_t count) {
           unless_content(error));
     }
     segments_[serial].record = std::move(record);
+  }
+}
+
+/// Without a manifest nothing in the folder is known to be the archive's: files that have a
+/// segment's name stay, and new segments get later ones.
+void SegmentFolder::pass_by_files() {
+  std::vector<std::string> names;
+  if (int error = posix::names_in(path_, names); error != 0) {
+    refuse_folder(archive_codes::unusable, path_, error);
+  }
+  for (const std::string& name : names) {
+    next_serial_ = std::max(next_serial_, serial_of(name) + 1);
+  }
+  if (next_serial_ >= most_segments) {
+    refuse_folder(archive_codes::not_empty, path_);
   }
 }
 

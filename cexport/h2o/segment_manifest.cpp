@@ -38,10 +38,11 @@ bool is_sound(const SegmentManifest& manifest) {
                   "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") &&
               0 < shape.heads && shape.heads <= most_heads && 0 < shape.key_bytes &&
               shape.key_bytes <= most_row_bytes && 0 < shape.value_bytes &&
-              shape.value_bytes <= most_row_bytes && 0 <= manifest.dropped;
+              shape.value_bytes <= most_row_bytes && 0 <= manifest.dropped &&
+              manifest.dropped < most_segments;
   int64_t before = -1;
   for (const SegmentEntry& segment : manifest.segments) {
-    good = good && segment.serial > before;
+    good = good && before < segment.serial && segment.serial < most_segments;
     before = segment.serial;
   }
   return good;

@@ -8,6 +8,9 @@
 /// The list of an archive's segments, as the text of one file.
 namespace h2o {
 
+/// Serials and counts are below; the 12 digits that a file's name may have leave room for more.
+constexpr int64_t most_segments = 100'000'000'000;
+
 struct SegmentEntry {
   int64_t serial;
   Digest digest;

@@ -20,6 +20,8 @@ using namespace h2o::python;
 
 namespace {
 
+constexpr int64_t most_part_bytes = int64_t(1) << 30;
+
 int64_t append(
     h2o::SegmentFolder& folder,
     const mx::array& rows,
@@ -27,6 +29,16 @@ int64_t append(
     int64_t key_bytes,
     const std::string& format,
     bool may_wait) {
+  const bool fits =
+      rows.ndim() == 4 && rows.size() > 0 && rows.shape(2) == h2o::segment_tokens &&
+      novelty.shape() == mx::Shape(rows.shape().begin(), rows.shape().end() - 1) &&
+      novelty.dtype() == mx::float32 && 0 < key_bytes &&
+      key_bytes < static_cast<int64_t>(rows.shape(3) * rows.itemsize());
+  if (!fits) {
+    throw std::invalid_argument(
+        "append takes rows [B, Hkv, 256, row], novelty [B, Hkv, 256] in float32 and a key "
+        "smaller than a row.");
+  }
   const int64_t heads = rows.shape(0) * rows.shape(1);
   const h2o::SegmentShape shape{
       heads, key_bytes, static_cast<int64_t>(rows.shape(3) * rows.itemsize()) - key_bytes};
@@ -34,6 +46,9 @@ int64_t append(
   auto keeper = std::make_shared<Kept>(rows, novelty);
   keeper->first.eval();
   keeper->second.eval();
+  if (!keeper->first.flags().row_contiguous || !keeper->second.flags().row_contiguous) {
+    throw std::invalid_argument("append takes rows and novelty that are contiguous.");
+  }
   nb::gil_scoped_release release;
   return folder.append(
       format, shape, keeper->first.data<char>(), keeper->second.data<char>(), keeper,
@@ -53,8 +68,12 @@ void bind_archive_files(nb::module_& m) {
           "read",
           [](h2o::SegmentFolder& folder, int64_t serial, int part, int64_t head,
              int64_t size) -> std::optional<nb::bytes> {
+            if (part < 0 || part > static_cast<int>(h2o::Part::novelty) || size < 0 ||
+                size > most_part_bytes) {
+              return std::nullopt;
+            }
             std::string to(static_cast<size_t>(size), '\0');
-            if (!folder.read(serial, static_cast<h2o::Part>(part), head, to.data())) {
+            if (!folder.read(serial, static_cast<h2o::Part>(part), head, to.data(), size)) {
               return std::nullopt;
             }
             return nb::bytes(to.data(), to.size());

@@ -122,6 +122,7 @@ void bind(nb::module_& m) {
       "fallback"_a = false);
 
   bind_recall(m);
+  bind_layer_cache(m);
   m.def("compile_kernel", &h2o::metal::compile_kernel, "kernel"_a, "arguments"_a);
   m.def("scoring_pipelines", [] {
     std::map<std::string, std::pair<int, int>> threads;

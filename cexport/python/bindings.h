@@ -11,6 +11,9 @@ void bind(nanobind::module_& m);
 /// Archive and recall.
 void bind_recall(nanobind::module_& m);
 
+/// LayerCache, and what its layers choose together.
+void bind_layer_cache(nanobind::module_& m);
+
 /// The archive in files: SegmentFolder and the functions of archive_folders.h.
 void bind_archive_files(nanobind::module_& m);
 

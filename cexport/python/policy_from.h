@@ -42,8 +42,9 @@ inline std::optional<Recall> recall_from(nanobind::handle values) {
     return value.is_none() ? none : nanobind::cast<T>(value);
   };
   return Recall{
-      get("rows", int()),          get("spread", int()),    get("archive_bits", int()),
-      get("store", std::string()), get("limit", int64_t()),
+      get("rows", int()),         get("spread", int()),        get("before", int()),
+      get("threshold", int()),    get("ask", int()),           get("every", int()),
+      get("archive_bits", int()), get("store", std::string()), get("limit", int64_t()),
   };
 }
 

@@ -1,4 +1,4 @@
-#include "recall.h"
+#include "reading.h"
 
 #include <nanobind/stl/shared_ptr.h>
 
@@ -23,6 +23,11 @@ h2o::Recall settings_of(nb::handle recall) {
   return *settings;
 }
 
+std::tuple<RowsTuple, LedgerTuple, int> to_tuple(const h2o::Recalled& recalled) {
+  return {
+      python::to_tuple(recalled.rows), python::to_tuple(recalled.ledger), recalled.count};
+}
+
 } // namespace
 
 void bind_recall(nb::module_& m) {
@@ -44,9 +49,9 @@ void bind_recall(nb::module_& m) {
       .def(
           "trim", [](h2o::Archive& archive, int n) { archive.trim(n); }, "n"_a)
       .def("copy", [](const h2o::Archive& archive) { return archive; })
-      .def("arrays", [](h2o::Archive& archive) { return archive.arrays(); })
+      .def_prop_ro("arrays", [](h2o::Archive& archive) { return archive.arrays(); })
       .def(
-          "tokens",
+          "rows",
           [](h2o::Archive& archive, int begin, int end) {
             auto [keys, values, novelty] = archive.tokens(begin, end);
             return std::tuple{keys, values, novelty};
@@ -58,6 +63,14 @@ void bind_recall(nb::module_& m) {
       .def_prop_ro(
           "failure",
           [](const h2o::Archive& archive) { return optional_failure(archive.failure()); })
+      .def(
+          "flush",
+          [](const h2o::Archive& archive) {
+            nb::gil_scoped_release release;
+            return archive.files().flush();
+          })
+      .def_prop_ro(
+          "bits", [](const h2o::Archive& archive) { return archive.recall().archive_bits; })
       .def_prop_ro("length", &h2o::Archive::length)
       .def_prop_ro("first", &h2o::Archive::first)
       .def_prop_ro("nbytes", &h2o::Archive::nbytes)
@@ -70,33 +83,81 @@ void bind_recall(nb::module_& m) {
   m.def(
       "restored_archive",
       [](const std::vector<mx::array>& arrays, nb::handle recall, int bits, int group_size,
-         const mx::Dtype& dtype, int key_dim, int first, int length,
-         std::shared_ptr<h2o::SegmentFolder> folder) {
-        return or_failure<h2o::Archive>([&] {
-          return h2o::Archive::restored(
-              arrays, settings_of(recall), {bits, bits, group_size, dtype}, key_dim, first,
-              length, std::move(folder));
-        });
+         const mx::Dtype& dtype, int key_dim, int first, int length) {
+        return h2o::Archive::restored(
+            arrays, settings_of(recall), {bits, bits, group_size, dtype}, key_dim, first,
+            length);
       },
       "arrays"_a, "recall"_a, nb::kw_only(), "bits"_a, "group_size"_a, "dtype"_a,
-      "key_dim"_a, "first"_a, "length"_a, "folder"_a.none() = nb::none());
+      "key_dim"_a, "first"_a, "length"_a);
 
   m.def(
       "recall",
       [](const mx::array& queries, const mx::array& keys, const RowsTuple& rows,
          const LedgerTuple& ledger, h2o::Archive& archive, int offset,
          const h2o::CacheConfig& config, float scale, const MaskArgument& mask,
-         const std::optional<mx::array>& sinks, bool fallback) {
+         const std::optional<mx::array>& sinks, const std::optional<mx::array>& also,
+         bool fallback) {
         auto recall = fallback ? h2o::fallback::recall : h2o::recall;
-        auto result = recall(
-            {queries, keys, to_rows(rows), to_ledger(ledger), archive, offset, scale,
-             mask_of(mask), sinks},
-            config, {});
-        return std::tuple{to_tuple(result.rows), to_tuple(result.ledger), result.count};
+        return to_tuple(recall(
+            {queries,
+             keys,
+             {to_rows(rows), to_ledger(ledger), archive, offset},
+             scale,
+             mask_of(mask),
+             sinks,
+             also},
+            config, {}));
       },
       "queries"_a, "keys"_a, "rows"_a, "ledger"_a, "archive"_a, nb::kw_only(), "offset"_a,
       "config"_a, "scale"_a, "mask"_a = nb::none(), "sinks"_a = nb::none(),
-      "fallback"_a = false, nb::call_guard<nb::gil_scoped_release>());
+      "also"_a = nb::none(), "fallback"_a = false,
+      nb::call_guard<nb::gil_scoped_release>());
+
+  m.def(
+      "read_everything",
+      [](const mx::array& queries, const mx::array& keys, const mx::array& values,
+         const RowsTuple& rows, const LedgerTuple& ledger, h2o::Archive& archive,
+         int offset, const h2o::CacheConfig& config, float scale, const MaskArgument& mask,
+         const std::optional<mx::array>& sinks)
+          -> std::optional<std::tuple<mx::array, mx::array>> {
+        auto reading = h2o::read_everything(
+            {queries,
+             keys,
+             values,
+             {to_rows(rows), to_ledger(ledger), archive, offset},
+             scale,
+             mask_of(mask),
+             sinks},
+            config);
+        if (!reading) {
+          return std::nullopt;
+        }
+        return std::tuple{reading->out, reading->strongest};
+      },
+      "queries"_a, "keys"_a, "values"_a, "rows"_a, "ledger"_a, "archive"_a, nb::kw_only(),
+      "offset"_a, "config"_a, "scale"_a, "mask"_a = nb::none(), "sinks"_a = nb::none(),
+      nb::call_guard<nb::gil_scoped_release>());
+
+  m.def(
+      "chosen_positions",
+      [](const mx::array& asked_for, int first, int seen, int rows,
+         const h2o::CacheConfig& config, nb::handle recall) {
+        return h2o::chosen_positions(
+            asked_for, first, seen, rows, config, settings_of(recall));
+      },
+      "asked_for"_a, nb::kw_only(), "first"_a, "seen"_a, "rows"_a, "config"_a, "recall"_a);
+
+  m.def(
+      "bring_back",
+      [](const mx::array& positions, const RowsTuple& rows, const LedgerTuple& ledger,
+         h2o::Archive& archive, int offset, const h2o::CacheConfig& config) {
+        return to_tuple(
+            h2o::bring_back(
+                positions, {to_rows(rows), to_ledger(ledger), archive, offset}, config));
+      },
+      "positions"_a, "rows"_a, "ledger"_a, "archive"_a, nb::kw_only(), "offset"_a,
+      "config"_a, nb::call_guard<nb::gil_scoped_release>());
 }
 
 } // namespace h2o::python

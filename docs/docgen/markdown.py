@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from h2o_pack.measure.tables import markdown_table
-
 MARK = re.compile(r"([*_>\[\]|])")
 CODE = re.compile(r"(`+[^`]+`+)")
+PIPE = re.compile(r"(?<!\\)\|")
 INDENT = "    "
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Write a table; cells are Markdown; `|` is escaped and line ends become spaces."""
-    escaped = ([" ".join(str(cell).split()) for cell in row] for row in rows)
-    return "\n".join(markdown_table(head, escaped, figures=False))
+    lines = [head, ["---"] * len(head), *rows]
+    cells = ([PIPE.sub(r"\|", " ".join(str(cell).split())) for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def fence(text: str, language: str = "text") -> str:

@@ -17,7 +17,7 @@ TYPE = re.compile(r"\b(?:class|struct|enum|protocol|actor|extension)\s+([\w.]+)"
 PUBLIC = re.compile(r"^(?:@\w+(?:\([^)]*\))?\s+)*(?:public|open)\b")
 ATTRIBUTE = re.compile(r"(?:@\w+(?:\([^)]*\))?\s*)+")
 INDENT = 4
-LIBRARIES = ("H2OKit", "H2OSessions", "H2OFoundationModels")
+LIBRARIES = ("H2OKit", "Download", "H2OSessions", "H2OChatScreen", "H2OFoundationModels")
 REFERENCE = re.compile(r"``([^`]+)``")
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from h2o_pack.files.text import json_by_lines
 from studies.tiny_lm.corpus import END_OF_TEXT
 from studies.tiny_lm.recipe import Architecture
 
@@ -56,7 +56,7 @@ def write_model(
 def write_json(path: Path, document: object) -> None:
     """Write a document for people and programs."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json_by_lines(document, depth=2), encoding="utf-8")
 
 
 def sha256(path: Path) -> str:

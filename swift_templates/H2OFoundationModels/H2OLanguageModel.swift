@@ -1,4 +1,5 @@
 #if canImport(FoundationModels, _version: 2)
+    import Foundation
     import FoundationModels
     import H2OSessions
 
@@ -14,33 +15,136 @@
     public struct H2OLanguageModel: FoundationModels.LanguageModel {
         public typealias Executor = H2OLanguageModelExecutor
 
-        let model: H2OSharedModel
+        let model: SharedConversations
         let options: H2OSession.Options
-        let reportsUsage: Bool
         public let capabilities: LanguageModelCapabilities
 
+        /// A model that is loaded already.
+        ///
         /// - Parameters:
-        ///   - model: what sessions share
+        ///   - model: stays in memory as long as this or a copy of it exists
         ///   - options: what a request's `GenerationOptions` and `ContextOptions` leave open
-        ///   - capabilities: what the model can do. The framework refuses a request that needs
-        ///     more.
-        ///   - reportsUsage: whether the framework is told how many tokens a response took. A
-        ///     beta of iOS 27 lacked the function for that, and ended the app.
+        ///   - capabilities: what the model can do; nil for all that this package can. The
+        ///     framework refuses a request that needs more.
         public init(
-            _ model: H2OSharedModel, options: H2OSession.Options = H2OSession.Options(),
-            capabilities: [LanguageModelCapabilities.Capability] = [
-                .toolCalling, .guidedGeneration, .reasoning,
-            ],
-            reportsUsage: Bool = true
+            _ model: H2OModel, options: H2OSession.Options = H2OSession.Options(),
+            capabilities: [LanguageModelCapabilities.Capability]? = nil
         ) {
-            self.model = model
-            self.options = options
-            self.capabilities = LanguageModelCapabilities(capabilities)
-            self.reportsUsage = reportsUsage
+            self.init(SharedConversations { model }, options: options, capabilities: capabilities)
         }
 
-        public var executorConfiguration: Executor.Configuration {
-            Executor.Configuration(model: model)
+        /// A model that is loaded with the first request, or by `prewarm()`.
+        ///
+        /// - Parameter load: loads the model, or gives one that is loaded
+        public init(
+            options: H2OSession.Options = H2OSession.Options(),
+            capabilities: [LanguageModelCapabilities.Capability]? = nil,
+            load: @escaping @Sendable () async throws -> H2OModel
+        ) {
+            self.init(SharedConversations(load), options: options, capabilities: capabilities)
+        }
+
+        package init(
+            _ conversations: SharedConversations,
+            options: H2OSession.Options = H2OSession.Options(),
+            capabilities: [LanguageModelCapabilities.Capability]? = nil
+        ) {
+            model = conversations
+            self.options = options
+            // Structures take an engine that not every version of mlx-swift-lm has.
+            let all: [LanguageModelCapabilities.Capability] =
+                [.toolCalling, .reasoning] + (H2OSchema.isSupported ? [.guidedGeneration] : [])
+            self.capabilities = LanguageModelCapabilities(capabilities ?? all)
+        }
+
+        /// Releases the conversations' caches, and the weights if nobody else uses the model, after
+        /// the requests that are being answered. The next request loads the model again.
+        public func unload() async {
+            await model.unload()
+        }
+
+        /// Equal for models that share their weights.
+        public var executorConfiguration: ObjectIdentifier { ObjectIdentifier(model) }
+    }
+
+    /// Answers the requests of sessions with an ``H2OLanguageModel``.
+    ///
+    /// It holds no conversation. Requests do not say which session they are of, and whether
+    /// sessions share an executor is the framework's choice; the model finds the conversation
+    /// that a transcript continues.
+    @available(iOS 27, macOS 27, visionOS 27, *)
+    public struct H2OLanguageModelExecutor: LanguageModelExecutor {
+        public typealias Model = H2OLanguageModel
+
+        public init(configuration: ObjectIdentifier) {}
+
+        /// Loads the model and reads the transcript, with its instructions and tools. Nobody
+        /// learns of an error; the next request meets it again.
+        public func prewarm(model: Model, transcript: Transcript) {
+            model.model.prewarm { conversations, written in
+                let messages = try TranscriptMessages(transcript, written: written).messages
+                let tools = try transcript.tools.map(H2OToolDefinition.init)
+                try await conversations.prewarm(messages, tools: tools, options: model.options)
+            }
+        }
+
+        /// - Throws: `CancellationError` for a request that was canceled, whose text is not whole;
+        ///   `LanguageModelError` where the framework has a word for what is wrong; otherwise the
+        ///   error of the engine or of loading
+        public nonisolated(nonsending) func respond(
+            to request: LanguageModelExecutorGenerationRequest, model: Model,
+            streamingInto channel: LanguageModelExecutorGenerationChannel
+        ) async throws {
+            do {
+                let options = try model.options.applying(request)
+                let tools = try request.callableTools.map(H2OToolDefinition.init)
+                let messages = try TranscriptMessages(
+                    request.transcript, written: await model.model.writtenByID
+                ).messages
+                await model.model.prewarmed()
+                let conversations = try await model.model.load()
+                let entries = ResponseEntries(channel)
+                let response = try await entries.send { emit in
+                    try await conversations.respond(
+                        to: messages, tools: tools, options: options, emit: emit)
+                }
+                await entries.send(response.usage)
+                guard response.usage.stop != .cancelled else { throw CancellationError() }
+                if let text = await entries.malformedCall {
+                    throw H2OSessionError.malformedToolCall(text)
+                }
+                if request.schema != nil {
+                    await model.model.remember(response.text, as: entries.responseID)
+                }
+            } catch {
+                throw LanguageModelError(engine: error) ?? error
+            }
+        }
+    }
+
+    @available(iOS 27, macOS 27, visionOS 27, *)
+    extension LanguageModelError {
+        /// The framework's error for one of the engine; nil if it has none.
+        ///
+        /// The context size is exceeded only by what can never be read: a system prompt, which
+        /// the cache may not evict, or more tokens than the model has positions.
+        init?(engine error: any Error) {
+            let description = (error as? any LocalizedError)?.errorDescription ?? "\(error)"
+            switch error {
+            case H2OSessionError.systemPromptTooLong(let tokens, let most),
+                H2OSessionError.promptTooLong(let tokens, let most):
+                self = .contextSizeExceeded(
+                    .init(
+                        contextSize: max(0, most), tokenCount: tokens,
+                        debugDescription: description))
+            case H2OSessionError.noGrammarEngine:
+                self = .unsupportedCapability(
+                    .init(capability: .guidedGeneration, debugDescription: description))
+            case H2OSessionError.invalidSchema, H2OSessionError.noRoomForSchema:
+                self = .unsupportedGenerationGuide(
+                    .init(schemaName: nil, debugDescription: description))
+            default: return nil
+            }
         }
     }
 #endif

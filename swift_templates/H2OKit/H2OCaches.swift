@@ -82,3 +82,105 @@ extension KVCache {
         return list
     }
 }
+
+extension H2OCaches: Codable {
+    /// The fields by their names in files.
+    private enum Field: String, CodingKey, CaseIterable {
+        case configuration = "config"
+        case storage = "kv"
+        case groupSize = "group_size"
+        case budgets
+    }
+
+    /// Reads settings; fields other than `config` may be missing and have their defaults.
+    ///
+    /// - Throws: `DecodingError`, ``H2OCacheError``
+    public init(from decoder: any Decoder) throws {
+        let names = Field.allCases.map(\.rawValue)
+        try decoder.refuseFields(except: names) {
+            H2OCacheError.invalidConfiguration(.unknownField(field: $0, known: names))
+        }
+        let fields = try decoder.container(keyedBy: Field.self)
+        try self.init(
+            configuration: fields.decode(H2OConfiguration.self, forKey: .configuration),
+            storage: Self.storage(fields.decodeIfPresent(String.self, forKey: .storage)),
+            groupSize: fields.decodeIfPresent(Int.self, forKey: .groupSize) ?? 64,
+            budgets: fields.decodeIfPresent(H2OBudgets.self, forKey: .budgets))
+        try H2OStorage.check(groupSize: groupSize)
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var fields = encoder.container(keyedBy: Field.self)
+        try fields.encode(configuration, forKey: .configuration)
+        try fields.encode(storage, forKey: .storage)
+        try fields.encode(groupSize, forKey: .groupSize)
+        try fields.encodeIfPresent(budgets, forKey: .budgets)
+    }
+
+    private static func storage(_ name: String?) throws -> H2OStorage {
+        guard let name else { return .dense }
+        guard let storage = H2OStorage(rawValue: name) else {
+            throw H2OCacheError.invalidConfiguration(
+                .unknownChoice(
+                    field: Field.storage.rawValue, value: name,
+                    known: H2OStorage.allCases.map(\.rawValue)))
+        }
+        return storage
+    }
+}
+
+extension GenerateParameters {
+    /// Makes `ChatSession`, `generate` and `TokenIterator` use H2O caches wherever they
+    /// would make caches themselves.
+    ///
+    ///     var parameters = GenerateParameters(temperature: 0)
+    ///     parameters.useH2O(H2OCaches(configuration: try H2OConfiguration(maxSize: 512)))
+    ///     let session = ChatSession(container, generateParameters: parameters)
+    ///
+    /// They throw ``H2OCacheError`` when the model is not fit for it, or where another
+    /// parameter bounds or quantizes the cache. Speculative decoding throws
+    /// `SpeculationRefused`.
+    public mutating func useH2O(_ caches: H2OCaches) {
+        makeCaches(by: caches)
+    }
+}
+
+/// Which models of mlx-swift-lm cannot use H2O caches.
+enum H2OFamilies {
+    /// - Parameter caches: what the model itself makes
+    static func reasonAgainst(_ model: any LanguageModel, caches: [any KVCache]) -> String? {
+        let name = name(of: model)
+        let slides = caches.contains { $0 is RotatingKVCache }
+        switch name {
+        case "Exaone4Model" where !slides: return nil
+        case "Olmo3Model" where slides: return nil  // from main of 2026-08-22 on
+        default: return unfit[name]
+        }
+    }
+
+    static func name(of model: any LanguageModel) -> String { String(describing: type(of: model)) }
+}
+
+extension Decoder {
+    /// Throws the error that `error` makes of the first field with none of these names.
+    func refuseFields(except names: [String], _ error: (String) -> any Error) throws {
+        for field in try container(keyedBy: AnyField.self).allKeys
+        where !names.contains(field.stringValue) {
+            throw error(field.stringValue)
+        }
+    }
+}
+
+/// Any key of a JSON object.
+private struct AnyField: CodingKey {
+    let stringValue: String
+    let intValue: Int? = nil
+
+    init?(stringValue: String) {
+        self.stringValue = stringValue
+    }
+
+    init?(intValue: Int) {
+        nil
+    }
+}

@@ -144,7 +144,7 @@ public struct H2OConfiguration: Hashable, Sendable {
     /// Rows per KV head that a recall chooses (M); 0 without recall or without room.
     public var recallRows: Int {
         guard let recall else { return 0 }
-        let asked = recall.rows ?? max(16, maxSize / 4)
+        let asked = recall.rows ?? max(16, min(maxSize / 2, 64))
         return max(0, min(asked, mostRecallRows))
     }
 

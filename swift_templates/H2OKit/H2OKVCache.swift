@@ -7,7 +7,7 @@ import MLXLMCommon
 ///
 /// Its `state` is the rows `[B, Hkv, N, Dk + Dv]`, scores, positions and novelty
 /// `[B, Hkv, C]`, key sum `[B, Hkv, Dk]` and victim `[B, Hkv]`; empty while the cache is.
-public final class H2OKVCache: H2OCacheImplementation {
+package final class H2OKVCache: H2OCacheImplementation {
     public static let format = "h2o.dense.1"
 
     static let blankFormat = MLXFast.H2ORowFormat.dense

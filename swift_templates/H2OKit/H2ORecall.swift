@@ -7,11 +7,16 @@ import MLX
 /// The settings are checked when they are created, by the same rules as Python's `H2ORecall`;
 /// ``init(from:)`` and ``encode(to:)`` use Python's names.
 public struct H2ORecall: Hashable, Sendable {
-    /// Rows per KV head that a recall chooses and holds until the next one (M). nil: a quarter of
-    /// `maxSize`, at least 16, and never more than eviction can spare.
+    /// Rows per KV head that a recall chooses and holds until the next one (M). nil: half of
+    /// `maxSize`, at least 16 and at most 64, and never more than eviction can spare.
     public let rows: Int?
     /// Positions after an asked-for one that come with it.
     public let spread: Int
+    /// Positions before an asked-for one that come with it.
+    public let before: Int
+    /// Percent of the most asked-for position's votes that a position needs to be chosen; more
+    /// than 100 lets none be.
+    public let threshold: Int
     /// Tokens at the end of a prompt whose queries choose the rows.
     public let ask: Int
     /// Generated tokens from one recall to the next; 0 recalls at prompts only.
@@ -27,11 +32,14 @@ public struct H2ORecall: Hashable, Sendable {
 
     /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)`` when a value is not allowed
     public init(
-        rows: Int? = nil, spread: Int = 8, ask: Int = 32, every: Int = 0, archiveBits: Int = 4,
-        layers: [Int]? = nil, store: String? = nil, limit: Int = 0
+        rows: Int? = nil, spread: Int = 16, before: Int = 4, threshold: Int = 20, ask: Int = 32,
+        every: Int = 0, archiveBits: Int = 4, layers: [Int]? = nil, store: String? = nil,
+        limit: Int = 0
     ) throws {
         self.rows = rows
         self.spread = spread
+        self.before = before
+        self.threshold = threshold
         self.ask = ask
         self.every = every
         self.archiveBits = archiveBits
@@ -44,14 +52,16 @@ public struct H2ORecall: Hashable, Sendable {
     /// The same for other layers or in another folder.
     package func with(layers: [Int]??, store: String??) throws -> H2ORecall {
         try H2ORecall(
-            rows: rows, spread: spread, ask: ask, every: every, archiveBits: archiveBits,
-            layers: layers ?? self.layers, store: store ?? self.store, limit: limit)
+            rows: rows, spread: spread, before: before, threshold: threshold, ask: ask,
+            every: every, archiveBits: archiveBits, layers: layers ?? self.layers,
+            store: store ?? self.store, limit: limit)
     }
 
     /// What the C core gets; `rows` is 0 where none were asked for.
     var settings: MLXFast.H2ORecall {
         MLXFast.H2ORecall(
-            rows: rows ?? 0, spread: spread, archiveBits: archiveBits, store: store, limit: limit)
+            rows: rows ?? 0, spread: spread, before: before, threshold: threshold, ask: ask,
+            every: every, archiveBits: archiveBits, store: store, limit: limit)
     }
 
     private func validate() throws {
@@ -62,6 +72,14 @@ public struct H2ORecall: Hashable, Sendable {
         if !(0 ... 2147483647).contains(spread) {
             throw Self.outOfRange(
                 "spread", spread, "between 0 and 2147483647")
+        }
+        if !(0 ... 2147483647).contains(before) {
+            throw Self.outOfRange(
+                "before", before, "between 0 and 2147483647")
+        }
+        if !(0 ... 2147483647).contains(threshold) {
+            throw Self.outOfRange(
+                "threshold", threshold, "between 0 and 2147483647")
         }
         if !(1 ... 2147483647).contains(ask) {
             throw Self.outOfRange(
@@ -100,6 +118,8 @@ extension H2ORecall: Codable {
     enum Field: String, CodingKey, CaseIterable {
         case rows
         case spread
+        case before
+        case threshold
         case ask
         case every
         case archiveBits = "archive_bits"
@@ -120,7 +140,9 @@ extension H2ORecall: Codable {
         let fields = try decoder.container(keyedBy: Field.self)
         try self.init(
             rows: fields.decodeIfPresent(Int.self, forKey: .rows),
-            spread: fields.decodeIfPresent(Int.self, forKey: .spread) ?? 8,
+            spread: fields.decodeIfPresent(Int.self, forKey: .spread) ?? 16,
+            before: fields.decodeIfPresent(Int.self, forKey: .before) ?? 4,
+            threshold: fields.decodeIfPresent(Int.self, forKey: .threshold) ?? 20,
             ask: fields.decodeIfPresent(Int.self, forKey: .ask) ?? 32,
             every: fields.decodeIfPresent(Int.self, forKey: .every) ?? 0,
             archiveBits: fields.decodeIfPresent(Int.self, forKey: .archiveBits) ?? 4,
@@ -134,6 +156,8 @@ extension H2ORecall: Codable {
         var fields = encoder.container(keyedBy: Field.self)
         try fields.encode(rows, forKey: .rows)
         try fields.encode(spread, forKey: .spread)
+        try fields.encode(before, forKey: .before)
+        try fields.encode(threshold, forKey: .threshold)
         try fields.encode(ask, forKey: .ask)
         try fields.encode(every, forKey: .every)
         try fields.encode(archiveBits, forKey: .archiveBits)

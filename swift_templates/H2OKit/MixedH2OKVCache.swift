@@ -11,7 +11,7 @@ import MLXLMCommon
 ///
 /// Its `state` is pool and ring, each `[B, Hkv, capacity, its row]`, then as
 /// ``H2OKVCache``'s, whose rows are the pool's and then the ring's slots.
-public final class MixedH2OKVCache: H2OCacheImplementation {
+package final class MixedH2OKVCache: H2OCacheImplementation {
     public static let format = "h2o.mixed.1"
 
     static let blankFormat = MLXFast.H2ORowFormat(keyBits: 8, valueBits: 8, recentBits: 16)

@@ -10,7 +10,7 @@ import MLXLMCommon
 ///
 /// Its `state` begins with the rows, uint32 `[B, Hkv, N, words]`: words, scales and biases
 /// of the key, then those of the value. The rest is that of ``H2OKVCache``.
-public final class QuantizedH2OKVCache: H2OCacheImplementation {
+package final class QuantizedH2OKVCache: H2OCacheImplementation {
     public static let format = "h2o.quantized.1"
 
     static let blankFormat = MLXFast.H2ORowFormat(keyBits: 8, valueBits: 8)

@@ -11,6 +11,8 @@ public struct H2OKeptPositions: Hashable, Sendable {
     private let heads: Int
     /// Of the positions that a KV head keeps.
     private let rows: [Int: Rows]
+    /// Whether a recall chose any.
+    public let recalls: Bool
 
     private struct Rows: Hashable {
         var kept = 0
@@ -32,6 +34,7 @@ public struct H2OKeptPositions: Hashable, Sendable {
             }
         }
         (self.rows, self.heads) = (rows, heads)
+        recalls = rows.values.contains { $0.recalled > 0 }
     }
 
     /// For each position, from 0 to the newest: the share of KV heads that keep it, over all
@@ -49,6 +52,18 @@ public struct H2OKeptPositions: Hashable, Sendable {
 
     /// The same of ``recalled``.
     public func recalledStretches(_ parts: Int) -> [Float] { means(parts, \.recalled) }
+
+    /// The mean share in a range of positions.
+    func share(of positions: Range<Int>) -> Float { mean(positions, \.kept) }
+
+    /// The mean share in a range of positions in which the last recall chose them.
+    func recalledShare(of positions: Range<Int>) -> Float { mean(positions, \.recalled) }
+
+    private func mean(_ positions: Range<Int>, _ number: KeyPath<Rows, Int>) -> Float {
+        let all = heads * positions.count
+        guard all > 0 else { return 0 }
+        return Float(positions.reduce(0) { $0 + (rows[$1]?[keyPath: number] ?? 0) }) / Float(all)
+    }
 
     private func means(_ parts: Int, _ number: KeyPath<Rows, Int>) -> [Float] {
         let parts = parts > 0 ? min(parts, count) : count

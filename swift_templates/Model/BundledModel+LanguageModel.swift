@@ -9,16 +9,15 @@
         ///     let session = LanguageModelSession(model: BundledModel.languageModel())
         ///
         /// It is loaded with the first request or by the session's `prewarm()`, once for all
-        /// sessions.
+        /// sessions, those of `load()` too.
         ///
         /// - Parameter options: what requests leave open
         public static func languageModel(
             options: H2OSession.Options = H2OSession.Options()
         ) -> H2OLanguageModel {
-            H2OLanguageModel(shared, options: options)
+            H2OLanguageModel(conversations, options: options)
         }
 
-        /// What all of these models share: weights, and the caches of conversations.
-        public static let shared = H2OSharedModel { try await load() }
+        private static let conversations = SharedConversations { try await load() }
     }
 #endif

@@ -21,7 +21,7 @@ from h2o_py.store import load_cache, save_cache
 from tests.attacks import mutations
 from tests.attacks.calls import changed
 from tests.attacks.saved import use
-from tests.h2o_py.cases import fallback, random_tokens, step
+from tests.h2o_py.cases import fallback, random_tokens, saved_of, step
 
 
 def recalling_cache(random: Random, store: str | None = None) -> H2OKVCache:
@@ -45,16 +45,15 @@ def recalling_cache(random: Random, store: str | None = None) -> H2OKVCache:
 def change_recall(random: Random, folder: Path) -> None:
     """One recall with one to three of its arguments changed."""
     cache = recalling_cache(random)
-    assert cache._recall is not None
     asks = random.choice([1, 3])
     q, k, _v = random_tokens(asks, dim=32)
     masks = [None, "causal", mx.zeros((asks, asks)), mx.ones((1, asks), mx.bool_)]
     given: Any = {
         "queries": q,
         "keys": k,
-        "rows": cache._rows,
+        "rows": cache.rows,
         "ledger": cache.ledger,
-        "archive": cache._recall.archive,
+        "archive": cache.archive,
         "offset": cache.offset,
         "config": cache.config,
         "row_format": cache.row_format,
@@ -72,9 +71,8 @@ def change_recall(random: Random, folder: Path) -> None:
 def change_archive(random: Random, folder: Path) -> None:
     """An archive restored from changed arrays and values, and used."""
     cache = recalling_cache(random)
-    assert cache._recall is not None
-    archive = cache._recall.archive
-    arrays, saved = list(archive.arrays), archive.saved
+    archive = cache.archive
+    arrays, saved = list(archive.arrays), saved_of(archive)
     numbers = {"key_dim": 32, "length": archive.length}
     for _ in range(random.choice([0, 1, 1, 2])):
         kind = random.randrange(4)
@@ -99,7 +97,7 @@ def change_archive(random: Random, folder: Path) -> None:
             key_sum = mx.zeros((1, 2, 32))
             new = [mutations.array(random, each) for each in (k, v, key_sum)]
             given = [random.choice(pair) for pair in zip((k, v, key_sum), new, strict=True)]
-            restored.append(*given, cache.config)
+            restored.append(*given, fast._native(cache.config))
         else:
             begin = random.choice([restored.first, mutations.integer(random)])
             end = random.choice([restored.length, begin + 1, mutations.integer(random)])
@@ -119,7 +117,7 @@ def change_folder(random: Random, folder: Path) -> None:
         gc.collect()
         if random.random() < 0.7:
             _change_files(random, place / "archive")
-            caches = load_cache(place / "cache.safetensors")[0]
+            caches = load_cache(place / "cache.safetensors", place / "archive")[0]
         else:
             arrays, header, kind = state
             values = json.loads(header[-1])
@@ -130,7 +128,7 @@ def change_folder(random: Random, folder: Path) -> None:
                 header = (*header[:-1], json.dumps(values))
             else:
                 header = (*header[:-1], mutations.text(random, header[-1]))
-            caches = [kind.restored(arrays, header)]
+            caches = [kind.restored(arrays, header, str(place / "archive"))]
         for each in caches:
             use(random, each)
         del caches

@@ -64,7 +64,7 @@ def _of_cache(random: Random) -> tuple[Any, Arguments]:
     shape: Any = {"batch": batch, "heads": 2 * heads, "kv_heads": heads, "dim": 32}
     dtype = cache.row_format.dtype if cache.row_format.has_ring else mx.float32
     tokens = random_tokens(random.choice([1, 1, 2, 9, 30]), dtype=dtype, **shape)
-    state = {"rows": cache._rows, "config": cache.config, "row_format": cache.row_format}
+    state = {"rows": cache.rows, "config": cache.config, "row_format": cache.row_format}
     return (cache, tokens), {**state, "offset": cache.offset}
 
 

@@ -1,20 +1,23 @@
-"""The packages, and pages of made-up results, whose text is committed in tests/golden.
+"""The text of generated packages, and of pages of made-up results, as in tests/golden.
 
-`make golden` writes it anew; what it changed is then seen in the diff. A file that the
-packager copies unchanged from swift_templates, or that is as in the demo's package, is
-listed with its source and not committed twice. The lock's checksums, which follow from the
-files, are left out, and a trace's arrays, which another processor rounds otherwise.
+`make golden` writes it again; the diff then shows what a change did to it. The demo's package
+is committed as a folder, each other package as one file with its differences from the demo's.
+Files that the packager copies unchanged from swift_templates are listed by folder. A license's
+text and the lock's checksums, which follow from the files, are left out.
 """
 
 from __future__ import annotations
 
+import difflib
 import io
 import json
 import re
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +26,22 @@ from rich.console import Console
 from h2o_pack import assets
 from h2o_pack.architectures.model import Model
 from h2o_pack.files import lock, write
-from h2o_pack.files.layout import TRACES_FOLDER
+from h2o_pack.files.write import Content
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.models.local import from_folder
-from h2o_pack.package.contents import TEMPLATES
+from h2o_pack.package.build import TEMPLATES
 from h2o_pack.package.icon import ICON
 from h2o_pack.package.render import SWIFT_TEMPLATES, marked, render
-from h2o_pack.package.several import together
-from h2o_pack.plan.package_plan import CacheOptions, make_plan
+from h2o_pack.spec import CacheSpec, DeliverySpec
+from h2o_py.budgets import read_budgets
 from tests.bridge.models.checkpoints import sparse_checkpoint
+from tests.bridge.plans import plan_of
 from tests.bridge.trees import build_tree
 
 FOLDER = Path(__file__).parent.parent / "golden"
 COPIED = "copied.txt"
-PICTURES = {ICON: "bridge/h2o_pack/package/icon.py"}
-"""What makes the files that are not text."""
+NO_FILE = "(no file)"
+MODEL_FILE = "/BundledModel.swift"
 PAGES = "pages"
 DEMO, LARGE, APART, FETCHED = "demo", "Qwen3-4B-4bit", "demo-asset-pack", "demo-download"
 SEVERAL = "demo-and-demo-4bit"
@@ -53,72 +57,136 @@ BUDGETS = {
     ],
 }
 PACKAGES = {
-    DEMO: CacheOptions(max_kv=64),
-    "demo-k8v4": CacheOptions(max_kv=64, kv="k8v4", settings={"pinned": ((0, 8), (20, 22))}),
-    "demo-recall": CacheOptions(
+    DEMO: CacheSpec(max_kv=64),
+    "demo-k8v4": CacheSpec(max_kv=64, kv="k8v4", settings={"pinned": ((0, 8), (20, 22))}),
+    "demo-recall": CacheSpec(
         max_kv=64, kv="8", recall=True, archive="files", archive_limit=1 << 20
     ),
-    APART: CacheOptions(max_kv=64),
-    FETCHED: CacheOptions(max_kv=64),
-    SEVERAL: CacheOptions(max_kv=64, kv="8"),
-    LARGE: CacheOptions(max_kv=512),
+    APART: CacheSpec(max_kv=64),
+    FETCHED: CacheSpec(max_kv=64),
+    SEVERAL: CacheSpec(max_kv=64, kv="8"),
+    LARGE: CacheSpec(max_kv=512),
 }
 
 
 def golden_files(name: str) -> dict[str, str]:
-    """Return {path: text} of what is committed for a package, COPIED among it, or PAGES."""
-    if name == PAGES:
-        return pages()
-    root = assets.root()
+    """Return {path below FOLDER: text} of what is committed for a package, or for PAGES."""
+    if name in (DEMO, PAGES):
+        texts = pages() if name == PAGES else abridged(DEMO)
+        return {f"{name}/{path}": text for path, text in texts.items()}
+    return {f"{name}.diff": difference(name)}
+
+
+def difference(name: str) -> str:
+    """Return how a package differs from the demo's, file by file.
+
+    Hunks have no line numbers, which would change with every line added to the demo's files.
+    """
+    demo, package = abridged(DEMO), abridged(name)
+    originals = {path.replace(module(DEMO), module(name)): path for path in demo}
+    lines = []
+    for path in sorted({*originals, *package}):
+        old, new = originals.get(path, NO_FILE), path if path in package else NO_FILE
+        before, after = demo.get(old, "").splitlines(), package.get(new, "").splitlines()
+        changes = list(difflib.unified_diff(before, after, n=1, lineterm=""))[2:]
+        if changes or old != new:
+            lines += [f"--- {old}", f"+++ {new}"]
+        if new != NO_FILE:
+            lines += ["@@" if line.startswith("@@") else line for line in changes]
+    return "\n".join(lines) + "\n"
+
+
+@cache
+def abridged(name: str) -> dict[str, str]:
+    """Return {path: text} of a package's files that have values filled in, and COPIED."""
+    templates = assets.root() / SWIFT_TEMPLATES
+    originals = copies(templates)
+    copied, texts, pictures = {}, {}, ""
+    for path, content in package_files(name).items():
+        if isinstance(content, bytes):
+            assert path.endswith(ICON), path
+            pictures = f"{path} <- bridge/h2o_pack/package/icon.py\n"
+        elif content in originals:
+            copied[path] = originals[content]
+        else:
+            texts[path] = shortened(path, content)
+    return {**texts, COPIED: copied_folders(copied, templates) + pictures}
+
+
+def shortened(path: str, text: str) -> str:
+    """Leave out the lock's checksums and texts of licenses."""
+    if path == lock.NAME:
+        record = json.loads(text)
+        record |= {"app": {"(path)": "(sha256)"}, "files": {"(path)": "(sha256)"}}
+        return re.sub(r'"[0-9a-f]{64}"', '"(sha256)"', json.dumps(record, indent=2)) + "\n"
+    if path.endswith("Acknowledgements.swift"):
+        license_text = re.compile(r'(    static let \w+ = """\n).*?(\n +""")', re.DOTALL)
+        return license_text.sub(r"\1        (text)\2", text)
+    return text
+
+
+def copies(templates: Path) -> dict[str, Path]:
+    """Return {text in a package: source} of the files that have no values to fill in."""
+    return {
+        marked(path.as_posix(), (templates / path).read_text("utf-8")): path
+        for path in unfilled(templates)
+    }
+
+
+def unfilled(templates: Path) -> set[Path]:
+    """Return the paths of all sources that are not templates."""
+    files = {path for path in templates.rglob("*") if path.is_file() and path.suffix != ".j2"}
+    return {path.relative_to(templates) for path in files}
+
+
+def copied_folders(copied: dict[str, Path], templates: Path) -> str:
+    """Return a line for each folder of a package whose files are copied: from which folder.
+
+    The line names the files of the source folder that are not copied there.
+    """
+    folders = defaultdict(set)
+    for path, source in copied.items():
+        target, folder = Path(path).parent, source.parent
+        while target.name == folder.name and len(folder.parts) > 1:
+            target, folder = target.parent, folder.parent
+        folders[target, folder].add(source)
+    lines = []
+    for (target, folder), sources in sorted(folders.items()):
+        below = {path for path in unfilled(templates) if path.is_relative_to(folder)}
+        left_out = sorted(path.relative_to(folder).as_posix() for path in below - sources)
+        without = f" without {', '.join(left_out)}" if left_out else ""
+        lines.append(f"{target.as_posix()} <- {SWIFT_TEMPLATES}/{folder.as_posix()}{without}\n")
+    return "".join(lines)
+
+
+@cache
+def package_files(name: str) -> dict[str, Content]:
+    """Return {path: content} of all generated files of a package."""
     with tempfile.TemporaryDirectory() as scratch:
         model = large_model(Path(scratch)) if name == LARGE else resolve(DEMO)
         options = PACKAGES[name]
-        if options.kv != "dense" and name != SEVERAL:
-            budgets = Path(scratch) / "budgets.json"
+        if options.kv and name != SEVERAL:
             recall = {"recall": [3]} if options.recall else {}
-            budgets.write_text(json.dumps({**BUDGETS, **recall}), "utf-8")
-            options = replace(options, budgets=budgets)
-        download = SERVER if name == FETCHED else ""
-        plan = make_plan(model, options, asset_pack=name == APART, download=download)
-        if name == SEVERAL:
-            plan = together([make_plan(resolve("demo-4bit"), options), plan])
-        files = {
-            path: without_arrays(text) if f"/{TRACES_FOLDER}/" in path else text
-            for path, text in render(plan, root, TEMPLATES).items()
-        }
-    demo = {} if name == DEMO else golden_files(DEMO)
-    committed: dict[str, str] = {}
-    copied = []
-    originals = copies(root / SWIFT_TEMPLATES)
-    for path, text in files.items():
-        if isinstance(text, bytes):
-            copied.append(f"{path} <- {PICTURES[path.rpartition('/')[2]]}")
-        elif text in originals:
-            copied.append(f"{path} <- {originals[text].relative_to(root).as_posix()}")
-        elif demo.get(path) == text:
-            copied.append(f"{path} <- tests/golden/{DEMO}/{path}")
-        else:
-            committed[path] = text
-    committed[lock.NAME] = re.sub(r'"[0-9a-f]{64}"', '"(sha256)"', committed[lock.NAME])
-    return {**committed, COPIED: "\n".join(copied) + "\n"}
+            options = replace(options, budgets=read_budgets({**BUDGETS, **recall}, "budgets"))
+        delivery = DeliverySpec(name == APART, SERVER if name == FETCHED else "")
+        models = [resolve("demo-4bit"), model] if name == SEVERAL else [model]
+        plan = plan_of(models, options, delivery=delivery)
+        return render(plan, assets.root(), TEMPLATES)
 
 
-def without_arrays(trace: str) -> str:
-    """Leave the arrays out of a trace."""
-    return re.sub(r'"[A-Za-z0-9+/=]{200,}"', '"(arrays)"', trace)
+def module(name: str) -> str:
+    """Return the name of a package's module that has its model."""
+    [folder] = {Path(path).parts[1] for path in package_files(name) if MODEL_FILE in path}
+    return folder
 
 
 def pages() -> dict[str, str]:
     """Return what people are shown of made-up results, and of calls that are refused."""
-    from docs.docgen import guidance  # the packages need none of this
-    from h2o_pack.doctor.finding import Checkup, ok, problem
-    from h2o_pack.doctor.tables import print_checkup
-    from h2o_pack.measure.bench import page, report_tables
+    # The packages need none of this.
+    from h2o_pack.doctor.finding import Checkup, ok, print_checkup, problem
     from h2o_pack.parity import report
-    from tests.bridge.measure.test_bench import made_up
     from tests.bridge.refused_calls import transcript
     from tests.bridge.test_report import REPORT
-    from tests.docs.test_guidance import evaluation
     from tests.h2o_py.test_config import refusals
     from tests.interface.test_source import contradictions
 
@@ -128,25 +196,12 @@ def pages() -> dict[str, str]:
         return console.export_text()
 
     findings = (ok("git", "2.39"), problem("Python", "too [old]", "Install it.", blocks=True))
-    found = evaluation({"1/8": 0.5, "1/2": 1.0, "1/4": 0.97}, {"1/4": 0.8})
     return {
-        "bench.md": page.render(made_up()),
-        "bench.txt": shown(report_tables.print_report, made_up()),
-        "choosing-max-kv.md": guidance.measured(found),
         "configurations.txt": refusals(),
         "contradictions.txt": contradictions(),
         "doctor.txt": shown(print_checkup, Checkup(findings)),
         "parity.txt": shown(report.print_report, REPORT),
         "refusals.txt": transcript(),
-    }
-
-
-def copies(folder: Path) -> dict[str, Path]:
-    """Return {text in a package: source} of the files that have no values to fill in."""
-    sources = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".j2"]
-    return {
-        marked(path.relative_to(folder).as_posix(), path.read_text("utf-8")): path
-        for path in sources
     }
 
 
@@ -161,8 +216,9 @@ def large_model(folder: Path) -> Model:
 def update() -> None:
     """Write the committed text anew."""
     for name in (*PACKAGES, PAGES):
+        files = golden_files(name)
         shutil.rmtree(FOLDER / name, ignore_errors=True)
-        write.write_files(FOLDER / name, golden_files(name))
+        write.write_files(FOLDER, files)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from h2o_pack.doctor.surroundings import Surroundings
+from h2o_pack.doctor.machine import Surroundings
 
 HANGS = "exec /bin/sleep 600"
 FLOODS = (

@@ -47,11 +47,7 @@ CALLS = (
     "plan --model demo --policy tuned --recent-budget 9",
     *(f"plan --model {each}" for each in ("./missing", "/nowhere/model", "~nobody-here/model")),
     "devices Nokia",
-    "bench --heads 10 --kv-heads 4",
-    "bench --head-dim 80",
-    "bench --capacity 12",
-    "bench --dtype float61",
-    "bench --dtype ,",
+    "bench --max-kv 12",
     "bench --tokens 0",
     "eval --preset demos",
     *(

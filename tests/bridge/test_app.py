@@ -15,9 +15,10 @@ import pytest
 from h2o_pack import assets
 from h2o_pack.coexistence import openstep
 from h2o_pack.files import write
-from h2o_pack.package.contents import TEMPLATES
+from h2o_pack.package.build import TEMPLATES
 from h2o_pack.package.render import render
-from h2o_pack.plan.package_plan import CacheOptions, make_plan
+from h2o_pack.spec import CacheSpec
+from tests.bridge.plans import plan_of
 
 PROJECT = "App/Chat.xcodeproj/project.pbxproj"
 OBJECT = re.compile(r"[0-9A-F]{24}")
@@ -25,7 +26,7 @@ OBJECT = re.compile(r"[0-9A-F]{24}")
 
 @pytest.fixture
 def files(model):
-    plan = make_plan(model, CacheOptions(max_kv=512), "My_App 2")
+    plan = plan_of(model, CacheSpec(max_kv=512), "My_App 2")
     return render(plan, assets.root(), TEMPLATES)
 
 
@@ -62,7 +63,7 @@ def test_its_sources_are_a_folder_that_xcode_keeps_in_step(project, objects, fil
     [target] = of_kind(objects, "PBXNativeTarget")
     assert [objects[each] for each in target["fileSystemSynchronizedGroups"]] == [group]
     kinds = {Path(name).suffix for name in files if name.startswith(f"App/{group['path']}/")}
-    assert kinds == {".json", ".png", ".swift", ".xcprivacy", ".xcstrings"}
+    assert kinds == {".json", ".png", ".swift", ".txt", ".xcprivacy", ".xcstrings"}
 
 
 def test_the_model_is_a_folder_reference_among_the_resources(objects):
@@ -76,7 +77,8 @@ def test_it_links_the_products_of_the_package_around_it(objects, files):
     [package] = of_kind(objects, "XCLocalSwiftPackageReference")
     assert package["relativePath"] == ".."
     products = of_kind(objects, "XCSwiftPackageProductDependency")
-    assert {each["productName"] for each in products} == {"H2OSessions", "My_App_2Model"}
+    names = {each["productName"] for each in products}
+    assert names == {"H2OChatScreen", "H2OSessions", "My_App_2Model"}
     for each in products:
         assert f'.library(name: "{each["productName"]}"' in files["Package.swift"]
 
@@ -99,7 +101,7 @@ def test_its_settings_name_files_that_exist(objects, files):
 
 @pytest.mark.parametrize("name", ["MLX", "H2OKit", "Numerics"])
 def test_an_app_named_like_a_module_of_the_package_is_another_module(model, name):
-    files = render(make_plan(model, CacheOptions(512), name), assets.root(), TEMPLATES)
+    files = render(plan_of(model, CacheSpec(512), name), assets.root(), TEMPLATES)
     objects = openstep.read(files[PROJECT])["objects"]
     for each in of_kind(objects, "XCBuildConfiguration"):
         settings = each["buildSettings"]
@@ -109,7 +111,7 @@ def test_an_app_named_like_a_module_of_the_package_is_another_module(model, name
 
 
 def test_the_name_below_the_icon_is_the_one_given_in_any_script(model):
-    plan = make_plan(model, CacheOptions(512), "Mein \u00d6rtchen & <Co>")
+    plan = plan_of(model, CacheSpec(512), "Mein \u00d6rtchen & <Co>")
     files = render(plan, assets.root(), TEMPLATES)
     info = plistlib.loads(files["App/Info.plist"].encode("ascii"))
     assert info["CFBundleDisplayName"] == "Mein \u00d6rtchen & <Co>"
@@ -124,8 +126,8 @@ def test_both_memory_entitlements_are_asked_for(files):
 
 
 TEXTS = re.compile(
-    r"""(?:Text|Toggle|Button|TextField|ProgressView|DisclosureGroup|confirmationDialog|Label)\("""
-    r"""\s*"((?:[^"\\]|\\.)*)\""""
+    r"""(?:Text|Toggle|Button|TextField|ProgressView|DisclosureGroup|Label|Menu|Picker"""
+    r"""|LabeledContent|navigationTitle|(?<!Attributed)String)\((?:localized:)?\s*"((?:[^"\\]|\\.)*)\""""
     r"""|accessibilityLabel\([^"\n]*"((?:[^"\\]|\\.)*)"(?:\s*:\s*"((?:[^"\\]|\\.)*)")?"""
 )
 VALUE = re.compile(r"\\\((?:[^()]|\([^()]*\))*\)")
@@ -160,23 +162,6 @@ def test_the_views_are_swift(files, tmp_path):
     command = ["swiftc", "-parse", "-swift-version", "6", *views]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.swift
-def test_lines_between_fences_are_code(files, tmp_path):
-    text = "a\n\nb\n```swift\nlet x = 1\n\nx\n```\n\nc *d*\n  ```\nopen"
-    program = f"for block in MarkdownBlock.blocks(of: {json.dumps(text)}) {{ print([block]) }}"
-    sources = {"block.swift": files["App/Chat/MarkdownBlock.swift"], "main.swift": program}
-    write.write_files(tmp_path, sources)
-    build = ["swiftc", "-swift-version", "6", *sources, "-o", "program"]
-    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
-    done = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [
-        '[program.MarkdownBlock.text("a\\n\\nb")]',
-        '[program.MarkdownBlock.code("let x = 1\\n\\nx")]',
-        '[program.MarkdownBlock.text("c *d*")]',
-        '[program.MarkdownBlock.code("open")]',
-    ]
 
 
 def lists(files, folder: Path) -> list[Path]:

@@ -28,9 +28,15 @@ import Foundation
     var applicationState: State { .active }
     nonisolated static let didEnterBackgroundNotification = Notification.Name("background")
     nonisolated static let willEnterForegroundNotification = Notification.Name("foreground")
+    nonisolated static let willResignActiveNotification = Notification.Name("inactive")
+    nonisolated static let didBecomeActiveNotification = Notification.Name("active")
+    nonisolated static let didReceiveMemoryWarningNotification = Notification.Name("warning")
+    struct Task { let rawValue = 0 }
+    func beginBackgroundTask(withName name: String?) -> Task { Task() }
+    func endBackgroundTask(_ task: Task) {}
 }
 public struct StreamOrDevice {
-    public struct Stream { public func synchronize() {} }
+    public struct Stream: Sendable { public func synchronize() {} }
     public static var `default`: StreamOrDevice { StreamOrDevice() }
     public var stream: Stream { Stream() }
 }
@@ -68,55 +74,75 @@ def typecheck(folder: Path, **texts: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+# The limits that MLX keeps, which the guards set.
+LIMITS = """
+enum Memory {
+    nonisolated(unsafe) static var cacheLimit = 0
+    nonisolated(unsafe) static var memoryLimit = 0
+}
+"""
+
+
+def swift(path: str, *imports: str) -> str:
+    """Read a file of H2OKit without the imports of what is not here."""
+    text = (assets.root() / "swift_templates/H2OKit" / path).read_text("utf-8")
+    for module in imports:
+        assert f"import {module}\n" in text
+        text = text.replace(f"import {module}\n", "")
+    return text
+
+
 @pytest.mark.parametrize("simulator", [True, False])
 def test_the_search_for_metal_kernels_type_checks(tmp_path, simulator):
-    guards = assets.root() / "swift_templates/H2OKit/Guards"
-    system = (guards / "MetalCheck+System.swift").read_text("utf-8")
+    check = swift("Guards/MetalCheck.swift", "MachO")
     for condition, holds in (
         ("#if canImport(Metal)", True),
         ("#elseif canImport(Metal)", True),
         ("#if targetEnvironment(simulator)", simulator),
     ):
-        assert condition in system
+        assert condition in check
         keyword = condition.split()[0]
-        system = system.replace(condition, f"{keyword} {str(holds).lower()}")
-    assert "import MachO\n" in system
-    kit = guards.parent
-    warning = (kit / "H2OWarning.swift").read_text("utf-8")
+        check = check.replace(condition, f"{keyword} {str(holds).lower()}")
     done = typecheck(
         tmp_path,
-        check=(guards / "MetalCheck.swift").read_text("utf-8"),
-        system=system.replace("import MachO\n", ""),
-        error=(kit / "H2OLoadingError.swift").read_text("utf-8"),
-        text=(kit / "H2OLoadingError+Text.swift").read_text("utf-8"),
-        plan=(guards / "MemoryPlan.swift").read_text("utf-8"),
-        manifest=(kit / "Bundle/ModelManifest.swift").read_text("utf-8"),
+        check=check,
+        error=swift("Bundle/H2OLoadingError.swift"),
+        plan=swift("Bundle/MemoryPlan.swift"),
+        memory=swift("Guards/MemoryGuard.swift", "MLX", "UIKit"),
+        limits=LIMITS,
+        manifest=swift("Bundle/ModelManifest.swift"),
+        digest=swift("Bundle/FileDigest.swift"),
         dyld=DYLD,
-        warning=warning.partition("extension H2OConfiguration")[0],
+        warning=swift("H2OWarning.swift").partition("extension H2OConfiguration")[0],
     )
     assert done.returncode == 0, done.stderr
     assert "warning:" not in done.stderr
 
 
 def test_the_guard_of_the_background_type_checks(tmp_path):
-    guards = assets.root() / "swift_templates/H2OKit/Guards"
-    system = (guards / "BackgroundGuard+System.swift").read_text("utf-8")
-    assert system.count("#if canImport(UIKit)") == 2
-    system = system.replace("#if canImport(UIKit)", "#if true").replace(
-        "    import UIKit\n", ""
-    )
-    guard = (guards / "BackgroundGuard.swift").read_text("utf-8")
-    guard = guard.replace("import MLX\n", "")
-    done = typecheck(tmp_path, guard=guard, system=system, uikit=UIKIT)
+    guard = swift("Guards/BackgroundGuard.swift", "MLX", "UIKit")
+    assert guard.count("#if canImport(UIKit)") == 3
+    guard = guard.replace("#if canImport(UIKit)", "#if true")
+    done = typecheck(tmp_path, guard=guard, uikit=UIKIT)
     assert done.returncode == 0, done.stderr
     assert "warning:" not in done.stderr
 
 
-def test_the_footprint_type_checks(tmp_path):
-    guards = assets.root() / "swift_templates/H2OKit/Guards"
-    source = (guards / "Footprint.swift").read_text("utf-8")
-    assert source.count("#if canImport(Darwin)") == 1
-    source = source.replace("#if canImport(Darwin)", "#if true").replace("package ", "")
-    done = typecheck(tmp_path, footprint=source, mach=MACH)
+def test_the_footprint_and_the_warning_of_memory_type_check(tmp_path):
+    source = swift("Guards/MemoryGuard.swift", "MLX", "UIKit")
+    for condition in ("#if canImport(Darwin)", "#if canImport(UIKit)"):
+        assert condition in source
+        source = source.replace(condition, "#if true")
+    done = typecheck(
+        tmp_path,
+        footprint=source,
+        limits=LIMITS,
+        error=swift("Bundle/H2OLoadingError.swift"),
+        plan=swift("Bundle/MemoryPlan.swift"),
+        manifest=swift("Bundle/ModelManifest.swift"),
+        digest=swift("Bundle/FileDigest.swift"),
+        mach=MACH,
+        uikit=UIKIT,
+    )
     assert done.returncode == 0, done.stderr
     assert "warning:" not in done.stderr

@@ -22,6 +22,7 @@ from h2o_pack.parity import parity
 from h2o_py._pins import VERSIONS
 from tests.bridge import schemas
 from tests.bridge.trees import names, tree
+from tests.messages import says
 
 HEAVY = {
     "mlx", "msgspec", "mlx_lm", "numpy", "transformers", "huggingface_hub", "jinja2",
@@ -52,11 +53,9 @@ def test_help_lists_the_commands_and_the_exit_codes(run):
 
 
 def test_commands_for_developers_have_a_section_of_their_own(run):
-    text = run("--help").output
-    users, developers = text.split("For developers of h2o-pack")
+    users, developers = run("--help").output.split("For developers")
     assert re.search(r"^  ios ", users, re.MULTILINE)
-    for command in ("kernels", "upstream", "schema"):
-        assert re.search(rf"^  {command} ", developers, re.MULTILINE)
+    assert re.search(r"^  schema ", developers, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -130,7 +129,7 @@ def test_machines_get_errors_as_json(run, arguments, codes):
     ("arguments", "what"),
     [
         (["--nosuch", "--json"], "No such option '--nosuch'"),
-        (["--json", "devices"], "--json stands behind the command: h2o-pack COMMAND --json"),
+        (["--json", "devices"], "--json goes after the command: h2o-pack COMMAND --json"),
     ],
 )
 def test_machines_get_errors_of_what_stands_before_the_command_as_json(run, arguments, what):
@@ -144,13 +143,13 @@ def test_machines_get_errors_of_what_stands_before_the_command_as_json(run, argu
 def test_an_option_before_the_command_is_told_where_it_stands(run, option):
     result = run(option, "devices")
     assert result.exit_code == ExitCode.USAGE
-    assert f"{option} stands behind the command: h2o-pack COMMAND {option}" in result.stderr
+    says(result.stderr)
 
 
 def test_a_path_that_is_no_utf8_leaves_json_that_everybody_reads(run, tmp_path):
     result = run("verify", tmp_path / "pak\udce4t", "--json")
     document = schemas.check(json.loads(result.stdout), "error")
-    assert "pak\ufffdt is not a package" in document["errors"][0]["what"]
+    says(document["errors"][0]["what"])
 
 
 def test_a_package_in_a_folder_whose_name_is_no_utf8_is_refused(run, tmp_path):
@@ -259,7 +258,7 @@ def test_vendor_and_parity_want_a_package(run, tmp_path):
     for command in (["vendor", tmp_path, "--upstream", tmp_path], ["parity", tmp_path]):
         result = run(*command)
         assert result.exit_code == ExitCode.OUTPUT
-        assert f"{tmp_path} is not a package made by h2o-pack" in result.stderr
+        says(result.stderr)
 
 
 def test_another_mlx_ends_with_6(run, tmp_path, monkeypatch):
@@ -278,10 +277,7 @@ def test_a_missing_core_ends_with_5(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h2o_py.fast", None)
     result = run("parity", tmp_path / "Demo", "--level", "op")
     assert result.exit_code == ExitCode.TOOL
-    assert result.stderr == (
-        "error: the compiled core cannot be loaded: import of h2o_py.fast halted; None in "
-        "sys.modules. Install h2o-pack again; building it needs a C++ compiler.\n"
-    )
+    says(result.stderr)
 
 
 def test_a_bundled_model_that_does_not_load_ends_with_3(run, tmp_path):
@@ -297,10 +293,10 @@ def test_an_interruption_ends_with_130(run, tmp_path, monkeypatch):
     def stop(*_arguments, **_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("h2o_pack.package.contents.bundle", stop)
+    monkeypatch.setattr("h2o_pack.package.build.bundle", stop)
     result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
     assert result.exit_code == ExitCode.INTERRUPTED
-    assert result.stderr == "interrupted; run the command again to finish\n"
+    says(result.stderr)
     assert names(tmp_path) == []
 
 
@@ -313,7 +309,7 @@ def test_a_signal_ends_a_command_as_ctrl_c_does_unless_it_is_ignored(
         signal.raise_signal(how)
         raise ValueError("went on")
 
-    monkeypatch.setattr("h2o_pack.package.contents.bundle", raised)
+    monkeypatch.setattr("h2o_pack.package.build.bundle", raised)
     before = signal.signal(how, signal.SIG_IGN if ignored else signal.SIG_DFL)
     try:
         result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
@@ -341,13 +337,10 @@ def test_an_error_of_our_own_ends_with_70(run, tmp_path, monkeypatch):
     def bug(*_arguments, **_options):
         raise TypeError("a bug")
 
-    monkeypatch.setattr("h2o_pack.package.contents.bundle", bug)
+    monkeypatch.setattr("h2o_pack.package.build.bundle", bug)
     result = run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
     assert result.exit_code == ExitCode.INTERNAL
-    assert result.stderr == (
-        "error: TypeError: a bug. This is an error in h2o-pack itself: run the command again "
-        "with --debug and report it.\n"
-    )
+    says(result.stderr)
 
 
 def test_what_the_system_refuses_is_no_error_of_ours(run, tmp_path):
@@ -376,7 +369,7 @@ def test_budgets_nested_deeper_than_can_be_read_are_refused(run, tmp_path):
     options = ("--model", "demo", "--max-kv", 256, "--budgets", tmp_path / "budgets.json")
     result = run("ios", *options)
     assert result.exit_code == ExitCode.USAGE
-    assert "it is not JSON: it is nested too deep" in result.stderr
+    says(result.stderr)
 
 
 def test_a_traceback_is_shown_only_when_asked_for(run, tmp_path):

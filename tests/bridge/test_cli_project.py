@@ -10,6 +10,7 @@ from h2o_pack.bundling import manifest
 from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
 from tests.bridge import schemas
+from tests.messages import says
 
 TWO = """
 [[package]]
@@ -44,7 +45,8 @@ def test_ios_alone_makes_every_package_of_the_file(run, project):
     folder = project(TWO)
     made = run("ios", "--quiet")
     assert made.exit_code == 0, made.output
-    first, second = lock.read(folder / "First"), lock.read(folder / "Second")
+    locks = lock.read(folder / "First"), lock.read(folder / "Second")
+    [first], [second] = (record.models for record in locks)
     assert (first.config["max_size"], first.kv) == (64, "dense")
     assert (second.config["max_size"], second.kv) == (128, "8")
     assert second.config["pinned"] == [[0, 8]]
@@ -83,7 +85,7 @@ def test_an_address_that_no_app_can_fetch_from_is_refused_before_any_package_is_
     folder = project(f"""{TWO}download = "http://models.example.com"\n""")
     made = run("ios", "--dry-run")
     assert made.exit_code == ExitCode.USAGE
-    assert "--download does not begin with https://" in made.stderr
+    says(made.stderr)
     assert [each.name for each in folder.iterdir()] == ["h2o-pack.toml"]
 
 
@@ -119,3 +121,45 @@ def test_a_mistake_in_the_file_is_refused_with_its_place(run, project, text, sai
     assert made.exit_code == ExitCode.USAGE
     assert said in made.stderr
     assert "h2o-pack.toml" in made.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'output = "../Out"',
+        'output = "link/Out"',
+        'system = "/etc/hostname"',
+        'model = ".."',
+        'model = "~"',
+        'adapter = "../adapter"',
+        'policy = "../policy.toml"',
+        'budgets = "/budgets.json"',
+        'devices = "../devices.toml"',
+        'losses = "/etc/hostname"',
+        'upstream = ".."',
+        'cache = "/cache"',
+        'output = "../Out"\nallow_outside = true',
+    ],
+)
+def test_a_path_of_the_file_stays_in_its_folder(run, project, line):
+    folder = project(f"[[package]]\nvendor = false\nmax_kv = 64\n{line}\n")
+    (folder / "link").symlink_to("..")
+    made = run("ios")
+    assert made.exit_code == ExitCode.USAGE
+    assert "leads out of this folder" in made.stderr
+    assert not (folder.parent / "Out").exists()
+
+
+def test_a_path_leads_out_where_the_command_line_allows_it(run, project):
+    project(TWO.replace("First", "../Outside/First"))
+    made = run("ios", "--allow-outside", "--dry-run")
+    assert made.exit_code == 0, made.output
+    assert made.output.count("nothing was written") == 2
+
+
+def test_the_folders_of_the_command_line_need_no_leave(run, project):
+    folder = project(TWO)
+    made = run(
+        "ios", "--model", "demo", "--max-kv", 64, "--output", folder / "../Out", "--dry-run"
+    )
+    assert made.exit_code == 0, made.output

@@ -8,16 +8,25 @@ import pytest
 
 from h2o_pack import assets
 from h2o_pack.facts import requirements
-from h2o_pack.package.contents import TEMPLATES
+from h2o_pack.package.build import TEMPLATES
 from h2o_pack.package.render import render
-from h2o_pack.plan.package_plan import CacheOptions, make_plan
-from h2o_pack.vendoring.floating import REMOTE
+from h2o_pack.spec import CacheSpec
+from h2o_pack.vendoring.vendor import REMOTE
+from tests.bridge.plans import plan_of
 
 APPLE = {
-    "BackgroundAssets", "System", "Foundation", "MachO", "Metal", "Observation", "SwiftUI",
+    "BackgroundAssets", "Charts", "System", "Foundation", "MachO", "Metal", "Observation",
+    "SwiftUI",
     "Synchronization", "UIKit", "XCTest", "os", "CryptoKit", "FoundationModels",
 }  # fmt: skip
-OURS = {"H2OFoundationModels", "H2OKit", "H2OSessions", "H2OTestModels", "TinyModel"}
+OURS = {
+    "H2OChatScreen",
+    "H2OFoundationModels",
+    "H2OKit",
+    "H2OSessions",
+    "H2OTestModels",
+    "TinyModel",
+}
 UPSTREAM = {
     "MLX",
     "MLXFast",
@@ -37,7 +46,7 @@ IMPORT = re.compile(
 
 @pytest.fixture
 def files(model):
-    plan = make_plan(model, CacheOptions(max_kv=512))
+    plan = plan_of(model, CacheSpec(max_kv=512))
     return render(plan, assets.root(), TEMPLATES)
 
 

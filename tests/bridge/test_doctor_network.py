@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from huggingface_hub import constants
 
-from h2o_pack.doctor import network
-from h2o_pack.doctor.checkup import check_up
-from h2o_pack.doctor.surroundings import Surroundings
+from h2o_pack.doctor import checks
+from h2o_pack.doctor.checks import check_up
+from h2o_pack.doctor.machine import Surroundings
 from h2o_pack.results import to_json
+from tests.messages import says
 
 SECRET = "hf_verysecretverysecret"  # noqa: S105
 
@@ -54,13 +56,22 @@ def seen(tmp_path, **environment):
 
 
 @pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch):
+def client(monkeypatch):
+    """The settings of the hub's client, which it reads from the environment once."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+
+    def set_to(**settings):
+        for name, value in settings.items():
+            monkeypatch.setattr(constants, name, value)
+
+    return set_to
 
 
-def test_a_hub_that_answers_is_fine_and_gets_no_token(tmp_path):
+def test_a_hub_that_answers_is_fine_and_gets_no_token(tmp_path, client):
     with hub(body=b'[{"id": "a/b"}]') as (address, asked):
-        found = network.hub(seen(tmp_path, HF_ENDPOINT=address + "/", HF_TOKEN=SECRET))
+        client(ENDPOINT=address)
+        found = checks.hub(seen(tmp_path, HF_TOKEN=SECRET))
     assert (found.status, found.what) == ("ok", f"{address} answers")
     ((path, headers),) = asked
     assert path == "/api/models?limit=1"
@@ -68,73 +79,74 @@ def test_a_hub_that_answers_is_fine_and_gets_no_token(tmp_path):
 
 
 @pytest.mark.parametrize("status", [401, 404, 429, 503])
-def test_a_hub_that_refuses_is_a_warning_with_its_status(tmp_path, status):
+def test_a_hub_that_refuses_is_a_warning_with_its_status(tmp_path, client, status):
     with hub(status) as (address, _):
-        found = network.hub(seen(tmp_path, HF_ENDPOINT=address))
+        client(ENDPOINT=address)
+        found = checks.hub(seen(tmp_path))
     assert found.status == "warning"
-    assert f"answers with status {status}" in found.what
+    says(found.what)
     assert "HF_ENDPOINT" in found.remedy
 
 
 @pytest.mark.parametrize("body", [b"<html>log in</html>", b"{}", b"\xff\x00", b"", b"[" * 9999])
-def test_a_login_page_is_not_taken_for_the_hub(tmp_path, body):
+def test_a_login_page_is_not_taken_for_the_hub(tmp_path, client, body):
     with hub(body=body) as (address, _):
-        found = network.hub(seen(tmp_path, HF_ENDPOINT=address))
+        client(ENDPOINT=address)
+        found = checks.hub(seen(tmp_path))
     assert found.status == "warning"
-    assert "not as the hub does" in found.what
+    says(found.what)
 
 
-def test_a_hub_that_is_silent_or_away_is_a_warning(tmp_path):
+def test_a_hub_that_is_silent_or_away_is_a_warning(tmp_path, client):
     with hub(answers=False) as (address, _):
-        found = network.hub(seen(tmp_path, HF_ENDPOINT=address))
+        client(ENDPOINT=address)
+        found = checks.hub(seen(tmp_path))
         assert (found.status, "cannot be reached: timed out" in found.what) == ("warning", True)
-    found = network.hub(seen(tmp_path, HF_ENDPOINT=address))
+    found = checks.hub(seen(tmp_path))
     assert found.status == "warning"
     assert "Connection refused" in found.what
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["huggingface.co", "file:///etc/passwd", "http://", "http://[x", "http://a:b"]
+    "endpoint",
+    ["", "huggingface.co", "file:///etc/passwd", "http://", "http://[x", "http://a:b"],
 )
-def test_an_endpoint_that_is_no_address_is_a_problem(tmp_path, endpoint):
-    found = network.hub(seen(tmp_path, HF_ENDPOINT=endpoint))
+def test_an_endpoint_that_is_no_address_is_a_problem(tmp_path, client, endpoint):
+    client(ENDPOINT=endpoint)
+    found = checks.hub(seen(tmp_path))
     assert found.status == "problem"
-    assert "is not an address" in found.what
+    says(found.what)
 
 
-def test_offline_mode_is_told_without_asking(tmp_path):
+def test_offline_mode_is_told_without_asking(tmp_path, client):
     with hub() as (address, asked):
-        found = network.hub(seen(tmp_path, HF_ENDPOINT=address, HF_HUB_OFFLINE="1"))
+        client(ENDPOINT=address, HF_HUB_OFFLINE=True)
+        found = checks.hub(seen(tmp_path))
     assert found.status == "warning"
     assert "HF_HUB_OFFLINE" in found.what
     assert asked == []
 
 
 @pytest.mark.parametrize("variable", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"])
-def test_a_token_is_told_by_its_place_only(tmp_path, variable):
-    surroundings = seen(tmp_path, HF_HUB_OFFLINE="1", **{variable: SECRET})
-    found = network.token(surroundings)
+def test_a_token_is_told_by_its_place_only(tmp_path, client, variable):
+    client(HF_HUB_OFFLINE=True)
+    surroundings = seen(tmp_path, **{variable: SECRET})
+    found = checks.token(surroundings)
     assert (found.status, found.what) == ("ok", f"there is one in {variable}")
     assert SECRET not in to_json(check_up(surroundings))
 
 
-def test_a_token_in_a_file_is_found_where_the_hubs_client_has_it(tmp_path):
-    assert "there is none" in network.token(seen(tmp_path)).what
-    for path, environment in (
-        (tmp_path / ".cache/huggingface/token", {}),
-        (tmp_path / "home/token", {"HF_HOME": str(tmp_path / "home")}),
-        (tmp_path / "mine", {"HF_TOKEN_PATH": "~/mine"}),
-    ):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(SECRET)
-        found = network.token(seen(tmp_path, **environment))
-        assert found.what == f"there is one in {path}"
-        path.write_text("\n")
-        assert "there is none" in network.token(seen(tmp_path, **environment)).what
+def test_a_token_in_a_file_is_told_by_the_files_path_only(tmp_path, client):
+    path = tmp_path / "token"
+    client(HF_TOKEN_PATH=str(path))
+    assert checks.token(seen(tmp_path)).what.startswith("there is none")
+    path.write_text(SECRET)
+    assert checks.token(seen(tmp_path)).what == f"there is one in {path}"
+    path.write_text("\n")
+    assert checks.token(seen(tmp_path)).what.startswith("there is none")
 
 
-def test_a_token_that_cannot_be_read_is_a_warning(tmp_path):
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    found = network.token(seen(tmp_path, HF_TOKEN_PATH=str(folder)))
+def test_a_token_that_cannot_be_read_is_a_warning(tmp_path, client):
+    client(HF_TOKEN_PATH=str(tmp_path))
+    found = checks.token(seen(tmp_path))
     assert (found.status, found.remedy) == ("warning", "Run: hf auth login")

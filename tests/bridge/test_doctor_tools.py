@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from h2o_pack.doctor import apple, tools
+from h2o_pack.doctor import checks
 from tests.bridge.machines import BROKEN, FLOODS, GARBAGE, HANGS, READY, XCODE, Machine
 
 NO_METAL = "echo \"error: cannot execute tool 'metal' due to missing Metal Toolchain\"; exit 1"
@@ -74,14 +74,14 @@ CLANG = [
     (GARBAGE, "warning", "could not be read", "Install"),
 ]
 CASES = [
-    *((apple.macos, "sw_vers", {}, *case) for case in MACOS),
-    *((apple.xcode, "xcode_select", {}, *case) for case in XCODE_SELECT),
-    *((apple.xcode, "xcodebuild", {"xcode_select": SELECTED}, *case) for case in XCODEBUILD),
-    *((apple.metal, "xcrun", {}, *case) for case in METAL),
-    *((apple.ios_sdk, "xcrun", {}, *case) for case in IOS_SDK),
-    *((tools.swift, "swift", {}, *case) for case in SWIFT),
-    *((tools.git, "git", {}, *case) for case in GIT),
-    *((tools.clang, "clang++", {}, *case) for case in CLANG),
+    *((checks.macos, "sw_vers", {}, *case) for case in MACOS),
+    *((checks.xcode, "xcode_select", {}, *case) for case in XCODE_SELECT),
+    *((checks.xcode, "xcodebuild", {"xcode_select": SELECTED}, *case) for case in XCODEBUILD),
+    *((checks.metal, "xcrun", {}, *case) for case in METAL),
+    *((checks.ios_sdk, "xcrun", {}, *case) for case in IOS_SDK),
+    *((checks.swift, "swift", {}, *case) for case in SWIFT),
+    *((checks.git, "git", {}, *case) for case in GIT),
+    *((checks.clang, "clang++", {}, *case) for case in CLANG),
 ]
 
 

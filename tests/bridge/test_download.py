@@ -8,16 +8,17 @@ import json
 import pytest
 
 from h2o_pack import assets
-from h2o_pack.bundling import manifest, pieces
-from h2o_pack.bundling.app_size import check_app_size
-from h2o_pack.bundling.server import check_server
+from h2o_pack.bundling import bundle as bundling
+from h2o_pack.bundling import manifest
+from h2o_pack.bundling.delivery import check_app_size, check_server
 from h2o_pack.coexistence import openstep
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
-from h2o_pack.package.contents import TEMPLATES
+from h2o_pack.package.build import TEMPLATES
 from h2o_pack.package.render import render
-from h2o_pack.plan.package_plan import CacheOptions, make_plan
+from h2o_pack.spec import CacheSpec, DeliverySpec
 from tests.bridge import schemas
+from tests.bridge.plans import plan_of
 from tests.bridge.test_app import PROJECT, catalog_and_texts, of_kind, references
 from tests.bridge.trees import tree
 
@@ -27,14 +28,14 @@ PIECE = 1000
 
 @pytest.fixture
 def files(model):
-    plan = make_plan(model, CacheOptions(max_kv=512), download=SERVER)
+    plan = plan_of(model, CacheSpec(max_kv=512), delivery=DeliverySpec(download=SERVER))
     return render(plan, assets.root(), TEMPLATES)
 
 
 @pytest.fixture
 def package(run, model, tmp_path, monkeypatch):
     """Make a package whose files have several pieces."""
-    monkeypatch.setattr(pieces, "PIECE_SIZE", PIECE)
+    monkeypatch.setattr(bundling, "PIECE_SIZE", PIECE)
     output = tmp_path / "Demo"
     command = ("ios", "--model", model.folder, "--max-kv", 256, "--output", output)
     result = run(*command, "--no-vendor", "--json", "--download", f"{SERVER}/")
@@ -68,7 +69,7 @@ def test_anything_else_is_refused_and_no_password_is_repeated(url):
 
 
 def test_a_model_of_any_size_may_be_fetched():
-    check_app_size(("someone/large",), 300_000_000_000, download=True)
+    check_app_size(("someone/large",), 300_000_000_000, DeliverySpec(download=SERVER))
 
 
 def test_the_manifest_has_the_digests_of_all_pieces(package):
@@ -82,7 +83,7 @@ def test_the_manifest_has_the_digests_of_all_pieces(package):
 
 
 def test_a_package_with_its_model_in_it_has_none(run, package):
-    model = lock.read(package).options["model"]
+    model = lock.read(package).spec["models"][0]["model"]
     options = ("--model", model, "--max-kv", 256, "--output", package, "--no-vendor")
     assert run("ios", *options).exit_code == 0
     written = json.loads((package / "Model/manifest.json").read_text())

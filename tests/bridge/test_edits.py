@@ -10,6 +10,7 @@ from h2o_pack.facts import upstream_versions
 from h2o_pack.vendoring.edits import FOLDER, Edit, apply, apply_all, edits_of, read_edits
 from h2o_pack.vendoring.vendor import added_files
 from tests.bridge.refusals import refused
+from tests.messages import says
 
 TEXT = "#include <a>\n#include <b>\n\nint f() {\n  return 1;\n}\n"
 
@@ -83,8 +84,9 @@ def test_an_anchor_of_one_upstream_version_that_drifted_names_that_version(versi
 def test_edits_of_one_file_that_would_not_be_recognised_are_refused():
     first = edit(r"^#include <a>$", "after", "// one\n")
     second = edit(r"^#include <a>$", "after", "// two\n")
-    with pytest.raises(ValueError, match="would apply twice"):
+    with pytest.raises(ValueError) as caught:
         apply_all(TEXT, [first, second])
+    says(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -124,10 +126,7 @@ def test_edits_for_another_version_than_the_pinned_one_name_theirs():
     change = Edit("mlx", "a.h", "return 7", "after", "x\n", version="0.32.4")
     with pytest.raises(UserError) as caught:
         apply(TEXT, change)
-    assert str(caught.value) == (
-        "anchor 'return 7' matches 0 times instead of 1 (mlx/a.h, expected as in mlx 0.32.4). "
-        "Use the sources of mlx 0.32.4."
-    )
+    says(str(caught.value))
 
 
 def test_entries_for_another_host_are_left_out(tmp_path):

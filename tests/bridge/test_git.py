@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from h2o_pack.vendoring import git
-from tests.bridge.repositories import ALL, fetched, store
+from tests.bridge.repositories import ALL, commit, fetched, store
 from tests.bridge.trees import build_tree
 
 
@@ -31,6 +31,10 @@ def test_the_users_settings_of_git_change_nothing_of_what_arrives(
         },
     )
     hook.chmod(0o755)
+    filtered = commit(
+        repositories.folder("mlx-swift-lm"), {".gitattributes": "* filter=shout\n"}
+    )
+    repositories.pin(**{"mlx-swift-lm": filtered})
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home/.config"))
     for name in ("GIT_DIR", "GIT_OBJECT_DIRECTORY"):

@@ -12,11 +12,10 @@ import pytest
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
-from h2o_pack.upstream import check
-from h2o_pack.vendoring.edits import Guard, edits_of
-from h2o_pack.vendoring.guards import guard_sources
+from h2o_pack.vendoring.edits import Guard, edits_of, guard_sources
 from tests.bridge.refusals import refused
 from tests.bridge.trees import build_tree, tree
+from tools.upstream import __main__ as upstream
 
 BACKEND = "Source/Cmlx/mlx/mlx/backend"
 # One file of each folder, and the two of which only one may be there.
@@ -106,8 +105,8 @@ def test_files_that_upstream_added_or_took_away_are_refused_together(tmp_path):
 
 def test_a_file_that_upstream_added_has_drifted(tmp_path):
     as_expected = build_tree(tmp_path, {"b/x.cpp": ""})
-    assert list(check.lost_files(as_expected, GUARD)) == []
-    (drift,) = check.lost_files(build_tree(tmp_path, {"a/new.cpp": ""}), GUARD)
+    assert list(upstream.lost_files(as_expected, GUARD)) == []
+    (drift,) = upstream.lost_files(build_tree(tmp_path, {"a/new.cpp": ""}), GUARD)
     assert drift.file == str(tmp_path)
     assert drift.expected == "the files of mlx-swift 0.31.6"
     assert drift.found.startswith("2 files match a/*.cpp and b/**/*.cpp instead of 1")

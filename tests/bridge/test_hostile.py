@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from h2o_pack import assets
 from h2o_pack.coexistence import openstep
 from h2o_pack.errors import UserError
-from h2o_pack.hub.resolve import local_folder, resolve
-from h2o_pack.package.contents import TEMPLATES
+from h2o_pack.hub.resolve import resolve
+from h2o_pack.package.build import TEMPLATES
 from h2o_pack.package.render import render
-from h2o_pack.plan.package_plan import CacheOptions, make_plan
+from h2o_pack.spec import CacheSpec, DeliverySpec, local_folder
 from h2o_pack.verify.check import verify
+from tests.bridge.plans import plan_of
 from tests.bridge.test_naming import read_swift_literal
 from tests.bridge.trees import names, write_model
 
@@ -69,8 +70,8 @@ NAMES = (
 def plan(model, name, *, asset_pack=False):
     """Make the plan of a model that somebody gave this name, as id and as package."""
     named = dataclasses.replace(model, id=name)
-    made = make_plan(named, CacheOptions(max_kv=512), name)
-    return dataclasses.replace(made, asset_pack=asset_pack)
+    delivery = DeliverySpec(asset_pack)
+    return plan_of(named, CacheSpec(max_kv=512), name, delivery=delivery)
 
 
 @pytest.mark.swift
@@ -119,7 +120,7 @@ def test_every_path_and_text_of_a_package_stays_plain_and_says_the_name(model, n
     assert openstep.read(made["App/Chat.xcodeproj/project.pbxproj"])["objects"]
     assert plistlib.loads(made["App/Info.plist"].encode())
     recorded = json.loads(made["h2o-pack.lock.json"])
-    assert recorded["model"] == name
+    assert recorded["models"][0]["model"] == name
     module = made[f"Sources/{recorded['module']}Model/BundledModel.swift"]
     [literal] = re.findall(r"let id = (.*)", module)
     assert read_swift_literal(literal) == re.sub("[\ud800-\udfff]", "\ufffd", name)

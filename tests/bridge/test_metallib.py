@@ -8,10 +8,11 @@ import pytest
 
 from h2o_pack.errors import ExitCode
 from h2o_pack.parity import host as hosts
-from h2o_pack.parity import metallib, toolchain
+from h2o_pack.parity import toolchain
 from h2o_pack.parity.host import Host
 from tests.bridge.refusals import refused
 from tests.bridge.trees import build_tree, tree
+from tests.messages import says
 
 # Compiles by copying, so that what a library is made of can be read, and notes each call.
 XCRUN = """#!/usr/bin/env bash
@@ -46,10 +47,10 @@ def mac(tmp_path, monkeypatch) -> Host:
     program(tmp_path / "bin", "xcrun", XCRUN)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
-    monkeypatch.setattr(hosts, "SYSTEM", "apple")
+    monkeypatch.setattr(toolchain, "SYSTEM", "apple")
     package = build_tree(
         tmp_path / "Demo",
-        {f"{metallib.KERNELS}/{name}": text for name, text in KERNELS.items()},
+        {f"{toolchain.KERNELS}/{name}": text for name, text in KERNELS.items()},
     )
     (package / BINARY).mkdir(parents=True)
     return Host("vendored", package, package / "out")
@@ -61,43 +62,40 @@ def calls(host: Host) -> list[str]:
 
 
 def test_the_library_is_made_of_every_kernel_and_lies_beside_the_binary(mac):
-    metallib.place(mac, mac.root / "out")
+    toolchain.place_metallib(mac, mac.root / "out")
     assert calls(mac) == ["metal"] * 3 + ["metallib"]
     assert tree(mac.root / BINARY) == {"mlx.metallib": "gemv\nrope\nanother rope\n"}
 
 
 def test_kernels_that_did_not_change_are_not_compiled_again(mac):
-    metallib.place(mac, mac.root / "out")
+    toolchain.place_metallib(mac, mac.root / "out")
     (mac.root / BINARY / "mlx.metallib").unlink()
-    metallib.place(mac, mac.root / "out")
+    toolchain.place_metallib(mac, mac.root / "out")
     assert calls(mac).count("metallib") == 1
     assert (mac.root / BINARY / "mlx.metallib").is_file()
 
 
 @pytest.mark.parametrize("changed", ["gemv.metal", "utils.h"])
 def test_kernels_that_changed_are_compiled_again(mac, changed):
-    metallib.place(mac, mac.root / "out")
-    library = mac.root / hosts.WORK / metallib.NAME
+    toolchain.place_metallib(mac, mac.root / "out")
+    library = mac.root / hosts.WORK / toolchain.METALLIB
     later = library.stat().st_mtime + 1
-    os.utime(mac.root / metallib.KERNELS / changed, (later, later))
-    metallib.place(mac, mac.root / "out")
+    os.utime(mac.root / toolchain.KERNELS / changed, (later, later))
+    toolchain.place_metallib(mac, mac.root / "out")
     assert calls(mac).count("metallib") == 2
 
 
 def test_kernels_that_do_not_compile_are_refused_with_the_compilers_words(mac, tmp_path):
     missing = "error: cannot execute tool 'metal' due to missing Metal Toolchain"
     program(tmp_path / "bin", "xcrun", f'#!/bin/sh\necho "{missing}" >&2\nexit 1\n')
-    said = refused(metallib.place, mac, mac.root / "out", code=ExitCode.TOOL)
-    assert said == (
-        f"MLX's Metal kernels do not compile: {missing}. Install Apple's Metal compiler: "
-        "xcodebuild -downloadComponent MetalToolchain"
-    )
-    assert not (mac.root / hosts.WORK / metallib.NAME).exists()
+    said = refused(toolchain.place_metallib, mac, mac.root / "out", code=ExitCode.TOOL)
+    says(said)
+    assert not (mac.root / hosts.WORK / toolchain.METALLIB).exists()
 
 
 def test_without_apples_tools_the_refusal_says_what_is_missing(mac, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    said = refused(metallib.place, mac, mac.root / "out", code=ExitCode.TOOL)
+    said = refused(toolchain.place_metallib, mac, mac.root / "out", code=ExitCode.TOOL)
     assert said.startswith("MLX's Metal kernels do not compile: xcrun is missing. Install ")
 
 
@@ -108,10 +106,10 @@ def test_without_apples_tools_the_refusal_says_what_is_missing(mac, monkeypatch,
 def test_only_upstreams_sources_on_a_mac_need_a_library(
     mac, monkeypatch, system, vendored, needed
 ):
-    monkeypatch.setattr(hosts, "SYSTEM", system)
+    monkeypatch.setattr(toolchain, "SYSTEM", system)
     if not vendored:
         (mac.root / "Vendor").rename(mac.root / "NoVendor")
-    assert metallib.is_needed(mac) == needed
+    assert toolchain.needs_metallib(mac) == needed
 
 
 def test_tests_start_with_the_library_beside_them(mac, tmp_path):
@@ -122,5 +120,5 @@ def test_tests_start_with_the_library_beside_them(mac, tmp_path):
     )
     program(tmp_path / "bin", "swift", f"#!/bin/sh\n{body}\n")
     swift = toolchain.Toolchain(str(tmp_path / "bin/swift"))
-    with toolchain.building(mac, swift, tmp_path / "work") as build:
-        assert build.run_tests("Tests", {}, lambda _line: None) == 0
+    build = toolchain.build(mac, swift, tmp_path / "work", print)
+    assert build.run_tests("Tests", {}, print) == 0

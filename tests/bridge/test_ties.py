@@ -3,7 +3,7 @@ from __future__ import annotations
 import mlx.core as mx
 import pytest
 
-from h2o_pack.parity.ties import TIE, tied
+from h2o_pack.parity.op import TIE, tied
 from h2o_py import H2OConfig, H2OKVCache, fast
 from h2o_py.ledger import Ledger
 
@@ -14,7 +14,7 @@ def cache(positions: list[int], scores: list[float]) -> H2OKVCache:
     """Return a cache of one head that knows these rows, all of novelty 0.1."""
     made = H2OKVCache(CONFIG, backend=fast)
     floats = mx.array([[scores]], mx.float32)
-    made._ledger = Ledger(
+    made.ledger = Ledger(
         floats,
         mx.array([[positions]], mx.int32),
         mx.full(floats.shape, 0.1),

@@ -12,13 +12,15 @@ import mlx.core as mx
 import pytest
 
 from h2o_pack.errors import UserError
-from h2o_pack.files.lock import Lock
+from h2o_pack.files import lock
+from h2o_pack.files.lock import Lock, LockedModel
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.parity import parity, tokens
 from h2o_pack.parity import request as requests
 from h2o_pack.parity.host import Host
 from h2o_pack.parity.request import Request
-from h2o_pack.parity.toolchain import Toolchain, building
+from h2o_pack.parity.toolchain import Toolchain, build
+from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec, to_document
 from h2o_py import Budgets, H2OConfig, LayerBudget, routing_installed
 
 MAX_KV = 32
@@ -290,11 +292,9 @@ def test_an_old_answer_is_not_taken_for_a_new_one(asked, answer, tmp_path):
     answer.write()
     host = Host("h", tmp_path, tmp_path)
     answers_nothing = shutil.which("true")
-    with (
-        pytest.raises(UserError, match="swift test failed"),
-        building(host, Toolchain(answers_nothing), tmp_path) as build,
-    ):
-        tokens.answer(asked, Path("Model"), build, print)
+    built = build(host, Toolchain(answers_nothing), tmp_path, print)
+    with pytest.raises(UserError, match="swift test failed"):
+        tokens.answer(asked, Path("Model"), built, print)
 
 
 def test_budgets_by_layer_are_the_packages_own(asked):
@@ -303,6 +303,16 @@ def test_budgets_by_layer_are_the_packages_own(asked):
     kept = mx.load(str(asked.folder / requests.EXPECTED))
     rows = [kept[f"{case.name}.kept.{layer}"].shape[2] for layer in range(4)]
     assert rows == [20, 44, MAX_KV, MAX_KV]
-    record = Lock("", "", "", "", {}, {}, {}, kv="8", budgets=case.budgets["layers"])
-    assert parity.own_budgets(record).budgets.layers == BY_LAYER.budgets.layers
-    assert parity.own_budgets(replace(record, budgets=None)) is None
+    for budgets in (BY_LAYER.budgets, None):
+        spec = PackageSpec((ModelSpec("demo", CacheSpec(max_kv=MAX_KV, budgets=budgets)),))
+        record = Lock(
+            h2o_pack="",
+            package="",
+            module="",
+            spec=to_document(spec, lock.NAME),
+            models=(LockedModel(model="demo", config={}, kv="8"),),
+            upstream={},
+            files={},
+        )
+        own = parity.own_budgets(Path(), record)
+        assert (own and own.budgets.layers) == (budgets and budgets.layers)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
+from itertools import islice
 
 import mlx.core as mx
 import pytest
@@ -9,13 +12,16 @@ from hypothesis import strategies as st
 
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.parity import op
+from h2o_pack.parity import trace as traces
 from h2o_pack.parity.trace import (
     DECODED,
     DRAFT,
+    MOST_BYTES,
     Trace,
     calls,
     cases,
     chunks,
+    fitting,
     prompt_length,
     record,
 )
@@ -27,7 +33,18 @@ from h2o_py.models import STORAGES
 def trace(tmp_path_factory) -> Trace:
     demo = resolve("demo")
     folder = tmp_path_factory.mktemp("trace")
-    return record(demo.folder, H2OConfig(32), demo.config.context, folder)
+    (whole,) = record(demo.folder, H2OConfig(32), demo.config.context, folder)
+    return whole
+
+
+def changed(trace, folder, case, step, change) -> Trace:
+    """Copy a trace's case, with other arrays in one step."""
+    shutil.copytree(trace.folder / case.folder, folder / case.folder)
+    arrays = trace.arrays(case, step)
+    mx.eval(arrays)
+    change(arrays)
+    mx.save_safetensors(str(folder / case.folder / f"{step}.safetensors"), arrays)
+    return Trace(folder, trace.cases)
 
 
 @given(st.integers(5, 600), st.integers(64, 3000))
@@ -85,15 +102,15 @@ def test_heads_that_no_group_divides_have_dense_rows():
 
 def test_the_trace_describes_itself(trace):
     document = json.loads((trace.folder / "trace.json").read_text())
-    assert document["format"] == 4
+    assert document["format"] == 5
     case = document["cases"][0]
     assert {
-        key: case[key] for key in ("name", "file", "dtype", "layers", "scale", "routed")
+        key: case[key] for key in ("name", "folder", "dtype", "layers", "scale", "routed")
     } == {
         "name": "float32",
-        "file": "float32.safetensors",
+        "folder": "float32",
         "dtype": "float32",
-        "layers": 4,
+        "layers": [0, 2, 3],
         "scale": 0.125,
         "routed": True,
     }
@@ -101,23 +118,48 @@ def test_the_trace_describes_itself(trace):
     assert sum(case["steps"]) >= 4 * 32
 
 
-def test_every_layer_and_step_has_its_arrays_in_the_dtype_of_the_case(trace):
+def test_the_recorded_layers_have_their_arrays_in_the_dtype_of_the_case(trace):
     for case in trace.cases:
-        arrays = mx.load(str(trace.folder / case.file))
         routed = ("out", "q", "scores") if case.routed else ()
         held = ("held",) if case.config.get("recall") else ()
-        wanted = {
-            f"{layer}.{step}.{what}"
-            for layer in range(case.layers)
-            for step in range(len(case.steps))
-            for what in ("k", "v", "positions", *routed, *held)
-        }
-        assert set(arrays) == wanted
+        whats = ("k", "v", "positions", *routed, *held)
+        wanted = {f"{layer}.{what}" for layer in case.layers for what in whats}
         for step, tokens in enumerate(case.steps):
-            assert arrays[f"0.{step}.k"].shape == (1, 2, tokens, 64)
-            assert arrays[f"0.{step}.k"].dtype == getattr(mx, case.dtype)
-            assert arrays[f"0.{step}.positions"].shape == (1, 2, 32)
-            assert arrays[f"0.{step}.positions"].dtype == mx.int32
+            arrays = trace.arrays(case, step)
+            assert set(arrays) == wanted
+            assert arrays["0.k"].shape == (1, 2, tokens, 64)
+            assert arrays["0.k"].dtype == getattr(mx, case.dtype)
+            assert arrays["0.positions"].shape == (1, 2, 32)
+            assert arrays["0.positions"].dtype == mx.int32
+
+
+def test_traces_that_would_be_too_large_come_one_after_the_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(traces, "MOST_BYTES", 1_500_000)
+    demo = resolve("demo")
+    names, layers = [], {}
+    parts = record(demo.folder, H2OConfig(32), demo.config.context, tmp_path / "trace")
+    for part in islice(parts, 3):
+        names += [case.name for case in part.cases]
+        layers |= {case.name: case.layers for case in part.cases}
+        files = [path for path in (tmp_path / "trace").rglob("*") if path.is_file()]
+        assert sum(path.stat().st_size for path in files) < 1_500_000
+        assert {result.equal for result in op.compare(part)} == {True}
+    assert names == [case.name for case in cases(H2OConfig(32), 64)][:3]
+    assert layers["float32"] == (0, 3)  # the middle one has no room
+    assert layers["not routed"] == (0, 2, 3)  # without q and outputs
+
+
+def test_a_model_of_any_size_leaves_room_for_one_layer_of_fewer_rows(monkeypatch):
+    config, described = H2OConfig(1024, pinned=((0, 4),)), resolve("demo").config
+    large = replace(described, heads=64, context=1 << 20)
+    assert fitting(H2OConfig(64), large).max_size == 64
+    small = fitting(replace(config, max_size=65536, heavy_budget=32768), large)
+    layer = large.layers[0]
+    elements = (large.heads + layer.kv_heads) * (layer.key_dim + layer.value_dim)
+    tokens = prompt_length(small.max_size, large.context) + DECODED
+    assert 4 * elements * tokens <= MOST_BYTES
+    assert small.max_size > 512
+    assert small.heavy_budget / small.max_size == pytest.approx(0.5, abs=0.01)
 
 
 def test_routing_is_as_it_was_after_recording(trace):
@@ -134,11 +176,11 @@ def test_routing_is_as_it_was_after_recording(trace):
 )
 def test_a_difference_is_named_by_layer_and_step(trace, tmp_path, what, kind, detail):
     case = trace.cases[0]
-    arrays = mx.load(str(trace.folder / case.file))
-    changed = arrays[f"2.20.{what}"]
-    changed[:, 1] = changed[:, 1] + 1
-    mx.save_safetensors(str(tmp_path / case.file), arrays)
-    result = op.compare_case(Trace(tmp_path, trace.cases), case)
+
+    def change(arrays):
+        arrays[f"2.{what}"][:, 1] = arrays[f"2.{what}"][:, 1] + 1
+
+    result = op.compare_case(changed(trace, tmp_path, case, 20, change), case)
     assert not result.equal
     first = result.first_difference
     assert first is not None
@@ -148,12 +190,13 @@ def test_a_difference_is_named_by_layer_and_step(trace, tmp_path, what, kind, de
 
 def test_what_was_recalled_is_compared_too(trace, tmp_path):
     case = next(case for case in trace.cases if case.config.get("recall"))
-    arrays = mx.load(str(trace.folder / case.file))
-    held = arrays["2.20.held"]
-    assert held.any().item()
-    arrays["2.20.held"] = mx.zeros(held.shape, mx.bool_)
-    mx.save_safetensors(str(tmp_path / case.file), arrays)
-    first = op.compare_case(Trace(tmp_path, trace.cases), case).first_difference
+
+    def change(arrays):
+        assert arrays["2.held"].any().item()
+        arrays["2.held"] = mx.zeros(arrays["2.held"].shape, mx.bool_)
+
+    copy = changed(trace, tmp_path, case, 20, change)
+    first = op.compare_case(copy, case).first_difference
     assert first is not None
     assert (first.layer, first.step, first.kind) == (2, 20, "held")
     assert first.detail.startswith("of what was recalled, head 0 keeps [")
@@ -161,9 +204,10 @@ def test_what_was_recalled_is_compared_too(trace, tmp_path):
 
 def test_a_value_that_is_no_number_is_a_difference(trace, tmp_path):
     case = trace.cases[0]
-    arrays = mx.load(str(trace.folder / case.file))
-    arrays["1.30.out"] = arrays["1.30.out"] * float("nan")
-    mx.save_safetensors(str(tmp_path / case.file), arrays)
-    result = op.compare_case(Trace(tmp_path, trace.cases), case)
+
+    def change(arrays):
+        arrays["2.out"] = arrays["2.out"] * float("nan")
+
+    result = op.compare_case(changed(trace, tmp_path, case, 30, change), case)
     assert not result.equal
     assert result.largest_output_difference == float("inf")

@@ -9,12 +9,13 @@ import pytest
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
-from h2o_pack.package.contents import make_package
-from h2o_pack.plan.package_plan import CacheOptions, make_plan
+from h2o_pack.package.build import make_package
+from h2o_pack.spec import CacheSpec
 from h2o_pack.vendoring import vendor as vendoring
 from h2o_pack.vendoring.fetch import Origin
 from h2o_pack.vendoring.vendor import vendor
 from h2o_pack.verify.check import verify
+from tests.bridge.plans import plan_of
 from tests.bridge.repositories import commit, edits_tree, git
 from tests.bridge.trees import build_tree, names, tree
 
@@ -112,7 +113,7 @@ def upstream(tmp_path) -> Path:
 
 @pytest.fixture
 def package(model, tmp_path, monkeypatch) -> Path:
-    output = make_package(make_plan(model, CacheOptions(max_kv=512)), tmp_path / "Demo").folder
+    output = make_package(plan_of(model, CacheSpec(max_kv=512)), tmp_path / "Demo").folder
     small = build_tree(
         tmp_path / "small",
         {

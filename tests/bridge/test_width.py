@@ -10,9 +10,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from h2o_pack.cli import MODULES
-from h2o_pack.measure.bench.report_tables import print_report, sections
+from h2o_pack.measure.tables import Table, print_table
 from h2o_pack.parity import report as parity
-from tests.bridge.measure.test_bench import made_up
 from tests.bridge.test_report import REPORT
 
 WIDTH = 80
@@ -73,9 +72,10 @@ def test_the_help_of_a_command_fits(run, name):
 
 
 def test_a_table_of_figures_has_each_figure_whole(capsys):
-    report = made_up()
-    print_report(report, Console(width=WIDTH))
-    shown = capsys.readouterr().out
-    assert too_wide(shown) == []
-    figures = {cell for table in sections(report) for row in table.rows for cell in row[1:]}
-    assert [each for each in sorted(figures) if each not in shown] == []
+    figures = tuple(f"{number * 1234.5:,.1f} to {number * 2345.6:,.1f}" for number in range(8))
+    rows = (("a cache with a long title", *figures),)
+    table = Table("figures", ("cache", *(f"column {number}" for number in range(8))), rows)
+    print_table(table, Console(width=WIDTH))
+    output = capsys.readouterr().out
+    assert too_wide(output) == []
+    assert all(figure in output for figure in figures)

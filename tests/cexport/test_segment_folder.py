@@ -207,6 +207,8 @@ def test_every_byte_of_a_manifest_counts(tmp_path, byte):
         ("shape 4 8 16", "shape 4 8 1048577"),
         ("segment 0 ", "segment 1 "),
         ("dropped 0 ", "dropped -1 "),
+        ("dropped 0 ", f"dropped {2**63 - 1} "),
+        ("segment 1 ", f"segment {2**63 - 1} "),
         (f"format {FORMAT}", 'format "},{"'),
         ("h2o-archive 1", "h2o-archive 2"),
     ],
@@ -303,6 +305,65 @@ def test_files_that_a_crash_left_are_removed(tmp_path):
         (path / name).write_text("left")
     opened(path, mark)
     assert names(path) == ["000000.safetensors", "lock", "manifest", "notes.txt"]
+
+
+def test_files_in_a_folder_without_a_manifest_stay_as_they_are(tmp_path):
+    path = tmp_path / "layer-000"
+    path.mkdir()
+    left = ("000003.safetensors", "000004.safetensors.new", "manifest.new")
+    for name in left:
+        (path / name).write_text("the user's")
+    folder = opened(path)
+    assert append(folder, 0) == 4
+    assert folder.flush()
+    assert (path / "000003.safetensors").read_text() == "the user's"
+
+
+def test_a_folder_that_is_a_link_or_another_users_is_refused(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert refusal(tmp_path / "link") == (
+        "archive_unusable", str(tmp_path / "link"), errno.ENOTDIR
+    )  # fmt: skip
+    assert names(tmp_path / "real") == []
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "real", 65534, 65534)
+        found = refusal(tmp_path / "real")
+        assert found == ("archive_unusable", str(tmp_path / "real"), errno.EPERM)
+
+
+def test_a_temporary_file_that_is_there_is_not_written_to(tmp_path):
+    folder = opened(tmp_path / "layer-000")
+    other = tmp_path / "other"
+    other.write_text("the user's")
+    os.link(other, tmp_path / "layer-000/000000.safetensors.new")
+    append(folder, 0)
+    assert folder.flush()
+    assert other.read_text() == "the user's"
+
+
+def test_calls_with_wrong_sizes_are_refused(tmp_path):
+    folder = opened(tmp_path / "layer-000")
+    append(folder, 0)
+    assert folder.flush()
+    size = PART_BYTES[KEYS]
+    sizes = [(0, KEYS, 0, wrong) for wrong in (1, -1, 2**62)]
+    places = [(0, KEYS, 4), (0, KEYS, -1), (0, 3, 0), (0, -1, 0), (7, KEYS, 0)]
+    for call in [*sizes, *[(*place, size) for place in places]]:
+        assert folder.read(*call) is None
+    rows, novelty = segment(1)
+    for bad in (
+        (rows[:, :, :8], novelty[:, :, :8], KEY_BYTES),
+        (rows, novelty[:1], KEY_BYTES),
+        (rows, novelty.astype(mx.float16), KEY_BYTES),
+        (rows[0], novelty, KEY_BYTES),
+        (rows, novelty, 0),
+        (rows, novelty, 24),
+    ):
+        with pytest.raises(ValueError, match="append takes rows"):
+            folder.append(*bad, FORMAT, True)
+    assert folder.failure is None
+    assert_holds(folder, [0])
 
 
 def test_oldest_segments_go_and_the_rest_still_continues(tmp_path):

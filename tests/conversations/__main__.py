@@ -18,10 +18,10 @@ from click.testing import CliRunner
 
 from h2o_pack.cli import main as cli
 from tests.conversations.kills import kill
-from tests.conversations.page import page
+from tests.conversations.page import part, with_part
 from tests.conversations.program import LONG, build
 
-# Of glibc's allocator: in one for each thread, pages stay that the threads have freed.
+# glibc keeps an arena per thread, and with it pages that the thread has freed.
 ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
 PAGE = Path(__file__).parents[2] / "docs/results/conversations.md"
 
@@ -35,7 +35,11 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument(
-        "--write", type=Path, nargs="?", const=PAGE, help=f"Write a page, or {PAGE.name}."
+        "--write",
+        type=Path,
+        nargs="?",
+        const=PAGE,
+        help=f"Page to write to, else {PAGE.name}.",
     )
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -53,10 +57,11 @@ def main() -> None:
         report = json.loads((folder / "long/long-conversation.json").read_text("utf-8"))
         kills = kill(program, chosen.kills, chosen.seed, folder / "kills")
         model = "the demo model" if vendored else "a model of two layers without weights"
-        text = page(report, kills, f"{model}, 64 rows, on {program.host.name}", chosen.seed)
+        text = part(report, kills, model, program.host.name, chosen.seed)
     print(text)  # noqa: T201
     if chosen.write:
-        chosen.write.write_text(text, encoding="utf-8")
+        page = chosen.write.read_text("utf-8") if chosen.write.exists() else ""
+        chosen.write.write_text(with_part(page, text), encoding="utf-8")
 
 
 def demo(folder: Path) -> Path:

@@ -95,6 +95,8 @@ def test_every_public_line_of_the_libraries_is_on_the_page():
     page = swift_api.sections()
     told = len(re.findall(r"^(?:public|open) ", page, re.MULTILINE))
     sources = [
+        *(swift_api.TEMPLATES / "Download/H2OKit").rglob("*.swift"),
+        *(swift_api.TEMPLATES / "H2OChatScreen").rglob("*.swift"),
         *(swift_api.TEMPLATES / "H2OFoundationModels").rglob("*.swift"),
         *(swift_api.TEMPLATES / "H2OKit").rglob("*.swift"),
         *(swift_api.TEMPLATES / "H2OSessions").rglob("*.swift"),

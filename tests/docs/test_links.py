@@ -14,6 +14,7 @@ from tests.docs.conftest import ROOT
 LINK = re.compile(r'\]\(([^)\s]+)\)|<img [^>]*src="([^"]+)"')
 FENCE = re.compile(r"^ *(```+).*?^ *\1$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
+THEMES = ("only-light", "only-dark")  # the site shows a picture in one theme
 RAW = re.compile(r"^(?:===|!!!|\?\?\?) ", re.MULTILINE)
 
 
@@ -58,7 +59,7 @@ def test_links_lead_to_files_and_headings(page):
         found = path if not target else (path.parent / target).resolve()
         assert found.exists(), f"{page} links to {link}"
         assert found.is_relative_to(ROOT), f"{page} links to {link}"
-        if place:
+        if place and place not in THEMES:
             assert place in places(found), f"{page} links to {link}"
 
 

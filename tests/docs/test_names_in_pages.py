@@ -1,4 +1,4 @@
-"""What pages name exists: commands and options, Python names, files."""
+"""What pages name exists: commands and options, Python names, files, messages, figures."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_command_or_option_that_does_not_exist_is_found():
     assert wrong_part("h2o-pack ios --model demo --max-kv 64") == ""
     assert wrong_part("h2o-pack nothing") == "nothing"
     assert wrong_part("h2o-pack ios --nothing 3") == "--nothing"
-    assert wrong_part("h2o-pack kernels nothing") == "nothing"
+    assert wrong_part("h2o-pack policy nothing") == "nothing"
     assert sum(len(calls(text)) for text in SOURCES.values()) > 20
 
 
@@ -133,19 +133,22 @@ def test_the_terms_of_the_memory_plan_are_those_of_the_code():
     assert {known for _, known in rows} | beside == set(get_args(terms.Known))
 
 
-PATH = re.compile(rf"(?:{FOLDERS})/[\w./*-]*[\w*]|\btest_[\w*]+\.py")
+QUOTED = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", ["verification.md", "decisions.md", "metal.md", "parity.md"])
-def test_paths_in_plain_text_exist(page):
-    """A file without a folder is in the folder of the file before it."""
-    folder = ROOT
-    for name in PATH.findall(SOURCES[page]):
-        if "/" in name:
-            places = [ROOT, ROOT / "bridge/h2o_pack"]
-            found = [path for place in places for path in place.glob(name)]
-        else:
-            found = list(folder.glob(name))
-        assert found, f"{page}: {name}"
-        if "/" in name:
-            folder = found[0].parent if found[0].is_file() else found[0]
+def test_quoted_messages_are_printed():
+    printed = (ROOT / "tests/golden/pages/refusals.txt").read_text("utf-8")
+    messages = QUOTED.findall(SOURCES["troubleshooting.md"])
+    assert len(messages) >= 4
+    for message in messages:
+        assert all(part.strip() in printed for part in message.split("...")), message
+
+
+INTERVAL = re.compile(r"(\d\.\d\d) [(\[](\d\.\d\d)(?: to |, )(\d\.\d\d)[)\]]")
+
+
+def test_intervals_are_those_of_the_evaluation():
+    measured = set(INTERVAL.findall(SOURCES["results/eval/README.md"]))
+    quoted = set(INTERVAL.findall(SOURCES["choosing-max-kv.md"]))
+    assert quoted
+    assert quoted <= measured

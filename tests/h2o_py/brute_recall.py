@@ -214,7 +214,7 @@ class Head:
         fixed = set(range(config.sink_size)).union(
             *(range(begin, end) for begin, end in config.pinned)
         )
-        asked = self.recall.rows or max(16, config.max_size // 4)
+        asked = self.recall.rows or max(16, min(config.max_size // 2, 64))
         return min(asked, config.max_size - 1 - len(fixed) - config.recent_budget)
 
     def wanted(self, q, k, scale, sinks):
@@ -227,13 +227,16 @@ class Head:
             logits = scale * (q[:, t] @ keys[: count + t + 1].T)
             asked = np.maximum(asked, softmax(logits, sinks).mean(axis=0)[:count])
             seen |= np.isfinite(logits[:, :count]).any(axis=0)
-        reach = self.recall.spread + 1
-        best = [asked[max(0, j - reach + 1) : j + 1].max() for j in range(count)]
         recent_from = count + tokens - self.config.recent_budget
+        stays = [self.protected(j, recent_from) for j in range(count)]
+        asked[stays] = 0
+        after, before = self.recall.spread, self.recall.before
+        best = [asked[max(0, j - after) : j + before + 1].max() for j in range(count)]
+        least = asked.max() * self.recall.threshold / 100
         found = [
             (-best[j], j)
             for j in range(count)
-            if seen[j] and best[j] > 0 and not self.protected(j, recent_from)
+            if seen[j] and best[j] > 0 and best[j] >= least and not stays[j]
         ]
         return [j for _, j in sorted(found)][: self.room()]
 

@@ -6,21 +6,18 @@ from types import SimpleNamespace
 
 import mlx.core as mx
 
-from h2o_py import fast, reference
+from h2o_pack.parity import reference
+from h2o_py import fast
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache
-from h2o_py.ledger import Attended, Ledger, Recalled, Rows
+from h2o_py.ledger import Ledger, Recalled, Rows
 from h2o_py.row_format import DENSE
 
 TOLERANCE = {mx.float32: 1e-5, mx.float16: 2e-3, mx.bfloat16: 1.6e-2}
 
 
-def _fallback_attend(queries, rows, ledger, *, config, row_format=DENSE, **options):
-    native = fast._native(config, row_format)
-    out, kept, state = ext.cache_attend(
-        queries, rows, tuple(ledger), config=native, fallback=True, **options
-    )
-    return Attended(out, Rows(*kept), Ledger(*state))
+def _fallback_layer(config, row_format):
+    return ext.LayerCache(fast._native(config, row_format), config.recall, in_operations=True)
 
 
 def _fallback_recall(
@@ -31,7 +28,7 @@ def _fallback_recall(
         keys,
         rows,
         ledger,
-        archive._native,
+        archive,
         config=fast._native(config, row_format),
         fallback=True,
         **options,
@@ -46,11 +43,7 @@ def _fallback_attention(*arguments, **options):
 # What a GPU runs for calls that the kernels do not take: the core in MLX operations.
 fallback = SimpleNamespace(
     scaled_dot_product_attention_with_scores=_fallback_attention,
-    make_ledger=fast.make_ledger,
-    trim_ledger=fast.trim_ledger,
-    cache_fetch=fast.cache_fetch,
-    cache_write=fast.cache_write,
-    cache_attend=_fallback_attend,
+    layer_cache=_fallback_layer,
     Archive=fast.Archive,
     recall=_fallback_recall,
 )
@@ -69,6 +62,16 @@ def step(cache, queries, keys, values, mask="ask"):
         mask = cache.make_mask(keys.shape[2])
     cache.update_and_fetch(keys, values)
     return cache.attend(queries, scale=queries.shape[-1] ** -0.5, mask=mask)
+
+
+def saved_of(archive):
+    """What must be known beside an archive's arrays."""
+    return {
+        "bits": archive.bits,
+        "dtype": str(archive.dtype),
+        "first": archive.first,
+        "group_size": archive.group_size,
+    }
 
 
 def kept(cache):
@@ -113,5 +116,6 @@ __all__ = [
     "largest_difference",
     "random_tokens",
     "reference",
+    "saved_of",
     "step",
 ]

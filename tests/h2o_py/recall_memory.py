@@ -40,12 +40,12 @@ def archived(recall: H2ORecall, count: int) -> tuple[H2OKVCache, fast.Archive]:
     config = H2OConfig(ROWS, recall=recall)
     cache = H2OKVCache(H2OConfig(ROWS))
     folder = archive_files.open_folder(recall.store) if recall.store else None
-    archive = fast.Archive._of(recall, ext.Archive(recall, 64, folder))
+    archive = ext.Archive(recall, 64, folder)
     for begin in range(0, count, 512):
         keys, values = tokens(512, KV_HEADS), tokens(512, KV_HEADS)
         key_sum = mx.ones((1, KV_HEADS, DIM)) if begin == 0 else cache.ledger.key_sum
         mx.eval(keys, values)
-        archive.append(keys, values, key_sum, config)
+        archive.append(keys, values, key_sum, fast._native(config))
         cache.update_and_fetch(keys, values)
         if cache.offset <= ROWS:
             cache.attend(tokens(512, QUERY_HEADS), scale=DIM**-0.5, mask="causal")
@@ -65,7 +65,7 @@ def main(store: str, count: int) -> None:
     Path("/proc/self/clear_refs").write_text("5", "ascii")  # the most so far is what is now
     before = resident()
     recalled = fast.recall(
-        queries, keys, cache._rows, cache.ledger, archive, offset=cache.offset,
+        queries, keys, cache.rows, cache.ledger, archive, offset=cache.offset,
         config=H2OConfig(ROWS, recall=recall), scale=DIM**-0.5,
     )  # fmt: skip
     mx.eval(recalled.rows.pool, recalled.ledger)
@@ -74,7 +74,7 @@ def main(store: str, count: int) -> None:
     result = {
         "tokens": count,
         "archive": archive.nbytes / MIB**2,
-        "segments_in_files": archive.saved.get("files", {}).get("count", 0),
+        "segments_in_files": archive.mark[1] if archive.mark else 0,
         "came": int(recalled.came),
         "before": before["VmRSS"],
         "before_anonymous": before["RssAnon"],

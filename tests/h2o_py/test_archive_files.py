@@ -10,7 +10,7 @@ import mlx.core as mx
 import pytest
 
 import h2o_py
-from h2o_py import archive_files, cache_recall, commands
+from h2o_py import archive_files, commands, errors, saved_header
 from h2o_py.cache import H2OKVCache
 from tests.cexport.segments import append, filled
 from tests.conftest import DEMO
@@ -62,19 +62,9 @@ SIZES = {"sink_size": 2, "heavy_budget": 10, "recent_budget": 8}
 TRAFFIC = [300, 1, 1, 530, *[1] * 70, 40, 260, 9, *[1] * 5]
 
 
-@pytest.fixture
-def folders(monkeypatch):
-    """The folders that caches open, as they open them."""
-    opened = []
-    real = archive_files.open_folder
-
-    def open_folder(*arguments):
-        opened.append(real(*arguments))
-        return opened[-1]
-
-    monkeypatch.setattr(archive_files, "open_folder", open_folder)
-    monkeypatch.setattr(cache_recall, "_said", set())
-    return opened
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch):
+    monkeypatch.setattr(errors, "_said", set())
 
 
 def config(store=None, **changes):
@@ -82,15 +72,14 @@ def config(store=None, **changes):
     return h2o_py.H2OConfig(24, **SIZES, recall=recall)
 
 
-def take(cache, traffic, seed, folders=(), **shape):
+def take(cache, traffic, seed, *, is_written=True, **shape):
     """Outputs of attention; what waits to be written is written after each part."""
     mx.random.seed(seed)
     outs = []
     for tokens in traffic:
         outs.append(step(cache, *random_tokens(tokens, **shape)))
         mx.eval(outs[-1], cache.arrays)
-        for folder in folders:
-            assert folder.flush()
+        assert cache.archive is None or cache.archive.flush() == is_written
     return outs
 
 
@@ -99,7 +88,7 @@ def assert_equal(ours, wanted):
 
 
 def in_files(cache):
-    return cache._recall.archive.saved["files"]["count"]
+    return cache.archive.mark[1]
 
 
 @pytest.mark.parametrize(
@@ -113,97 +102,152 @@ def in_files(cache):
     ],
     ids=str,
 )
-def test_a_cache_recalls_the_same_from_files_as_from_memory(
-    tmp_path, folders, name, bits, dtype
-):
+def test_a_cache_recalls_the_same_from_files_as_from_memory(tmp_path, name, bits, dtype):
     shape = {"batch": 2, "dtype": dtype}
     memory = H2OKVCache(config(archive_bits=bits), BACKENDS[name])
     files = H2OKVCache(config(tmp_path / "chat", archive_bits=bits), BACKENDS[name])
     wanted = take(memory, TRAFFIC, 0, **shape)
-    assert_equal(take(files, TRAFFIC, 0, folders, **shape), wanted)
+    assert_equal(take(files, TRAFFIC, 0, **shape), wanted)
     assert memory.recalled == files.recalled > 0
-    assert_equal(files._ledger, memory._ledger)
+    assert_equal(files.ledger, memory.ledger)
     assert in_files(files) == 4
-    assert len(files._recall.archive.arrays) == 2  # of the 187 newest tokens
-    ours, its = (each._recall.archive for each in (files, memory))
+    assert len(files.archive.arrays) == 2  # of the 187 newest tokens
+    ours, its = (each.archive for each in (files, memory))
     assert_equal(ours.rows(0, ours.length), its.rows(0, its.length))
 
 
-def test_a_saved_cache_goes_on_in_its_folder(tmp_path, folders):
+def test_a_saved_cache_goes_on_in_its_folder(tmp_path):
     memory, files = H2OKVCache(config()), H2OKVCache(config(tmp_path / "chat"))
     take(memory, TRAFFIC, 0)
-    take(files, TRAFFIC, 0, folders)
+    take(files, TRAFFIC, 0)
     h2o_py.save_cache(tmp_path / "saved.safetensors", [files])
-    take(files, [600], 1, folders)  # goes on, and is given up
+    take(files, [600], 1)  # goes on, and is given up
     del files
-    folders.clear()
-    loaded = h2o_py.load_cache(tmp_path / "saved.safetensors")[0][0]
+    loaded = h2o_py.load_cache(tmp_path / "saved.safetensors", tmp_path / "chat")[0][0]
     assert in_files(loaded) == 4
-    assert_equal(take(loaded, TRAFFIC, 2, folders), take(memory, TRAFFIC, 2))
+    assert_equal(take(loaded, TRAFFIC, 2), take(memory, TRAFFIC, 2))
     assert in_files(loaded) > 4
 
 
 @pytest.mark.parametrize("after", [0, 70, 200, 330])
-def test_a_saved_cache_can_be_of_any_moment(tmp_path, folders, after):
+def test_a_saved_cache_can_be_of_any_moment(tmp_path, after):
     """Whatever had been written when it was saved, the rest is in the saved cache."""
     memory, files = H2OKVCache(config()), H2OKVCache(config(tmp_path / "chat"))
     take(memory, [700, *[1] * after], 0)
     take(files, [700, *[1] * after], 0)
     h2o_py.save_cache(tmp_path / "saved.safetensors", [files])
     del files
-    folders.clear()
-    loaded = h2o_py.load_cache(tmp_path / "saved.safetensors")[0][0]
+    loaded = h2o_py.load_cache(tmp_path / "saved.safetensors", tmp_path / "chat")[0][0]
     assert_equal(take(loaded, TRAFFIC, 2), take(memory, TRAFFIC, 2))
 
 
-def test_a_copy_reads_the_files_and_keeps_its_own_tokens_in_memory(tmp_path, folders):
+def test_a_saved_cache_chooses_no_folder(tmp_path):
+    """It is refused without one; another folder of the same name is looked for in vain."""
+    files = H2OKVCache(config(tmp_path / "chat"))
+    take(files, TRAFFIC, 0)
+    h2o_py.save_cache(tmp_path / "saved.safetensors", [files])
+    del files
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(h2o_py.H2OFileError) as refused:
+        h2o_py.load_cache(tmp_path / "saved.safetensors")
+    assert refused.value.code == "archive_not_given"
+    with pytest.raises(h2o_py.H2OFileError) as refused:
+        h2o_py.load_cache(tmp_path / "saved.safetensors", tmp_path / "other")
+    assert refused.value.code == "archive_too_short"
+    assert [path for path in before if not path.exists()] == []
+
+
+def test_the_name_of_a_layer_is_all_that_counts_of_a_folder_that_is_named(tmp_path):
+    for named, wanted in (
+        ("/elsewhere/layer-003", f"{tmp_path}/layer-003"),
+        ("/elsewhere", str(tmp_path)),
+        ("layer-003/..", str(tmp_path)),
+    ):
+        settings = config(named)
+        assert saved_header._given_folder(settings, str(tmp_path)) == wanted
+
+
+def test_an_archive_without_arrays_that_tell_its_shape_is_refused(tmp_path):
+    """Files of another shape would be read past the end of the rows."""
+    files = H2OKVCache(config(tmp_path / "chat"))
+    take(files, [511, 1], 0)  # the step lets the segment go that the chunk wrote
+    arrays, header = files.arrays, files.header
+    assert in_files(files) == 1
+    del files
+    with pytest.raises(h2o_py.H2OFileError) as refused:
+        H2OKVCache.restored(arrays[:7], header, str(tmp_path / "chat"))
+    assert refused.value.code == "archive_other"
+
+
+def test_a_saved_cache_is_its_owners_only(tmp_path):
+    cache = H2OKVCache(config())
+    take(cache, [9], 0)
+    file = tmp_path / "saved.safetensors"
+    file.write_bytes(b"older")
+    file.chmod(0o644)
+    for path in (file, tmp_path / "new.safetensors"):
+        h2o_py.save_cache(path, [cache])
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_stale_archives_behind_links_stay(tmp_path):
+    filled(tmp_path / "chat/layer-000", 1)
+    root = tmp_path / "root"
+    (root / "linked").mkdir(parents=True)
+    (root / "linked/layer-000").symlink_to(tmp_path / "chat/layer-000")
+    (root / "whole").symlink_to(tmp_path / "chat")
+    assert h2o_py.delete_stale_archives(root) == []
+    names = sorted(path.name for path in (tmp_path / "chat/layer-000").iterdir())
+    assert names == ["000000.safetensors", "lock", "manifest"]
+
+
+def test_a_copy_reads_the_files_and_keeps_its_own_tokens_in_memory(tmp_path):
     memory, files = H2OKVCache(config()), H2OKVCache(config(tmp_path / "chat"))
     take(memory, TRAFFIC, 0)
-    take(files, TRAFFIC, 0, folders)
+    take(files, TRAFFIC, 0)
     twin, its_twin = files.copy(), memory.copy()
-    assert_equal(take(twin, TRAFFIC, 1, folders), take(its_twin, TRAFFIC, 1))
+    assert_equal(take(twin, TRAFFIC, 1), take(its_twin, TRAFFIC, 1))
     assert in_files(twin) == in_files(files) == 4
-    assert_equal(take(files, TRAFFIC, 2, folders), take(memory, TRAFFIC, 2))
+    assert_equal(take(files, TRAFFIC, 2), take(memory, TRAFFIC, 2))
     assert in_files(files) > 4
 
 
 @pytest.mark.parametrize("n", [1, 100, 188, 443, 444, 700])
-def test_trimmed_tokens_leave_the_files_again(tmp_path, folders, n):
+def test_trimmed_tokens_leave_the_files_again(tmp_path, n):
     big = {"heavy_budget": 900, "recent_budget": 90, "sink_size": 2}
     recall = h2o_py.H2ORecall(ask=4, store=str(tmp_path / "chat"))
     files = H2OKVCache(h2o_py.H2OConfig(1000, **big, recall=recall))
     memory = H2OKVCache(h2o_py.H2OConfig(1000, **big, recall=h2o_py.H2ORecall(ask=4)))
     take(memory, [600, 300, 55, 1], 0)
-    take(files, [600, 300, 55, 1], 0, folders)
+    take(files, [600, 300, 55, 1], 0)
     assert in_files(files) == 3
     assert memory.trim(n) == files.trim(n) == n
     assert in_files(files) == min(3, (956 - n) // 256 - ((956 - n) % 256 == 0))
-    assert_equal(take(files, [700, 30], 1, folders), take(memory, [700, 30], 1))
-    ours, its = (each._recall.archive for each in (files, memory))
+    assert_equal(take(files, [700, 30], 1), take(memory, [700, 30], 1))
+    ours, its = (each.archive for each in (files, memory))
     assert_equal(ours.rows(0, ours.length), its.rows(0, its.length))
 
 
 @pytest.mark.filterwarnings("ignore::h2o_py.errors.H2ORecallWarning")
-def test_a_limit_lets_the_oldest_files_go(tmp_path, folders):
+def test_a_limit_lets_the_oldest_files_go(tmp_path):
     token = 2 * (2 * (32 + 8) + 4)  # two heads; key and value at 4 bits in float32; novelty
     memory = H2OKVCache(config(limit=600 * token))
     files = H2OKVCache(config(tmp_path / "chat", limit=600 * token))
-    assert_equal(take(files, TRAFFIC, 0, folders), take(memory, TRAFFIC, 0))
-    assert files._recall.archive.first == memory._recall.archive.first == 768
+    assert_equal(take(files, TRAFFIC, 0), take(memory, TRAFFIC, 0))
+    assert files.archive.first == memory.archive.first == 768
     names = sorted(each.name for each in (tmp_path / "chat").iterdir())
     assert names == ["000003.safetensors", "lock", "manifest"]
     h2o_py.save_cache(tmp_path / "saved.safetensors", [files])
     del files
-    folders.clear()
-    loaded = h2o_py.load_cache(tmp_path / "saved.safetensors")[0][0]
-    assert_equal(take(loaded, TRAFFIC, 2, folders), take(memory, TRAFFIC, 2))
-    assert loaded._recall.archive.first == memory._recall.archive.first
+    loaded = h2o_py.load_cache(tmp_path / "saved.safetensors", tmp_path / "chat")[0][0]
+    assert_equal(take(loaded, TRAFFIC, 2), take(memory, TRAFFIC, 2))
+    assert loaded.archive.first == memory.archive.first
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_a_file_that_is_lost_ends_recall_and_not_the_conversation(tmp_path, folders, name):
+def test_a_file_that_is_lost_ends_recall_and_not_the_conversation(tmp_path, name):
     cache = H2OKVCache(config(tmp_path / "chat"), BACKENDS[name])
-    take(cache, TRAFFIC, 0, folders)
+    take(cache, TRAFFIC, 0)
     (tmp_path / "chat/000001.safetensors").unlink()
     with pytest.warns(h2o_py.H2ORecallWarning) as warnings:
         outs = take(cache, [40, 1, 300, 40, 1], 1)
@@ -214,17 +258,16 @@ def test_a_file_that_is_lost_ends_recall_and_not_the_conversation(tmp_path, fold
         "recall is off, and the conversation goes on without it."
     )
     assert all(mx.isfinite(out).all() for out in outs)
-    assert cache._recall is None
-    assert cache._ledger.held is None
+    assert cache.archive is None
+    assert cache.ledger.held is None
 
 
-def test_a_disk_that_is_full_ends_recall_and_not_the_conversation(tmp_path, folders):
+def test_a_disk_that_is_full_ends_recall_and_not_the_conversation(tmp_path):
     cache = H2OKVCache(config(tmp_path / "chat"))
-    take(cache, [300, 1], 0, folders)
+    take(cache, [300, 1], 0)
 
     def go_on():
-        outs = take(cache, [300, 1], 1)  # hands the second segment over
-        folders[0].flush()
+        outs = take(cache, [300, 1], 1, is_written=False)  # hands the second segment over
         return outs + take(cache, [40, 1, 300, 40, 1], 2)
 
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -236,31 +279,36 @@ def test_a_disk_that_is_full_ends_recall_and_not_the_conversation(tmp_path, fold
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert [each.message.code for each in warnings] == ["archive_not_written"]
     assert all(mx.isfinite(out).all() for out in outs)
-    assert cache._recall is None
+    assert cache.archive is None
 
 
-def test_saved_caches_name_what_is_wrong_with_their_folder(tmp_path, folders):
+def test_saved_caches_name_what_is_wrong_with_their_folder(tmp_path):
     files = H2OKVCache(config(tmp_path / "chat"))
-    take(files, TRAFFIC, 0, folders)
+    take(files, TRAFFIC, 0)
     h2o_py.save_cache(tmp_path / "saved.safetensors", [files])
     refused = pytest.raises(h2o_py.H2OFileError)
     with refused as locked:
-        h2o_py.load_cache(tmp_path / "saved.safetensors")
+        h2o_py.load_cache(tmp_path / "saved.safetensors", tmp_path / "chat")
     del files
-    folders.clear()
     (tmp_path / "chat/manifest").unlink()
     with refused as short:
-        h2o_py.load_cache(tmp_path / "saved.safetensors")
+        h2o_py.load_cache(tmp_path / "saved.safetensors", tmp_path / "chat")
     assert [each.value.code for each in (locked, short)] == [
         "archive_locked",
         "archive_too_short",
     ]
 
 
+def continued(mark, folder):
+    """The archive that goes on from `mark` in `folder`, as a saved cache does."""
+    saved_header._check_mark(mark, str(folder / "layer-000"))
+    made = tuple(mark[name] for name in ("session", "count", "chain"))
+    return archive_files.open_folder(str(folder / "layer-000"), made)
+
+
 @pytest.mark.parametrize(
     "mark",
     [
-        None,
         [],
         {"session": "0" * 32, "count": 1},
         {"session": "0" * 32, "count": True, "chain": "0" * 64},
@@ -274,10 +322,10 @@ def test_saved_caches_name_what_is_wrong_with_their_folder(tmp_path, folders):
 def test_a_mark_that_no_archive_made_is_refused(tmp_path, mark):
     session, count, chain = filled(tmp_path / "layer-000", 1)
     with pytest.raises(h2o_py.H2OFileError) as refused:
-        archive_files.continued(str(tmp_path / "layer-000"), {"files": mark})
+        continued(mark, tmp_path)
     assert refused.value.code == "archive_other"
     made = {"session": session, "count": count, "chain": chain}
-    assert archive_files.continued(str(tmp_path / "layer-000"), {"files": made})
+    assert continued(made, tmp_path)
 
 
 def test_the_command_says_what_is_wrong_with_the_folder(tmp_path):

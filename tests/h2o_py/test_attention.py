@@ -3,7 +3,8 @@
 import mlx.core as mx
 import pytest
 
-from h2o_py import fast, reference
+from h2o_pack.parity import reference
+from h2o_py import fast
 from h2o_py._compiled import ext
 from tests.h2o_py.cases import BACKENDS, TOLERANCE, largest_difference
 

@@ -11,7 +11,7 @@ import mlx_lm
 import pytest
 from mlx_lm.models.cache import load_prompt_cache, make_prompt_cache, save_prompt_cache
 
-from h2o_py import commands, generation, missing_scores, routing
+from h2o_py import commands, errors, generation, routing
 from h2o_py.budgets import Budgets, LayerBudget, load_budgets
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
@@ -71,8 +71,10 @@ def test_layers_with_their_own_cache_have_null(tmp_path):
     caches = make_h2o_cache(model, COMMON, budgets=budgets)
     assert [c.config.recent_budget for c in caches if isinstance(c, H2OKVCache)] == [30, 10]
     wrong = load_budgets(budget_file(tmp_path, [entry(10, 30), None, None, None]))
-    with pytest.raises(ValueError, match=r"layers\[0\]: gemma3_text has no full"):
+    with pytest.raises(ValueError) as caught:
         make_h2o_cache(model, COMMON, budgets=wrong)
+    assert caught.value.code == "layer_keeps_own_cache"
+    assert "layers[0]" in caught.value.where
 
 
 def test_layers_that_budgets_leave_out_do_not_recall():
@@ -219,7 +221,7 @@ def test_the_command_continues_from_a_file_of_h2o_caches(tmp_path, demo, monkeyp
     routing.remove_routing()
     path = str(tmp_path / "cache.safetensors")
     save_prompt_cache(path, caches, {"model": str(DEMO), "tokenizer_config": "{}"})
-    monkeypatch.setattr(missing_scores, "_warned", False)
+    monkeypatch.setattr(errors, "_said", set())
     flags = ["generate", "--prompt-cache-file", path, "--prompt", "import sys"]
     # Unrouted attention would warn, and warnings are errors here.
     assert commands.main([*flags, "--max-tokens", "3", "--verbose", "False"]) == 0

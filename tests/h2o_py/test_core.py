@@ -5,13 +5,11 @@ from functools import partial
 import mlx.core as mx
 import pytest
 
-from h2o_py import reference
+from h2o_pack.parity import reference
 from h2o_py._compiled import ext
-from h2o_py.cache import H2OKVCache
+from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.ledger import Rows
-from h2o_py.mixed_cache import MixedH2OKVCache
-from h2o_py.quantized_cache import QuantizedH2OKVCache
 from tests.h2o_py.cases import (
     BACKENDS,
     TOLERANCE,
@@ -41,7 +39,7 @@ def run_both(config, steps, backend, *, make=H2OKVCache, **shape):
 
 def in_use(cache):
     """Rows in use of pool and ring."""
-    pool, ring = cache._rows
+    pool, ring = cache.rows
     ringed = 0 if ring is None else min(cache.offset, cache.config.recent_budget)
     parts = [pool[:, :, : cache.length - ringed]]
     return parts if ring is None else [*parts, ring[:, :, :ringed]]

@@ -7,9 +7,9 @@ import pytest
 from mlx_lm.models.cache import load_prompt_cache, save_prompt_cache, trim_prompt_cache
 
 from h2o_pack.measure.allocated import active_memory
-from h2o_py import missing_scores
+from h2o_py import errors
 from h2o_py.config import H2OConfig
-from h2o_py.missing_scores import H2OScoresMissingWarning
+from h2o_py.errors import H2OScoresMissingWarning
 from h2o_py.models import STORAGES
 from h2o_py.store import load_cache, save_cache
 from tests.h2o_py.cases import assert_same_state, kept, largest_difference, random_tokens, step
@@ -100,7 +100,7 @@ def test_rows_are_written_in_place(kv, pipelined):
         mx.eval(previous if pipelined else out)
         previous = out
     mx.eval(out)
-    rows_bytes = sum(each.nbytes for each in cache._rows if each is not None)
+    rows_bytes = sum(each.nbytes for each in cache.rows if each is not None)
     assert mx.get_peak_memory() - before < rows_bytes / 4
     assert active_memory() - before < rows_bytes / 4
 
@@ -125,7 +125,7 @@ def test_trim_takes_tokens_back_until_the_first_eviction(kv):
 
 
 def test_without_attend_recency_decides_and_it_says_so_once(kv, monkeypatch):
-    monkeypatch.setattr(missing_scores, "_warned", False)
+    monkeypatch.setattr(errors, "_said", set())
     config = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12, novelty=0.0)
     cache = STORAGES[kv](config, 64)
     keys, _ = cache.update_and_fetch(*random_tokens(50)[1:])

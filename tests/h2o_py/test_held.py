@@ -3,11 +3,9 @@
 import mlx.core as mx
 import pytest
 
-from h2o_py import reference
-from h2o_py.cache import H2OKVCache
+from h2o_pack.parity import reference
+from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
 from h2o_py.config import H2OConfig
-from h2o_py.mixed_cache import MixedH2OKVCache
-from h2o_py.quantized_cache import QuantizedH2OKVCache
 from tests.h2o_py.cases import BACKENDS, assert_same_state, kept, random_tokens, step
 
 MAKES = {"dense": H2OKVCache, "8": QuantizedH2OKVCache, "mixed": MixedH2OKVCache}
@@ -21,7 +19,7 @@ def hold(cache, share=0.4, seed=1):
     chosen = mx.random.uniform(shape=positions.shape) < share
     victims = mx.arange(positions.shape[2]) == cache.ledger.victim[..., None]
     chosen = chosen & (positions < cache.offset - cache.config.recent_budget) & ~victims
-    cache._ledger = cache.ledger._replace(held=chosen)
+    cache.ledger = cache.ledger._replace(held=chosen)
     return held(cache)
 
 
@@ -81,6 +79,6 @@ def test_without_the_hold_other_rows_stay():
 def test_a_hold_of_another_shape_is_refused(shape):
     cache = H2OKVCache(CONFIG)
     step(cache, *random_tokens(60))
-    cache._ledger = cache.ledger._replace(held=mx.zeros(shape, mx.bool_))
+    cache.ledger = cache.ledger._replace(held=mx.zeros(shape, mx.bool_))
     with pytest.raises(ValueError, match="held"):
         step(cache, *random_tokens(1))

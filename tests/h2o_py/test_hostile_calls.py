@@ -23,12 +23,12 @@ CONTENTS = {
 }
 
 
-def filled(kv, tokens, backend=None):
+def filled(kv, tokens, backend=fast):
     mx.random.seed(1)
     cache = STORAGES[kv](SMALL, 32)
+    cache.backend = backend
     mx.eval(step(cache, *random_tokens(tokens)))
     mx.eval(step(cache, *random_tokens(1)))
-    cache.backend = backend
     return cache
 
 
@@ -42,7 +42,7 @@ def test_contents_of_a_ledger_lead_nowhere_outside_the_buffers(name, kv, backend
             hostile = mx.full(
                 getattr(cache.ledger, name).shape, content, getattr(cache.ledger, name).dtype
             )
-            cache._ledger = cache._ledger._replace(**{name: hostile})
+            cache.ledger = cache.ledger._replace(**{name: hostile})
             for count in (tokens, 1, 1):
                 out = step(cache, *random_tokens(count))
                 assert mx.isfinite(out).all().item(), (content, tokens)
@@ -53,7 +53,7 @@ def of_cache(kv):
     """What the functions take of a cache, by name."""
     cache = filled(kv, 59)
     return {
-        "rows": cache._rows,
+        "rows": cache.rows,
         "ledger": cache.ledger,
         "config": SMALL,
         "row_format": cache.row_format,

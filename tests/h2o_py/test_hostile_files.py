@@ -226,9 +226,10 @@ def test_files_that_were_changed_are_refused_by_name(kv, tmp_path):
     last = len(cache.arrays) - 4  # the positions
     hostile = {**arrays, f"1.{last}": mx.zeros_like(arrays[f"1.{last}"])}
     mx.save_safetensors(path, hostile, header)
-    with pytest.raises(H2OStateError, match=r"cache 1: the saved cache's positions") as caught:
+    with pytest.raises(H2OStateError) as caught:
         load_cache(path)
     assert caught.value.code == "damaged_positions"
+    assert "cache 1" in caught.value.where
     for name in ("layers", "metadata"):
         for text in ("", "{", "7", "[7]", '[[""]]', "[[]]", '{"a": 1}', "[" * 100_000):
             mx.save_safetensors(path, arrays, {**header, name: text})
@@ -246,11 +247,13 @@ def test_a_file_that_is_cut_or_none_is_refused(tmp_path):
     whole = path.read_bytes()
     for length in (0, 4, 8, 100, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
-        with pytest.raises(H2OFileError, match="it cannot be read"):
+        with pytest.raises(H2OFileError) as caught:
             load_cache(path)
+        assert caught.value.code == "unreadable_cache_file"
     path.write_bytes(b"\xff" * 8 + whole[8:])
-    with pytest.raises(H2OFileError, match="it cannot be read"):
+    with pytest.raises(H2OFileError) as caught:
         load_cache(path)
+    assert caught.value.code == "unreadable_cache_file"
 
 
 def test_shapes_whose_bytes_overflow_are_refused():

@@ -11,7 +11,7 @@ from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 from h2o_py.cache import H2OKVCache
 from h2o_py.cache_list import H2OCacheList
 from h2o_py.config import H2OConfig
-from h2o_py.missing_scores import H2OScoresMissingWarning
+from h2o_py.errors import H2OScoresMissingWarning
 from h2o_py.models import STORAGES, make_h2o_cache
 from tests.h2o_py.cases import kept, largest_difference
 from tests.h2o_py.small_models import SLIDING, VOCABULARY, small_model
@@ -36,7 +36,7 @@ PROMPT, ANSWER = 70, 40
 
 pytestmark = [
     pytest.mark.usefixtures("routed"),
-    pytest.mark.filterwarnings("ignore::h2o_py.missing_scores.H2OScoresMissingWarning"),
+    pytest.mark.filterwarnings("ignore::h2o_py.errors.H2OScoresMissingWarning"),
 ]
 
 

@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2o_py import fast, reference
-from h2o_py.cache import H2OKVCache
+from h2o_pack.parity import reference
+from h2o_py import fast
+from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
 from h2o_py.config import H2OConfig
-from h2o_py.mixed_cache import MixedH2OKVCache
-from h2o_py.quantized_cache import QuantizedH2OKVCache
 from tests.h2o_py.cases import (
     TOLERANCE,
     assert_same_state,

@@ -4,10 +4,10 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import KVCache
 
-from h2o_py import fast, reference
-from h2o_py.cache import H2OKVCache
+from h2o_pack.parity import reference
+from h2o_py import fast
+from h2o_py.cache import H2OKVCache, QuantizedH2OKVCache
 from h2o_py.config import H2OConfig
-from h2o_py.quantized_cache import QuantizedH2OKVCache
 from tests.h2o_py.cases import (
     largest_difference,
     random_tokens,
@@ -92,10 +92,10 @@ def test_rows_are_quantized_once_and_never_moved():
         step(cache, q, k, v)
         for head in range(2):
             row = cache.positions[0, head].tolist().index(position)
-            assert cache._rows.pool[0, head, row, :8].tolist() == written[position][head]
+            assert cache.rows.pool[0, head, row, :8].tolist() == written[position][head]
     for head in range(2):
         for row, position in enumerate(cache.positions[0, head].tolist()):
-            assert cache._rows.pool[0, head, row, :8].tolist() == written[position][head]
+            assert cache.rows.pool[0, head, row, :8].tolist() == written[position][head]
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ RECALLING = H2OConfig(
 
 pytestmark = [
     pytest.mark.usefixtures("routed"),
-    pytest.mark.filterwarnings("ignore::h2o_py.missing_scores.H2OScoresMissingWarning"),
+    pytest.mark.filterwarnings("ignore::h2o_py.errors.H2OScoresMissingWarning"),
 ]
 
 

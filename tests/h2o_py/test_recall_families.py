@@ -5,9 +5,12 @@ import dataclasses
 import mlx.core as mx
 import pytest
 
-from h2o_py import H2ORecall, reference
+from h2o_pack.parity import reference
+from h2o_py import H2ORecall
 from h2o_py.budgets import Budgets, LayerBudget
+from h2o_py.cache import join
 from h2o_py.models import make_h2o_cache
+from h2o_py.policy_fields import most_recall_rows
 from tests.h2o_py.cases import kept, largest_difference
 from tests.h2o_py.small_models import small_model
 from tests.h2o_py.test_model_families import ANSWER, PROMPT, SMALL, evicting, generated
@@ -24,6 +27,7 @@ def test_every_evicting_layer_recalls_and_the_core_gives_what_the_reference_give
     ours, oracle = make_h2o_cache(model, RECALL), make_h2o_cache(model, RECALL)
     for cache in evicting(oracle):
         cache.backend = reference
+    join(evicting(oracle))
     tokens, logprobs = generated(model, ours)
     again, expected = generated(model, oracle)
     assert tokens == again
@@ -34,14 +38,20 @@ def test_every_evicting_layer_recalls_and_the_core_gives_what_the_reference_give
         assert cache.archive.length == PROMPT + ANSWER
 
 
-def test_layers_with_rows_of_their_own_recall_by_their_own_sizes():
+@pytest.mark.parametrize("one_choice", [False, True])
+def test_layers_with_rows_of_their_own_recall_by_their_own_sizes(one_choice):
     model = small_model("qwen3")
     budgets = Budgets((None, LayerBudget(4, 10, 20), LayerBudget(60, 10, 80), None))
-    caches = make_h2o_cache(model, RECALL, budgets=budgets)
-    assert [cache.config.recall_rows for cache in caches] == [16, 6, 20, 16]
+    caches = make_h2o_cache(model, RECALL, budgets=budgets, one_choice=one_choice)
+    asked = [cache.config.recall_rows for cache in caches]
+    assert asked == [16, 6, 40, 16]
     generated(model, caches)
     held = [int(mx.max(cache.ledger.held.sum(axis=-1)).item()) for cache in caches]
-    assert held == [16, 6, 20, 16]
+    if one_choice:  # what a head chooses for itself comes besides, where there is room
+        most = [most_recall_rows(cache.config) for cache in caches]
+        assert all(a <= b <= c for a, b, c in zip(asked, held, most, strict=True))
+    else:
+        assert held == asked
 
 
 def test_budgets_name_the_layers_that_recall():

@@ -8,7 +8,7 @@ from mlx_lm.models.cache import LRUPromptCache
 
 import h2o_py
 from h2o_pack.measure.evaluation.loaded import load_for_evaluation
-from h2o_pack.measure.evaluation.samples import Shape, make_sample
+from h2o_pack.measure.evaluation.tasks import Shape, make_sample
 from h2o_py import H2OConfig, H2OConfigWarning, H2ORecall, make_h2o_cache
 from tests.h2o_py.small_models import VOCABULARY, small_model
 from tests.h2o_py.test_generation import greedy

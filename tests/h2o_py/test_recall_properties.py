@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2o_py import H2ORecall, fast, reference
-from h2o_py.cache import H2OKVCache
-from h2o_py.mixed_cache import MixedH2OKVCache
-from h2o_py.quantized_cache import QuantizedH2OKVCache
+from h2o_pack.parity import reference
+from h2o_py import H2ORecall, fast
+from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
 from tests.h2o_py.brute_recall import BruteCache, Storage
 from tests.h2o_py.cases import kept, random_tokens
 from tests.h2o_py.test_properties import assert_invariants, configs
@@ -52,6 +51,8 @@ def recalls(draw):
     return H2ORecall(
         rows=draw(st.one_of(st.none(), st.integers(1, 8)), "rows"),
         spread=draw(st.integers(0, 4), "spread"),
+        before=draw(st.integers(0, 3), "before"),
+        threshold=draw(st.sampled_from([0, 20, 70]), "threshold"),
         ask=draw(st.integers(1, 9), "ask"),
         every=draw(st.integers(0, 4), "every"),
         archive_bits=draw(st.sampled_from([4, 8, 16]), "bits"),

@@ -150,5 +150,6 @@ def test_what_left_a_ring_may_stand_in_any_order(chunks, recall):
     assert same(cache, type(cache).restored(cache.arrays, cache.header))
     pool = changed(cache.arrays[3], 0, 1 << 20)
     arrays = [*cache.arrays[:3], pool, *cache.arrays[4:]]
-    with pytest.raises(H2OError, match="positions are not those"):
+    with pytest.raises(H2OError) as caught:
         type(cache).restored(arrays, cache.header)
+    assert caught.value.code == "damaged_positions"

@@ -13,8 +13,10 @@ def test_a_configuration_without_recall_is_written_as_before():
     assert H2OConfig(512).recall_rows == 0
 
 
-@pytest.mark.parametrize(("size", "rows"), [(20, 9), (64, 16), (512, 128)])
-def test_by_default_a_quarter_of_the_rows_is_recalled_where_there_is_room(size, rows):
+@pytest.mark.parametrize(("size", "rows"), [(20, 9), (40, 19), (64, 31), (512, 64)])
+def test_by_default_half_of_the_rows_and_at_most_64_are_recalled_where_there_is_room(
+    size, rows
+):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)
         assert H2OConfig(size, recall=H2ORecall()).recall_rows == rows

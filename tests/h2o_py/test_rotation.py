@@ -7,14 +7,14 @@ import math
 import mlx.core as mx
 import pytest
 
-from h2o_py import fast, reference
-from h2o_py.cache import H2OKVCache
+from h2o_pack.parity import reference
+from h2o_pack.parity.reference.rotation import as_given, as_stored
+from h2o_py import fast
+from h2o_py.cache import H2OKVCache, QuantizedH2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OStateError
 from h2o_py.models import STORAGES
-from h2o_py.quantized_cache import QuantizedH2OKVCache
 from h2o_py.recall import H2ORecall
-from h2o_py.reference_rotation import as_given, as_stored
 from h2o_py.row_format import RowFormat
 from tests.h2o_py.cases import (
     BACKENDS,
@@ -67,7 +67,7 @@ def test_rotated_rows_that_are_not_quantized_change_nothing(backend, recall):
     """Scores, novelty and what is kept depend on products of queries and keys alone."""
     config = dataclasses.replace(SMALL, recall=recall)
     plain, rotated = H2OKVCache(config, backend), H2OKVCache(config, backend)
-    rotated.row_format = ROTATED
+    rotated._make(config, ROTATED, backend)
     mx.random.seed(3)
     for tokens in CHUNKS:
         new = random_tokens(tokens, dim=96)
@@ -78,7 +78,7 @@ def test_rotated_rows_that_are_not_quantized_change_nothing(backend, recall):
     assert largest_difference(rotated.scores, plain.scores) < 1e-5
     assert largest_difference(rotated.ledger.novelty, plain.ledger.novelty) < 1e-5
     assert largest_difference(rotated.keys, plain.keys) < 1e-5
-    assert largest_difference(rotated._rows.pool[:, :, :32, :96], plain.keys) > 1
+    assert largest_difference(rotated.rows.pool[:, :, :32, :96], plain.keys) > 1
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
@@ -91,7 +91,7 @@ def test_rows_hold_what_mlx_quantizes_of_rotated_vectors(dtype):
         words, scales, biases = mx.quantize(as_stored(vectors, ROTATED), 64, 4)
         both = mx.contiguous(mx.concatenate([scales, biases], axis=3))
         wanted += [words, both.view(mx.uint32)]
-    assert mx.array_equal(cache._rows.pool[:, :, :20], mx.concatenate(wanted, axis=3))
+    assert mx.array_equal(cache.rows.pool[:, :, :20], mx.concatenate(wanted, axis=3))
 
 
 @pytest.mark.parametrize("backend", [fast, fallback], ids=["fast", "fallback"])

@@ -50,6 +50,14 @@ class Other:
 
 
 @dataclass(frozen=True)
+class Instead:
+    """Send another content, whole and with its own length, or only these headers."""
+
+    content: Content | None = None
+    headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+
+
+@dataclass(frozen=True)
 class IgnoreRange:
     """Send the whole file with 200 though a range was asked for."""
 
@@ -75,7 +83,18 @@ class Hold:
     after: int = 0
 
 
-Effect = Drop | Truncate | SayLength | Status | Other | IgnoreRange | ShiftRange | Before | Hold
+Effect = (
+    Drop
+    | Truncate
+    | SayLength
+    | Status
+    | Other
+    | Instead
+    | IgnoreRange
+    | ShiftRange
+    | Before
+    | Hold
+)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from tests.hub.faults import (
     Drop,
     Effect,
     IgnoreRange,
+    Instead,
     Other,
     SayLength,
     ShiftRange,
@@ -45,6 +46,9 @@ def prepare(content: Content, wanted: str, effects: Iterable[Effect]) -> Sending
     for effect in effects:
         if isinstance(effect, IgnoreRange):
             sending = whole(content)
+        elif isinstance(effect, Instead):
+            sending = whole(effect.content) if effect.content is not None else sending
+            sending = replace(sending, headers={**sending.headers, **effect.headers})
         elif isinstance(effect, Other):
             sending = replace(sending, content=effect.content)
         elif isinstance(effect, ShiftRange) and sending.status == 206:

@@ -21,10 +21,10 @@ def load(name, path):
 
 
 def load_host():
-    """The module of metal/host, built if it is not up to date."""
+    """The module of tests/metal/host, built if it is not up to date."""
     mx.set_default_device(mx.cpu)
     mx.set_cache_limit(0)  # a buffer used again may be larger than asked for: no bounds then
-    build = load("h2o_metal_host_build", ROOT / "metal/host/build.py")
+    build = load("h2o_metal_host_build", ROOT / "tests/metal/host/build.py")
     (path,) = build.build().glob("_metal_host.*.so")
     return load("_metal_host", path)
 

@@ -6,9 +6,9 @@ import textwrap
 from functools import cache
 from pathlib import Path
 
-from h2o_pack.kernels import wheels
-from h2o_pack.kernels.prepared import Prepared, prepare
-from h2o_pack.kernels.translation import Translation, find_clang, translate
+from tools.kernels import macos as wheels
+from tools.kernels.compiler import Translation, find_clang, translate
+from tools.kernels.source import Prepared, prepare
 
 ROOT = Path(__file__).parents[2]
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -54,4 +54,4 @@ def clang() -> str:
 @cache
 def macos() -> Path:
     """The macOS wheels, downloaded once for all runs in this checkout."""
-    return wheels.download(ROOT / "build/macos")
+    return wheels.download(wheels.FOLDER)

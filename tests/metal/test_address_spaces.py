@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from h2o_pack.kernels import text
-from h2o_pack.kernels.address_spaces import check_address_spaces
-from h2o_pack.kernels.calls import read_names
-from h2o_pack.kernels.prepared import prepare, rewrite
-from h2o_pack.kernels.translation import translate
+from interface import kernel_text as text
 from tests.metal.checking import clang, kernel, line_of, read
+from tools.kernels.compiler import check_address_spaces, read_names, translate
+from tools.kernels.source import prepare, rewrite
 
 BEFORE = """
 struct Pair {

@@ -1,4 +1,4 @@
-"""Level 0: the attention kernels, dispatched by eval_gpu, against h2o_py.reference."""
+"""Level 0: the attention kernels, dispatched by eval_gpu, against h2o_pack.parity.reference."""
 
 import itertools
 import struct
@@ -6,7 +6,7 @@ import struct
 import mlx.core as mx
 import pytest
 
-from h2o_py import reference
+from h2o_pack.parity import reference
 from tests.h2o_py.cases import TOLERANCE, largest_difference
 from tests.metal.backend import evaluated
 from tests.metal.test_host import ints

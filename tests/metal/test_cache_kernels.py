@@ -4,9 +4,7 @@ import mlx.core as mx
 import pytest
 
 from h2o_py import H2OConfig
-from h2o_py.cache import H2OKVCache
-from h2o_py.mixed_cache import MixedH2OKVCache
-from h2o_py.quantized_cache import QuantizedH2OKVCache
+from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
 from tests.h2o_py.cases import (
     TOLERANCE,
     assert_same_state,
@@ -296,8 +294,8 @@ def test_rows_are_quantized_as_mlx_does_on_metal_to_the_bit(
     values[:, :, 2] = mx.round(values[:, :, 2] * 4) / 4  # many ties
     for cache in (ours, theirs):
         cache.update_and_fetch(keys, values)
-    rows = evaluated(host, ours._rows.pool[:, :, :200])
-    assert mx.array_equal(rows, theirs._rows.pool[:, :, :200]).item()
+    rows = evaluated(host, ours.rows.pool[:, :, :200])
+    assert mx.array_equal(rows, theirs.rows.pool[:, :, :200]).item()
 
 
 @pytest.mark.parametrize("name", ["dense", "4", "r16h8"])

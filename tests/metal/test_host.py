@@ -8,6 +8,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from tests.metal.backend import ROOT, load
+
 ONE_GROUP = (1, 1, 1)
 FLOAT = mx.float32
 
@@ -357,3 +359,15 @@ def test_an_error_does_not_stop_what_follows(host):
     with pytest.raises(RuntimeError):
         copy(host, arrays={0: mx.ones((1,), dtype=FLOAT)})
     assert copy(host)[1].tolist() == list(range(128))
+
+
+@pytest.mark.parametrize(("home", "left"), [("tests/metal/host", 4), ("elsewhere", 1)])
+def test_a_build_folder_of_another_checkout_is_emptied(tmp_path, home, left):
+    builder = load("h2o_metal_host_build", ROOT / "tests/metal/host/build.py")
+    (tmp_path / "CMakeFiles").mkdir()
+    for name in (".lock", "build.ninja"):
+        (tmp_path / name).touch()
+    line = f"CMAKE_HOME_DIRECTORY:INTERNAL={ROOT / home}\n"
+    (tmp_path / "CMakeCache.txt").write_text(line)
+    builder.discard_other_checkouts(tmp_path)
+    assert len(list(tmp_path.iterdir())) == left

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from h2o_pack.kernels.language import check_language
-from h2o_pack.kernels.prepared import prepare
-from h2o_pack.kernels.translation import translate
 from tests.metal.checking import clang, kernel, line_of, read
+from tools.kernels.compiler import check_language, translate
+from tools.kernels.source import prepare
 
 BODIES = {
     "double": "double x = 1;",

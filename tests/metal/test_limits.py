@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from h2o_pack.kernels.calls import read_calls, read_names, threadgroup_bytes
-from h2o_pack.kernels.interface import Buffer, kernels_of
-from h2o_pack.kernels.limits import check_buffers, check_limits
-from h2o_pack.kernels.prepared import prepare
-from h2o_pack.kernels.report import make_report
-from h2o_pack.kernels.translation import translate
 from tests.metal.checking import HEAD, clang, kernel, line_of, read
+from tools.kernels.compiler import (
+    check_buffers,
+    check_limits,
+    read_calls,
+    read_names,
+    threadgroup_bytes,
+    translate,
+)
+from tools.kernels.source import Buffer, kernels_of, prepare
 
 TWO = """
 [[kernel]] void two(
@@ -75,15 +78,3 @@ def test_our_kernels_are_within_the_limits(tmp_path):
     assert check_buffers(prepared) == []
     for library in prepared.libraries:
         assert check_limits(translate(prepared, library, clang()), prepared) == []
-
-
-def test_the_report_tells_what_a_kernel_is():
-    kernels = {each.name: each for each in make_report().kernels}
-    one_pass = kernels["h2o_attend"]
-    assert one_pass.threadgroup_bytes == 4 * (32 * 32 + 32 + 32)
-    assert one_pass.instances is not None
-    assert len(one_pass.instances) == 12
-    assert one_pass.constants is not None
-    assert {"1 h2o_is_causal", "5 h2o_emits_logits"} <= set(one_pass.constants)
-    assert "6 h2o_blocks" not in one_pass.constants
-    assert Buffer(17, "sinks", "in", "h2o_has_sinks") in one_pass.buffers

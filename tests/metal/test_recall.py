@@ -4,8 +4,7 @@ import mlx.core as mx
 import pytest
 
 from h2o_py import H2OConfig, H2ORecall
-from h2o_py.cache import H2OKVCache
-from h2o_py.mixed_cache import MixedH2OKVCache
+from h2o_py.cache import H2OKVCache, MixedH2OKVCache
 from tests.h2o_py.cases import TOLERANCE, kept, largest_difference, random_tokens, step
 from tests.h2o_py.test_held import held
 from tests.metal.backend import evaluated

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from h2o_pack.kernels import wheels
-from h2o_pack.kernels.host_types import (
+from tests.metal.checking import macos
+from tools.kernels.macos import (
     SIMULATORS,
     compile_host,
     find_compiler,
+    find_nm,
     host_sources,
     metal_sources,
+    mlx_folders,
+    symbols,
 )
-from h2o_pack.kernels.symbols import find_nm, symbols
-from tests.metal.checking import macos
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
@@ -21,7 +22,7 @@ def test_nothing_encodes_for_metal_in_a_simulator(tmp_path, simulator):
     compiler, nm = find_compiler(), find_nm()
     assert compiler
     assert nm
-    *_, of_swift = wheels.mlx_folders(macos())
+    *_, of_swift = mlx_folders(macos())
     assert compile_host(of_swift, compiler, tmp_path, metal_sources(), simulator) == []
     found = [symbol for path in tmp_path.glob("*.o") for symbol in symbols(path, nm)]
     assert not [name for _, name in found if "mlx4core5metal" in name]
@@ -33,7 +34,7 @@ def test_nothing_encodes_for_metal_in_a_simulator(tmp_path, simulator):
 def test_the_processors_kernels_compile_for_each_simulator(tmp_path, simulator):
     compiler = find_compiler()
     assert compiler
-    *_, of_swift = wheels.mlx_folders(macos())
+    *_, of_swift = mlx_folders(macos())
     kernels = [path for path in host_sources() if path.name == "kernels.cpp"]
     assert len(kernels) == 1
     assert compile_host(of_swift, compiler, tmp_path, kernels, simulator) == []

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
-from h2o_pack.errors import UserError
 from h2o_pack.facts import pins
-from h2o_pack.kernels import wheels
-from h2o_pack.kernels.host_types import compile_host, find_compiler
-from h2o_pack.kernels.symbols import check_symbols, find_nm
 from h2o_py._pins import MLX_VERSION
-from tests.metal.checking import ROOT, macos
+from tests.metal.checking import macos
+from tools.kernels.macos import (
+    WHEELS,
+    check_symbols,
+    compile_host,
+    find_compiler,
+    find_nm,
+    mlx_folders,
+)
 
 START = """
 #include "mlx/mlx.h"
@@ -25,7 +27,7 @@ void go(mx::Stream s, mx::array& out) {
 
 
 def newest():
-    return wheels.mlx_folders(macos())[0]
+    return mlx_folders(macos())[0]
 
 
 @pytest.fixture
@@ -103,25 +105,6 @@ def test_a_function_that_libmlx_does_not_have_is_reported(tmp_path):
     assert str(finding) == f"{library}: mlx::core::nowhere(int) is not there"
 
 
-def test_another_file_than_the_published_one_is_refused(tmp_path):
-    for wheel in wheels.wheels():
-        (tmp_path / wheel.file).write_bytes(b"other")
-    with pytest.raises(UserError, match="not the file that was published"):
-        wheels.unpack(tmp_path, tmp_path / "cache")
-    assert not (tmp_path / "cache").exists()
-
-
-def test_a_missing_wheel_is_named(tmp_path):
-    macos()
-    first, *_ = wheels.wheels()
-    kept = ROOT / "build/macos/wheels"
-    for wheel in wheels.wheels():
-        if wheel != first:
-            shutil.copy(kept / wheel.file, tmp_path)
-    with pytest.raises(UserError, match=f"{first.file} is missing"):
-        wheels.unpack(tmp_path, tmp_path / "cache")
-
-
 def test_the_wheels_are_of_the_mlx_of_python_and_of_that_in_mlx_swift():
-    versions = [wheel.version for wheel in wheels.wheels() if wheel.name == "mlx-metal"]
+    versions = [wheel.version for wheel in WHEELS if wheel.name == "mlx-metal"]
     assert versions == [MLX_VERSION, pins()["mlx"].version]

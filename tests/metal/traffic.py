@@ -1,30 +1,25 @@
 """Bytes that one token moves in one layer, counted on the host that runs the kernels.
 
-`python -m tests.metal.traffic --write` puts the table into docs/performance.md and
-metal/bytes.json. Counted are the distinct bytes that each threadgroup of a dispatch reads
-and writes: what has to come from and go to memory when a threadgroup's own repeats hit its
-caches.
+`python -m tests.metal.traffic --write` puts the table into docs/performance.md. Counted are the
+distinct bytes that each threadgroup of a dispatch reads and writes: what has to come from and
+go to memory when a threadgroup's own repeats hit its caches.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import mlx.core as mx
 
 from h2o_py import H2OConfig
-from h2o_py.cache import H2OKVCache
-from h2o_py.mixed_cache import MixedH2OKVCache
-from h2o_py.quantized_cache import QuantizedH2OKVCache
+from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
 from tests.h2o_py.cases import random_tokens, step
 from tests.metal.backend import evaluated, load_host, make_backend
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "performance.md"
-DATA = ROOT / "metal" / "bytes.json"
 BEGIN, END = "<!-- bytes per token: begin -->\n", "<!-- bytes per token: end -->\n"
 
 # The shapes of Qwen3-4B's attention.
@@ -143,22 +138,6 @@ def to_markdown(rows):
     return "\n".join(lines) + "\n"
 
 
-def to_json(rows):
-    """The same for `h2o-pack kernels report`."""
-    formats = [
-        {
-            "name": row.name,
-            "read": row.read,
-            "written": row.written,
-            "ratio": round(row.ratio, 4),
-            "counted": row.counted,
-        }
-        for row in rows
-    ]
-    shape = {"rows": ROWS, "query_heads": HEADS, "kv_heads": KV_HEADS, "head_dim": DIM}
-    return json.dumps({"shape": shape, "formats": formats}, indent=2) + "\n"
-
-
 def with_table(page, rows):
     """The page with its table replaced."""
     before, rest = page.split(BEGIN)
@@ -176,7 +155,6 @@ def main():
     print(to_markdown(rows))  # noqa: T201
     if options.write:
         PAGE.write_text(with_table(PAGE.read_text(), rows))
-        DATA.write_text(to_json(rows))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,15 @@ import pytest
 from h2o_pack.measure.text import held_out
 from studies.tiny_lm.card import card
 from studies.tiny_lm.files import sha256
-from studies.tiny_lm.measure import answer, held_out_tokens, load
-from studies.tiny_lm.trials import DEMANDED, LONGEST_PROMPT, Trial, prompts
+from studies.tiny_lm.measure import (
+    DEMANDED,
+    LONGEST_PROMPT,
+    Trial,
+    answer,
+    held_out_tokens,
+    load,
+    prompts,
+)
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "bridge/h2o_pack/models"
@@ -77,10 +84,10 @@ def test_prompts_fit_into_the_models_context() -> None:
     assert config["max_position_embeddings"] >= LONGEST_PROMPT
 
 
-@pytest.mark.parametrize(("name", "least"), [("demo", 15), ("demo-4bit", 14)])
-def test_the_committed_weights_recall_facts_through_mlx_lm(name: str, least: int) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_the_committed_weights_recall_facts_through_mlx_lm(name: str) -> None:
     tokens = held_out_tokens(MODELS / "demo")["source"]
     words = held_out("source", MODELS / "demo" / "held_out").words
     load(MODELS / name)
-    asked = prompts(Trial(512), tokens, words, seed=77, count=16)
-    assert sum(code in answer(ids, window=0) for ids, code in asked) >= least
+    asked = prompts(Trial(512), tokens, words, seed=77, count=8)
+    assert sum(code in answer(ids, window=0) for ids, code in asked) >= 7

@@ -222,7 +222,7 @@ class Gemma4(Listed, Windowed, Mixture):
 
 @dataclass(frozen=True, kw_only=True)
 class MiMoV2(Mixture, Windowed):
-    """mimo_v2_flash: sliding layers have heads of their own; 1 in the pattern is one."""
+    """mimo_v2_flash: sliding layers, marked 1 in the pattern, have their own head counts."""
 
     v_head_dim: int = count()
     swa_num_attention_heads: int = count()

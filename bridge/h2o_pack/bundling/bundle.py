@@ -2,21 +2,211 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import hashlib
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from h2o_pack.architectures.model import Model, ModelFile
-from h2o_pack.bundling.manifest import SHA256, BundledFile, Manifest, write
-from h2o_pack.bundling.names import check_paths
-from h2o_pack.bundling.place import Placing, place_all
-from h2o_pack.bundling.space import Need, check_space, existing
+from h2o_pack.bundling.manifest import SHA256, BundledFile, Manifest, check_paths, write
 from h2o_pack.errors import ExitCode, Problems, UserError
-from h2o_pack.files.clone import can_clone
-from h2o_pack.files.digests import GIT_ID, git_id
-from h2o_pack.files.layout import MODEL_FOLDER
-from h2o_pack.files.local_file import local_file
+from h2o_pack.files.digests import (
+    GIT_ID,
+    Stopped,
+    can_clone,
+    copy,
+    git_id,
+    in_parallel,
+    sha256_of,
+)
+from h2o_pack.files.layout import ADAPTER, ADAPTER_CONFIG, MODEL_FOLDER
+from h2o_pack.files.paths import local_file
+from h2o_pack.models.adapter import WEIGHTS, Adapter
 from h2o_pack.progress import ProgressReporter, silent
+from h2o_pack.sizes import disk_size
+
+RESERVE = 64 << 20  # generated sources, manifest, and what the file system keeps for itself
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that a purpose takes below a folder, which need not exist yet."""
+
+    folder: Path
+    size: int
+    purpose: str
+
+
+def check_space(needs: Iterable[Need]) -> None:
+    """Refuse what does not fit; needs on the same disk are added up."""
+    disks: dict[int, list[Need]] = {}
+    for need in needs:
+        disks.setdefault(device(need.folder), []).append(need)
+    problems = Problems()
+    for together in disks.values():
+        with problems.caught():
+            check_disk(together)
+    problems.refuse()
+
+
+def check_disk(needs: list[Need]) -> None:
+    """Refuse needs of one disk that it has no room for."""
+    wanted = [need for need in needs if need.size]
+    total = sum(need.size for need in wanted)
+    free = shutil.disk_usage(existing(needs[0].folder)).free
+    if not total or total + RESERVE <= free:
+        return
+    purposes = " and ".join(f"{disk_size(need.size)} for {need.purpose}" for need in wanted)
+    raise UserError(
+        f"the disk has {disk_size(free)} free, and {purposes} are needed",
+        where=str(wanted[0].folder),
+        remedy=f"Free {disk_size(total + RESERVE - free)}, or choose folders on another disk "
+        "(--output for the package, HF_HUB_CACHE for the hub's cache).",
+        code=ExitCode.OUTPUT,
+    )
+
+
+def device(folder: Path) -> int:
+    """Return the number of the file system that a folder is or would be on."""
+    return existing(folder).stat().st_dev
+
+
+def existing(folder: Path) -> Path:
+    """Return the nearest folder above (or at) a path that exists."""
+    absolute = folder.absolute()
+    return next(each for each in (absolute, *absolute.parents) if each.exists())
+
+
+TAKEN_OVER = ".safetensors"  # what is large; a copy of the others takes no time
+
+
+@dataclass(frozen=True)
+class Placing:
+    """A file that goes to `path` in Model/.
+
+    size: in bytes. source: the real file. sha256: of the source, "" where it is not known.
+    earlier: the same file of the package that this one replaces, if there is one.
+    """
+
+    path: str
+    size: int
+    source: Path
+    sha256: str = ""
+    earlier: Path | None = None
+
+    @property
+    def may_be_taken_over(self) -> bool:
+        """Whether the earlier file is the package's alone and may have the same content."""
+        if self.earlier is None or not self.path.endswith(TAKEN_OVER):
+            return False
+        try:
+            found = self.earlier.lstat()
+        except OSError:
+            return False
+        return (
+            stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size == self.size
+        )
+
+
+def place_all(
+    files: Iterable[Placing], target: Path, advance: Callable[[int], None]
+) -> tuple[BundledFile, ...]:
+    """Put the files below `target`; return what they are, in order.
+
+    advance: told the bytes of each piece, by one thread at a time.
+    """
+
+    def put(file: Placing, told: Callable[[int], None], stop: threading.Event) -> BundledFile:
+        place = target / file.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        digest = taken_over(file, place, told, stop) or copy(file.source, place, told, stop)
+        return BundledFile(file.path, place.stat().st_size, digest)
+
+    return tuple(in_parallel(put, files, advance))
+
+
+def taken_over(
+    file: Placing, target: Path, advance: Callable[[int], None], stop: threading.Event
+) -> str:
+    """Link the earlier package's file if it is the same; return its sha256, or "".
+
+    It is read, so that damage is found.
+    """
+    if file.earlier is None or not file.may_be_taken_over:
+        return ""
+    wanted = file.sha256 or sha256_of(file.source, stop=stop)
+    if sha256_of(file.earlier, stop=stop) != wanted:
+        return ""
+    try:
+        os.link(file.earlier, target)
+    except OSError:
+        return ""
+    advance(file.size)
+    return wanted
+
+
+PIECE_SIZE = 16 << 20
+"""Bytes. What a phone fetches again when it is interrupted; a request takes far longer than
+its way there and back."""
+
+
+def add_pieces(package: Path, bundled: Manifest, say: ProgressReporter) -> Manifest:
+    """Write the digests of all files' pieces into a package's manifest, and return it."""
+    folder = package / MODEL_FOLDER
+
+    def with_pieces(
+        file: BundledFile, told: Callable[[int], None], stop: threading.Event
+    ) -> BundledFile:
+        found = tuple(digests(folder / file.path, PIECE_SIZE, told, stop))
+        return replace(file, pieces=found)
+
+    with say.bar("digesting pieces", bundled.size) as advance:
+        files = tuple(in_parallel(with_pieces, bundled.files, advance))
+    manifest = replace(bundled, files=files, piece_size=PIECE_SIZE)
+    write(package, manifest)
+    return manifest
+
+
+def digests(
+    path: Path, size: int, advance: Callable[[int], None], stop: threading.Event
+) -> Iterator[str]:
+    """Yield the hexadecimal sha256 of each piece of a file.
+
+    size: of a piece, in bytes. advance: told the bytes of each. stop: ends the work with
+    Stopped when set.
+    """
+    with path.open("rb") as file:
+        while piece := file.read(size):
+            if stop.is_set():
+                raise Stopped
+            yield hashlib.sha256(piece).hexdigest()
+            advance(len(piece))
+
+
+def add_adapter(adapter: Adapter, package: Path, bundled: Manifest) -> Manifest:
+    """Copy an adapter into a package whose Model/ is filled, and name it in its manifest.
+
+    Returns:
+        The manifest, whose digest is now that of the adapted model.
+
+    """
+    target = package / MODEL_FOLDER
+    config = target / ADAPTER_CONFIG
+    config.write_text(adapter.to_json(), encoding="utf-8", newline="\n")
+    weights = target / ADAPTER
+    digest = copy(adapter.folder / WEIGHTS, weights, lambda _amount: None, threading.Event())
+    files = (
+        *bundled.files,
+        BundledFile(ADAPTER_CONFIG, config.stat().st_size, sha256_of(config)),
+        BundledFile(ADAPTER, weights.stat().st_size, digest),
+    )
+    manifest = Manifest(bundled.model, files, bundled.commit)
+    write(package, manifest)
+    return manifest
 
 
 def bundle(

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -14,10 +15,67 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from h2o_pack.errors import UserError
+from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.files.layout import ADAPTER, ADAPTER_CONFIG, MODEL_FOLDER, MODEL_MANIFEST
 from h2o_pack.files.lock import FORMAT, PreparedPrompt, damaged, read_record
+from h2o_pack.files.paths import why_unsafe
 from h2o_pack.results import Count
+
+RESERVED = "resources"  # codesign takes such a folder for the bundle's own
+
+
+def check_paths(paths: Iterable[str]) -> None:
+    """Refuse paths that would leave Model/, collide there, or break the app's signing.
+
+    Raises UserError with all that is wrong. APFS compares names without case and
+    without regard to how accents are composed, so two names that differ only so are one.
+    """
+    problems = Problems()
+    taken: dict[tuple[str, ...], str] = {(folded(MODEL_MANIFEST),): MODEL_MANIFEST}
+    folders: dict[tuple[str, ...], str] = {}
+    for path in paths:
+        with problems.caught():
+            check_path(path)
+            key = tuple(folded(part) for part in path.split("/"))
+            above = [key[:end] for end in range(1, len(key))]
+            other = taken.get(key) or folders.get(key)
+            other = other or next((taken[each] for each in above if each in taken), None)
+            if other is not None:
+                raise refused_path(
+                    path, f"is the same place as {printable(other)} on Apple's disks"
+                )
+            taken[key] = path
+            folders |= dict.fromkeys(above, path)
+    problems.refuse()
+
+
+def check_path(path: str) -> None:
+    """Refuse one path by itself."""
+    reason = why_unsafe(path)
+    if reason is not None:
+        raise refused_path(path, reason)
+    if RESERVED in map(folded, path.split("/")[:-1]):
+        raise refused_path(path, "lies in a folder named Resources, which iOS cannot sign")
+
+
+def folded(name: str) -> str:
+    """Return what two names have in common when APFS takes them for one."""
+    return unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
+
+
+def printable(path: str) -> str:
+    """Write a path so that a terminal shows all of it and nothing else."""
+    return ascii(path)[:200]
+
+
+def refused_path(path: str, what: str) -> UserError:
+    """Make the error for a path."""
+    return UserError(
+        f"the model's file {printable(path)} {what}",
+        remedy="Rename it in a local copy of the model and give that folder as --model.",
+        code=ExitCode.MODEL,
+    )
+
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 DECIDING = ("config.json", "tokenizer.json", "*.safetensors", ADAPTER, ADAPTER_CONFIG)
@@ -107,7 +165,7 @@ def read(package: Path, folder: str = MODEL_FOLDER) -> Manifest:
         UserError: it is missing, damaged or hostile.
 
     """
-    from h2o_pack.bundling.names import check_paths  # needs this module's
+    from h2o_pack.bundling.manifest import check_paths  # needs this module's
 
     path = package / folder / MODEL_MANIFEST
     try:

@@ -24,13 +24,19 @@ SECTIONS = {
         "completion",
     ),
     "Measure a model": ("eval", "profile", "budgets", "bench"),
-    "For developers of h2o-pack, and of programs that read its output": (
-        "kernels",
-        "upstream",
-        "schema",
-    ),
+    "For developers of programs that read its output": ("schema",),
 }
-MODULES = {name: f"h2o_pack.cli.{name}" for names in SECTIONS.values() for name in names}
+SHARED = {
+    **dict.fromkeys(("ios", "update", "vendor"), "package"),
+    "choose": "plan",
+    **dict.fromkeys(("devices", "models", "policy", "schema", "completion"), "listings"),
+}
+"""The files that have several commands; any other command has a file of its name."""
+MODULES = {
+    name: f"h2o_pack.cli.{SHARED.get(name, name)}"
+    for names in SECTIONS.values()
+    for name in names
+}
 
 
 def show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001

@@ -78,8 +78,8 @@ def budgets(
     read the file. Measure with `h2o-pack eval --layer-budgets` before using it.
     """
     from h2o_pack.measure.models import loadable
-    from h2o_pack.measure.profiling.budgets import BudgetsRequest, make_budgets, print_budgets
     from h2o_pack.measure.profiling.options import Options
+    from h2o_pack.measure.profiling.rules import BudgetsRequest, make_budgets, print_budgets
 
     if (profile is None) == (model is None):
         raise click.UsageError("Give --profile FILE or --model NAME: budgets need one profile.")

@@ -73,9 +73,9 @@ def eval(  # noqa: A001  the command's name
     """
     from h2o_pack.measure.evaluation.evaluate import Options, evaluate
     from h2o_pack.measure.evaluation.loaded import LayerBudgetsSource
-    from h2o_pack.measure.evaluation.page import print_report
     from h2o_pack.measure.evaluation.preset import PresetChanges, load_preset
-    from h2o_pack.measure.evaluation.share import join
+    from h2o_pack.measure.evaluation.run import join
+    from h2o_pack.measure.evaluation.show import print_report
     from h2o_pack.measure.models import loadable
 
     share = join()

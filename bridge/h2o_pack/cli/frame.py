@@ -1,6 +1,6 @@
 """What all commands share: how they are found, their common options, their errors.
 
-A command is one file of this folder, made with `command`. It parses, calls and shows:
+A command is made with `command` in a file of this folder. It parses, calls and shows:
 
     @command(example="h2o-pack devices --json")
     @click.argument("name", required=False)
@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 import click
 
-from h2o_pack.cli.terminal import Terminal
+from h2o_pack.cli.terminal import Terminal, echo_json, plain_output
 from h2o_pack.errors import MEANINGS, ExitCode, UserError, nearest
 
 EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
@@ -50,6 +50,11 @@ class Commands(click.Group):
         super().__init__(**options)
         self.modules = modules
         self.sections = sections
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the command line."""
+        with plain_output():
+            return super().main(*args, **options)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands of each section."""
@@ -96,7 +101,7 @@ class Commands(click.Group):
             if any(error.option_name in names for names in COMMON):
                 error = click.NoSuchOption(
                     error.option_name,
-                    f"{error.option_name} stands behind the command: "
+                    f"{error.option_name} goes after the command: "
                     f"h2o-pack COMMAND {error.option_name}",
                     ctx=ctx,
                 )
@@ -180,14 +185,14 @@ def fail(ctx: click.Context, error: UserError) -> NoReturn:
     if ctx.meta[DEBUG]:
         import traceback
 
-        traceback.print_exc()
+        click.echo(traceback.format_exc(), err=True)
     for each in error.errors:
         click.echo(f"error: {each}", err=True)
     if ctx.meta[JSON]:
         from h2o_pack.results import ErrorResult, error_entries, to_json
 
         with suppress(OSError):  # where the error is that nothing can be printed
-            click.echo(to_json(ErrorResult(errors=error_entries(error.errors))))
+            echo_json(to_json(ErrorResult(errors=error_entries(error.errors))))
     ctx.exit(error.code)
 
 
@@ -214,8 +219,8 @@ def command(
 
 COMMON = {
     ("--json", "as_json"): "Print the result as JSON.",
-    ("-q", "--quiet"): "Print errors only, and what --json asks.",
-    ("-v", "--verbose"): "Tell each thing that is done.",
+    ("-q", "--quiet"): "Print only errors and the --json document.",
+    ("-v", "--verbose"): "Show each step.",
     ("--debug",): "Show where in the code an error arose.",
 }
 """The options that all commands have, each a flag."""

@@ -5,20 +5,26 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from h2o_pack.cli.types import FILE, KV, PATH, POLICIES, POSITIVE, PinnedRange, Policy
 from h2o_pack.config_errors import OF_RECALL as OPTIONS_OF_RECALL
-from h2o_pack.files.download_folder import MIRROR, cache_folder
+from h2o_pack.errors import Problems
+from h2o_pack.files.paths import MIRROR, cache_folder
 from h2o_pack.measure.profiling.options import LEAST_TOKENS
-from h2o_pack.plan.options import PREFILL_STEP, CacheOptions
+from h2o_pack.spec import (
+    PREFILL_STEP,
+    AppSpec,
+    CacheSpec,
+    DeliverySpec,
+    DevicesSpec,
+    ModelSpec,
+    PackageSpec,
+)
 from h2o_py.policy_fields import FIELDS, RECALL_FIELDS, SCORES, Field
 from h2o_py.storages import STORAGE_BITS, SYNONYMS
-
-if TYPE_CHECKING:
-    from h2o_pack.choice.command import Given
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -151,7 +157,7 @@ cache_options = together(
         hidden=True,
     ),
 )
-"""What memory depends on, beside the policy: fields of `CacheOptions` by their names."""
+"""What memory depends on, beside the policy: fields of `CacheSpec` by their names."""
 
 OF_RECALL = {field.name: field for field in RECALL_FIELDS}
 MAX_KV = FIELDS[0]
@@ -209,7 +215,7 @@ recall_options = together(
         hidden=True,
     ),
 )
-"""Recall: fields of `CacheOptions` by their names."""
+"""Recall: fields of `CacheSpec` by their names."""
 
 
 choice_options = together(
@@ -242,27 +248,63 @@ def device_options(text: str) -> Decorator:
     )
 
 
-def given_of(options: dict[str, Any]) -> Given:
-    """Take what a choice depends on out of a command's options; a policy's file is read.
+def spec_of(options: dict[str, Any], problems: Problems) -> PackageSpec:
+    """Take a spec out of a command's options; files that they name are read.
 
-    What is given on the command line goes before what the file says.
+    What is given on the command line goes before what the file of --policy says. problems:
+    gets what is wrong with the files of --budgets and --system.
+
+    Raises:
+        UserError: the file of --policy cannot be used.
+
     """
-    from h2o_pack.choice.command import Given
+    from h2o_pack.plan.caches import read_budgets
+    from h2o_pack.prepared.system_prompt import read_system
 
     options["settings"] = given_settings(options)
     if isinstance(options["policy"], Path):
-        from h2o_pack.plan.policy_file import read_policy
+        from h2o_pack.plan.policy import read_policy
 
         merge(options, read_policy(options["policy"]))
-    chosen = {each.name for each in dataclasses.fields(Given)}
-    cache = {each.name for each in dataclasses.fields(CacheOptions)} - chosen
-    rest = {name: options.pop(name) for name in cache & options.keys()}
-    return Given(**{name: options.pop(name) for name in chosen & options.keys()}, options=rest)
+    budgets, system = None, ""
+    with problems.caught():
+        budgets = read_budgets(options["budgets"])
+    with problems.caught():
+        system = read_system(options.get("system"))
+    cache = CacheSpec(
+        budgets=budgets,
+        **{name: options[name] for name in OF_CACHE if name in options},
+    )
+    file = options["own"]
+    return PackageSpec(
+        models=tuple(
+            ModelSpec(
+                model,
+                cache,
+                options["revision"],
+                options["assume_full_attention"],
+                options.get("adapter"),
+            )
+            for model in options.get("models", (options.get("model"),)) or (None,)
+        ),
+        delivery=DeliverySpec(options.get("asset_pack", False), options.get("download", "")),
+        app=AppSpec(
+            options.get("name"),
+            options.get("bundle_id", ""),
+            system,
+            options.get("proof", False),
+        ),
+        upstream=options.get("upstream_version", ""),
+        devices=DevicesSpec(options["devices"], None if file is None else file.absolute()),
+    )
+
+
+OF_CACHE = {field.name for field in dataclasses.fields(CacheSpec)} - {"budgets"}
 
 
 def merge(options: dict[str, Any], from_file: dict[str, Any]) -> None:
     """Take from a policy's file what the command line does not say."""
-    usual = {each.name: each.default for each in dataclasses.fields(CacheOptions)}
+    usual = {field.name: field.default for field in dataclasses.fields(CacheSpec)}
     options["policy"] = usual["policy"]
     options["settings"] = {**from_file.pop("settings"), **options["settings"]}
     for name, value in from_file.items():

@@ -1,7 +1,8 @@
-"""The `plan` command."""
+"""The commands that plan memory: `plan`, and `choose`, which also looks for what is open."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,16 @@ from h2o_pack.cli.options import (
     cache_options,
     choice_options,
     device_options,
-    given_of,
     max_kv_option,
+    model_options,
     models_options,
     recall_options,
     settings,
+    spec_of,
 )
 from h2o_pack.cli.terminal import Terminal
 from h2o_pack.cli.types import FILE, PATH
-from h2o_pack.errors import Problems
+from h2o_pack.errors import ExitCode, Problems
 
 
 @command(example="h2o-pack plan --model Qwen3-4B-4bit --max-kv 512 --device 'iPhone 16 Pro'")
@@ -40,10 +42,11 @@ from h2o_pack.errors import Problems
 @click.option("--html", type=PATH, help="File to write a page to.")
 def plan(
     *,
-    models: tuple[str, ...],
     every: bool,
     measured: Path | None,
     html: Path | None,
+    min_speed: float | None,
+    losses: Path | None,
     out: Terminal,
     **options: Any,
 ) -> None:
@@ -54,46 +57,56 @@ def plan(
     their app loads on each device. Without --model it chooses, as `h2o-pack choose` does, and
     plans what it chose.
     """
-    from h2o_pack.choice.command import chosen_plan
-    from h2o_pack.choice.tables import print_chosen
-    from h2o_pack.plan import command as planned
-    from h2o_pack.plan import tables as plan_tables
-    from h2o_pack.plan.measured import read_measured
-    from h2o_pack.plan.several_tables import print_reports
+    from h2o_pack.choice.choice import ChosenPlan, print_chosen
+    from h2o_pack.choice.choose import Criteria, chosen_plan
+    from h2o_pack.plan.device_fit import PlanResult, plan_on_devices
+    from h2o_pack.plan.page import write_page
+    from h2o_pack.plan.plan_tables import print_plan
 
-    given = given_of({**options, "model": None})
-    if not models:
-        with out.progress() as say:
-            choice, report = chosen_plan(given, say)
-        if html is not None:
-            planned.write_page(report, html)
-        out.show(choice, lambda console: print_chosen(choice, report, console))
-        return
     problems = Problems()
-    names = given.devices
-    with problems.caught():
-        planned.refuse_of_one(models, revision=given.revision, measured=measured)
-        seen = read_measured(measured) if measured is not None else None
-        names = given.devices if seen is None else (*given.devices, seen.device)
-    with problems.caught():
-        known, devices = planned.find_devices(names, given.own, every=every)
-    found = []
-    with out.progress() as say:
-        for model in models:
-            with problems.caught():
-                found.append(given.find_model(model, say))
+    spec = spec_of(options, problems)
     problems.refuse()
-    bounded = given.max_kv is not None
-    options_given = given.cache(given.max_kv or 0)
-    if len(found) > 1:
-        reports = planned.report_several(found, options_given, known, devices, bounded=bounded)
-        if html is not None:
-            planned.write_page(reports, html)
-        out.show(reports, lambda console: print_reports(reports, console))
-        return
-    report = planned.report(found[0], options_given, known, devices, bounded=bounded)
-    if seen is not None:
-        report = planned.with_measured(report, seen, known)
+    result: PlanResult
+    with out.progress() as say:
+        if spec.models[0].model is None:
+            result = chosen_plan(spec, Criteria(min_speed, losses), say)
+        else:
+            result = plan_on_devices(spec, say, every=every, measured=measured)
     if html is not None:
-        planned.write_page(report, html)
-    out.show(report, lambda console: plan_tables.print_report(report, console))
+        write_page(result, html)
+    if isinstance(result, ChosenPlan):
+        chosen = result
+        out.show(result, lambda console: print_chosen(chosen, console))
+    else:
+        out.show(result, lambda console: print_plan(result, console))
+
+
+@command(example='h2o-pack choose --device "iPhone 15" --context 16384')
+@device_options("All of them must hold it; several may be given.")
+@model_options
+@max_kv_option("chosen")
+@cache_options
+@recall_options
+@settings()
+@choice_options
+@click.option("--asset-pack", is_flag=True, help="The model comes apart from the app.")
+def choose(
+    *, min_speed: float | None, losses: Path | None, out: Terminal, **options: Any
+) -> None:
+    """Show which model and which cache suit some devices, and why not the others.
+
+    What is given is kept and the rest is chosen: the largest model of the catalogue that
+    leaves a tenth of the memory free, and the cache that loses least by a table of measured
+    losses. `ios` and `plan` choose in the same way what they are not given.
+    """
+    from h2o_pack.choice.choice import print_choice
+    from h2o_pack.choice.choose import Criteria, show_candidates
+
+    problems = Problems()
+    spec = spec_of(options, problems)
+    problems.refuse()
+    with out.progress() as say:
+        choice = show_candidates(spec, Criteria(min_speed, losses), say)
+    out.show(choice, lambda console: print_choice(choice, console))
+    if choice.chosen is None:
+        sys.exit(ExitCode.MEMORY)

@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from h2o_pack.cli.terminal import echo_json
 from h2o_pack.errors import ExitCode, UserError, shown
+from h2o_pack.spec import local_folder
 
 if TYPE_CHECKING:
-    from h2o_pack.package.summary import IosResult
+    from h2o_pack.package.package_result import IosResult
 
 NAME, RESULTS = "h2o-pack.toml", "h2o_pack.ios"
+OUTSIDE = "allow_outside"
 PASSED_ON = {
     "as_json": "--json",
     "quiet": "--quiet",
     "verbose": "--verbose",
     "debug": "--debug",
     "dry_run": "--dry-run",
+    OUTSIDE: "--allow-outside",
 }
 """Options that hold for all packages of the file; any other one means that it is not meant."""
 REMEDY = "Each [[package]] has options of `h2o-pack ios` by their names without dashes."
@@ -52,9 +56,12 @@ def make_packages(ctx: click.Context) -> bool:
         where = f"{path}: [[package]] {number}"
         own = [each for key in table for each in option(key, table[key], where)]
         try:
-            parsed.append(ctx.command.make_context(ctx.info_name, own + shared, ctx.parent))
+            package = ctx.command.make_context(ctx.info_name, own + shared, ctx.parent)
         except click.UsageError as error:
             raise refused(error.format_message().rstrip("."), where) from error
+        if not ctx.params[OUTSIDE]:
+            refuse_outside(package, where)
+        parsed.append(package)
     with together(ctx) if "as_json" in given else nullcontext():
         for package in parsed:
             with package:
@@ -62,19 +69,43 @@ def make_packages(ctx: click.Context) -> bool:
     return True
 
 
+def refuse_outside(package: click.Context, where: str) -> None:
+    """Refuse paths that lead out of this folder: the file may be somebody else's.
+
+    Raises:
+        UserError: names the first one.
+
+    """
+    folder = Path.cwd().resolve()
+    for name, value in package.params.items():
+        if package.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        for part in value if isinstance(value, tuple) else (value,):
+            path = part if isinstance(part, Path) else None
+            if name == "models":
+                path = local_folder(part)
+            if path is not None and not path.resolve().is_relative_to(folder):
+                raise UserError(
+                    f"{shown(str(part))} leads out of this folder",
+                    where=where,
+                    remedy="Give --allow-outside if you trust the file, or a path inside.",
+                    code=ExitCode.USAGE,
+                )
+
+
 @contextmanager
 def together(ctx: click.Context) -> Iterator[None]:
     """Print what is collected as one document, also where a package ends the command."""
-    from h2o_pack.package.summary import PackagesResult
+    from h2o_pack.package.package_result import PackagesResult
     from h2o_pack.results import to_json
 
     made: list[IosResult] = ctx.meta.setdefault(RESULTS, [])
     try:
         yield
     except SystemExit:
-        click.echo(to_json(PackagesResult(packages=tuple(made))))
+        echo_json(to_json(PackagesResult(packages=tuple(made))))
         raise
-    click.echo(to_json(PackagesResult(packages=tuple(made))))
+    echo_json(to_json(PackagesResult(packages=tuple(made))))
 
 
 def collected(result: IosResult) -> bool:

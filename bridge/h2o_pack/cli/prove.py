@@ -12,17 +12,16 @@ from h2o_pack.cli.options import origin_options
 from h2o_pack.cli.terminal import Terminal
 from h2o_pack.cli.types import PATH, POSITIVE
 from h2o_pack.errors import ExitCode
-from h2o_pack.files.text import usage_error
+from h2o_pack.files.text import usage_error, writing
 
 
 @command(example="h2o-pack prove proof.json")
 @click.argument("files", type=PATH, nargs=-1, metavar="[FILE]...")
-@click.option("--check", is_flag=True, help="Run nothing: check the report in FILE.")
 @click.option(
     "--import",
-    "keep",
+    "imports",
     is_flag=True,
-    help="Run nothing: keep the reports in FILEs in this checkout, as a page and as facts.",
+    help="Run nothing: add the reports in FILEs to the page of results in this checkout.",
 )
 @click.option("--model", default="demo", help="Alias, folder or hub id.")
 @click.option("--max-kv", type=POSITIVE, default=128, help="Rows that a layer keeps.")
@@ -41,8 +40,7 @@ from h2o_pack.files.text import usage_error
 def prove(
     *,
     files: tuple[Path, ...],
-    check: bool,
-    keep: bool,
+    imports: bool,
     model: str,
     max_kv: int,
     package: Path | None,
@@ -52,48 +50,38 @@ def prove(
     cache: Path,
     out: Terminal,
 ) -> None:
-    """Prove what this machine does, and write the report to FILE.
+    """Show what this machine does, and write the report to FILE.
 
-    Compares kernels, caches and tokens, measures memory and speed, and holds all of it
-    against what the plan and mlx-lm say. Ends with 1 if anything differs.
+    Runs parity, and measures memory beside the plan and speed beside mlx-lm's own caches.
+    Ends with 1 if a level of parity differs.
     """
-    if check and keep:
-        raise usage_error("--check and --import were given", "--import checks too.")
-    if keep and files:
-        keep_all(files, out)
+    if imports and files:
+        import_all(files, out)
         return
-    if len(files) > 1 or ((check or keep) and not files):
+    if imports or len(files) > 1:
         raise usage_error(f"{len(files)} files were given", "Give one FILE.")
-    if check:
-        check_one(files[0], out)
-        return
-    from h2o_pack.prove.run import Options, run, write
-    from h2o_pack.prove.tables import print_report
+    from h2o_pack.prove.report import print_report
+    from h2o_pack.prove.run import Options, run
+    from h2o_pack.results import to_json
     from h2o_pack.vendoring.fetch import Origin
 
     origin = upstream or (Origin(cache, mirror) if vendor else None)
     with out.progress() as say:
         report = run(Options(model, max_kv, package, origin), say)
-    if files:
-        write(report, files[0])
+    for file in files:
+        with writing(file):
+            file.write_text(to_json(report) + "\n", encoding="utf-8")
     out.show(report, lambda console: print_report(report, console))
     if report.differs:
         sys.exit(ExitCode.DIFFERENT)
 
 
-def check_one(file: Path, out: Terminal) -> None:
-    """Show what --check finds."""
-    from h2o_pack.prove.read import check_report
-    from h2o_pack.prove.tables import print_checked
-
-    checked = check_report(file)
-    out.show(checked, lambda console: print_checked(checked, console))
-
-
-def keep_all(files: tuple[Path, ...], out: Terminal) -> None:
-    """Show what --import keeps."""
-    from h2o_pack.prove.keep import checkout, import_reports
-    from h2o_pack.prove.tables import print_imported
+def import_all(files: tuple[Path, ...], out: Terminal) -> None:
+    """Add reports to the page, and show what changed."""
+    from h2o_pack.prove.devices import checkout, import_reports
 
     imported = import_reports(files, checkout())
-    out.show(imported, lambda console: print_imported(imported, console))
+    count = imported.reports
+    lines = [f"{count} report{' is' if count == 1 else 's are'} on the page"]
+    lines += [f"changed: {name}" for name in imported.changed]
+    out.show(imported, lambda console: console.print("\n".join(lines), markup=False))

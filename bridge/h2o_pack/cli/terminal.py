@@ -1,25 +1,38 @@
-"""What a command shows: results to stdout, everything else to stderr."""
+"""What a command shows: results to stdout, everything else to stderr.
+
+All that a command prints passes through `plain`, whichever library prints it: in
+`plain_output`, and before rich adds its colors in `with_plain_text`. So no name, message or
+template of a model, a lock or a report reaches the terminal with characters that it obeys.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, ConsoleRenderable
+    from rich.measure import Measurement
+    from rich.segment import Segment
     from rich.status import Status
 
     from h2o_pack.progress import BarAdvance, ProgressReporter, Unit
     from h2o_pack.results import Result
 
 LEAST_WIDTH = 20
+ASCII = ("ascii", "us-ascii", "ansi_x3.4-1968")
 WIDTH = 80  # where the width is not known
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What terminals obey: controls but for tab and newline, and changes of direction."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +55,7 @@ class Terminal:
         if self.json:
             from h2o_pack.results import to_json
 
-            click.echo(to_json(result))
+            echo_json(to_json(result))
         elif not self.quiet:
             people(results())
 
@@ -87,7 +100,8 @@ class Reporter:
         elif done:
             self.screen.print(text, markup=False)
         elif self.status is not None:
-            self.status.update(escape(text[: max(LEAST_WIDTH, self.screen.width - 4)]))
+            line = plain(text)[: max(LEAST_WIDTH, self.screen.width - 4)]
+            self.status.update(escape(line))
 
     @contextmanager
     def bar(self, text: str, total: int, unit: Unit = "bytes") -> Iterator[BarAdvance]:
@@ -99,7 +113,7 @@ class Reporter:
         self.status.stop()
         try:
             with bars(self.screen, unit) as shown:
-                task = shown.add_task(text, total=total)
+                task = shown.add_task(plain(text), total=total)
                 yield lambda amount: shown.advance(task, amount)
         finally:
             self.status.start()
@@ -134,6 +148,7 @@ def results() -> Console:
             raise BrokenPipeError
 
     console = Results(highlight=False, soft_wrap=True)
+    with_plain_text(console)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDTH
     return console
@@ -143,4 +158,81 @@ def messages() -> Console:
     """Return where progress and remarks go."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return with_plain_text(Console(stderr=True, highlight=False, soft_wrap=True))
+
+
+def plain(text: str) -> str:
+    """Return text in which what a terminal obeys is U+FFFD."""
+    return OBEYED.sub("\ufffd", text)
+
+
+class PlainStream:
+    """A stream whose text passes through `plain`; rich finds the stream itself by its name."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream
+        if isinstance(stream, TextIOWrapper) and stream.encoding.lower() in ASCII:
+            # As click does, which would write around this stream to its bytes.
+            stream.reconfigure(encoding="utf-8", errors="replace")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+    def write(self, text: str) -> int:
+        """Write text, without what a terminal obeys."""
+        return self.rich_proxied_file.write(plain(text))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
+
+
+@contextmanager
+def plain_output() -> Iterator[None]:
+    """Let all that is printed pass through `plain`: warnings and messages of libraries too."""
+    before = sys.stdout, sys.stderr
+    plain_out, plain_err = PlainStream(sys.stdout), PlainStream(sys.stderr)
+    sys.stdout, sys.stderr = plain_out, plain_err
+    try:
+        yield
+    finally:
+        if sys.stdout is plain_out:  # click keeps a broken pipe's stream from being flushed
+            sys.stdout, sys.stderr = before
+
+
+def echo_json(text: str) -> None:
+    """Print JSON, in which what a terminal obeys is written as an escape."""
+    click.echo(OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+
+
+def with_plain_text(console: Console) -> Console:
+    """Let all that a console prints pass through `plain`; rich's own colors stay."""
+    from rich.console import RenderHook
+    from rich.measure import Measurement
+    from rich.segment import Segment
+
+    class PlainRenderable:
+        """Something that rich prints."""
+
+        def __init__(self, inner: ConsoleRenderable) -> None:
+            self.inner = inner
+
+        def __rich_console__(self, into: Console, options: ConsoleOptions) -> Iterator[Segment]:
+            for segment in into.render(self.inner, options):
+                control = segment.control is not None
+                yield segment if control else Segment(plain(segment.text), segment.style)
+
+        def __rich_measure__(self, into: Console, options: ConsoleOptions) -> Measurement:
+            return Measurement.get(into, options, self.inner)
+
+    class PlainText(RenderHook):
+        """Wraps what is printed."""
+
+        def process_renderables(
+            self, renderables: list[ConsoleRenderable]
+        ) -> list[ConsoleRenderable]:
+            return [PlainRenderable(each) for each in renderables]
+
+    console.push_render_hook(PlainText())
+    return console

@@ -22,8 +22,8 @@ def verify(*, package: Path, quick: bool, strict: bool, out: Terminal) -> None:
 
     Files of your own, and those of the app that you changed, are named and no error.
     """
+    from h2o_pack.verify.check import print_verification
     from h2o_pack.verify.check import verify as check
-    from h2o_pack.verify.report import print_verification
 
     with out.progress() as say:
         found = check(package, quick=quick, say=say)

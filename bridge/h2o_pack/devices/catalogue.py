@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from h2o_pack.devices import proven
 from h2o_pack.devices.device import Catalogue
 from h2o_pack.devices.facts import Chip, DeviceFacts, DevicesFile, Memory, Number
 from h2o_pack.errors import ExitCode, Problems, nearest
@@ -25,7 +24,7 @@ BLAME = Blame(
 
 
 def catalogue(own: Path | None = None) -> Catalogue:
-    """Read the devices, then what they reported and the user's own file over them.
+    """Read the devices, then the user's own file over them.
 
     Args:
         own: the user's file; None looks in $H2O_PACK_DEVICES, then for devices.toml in
@@ -35,14 +34,13 @@ def catalogue(own: Path | None = None) -> Catalogue:
         UserError: a file is unreadable, or entries are wrong; names file and entry.
 
     """
-    margins = {each.identifier: each for each in proven.proven().margin}
-    files = [FOLDER / "devices.toml", *proven_files(), *own_files(own)]
+    files = [FOLDER / "devices.toml", *own_files(own)]
     chips: dict[str, Chip] = {}
     memories: dict[str, Memory] = {}
     devices: dict[tuple[str, str], DeviceFacts] = {}
     numbers: dict[tuple[str, str], tuple[Number, ...]] = {}
     for file in files:
-        read = devices_of(file)
+        read = read_tables(file, DevicesFile, BLAME)
         chips.update({each.name: each for each in read.chip})
         memories.update({each.name: each for each in read.memory})
         devices.update(
@@ -53,21 +51,9 @@ def catalogue(own: Path | None = None) -> Catalogue:
             key = (number.of, number.what)
             fresh[key] = (*fresh.get(key, ()), number)
         numbers.update(fresh)
-        found = Catalogue(chips, memories, devices, numbers, tuple(map(str, files)), margins)
+        found = Catalogue(chips, memories, devices, numbers, tuple(map(str, files)))
         refuse_unknown_names(found, read, file)
     return found
-
-
-def proven_files() -> list[Path]:
-    """Find the file of what devices reported, which is there once one did."""
-    return [proven.path()] if proven.path().is_file() else []
-
-
-def devices_of(file: Path) -> DevicesFile:
-    """Read a file of devices; of what devices reported the numbers."""
-    if file == proven.path():
-        return DevicesFile(number=proven.proven().number)
-    return read_tables(file, DevicesFile, BLAME)
 
 
 def own_files(own: Path | None) -> list[Path]:

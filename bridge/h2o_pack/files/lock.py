@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
@@ -17,6 +16,12 @@ from h2o_pack.results import Count, doc
 
 NAME = "h2o-pack.lock.json"
 FORMAT = 1
+"""Of a package's other records."""
+LOCK_FORMAT = 2
+REMEDY = (
+    "Move what is yours out of the folder, App/ among it, delete the rest, and make the "
+    "package again"
+)
 _T = TypeVar("_T")
 
 
@@ -64,62 +69,56 @@ Folder = Annotated[
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LockedModel:
-    """A model of the package; its fields are as the lock's own."""
+    """A model of the package.
 
-    folder: Folder
+    folder: where it lies in the package. commit: on the hub, "" for a local model. config,
+    kv, group_size: its cache, all defaults filled in. system_prompt: the one whose caches are
+    there.
+    """
+
     model: str
-    commit: str
     config: dict[str, Any]
-    kv: str
-    group_size: int
+    folder: Folder = MODEL_FOLDER
+    commit: str = ""
+    kv: str = "dense"
+    group_size: int = 64
     system_prompt: PreparedPrompt | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Lock:
     """The content of the lock.
 
-    config, kv, group_size, budgets: the caches; budgets has the rows of each layer for heavy
-    hitters and newest tokens, or is None, and recall_layers those that they name for recall.
-    files: sha256 of each generated file by path, but for the app's. app: sha256 of the files
-    of the newest scaffold that was written to App or App.new, by path in it; None before one
-    was. commit: the model's on the hub, "" for a local one. upstream_version: whose pins
-    `upstream` has. folder: where the model lies. system_prompt: the one whose caches are
-    there. others: the package's further models, from the second largest on. options: with
-    which the package was asked for, see `package.replay`.
+    spec: what the package was asked for with, see `spec.from_document`. models: what became
+    of it, the largest first. upstream: the pins of `upstream_version`. files: sha256 of each
+    generated file by path, but for the app's. app: sha256 of the files of the newest scaffold
+    that was written to App or App.new, by path in it; None before one was.
     """
 
     h2o_pack: str
-    model: str
     package: str
     module: str
-    config: dict[str, Any]
+    spec: dict[str, Any]
+    models: Annotated[tuple[LockedModel, ...], msgspec.Meta(min_length=1)]
     upstream: dict[str, dict[str, str]]
     files: dict[str, str]
     app: dict[str, str] | None = None
     vendor: Vendored | None = None
-    commit: str = ""
-    kv: str = "dense"
-    group_size: int = 64
-    budgets: list[dict[str, int] | None] | None = None
-    recall_layers: list[int] | None = None
     upstream_version: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-    folder: Folder = MODEL_FOLDER
-    system_prompt: PreparedPrompt | None = None
-    others: tuple[LockedModel, ...] = ()
 
     @property
-    def models(self) -> tuple[LockedModel, ...]:
-        """All models of the package, the largest first."""
-        fields = (each.name for each in dataclasses.fields(LockedModel))
-        return (LockedModel(**{name: getattr(self, name) for name in fields}), *self.others)
+    def is_downloaded(self) -> bool:
+        """Whether the app fetches the model from a server."""
+        delivery = self.spec.get("delivery")
+        return isinstance(delivery, dict) and bool(delivery.get("download"))
 
     def to_json(self) -> str:
         """Write the lock as the text of its file."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, sort_keys=True) + "\n"
+        return (
+            json.dumps({"format": LOCK_FORMAT, **asdict(self)}, indent=2, sort_keys=True) + "\n"
+        )
 
 
 def sha256(data: bytes) -> str:
@@ -131,7 +130,7 @@ def read(package: Path) -> Lock:
     """Read a package's lock; UserError when the folder is not a package of ours."""
     path = package / NAME
     try:
-        return read_record(path, Lock)
+        return read_record(path, Lock, LOCK_FORMAT)
     except FileNotFoundError as error:
         raise UserError(
             f"{package} is not a package made by h2o-pack: it has no {NAME}",
@@ -140,18 +139,23 @@ def read(package: Path) -> Lock:
         ) from error
 
 
-def read_record(path: Path, kind: type[_T]) -> _T:
-    """Read a record of ours into its dataclass; UserError when it is damaged.
+def read_record(path: Path, kind: type[_T], version: int = FORMAT) -> _T:
+    """Read a record of ours into its dataclass.
+
+    version: of its format.
 
     Raises:
+        UserError: it is damaged, or has the format of another h2o-pack.
         FileNotFoundError: there is none.
 
     """
     try:
         data = path.read_bytes()
-        found = msgspec.json.decode(data, type=Head)
-        if found.format != FORMAT:
-            raise damaged(path, f"has another format than {FORMAT}")
+        written = msgspec.json.decode(data, type=Head).format
+        if written < version:
+            raise earlier_format(path, written)
+        if written != version:
+            raise damaged(path, f"has another format than {version}")
         return msgspec.json.decode(data, type=kind)
     except FileNotFoundError:
         raise
@@ -165,12 +169,21 @@ class Head(msgspec.Struct):
     format: int
 
 
+def earlier_format(path: Path, version: int) -> UserError:
+    """Make the error for a record that an earlier h2o-pack wrote."""
+    return UserError(
+        f"an earlier h2o-pack made the package: {path.name} has format {version}",
+        where=str(path),
+        remedy=f"{REMEDY} with `h2o-pack ios`.",
+        code=ExitCode.VERSION,
+    )
+
+
 def damaged(path: Path, what: str = "is damaged") -> UserError:
     """Make the error for a record of ours that cannot be read."""
     return UserError(
         f"{path.name} {what}",
         where=str(path),
-        remedy="Move what is yours out of the folder, App/ among it, delete the rest, and make "
-        "the package again.",
+        remedy=f"{REMEDY}.",
         code=ExitCode.OUTPUT,
     )

@@ -1,11 +1,14 @@
-"""Names of files as others give them: inside the model's folder, or refused."""
+"""Paths: which names are safe, the file behind a link, where downloads are kept."""
 
 from __future__ import annotations
 
+import os
 import re
+import stat
+import sys
 from pathlib import Path
 
-from h2o_pack.errors import shown
+from h2o_pack.errors import ExitCode, UserError, shown
 
 LONGEST = 255
 ABSOLUTE = re.compile(r"[/~]|[A-Za-z]:")
@@ -43,3 +46,54 @@ def why_bad_link(path: Path, folder: Path) -> str | None:
     if any(real.is_relative_to(each) for each in allowed):
         return None
     return f"is a link to {shown(str(real))}, outside of the folder"
+
+
+def local_file(folder: Path, path: str) -> Path:
+    """Return the real file that `path` in a model's folder is, links followed.
+
+    UserError when it is not a regular file, or lies outside the folder.
+    """
+    place = folder / path
+    try:
+        real = place.resolve(strict=True)
+        regular = stat.S_ISREG(real.stat().st_mode)
+    except (OSError, RuntimeError) as error:
+        raise unusable(place, f"cannot be read: {reason(error)}") from error
+    bad = why_bad_link(place, folder)  # of the file, or of a folder on the way to it
+    if bad is not None:
+        raise unusable(place, bad)
+    if not regular:
+        raise unusable(place, "is not a regular file")
+    if not os.access(real, os.R_OK):
+        raise unusable(place, "cannot be read: Permission denied")
+    return real
+
+
+def reason(error: BaseException) -> str:
+    """Say an error of the system in words."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def unusable(place: Path, what: str) -> UserError:
+    """Make the error for a file of a model that cannot be bundled."""
+    return UserError(
+        f"{place.name} {what}",
+        where=str(place),
+        remedy="Put the file itself into the model's folder, or give another --model.",
+        code=ExitCode.MODEL,
+    )
+
+
+CACHE_VARIABLE = "H2O_PACK_CACHE"
+MIRROR = "H2O_PACK_MIRROR"  # what takes the place of https://github.com
+
+
+def cache_folder() -> Path:
+    """Return the folder for downloads: $H2O_PACK_CACHE, or the system's usual place."""
+    own = os.environ.get(CACHE_VARIABLE)
+    if own:
+        return Path(own).expanduser()
+    given = os.environ.get("XDG_CACHE_HOME")
+    if sys.platform == "darwin" and not given:
+        return Path.home() / "Library/Caches/h2o-pack"
+    return Path(given or Path.home() / ".cache") / "h2o-pack"

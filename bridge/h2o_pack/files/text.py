@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.files.local_file import reason
+from h2o_pack.files.paths import reason
 
 _T = TypeVar("_T")
+SHORT_JSON = 200
+"""Characters of a value that `json_by_lines` leaves on one line."""
 
 
 def usage_error(what: str, remedy: str) -> UserError:
@@ -72,3 +75,22 @@ def writing(
             remedy=remedy,
             code=ExitCode.OUTPUT,
         ) from error
+
+
+def json_by_lines(document: object, depth: int) -> str:
+    """Return JSON in which what lies `depth` containers deep has a line of its own.
+
+    Containers above are written over several lines, short ones on one, so that a table has a
+    line for each row or cell.
+    """
+
+    def written(value: object, level: int) -> str:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        if level >= depth or len(text) <= SHORT_JSON or not isinstance(value, dict | list):
+            return text
+        if isinstance(value, dict):
+            parts = [f"{json.dumps(key)}: {written(v, level + 1)}" for key, v in value.items()]
+            return "{\n" + ",\n".join(parts) + "\n}"
+        return "[\n" + ",\n".join(written(item, level + 1) for item in value) + "\n]"
+
+    return written(document, 0) + "\n"

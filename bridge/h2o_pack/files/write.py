@@ -22,9 +22,16 @@ from filelock import FileLock, Timeout
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
-from h2o_pack.files.content import Content, as_bytes
 from h2o_pack.files.kept import ANY, Exchanged, Move, Written
 from h2o_pack.files.layout import APP_FOLDER, MODEL_MANIFEST
+
+Content = str | bytes
+
+
+def as_bytes(content: Content) -> bytes:
+    """Return the bytes of a file, as they are written on every system."""
+    return content.encode() if isinstance(content, str) else content
+
 
 ATTEMPTS = 5  # to move what stays while another program writes there
 Keep = Callable[[Path, Path], Iterable[Move]]
@@ -35,6 +42,7 @@ Keep = Callable[[Path, Path], Iterable[Move]]
 def exclusive(output: Path) -> Iterator[None]:
     """Hold the only run that may change `output`; a second run is refused."""
     refuse_unnamable(output)
+    refuse_dangling(output)
     folder = Path(tempfile.gettempdir()) / f"h2o-pack-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     refuse_others(folder)
@@ -223,6 +231,16 @@ def refuse_owned_by_others(output: Path) -> None:
         )
 
 
+def refuse_dangling(output: Path) -> None:
+    """Refuse a link that leads nowhere: whoever made it would choose where we write."""
+    if output.is_symlink() and not output.exists():
+        raise UserError(
+            f"{output} is a link that leads nowhere",
+            remedy="Delete it, or give another --output.",
+            code=ExitCode.OUTPUT,
+        )
+
+
 def refuse_unnamable(output: Path) -> None:
     """Refuse a folder whose path is no UTF-8: neither MLX nor Swift opens files there."""
     try:
@@ -328,7 +346,10 @@ def replace_file(path: Path, text: str) -> None:
     """Replace a file by another text, whole or not at all."""
     temporary = path.with_name(f".{path.name}.h2o-new")
     try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.unlink(missing_ok=True)  # of a killed run, or a link that came with a package
+        # "x" opens no file that exists and follows no link, as open(2) says of O_EXCL.
+        with temporary.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)

@@ -2,23 +2,103 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
 
+import msgspec
 from huggingface_hub import try_to_load_from_cache
 
 from h2o_pack.architectures.model import Model, ModelFile
 from h2o_pack.errors import Problems, shown
-from h2o_pack.files.paths import why_unsafe
-from h2o_pack.hub import metadata as metadata_cache
-from h2o_pack.hub.client import COMMIT, Listed, Repository
+from h2o_pack.files.paths import cache_folder, why_unsafe
+from h2o_pack.hub.answers import COMMIT, SHA256
+from h2o_pack.hub.client import Listed, Repository, UnreachableError
 from h2o_pack.hub.download import snapshot
-from h2o_pack.hub.errors import UnreachableError
 from h2o_pack.models import files, index
 from h2o_pack.models.config import describe
 from h2o_pack.models.inspection import Contents, inspect
 from h2o_pack.models.json_file import CONFIG_BYTES, INDEX_BYTES, parse_object
 from h2o_pack.models.local import from_folder
 from h2o_pack.models.safetensors import LENGTH, header_length, parse_header
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The JSON of an entry."""
+
+    contents: Contents
+    format: Literal[4] = 4
+
+
+def load_contents(hub_id: str, commit: str) -> Contents | None:
+    """Return what is kept of a model at a commit, None if it is not or is damaged."""
+    try:
+        first, _, body = entry_path(hub_id, commit).read_bytes().partition(b"\n")
+        if hashlib.sha256(body).hexdigest().encode() != first:
+            return None
+        given = msgspec.convert(json.loads(body), Entry).contents
+    except (OSError, ValueError):
+        return None
+    return given if (given.id, given.commit) == (hub_id, commit) else None
+
+
+def store_contents(contents: Contents) -> None:
+    """Keep what describes a model. A cache that cannot be written is no error."""
+    # By json, as a configuration may have Infinity.
+    body = json.dumps(msgspec.to_builtins(Entry(contents)), separators=(",", ":")).encode()
+    digest = hashlib.sha256(body).hexdigest().encode()
+    write_if_possible(entry_path(contents.id, contents.commit), digest + b"\n" + body)
+
+
+def last_commit(hub_id: str, revision: str) -> str:
+    """Return the commit that a branch was at when it was last asked for, or ""."""
+    try:
+        commit = branch_path(hub_id, revision).read_text("ascii")
+    except (OSError, ValueError):
+        return ""
+    return commit if COMMIT.fullmatch(commit) else ""
+
+
+def remember(hub_id: str, revision: str, commit: str) -> None:
+    """Keep the commit that a branch is at."""
+    if last_commit(hub_id, revision) != commit:
+        write_if_possible(branch_path(hub_id, revision), commit.encode())
+
+
+def entry_path(hub_id: str, commit: str) -> Path:
+    """Return the file of a model at a commit."""
+    return metadata_folder(hub_id) / f"{commit}.json"
+
+
+def branch_path(hub_id: str, revision: str) -> Path:
+    """Return the file with the commit of a branch."""
+    return metadata_folder(hub_id) / "branches" / quote(revision, safe="")
+
+
+def metadata_folder(hub_id: str) -> Path:
+    """Return the folder of a model."""
+    return cache_folder() / "metadata" / quote(hub_id, safe="")
+
+
+def write_if_possible(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all; nothing happens where it cannot be written."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
 
 
 def from_hub(hub_id: str, revision: str = "", *, assume_full_attention: bool = False) -> Model:
@@ -35,17 +115,17 @@ def from_hub(hub_id: str, revision: str = "", *, assume_full_attention: bool = F
     asked = revision or "main"
     try:
         commit = asked if COMMIT.fullmatch(asked) else Repository(hub_id, asked).commit()
-        contents = metadata_cache.load(hub_id, commit)
+        contents = load_contents(hub_id, commit)
         if contents is None:
             contents = fetch(hub_id, commit, assume_full_attention=assume_full_attention)
-            metadata_cache.store(contents)
+            store_contents(contents)
     except UnreachableError:
         known = from_caches(hub_id, asked, assume_full_attention=assume_full_attention)
         if known is None:
             raise
         return known
     if commit != asked:
-        metadata_cache.remember(hub_id, asked, commit)
+        remember(hub_id, asked, commit)
     return described(contents, assume_full_attention=assume_full_attention)
 
 
@@ -62,8 +142,8 @@ def described(contents: Contents, *, assume_full_attention: bool) -> Model:
 def from_caches(hub_id: str, revision: str, *, assume_full_attention: bool) -> Model | None:
     """Describe a model without the hub; None if nothing of it is kept."""
     commit = revision if COMMIT.fullmatch(revision) else ""
-    for each in (commit, metadata_cache.last_commit(hub_id, revision)):
-        contents = metadata_cache.load(hub_id, each) if each else None
+    for each in (commit, last_commit(hub_id, revision)):
+        contents = load_contents(hub_id, each) if each else None
         if contents is not None:
             return described(contents, assume_full_attention=assume_full_attention)
     kept = try_to_load_from_cache(hub_id, files.CONFIG, revision=revision)
@@ -130,6 +210,8 @@ def needed(listing: tuple[Listed, ...], problems: Problems) -> dict[str, ModelFi
         elif files.belongs(each.path):
             if isinstance(each.size, bool) or not isinstance(each.size, int) or each.size < 0:
                 problems.add(f"the hub lists {each.path} without a size")
+            elif each.sha256 and not SHA256.fullmatch(str(each.sha256)):
+                problems.add(f"the hub lists {each.path} with something else than a sha256")
             else:
                 found[each.path] = ModelFile(each.path, each.size, each.sha256)
     return dict(sorted(found.items()))

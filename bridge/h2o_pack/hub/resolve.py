@@ -1,17 +1,56 @@
-"""Finds a model by alias, by folder or by its id on the Hugging Face hub."""
+"""Finds a model by alias, folder, id or page address, and reads its small files."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from h2o_pack.architectures.model import Model
-from h2o_pack.errors import ExitCode, UserError, nearest
+from h2o_pack.errors import ExitCode, UserError, nearest, shown, unreadable
 from h2o_pack.facts import KnownModel
-from h2o_pack.hub.address import model_of_address
+from h2o_pack.files.paths import local_file
 from h2o_pack.models.catalogue import as_model, catalogue, find
 from h2o_pack.models.local import from_folder
 from h2o_pack.naming import readable
+from h2o_pack.progress import ProgressReporter
+from h2o_pack.spec import ModelSpec, local_folder
+
+HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
+WITH_REVISION = ("tree", "blob", "commit", "resolve")
+OTHER_KINDS = ("datasets", "spaces", "collections", "papers")
+ID_PARTS = 2
+
+
+def model_of_address(name: str) -> str:
+    """Return ID or ID@REVISION for a page of a model; anything else stays as it is.
+
+    The pages of a branch, a commit and a file name their revision.
+
+    Raises:
+        UserError: the address is another site's, or of something that is not a model.
+
+    """
+    text = name.strip()
+    has_scheme = text.startswith(("https://", "http://"))
+    if not has_scheme and not text.startswith(tuple(f"{host}/" for host in HOSTS)):
+        return name
+    address = urlsplit(text if has_scheme else f"https://{text}")
+    parts = [unquote(part) for part in address.path.split("/") if part]
+    is_model = len(parts) >= ID_PARTS and parts[0] not in OTHER_KINDS
+    if address.hostname not in HOSTS or not is_model:
+        raise UserError(
+            f"{shown(name)} is not the address of a model on huggingface.co",
+            remedy="Give the page of a model, or its id such as mlx-community/Qwen3-4B-4bit.",
+            code=ExitCode.MODEL,
+        )
+    model = "/".join(parts[:ID_PARTS])
+    rest = parts[ID_PARTS:]
+    if len(rest) > 1 and rest[0] in WITH_REVISION:
+        return f"{model}@{rest[1]}"
+    return model
+
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 REVISION = re.compile(r"[\w.+-]+(/[\w.+-]+)*", re.ASCII)
@@ -85,6 +124,18 @@ def resolve(
     )
 
 
+def find_model(spec: ModelSpec, say: ProgressReporter, *, stated: bool = False) -> Model:
+    """Find the model of a spec, as `resolve` does."""
+    name = spec.model or ""
+    say(f"reading the headers of {name}")
+    return resolve(
+        name,
+        revision=spec.revision,
+        assume_full_attention=spec.assume_full_attention,
+        stated=stated,
+    )
+
+
 def listed(own: Path | None = None) -> tuple[tuple[KnownModel, Model | None], ...]:
     """Return the catalogue, each entry with what is known of its model without asking."""
     return tuple((each, bundled(each) or as_model(each)) for each in catalogue(own))
@@ -125,10 +176,32 @@ def unknown(name: str, own: Path | None) -> UserError:
     )
 
 
-def local_folder(name: str) -> Path | None:
-    """Return the folder that `name` is the path of, or None."""
+def read_small(model: Model, largest: Mapping[str, int]) -> dict[str, bytes] | None:
+    """Read those files that a model has; None where the hub would know and cannot be asked.
+
+    Args:
+        model: in a folder, or on the hub.
+        largest: the bytes that a file may have, by its name.
+
+    Raises:
+        UserError: one is larger, or cannot be read.
+
+    """
+    sizes = {file.path: file.size for file in model.files if file.path in largest}
+    for name, size in sizes.items():
+        if size > largest[name]:
+            raise unreadable(model.id, f"{name} is larger than {largest[name] >> 20} MiB")
+    if model.folder is None:
+        return read_from_hub(model, sizes)
+    return {name: local_file(model.folder, name).read_bytes() for name in sizes}
+
+
+def read_from_hub(model: Model, sizes: Mapping[str, int]) -> dict[str, bytes] | None:
+    """Ask the hub for files of so many bytes; None where it cannot be asked."""
+    from h2o_pack.hub.client import Repository, UnreachableError
+
+    repository = Repository(model.id, model.commit)
     try:
-        path = Path(name).expanduser()
-        return path.resolve() if name and path.is_dir() else None
-    except (OSError, RuntimeError, ValueError):  # a name too long, an unknown ~user, a NUL
+        return {name: repository.read(name, 0, n) if n else b"" for name, n in sizes.items()}
+    except UnreachableError:
         return None

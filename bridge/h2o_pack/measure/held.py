@@ -94,16 +94,18 @@ def held_by(model: str, runs: Sequence[HeldRun]) -> tuple[Held, ...]:
 
 def measure(model: Any, run: HeldRun) -> Held:
     """Run once, and return what was held."""
-    generate_step = importlib.import_module("mlx_lm.generate").generate_step
+    generate = importlib.import_module("mlx_lm.generate")
     if run.cache in UPSTREAM:
         caches = UPSTREAM[run.cache](model, run.max_kv)
     else:
         caches = h2o_py.make_h2o_cache(model, h2o_py.H2OConfig(run.max_kv), kv=run.cache)
     prompt = mx.random.randint(0, VOCABULARY, (run.tokens - GENERATED,))
     mx.eval(prompt)
+    # What an earlier run queued may still be computed: the token after its last one.
     mx.synchronize()
+    mx.synchronize(generate.generation_stream)
     mx.reset_peak_memory()
-    steps = generate_step(
+    steps = generate.generate_step(
         prompt, model, max_tokens=GENERATED, prompt_cache=caches, prefill_step_size=run.step
     )
     for _ in steps:

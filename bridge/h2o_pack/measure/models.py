@@ -6,8 +6,9 @@ from importlib import resources
 from typing import Any
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.hub.resolve import HUB_ID, local_folder, unknown
+from h2o_pack.hub.resolve import HUB_ID, unknown
 from h2o_pack.models.catalogue import find
+from h2o_pack.spec import local_folder
 
 BUNDLED = ("demo", "demo-4bit")
 

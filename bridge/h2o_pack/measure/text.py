@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import gzip
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
+from jinja2 import TemplateError
+
 from h2o_pack.errors import UserError
 from h2o_pack.files.text import usage_error
 
 Part = Literal["source", "prose"]
+Messages = Sequence[Mapping[str, str]]
+"""Turns of a conversation: role and content."""
 
 BETWEEN_DOCUMENTS = "<|endoftext|>"
 _WORDS = "words.txt"
@@ -73,6 +77,7 @@ class Tokens:
 
     def __init__(self, tokenizer: Any, documents: Sequence[str]) -> None:
         self._tokenizer = tokenizer
+        self.documents = documents
         end = getattr(tokenizer, "eos_token_id", None)
         between = [] if end is None else [int(end)]
         ids: list[int] = []
@@ -93,6 +98,39 @@ class Tokens:
         text: str = self._tokenizer.decode(list(ids))
         return text
 
+    def chat(self, messages: Messages, *, reply: bool = False) -> str:
+        """Return a conversation as the model's chat template writes it.
+
+        A template that takes no system message or no tool's output gets them as a user's.
+
+        Args:
+            messages: of the conversation.
+            reply: whether the model's turn has begun at the end.
+
+        Raises:
+            UserError: the model has no chat template, or it refuses the messages.
+
+        """
+        if not getattr(self._tokenizer, "chat_template", None):
+            raise usage_error(
+                "the model has no chat template", "Choose a model that was trained to chat."
+            )
+        plain = [{**m, "role": "user"} if m["role"] in _RARE else m for m in messages]
+        refused: Exception | None = None
+        for form in (list(messages), plain, _joined(plain)):
+            try:
+                text: str = self._tokenizer.apply_chat_template(
+                    form, tokenize=False, add_generation_prompt=reply
+                )
+            except TemplateError as error:  # noqa: PERF203  three tries
+                refused = error
+            else:
+                return text
+        raise usage_error(
+            f"the model's chat template refuses a conversation: {refused}",
+            "Choose another model.",
+        )
+
     def window(self, start: int, length: int) -> list[int]:
         """Return `length` ids from `start` on, wrapping around at the end of the text.
 
@@ -105,6 +143,21 @@ class Tokens:
         start %= len(self.ids)
         piece = self.ids[start : start + length]
         return piece + self.ids[: length - len(piece)]
+
+
+_RARE = ("system", "tool")
+"""Roles that not every template takes."""
+
+
+def _joined(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Join turns of the same role that follow one another."""
+    joined: list[dict[str, str]] = []
+    for message in messages:
+        if joined and joined[-1]["role"] == message["role"]:
+            joined[-1]["content"] += f"\n\n{message['content']}"
+        else:
+            joined.append(dict(message))
+    return joined
 
 
 def too_short(tokens: int, needed: int) -> UserError:

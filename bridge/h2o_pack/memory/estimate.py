@@ -17,10 +17,10 @@ from h2o_pack.memory.peak import decode_peak, prefill_peak
 from h2o_pack.memory.recall_peak import recall_peak
 from h2o_pack.memory.storages import DENSE_BITS, Storage, storage_of
 from h2o_pack.memory.terms import MemoryPlan, Term
+from h2o_pack.spec import PREFILL_STEP
 from h2o_py.config import H2OConfig
 from h2o_py.policy_fields import MOST_WAITING
 
-PREFILL_STEP = 512  # mlx-swift-lm's prefillStepSize
 BUFFER_CACHE = 20 << 20  # what mlx-swift-examples give a phone, and our Swift sets
 APP = 120 << 20  # a SwiftUI app with its process, runtime, Metal library and tokenizer
 TENSORS = 7  # projections of a layer

@@ -104,7 +104,7 @@ def described(given: object, data: int) -> tuple[int, int]:
         raise ValueError("has no pair of data_offsets")
     begin, end = offsets  # type: ignore[misc]
     if end > data:
-        raise ValueError(f"ends at byte {end:.4g}, and the file has {data}: it is cut short")
+        raise ValueError(f"ends at byte {end}, and the file has {data}: it is cut short")
     wanted = math.prod(shape) * BYTES[dtype]  # type: ignore[arg-type]
     if wanted != end - begin:
         raise ValueError("does not have as many bytes as its shape and dtype need")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from h2o_pack.facts.components import components, license_text
 from h2o_pack.models.license_terms import CARRIED
-from h2o_pack.plan.package_plan import Plan
+from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
 
 HUB = "https://huggingface.co"
 
@@ -28,11 +28,11 @@ class Acknowledgement:
     texts: tuple[str, ...] = ()
 
 
-def acknowledgements(plan: Plan) -> tuple[Acknowledgement, ...]:
+def acknowledgements(plan: PackagePlan) -> tuple[Acknowledgement, ...]:
     """Return the works in a package, the models first."""
-    code = components(plan.upstream_version)
+    code = components(plan.spec.upstream)
     return (
-        *map(of_model, plan.each_model),
+        *map(of_model, plan.models),
         *(
             Acknowledgement(
                 each.name,
@@ -46,9 +46,9 @@ def acknowledgements(plan: Plan) -> tuple[Acknowledgement, ...]:
     )
 
 
-def of_model(plan: Plan) -> Acknowledgement:
+def of_model(plan: ModelPlan) -> Acknowledgement:
     """Return how the model is named: with its own texts, or with the one that all have."""
-    known = plan.license
+    known = plan.source.texts.license
     source = known.link
     if plan.model.commit:
         source = f"{HUB}/{plan.model.id}"

@@ -10,8 +10,8 @@ from typing import Literal
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
-from h2o_pack.files.content import Content, as_bytes
 from h2o_pack.files.layout import APP_FOLDER, NEW_APP_FOLDER
+from h2o_pack.files.write import Content, as_bytes
 
 AppState = Literal["written", "kept", "outdated", "offered", "removed"]
 STATES: dict[AppState, str] = {

@@ -1,4 +1,4 @@
-"""What `ios` does with a plan: generate, bundle, vendor, verify.
+"""Writes a planned package: generated files, models, Vendor, and checks all of it.
 
 Each step ends whole: a run that is stopped leaves the earlier package or the new one, and
 the next run goes on from what it finds.
@@ -6,27 +6,34 @@ the next run goes on from what it finds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from h2o_pack.bundling.app_size import AppSize, app_size
+from h2o_pack import assets
+from h2o_pack.bundling.bundle import add_adapter, add_pieces, bundle
+from h2o_pack.bundling.delivery import AppSize, app_size
 from h2o_pack.bundling.manifest import Manifest
+from h2o_pack.bundling.trial import try_model
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock, write
+from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.files.lock import Vendored
-from h2o_pack.package.app import AppState
-from h2o_pack.package.request import PackageRequest
-from h2o_pack.plan.package_plan import Plan
-from h2o_pack.progress import ProgressReporter
+from h2o_pack.files.write import Content
+from h2o_pack.package.app import AppState, earlier_app, without_offered
+from h2o_pack.package.render import Earlier, digests, render, rendered_app
+from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
+from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.vendoring.fetch import Origin
-from h2o_pack.verify.differences import Verification
+from h2o_pack.verify.check import Verification
 
 HOST = "apple"
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
 class PackageResult:
-    """What became of a request.
+    """What became of a plan.
 
     files: those written, relative to `folder`. replaced: those among them that the user had
     changed, whose versions are in Replaced/. vendored: None where that was not asked for, or
@@ -34,7 +41,7 @@ class PackageResult:
     none for a dry run.
     """
 
-    plan: Plan
+    plan: PackagePlan
     folder: Path
     files: tuple[str, ...]
     app: AppState
@@ -47,58 +54,132 @@ class PackageResult:
     @property
     def size(self) -> AppSize:
         """Of the app; for a dry run as planned."""
-        models = self.manifests or self.plan.each_model
-        return app_size(sum(each.size for each in models), apart=self.plan.apart)
+        size = sum(manifest.size for manifest in self.manifests) or self.plan.size
+        return app_size(size, apart=self.plan.spec.delivery.apart)
 
 
-def dry_run(plan: Plan, request: PackageRequest) -> PackageResult:
+def dry_run(
+    plan: PackagePlan, output: Path | None = None, *, new_app: bool = False
+) -> PackageResult:
     """Render the package without writing it."""
-    from h2o_pack.package.contents import render_files
-
-    output = request.output or Path(plan.package_name)
-    files, app = render_files(plan, output, new_app=request.new_app)
-    replaced = tuple(write.written(output).changed(output))
-    return PackageResult(plan, output.resolve(), tuple(files), app, replaced)
+    folder = output or Path(plan.package_name)
+    files, app = render_files(plan, folder, new_app=new_app)
+    replaced = tuple(write.written(folder).changed(folder))
+    return PackageResult(plan, folder.resolve(), tuple(files), app, replaced)
 
 
-def build(plan: Plan, request: PackageRequest, say: ProgressReporter) -> PackageResult:
-    """Write the package, bundle the model, fill Vendor/ and check all of it.
+def build(
+    plan: PackagePlan,
+    output: Path | None,
+    upstream: Path | Origin | None,
+    say: ProgressReporter,
+    *,
+    new_app: bool = False,
+) -> PackageResult:
+    """Write the package, bundle the models, fill Vendor/ and check all of it.
 
     Upstream that cannot be had leaves a package that is whole but for Vendor/.
+
+    Args:
+        plan: of the package.
+        output: its folder, by default one of its name.
+        upstream: where Vendor/ comes from, a folder with clones or the network; None to leave
+            it out.
+        say: told what is done.
+        new_app: today's scaffold of the app goes to App.new where there is an app.
+
     """
-    from h2o_pack.package.contents import make_package
     from h2o_pack.verify.check import verify
 
-    output = request.output or Path(plan.package_name)
     say(f"writing {plan.package_name}")
-    package = make_package(plan, output, say, new_app=request.new_app)
+    folder = output or Path(plan.package_name)
+    package = make_package(plan, folder, say, new_app=new_app)
     vendored, not_vendored = None, None
-    if request.upstream is not None:
+    if upstream is not None:
         try:
-            vendored = fill_vendor(package.folder, request.upstream, say)
+            vendored = fill_vendor(package.folder, upstream, say)
         except UserError as error:
             if error.code not in (ExitCode.NETWORK, ExitCode.TOOL):
                 raise
             not_vendored = error
     say("checking what was written")
     checked = verify(package.folder, quick=True, say=say)
-    return PackageResult(
-        plan,
-        package.folder,
-        package.files,
-        package.app,
-        package.replaced,
-        vendored,
-        not_vendored,
-        checked,
-        package.manifests,
+    return replace(package, vendored=vendored, not_vendored=not_vendored, verification=checked)
+
+
+def make_package(
+    plan: PackagePlan, output: Path, say: ProgressReporter = silent, *, new_app: bool = False
+) -> PackageResult:
+    """Write a package to `output`, in place of an earlier one of ours.
+
+    new_app: write the app's scaffold to App.new where there is an app.
+    """
+    with write.exclusive(output), write.replacing_package(output) as staging:
+        files, app = render_files(plan, output, new_app=new_app)
+        replaced = tuple(write.written(output).changed(output))
+        write.write_files(staging, files)
+        manifests = tuple(
+            add_model(model, plan.spec.app.system, staging, output, say)
+            for model in plan.models
+        )
+        if plan.spec.app.system:
+            note_system_prompts(staging, manifests)
+        if plan.spec.delivery.download:
+            manifests = tuple(add_pieces(staging, manifest, say) for manifest in manifests)
+    folder = output.resolve()
+    return PackageResult(plan, folder, tuple(files), app, replaced, manifests=manifests)
+
+
+def add_model(
+    plan: ModelPlan, system: str, staging: Path, output: Path, say: ProgressReporter
+) -> Manifest:
+    """Put one model into the package, with its adapter and its caches of the system prompt.
+
+    output: the earlier package, from which files are taken over that are the same.
+    """
+    manifest = bundle(plan.model, staging, say, earlier=output, subfolder=plan.folder)
+    say(f"trying {plan.model.id}")
+    try_model(plan.model, staging / plan.folder)
+    if plan.source.adapter is not None:
+        manifest = add_adapter(plan.source.adapter, staging, manifest)
+    if system:
+        from h2o_pack.prepared.system_prompt import prepare
+
+        manifest = prepare(plan, system, staging, manifest, output, say)
+    return manifest
+
+
+def note_system_prompts(staging: Path, manifests: Sequence[Manifest]) -> None:
+    """Write into the lock what the caches of the system prompt were computed from."""
+    record = lock.read(staging)
+    models = tuple(
+        replace(model, system_prompt=manifest.system_prompt)
+        for model, manifest in zip(record.models, manifests, strict=True)
     )
+    record = replace(record, models=models)
+    write.write_files(staging, {lock.NAME: record.to_json()})
+
+
+def render_files(
+    plan: PackagePlan, output: Path, *, new_app: bool = False
+) -> tuple[dict[str, Content], AppState]:
+    """Return {path: content} of the files to write to `output`, and what becomes of its app."""
+    app = earlier_app(output, wanted=new_app)
+    earlier = Earlier(existing_vendor(output), app)
+    files = render(plan, assets.root(), TEMPLATES, earlier)
+    state = app.state(digests(rendered_app(plan, assets.root())))
+    return without_offered(files, output), state
+
+
+def existing_vendor(output: Path) -> lock.Vendored | None:
+    """Return how the Vendor/ folder of an earlier package was made, if there is one."""
+    return lock.read(output).vendor if (output / VENDOR_FOLDER).is_dir() else None
 
 
 def fill_vendor(package: Path, upstream: Path | Origin, say: ProgressReporter) -> Vendored:
     """Make Vendor/, unless the one that is there was made so already and is whole."""
     from h2o_pack.vendoring.vendor import current, vendor
-    from h2o_pack.verify.vendor import compare_vendor
+    from h2o_pack.verify.check import compare_vendor
 
     record = lock.read(package)
     kept = record.vendor

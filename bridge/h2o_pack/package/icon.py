@@ -11,6 +11,7 @@ import math
 import struct
 import zlib
 from collections.abc import Iterator
+from functools import cache
 
 SIZE = 1024
 DOT, GAP = 84, 12  # pixels: of a dot of the letter, and between two
@@ -61,6 +62,7 @@ FONT = {
 }  # rows of dots from the top, five to a row
 
 
+@cache
 def icon(package: str) -> bytes:
     """Return the PNG of a package's icon; the same name gives the same bytes."""
     rows = [[dot == "1" for dot in row] for row in FONT[package[0].upper()].split()]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from h2o_pack.architectures.model import Model
 from h2o_pack.errors import Problems
 from h2o_pack.models import chat_template, generation_config, license_terms
-from h2o_pack.models.chat_template import ChatTemplate
 from h2o_pack.models.files import is_notice
-from h2o_pack.models.license_terms import ModelLicense
+from h2o_pack.plan.package_plan import ModelTexts
 
 NO_TEMPLATE = (
     "the model has no chat template: a session gives it plain lines, which only a model "
@@ -21,21 +18,6 @@ CORRECT_IT = (
 )
 
 
-@dataclass(frozen=True)
-class ModelTexts:
-    """What was found.
-
-    template: None where there is none, or none that can be used. unusable: why it cannot be
-    used, "" where it can or there is none. license: the model's. remarks: what people should
-    know.
-    """
-
-    template: ChatTemplate | None = None
-    unusable: str = ""
-    license: ModelLicense = field(default_factory=ModelLicense)
-    remarks: tuple[str, ...] = ()
-
-
 def read_model_texts(model: Model) -> ModelTexts:
     """Read and check what a model says of itself; nothing where the hub cannot be asked.
 
@@ -43,7 +25,7 @@ def read_model_texts(model: Model) -> ModelTexts:
         UserError: all that is wrong in generation_config.json, or a file that is none.
 
     """
-    from h2o_pack.hub.small_files import read_small
+    from h2o_pack.hub.resolve import read_small
 
     where = str(model.folder or model.id)
     notices = [
@@ -67,12 +49,12 @@ def read_model_texts(model: Model) -> ModelTexts:
             data = files[generation_config.FILE]
             generation_config.check(data, model.config.vocabulary, where)
     problems.refuse()
-    found = license_terms.read_license({name: files[name] for name in notices})
-    terms = tuple(filter(None, [license_terms.remark(found)]))
+    terms = license_terms.read_license({name: files[name] for name in notices})
+    remarks = tuple(filter(None, [license_terms.remark(terms)]))
     if template is None:
-        return ModelTexts(license=found, remarks=(NO_TEMPLATE, *terms))
+        return ModelTexts(license=terms, remarks=(NO_TEMPLATE, *remarks))
     problem = template.problem()
     if problem:
         unusable = f"the chat template in {template.file} {problem}"
-        return ModelTexts(None, unusable, found, (f"{unusable}. {CORRECT_IT}", *terms))
-    return ModelTexts(template, license=found, remarks=terms)
+        return ModelTexts(None, unusable, terms, (f"{unusable}. {CORRECT_IT}", *remarks))
+    return ModelTexts(template, license=terms, remarks=remarks)

@@ -12,131 +12,129 @@ from h2o_pack.architectures.model import Model
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.files import lock
 from h2o_pack.models.adapter import Adapter
-from h2o_pack.naming import check_bundle_id
-from h2o_pack.package.request import PackageRequest
-from h2o_pack.package.several import refuse_with_several, together
-from h2o_pack.plan.package_plan import Plan, ReadOptions, make_plan, read_options
+from h2o_pack.plan.caches import cache_config
+from h2o_pack.plan.device_fit import named_devices
+from h2o_pack.plan.package_plan import (
+    ModelSource,
+    ModelTexts,
+    PackagePlan,
+    plan_package,
+    title_of,
+)
 from h2o_pack.progress import ProgressReporter
+from h2o_pack.spec import DeliverySpec, ModelSpec, PackageSpec, refuse_with_several
 
 
-def prepare(request: PackageRequest, say: ProgressReporter) -> Plan:
+def prepare(
+    spec: PackageSpec,
+    say: ProgressReporter,
+    output: Path | None = None,
+    problems: Problems | None = None,
+) -> PackagePlan:
     """Find the models and plan the package; nothing is written.
 
+    output: the package's folder, where an earlier one may have the app's identifier. problems:
+    those found already, which are raised with the others.
+
     Raises:
-        UserError: all that is wrong with the request, together.
+        UserError: all that is wrong with the spec, together.
 
     """
     from h2o_pack.facts import pins
-    from h2o_pack.hub.resolve import resolve
-    from h2o_pack.package.replay import kept_options
-    from h2o_pack.prepared.checks import read_system
+    from h2o_pack.hub.resolve import find_model
+    from h2o_pack.prepared.system_prompt import check_system
 
-    refuse_with_several(request)
-    problems = Problems()
+    refuse_with_several(spec)
+    problems = problems or Problems()
     with problems.caught():
-        if request.download:
-            request = replace(request, download=server_of(request))
+        spec = replace(spec, delivery=checked_delivery(spec.delivery))
     with problems.caught():
-        if request.bundle_id:
-            check_bundle_id(request.bundle_id)
+        if spec.app.bundle_id:
+            naming.check_bundle_id(spec.app.bundle_id)
     with problems.caught():
-        pins(request.upstream_version)
+        pins(spec.upstream)
     with problems.caught():
-        given = read_options(request.cache)
+        cache_config(spec.models[0].cache)
     with problems.caught():
-        system = read_system(request.system)
+        named_devices(spec.devices)
     models = []
-    for each in request.models:
+    for wanted in spec.models:
         with problems.caught():
-            say(f"reading the headers of {each.model}")
-            models.append(
-                resolve(
-                    each.model,
-                    revision=request.revision,
-                    assume_full_attention=request.assume_full_attention,
-                )
-            )
+            models.append(find_model(wanted, say))
     problems.refuse()
-    plans = []
-    for asked, model in zip(request.models, models, strict=True):
+    sources, of_files = [], Problems()
+    for wanted, model in zip(spec.models, models, strict=True):
         with problems.caught():
-            read = given if asked.cache == request.cache else read_options(asked.cache)
-            asked_so = replace(request, model=asked.model, cache=asked.cache)
-            plans.append(plan_model(model, asked_so, read, system, say))
+            sources.append(read_source(wanted, model, spec.upstream, of_files, say))
+    if len(sources) < len(models):
+        problems.refuse()
+    largest = max((source.model for source in sources), key=lambda model: model.weights.bytes)
+    app = replace(spec.app, bundle_id=bundle_id_of(spec, largest, output))
+    with problems.caught():
+        plan = plan_package(replace(spec, app=app), sources)
+        if spec.app.system:
+            for model_plan in plan.models:
+                check_system(model_plan, spec.app.system)
+    problems.found += of_files.found
     problems.refuse()
-    plan = together(plans)
-    request = replace(request, bundle_id=bundle_id_of(plan, request))
-    return replace(plan, bundle_id=request.bundle_id, options=kept_options(request))
+    return plan
 
 
-def server_of(request: PackageRequest) -> str:
+def checked_delivery(spec: DeliverySpec) -> DeliverySpec:
     """Check the address from which the app fetches its model; no asset pack brings it too."""
-    from h2o_pack.bundling.server import check_server
+    from h2o_pack.bundling.delivery import check_server
 
-    if request.asset_pack:
+    if not spec.download:
+        return spec
+    if spec.asset_pack:
         raise UserError(
             "--asset-pack and --download are two ways for one model to reach the device",
             remedy="Give one of them.",
             code=ExitCode.USAGE,
         )
-    return check_server(request.download)
+    return DeliverySpec(download=check_server(spec.download))
 
 
-def bundle_id_of(plan: Plan, request: PackageRequest) -> str:
+def bundle_id_of(spec: PackageSpec, largest: Model, output: Path | None) -> str:
     """Return the app's identifier: as asked for, as it was before, or the maker's own.
 
     Two people who package the same model get two identifiers.
     """
-    output = request.output or Path(plan.package_name)
-    earlier = lock.read(output).options if os.path.lexists(output / lock.NAME) else {}
+    package = naming.package_name(title_of(spec, largest))
+    folder = output or Path(package)
+    earlier = ""
+    if os.path.lexists(folder / lock.NAME):
+        app = lock.read(folder).spec.get("app", {})
+        earlier = str(app.get("bundle_id", "")) if isinstance(app, dict) else ""
     maker = f"{platform.node()}:{os.path.expanduser('~')}"  # noqa: PTH111 - that may fail
-    kept = str(earlier.get("bundle_id", ""))
-    return request.bundle_id or kept or naming.bundle_id(plan.package_name, maker)
+    return spec.app.bundle_id or earlier or naming.bundle_id(package, maker)
 
 
-def plan_model(
+def read_source(
+    spec: ModelSpec,
     model: Model,
-    request: PackageRequest,
-    given: ReadOptions,
-    system: str,
+    upstream: str,
+    problems: Problems,
     say: ProgressReporter,
-) -> Plan:
-    """Plan a package of one model."""
-    from h2o_pack.package.model_texts import read_model_texts
-    from h2o_pack.prepared.checks import check_system
+) -> ModelSource:
+    """Read what a package takes of a model, and check that mlx_lm can load it.
 
-    refuse_missing_type(model, request.upstream_version)
-    adapter = None if request.adapter is None else adapter_of(request.adapter, model)
-    if adapter is not None:
-        model = adapted(model, adapter)
-    problems = Problems()
-    with problems.caught():
-        plan = make_plan(
-            model,
-            request.cache,
-            request.name,
-            asset_pack=request.asset_pack,
-            download=request.download,
-            given=given,
-        )
+    problems: gets what is wrong with the model's texts and tensors.
+
+    Raises:
+        UserError: the upstream version lacks its type, or the adapter does not fit it.
+
+    """
+    from h2o_pack.package.model_texts import read_model_texts
+
+    refuse_missing_type(model, upstream)
+    adapter = None if spec.adapter is None else adapter_of(spec.adapter, model)
+    texts = ModelTexts()
     with problems.caught():
         texts = read_model_texts(model)
     with problems.caught():
         check_headers(model, say)
-    problems.refuse()
-    plan = replace(
-        plan,
-        asked=request.model,
-        upstream_version=request.upstream_version,
-        chat_template=texts.template,
-        license=texts.license,
-        system=system,
-        adapter=adapter,
-        warnings=(*plan.warnings, *texts.remarks),
-    )
-    if system:
-        check_system(plan, texts.unusable)
-    return plan
+    return ModelSource(model if adapter is None else adapted(model, adapter), texts, adapter)
 
 
 def check_headers(model: Model, say: ProgressReporter) -> None:

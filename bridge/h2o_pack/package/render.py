@@ -2,48 +2,59 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from h2o_pack import __version__, naming
 from h2o_pack.facts import locked_pins
 from h2o_pack.files import lock
-from h2o_pack.files.content import Content, as_bytes
 from h2o_pack.files.layout import APP_FOLDER, TRACES_FOLDER
+from h2o_pack.files.write import Content, as_bytes
 from h2o_pack.memory import MemoryPlan
 from h2o_pack.naming import one_line, swift_lines, swift_string, xml_text
+from h2o_pack.package import proof
 from h2o_pack.package.acknowledgements import acknowledgements, shared_texts
 from h2o_pack.package.app import EarlierApp
 from h2o_pack.package.icon import ICON_PATH, accent, icon
-from h2o_pack.package.proof import proof_values
-from h2o_pack.package.swift_values import config_arguments
-from h2o_pack.package.traces import traces
-from h2o_pack.plan.package_plan import Plan
+from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
 from h2o_pack.sizes import gigabytes
+from h2o_pack.spec import to_document
+from h2o_py.config import H2OConfig
+from h2o_py.policy_fields import FIELDS, RECALL_FIELDS
 from h2o_py.storages import STORAGE_BITS
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 SWIFT_TEMPLATES = "swift_templates"
 SEVERAL = "Several"
 """What a package of several models has in the place of files of the same names."""
+PROOF, DOWNLOAD = "Proof", "Download"
+"""What `--proof` and `--download` add to the folders of the same names."""
+PARITY = "Parity"
+"""The replay of a trace, for a package's tests, and for the proof in an app."""
+COLUMNS = 100
+OF_SESSION = "store"  # the session chooses the archive's folder
+SPACE = "\0"  # where no line may end
 
 
 @dataclass(frozen=True)
 class Earlier:
     """What a package that is at the output already leaves to the next one.
 
-    vendor: how its Vendor/ folder was made, None without one. app: the user's app. traces:
-    texts by their paths.
+    vendor: how its Vendor/ folder was made, None without one. app: the user's app.
     """
 
     vendor: lock.Vendored | None = None
     app: EarlierApp = field(default_factory=EarlierApp)
-    traces: Mapping[str, str] = field(default_factory=dict)
 
 
 def render(
-    plan: Plan, assets: Path, templates: Path, earlier: Earlier = Earlier()
+    plan: PackagePlan, assets: Path, templates: Path, earlier: Earlier = Earlier()
 ) -> dict[str, Content]:
     """Return every file to write to the package as {relative path: content}.
 
@@ -58,19 +69,30 @@ def render(
         ".github/workflows/parity.yml": fill(templates / "parity.yml.j2", values),
     }
     folders = {
+        "H2OChatScreen": "Sources/H2OChatScreen",
         "H2OFoundationModels": "Sources/H2OFoundationModels",
         "H2OKit": "Sources/H2OKit",
         "H2OSessions": "Sources/H2OSessions",
         "Model": f"Sources/{plan.module_name}Model",
         "Tests": "Tests",
-        **({"AssetPack": "AssetPack"} if plan.asset_pack else {}),
+        PARITY: f"Tests/H2OKitTests/{PARITY}",
+        **({"AssetPack": "AssetPack"} if plan.spec.delivery.asset_pack else {}),
     }
-    if plan.others:
+    if len(plan.models) > 1:
         model, tests = folders["Model"], folders["Tests"]
         folders |= {f"{SEVERAL}/Model": model, f"{SEVERAL}/Tests": tests}
+    if plan.spec.app.proof:
+        folders |= {
+            f"{PROOF}/{name}": folders[name] for name in ("H2OSessions", "Model", "Tests")
+        }
+    if plan.spec.delivery.download:
+        folders |= {f"{DOWNLOAD}/{name}": folders[name] for name in ("H2OKit", "Tests")}
     for folder, target in folders.items():
         files |= rendered(assets / SWIFT_TEMPLATES / folder, target, values)
-    files |= traces(plan, earlier.traces)
+    if plan.spec.app.proof:
+        parity = assets / SWIFT_TEMPLATES / PARITY
+        files |= rendered(parity, f"{folders['H2OSessions']}/{PROOF}/{PARITY}", values)
+        files |= proof.traces(plan)
     app = earlier.app
     scaffold = rendered_app(plan, assets) if app.place else {}
     recorded = digests(scaffold) if app.place else app.scaffold
@@ -79,11 +101,12 @@ def render(
     return dict(sorted(files.items()))
 
 
-def rendered_app(plan: Plan, assets: Path) -> dict[str, Content]:
+def rendered_app(plan: PackagePlan, assets: Path) -> dict[str, Content]:
     """Return {path in it: content} of the app."""
     folders = [APP_FOLDER]
-    folders += ["AppDownloader"] if plan.asset_pack else []
-    folders += ["AppDownload"] if plan.download else []
+    folders += ["AppDownloader"] if plan.spec.delivery.asset_pack else []
+    folders += [f"{DOWNLOAD}/{APP_FOLDER}"] if plan.spec.delivery.download else []
+    folders += [f"{PROOF}/{APP_FOLDER}"] if plan.spec.app.proof else []
     files: dict[str, str] = {}
     values = template_values(plan)
     for folder in folders:
@@ -128,24 +151,27 @@ def sources(folder: Path) -> Iterator[tuple[str, Path]]:
             yield source.relative_to(folder).as_posix().removesuffix(".j2"), source
 
 
-def template_values(plan: Plan) -> dict[str, Any]:
+def template_values(plan: PackagePlan) -> dict[str, Any]:
     """Return what templates may use; an unknown name in one is an error."""
     works = acknowledgements(plan)
+    models, delivery = [model_values(model) for model in plan.models], plan.spec.delivery
     return {
         "accent": accent(plan.package_name),
         "acknowledgements": works,
         "license_texts": shared_texts(works),
         "package_name": plan.package_name,
         "module_name": plan.module_name,
-        **model_values(plan),
+        **models[0],
         "megabytes": megabytes,
-        "models": [model_values(each) for each in plan.each_model],
-        "system_prompt": plan.system,
-        "asset_pack": naming.asset_pack_id(plan.package_name) if plan.asset_pack else "",
-        "download": plan.download,
-        "model_in_app": not plan.apart,
+        "models": models,
+        "system_prompt": plan.spec.app.system,
+        "asset_pack": naming.asset_pack_id(plan.package_name) if delivery.asset_pack else "",
+        "download": delivery.download,
+        "model_in_app": not delivery.apart,
         "bundle_id": plan.bundle_id,
         "display_name": plan.display_name,
+        "proof": plan.spec.app.proof,
+        "proof_versions": proof.versions(plan),
         "traces_folder": TRACES_FOLDER,
         "version": __version__,
     }
@@ -157,8 +183,9 @@ def megabytes(memory: MemoryPlan) -> float:
     return sum(parts) / 1e6
 
 
-def model_values(plan: Plan) -> dict[str, Any]:
+def model_values(plan: ModelPlan) -> dict[str, Any]:
     """Return what templates may use of one model."""
+    template = plan.source.texts.template
     return {
         "model_id": plan.model.id,
         "folder": plan.folder,
@@ -166,22 +193,29 @@ def model_values(plan: Plan) -> dict[str, Any]:
         "config": plan.cache.to_dict(),
         "config_arguments": config_arguments(plan.cache),
         "nested_config_arguments": config_arguments(plan.cache, indent=20),
-        "storage": STORAGE_BITS[plan.storage].swift,
-        "group_size": plan.group_size,
+        "storage": STORAGE_BITS[plan.storage.name].swift,
+        "group_size": plan.storage.group_size,
         "budgets": plan.budgets,
         "layer_rows": layer_rows(plan),
         "memory": plan.memory,
-        "proof": proof_values(plan),
+        "kv": plan.storage.name,
+        "planned_bytes": proof.planned_bytes(plan),
         "memory_of": plan.memory_of,
         "recall": plan.cache.recall is not None,
-        "archive_in_files": plan.archive_in_files,
-        "template_variables": plan.chat_template.variables if plan.chat_template else (),
+        "archive_in_files": plan.workload.archive_in_files,
+        "template_variables": template.variables if template else (),
         "model_gigabytes": gigabytes(plan.model.size),
     }
 
 
 def fill(template: Path, values: Mapping[str, Any]) -> str:
     """Fill one Jinja template."""
+    return compiled(template.read_text("utf-8")).render(values)
+
+
+@cache
+def compiled(text: str) -> Template:
+    """Compile a template: once, as the app is rendered twice, and others for other models."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
@@ -195,23 +229,17 @@ def fill(template: Path, values: Mapping[str, Any]) -> str:
     environment.filters["swift_lines"] = swift_lines
     environment.filters["one_line"] = one_line
     environment.filters["xml_text"] = xml_text
-    return environment.from_string(template.read_text("utf-8")).render(values)
+    return environment.from_string(text)
 
 
-def recall_layers(plan: Plan) -> list[int] | None:
-    """Return the layers that the budgets name for recall."""
-    budgets = plan.budgets
-    return None if budgets is None or budgets.recall is None else list(budgets.recall)
-
-
-def layer_rows(plan: Plan) -> dict[str, int | float]:
+def layer_rows(plan: ModelPlan) -> dict[str, int | float]:
     """Rows of the layers that evict: the most of any, and how many they have on average."""
-    sizes = [cache.max_size for cache in plan.caches if cache] or [plan.cache.max_size]
+    sizes = [cache.max_size for cache in plan.workload.caches if cache] or [plan.cache.max_size]
     return {"most": max(sizes), "average": sum(sizes) / len(sizes)}
 
 
 def make_lock(
-    plan: Plan,
+    plan: PackagePlan,
     files: Mapping[str, Content],
     scaffold: Mapping[str, str] | None,
     vendor: lock.Vendored | None,
@@ -221,30 +249,70 @@ def make_lock(
         h2o_pack=__version__,
         package=plan.package_name,
         module=plan.module_name,
-        **locked_fields(plan),
-        others=tuple(lock.LockedModel(**locked_fields(each)) for each in plan.others),
-        budgets=None if plan.budgets is None else plan.budgets.to_dict()["layers"],
-        recall_layers=recall_layers(plan),
+        spec=to_document(plan.spec, lock.NAME),
+        models=tuple(map(locked_model, plan.models)),
         files=digests(files),
         app=None if scaffold is None else dict(scaffold),
         vendor=vendor,
-        options=dict(plan.options),
-        **locked_pins(plan.upstream_version),
+        **locked_pins(plan.spec.upstream),
     )
 
 
-def locked_fields(plan: Plan) -> dict[str, Any]:
-    """Return what the lock keeps of one model."""
-    return {
-        "folder": plan.folder,
-        "model": plan.model.id,
-        "commit": plan.model.commit,
-        "config": plan.cache.to_dict(),
-        "kv": plan.storage,
-        "group_size": plan.group_size,
-    }
+def locked_model(plan: ModelPlan) -> lock.LockedModel:
+    """Return what the lock holds of one model."""
+    return lock.LockedModel(
+        folder=plan.folder,
+        model=plan.model.id,
+        commit=plan.model.commit,
+        config=plan.cache.to_dict(),
+        kv=plan.storage.name,
+        group_size=plan.storage.group_size,
+    )
 
 
 def digests(files: Mapping[str, Content]) -> dict[str, str]:
     """Return the sha256 of each file."""
     return {path: lock.sha256(as_bytes(each)) for path, each in sorted(files.items())}
+
+
+def config_arguments(config: H2OConfig, indent: int = 12) -> str:
+    """Arguments of Swift's H2OConfiguration, on indented lines of at most 100 columns."""
+    text = arguments(config, [field.name for field in FIELDS])
+    if config.recall is not None:
+        names = [field.name for field in RECALL_FIELDS if field.name != OF_SESSION]
+        text += f", recall:{SPACE}H2ORecall({arguments(config.recall, names)})"
+    lines = textwrap.wrap(
+        text, COLUMNS - indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(" " * indent + line for line in lines).replace(SPACE, " ")
+
+
+def arguments(settings: object, names: list[str]) -> str:
+    """Arguments for settings of these names."""
+    values = ((name, swift_value(getattr(settings, name))) for name in names)
+    return ", ".join(f"{camel(name)}:{SPACE}{value}" for name, value in values)
+
+
+def camel(name: str) -> str:
+    """Return a setting's name in Swift."""
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def swift_value(value: object) -> str:
+    """Return a setting's value in Swift."""
+    if value is None:
+        return "nil"
+    if isinstance(value, str):
+        return f".{camel(value)}"
+    if isinstance(value, tuple):
+        return f"[{f',{SPACE}'.join(map(element, value))}]"
+    return str(value)
+
+
+def element(value: object) -> str:
+    """Return an element of a list in Swift: a range of positions, or a number."""
+    if isinstance(value, tuple):
+        begin, end = value
+        return f"{begin}{SPACE}..<{SPACE}{end}"
+    return str(value)

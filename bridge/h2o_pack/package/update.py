@@ -1,31 +1,31 @@
-"""What `update` does: ask again for what a package was made of, say what changes, do it."""
+"""What `update` does: plan a package anew by its lock, say what changes, do it."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from h2o_pack import __version__
 from h2o_pack.bundling import manifest
+from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
-from h2o_pack.files.content import Content, as_bytes
 from h2o_pack.files.kept import digest_of
 from h2o_pack.files.layout import ADAPTER, MODEL_MANIFEST
+from h2o_pack.files.write import Content, as_bytes
 from h2o_pack.models.adapter import WEIGHTS
 from h2o_pack.package.app import STATES, AppState
-from h2o_pack.package.build import PackageResult, build
+from h2o_pack.package.build import PackageResult, build, render_files
+from h2o_pack.package.package_result import IosResult, print_made
 from h2o_pack.package.prepare import prepare
-from h2o_pack.package.replay import replayed
-from h2o_pack.package.request import PackageRequest
-from h2o_pack.package.summary import IosResult
-from h2o_pack.package.tables import print_made
-from h2o_pack.plan.package_plan import Plan
+from h2o_pack.plan.package_plan import PackagePlan
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Result, doc
+from h2o_pack.spec import PackageSpec, from_document
 from h2o_pack.vendoring.fetch import Origin
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Part = Literal["tool", "model", "upstream", "plan", "file", "vendor", "app"]
 OF_THE_CACHE = ("config", "kv", "group_size")
-OF_THE_PLAN = ("package", "module", *OF_THE_CACHE, "budgets", "recall_layers")
+OF_THE_PLAN = ("package", "module", "spec")
 
 
 @dataclass(frozen=True)
@@ -62,48 +62,69 @@ class UpdateResult(Result):
 
 @dataclass(frozen=True)
 class Update:
-    """An update that is planned: the request, what follows from it, and what changes."""
+    """An update that is planned, and what it changes.
+
+    upstream: what Vendor/ is made from, None where there is none. new_app: the app's newest
+    scaffold is asked for.
+    """
 
     package: Path
-    request: PackageRequest
-    plan: Plan
+    plan: PackagePlan
     changes: tuple[Change, ...]
+    upstream: Path | Origin | None = None
+    new_app: bool = False
 
     @property
     def needed(self) -> bool:
         """Whether there is something to do."""
-        return self.request.new_app or any(each.part != "app" for each in self.changes)
+        return self.new_app or any(change.part != "app" for change in self.changes)
 
     def make(self, say: ProgressReporter) -> PackageResult:
         """Do it."""
-        return build(self.plan, self.request, say)
+        return build(self.plan, self.package, self.upstream, say, new_app=self.new_app)
 
 
-@contextmanager
 def planned(
     package: Path, origin: Path | Origin, say: ProgressReporter, *, new_app: bool = False
-) -> Iterator[Update]:
-    """Yield the update of a package; what it needs is there until the caller is done.
-
-    Vendor/ is made again only where there is one.
+) -> Update:
+    """Plan the update of a package. Vendor/ is made again only where there is one.
 
     Raises:
         UserError: the folder is no package, a newer h2o-pack made it, or the model or its
             options cannot be used any more.
 
     """
-    from h2o_pack.package.contents import render_files
-
     package = package.resolve()
     record = lock.read(package)
-    with replayed(package, record) as replay:
-        upstream = origin if record.vendor is not None else None
-        request = replace(replay, upstream=upstream, new_app=new_app)
-        plan = prepare(request, say)
-        files, app = render_files(plan, package, new_app=new_app)
-        say("comparing the model's files")
-        found = (*changes(package, record, files, app), *of_local_models(package, plan))
-        yield Update(package, request, plan, found)
+    plan = prepare(spec_of(package, record), say, package)
+    files, app = render_files(plan, package, new_app=new_app)
+    say("comparing the model's files")
+    differences = (*changes(package, record, files, app), *of_local_models(package, plan))
+    upstream = origin if record.vendor is not None else None
+    return Update(package, plan, differences, upstream, new_app)
+
+
+def spec_of(package: Path, record: lock.Lock) -> PackageSpec:
+    """Return the spec that a package was made by.
+
+    Raises:
+        UserError: a newer h2o-pack made the package, or its lock has options that this one
+            does not know.
+
+    """
+    if numbers(record.h2o_pack) > numbers(__version__):
+        raise UserError(
+            f"h2o-pack {record.h2o_pack} made the package, and this is {__version__}",
+            where=str(package / lock.NAME),
+            remedy=f"Install h2o-pack {record.h2o_pack} or newer.",
+            code=ExitCode.VERSION,
+        )
+    return from_document(record.spec, package / lock.NAME)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, to compare it with another."""
+    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 def changes(
@@ -111,7 +132,7 @@ def changes(
 ) -> Iterator[Change]:
     """Yield what differs between a package and the files that would be written to it."""
     from h2o_pack.vendoring.vendor import current
-    from h2o_pack.verify.vendor import compare_vendor
+    from h2o_pack.verify.check import compare_vendor
 
     new = json.loads(files[lock.NAME])
     old = json.loads(record.to_json())
@@ -123,8 +144,7 @@ def changes(
         if before != after:
             yield Change("upstream", name, shown_pin(before), shown_pin(after))
     for name in OF_THE_PLAN:
-        if old[name] != new[name]:
-            yield from settings(name, old[name], new[name])
+        yield from settings(name, old[name], new[name])
     for path in sorted(old["files"].keys() | (files.keys() - {lock.NAME})):
         before, after = on_disk(package / path), digest(files.get(path))
         if before != after:
@@ -138,53 +158,52 @@ def changes(
         yield Change("app", "App", "yours", STATES[app])
 
 
-def of_local_models(package: Path, plan: Plan) -> Iterator[Change]:
+def of_local_models(package: Path, plan: PackagePlan) -> Iterator[Change]:
     """Yield the files of local models and of an adapter that are not as in the package.
 
     A model of the hub differs by its commit.
     """
-    for each in plan.each_model:
-        if not os.path.lexists(package / each.folder / MODEL_MANIFEST):
+    for planned_model in plan.models:
+        model, folder = planned_model.model, planned_model.folder
+        if not os.path.lexists(package / folder / MODEL_MANIFEST):
             continue
-        before = {file.path: file.sha256 for file in manifest.read(package, each.folder).files}
+        before = {file.path: file.sha256 for file in manifest.read(package, folder).files}
         after = {}
-        if each.model.folder is not None and not each.model.commit:
-            after = {file.path: each.model.folder / file.path for file in each.model.files}
-        if each.adapter is not None:
-            after[ADAPTER] = each.adapter.folder / WEIGHTS
+        if model.folder is not None and not model.commit:
+            after = {file.path: model.folder / file.path for file in model.files}
+        if planned_model.source.adapter is not None:
+            after[ADAPTER] = planned_model.source.adapter.folder / WEIGHTS
         for path, place in sorted(after.items()):
-            was, is_now = before.get(path, "")[:12], on_disk(place)
-            if was != is_now:
-                yield Change("model", f"{each.folder}/{path}", was, is_now)
+            was, becomes = before.get(path, "")[:12], on_disk(place)
+            if was != becomes:
+                yield Change("model", f"{folder}/{path}", was, becomes)
 
 
 def models(old: Any, new: Any) -> Iterator[Change]:
-    """Yield what differs in the models of two locks, and in the caches of the further ones."""
+    """Yield what differs in the models of two locks, and in their caches."""
     before, after = (
-        {each["folder"]: each for each in (record, *record["others"])} for record in (old, new)
+        {model["folder"]: model for model in record["models"]} for record in (old, new)
     )
     for folder in sorted(before.keys() | after.keys()):
-        was, is_now = before.get(folder), after.get(folder)
-        if was is None or is_now is None:
-            names = ("" if each is None else each["model"] for each in (was, is_now))
+        was, becomes = before.get(folder), after.get(folder)
+        if was is None or becomes is None:
+            names = ("" if model is None else model["model"] for model in (was, becomes))
             yield Change("model", folder, *names)
             continue
-        if (was["model"], was["commit"]) != (is_now["model"], is_now["commit"]):
-            yield Change("model", is_now["model"], was["commit"][:12], is_now["commit"][:12])
-        for name in OF_THE_CACHE if is_now is not new else ():
-            if was[name] != is_now[name]:
-                yield from settings(f"{folder}.{name}", was[name], is_now[name])
+        if (was["model"], was["commit"]) != (becomes["model"], becomes["commit"]):
+            commits = (was["commit"][:12], becomes["commit"][:12])
+            yield Change("model", becomes["model"], *commits)
+        for name in OF_THE_CACHE:
+            yield from settings(f"{folder}.{name}", was[name], becomes[name])
 
 
 def settings(name: str, old: Any, new: Any) -> Iterator[Change]:
     """Yield what differs in a setting, or in each of a table of settings."""
-    if not (isinstance(old, dict) and isinstance(new, dict)):
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            yield from settings(f"{name}.{key}", old.get(key), new.get(key))
+    elif old != new:
         yield Change("plan", name, json.dumps(old), json.dumps(new))
-        return
-    for key in sorted(old.keys() | new.keys()):
-        if old.get(key) != new.get(key):
-            before, after = json.dumps(old.get(key)), json.dumps(new.get(key))
-            yield Change("plan", f"{name}.{key}", before, after)
 
 
 def shown_pin(pin: Mapping[str, str]) -> str:

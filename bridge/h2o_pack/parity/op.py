@@ -1,4 +1,7 @@
-"""Level 1: the C++ core, as the trace recorded it, against h2o_py.reference."""
+"""Level 1: the C++ core, as the trace recorded it, against h2o_pack.parity.reference.
+
+Where two rows are equally important up to rounding, either may be evicted: that is a tie.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,18 @@ from typing import Any, cast
 
 import mlx.core as mx
 
-from h2o_pack.parity.case import SCORE_TOLERANCE, RecordedCase
+from h2o_pack.parity import reference
 from h2o_pack.parity.report import CaseResult, Difference
-from h2o_pack.parity.ties import tied
-from h2o_pack.parity.trace import Trace
-from h2o_py import fast, reference
+from h2o_pack.parity.trace import SCORE_TOLERANCE, RecordedCase, Trace
+from h2o_py import fast
 from h2o_py.config import H2OConfig
+from h2o_py.ledger import Ledger
 from h2o_py.models import STORAGES
+
+# Importance is a sum of numbers of about 1 in float32, made of scores and novelties that
+# other orders of summing change by up to 1e-6 (the largest tie seen: 8e-7). No two rows
+# whose importances differ by more than this may be exchanged.
+TIE = 2e-6
 
 
 def compare(trace: Trace) -> tuple[CaseResult, ...]:
@@ -27,22 +35,22 @@ def compare_case(trace: Trace, case: RecordedCase) -> CaseResult:
     Where rounding alone decided between two rows, the reference goes on from the
     core's state: kept positions that differ by such a tie are noted and no difference.
     """
-    arrays = cast("dict[str, mx.array]", mx.load(str(trace.folder / case.file)))
     caches, cores = make_caches(case, reference), make_caches(case, fast)
     result = CaseResult(
         name=case.name,
         dtype=case.dtype,
-        layers=case.layers,
+        layers=len(case.layers),
         steps=len(case.steps),
         largest_score_difference=0.0,
         tolerance=case.tolerance,
     )
     for step, tokens in enumerate(case.steps):
-        for layer, (cache, core) in enumerate(zip(caches, cores, strict=True)):
+        arrays = trace.arrays(case, step)
+        for layer, cache, core in zip(case.layers, caches, cores, strict=True):
             recorded = {
-                what: arrays[f"{layer}.{step}.{what}"]
+                what: arrays[f"{layer}.{what}"]
                 for what in ("q", "k", "v", "out", "positions", "scores", "held")
-                if f"{layer}.{step}.{what}" in arrays
+                if f"{layer}.{what}" in arrays
             }
             before = cache.ledger
             out = advance(cache, recorded, tokens, case.scale)
@@ -59,7 +67,7 @@ def compare_case(trace: Trace, case: RecordedCase) -> CaseResult:
 def make_caches(case: RecordedCase, backend: Any) -> list[Any]:
     """Make the caches that the trace was recorded with, on the core or on the reference."""
     config = H2OConfig.from_dict(case.config)
-    caches = [STORAGES[case.kv](config, case.group_size) for _ in range(case.layers)]
+    caches = [STORAGES[case.kv](config, case.group_size) for _ in case.layers]
     for cache in caches:
         cache.backend = backend
     return caches
@@ -85,8 +93,8 @@ def differences(
     if out is not None:
         scale = mx.maximum(1.0, mx.abs(recorded["out"].astype(mx.float32)).max())
         size = largest(out / scale, recorded["out"] / scale)
-        said = f"the outputs differ by {size:.2g}, allowed is {tolerance:.2g}"
-        yield "output", size, said if size > tolerance else ""
+        detail = f"the outputs differ by {size:.2g}, allowed is {tolerance:.2g}"
+        yield "output", size, detail if size > tolerance else ""
     ours, theirs = mx.sort(cache.positions), mx.sort(recorded["positions"])
     if not mx.array_equal(ours, theirs):
         yield "positions", 0.0, first_head(ours, theirs)
@@ -107,8 +115,8 @@ def differences(
         )
         scaled = mx.maximum(1.0, mx.abs(its))
         size = largest(mine / scaled, its / scaled)
-        said = f"the scores differ by {size:.2g}, allowed is {SCORE_TOLERANCE:.2g}"
-        yield "scores", size, said if size > SCORE_TOLERANCE else ""
+        detail = f"the scores differ by {size:.2g}, allowed is {SCORE_TOLERANCE:.2g}"
+        yield "scores", size, detail if size > SCORE_TOLERANCE else ""
 
 
 def held(positions: mx.array, is_held: mx.array) -> mx.array:
@@ -132,3 +140,57 @@ def first_head(ours: mx.array, theirs: mx.array, other: str = "the trace") -> st
         for array in (ours, theirs)
     )
     return f"head {head} keeps {sorted(mine - its)}, {other} {sorted(its - mine)} instead"
+
+
+def tied(ours: Any, theirs: Any, before: Ledger | None, tokens: int) -> str:
+    """Say which rows tie where two caches keep different positions; "" if it is no tie.
+
+    ours, theirs: the caches after a step of `tokens` tokens; before: the ledger of one
+    of them before it. A single token replaces the row that was least important then; a
+    chunk is evicted from after its own scores.
+    """
+    if mx.array_equal(mx.sort(ours.positions), mx.sort(theirs.positions)):
+        return ""
+    remark = ""
+    heads = ours.positions.shape[1]
+    for batch in range(ours.positions.shape[0]):
+        for head in range(heads):
+            mine, its = (kept(cache.ledger, batch, head) for cache in (ours, theirs))
+            surplus, lacking = sorted(set(mine) - set(its)), sorted(set(its) - set(mine))
+            if not surplus and not lacking:
+                continue
+            if tokens == 1 and before is not None:
+                first = second = importances(before, batch, head, ours.config)
+            else:
+                first = importances(ours.ledger, batch, head, ours.config)
+                second = importances(theirs.ledger, batch, head, ours.config)
+            values = [first.get(p) for p in surplus] + [second.get(p) for p in lacking]
+            known = [value for value in values if value is not None]
+            if len(known) < len(values) or max(known) - min(known) > TIE:
+                return ""
+            remark = remark or (
+                f"head {head} ties {surplus} with {lacking}: their importances differ by "
+                f"{max(known) - min(known):.1g}"
+            )
+    return remark
+
+
+def kept(ledger: Ledger, batch: int, head: int) -> dict[int, int]:
+    """Return {position: row} of the rows in use."""
+    positions: Any = ledger.positions[batch, head].tolist()
+    return {position: row for row, position in enumerate(positions) if position >= 0}
+
+
+def importances(ledger: Ledger, batch: int, head: int, config: H2OConfig) -> dict[int, float]:
+    """Return {position: importance}; see docs/decisions.md and h2o_pack.parity.reference."""
+    scores: Any = ledger.scores[batch, head].tolist()
+    novelty: Any = ledger.novelty[batch, head].tolist()
+    rows = kept(ledger, batch, head)
+    if not config.novelty:
+        return {position: scores[row] for position, row in rows.items()}
+    largest = max((scores[row] for row in rows.values()), default=0.0)
+    scale = largest if largest > 0 else 1.0
+    return {
+        position: max(0.0, scores[row]) / scale + config.novelty * novelty[row]
+        for position, row in rows.items()
+    }

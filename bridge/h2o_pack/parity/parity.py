@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from h2o_pack.errors import GET_SWIFT, ExitCode, UserError
 from h2o_pack.files import lock, write
@@ -18,12 +18,11 @@ from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.models.config import read_config
 from h2o_pack.parity import host as hosts
 from h2o_pack.parity import toolchain
-from h2o_pack.parity.report import Level, Report
+from h2o_pack.parity.report import CaseResult, Level, Report
 from h2o_py._pins import VERSIONS
 
 if TYPE_CHECKING:
     from h2o_pack.parity.request import ByLayer
-    from h2o_pack.parity.trace import Trace
 
 LEVELS = {"op": 1, "trace": 2, "tokens": 3}
 DEFAULT = ("op", "trace")
@@ -64,17 +63,18 @@ def run_parity(
         stack.enter_context(warnings.catch_warnings())
         stack.enter_context(without_compiling())
         warnings.simplefilter("ignore", H2OConfigWarning)
-        build = None  # goes on while Python records and compares
+        build = None
         if swift is not None:
             host = hosts.prepare(root)
-            build = stack.enter_context(toolchain.building(host, swift, root / hosts.WORK))
+            progress("building the Swift package")
+            build = toolchain.build(host, swift, root / hosts.WORK, progress)
         runs = [
             check_model(root, record, model, levels, build, progress) for model in record.models
         ]
     return Report(
         package=str(package),
-        model=record.model,
-        max_kv=record.config["max_size"],
+        model=record.models[0].model,
+        max_kv=record.models[0].config["max_size"],
         tokens=runs[0].tokens,
         host=build.host.name if build else "",
         levels=tuple(level for run in runs for level in run.levels),
@@ -105,21 +105,29 @@ def check_model(
 
     folder, work = root / model.folder, root / hosts.WORK
     name = ""
-    if record.others:
+    if len(record.models) > 1:
         work, name = work / model.folder, model.model
     described = read_config(folder / "config.json", assume_full_attention=True)
     config = H2OConfig.from_dict(model.config)
     seen, done = 0, []
     if set(levels) & set(DEFAULT):
+        in_core: list[CaseResult] = []
+        in_swift: list[CaseResult] = []
+        rows = config.max_size
         progress("recording a run of mlx-lm")
-        trace = traces.record(folder, config, described.context, work / "trace")
-        seen = sum(trace.cases[0].steps)
+        for trace in traces.record(folder, config, described.context, work / "trace"):
+            rows, seen = trace.cases[0].config["max_size"], sum(trace.cases[0].steps)
+            if "op" in levels:
+                progress("replaying it through the reference")
+                in_core += op.compare(trace)
+            if "trace" in levels and build is not None:
+                in_swift += traces.replay(trace, build, root / hosts.WORK, progress)
+        fewer = "" if rows == config.max_size else f", {rows} rows of {config.max_size}"
         if "op" in levels:
-            progress("replaying it through the reference")
-            compared = "C++ core in mlx-lm against h2o_py.reference"
-            done.append(Level(1, "op", compared, op.compare(trace)))
+            compared = f"C++ core in mlx-lm against h2o_pack.parity.reference{fewer}"
+            done.append(Level(1, "op", compared, tuple(in_core)))
         if "trace" in levels:
-            done.append(trace_level(trace, build, root / hosts.WORK, progress))
+            done.append(trace_level(tuple(in_swift), build, fewer))
     if "tokens" in levels and build is None:
         what = "not verified: that the model of mlx-swift-lm says the same"
         compared = "the model of mlx-swift-lm against mlx-lm"
@@ -132,27 +140,25 @@ def check_model(
             described.context,
             traces.quantized(described.head_dim),
             work / "tokens",
-            own_budgets(record),
+            own_budgets(root, record),
         )
         seen = seen or len(request.prompt) + requests.DECODED
         tokens.answer(request, folder, build, progress)
         compared = tokens.describe(request, build.host)
-        moved = partial(rounding.moved_runs, folder, request)
-        done.append(Level(3, "tokens", compared, tokens.compare(request, moved)))
+        runs = partial(rounding.runs, folder, request)
+        done.append(Level(3, "tokens", compared, tokens.compare(request, runs)))
     return ModelRun(seen, tuple(replace(level, model=name) for level in done))
 
 
 def trace_level(
-    trace: Trace, build: toolchain.Build | None, work: Path, say: Callable[[str], None]
+    results: tuple[CaseResult, ...], build: toolchain.Build | None, fewer: str
 ) -> Level:
-    """Let the Swift caches replay the trace, if there is Swift."""
-    from h2o_pack.parity import replay
-
+    """Return what the Swift caches made of the trace, if there is Swift."""
     if build is None:
         what = "not verified: that the generated Swift caches do the same"
         return Level(2, "trace", "Swift caches against mlx-lm", (), f"{what}; {NO_SWIFT}")
-    compared = f"Swift caches on {build.host.name} against mlx-lm"
-    return Level(2, "trace", compared, replay.replay(trace, build, work, say))
+    compared = f"Swift caches on {build.host.name} against mlx-lm{fewer}"
+    return Level(2, "trace", compared, results)
 
 
 @contextmanager
@@ -171,18 +177,15 @@ def without_compiling() -> Iterator[None]:
             mx.enable_compile()
 
 
-def own_budgets(record: lock.Lock) -> ByLayer | None:
+def own_budgets(package: Path, record: lock.Lock) -> ByLayer | None:
     """Return the package's budgets and storage, if its layers differ."""
     from h2o_pack.parity import request
-    from h2o_py.budgets import FORMAT, read_budgets
+    from h2o_pack.spec import from_document
 
-    if record.budgets is None:
+    budgets = from_document(record.spec, package / lock.NAME).models[0].cache.budgets
+    if budgets is None:
         return None
-    document: dict[str, Any] = {"format": FORMAT, "layers": record.budgets}
-    if record.recall_layers is not None:
-        document["recall"] = record.recall_layers
-    budgets = read_budgets(document, lock.NAME)
-    return request.ByLayer(budgets, record.kv, record.group_size)
+    return request.ByLayer(budgets, record.models[0].kv, record.models[0].group_size)
 
 
 def check_vendored(package: Path, swift: toolchain.Toolchain | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -187,7 +187,9 @@ def make_caches(
         return list(make_prompt_cache(model))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OScoresMissingWarning)
-        return make_h2o_cache(model, config, kv=kv, group_size=group_size, budgets=budgets)
+        return make_h2o_cache(
+            model, config, kv=kv, group_size=group_size, budgets=budgets, one_choice=False
+        )
 
 
 def generate(
@@ -196,13 +198,15 @@ def generate(
     prompt: list[int],
     prefill: int,
     given: Sequence[int] = (),
+    before_step: Callable[[int], None] = lambda _step: None,
 ) -> tuple[list[int], list[mx.array]]:
     """Choose DECODED tokens greedily; return them and the logits that each came from.
 
     The prompt comes in the chunks of mlx-swift-lm's `LLMModel.prepare`: of `prefill` tokens
     while more are left, and the rest.
 
-    given: tokens to go on with in place of the chosen ones.
+    given: tokens to go on with in place of the chosen ones. before_step: called before each
+    token after the prompt, with the number of the step.
     """
     tokens: list[int] = []
     logits: list[mx.array] = []
@@ -212,6 +216,8 @@ def generate(
             mx.eval(model(mx.array([left[:prefill]]), cache=caches))
             left = left[prefill:]
         while len(tokens) < DECODED:
+            if tokens:
+                before_step(len(tokens))
             last = model(mx.array([left]), cache=caches)[0, -1]
             mx.eval(last)
             logits.append(last)

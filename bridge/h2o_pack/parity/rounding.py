@@ -1,42 +1,163 @@
-"""What mlx-lm itself says when each weight is moved by one rounding.
+"""Level 3: whether roundings explain that Swift differs from mlx-lm.
 
-Quantization rounds each element to a code. Where an element stands on the boundary of two
-codes, a difference of one rounding anywhere before it decides, and the logits that follow
-differ by what a step of the code is worth: more than the tolerance, in some models.
+Roundings decide where two rows are equally important, which of them is evicted, and where a
+quantized element stands between two codes, which code it gets. Either changes the logits that
+follow by more than any tolerance, and the more layers a model has the more often it happens.
+
+So mlx-lm runs the case again and goes on with Swift's tokens and Swift's evictions: once as it
+is, and DRAWS times with each weight moved to itself or a neighboring number. The first of
+these runs shows whether anything but the evicted rows differs; the others show by how much one
+rounding of each weight changes the importances of two rows, at any depth of a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import mlx.core as mx
 from mlx.utils import tree_flatten, tree_unflatten
 
+from h2o_pack.parity.op import importances, kept
 from h2o_pack.parity.request import Request, TokenCase, generate, make_caches
 from h2o_pack.parity.trace import load
 from h2o_py.budgets import read_budgets
 from h2o_py.config import H2OConfig
 
 DRAWS = 8
+MARGIN = 2  # times the largest of DRAWS changes: what Swift's roundings may change
 WORDS = {2: mx.int16, 4: mx.int32}
 
 
-def moved_runs(
-    folder: Path, request: Request, case: TokenCase
-) -> Iterator[tuple[list[int], list[mx.array]]]:
-    """Yield the tokens chosen and the logits of a case, DRAWS times with other weights."""
+@dataclass(frozen=True)
+class Exchange:
+    """A step at which Swift evicted another row than mlx-lm would.
+
+    positions: that of mlx-lm's choice, and that of Swift's. gap: the importance of Swift's
+    choice less that of mlx-lm's; infinite where the policy protects Swift's choice.
+    """
+
+    step: int
+    layer: int
+    batch: int
+    head: int
+    positions: tuple[int, int]
+    gap: float
+
+    def is_tie(self, gaps: Sequence[float]) -> bool:
+        """Tell whether rounding may have decided. gaps: the same with moved weights."""
+        return self.gap <= MARGIN * self.spread(gaps)
+
+    def spread(self, gaps: Sequence[float]) -> float:
+        """Return by how much moved weights change the gap at most."""
+        return max((abs(gap - self.gap) for gap in gaps if gap == gap), default=0.0)  # noqa: PLR0124 - NaN
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of mlx-lm with Swift's tokens and evictions.
+
+    exchanges: those of the weights as they are; gaps: of each in this run, NaN where a row of
+    the two is not there.
+    """
+
+    tokens: list[int]
+    logits: list[mx.array]
+    exchanges: tuple[Exchange, ...] = ()
+    gaps: tuple[float, ...] = ()
+
+
+def runs(
+    folder: Path, request: Request, case: TokenCase, swift: Mapping[str, mx.array]
+) -> Iterator[Run]:
+    """Yield a run with the model's weights, then DRAWS with moved ones.
+
+    swift: what Swift kept after each step, "<case>.kept.<layer>.<step>" int32 [B, Hkv, C].
+    """
     model, _ = load(folder)
     weights = cast("list[tuple[str, mx.array]]", tree_flatten(model.parameters()))
     budgets = None if case.budgets is None else read_budgets(case.budgets, "request")
     config = H2OConfig.from_dict(case.config)
-    for draw in range(DRAWS):
-        keys = mx.random.split(mx.random.key(draw), len(weights))
-        changed = [(name, moved(each, keys[i])) for i, (name, each) in enumerate(weights)]
-        model.update(tree_unflatten(changed))
+    exchanges: tuple[Exchange, ...] | None = None
+    for draw in range(DRAWS + 1):
+        if draw:
+            keys = mx.random.split(mx.random.key(draw - 1), len(weights))
+            changed = [(name, moved(each, keys[i])) for i, (name, each) in enumerate(weights)]
+            model.update(tree_unflatten(changed))
         caches = make_caches(model, config, case.kv, case.group_size, budgets)
-        yield generate(model, caches, list(request.prompt), request.prefill, case.tokens)
+        evictions = Evictions(case.name, caches, swift, exchanges)
+        tokens, logits = generate(
+            model, caches, list(request.prompt), request.prefill, case.tokens, evictions.follow
+        )
+        if exchanges is None:
+            exchanges = tuple(evictions.exchanges)
+        yield Run(tokens, logits, exchanges, tuple(evictions.gaps))
+
+
+@dataclass
+class Evictions:
+    """Makes caches evict what Swift's did. known: what to measure; None to find it."""
+
+    name: str
+    caches: Sequence[Any]
+    swift: Mapping[str, mx.array]
+    known: tuple[Exchange, ...] | None
+    exchanges: list[Exchange] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+
+    def follow(self, step: int) -> None:
+        """Choose the rows that the next token, of this step, takes."""
+        for layer, cache in enumerate(self.caches):
+            positions = self.swift.get(f"{self.name}.kept.{layer}.{step}")
+            if positions is not None and hasattr(cache, "attend"):
+                self.follow_layer(step, layer, cache, cast("Any", positions.tolist()))
+
+    def follow_layer(self, step: int, layer: int, cache: Any, swift: list[Any]) -> None:
+        """Choose the rows of one layer. swift: positions [B][Hkv][C] after the step."""
+        victims = cast("list[list[int]]", cache.ledger.victim.tolist())
+        changed = False
+        for batch, heads in enumerate(victims):
+            for head, victim in enumerate(heads):
+                rows = kept(cache.ledger, batch, head)
+                leaving = [position for position in rows if position not in swift[batch][head]]
+                # Where other rows were kept before, there is no single choice to follow.
+                if victim < 0 or len(leaving) != 1 or rows[leaving[0]] == victim:
+                    continue
+                own = next(position for position, row in rows.items() if row == victim)
+                at = step, layer, batch, head
+                if self.known is None:
+                    gap = gap_of(cache, batch, head, (own, leaving[0]))
+                    self.exchanges.append(Exchange(*at, (own, leaving[0]), gap))
+                heads[head], changed = rows[leaving[0]], True
+        for exchange in self.known or ():
+            if (exchange.step, exchange.layer) == (step, layer):
+                place = exchange.batch, exchange.head
+                self.gaps.append(gap_of(cache, *place, exchange.positions))
+        if changed:
+            cache.ledger = cache.ledger._replace(victim=mx.array(victims, mx.int32))
+
+
+def gap_of(cache: Any, batch: int, head: int, positions: tuple[int, int]) -> float:
+    """Return how much more important the second of two positions is than the first."""
+    own, other = positions
+    if is_protected(cache, batch, head, other):
+        return float("inf")
+    values = importances(cache.ledger, batch, head, cache.config)
+    return values.get(other, float("nan")) - values.get(own, float("nan"))
+
+
+def is_protected(cache: Any, batch: int, head: int, position: int) -> bool:
+    """Tell whether the policy forbids to evict a position at the next token."""
+    config, held = cache.config, cache.ledger.held
+    row = kept(cache.ledger, batch, head).get(position)
+    return (
+        position < config.sink_size
+        or position >= cache.offset + 1 - config.recent_budget
+        or any(start <= position < end for start, end in config.pinned)
+        or (held is not None and row is not None and bool(held[batch, head, row].item()))
+    )
 
 
 def moved(weight: mx.array, key: mx.array) -> mx.array:

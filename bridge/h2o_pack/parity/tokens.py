@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,13 +16,14 @@ from h2o_pack.parity.host import Host
 from h2o_pack.parity.op import first_head, largest
 from h2o_pack.parity.report import CaseResult, Difference
 from h2o_pack.parity.request import Request, Text, TokenCase
+from h2o_pack.parity.rounding import Exchange, Run
 from h2o_pack.parity.toolchain import Build, failure
 
 TESTS = "ParityTokensTests"
 ANSWER, LOGITS = "answer.json", "answer.safetensors"
 IDS = "token ids"
 SHOWN = 160
-MovedRuns = Callable[[TokenCase], Iterable[tuple[list[int], list[mx.array]]]]
+Runs = Callable[[TokenCase, Mapping[str, mx.array]], Iterator[Run]]
 # JSON has no infinity.
 LARGEST = 3.4e38
 
@@ -47,14 +49,16 @@ def answer(request: Request, model: Path, build: Build, on_line: Callable[[str],
 
 def describe(request: Request, host: Host) -> str:
     """Say what is compared with what, and what is left out."""
-    said = f"the model of mlx-swift-lm on {host.name} against mlx-lm, {request.dtype}"
-    return said + "".join(f"; {name} left out, see docs/parity.md" for name in request.left_out)
+    text = f"the model of mlx-swift-lm on {host.name} against mlx-lm, {request.dtype}"
+    return text + "".join(f"; {name} left out, see docs/parity.md" for name in request.left_out)
 
 
-def compare(request: Request, moved: MovedRuns = lambda _case: ()) -> tuple[CaseResult, ...]:
+def compare(
+    request: Request, runs: Runs = lambda _case, _swift: iter(())
+) -> tuple[CaseResult, ...]:
     """Compare the answer in the request's folder with what mlx-lm said.
 
-    moved: gives what mlx-lm says of a case when each weight is moved by one rounding.
+    runs: gives runs of mlx-lm with Swift's tokens and evictions, see `rounding.runs`.
     """
     document = json.loads((request.folder / ANSWER).read_text("utf-8"))
     ours = cast("dict[str, mx.array]", mx.load(str(request.folder / LOGITS)))
@@ -62,56 +66,104 @@ def compare(request: Request, moved: MovedRuns = lambda _case: ()) -> tuple[Case
     answers = {case["name"]: case for case in document["cases"]}
     results = [compare_texts(request, document["texts"])]
     for case in request.cases:
-        said = answers.get(case.name)
-        result = compare_case(request, case, said, ours, expected)
-        if rounding_may_decide(result, case):
-            again = (
-                compare_case(
-                    request,
-                    replace(case, tokens=tuple(tokens)),
-                    said,
-                    ours,
-                    {**expected, **{f"{case.name}.{i}": each for i, each in enumerate(logits)}},
-                )
-                for tokens, logits in moved(case)
+        answer = answers.get(case.name)
+        result = compare_case(request, case, answer, ours, expected)
+        first = result.first_difference
+        if case.kv is not None and first is not None and first.kind in ("logits", "token"):
+            compared = (
+                (run, compare_run(request, case, answer, ours, run)) for run in runs(case, ours)
             )
-            result = decided_by_rounding(result, again)
+            result = decided_by_rounding(result, compared, is_quantized=case.kv != "dense")
         results.append(result)
     return tuple(results)
 
 
-def rounding_may_decide(result: CaseResult, case: TokenCase) -> bool:
-    """Tell whether a difference is one of logits behind quantized rows."""
-    found = result.first_difference
-    quantized = case.kv is not None and case.kv != "dense"
-    return quantized and found is not None and found.kind in ("logits", "token")
+def compare_run(
+    request: Request,
+    case: TokenCase,
+    answer: Mapping[str, Any] | None,
+    ours: Mapping[str, mx.array],
+    run: Run,
+) -> CaseResult:
+    """Compare a case with another run of mlx-lm."""
+    expected = {f"{case.name}.{step}": logits for step, logits in enumerate(run.logits)}
+    again = replace(case, tokens=tuple(run.tokens), evicting=case.evicting)
+    return compare_case(request, again, answer, ours, expected)
 
 
-def decided_by_rounding(result: CaseResult, again: Iterable[CaseResult]) -> CaseResult:
-    """Take the first comparison with moved weights that finds all equal, if there is one."""
-    for draw, other in enumerate(again, start=1):
-        if other.equal and result.first_difference is not None:
-            said = (
-                f"decided by rounding: the logits differ by "
-                f"{result.largest_output_difference:.2g} from those of mlx-lm, and by "
-                f"{other.largest_output_difference:.2g} from those that it gives when each "
-                f"weight is moved by one rounding (draw {draw})"
-            )
-            return other.tie(None, result.first_difference.step, said)
+def decided_by_rounding(
+    result: CaseResult, runs: Iterator[tuple[Run, CaseResult]], *, is_quantized: bool
+) -> CaseResult:
+    """Count a difference that roundings explain as what it is; return others as they are.
+
+    Every row that Swift evicted in another's place must tie with it. The logits must be those
+    of the first run, whose weights are the model's. Behind quantized rows they may be those
+    of another run instead, since the codes of elements are decided by roundings too.
+    """
+    before = result.first_difference
+    taken: CaseResult | None = None
+    exchanges: tuple[Exchange, ...] = ()
+    gaps: list[tuple[float, ...]] = []
+    for draw, (run, again) in enumerate(runs):
+        exchanges = run.exchanges
+        if any(math.isinf(exchange.gap) for exchange in exchanges):
+            return result
+        if not is_quantized and not (draw or (exchanges and again.equal)):
+            return result
+        if taken is None and again.equal and before is not None:
+            taken = again
+            if draw:
+                taken = again.tie(None, before.step, draw_detail(result, again, draw))
+        if draw:
+            gaps.append(run.gaps)
+        if taken is not None and (not exchanges or all_tie(exchanges, gaps)):
+            return with_exchanges(taken, exchanges, gaps)
     return result
 
 
-def compare_texts(request: Request, said: list[Mapping[str, Any]]) -> CaseResult:
+def all_tie(exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]) -> bool:
+    """Tell whether rounding may have decided each of the exchanges."""
+    return all(
+        exchange.is_tie([run[at] for run in gaps]) for at, exchange in enumerate(exchanges)
+    )
+
+
+def with_exchanges(
+    result: CaseResult, exchanges: tuple[Exchange, ...], gaps: list[tuple[float, ...]]
+) -> CaseResult:
+    """Note the first row that was evicted in another's place, and how many were."""
+    if not exchanges:
+        return result
+    first = exchanges[0]
+    own, swift = first.positions
+    detail = (
+        f"head {first.head} evicts {swift}, Python {own}: their importances differ by "
+        f"{first.gap:.2g}, and one rounding of each weight changes that by "
+        f"{first.spread([run[0] for run in gaps]):.2g}; {len(exchanges)} such choices"
+    )
+    return result.tie(first.layer, first.step, detail, "rows")
+
+
+def draw_detail(result: CaseResult, again: CaseResult, draw: int) -> str:
+    """Say that the logits are those of moved weights."""
+    return (
+        f"decided by rounding: the logits differ by {result.largest_output_difference:.2g} "
+        f"from those of mlx-lm, and by {again.largest_output_difference:.2g} from those that "
+        f"it gives when each weight is moved by one rounding (draw {draw})"
+    )
+
+
+def compare_texts(request: Request, answers: list[Mapping[str, Any]]) -> CaseResult:
     """Compare the ids of every text; a step is a text."""
     result = empty(IDS, request, len(request.texts), 0.0)
     for step, text in enumerate(request.texts):
         detail = ""
-        if step >= len(said):
+        if step >= len(answers):
             detail = "Swift gave no ids"
-        elif said[step].get("error"):
-            detail = f"Swift says of {shown(text)}: {said[step]['error']}"
-        elif tuple(said[step]["ids"]) != text.ids:
-            detail = first_id(text, said[step]["ids"])
+        elif answers[step].get("error"):
+            detail = f"Swift says of {shown(text)}: {answers[step]['error']}"
+        elif tuple(answers[step]["ids"]) != text.ids:
+            detail = first_id(text, answers[step]["ids"])
         result = result.compared(Difference(None, step, "token id", detail))
     return result
 
@@ -134,18 +186,18 @@ def shown(text: Text) -> str:
 def compare_case(
     request: Request,
     case: TokenCase,
-    said: Mapping[str, Any] | None,
+    answer: Mapping[str, Any] | None,
     ours: Mapping[str, mx.array],
     expected: Mapping[str, mx.array],
 ) -> CaseResult:
     """Compare the caches made, and of every step the token and the logits."""
     result = empty(case.name, request, len(case.tokens), tolerance(request.dtype, case.kv))
-    if said is None:
+    if answer is None:
         return result.compared(Difference(None, 0, "missing", "Swift gave no answer for it"))
-    if said.get("error"):
-        step, detail = len(said["tokens"]), f"Swift says: {said['error']}"
+    if answer.get("error"):
+        step, detail = len(answer["tokens"]), f"Swift says: {answer['error']}"
         return result.compared(Difference(None, step, "error", detail))
-    evicting, detail = tuple(said["evicting"]), ""
+    evicting, detail = tuple(answer["evicting"]), ""
     if evicting != case.evicting:
         detail = (
             f"{sum(evicting)} of {len(evicting)} caches evict in Swift, "
@@ -154,15 +206,15 @@ def compare_case(
     result = result.compared(Difference(None, 0, "caches", detail))
     for step, token in enumerate(case.tokens):
         name = f"{case.name}.{step}"
-        if step >= len(said["tokens"]) or name not in ours:
+        if step >= len(answer["tokens"]) or name not in ours:
             missing = Difference(None, step, "missing", "Swift made no token")
             return result.compared(missing)
         result = compare_step(
-            result, step, (said["tokens"][step], token), ours[name], expected[name]
+            result, step, (answer["tokens"][step], token), ours[name], expected[name]
         )
-    said_of_rows = other_rows(case, ours, expected)
-    if said_of_rows:
-        result = result.tie(None, len(case.tokens) - 1, said_of_rows, "kept")
+    detail = other_rows(case, ours, expected)
+    if detail:
+        result = result.tie(None, len(case.tokens) - 1, detail, "kept")
     return result
 
 
@@ -170,18 +222,18 @@ def other_rows(
     case: TokenCase, ours: Mapping[str, mx.array], expected: Mapping[str, mx.array]
 ) -> str:
     """Say in which layers other rows are kept at last; that alone is no difference."""
-    said = []
+    layers = []
     for layer, evicts in enumerate(case.evicting):
         name = f"{case.name}.kept.{layer}"
-        if not evicts or name not in ours:
+        if not evicts or name not in ours or name not in expected:
             continue
         mine, its = mx.sort(ours[name]), mx.sort(expected[name])
         if not mx.array_equal(mine, its):
-            said.append(f"layer {layer}, {first_head(mine, its, 'Python')}")
-    if not said:
+            layers.append(f"layer {layer}, {first_head(mine, its, 'Python')}")
+    if not layers:
         return ""
-    first = said[0] if len(said[0]) <= SHOWN else f"{said[0][:SHOWN]}..."
-    return f"other rows are kept at last in {len(said)} layers: {first}"
+    first = layers[0] if len(layers[0]) <= SHOWN else f"{layers[0][:SHOWN]}..."
+    return f"other rows are kept at last in {len(layers)} layers: {first}"
 
 
 def compare_step(
@@ -209,8 +261,8 @@ def compare_step(
             f"{its[theirs].item():.6g})"
         )
         if gap <= result.tolerance:
-            said = f"near tie: {detail}; they are {gap:.2g} apart in Python"
-            result, detail = result.tie(None, step, said), ""
+            remark = f"near tie: {detail}; they are {gap:.2g} apart in Python"
+            result, detail = result.tie(None, step, remark), ""
     result = result.compared(Difference(None, step, "token", detail))
     apart = mx.abs(mine - its)
     worst = int(mx.argmax(mx.where(mx.isnan(apart), float("inf"), apart)))

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.parity import metallib
-from h2o_pack.parity.host import Host
+from h2o_pack.parity.host import CMLX, SYSTEM, WORK, Host
 
 SHOWN_LINES = 12
 LOG = "swift.log"
-POLL_SECONDS = 0.2
+UNREACHABLE = re.compile(
+    r"(?:clone|fetch) repository (\S+?):?$|unable to access '([^']+)'", re.MULTILINE
+)
+"""How SwiftPM and git name a package that they cannot fetch."""
+KERNELS = f"{CMLX}mlx-generated/metal"
+METALLIB = "mlx.metallib"
+"""Kernels beside the binary that has MLX; `swift build` compiles no Metal."""
+METAL_FLAGS = ("-fno-fast-math",)
+"""As MLX compiles the library of its wheel (mlx/backend/metal/kernels/CMakeLists.txt)."""
 
 
 @dataclass(frozen=True)
@@ -75,32 +83,19 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Build:
-    """A package whose tests are being built; `run_tests` waits for that."""
+    """A package whose tests are built."""
 
     host: Host
-    process: subprocess.Popen[bytes]
     swift: Toolchain
     log: Path
 
     def run_tests(
         self, tests: str, settings: Mapping[str, str], on_line: Callable[[str], None]
     ) -> int:
-        """Run a class of the package's tests; UserError when it did not build.
+        """Run a class of the package's tests; return the exit status, the log has the rest.
 
-        settings: of the tests' environment. Returns the exit status; the log has the rest.
+        settings: of the tests' environment.
         """
-        told = 0
-        while self.process.poll() is None:
-            lines = whole_lines(self.log)
-            for line in lines[told:]:
-                on_line(line)
-            told = len(lines)
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(POLL_SECONDS)
-        if self.process.returncode:
-            raise failure("swift build", self.log)
-        if metallib.is_needed(self.host):
-            metallib.place(self.host, self.products())
         test = [self.swift.swift, "test", *self.host.options, "--skip-build", "--filter", tests]
         return run(test, self.log, environment(settings), on_line)
 
@@ -113,32 +108,20 @@ class Build:
         return Path(done.stdout.strip())
 
 
-@contextmanager
-def building(host: Host, swift: Toolchain, work: Path) -> Iterator[Build]:
-    """Build a package's tests in the background; stop that if the block fails."""
-    log = work / LOG
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        log.open("wb") as file,
-        subprocess.Popen(  # noqa: S603
-            [swift.swift, "build", *host.options, "--build-tests"],
-            env=environment({}),
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        ) as process,
-    ):
-        try:
-            yield Build(host, process, swift, log)
-        except BaseException:
-            process.terminate()
-            raise
+def build(host: Host, swift: Toolchain, work: Path, on_line: Callable[[str], None]) -> Build:
+    """Build a package's tests.
 
+    Raises:
+        UserError: it does not build, with Swift's own words, or needs what cannot be fetched.
 
-def whole_lines(log: Path) -> list[str]:
-    """Return the lines that a program has finished writing to its log so far."""
-    *lines, _ = log.read_text("utf-8", errors="replace").split("\n")
-    return [line.rstrip() for line in lines]
+    """
+    made = Build(host, swift, work / LOG)
+    command = [swift.swift, "build", *host.options, "--build-tests"]
+    if run(command, made.log, environment({}), on_line):
+        raise failure("swift build", made.log)
+    if needs_metallib(host):
+        place_metallib(host, made.products())
+    return made
 
 
 def run(
@@ -173,12 +156,88 @@ def run(
 
 def failure(what: str, log: Path) -> UserError:
     """Make the error for a failed build, with the lines that say why."""
-    lines = log.read_text("utf-8", errors="replace").splitlines()
+    text = log.read_text("utf-8", errors="replace")
+    addresses = {clone or access for clone, access in UNREACHABLE.findall(text)}
+    if addresses:
+        names = sorted({address.rstrip("/").removesuffix(".git") for address in addresses})
+        return UserError(
+            f"{what} cannot fetch what upstream depends on: {', '.join(names)}",
+            where=f"all of it is in {log}",
+            remedy="Run `h2o-pack vendor DIR --offline` where they can be reached: it copies "
+            "them into Vendor. Or name a mirror of each: `swift package config "
+            "set-mirror --original ADDRESS --mirror ADDRESS`.",
+            code=ExitCode.TOOL,
+        )
+    lines = text.splitlines()
     errors = [line for line in lines if "error:" in line]
     shown = "\n  ".join((errors or lines)[-SHOWN_LINES:])
     return UserError(
         f"{what} failed:\n  {shown}\n",
         where=f"all of it is in {log}",
         remedy="Correct that and run it again.",
+        code=ExitCode.TOOL,
+    )
+
+
+def needs_metallib(host: Host) -> bool:
+    """Tell whether a host's tests start MLX's Metal backend without a library of kernels.
+
+    The stand-in links the MLX of Python, which brings its own.
+    """
+    return SYSTEM == "apple" and (host.root / KERNELS).is_dir()
+
+
+def place_metallib(host: Host, products: Path) -> None:
+    """Put MLX's kernels beside the binaries of a package's tests, compiled if they changed.
+
+    products: the folder that `swift build --show-bin-path` names. UserError where the kernels
+    do not compile.
+    """
+    library = host.root / WORK / METALLIB
+    if not is_current(library, host.root / KERNELS):
+        compile_library(host.root, library)
+    for folder in sorted(products.glob("*.xctest/Contents/MacOS")):
+        shutil.copyfile(library, folder / METALLIB)
+
+
+def is_current(library: Path, kernels: Path) -> bool:
+    """Tell whether a library is newer than all that it is compiled from."""
+    if not library.is_file():
+        return False
+    sources = (path for path in kernels.rglob("*") if path.is_file())
+    return all(path.stat().st_mtime <= library.stat().st_mtime for path in sources)
+
+
+def compile_library(package: Path, library: Path) -> None:
+    """Compile all of MLX's kernels in a package's Vendor/ into one library for macOS."""
+    sources = sorted((package / KERNELS).rglob("*.metal"))
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=library.parent) as work:
+        compiled = [Path(work, f"{number}.air") for number in range(len(sources))]
+        for source, air in zip(sources, compiled, strict=True):
+            xcrun("metal", *METAL_FLAGS, "-c", source, "-o", air)
+        made = Path(work, METALLIB)
+        xcrun("metallib", "-o", made, *compiled)
+        made.replace(library)
+
+
+def xcrun(tool: str, *arguments: str | Path) -> None:
+    """Run one of Apple's tools for macOS; UserError with its words where it fails."""
+    command: Sequence[str | Path] = ("xcrun", "-sdk", "macosx", tool, *arguments)
+    try:
+        done = subprocess.run(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        raise no_compiler("xcrun is missing") from None
+    if done.returncode != 0:
+        raise no_compiler(done.stderr.strip() or f"{tool} exits with {done.returncode}")
+
+
+def no_compiler(reason: str) -> UserError:
+    """Make the error for kernels that do not compile; reason: in the tool's words."""
+    return UserError(
+        f"MLX's Metal kernels do not compile: {reason}",
+        remedy="Install Apple's Metal compiler: xcodebuild -downloadComponent MetalToolchain",
         code=ExitCode.TOOL,
     )

@@ -1,40 +1,61 @@
-"""The parity trace: every layer's inputs and results from a real run of mlx-lm.
+"""The parity trace: what layers of a model gave their caches in a real run, and the answers.
 
-A trace is a folder with trace.json and one safetensors file per case. Arrays are
-named "<layer>.<step>.<what>": q [B, Hq, L, Dk], k [B, Hkv, L, Dk] and
-v [B, Hkv, L, Dv] as the model gave them to the cache; out [B, Hq, L, Dv],
-positions int32 [B, Hkv, C], scores float32 [B, Hkv, C] and, with recall, held
+A trace is a folder with trace.json and a folder for each case, which has a safetensors file
+for each step, "<step>.safetensors". Its arrays are named "<layer>.<what>": q [B, Hq, L, Dk],
+k [B, Hkv, L, Dk] and v [B, Hkv, L, Dv] as the model gave them to the cache; out
+[B, Hq, L, Dv], positions int32 [B, Hkv, C], scores float32 [B, Hkv, C] and, with recall, held
 bool [B, Hkv, C] after the step. A case that is not routed has no q, out and scores.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
+from mlx_lm.models.cache import CacheList
 
+from h2o_pack.architectures.model import ModelConfig
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.models.config import read_config
-from h2o_pack.parity.case import FORMAT, TOLERANCES, RecordedCase
-from h2o_pack.parity.recorder import recording_caches
+from h2o_pack.parity.report import CaseResult, Difference
+from h2o_pack.parity.toolchain import Build, failure
+from h2o_py import H2OKVCache, make_h2o_cache
 from h2o_py.config import H2OConfig
 from h2o_py.loading import load as load_checked
 from h2o_py.models import STORAGES
 from h2o_py.recall import H2ORecall
 from h2o_py.routing import routed
 
+FORMAT = 5
 FILE = "trace.json"
+REPLAY_TESTS = "ParityReplayTests"
 PROMPT = Path(__file__).parent / "prompt.txt"
 QUESTION = "\n\nThe code of LANTERN is"
 DECODED = 48
 SHORTEST = 64
 DRAFT = 5
+MOST_BYTES = 200_000_000
+"""Of all arrays that are on the disk at once."""
+
+# Largest difference of outputs allowed between two implementations, relative to
+# the largest output of the step where that is above 1. An output is a mean of
+# values, so its error follows their size. float32: some hundred roundings of
+# 6e-8 each, in another order. float16 and bfloat16: two sums that straddle a
+# rounding boundary differ by a unit in the last place, 2**-10 and 2**-7 of the
+# value; twice that is allowed.
+TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
+
+# Scores are float32 whatever the dtype, and follow logits that are sums of up to
+# some hundred products: ten times the tolerance of float32 outputs.
+SCORE_TOLERANCE = 1e-4
 
 # {name of a case: (how rows are stored, the settings of recall)}. Few tokens ask, so that
 # chunks are cut in two.
@@ -62,11 +83,44 @@ class Case:
 
 
 @dataclass(frozen=True)
+class RecordedCase:
+    """An entry of trace.json.
+
+    layers: those recorded, by their places among the caches that evict; steps: new tokens of
+    each call of the model.
+    """
+
+    name: str
+    folder: str
+    dtype: str
+    layers: tuple[int, ...]
+    scale: float
+    routed: bool
+    kv: str
+    group_size: int
+    config: dict[str, Any]
+    steps: tuple[int, ...]
+    tolerance: float
+    score_tolerance: float = SCORE_TOLERANCE
+
+
+@dataclass(frozen=True)
 class Trace:
-    """A recorded trace."""
+    """Recorded cases."""
 
     folder: Path
     cases: tuple[RecordedCase, ...]
+
+    def arrays(self, case: RecordedCase, step: int) -> dict[str, mx.array]:
+        """Return the arrays of one step, "<layer>.<what>"."""
+        path = self.folder / case.folder / f"{step}.safetensors"
+        return cast("dict[str, mx.array]", mx.load(str(path)))
+
+    def written(self) -> Trace:
+        """Write trace.json, and return the trace."""
+        document = {"format": FORMAT, "cases": [asdict(case) for case in self.cases]}
+        (self.folder / FILE).write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+        return self
 
 
 def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
@@ -129,19 +183,61 @@ def prompt_length(max_kv: int, context: int) -> int:
     return min(max(4 * max_kv + max_kv // 2, SHORTEST), context - DECODED)
 
 
-def record(model_folder: Path, config: H2OConfig, context: int, folder: Path) -> Trace:
-    """Run the model once for each case and write the trace to `folder`."""
+def record(
+    model_folder: Path, config: H2OConfig, context: int, folder: Path
+) -> Iterator[Trace]:
+    """Run the model once for each case, and yield traces of at most MOST_BYTES.
+
+    The next trace takes the place of the one before.
+    """
     model, tokenizer = load(model_folder)
+    described = read_config(model_folder / "config.json", assume_full_attention=True)
+    config = fitting(config, described)
     tokens = prompt_tokens(tokenizer, prompt_length(config.max_size, context))
-    folder.mkdir(parents=True, exist_ok=True)
-    head_dim = read_config(model_folder / "config.json", assume_full_attention=True).head_dim
-    recorded = tuple(
-        record_case(model, tokens, case, folder) for case in cases(config, head_dim)
+    recorded: list[RecordedCase] = []
+    used = largest = 0
+    shutil.rmtree(folder, ignore_errors=True)
+    for case in cases(config, described.head_dim):
+        if recorded and used + largest > MOST_BYTES:
+            yield Trace(folder, tuple(recorded)).written()
+            shutil.rmtree(folder)
+            recorded, used = [], 0
+        recorded.append(record_case(model, tokens, case, folder))
+        size = sum(file.stat().st_size for file in (folder / recorded[-1].folder).iterdir())
+        used, largest = used + size, max(largest, size)
+    yield Trace(folder, tuple(recorded)).written()
+
+
+def fitting(config: H2OConfig, described: ModelConfig) -> H2OConfig:
+    """Return the policy with as many rows as MOST_BYTES has room for in one layer's trace."""
+    layers = [layer for layer in described.layers if layer.kind == "full"]
+    of_token = max(
+        (described.heads + layer.kv_heads) * (layer.key_dim + layer.value_dim)
+        for layer in layers
     )
-    entries = [asdict(case) for case in recorded]
-    text = json.dumps({"format": FORMAT, "cases": entries}, indent=2)
-    (folder / FILE).write_text(text + "\n", encoding="utf-8")
-    return Trace(folder, recorded)
+    most = MOST_BYTES // (of_token * mx.float32.size)
+    size = config.max_size
+    while prompt_length(size, described.context) + DECODED > most and size > SHORTEST:
+        size //= 2
+    return config if size == config.max_size else with_rows(config, size)
+
+
+def with_rows(config: H2OConfig, size: int) -> H2OConfig:
+    """Return a policy with fewer rows, shared out as they were."""
+    sinks = min(config.sink_size, size // 8)
+    recent = round(size * config.recent_budget / config.max_size)
+    recent = min(max(1, recent), size - sinks - 2)
+    heavy = round(size * config.heavy_budget / config.max_size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few recent tokens
+        return replace(
+            config,
+            max_size=size,
+            sink_size=sinks,
+            heavy_budget=min(heavy, size - sinks - recent),
+            recent_budget=recent,
+            pinned=((sinks, sinks + 1),) if config.pinned else (),
+        )
 
 
 def load(model_folder: Path) -> tuple[Any, Any]:
@@ -169,30 +265,36 @@ def prompt_tokens(tokenizer: Any, length: int) -> list[int]:
 
 
 def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> RecordedCase:
-    """Record one case; the model keeps the case's dtype."""
+    """Record one case, step by step; the model keeps the case's dtype."""
     model.set_dtype(getattr(mx, case.dtype))
     caches, recorders = recording_caches(model, case.config, case.kv, case.group_size)
-    arrays: dict[str, mx.array] = {}
-    steps = []
+    steps: list[int] = []
+    layers: tuple[int, ...] = ()
+    name = case.name.replace(",", "").replace(" ", "-")
     last = 0
     with routed() if case.routed else nullcontext():
-        for step, new in enumerate(calls(tokens, case.config.max_size)):
+        for new in calls(tokens, case.config.max_size):
             logits = model(mx.array([new or [last]]), cache=caches)
+            for cache in recorders if not case.routed else ():
+                cache.settle()
+            if not steps:
+                layers = recorded_layers(recorders, len(new), len(tokens) + DECODED)
+            write_step(folder / name, len(steps), {at: recorders[at] for at in layers})
             steps.append(len(new) or 1)
-            for layer, cache in enumerate(recorders):
-                if not case.routed:
-                    cache.settle()
-                arrays |= {f"{layer}.{step}.{what}": a for what, a in cache.taken().items()}
-            mx.eval(logits, arrays)
             last = int(mx.argmax(logits[0, -1]))
-    file = case.name.replace(",", "").replace(" ", "-") + ".safetensors"
-    mx.save_safetensors(str(folder / file), arrays)
+    return recorded_case(name, case, recorders[0].scale, layers, steps)
+
+
+def recorded_case(
+    folder: str, case: Case, scale: float, layers: tuple[int, ...], steps: Sequence[int]
+) -> RecordedCase:
+    """Return the entry of a case that was recorded."""
     return RecordedCase(
         name=case.name,
-        file=file,
+        folder=folder,
         dtype=case.dtype,
-        layers=len(recorders),
-        scale=recorders[0].scale,
+        layers=layers,
+        scale=scale,
         routed=case.routed,
         kv=case.kv,
         group_size=case.group_size,
@@ -200,6 +302,63 @@ def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Reco
         steps=tuple(steps),
         tolerance=TOLERANCES[case.dtype],
     )
+
+
+def recorded_layers(recorders: Sequence[Any], taken: int, tokens: int) -> tuple[int, ...]:
+    """Choose the layers to record: the first, the last, the middle one, and one of each shape.
+
+    As many of them as MOST_BYTES has room for, and at least one.
+
+    taken: tokens that the recorders have seen; tokens: those of the whole run.
+    """
+    of_shape: dict[tuple[Any, ...], int] = {}
+    for layer, cache in enumerate(recorders):
+        heads, dims = cache.step["k"].shape[1], cache.step["v"].shape[-1]
+        of_shape.setdefault((heads, cache.step["k"].shape[-1], dims), layer)
+    count = len(recorders)
+    wanted = dict.fromkeys((*of_shape.values(), 0, count - 1, count // 2))
+    layers: list[int] = []
+    room = MOST_BYTES
+    for layer in wanted:
+        step = recorders[layer].taken()
+        room -= sum(array.nbytes for array in step.values()) * tokens // taken
+        if layers and room < 0:
+            break
+        layers.append(layer)
+    return tuple(sorted(layers))
+
+
+def record_layer(
+    tokens: tuple[mx.array, mx.array, mx.array],
+    case: Case,
+    lengths: Sequence[int],
+    folder: Path,
+) -> RecordedCase:
+    """Record one layer's cache without a model, with these q, k and v."""
+    queries, keys, values = tokens
+    scale = float(keys.shape[-1] ** -0.5)
+    cache: Any = STORAGES[case.kv](case.config, case.group_size)
+    record_steps([cache])
+    start = 0
+    for step, length in enumerate(lengths):
+        new = slice(start, start + length)
+        cache.update_and_fetch(keys[:, :, new], values[:, :, new])
+        mask = "causal" if length > 1 else None
+        cache.attend(queries[:, :, new], scale=scale, mask=mask)
+        write_step(folder / case.name, step, {0: cache})
+        start += length
+    return recorded_case(case.name, case, scale, (0,), lengths)
+
+
+def write_step(folder: Path, step: int, recorders: Mapping[int, Any]) -> None:
+    """Write what each recorded layer took and answered."""
+    arrays = {
+        f"{layer}.{what}": array
+        for layer, cache in recorders.items()
+        for what, array in cache.taken().items()
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    mx.save_safetensors(str(folder / f"{step}.safetensors"), arrays)
 
 
 def calls(tokens: list[int], max_kv: int) -> Iterator[list[int]]:
@@ -210,3 +369,78 @@ def calls(tokens: list[int], max_kv: int) -> Iterator[list[int]]:
         start += size
     for _ in range(DECODED):
         yield []
+
+
+def recording_caches(
+    model: Any, config: H2OConfig, kv: str, group_size: int
+) -> tuple[list[Any], list[Any]]:
+    """Make a model's caches, and return with them those that evict, which record.
+
+    Layers with a sliding window or a recurrent state keep the model's own caches.
+    kv: how rows are stored, a name in h2o_py.models.STORAGES.
+    """
+    caches = make_h2o_cache(model, config, kv=kv, group_size=group_size, one_choice=False)
+    members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]
+    recorders: list[Any] = [cache for cache in members if isinstance(cache, H2OKVCache)]
+    record_steps(recorders)
+    return caches, recorders
+
+
+def record_steps(caches: Sequence[Any]) -> None:
+    """Let caches of one class keep the arrays of the step just made."""
+    kind = recording(type(caches[0]))
+    for cache in caches:
+        cache.__class__ = kind
+        cache.scale, cache.step = 0.0, {}
+
+
+def recording(kind: type[Any]) -> type[Any]:
+    """Return a class of caches that also keep the arrays of the step just made."""
+
+    class RecordingCache(kind):  # type: ignore[misc]  # the kind is known when it runs
+        def update_and_fetch(
+            self, keys: mx.array, values: mx.array
+        ) -> tuple[mx.array, mx.array]:
+            self.step = {"k": keys, "v": values}
+            fetched: tuple[mx.array, mx.array] = super().update_and_fetch(keys, values)
+            return fetched
+
+        def attend(self, queries: mx.array, **options: Any) -> mx.array:
+            out: mx.array = super().attend(queries, **options)
+            self.scale = options["scale"]
+            self.step |= {"q": queries, "out": out, "scores": self.scores}
+            return out
+
+        def taken(self) -> dict[str, mx.array]:
+            """Return the step's arrays by the trace's names, the kept positions among them."""
+            arrays = self.step | {"positions": self.positions, "held": self.ledger.held}
+            return {what: array for what, array in arrays.items() if array is not None}
+
+    return RecordingCache
+
+
+def replay(
+    trace: Trace, build: Build, work: Path, on_line: Callable[[str], None]
+) -> tuple[CaseResult, ...]:
+    """Level 2: let the package's Swift caches replay a trace; UserError when they do not."""
+    report = work / "report.json"
+    report.unlink(missing_ok=True)
+    settings = {"H2O_PARITY_TRACE": str(trace.folder), "H2O_PARITY_REPORT": str(report)}
+    failed = build.run_tests(REPLAY_TESTS, settings, on_line)
+    results = read_report(report, trace) if report.exists() else ()
+    if len(results) != len(trace.cases) or (failed and all(result.equal for result in results)):
+        raise failure("swift test", build.log)
+    return results
+
+
+def read_report(path: Path, trace: Trace) -> tuple[CaseResult, ...]:
+    """Read what the Swift tests wrote."""
+    tolerances = {case.name: case.tolerance for case in trace.cases}
+    results = []
+    for case in json.loads(path.read_text("utf-8"))["cases"]:
+        first = case.pop("first_difference", None)
+        difference = Difference(**first) if first else None
+        results.append(
+            CaseResult(**case, tolerance=tolerances[case["name"]], first_difference=difference)
+        )
+    return tuple(results)

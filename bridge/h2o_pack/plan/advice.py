@@ -7,7 +7,7 @@ from h2o_pack.memory.formulas import grown, row_bytes
 from h2o_pack.memory.storages import storage_of
 from h2o_pack.memory.terms import KV
 from h2o_pack.plan.recall import recall_plan
-from h2o_pack.plan.request import Request
+from h2o_pack.plan.workload import Workload
 from h2o_pack.sizes import megabytes
 
 SPARSE = 8  # context / max_kv from which retrieval suffers (docs/choosing-max-kv.md)
@@ -20,19 +20,19 @@ AT_PROMPTS = (
 )
 
 
-def advice(request: Request) -> tuple[str, ...]:
+def advice(workload: Workload) -> tuple[str, ...]:
     """Remarks on a plan, the gravest first; each says what, why and what next."""
-    model, caches = request.model, [cache for cache in request.caches if cache is not None]
+    model, caches = workload.model, [cache for cache in workload.caches if cache is not None]
     if not caches:
         return ()
     said = []
     size = round(sum(cache.max_size for cache in caches) / len(caches))
-    if request.recall is not None:
-        said += [*beside_full_cache(request), *beyond_limit(request)]
-        if not request.recall.every:
+    if workload.recall is not None:
+        said += [*beside_full_cache(workload), *beyond_limit(workload)]
+        if not workload.recall.every:
             said.append(AT_PROMPTS)
-    elif size * SPARSE < request.tokens:
-        said.append(sparse(size, request.tokens, model.config.context))
+    elif size * SPARSE < workload.tokens:
+        said.append(sparse(size, workload.tokens, model.config.context))
     short = sum(cache.recent_budget < SHORT_RECENT for cache in caches)
     if short:
         where = "" if short == len(caches) else f"in {short} of {len(caches)} layers "
@@ -40,7 +40,7 @@ def advice(request: Request) -> tuple[str, ...]:
             f"{where}fewer than {SHORT_RECENT} of the newest tokens are kept for certain: text "
             "may lose its thread. Raise --max-kv or --recent-budget."
         )
-    if request.kv in FOUR_BIT_KEYS:
+    if workload.kv in FOUR_BIT_KEYS:
         said.append(
             "keys in 4 bits change what some models say, Qwen's above all. Compare with "
             "--kv k8v4, which keeps them in 8."
@@ -53,7 +53,7 @@ def advice(request: Request) -> tuple[str, ...]:
         )
     if model.config.model_type in unsplit_prompts():
         said.append(
-            f"the plan is for H2OSession, which gives the model {request.step} tokens of a "
+            f"the plan is for H2OSession, which gives the model {workload.step} tokens of a "
             "prompt at once. mlx-swift-lm's own ChatSession gives this family the whole "
             "prompt, which takes far more for a long one."
         )
@@ -81,34 +81,34 @@ def sparse(size: int, context: int, longest: int) -> str:
     )
 
 
-def beyond_limit(request: Request) -> list[str]:
+def beyond_limit(workload: Workload) -> list[str]:
     """Say what the archives' limit takes away from the longest conversation."""
-    settings, plan = request.recall, recall_plan(request)
-    if settings is None or plan is None or plan.archive_tokens >= request.tokens:
+    settings, plan = workload.recall, recall_plan(workload)
+    if settings is None or plan is None or plan.archive_tokens >= workload.tokens:
         return []
     return [
         (
             f"at --archive-limit {settings.limit} an archive has the newest "
-            f"{plan.archive_tokens:,} of {request.tokens:,} tokens: no older one comes back. "
+            f"{plan.archive_tokens:,} of {workload.tokens:,} tokens: no older one comes back. "
             "Raise it, or archive in fewer bits."
         )
     ]
 
 
-def beside_full_cache(request: Request) -> list[str]:
+def beside_full_cache(workload: Workload) -> list[str]:
     """What a cache that keeps every token would take, where recall brings some back."""
-    tokens, own = request.tokens, recall_plan(request)
-    if own is None or request.max_kv >= tokens:
+    tokens, own = workload.tokens, recall_plan(workload)
+    if own is None or workload.max_kv >= tokens:
         return []
-    config = request.model.config
+    config = workload.model.config
     kv = {16: "dense"}.get(own.archive_bits, str(own.archive_bits))
-    storage = storage_of(kv, config, request.group_size)
+    storage = storage_of(kv, config, workload.group_size)
     full = grown(tokens) * sum(
         row_bytes(layer, storage.heavy, storage.group_size, config.element_bytes)
         for layer in config.layers
         if layer.kind == "full"
     )
-    rows = request.plan("iphone").of(KV)
+    rows = workload.plan("iphone").of(KV)
     place = "" if own.archive == "memory" else ", most of it in files,"
     return [
         (

@@ -1,258 +1,280 @@
-"""Decides what goes into a package: the model, its caches, its memory, the names."""
+"""The plan of a package: its models with their caches, their memory, and the names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from h2o_pack import naming
 from h2o_pack.architectures.model import Model
-from h2o_pack.bundling.app_size import check_app_size, model_bytes
+from h2o_pack.bundling.delivery import check_app_size, model_bytes
+from h2o_pack.bundling.manifest import RESERVED, folded
 from h2o_pack.config_errors import warnings_as_text
-from h2o_pack.devices.catalogue import catalogue
-from h2o_pack.devices.device import Catalogue, Device
-from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.devices.device import Device
+from h2o_pack.errors import Problems, UserError
 from h2o_pack.files.layout import MODEL_FOLDER
 from h2o_pack.memory import MemoryPlan
 from h2o_pack.memory.estimate import archive_bits
-from h2o_pack.memory.storages import storage_of
+from h2o_pack.memory.storages import Storage, storage_of
 from h2o_pack.models.adapter import Adapter
+from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.models.chat_template import ChatTemplate
 from h2o_pack.models.license_terms import ModelLicense
 from h2o_pack.plan.advice import advice
-from h2o_pack.plan.options import CacheOptions, cache_config, layer_caches, read_budgets
-from h2o_pack.plan.request import Request
+from h2o_pack.plan.caches import cache_config
+from h2o_pack.plan.device_fit import named_devices, refusal, refuse_twice
+from h2o_pack.plan.workload import Workload, workload_of
+from h2o_pack.spec import ModelSpec, PackageSpec, refuse_with_several
 from h2o_py.budgets import Budgets
 from h2o_py.config import H2OConfig
-from h2o_py.errors import H2OConfigWarning
 
 BACKENDS = {"phone": "iphone", "tablet": "ipad"}
 """Where a package may run, by the names of Swift's arguments."""
 
-__all__ = ["CacheOptions", "Plan", "cache_config", "make_plan", "make_request"]
+
+@dataclass(frozen=True)
+class ModelTexts:
+    """What a model's makers say of it.
+
+    template: None where there is none, or none that can be used. unusable: why it cannot be
+    used, "" where it can or there is none. remarks: what people should know.
+    """
+
+    template: ChatTemplate | None = None
+    unusable: str = ""
+    license: ModelLicense = field(default_factory=ModelLicense)
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All that the generated package depends on.
+class ModelSource:
+    """A model that was found, with all that a package takes of it.
 
-    cache: what the layers have in common. caches: one per layer, None where the layer keeps
-    the model's own. memory: on the requested device where the model needs most. memory_of: on
-    a phone and on a tablet, whatever was requested.
-    asset_pack: whether the model comes to the device apart from the app. download: the address
-    of the folder from which the app fetches it, "" where it is not so. upstream_version:
-    "" is the default. archive_in_files: whether recall's archives are files.
-    chat_template: the model's, None where it has none that can be used. system: the system
-    prompt whose caches are computed, "" for none. adapter: is counted in the model's weights.
-    options: with which all of it was asked for, as the lock keeps them. license: the model's.
-    bundle_id and display_name: the app's identifier, and the name below its icon. folder:
-    where the model lies in the package. others: the package's further models, from the second
-    largest on, of which only what is a model's own counts. asked: what was said to be the
-    model.
+    model: the adapter's bytes are counted in its weights.
     """
 
     model: Model
+    texts: ModelTexts = ModelTexts()
+    adapter: Adapter | None = None
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """A model of a package.
+
+    cache: what the layers have in common; `workload` has the cache of each. memory: on those
+    of the named devices that can hold the model, where it needs most. memory_of: on a phone
+    and on a tablet, whatever was named. folder: where the model lies in the package.
+    """
+
+    spec: ModelSpec
+    source: ModelSource
     cache: H2OConfig
+    workload: Workload
+    storage: Storage
     memory: MemoryPlan
     memory_of: Mapping[str, MemoryPlan]
-    package_name: str
-    module_name: str
     warnings: tuple[str, ...]
-    storage: str = "dense"
-    group_size: int = 64
-    budgets: Budgets | None = None
-    caches: tuple[H2OConfig | None, ...] = ()
-    asset_pack: bool = False
-    download: str = ""
-    upstream_version: str = ""
-    archive_in_files: bool = False
-    chat_template: ChatTemplate | None = None
-    system: str = ""
-    adapter: Adapter | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    license: ModelLicense = field(default_factory=ModelLicense)
-    bundle_id: str = ""
-    display_name: str = ""
     folder: str = MODEL_FOLDER
-    others: tuple[Plan, ...] = ()
-    asked: str = ""
 
     @property
-    def each_model(self) -> tuple[Plan, ...]:
-        """The plans of all models, the largest first."""
-        return (self, *self.others)
+    def model(self) -> Model:
+        """What is known of the model."""
+        return self.source.model
 
     @property
-    def apart(self) -> bool:
-        """Whether the models reach the device apart from the app."""
-        return self.asset_pack or bool(self.download)
-
-    @property
-    def size(self) -> int:
-        """Bytes of this model's files, its adapter and the system prompt's caches, at most."""
-        adapter = self.adapter.bytes if self.adapter else 0
-        prompt = self.memory.caches if self.system else 0
-        return model_bytes(self.model) + adapter + prompt
+    def budgets(self) -> Budgets | None:
+        """The budgets that differ per layer."""
+        return self.spec.cache.budgets
 
     @property
     def archive(self) -> str:
         """Where evicted tokens wait to be recalled: "memory" or "files", "" without recall."""
-        if self.cache.recall is None:
-            return ""
-        return "files" if self.archive_in_files else "memory"
+        return self.spec.cache.archive if self.cache.recall is not None else ""
 
 
 @dataclass(frozen=True)
-class ReadOptions:
-    """The options without a model: the cache, its warnings, the budgets and the devices."""
+class PackagePlan:
+    """All that the generated package depends on. models: the largest first, as in `spec`."""
 
-    cache: H2OConfig
-    warnings: tuple[H2OConfigWarning, ...]
-    budgets: Budgets | None
-    devices: tuple[Device, ...]
+    spec: PackageSpec
+    models: tuple[ModelPlan, ...]
+
+    @property
+    def title(self) -> str:
+        """The name as asked for, or that of the largest model."""
+        return title_of(self.spec, self.models[0].model)
+
+    @property
+    def package_name(self) -> str:
+        """The name that SwiftPM, file systems and Xcode take."""
+        return naming.package_name(self.title)
+
+    @property
+    def module_name(self) -> str:
+        """The start of the name of the module with the models."""
+        return naming.module_name(self.package_name)
+
+    @property
+    def display_name(self) -> str:
+        """The name below the app's icon."""
+        return naming.display_name(self.title, self.package_name)
+
+    @property
+    def bundle_id(self) -> str:
+        """The app's identifier."""
+        return self.spec.app.bundle_id or naming.bundle_id(self.package_name)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all models' files, at most."""
+        return sum(
+            files_bytes(self.spec, model.source, model.workload) for model in self.models
+        )
 
 
-def read_options(options: CacheOptions) -> ReadOptions:
-    """Make the cache's configuration, and read the budgets and find the devices named.
+def plan_package(spec: PackageSpec, sources: Sequence[ModelSource]) -> PackagePlan:
+    """Check a spec against its models and its devices.
 
-    Raises:
-        UserError: all that is wrong with them, together.
-
-    """
-    problems = Problems()
-    with problems.caught():
-        cache, found = cache_config(options)
-    with problems.caught():
-        budgets = read_budgets(options)
-    with problems.caught():
-        known = catalogue(options.device_file)
-        devices = named_devices(options.devices, known) if options.devices else ()
-    problems.refuse()
-    return ReadOptions(cache, found, budgets, devices)
-
-
-def make_plan(
-    model: Model,
-    options: CacheOptions,
-    name: str | None = None,
-    *,
-    asset_pack: bool = False,
-    download: str = "",
-    given: ReadOptions | None = None,
-) -> Plan:
-    """Check the options against the model, the cache and the devices.
-
-    given: the options, if they were read already.
+    spec: with nothing open. sources: of each model of it.
 
     Raises:
         UserError: names the flag, the file or the device; all that is wrong together.
 
     """
-    given = given or read_options(options)
-    cache, budgets, devices = given.cache, given.budgets, given.devices
-    request = make_request(model, options, cache, budgets)
+    refuse_with_several(spec)
+    refuse_twice([source.model for source in sources])
     problems = Problems()
+    devices: tuple[Device, ...] = ()
     with problems.caught():
-        check_app_size(
-            (model.id,), model_bytes(model), asset_pack=asset_pack, download=bool(download)
+        devices = named_devices(spec.devices)
+    pairs = sorted(
+        zip((model.filled() for model in spec.models), sources, strict=True),
+        key=lambda pair: pair[1].model.weights.bytes,
+        reverse=True,
+    )
+    workloads = []
+    for model, source in pairs:
+        with problems.caught():
+            config, _ = cache_config(model.cache)
+            workloads.append(workload_of(source.model, model.cache, config))
+    problems.refuse()
+    holding: list[tuple[Device, ...]] = []
+    with problems.caught():
+        holding = devices_of_each(workloads, devices)
+    with problems.caught():
+        sizes = (
+            files_bytes(spec, source, workload)
+            for (_, source), workload in zip(pairs, workloads, strict=True)
         )
-    with problems.caught():
-        require_fit(request, devices)
+        check_app_size([source.model.id for _, source in pairs], sum(sizes), spec.delivery)
     problems.refuse()
+    folders = folders_of([source.model.id for _, source in pairs])
+    remarks = naming.name_remarks(title_of(spec, pairs[0][1].model))
+    models = tuple(
+        plan_model(model, source, workload, of_model, folder, remarks)
+        for (model, source), workload, of_model, folder in zip(
+            pairs, workloads, holding, folders, strict=True
+        )
+    )
+    return PackagePlan(replace(spec, models=tuple(model for model, _ in pairs)), models)
+
+
+def plan_model(
+    spec: ModelSpec,
+    source: ModelSource,
+    workload: Workload,
+    devices: Iterable[Device],
+    folder: str,
+    remarks: tuple[str, ...],
+) -> ModelPlan:
+    """Plan one model for the devices that can hold it. remarks: on the package's name."""
+    config, warnings = cache_config(spec.cache)
     backends = {device.backend for device in devices} or {"iphone"}
-    memory = max((request.plan(each) for each in sorted(backends)), key=lambda plan: plan.total)
-    wanted = name or naming.model_display_name(model.id)
-    package = naming.package_name(wanted)
-    found = [each for each in given.warnings if each.code != "short_recent_window"]
-    storage = storage_of(options.kv, model.config, archive_bits=archive_bits((cache,)))
-    return Plan(
-        model=model,
-        cache=cache,
-        memory=memory,
-        memory_of={name: request.plan(backend) for name, backend in BACKENDS.items()},
-        package_name=package,
-        module_name=naming.module_name(package),
+    short = [warning for warning in warnings if warning.code != "short_recent_window"]
+    bits = archive_bits((config,))
+    return ModelPlan(
+        spec=spec,
+        source=source,
+        cache=config,
+        workload=workload,
+        storage=storage_of(workload.kv, source.model.config, archive_bits=bits),
+        memory=max(map(workload.plan, sorted(backends)), key=lambda plan: plan.total),
+        memory_of={name: workload.plan(backend) for name, backend in BACKENDS.items()},
         warnings=(
-            *model.remarks,
-            *warnings_as_text(found),
-            *advice(request),
-            *naming.name_remarks(wanted),
+            *source.model.remarks,
+            *warnings_as_text(short),
+            *advice(workload),
+            *remarks,
+            *source.texts.remarks,
         ),
-        storage=storage.name,
-        group_size=storage.group_size,
-        budgets=budgets,
-        caches=request.caches,
-        asset_pack=asset_pack,
-        download=download,
-        archive_in_files=request.archive_in_files,
-        bundle_id=naming.bundle_id(package),
-        display_name=naming.display_name(wanted, package),
+        folder=folder,
     )
 
 
-def make_request(
-    model: Model, options: CacheOptions, cache: H2OConfig, budgets: Budgets | None
-) -> Request:
-    """Check the options against the model; return what memory is planned for."""
-    context = model.config.context
+def title_of(spec: PackageSpec, model: Model) -> str:
+    """Return the package's name as asked for, or that of its largest model."""
+    return spec.app.name or naming.model_display_name(model.id)
+
+
+def files_bytes(spec: PackageSpec, source: ModelSource, workload: Workload) -> int:
+    """Return the bytes of a model's files, its adapter and a system prompt's caches at most."""
+    adapter = source.adapter.bytes if source.adapter else 0
+    prompt = workload.plan("iphone").caches if spec.app.system else 0
+    return model_bytes(source.model) + adapter + prompt
+
+
+def devices_of_each(
+    workloads: Sequence[Workload], devices: Sequence[Device]
+) -> list[tuple[Device, ...]]:
+    """Return the devices that can hold each of a package's models.
+
+    Raises:
+        UserError: a device can hold none of them, or a model is for none of the devices.
+
+    """
+    known = model_catalogue()
+    refusals = [
+        [refusal(workload, known, device) for device in devices] for workload in workloads
+    ]
+    return holders(devices, refusals)
+
+
+def holders(
+    devices: Sequence[Device], refusals: Sequence[Sequence[UserError | None]]
+) -> list[tuple[Device, ...]]:
+    """Return the devices that do not refuse each model.
+
+    refusals: for each model, why each device cannot hold it; None where it can.
+
+    Raises:
+        UserError: why a device holds no model, or why no device holds a model.
+
+    """
+    lines = (*refusals, *zip(*refusals, strict=True))
     problems = Problems()
-    with problems.caught():
-        require_tokens(options.max_kv, context, "--max-kv", model)
-    with problems.caught():
-        if options.context is not None:
-            require_tokens(options.context, context, "--context", model)
-    with problems.caught():
-        require_tokens(min(options.prefill_step, context), context, "--prefill-step", model)
-    with problems.caught():
-        storage_of(options.kv, model.config, archive_bits=archive_bits((cache,)))
-    with problems.caught():
-        caches = layer_caches(model.config, cache, budgets)
+    for line in lines:
+        if line and all(line):
+            problems.found += [error for error in line if error not in problems.found]
     problems.refuse()
-    return Request(
-        model=model,
-        caches=caches,
-        kv=options.kv,
-        context=options.context,
-        step=options.prefill_step,
-        archive_in_files=options.archive_in_files,
-    )
+    return [
+        tuple(device for device, error in zip(devices, row, strict=True) if error is None)
+        for row in refusals
+    ]
 
 
-def require_tokens(value: int, most: int, flag: str, model: Model) -> None:
-    """Refuse a number of tokens below 1 or above what the model can attend to."""
-    if 1 <= value <= most:
-        return
-    raise UserError(
-        f"{flag} must be between 1 and {most}, got {value}",
-        where=f"{model.folder or model.id}/config.json",
-        remedy=f"{model.id} can attend to {most} tokens."
-        if value > most
-        else "Give a number of tokens.",
-        code=ExitCode.USAGE,
-    )
-
-
-def named_devices(names: tuple[str, ...], known: Catalogue) -> tuple[Device, ...]:
-    """Find the devices that were asked for."""
-    problems = Problems()
-    found: list[Device] = []
-    for name in names:
-        with problems.caught():
-            found += known.find(name)
-    problems.refuse()
-    return tuple(dict.fromkeys(found))
-
-
-def require_fit(request: Request, devices: tuple[Device, ...]) -> None:
-    """Refuse a plan that does not fit on one of the devices; the error names all of them."""
-    if not devices:
-        return
-    from h2o_pack.models.catalogue import catalogue as known_models
-    from h2o_pack.plan.remedies import require
-
-    models, problems = known_models(), Problems()
-    for device in devices:
-        with problems.caught():
-            require(request, models, device)
-    problems.refuse()
+def folders_of(models: Sequence[str]) -> list[str]:
+    """Return a folder in the package for each model; Apple's disks keep their names apart."""
+    if len(models) == 1:
+        return [MODEL_FOLDER]
+    taken = {folded(RESERVED)}
+    folders = []
+    for model in models:
+        wanted = name = naming.package_name(naming.model_display_name(model))
+        number = 1
+        while folded(name) in taken:
+            number += 1
+            name = f"{wanted}-{number}"
+        taken.add(folded(name))
+        folders.append(f"{MODEL_FOLDER}/{name}")
+    return folders

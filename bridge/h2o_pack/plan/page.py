@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from h2o_pack import __version__
+from h2o_pack.devices.device_table import limit
 from h2o_pack.devices.facts import DEFAULT, ENTITLED
-from h2o_pack.plan.report import DeviceFit, PlanResult
-from h2o_pack.plan.several import PlansResult
+from h2o_pack.files.text import writing
+from h2o_pack.plan.device_fit import DeviceFit, PlannedModel, PlanResult, Verdict
+from h2o_pack.plan.plan_tables import capacity, recall_line, recall_seconds, size_sentence
 from h2o_pack.plan.speed import rules
-from h2o_pack.plan.tables import capacity, limit, recall_line, recall_seconds, size_sentence
-from h2o_pack.plan.verdict import Verdict
 from h2o_pack.sizes import gigabytes, megabytes
 
 TITLES = {"iphone": "iPhones, and iPads with A chips", "ipad": "iPads with M chips"}
@@ -21,8 +21,8 @@ FOLDER = Path(__file__).parent
 WHOLE, ONE_MODEL = "plan.html.j2", "plan_model.html.j2"
 
 
-def page(result: PlanResult | PlansResult) -> str:
-    """Return the page of one model, or of several of one app."""
+def page(plan: PlanResult) -> str:
+    """Return the page of the models of an app."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -34,22 +34,21 @@ def page(result: PlanResult | PlansResult) -> str:
         autoescape=True,
     )
     environment.filters |= {"GB": gigabytes, "MB": megabytes, "percent_of": percent_of}
-    several = result if isinstance(result, PlansResult) else None
-    reports = (result,) if isinstance(result, PlanResult) else result.models
+    reports, several = plan.models, len(plan.models) > 1
     one_model = environment.get_template(ONE_MODEL)
     return environment.get_template(WHOLE).render(
         title=f"Memory of {' and '.join(report.model for report in reports)}",
         bodies=[Markup(one_model.render(values(report))) for report in reports],  # noqa: S704
         reports=reports,
-        loaded=several.loaded if several else (),
-        size=size_sentence(several.size) if several else "",
+        loaded=plan.loaded if several else (),
+        size=size_sentence(plan.size) if several else "",
         fits=fits,
         calibration=reports[0].calibration,
         rule=rules(),
     )
 
 
-def values(report: PlanResult) -> dict[str, Any]:
+def values(report: PlannedModel) -> dict[str, Any]:
     """Return what the template of one model may use."""
     return {
         "report": report,
@@ -79,7 +78,7 @@ class Group:
     scale: float
 
 
-def groups(report: PlanResult) -> list[Group]:
+def groups(report: PlannedModel) -> list[Group]:
     """Return phones and tablets apart, each with a scale of its own."""
     found = []
     for plan in report.plans:
@@ -125,7 +124,14 @@ def holds(row: DeviceFit, *, recalls: bool) -> list[str]:
     return [*speeds, *((recall_seconds(row),) if recalls else ()), *largest]
 
 
-def sources(report: PlanResult) -> list[str]:
+def sources(report: PlannedModel) -> list[str]:
     """Name every source of the numbers that were used, once."""
     numbers = (number for row in report.devices for number in row.sources)
     return list(dict.fromkeys(f"{each.source} ({each.kind})" for each in numbers))
+
+
+def write_page(plan: PlanResult, path: Path) -> None:
+    """Write a plan as an HTML page."""
+    with writing(path, "the page", "Give --html a file in a folder that you may write to."):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page(plan), "utf-8")

@@ -11,8 +11,8 @@ from h2o_pack.memory.archive import LayerArchive, archives
 from h2o_pack.memory.estimate import archive_bits
 from h2o_pack.memory.formulas import row_bytes
 from h2o_pack.memory.storages import storage_of
-from h2o_pack.plan.request import Request
 from h2o_pack.plan.speed import Speed, rules
+from h2o_pack.plan.workload import Workload
 from h2o_pack.results import Count, doc
 
 
@@ -37,18 +37,18 @@ class RecallPlan:
     ]
 
 
-def recall_plan(request: Request) -> RecallPlan | None:
+def recall_plan(workload: Workload) -> RecallPlan | None:
     """Count what recall costs; None where no layer recalls."""
-    model, recall = request.model, request.recall
+    model, recall = workload.model, workload.recall
     if recall is None:
         return None
     config = model.config
-    bits = archive_bits(request.caches)
-    group_size = storage_of(request.kv, config, request.group_size, bits).group_size
-    found = archives(config.layers, request.caches, group_size, config.element_bytes)
+    bits = archive_bits(workload.caches)
+    group_size = storage_of(workload.kv, config, workload.group_size, bits).group_size
+    found = archives(config.layers, workload.caches, group_size, config.element_bytes)
     if not found:
         return None
-    tokens = request.tokens
+    tokens = workload.tokens
     multiply_adds = sum(
         settings.ask * config.heads * archive.layer.key_dim * archive.tokens(tokens)
         for archive, _, settings in found
@@ -58,12 +58,12 @@ def recall_plan(request: Request) -> RecallPlan | None:
         rows=max(cache.recall_rows for _, cache, _ in found),
         every=recall.every,
         archive_bits=bits,
-        archive="files" if request.archive_in_files else "memory",
+        archive="files" if workload.archive_in_files else "memory",
         archive_tokens=min(each.tokens(tokens) for each, _, _ in found),
         bytes_per_token=sum(each.token_bytes for each, _, _ in found),
         archive_bytes=sum(each.nbytes(tokens) for each, _, _ in found),
         file_bytes=sum(each.in_flash(tokens) for each, _, _ in found)
-        if request.archive_in_files
+        if workload.archive_in_files
         else 0,
         read_bytes=sum(
             read_bytes(archive, tokens, cache.recall_rows) for archive, cache, _ in found

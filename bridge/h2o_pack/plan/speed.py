@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 from h2o_pack.architectures.model import Model
 from h2o_pack.devices.device import Catalogue, Device
 from h2o_pack.devices.facts import PublishedSpeed, SpeedFile
-from h2o_pack.devices.proven import proven
 from h2o_pack.facts import FOLDER, known_models
 from h2o_pack.files.toml import read_tables
 from h2o_pack.memory.formulas import tokens_per_second
@@ -109,9 +108,9 @@ def floor(speed: Speed) -> float:
 
 
 def calibration(devices: Catalogue) -> tuple[Calibration, ...]:
-    """Every published or reported speed beside what the rule says of it."""
+    """Every published speed beside what the rule says of it."""
     compared = []
-    for point in (*facts().point, *proven().point):
+    for point in facts().point:
         device = devices.find(point.identifier)[0]
         read = known_models()[point.model].read_per_token
         speed = from_bytes(read, 0, device.bandwidth, backend=device.backend)

@@ -1,4 +1,4 @@
-"""Reads the system prompt with the model that was bundled, and puts its caches beside it."""
+"""The caches of a system prompt: whether they can be computed, then computed and bundled."""
 
 from __future__ import annotations
 
@@ -8,35 +8,258 @@ import os
 import shutil
 import tempfile
 import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from h2o_pack.bundling import manifest
 from h2o_pack.bundling.manifest import BundledFile, Manifest
+from h2o_pack.config_errors import user_errors
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.layout import ADAPTER, ADAPTER_CONFIG, SYSTEM_PROMPT
 from h2o_pack.files.lock import PreparedPrompt
+from h2o_pack.files.text import read_text, usage_error
+from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.adapter import CONFIG, WEIGHTS
-from h2o_pack.plan.package_plan import Plan
-from h2o_pack.prepared.checks import needed_bytes, pinning
-from h2o_pack.prepared.opening import opening_tokens
+from h2o_pack.models.chat_template import ChatTemplate
+from h2o_pack.models.files import TOKENIZER
+from h2o_pack.models.tokenizer import LARGEST, load_tokenizer
+from h2o_pack.plan.package_plan import ModelPlan
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.sizes import gigabytes
+
+USERS = ("a", "0")
+"""What users say in two first turns that have nothing in common; PromptFormat has the same."""
+DATES = ("1", "2")
+NEEDLESS = "Leave --system out: the app reads its system prompt in the first turn, as ever."
+
+
+def opening_tokens(tokenizer: Any, system: str, *, templated: bool) -> list[int]:
+    """Return the ids with which every first turn begins, whatever its user says.
+
+    They are the common part of two first turns, as the session of the Swift package pins it:
+    the system prompt and the template's marks around it. Without a template it is plain text
+    and a line's end.
+
+    Args:
+        tokenizer: the model's, of mlx_lm.
+        system: the system prompt.
+        templated: whether the model has a chat template.
+
+    """
+    if templated:
+        return common([ids_of(tokenizer, conversation(system, user)) for user in USERS])
+    return common([tokenizer.encode(text) for text in plain_turns(system)])
+
+
+def plain_turns(system: str) -> list[str]:
+    """Return what first turns of a model without a template begin with."""
+    return [f"{system}\n", *(f"{system}\n{user}" for user in USERS)]
+
+
+def templated_turns(template: ChatTemplate, system: str) -> list[str]:
+    """Return the texts of two first turns."""
+    turns = [conversation(system, user) for user in USERS]
+    return [template.render(turn, lambda _format: DATES[0]) for turn in turns]
+
+
+def opening_length(tokenizer: Any, system: str, template: ChatTemplate | None) -> int:
+    """Return the number of tokens with which every first turn begins.
+
+    tokenizer: of the `tokenizers` library, which is at hand before the model is.
+    """
+    texts = plain_turns(system) if template is None else templated_turns(template, system)
+    marks = template is None  # a template writes the marks of a text's begin itself
+    return len(common([tokenizer.encode(each, add_special_tokens=marks).ids for each in texts]))
+
+
+def ids_of(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
+    """Return the ids of messages, with what begins the model's turn after them."""
+    ids: list[int] = tokenizer.apply_chat_template(
+        messages, add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+    return ids
+
+
+def check_template(template: ChatTemplate, system: str) -> None:
+    """Check that a system prompt is in what all first turns begin with.
+
+    Raises:
+        UserError: the template refuses one, leaves it out, or writes the date before its end.
+
+    """
+    from jinja2 import TemplateError
+
+    def rendered(user: str, date: str) -> str:
+        return template.render(conversation(system, user), lambda _format: date)
+
+    try:
+        always = common([rendered(user, DATES[0]) for user in USERS])
+        each_day = common([rendered(USERS[0], date) for date in DATES])
+    except TemplateError as error:
+        raise refused_template(template, f"refuses a system prompt: {error}") from error
+    if system not in "".join(always):
+        raise refused_template(template, "leaves out what the system says")
+    if len(each_day) < len(always):
+        raise refused_template(
+            template, "writes the date, so that each day's turns begin otherwise"
+        )
+
+
+def conversation(system: str, user: str) -> list[dict[str, str]]:
+    """Return the messages of a first turn."""
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+
+
+def common(sequences: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the elements with which all sequences begin."""
+    found = []
+    for elements in zip(*sequences, strict=False):
+        if len(set(elements)) > 1:
+            break
+        found.append(elements[0])
+    return found
+
+
+def refused_template(template: ChatTemplate, what: str) -> UserError:
+    """Make the error for a template with which nothing can be prepared."""
+    return UserError(
+        f"the chat template {what}",
+        where=template.file,
+        remedy=NEEDLESS,
+        code=ExitCode.USAGE,
+    )
+
+
+CONTAINER = Path("/sys/fs/cgroup/memory.max")
+GIVE = "Give a UTF-8 text file as --system."
+MARKS = 8
+"""Tokens that stand around a text at most."""
+
+
+def read_system(file: Path | None) -> str:
+    """Read the system prompt without the blank lines around it; "" where none is asked for.
+
+    Raises:
+        UserError: the file cannot be read or has no text.
+
+    """
+    if file is None:
+        return ""
+    text = read_text(file, GIVE).strip()
+    if not text:
+        raise usage_error(f"{file} has no text", GIVE)
+    return text
+
+
+def check_system(plan: ModelPlan, system: str) -> None:
+    """Check that a model's caches of the system prompt can be computed, and then used.
+
+    Raises:
+        UserError: the template has no place for it, the caches cannot pin it, or this machine
+            has too little memory.
+
+    """
+    template, unusable = plan.source.texts.template, plan.source.texts.unusable
+    if unusable:
+        remedy = "Leave --system out, or correct the template in a local copy of the model."
+        raise UserError(unusable, where=plan.model.id, remedy=remedy, code=ExitCode.MODEL)
+    if template is not None:
+        check_template(template, system)
+    check_length(plan, system)
+    check_memory(plan.memory)
+
+
+def check_length(plan: ModelPlan, system: str) -> None:
+    """Refuse a prompt that the caches cannot pin, before the model's weights are fetched.
+
+    Nothing is known of a model whose tokenizer the hub has and cannot be asked for.
+    """
+    template, most = plan.source.texts.template, len(system.encode())
+    if template is not None:
+        most = max(len(turn.encode()) for turn in templated_turns(template, system))
+    with suppress(UserError):  # a text has no more tokens than bytes, but for marks around it
+        check_pinned(plan, most + MARKS)
+        return
+    from h2o_pack.hub.resolve import read_small
+
+    files = read_small(plan.model, {TOKENIZER: LARGEST})
+    if files:
+        tokenizer = load_tokenizer(files[TOKENIZER], plan.model.id)
+        check_pinned(plan, opening_length(tokenizer, system, template))
+
+
+def check_pinned(plan: ModelPlan, tokens: int) -> None:
+    """Refuse a prompt of so many tokens if the caches of a layer cannot pin it."""
+    with pinning(tokens):
+        for cache in dict.fromkeys((plan.cache, *filter(None, plan.workload.caches))):
+            replace(cache, pinned=(*cache.pinned, (0, tokens)))
+
+
+@contextmanager
+def pinning(tokens: int) -> Iterator[None]:
+    """Say where caches refuse to pin a system prompt of so many tokens what it needs."""
+    try:
+        with warnings.catch_warnings(), user_errors():
+            warnings.simplefilter("ignore")
+            yield
+    except UserError as error:
+        raise UserError(
+            f"the system prompt has {tokens} tokens, which do not fit: {error.what}",
+            remedy="Shorten it, raise --max-kv, or lower --recent-budget.",
+            code=ExitCode.USAGE,
+        ) from error
+
+
+def needed_bytes(memory: MemoryPlan) -> int:
+    """Return the bytes of weights, caches and what a chunk of a prompt takes."""
+    return memory.weights + memory.caches + memory.archive + memory.prefill
+
+
+def machine_bytes() -> int:
+    """Return the memory of this machine, or of the container that this process is in."""
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
+        size = min(size, int(CONTAINER.read_text("ascii")))
+    return size
+
+
+def check_memory(memory: MemoryPlan) -> None:
+    """Refuse to read a prompt with a model that this machine has no memory for."""
+    needed, there = needed_bytes(memory), machine_bytes()
+    if needed <= there:
+        return
+    raise UserError(
+        f"reading the system prompt takes {gigabytes(needed)} GB of memory, and this machine "
+        f"has {gigabytes(there)} GB",
+        remedy="Package the model on a machine with more, or leave --system out: the app then "
+        "reads its system prompt in the first turn.",
+        code=ExitCode.MEMORY,
+    )
+
 
 WRITTEN = "system-prompt.safetensors"  # MLX writes no other ending
 
 
 def prepare(
-    plan: Plan, package: Path, bundled: Manifest, previous: Path, say: ProgressReporter
+    plan: ModelPlan,
+    system: str,
+    package: Path,
+    bundled: Manifest,
+    previous: Path,
+    say: ProgressReporter,
 ) -> Manifest:
-    """Put the caches of the plan's system prompt into a package, and name them in its manifest.
+    """Put a model's caches of the system prompt into a package, and name them in its manifest.
 
     Those of an earlier package stay if nothing that decides them has changed.
 
     Args:
-        plan: has a system prompt.
+        plan: of the model.
+        system: the prompt.
         package: the folder of the plan's model is filled.
         bundled: what it holds.
         previous: an earlier package, which need not exist.
@@ -50,11 +273,12 @@ def prepare(
             or the prompt is longer than what the caches can pin.
 
     """
+    template = plan.source.texts.template
     wanted = PreparedPrompt(
         tokens=0,
         chunk=plan.memory.prefill_step,
-        prompt=digest(plan.system),
-        template=digest(plan.chat_template.source) if plan.chat_template else "",
+        prompt=digest(system),
+        template=digest(template.source) if template else "",
         model=bundled.digest,
         policy=policy_digest(plan),
         made_by=makers(),
@@ -65,7 +289,7 @@ def prepare(
         say("the caches of the system prompt are as they should be")
         record = kept
     else:
-        record = replace(wanted, tokens=compute(plan, target, wanted, say))
+        record = replace(wanted, tokens=compute(plan, system, target, wanted, say))
     file = BundledFile(SYSTEM_PROMPT, target.stat().st_size, sha256_of(target))
     whole = replace(bundled, files=(*bundled.files, file), system_prompt=record)
     manifest.write(package, whole, plan.folder)
@@ -97,14 +321,16 @@ def keep(
     return record
 
 
-def compute(plan: Plan, target: Path, record: PreparedPrompt, say: ProgressReporter) -> int:
+def compute(
+    plan: ModelPlan, system: str, target: Path, record: PreparedPrompt, say: ProgressReporter
+) -> int:
     """Read the prompt and write its caches; return the number of its tokens."""
     from mlx_lm.models.cache import save_prompt_cache
 
     takes = gigabytes(needed_bytes(plan.memory))
     say(f"loading the model for the system prompt, about {takes} GB of memory")
     model, tokenizer = load_bundled(target.parent)
-    tokens = opening_tokens(tokenizer, plan.system, templated=plan.chat_template is not None)
+    tokens = opening_tokens(tokenizer, system, templated=plan.source.texts.template is not None)
     caches = make_caches(model, plan, len(tokens))
     check_kinds(caches, plan.model.config.model_type)
     begun = time.monotonic()
@@ -138,14 +364,19 @@ def load_bundled(folder: Path) -> tuple[Any, Any]:
         return load(str(folder), named)
 
 
-def make_caches(model: Any, plan: Plan, tokens: int) -> list[Any]:
+def make_caches(model: Any, plan: ModelPlan, tokens: int) -> list[Any]:
     """Make the caches that a session makes, of which the prompt is pinned."""
     from h2o_py.models import make_h2o_cache
 
     with pinning(tokens):
         config = replace(plan.cache, pinned=(*plan.cache.pinned, (0, tokens)))
         return make_h2o_cache(
-            model, config, kv=plan.storage, group_size=plan.group_size, budgets=plan.budgets
+            model,
+            config,
+            kv=plan.storage.name,
+            group_size=plan.storage.group_size,
+            budgets=plan.budgets,
+            one_choice=False,
         )
 
 
@@ -185,10 +416,11 @@ def read(
             advance(len(part))
 
 
-def policy_digest(plan: Plan) -> str:
+def policy_digest(plan: ModelPlan) -> str:
     """Return the sha256 of what decides which rows the caches keep, and how."""
     budgets = None if plan.budgets is None else plan.budgets.to_dict()
-    settings = [plan.cache.to_dict(), plan.storage, plan.group_size, budgets]
+    storage = (plan.storage.name, plan.storage.group_size)
+    settings = [plan.cache.to_dict(), *storage, budgets]
     return digest(json.dumps(settings, sort_keys=True))
 
 

@@ -1,1 +1,1 @@
-"""Proof of what a machine does: a report, how it is made, checked and kept."""
+"""What machines showed: a report of one, how it is made, and the page of all of them."""

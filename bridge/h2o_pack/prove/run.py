@@ -1,36 +1,57 @@
-"""Proves what this machine does: every part in turn, each with what it lacks."""
+"""Runs what this machine can: parity, then memory and speed of the whole model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib
+import os
+import platform
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
+from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
-from h2o_pack.errors import UserError
+from h2o_pack import __version__
+from h2o_pack.doctor.machine import Surroundings, shown, version_in
+from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
-from h2o_pack.files.digests import sha256_of
-from h2o_pack.files.text import writing
-from h2o_pack.measure.models import loadable
+from h2o_pack.files.layout import VENDOR_FOLDER
+from h2o_pack.measure import models
+from h2o_pack.measure.machine import processor, usable_cores
 from h2o_pack.parity.host import SYSTEM
-from h2o_pack.parity.parity import NO_SWIFT, check_core, check_versions
+from h2o_pack.parity.parity import DEFAULT, LEVELS, NO_SWIFT, run_parity
+from h2o_pack.parity.report import NOT_RUN, Level, sentence
 from h2o_pack.parity.toolchain import find_toolchain
-from h2o_pack.plan.options import CacheOptions
-from h2o_pack.progress import ProgressReporter
-from h2o_pack.prove import own
-from h2o_pack.prove.checksum import with_checksum
-from h2o_pack.prove.ids import MEMORY, PARTS, SPEED, part_of
-from h2o_pack.prove.notes import Notes
-from h2o_pack.prove.report import TIME, Counts, Digests, ProofReport, Setting
-from h2o_pack.results import to_json
+from h2o_pack.prove.report import (
+    ProofReport,
+    ProvenLevel,
+    ProvenMachine,
+    ProvenMemory,
+    ProvenSpeed,
+)
 from h2o_pack.vendoring.fetch import Origin
-from h2o_pack.vendoring.vendor import vendor
+from h2o_py._pins import VERSIONS
+from h2o_py.config import H2OConfig
+from h2o_py.errors import H2OConfigWarning
+
+if TYPE_CHECKING:
+    from h2o_pack.memory.terms import MemoryPlan
+    from h2o_pack.progress import ProgressReporter
 
 STEP = 128  # tokens of a prompt that the model reads at once
 CONVERSATION = 600  # tokens whose peak is measured
+PROMPT, GENERATED, REPEATS = 512, 64, 5  # of which speed is measured
+LONGEST = 400  # characters of a text
 PACKAGE = "Package"
+SYSTEMS = {"Darwin": "macOS", "Linux": "Linux"}
+TOOLS = {"swift": ("swift", "--version"), "xcode": ("xcodebuild", "-version")}
 NO_VENDOR = "the package has no Vendor folder: `h2o-pack vendor` fills it"
 NO_UPSTREAM = (
     "upstream's sources were not asked for: --vendor fetches them, --upstream names them"
@@ -39,7 +60,7 @@ NO_UPSTREAM = (
 
 @dataclass(frozen=True)
 class Options:
-    """What to prove.
+    """What to run.
 
     model: alias, folder or id. max_kv: rows of a layer. package: one of that model to take in
     place of a new one. upstream: what a new one's Vendor/ is filled from; None leaves it out.
@@ -52,68 +73,35 @@ class Options:
 
 
 def run(options: Options, say: ProgressReporter) -> ProofReport:
-    """Run all that this machine can, and say of the rest why not.
+    """Run all that this machine can; levels that it cannot run say why.
 
     Raises:
         UserError: the model or the package cannot be used, or MLX is of another version.
 
     """
-    check_versions()
-    check_core()
-    from h2o_pack.prove import levels, machine, memory, pipelines, published, speed  # need MLX
-
-    here = machine.describe()
-    started = now()
-    backend = "mac" if here.gpu else "cpu"
     with package_of(options, say) as (package, no_vendor):
         record = lock.read(package)
-        setting = Setting(
-            model=options.model if options.package is None else record.model,
-            max_kv=int(record.config["max_size"]),
-            kv="dense",
-            context=CONVERSATION,
-            prefill_step=STEP,
-            backend=backend,
-        )
-        notes = Notes(setting)
-        model = loadable(setting.model)
-        levels.prove_kernels(notes, say)
-        levels.prove_package(notes, package, say, no_vendor)
-        pipelines.prove_pipelines(notes)
-        pipelines.prove_dispatches(notes)
-        say("peak memory")
-        with noted(notes, MEMORY):
-            memory.prove_memory(notes, model)
-        with noted(notes, SPEED):
-            speed.prove_speed(notes, model, say)
-        published.prove_published(notes, say)
-        digest = sha256_of(package / lock.NAME)
-    report = ProofReport(
+        levels = levels_of(package, no_vendor, say)
+    model = options.model if options.package is None else record.models[0].model
+    max_kv = int(record.models[0].config["max_size"])
+    say("peak memory")
+    memory = memory_of(model, max_kv)
+    say("tokens per second")
+    speed = speed_of(model, max_kv)
+    is_folder = Path(model).is_dir()  # whose path may name the user
+    return ProofReport(
         tool="h2o-pack",
-        started=started,
-        finished=now(),
-        commit=own.commit(),
-        versions={name: pin["version"] for name, pin in record.upstream.items()}
-        | machine.versions(),  # Python's mlx, not the one in mlx-swift
-        machine=here,
-        digests=Digests(own.digest_of_model(setting.model), digest, own.kernels_digest()),
-        setting=replace(setting, model=own.public_name(setting.model)),
-        checks=tuple(notes.checks),
-        counts=Counts.of(notes.checks),
+        date=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        machine=machine(),
+        versions={name: pin["version"] for name, pin in record.upstream.items()} | versions(),
+        model=Path(model).name if is_folder else model,
+        max_kv=max_kv,
+        kv="dense",
+        levels=levels,
+        memory=memory,
+        speed=speed,
+        kernels=kernels(),
     )
-    missing = set(PARTS[report.tool]) - {part_of(check.id) for check in report.checks}
-    if missing:
-        raise AssertionError(f"nothing was noted of {missing}")
-    return with_checksum(report)
-
-
-@contextmanager
-def noted(notes: Notes, part: str) -> Iterator[None]:
-    """Note that a part could not be run, and why."""
-    try:
-        yield
-    except UserError as error:
-        notes.skip(f"{part}/all", part, "h2o-pack prove", f"{error.what}. {error.remedy}")
 
 
 @contextmanager
@@ -125,21 +113,16 @@ def package_of(options: Options, say: ProgressReporter) -> Iterator[tuple[Path, 
     if options.package is not None:
         yield options.package, NO_VENDOR
         return
-    with TemporaryDirectory(prefix="h2o-prove-") as folder:
-        output = Path(folder).resolve() / PACKAGE
-        make_package(options, output, say)
-        yield output, fill_vendor(options.upstream, output, say)
-
-
-def make_package(options: Options, output: Path, say: ProgressReporter) -> None:
-    """Make a package of the model; UserError if it cannot be packaged."""
     from h2o_pack.package.build import build
     from h2o_pack.package.prepare import prepare
-    from h2o_pack.package.request import PackageRequest
+    from h2o_pack.spec import AppSpec, CacheSpec, ModelSpec, PackageSpec
 
-    caches = CacheOptions(max_kv=options.max_kv)
-    request = PackageRequest(options.model, caches, name=PACKAGE, output=output)
-    build(prepare(request, say), request, say)
+    with TemporaryDirectory(prefix="h2o-prove-") as folder:
+        output = Path(folder).resolve() / PACKAGE
+        model = ModelSpec(options.model, CacheSpec(max_kv=options.max_kv))
+        spec = PackageSpec((model,), app=AppSpec(name=PACKAGE))
+        build(prepare(spec, say, output), output, None, say)
+        yield output, fill_vendor(options.upstream, output, say)
 
 
 def fill_vendor(upstream: Path | Origin | None, package: Path, say: ProgressReporter) -> str:
@@ -147,6 +130,8 @@ def fill_vendor(upstream: Path | Origin | None, package: Path, say: ProgressRepo
 
     A folder of upstream's sources has all of them, so that building fetches nothing.
     """
+    from h2o_pack.vendoring.vendor import vendor
+
     if upstream is None:
         return NO_UPSTREAM
     if find_toolchain() is None:
@@ -158,17 +143,176 @@ def fill_vendor(upstream: Path | Origin | None, package: Path, say: ProgressRepo
     return ""
 
 
-def write(report: ProofReport, path: Path) -> None:
-    """Write a report.
+def levels_of(
+    package: Path, no_vendor: str, say: Callable[[str], None]
+) -> tuple[ProvenLevel, ...]:
+    """Run levels 1 to 3 of a package, as far as it has what they take.
 
-    Raises:
-        UserError: it cannot be written there.
-
+    no_vendor: why it has no Vendor/, if it has none.
     """
-    with writing(path):
-        path.write_text(to_json(report) + "\n", encoding="utf-8")
+    names = tuple(LEVELS) if (package / VENDOR_FOLDER).is_dir() else DEFAULT
+    try:
+        levels = run_parity(package, levels=names, progress=say).levels
+        reason = no_vendor
+    except UserError as error:
+        if error.code != ExitCode.TOOL:  # Swift's compiler, or what it needs
+            raise
+        levels = run_parity(package, levels=("op",), progress=say).levels
+        reason = f"{error.what}. {error.remedy}"
+    missing = sorted(set(LEVELS.values()) - {level.number for level in levels})
+    return (
+        *map(proven_level, levels),
+        *(
+            ProvenLevel(number, NOT_RUN, detail=text(reason))  # type: ignore[arg-type]
+            for number in missing
+        ),
+    )
 
 
-def now() -> str:
-    """Return the time as reports have it."""
-    return datetime.now(timezone.utc).strftime(TIME)
+def proven_level(level: Level) -> ProvenLevel:
+    """Return a level as reports have it."""
+    first = next((case for case in level.cases if case.first_difference), None)
+    detail = level.not_run
+    if first is not None and first.first_difference is not None:
+        detail = f"{first.name}: {sentence(first.first_difference)}"
+    largest = max((case.largest_output_difference for case in level.cases), default=0.0)
+    return ProvenLevel(
+        number=level.number,  # type: ignore[arg-type]
+        verdict=level.verdict,
+        cases=len(level.cases),
+        largest_output_difference=min(largest, 1e38),  # JSON has no infinity
+        detail=text(detail),
+    )
+
+
+def text(words: str) -> str:
+    """Return a text as a report has it: short, and without the user's name."""
+    return words.replace(str(Path.home()), "~")[:LONGEST]
+
+
+def memory_of(name: str, max_kv: int) -> tuple[ProvenMemory, ...]:
+    """Measure memory with H2O caches beside the plan, and peaks with mlx-lm's own."""
+    from h2o_pack.measure.held import FULL, WINDOW, HeldRun, held_by
+    from h2o_pack.memory.terms import KV, LEDGER, WEIGHTS
+    from h2o_pack.plan.measured import MLX
+
+    caches = ("dense", FULL, WINDOW)
+    ours, full, window = held_by(
+        models.loadable(name), [HeldRun(cache, max_kv, STEP, CONVERSATION) for cache in caches]
+    )
+    plan = plan_of(name, max_kv)
+    return (
+        ProvenMemory(WEIGHTS, ours.weights, plan.of(WEIGHTS)),
+        ProvenMemory(KV, ours.rows, plan.of(KV)),
+        ProvenMemory(LEDGER, ours.ledger, plan.of(LEDGER)),
+        ProvenMemory(MLX, ours.peak, plan.mlx),
+        ProvenMemory(f"{MLX} with {FULL}", full.peak),
+        ProvenMemory(f"{MLX} with {WINDOW}", window.peak),
+        ProvenMemory("process", ours.footprint),
+    )
+
+
+def plan_of(name: str, max_kv: int) -> MemoryPlan:
+    """Plan the memory of what `memory_of` runs."""
+    from h2o_pack.hub.resolve import resolve
+    from h2o_pack.plan.workload import Workload
+
+    config = config_of(max_kv)
+    model = resolve(name)
+    caches = tuple(config if layer.kind == "full" else None for layer in model.config.layers)
+    workload = Workload(model, caches, context=CONVERSATION, step=STEP)
+    return workload.plan("mac" if gpu() else "cpu")
+
+
+def config_of(max_kv: int) -> H2OConfig:
+    """Return the default policy."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", H2OConfigWarning)  # few recent tokens
+        return H2OConfig(max_kv)
+
+
+def speed_of(name: str, max_kv: int) -> tuple[ProvenSpeed, ...]:
+    """Measure decoding and reading a prompt with H2O caches and with mlx-lm's own.
+
+    Medians of turns that take the caches one after the other, so that other load on the
+    machine meets all of them.
+    """
+    import mlx.core as mx
+    from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
+
+    from h2o_py import make_h2o_cache
+    from h2o_py.routing import routed
+
+    upstream = importlib.import_module("mlx_lm.generate")
+    config = config_of(max_kv)
+    model, _ = models.load(models.loadable(name))
+    makers: dict[str, Callable[[], list[Any]]] = {
+        "KVCache": lambda: make_prompt_cache(model),
+        "RotatingKVCache": lambda: [RotatingKVCache(max_kv, keep=4) for _ in model.layers],
+    }
+    for kv in ("dense", "8", "k8v4", "4"):
+        makers[f"H2O {kv}"] = partial(make_h2o_cache, model, config, kv=kv)
+    prompt = mx.random.randint(0, 1000, (PROMPT,), key=mx.random.key(0))
+    speeds: dict[str, list[float]] = {}
+    with routed():
+        for _ in range(REPEATS):
+            for cache, make in makers.items():
+                start = time.perf_counter()
+                tokens = upstream.generate_step(
+                    prompt,
+                    model,
+                    max_tokens=GENERATED,
+                    prompt_cache=make(),
+                    prefill_step_size=STEP,
+                )
+                next(tokens)
+                first = time.perf_counter()
+                rest = sum(1 for _ in tokens)
+                end = time.perf_counter()
+                speeds.setdefault(f"decode, {cache}", []).append(rest / (end - first))
+                speeds.setdefault(f"prefill, {cache}", []).append(PROMPT / (first - start))
+    return tuple(ProvenSpeed(part, statistics.median(speeds[part])) for part in sorted(speeds))
+
+
+def kernels() -> tuple[str, ...]:
+    """Return the Metal kernels that wrote scores in this process."""
+    from h2o_py._compiled import ext
+
+    return tuple(sorted(ext.scoring_pipelines())) if gpu() else ()
+
+
+def gpu() -> str:
+    """Return the name of the GPU that MLX runs on; "" on a CPU."""
+    import mlx.core as mx
+
+    if mx.default_device() != mx.Device(mx.gpu):
+        return ""
+    return str(mx.device_info().get("device_name", "GPU"))
+
+
+def machine() -> ProvenMachine:
+    """Describe this machine."""
+    is_mac = platform.system() == "Darwin"
+    model = Surroundings().run("sysctl", "-n", "hw.model") if is_mac else None
+    return ProvenMachine(
+        identifier=model.line if model is not None and model.code == 0 else platform.machine(),
+        chip=processor(),
+        gpu=gpu(),
+        cores=usable_cores(),
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        system=SYSTEMS[platform.system()],  # type: ignore[arg-type]
+        system_version=platform.mac_ver()[0] if is_mac else platform.release(),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of h2o-pack and of what it stands on, as far as they are there."""
+    here = Surroundings()
+    known = {"h2o-pack": __version__, "python": platform.python_version()}
+    known |= {name: metadata.version(name) for name in VERSIONS}
+    for name, command in TOOLS.items():
+        ran = here.run(*command)
+        version = version_in(ran.said) if ran is not None and ran.code == 0 else None
+        if version is not None:
+            known[name] = shown(version)
+    return known

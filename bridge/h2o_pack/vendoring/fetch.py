@@ -1,16 +1,15 @@
 """Upstream's repositories at their pinned commits: fetched once, kept in a cache.
 
-The cache holds one repository for each pin, without a work tree: nothing in it
-can be edited by accident, and every object is compared with its id each time it
-is used. One that is not whole is fetched again. A repository appears in the
-cache when it is complete, by a rename; a lock lets one run at a time in.
+The cache holds one repository for each pin, without a work tree, so that no source
+is edited by accident. git compares every object with its id when it arrives. A
+repository appears in the cache when it is complete, by a rename; a lock lets one
+run at a time in, and only the user can open the folder.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from filelock import FileLock
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import Pin
-from h2o_pack.files.local_file import reason
+from h2o_pack.files.paths import reason
 from h2o_pack.files.write import in_turn, refuse_others
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.vendoring import git
@@ -56,6 +55,7 @@ def checked_out(
         try:
             folder.mkdir(parents=True, exist_ok=True)
             refuse_others(folder)
+            folder.chmod(0o700)
             lock, other = FileLock(folder / LOCK), f"h2o-pack that uses {folder}"
             stack.enter_context(in_turn(lock, say, other))
             remove_unfinished(folder)
@@ -71,54 +71,41 @@ def checked_out(
 
 
 def obtain(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, say: ProgressReporter) -> None:
-    """Put the repository of one of the pins into the cache if it is not there, whole."""
+    """Put the repository of one of the pins into the cache if it is not there."""
     folder = origin.cache / FOLDER
     store = store_of(pin, folder)
     label = f"{pin.name} {pin.version} {pin.commit[:12]}"
     count = f"({wanted.index(pin) + 1} of {len(wanted)})"
-    say(f"checking {label} {count}")
-    if is_whole(store, pin.commit, folder):
+    refuse_others(store)
+    if holds(store, pin.commit):
         say(f"{label}: in the cache", done=True)
         return
-    damaged = store.exists()
     say(f"fetching {label} {count}")
     with unfinished(folder) as temporary:
-        made = Path(temporary) / store.name
-        command = git.fetch(made, address(pin, origin.mirror), pin.commit)
+        arriving = Path(temporary) / store.name
         try:
-            git.run(git.initialize(made))
+            git.run(git.initialize(arriving))
         except git.FailedError as error:
             raise not_usable(folder, error) from error
+        command = git.fetch(arriving, address(pin, origin.mirror), pin.commit)
         try:
             git.run(command, as_user=True, limit=git.FETCH_LIMIT)
         except git.FailedError as error:
             raise not_fetched(pin, wanted, origin, str(error)) from error
-        if not is_whole(made, pin.commit, folder):
-            raise not_fetched(pin, wanted, origin, "what arrived is not what its ids say")
-        if damaged:
-            store.rename(Path(temporary) / "damaged")
-        made.rename(store)
-    again = " again: the one in the cache was damaged" if damaged else ""
-    say(f"{label}: fetched{again}", done=True)
+        if not holds(arriving, pin.commit):
+            raise not_fetched(pin, wanted, origin, "another commit arrived")
+        if store.exists():
+            store.rename(Path(temporary) / "replaced")
+        arriving.rename(store)
+    say(f"{label}: fetched", done=True)
 
 
-def is_whole(store: Path, commit: str, folder: Path) -> bool:
-    """Whether a store is ours and has all of `commit`, as its ids say."""
-    if store.is_symlink() or not store.is_dir() or store.stat().st_uid != os.geteuid():
-        return False
+def holds(store: Path, commit: str) -> bool:
+    """Whether a repository has fetched a commit."""
     try:
-        with viewed(store, commit, folder) as view:
-            view.check()
+        return git.run(git.pinned(store)).strip() == commit
     except git.FailedError:
         return False
-    return True
-
-
-@contextmanager
-def viewed(store: Path, commit: str, folder: Path) -> Iterator[git.View]:
-    """Yield a view of a store, whose own files are in `folder` meanwhile."""
-    with unfinished(folder) as place:
-        yield git.View.make(store, commit, Path(place))
 
 
 def check_out(pin: Pin, wanted: tuple[Pin, ...], folder: Path, tree: Path) -> None:
@@ -126,14 +113,17 @@ def check_out(pin: Pin, wanted: tuple[Pin, ...], folder: Path, tree: Path) -> No
     store, target = store_of(pin, folder), tree / pin.place
     target.mkdir(parents=True, exist_ok=True)
     try:
-        with viewed(store, pin.commit, folder) as view:
-            found = git.submodules(view.listing())
-            view.check_out(target, tree / f".{pin.name}.index")
+        submodules = git.submodules(git.run(git.listing(store, pin.commit)))
+        command = git.check_out(store, pin.commit, target)
+        git.run(command, index=tree / f".{pin.name}.index")
     except git.FailedError as error:
-        raise not_usable(folder, error) from error
-    expected = {each.path: each.commit for each in wanted if each.parent == pin.name}
-    if found != expected:
-        raise ValueError(f"upstream.toml: {pin.name} has submodules {found}, not {expected}")
+        remedy = "Remove this folder and run this again: it is fetched again."
+        raise not_usable(store, error, remedy) from error
+    expected = {child.path: child.commit for child in wanted if child.parent == pin.name}
+    if submodules != expected:
+        raise ValueError(
+            f"upstream.toml: {pin.name} has submodules {submodules}, not {expected}"
+        )
 
 
 def store_of(pin: Pin, folder: Path) -> Path:
@@ -148,8 +138,8 @@ def unfinished(folder: Path) -> TemporaryDirectory[str]:
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what killed runs left."""
-    for each in folder.glob(f"{UNFINISHED}*"):
-        shutil.rmtree(each, ignore_errors=True)
+    for path in folder.glob(f"{UNFINISHED}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def address(pin: Pin, mirror: str) -> str:
@@ -165,14 +155,14 @@ def without_password(url: str) -> str:
 
 def not_fetched(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, why: str) -> UserError:
     """Make the error for a repository that does not come."""
-    given = any(each in why for each in git.NOT_GIVEN)
+    refused = any(phrase in why for phrase in git.NOT_GIVEN)
     first = "Check the network and run this again (what has arrived is kept), or name"
-    if given and origin.mirror:
+    if refused and origin.mirror:
         first = "Bring the mirror up to date, or name"
-    elif given:
+    elif refused:
         first = "Name"
     other = "another mirror" if origin.mirror else "a mirror"
-    clones = ", ".join(f"{each.name} {each.version}" for each in wanted if not each.parent)
+    clones = ", ".join(f"{root.name} {root.version}" for root in wanted if not root.parent)
     return UserError(
         f"{pin.name} {pin.version}, commit {pin.commit[:12]}, could not be fetched: {why}",
         where=without_password(address(pin, origin.mirror)),
@@ -182,11 +172,42 @@ def not_fetched(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, why: str) -> 
     )
 
 
-def not_usable(folder: Path, error: Exception) -> UserError:
-    """Make the error for a cache on a disk that refuses."""
+def not_usable(
+    folder: Path,
+    error: Exception,
+    remedy: str = "Free space there, or name another folder with --cache.",
+) -> UserError:
+    """Make the error for a cache that cannot be read or written."""
     return UserError(
         f"the cache of upstream's sources cannot be used: {reason(error)}",
         where=str(folder),
-        remedy="Free space there, or name another folder with --cache.",
+        remedy=remedy,
         code=ExitCode.OUTPUT,
     )
+
+
+def checked(upstream: Path, wanted: Iterable[Pin]) -> dict[str, str]:
+    """Return {name: commit} of the pins in a folder; "" where git does not know it.
+
+    A clone, or a submodule in one, of another commit than the pin's is refused.
+    """
+    return {pin.name: checked_commit(upstream / pin.place, pin) for pin in wanted}
+
+
+def checked_commit(checkout: Path, pin: Pin) -> str:
+    """Return a clone's commit; a plain folder is left to the edits' anchors."""
+    if not (checkout / ".git").exists():
+        return ""
+    try:
+        commit = git.run(git.head(checkout), as_user=True).strip()
+    except git.FailedError:
+        return ""
+    if commit != pin.commit:
+        raise UserError(
+            f"{pin.name} is at commit {commit[:12]} instead of {pin.commit[:12]}",
+            where=str(checkout),
+            remedy=f"Check out {pin.version} there: "
+            f"git -C {checkout} checkout --recurse-submodules {pin.commit}",
+            code=ExitCode.VERSION,
+        )
+    return commit

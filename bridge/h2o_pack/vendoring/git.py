@@ -12,7 +12,6 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from h2o_pack.errors import ExitCode, UserError
@@ -43,11 +42,13 @@ SETTINGS = (
     *("-c", "gc.auto=0"),
     # Others, such as ext::, start programs.
     *("-c", "protocol.allow=never"),
-    *(part for each in PROTOCOLS for part in ("-c", f"protocol.{each}.allow=always")),
+    *(part for name in PROTOCOLS for part in ("-c", f"protocol.{name}.allow=always")),
     *("-c", "maintenance.auto=false"),
 )
-OWN_INDICES = (*("-c", "core.commitGraph=false"), *("-c", "core.multiPackIndex=false"))
 ON_THE_WAY = (
+    # git compares what arrives with its ids, and refuses malformed objects.
+    *("-c", "transfer.fsckObjects=true"),
+    *("-c", "fetch.fsckObjects=true"),  # a user's own setting would come before `transfer`
     *("-c", "protocol.version=2"),  # servers give any commit by its id
     *("-c", "http.lowSpeedLimit=1000"),
     *("-c", "http.lowSpeedTime=60"),
@@ -72,44 +73,20 @@ def fetch(store: Path, url: str, commit: str) -> tuple[str, ...]:
     return *place, "fetch", *options, "--", url, f"+{commit}:{REF}"
 
 
-@dataclass(frozen=True)
-class View:
-    """The objects of a store, read without anything else that lies in the store.
+def pinned(store: Path) -> tuple[str, ...]:
+    """Print the commit that was fetched."""
+    return f"--git-dir={store}", "rev-parse", "--verify", REF
 
-    Its settings, attributes, replacements and indices of commits and packs could make git
-    show other files than those of the commit, or run programs. git_dir: an empty repository
-    of our own. objects: the store's. commit: the only one that is read.
-    """
 
-    git_dir: Path
-    objects: Path
-    commit: str
+def listing(store: Path, commit: str) -> tuple[str, ...]:
+    """List the tree of a commit."""
+    return f"--git-dir={store}", "ls-tree", "-r", "-z", "--full-tree", commit
 
-    @classmethod
-    def make(cls, store: Path, commit: str, folder: Path) -> View:
-        """Make the view of a store, with its repository in a folder that goes afterwards."""
-        git_dir = folder / "view"
-        run(initialize(git_dir))
-        (git_dir / "shallow").write_text(f"{commit}\n", "ascii")  # it has no history
-        return cls(git_dir, store / "objects", commit)
 
-    def run(self, *arguments: str, index: Path | None = None) -> str:
-        """Run a git command here; see `run`."""
-        command = (*OWN_INDICES, f"--git-dir={self.git_dir}", *arguments)
-        return run(command, index=index, objects=self.objects)
-
-    def check(self) -> None:
-        """Read every object of the store, compare it with its id, and miss none."""
-        self.run("fsck", "--full", "--no-dangling", "--no-progress", self.commit)
-
-    def listing(self) -> str:
-        """List the tree of the commit."""
-        return self.run("ls-tree", "-r", "-z", "--full-tree", self.commit)
-
-    def check_out(self, tree: Path, index: Path) -> None:
-        """Write the files of the commit into a folder; wants an index of its own."""
-        place = ("-c", "core.bare=false", f"--work-tree={tree}")
-        self.run(*place, "read-tree", "--reset", "-u", self.commit, index=index)
+def check_out(store: Path, commit: str, tree: Path) -> tuple[str, ...]:
+    """Write the files of a commit into a folder; needs an index of its own."""
+    place = ("-c", "core.bare=false", f"--git-dir={store}", f"--work-tree={tree}")
+    return *place, "read-tree", "--reset", "-u", commit
 
 
 def head(checkout: Path) -> tuple[str, ...]:
@@ -148,19 +125,15 @@ def run(
     as_user: bool = False,
     limit: float = LOCAL_LIMIT,
     index: Path | None = None,
-    objects: Path | None = None,
 ) -> str:
     """Run git and return what it prints; FailedError when it fails or does not end.
 
     as_user leaves it the user's settings; limit is in seconds; index is the file
-    for a work tree's index where the repository has none; objects is the folder of
-    another repository's objects.
+    for a work tree's index where the repository has none.
     """
     variables = environment(os.environ, as_user=as_user)
     if index is not None:
         variables["GIT_INDEX_FILE"] = str(index)
-    if objects is not None:
-        variables["GIT_OBJECT_DIRECTORY"] = str(objects)
     try:
         process = subprocess.Popen(  # noqa: S603
             ["git", *SETTINGS, *arguments],  # noqa: S607

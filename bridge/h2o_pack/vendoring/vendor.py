@@ -4,36 +4,121 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
+import re
 import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from h2o_pack import assets
 from h2o_pack.errors import CombinedError, ExitCode, Problems, UserError
-from h2o_pack.facts import locked_pins, pins, with_submodules
-from h2o_pack.facts.coexistence import coexistence
+from h2o_pack.facts import Pin, locked_pins, pins, with_submodules
+from h2o_pack.facts.coexistence import coexistence, identity
 from h2o_pack.files import lock, write
-from h2o_pack.files.layout import VENDOR_FOLDER
+from h2o_pack.files.digests import sha256_of
+from h2o_pack.files.kept import ANY, Exchanged, Move, Written
+from h2o_pack.files.layout import REPLACED_FOLDER, VENDOR_FOLDER, VENDOR_MANIFEST
 from h2o_pack.progress import silent
-from h2o_pack.vendoring import manifest
-from h2o_pack.vendoring.checkouts import checked
-from h2o_pack.vendoring.edits import FOLDER, apply_all, edits_of
-from h2o_pack.vendoring.fetch import checked_out
-from h2o_pack.vendoring.floating import refuse_floating
-from h2o_pack.vendoring.guards import guard_sources
-from h2o_pack.vendoring.manifest import kept_of_vendor
-from h2o_pack.vendoring.resolved import NAME as RESOLVED
-from h2o_pack.vendoring.resolved import resolved
+from h2o_pack.vendoring.edits import FOLDER, apply_all, edits_of, guard_sources
+from h2o_pack.vendoring.fetch import checked, checked_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection
 
-    from h2o_pack.facts import Pin
     from h2o_pack.progress import ProgressReporter
     from h2o_pack.vendoring.edits import AddedFile, CopiedPath, EditSet
     from h2o_pack.vendoring.fetch import Origin
+
+
+RESOLVED = "Package.resolved"
+
+
+def resolved(known: Mapping[str, Pin], names: Iterable[str]) -> str:
+    """Write the file that makes SwiftPM choose the versions of our pins."""
+    chosen = [
+        {
+            "identity": pin.name,
+            "kind": "remoteSourceControl",
+            "location": pin.source,
+            "state": {"revision": pin.commit, "version": pin.version},
+        }
+        for pin in (known[name] for name in sorted(known.keys() & set(names)))
+    ]
+    return json.dumps({"pins": chosen, "version": 3}, indent=2) + "\n"
+
+
+REMOTE = re.compile(r"\.package\(\s*(?:name:[^,]*,\s*)?(?:url|id):\s*\"([^\"]*)\"")
+
+
+def refuse_floating(vendor_folder: Path, shared: Collection[str]) -> None:
+    """Check that manifests depend on folders, and on packages that an app may share.
+
+    A version that SwiftPM chooses when it resolves a package may be another one
+    tomorrow; a path is what was vendored.
+    """
+    for manifest in sorted(vendor_folder.glob("*/Package*.swift")):
+        for address in REMOTE.findall(manifest.read_text("utf-8")):
+            if identity(address) in shared:
+                continue
+            name = manifest.relative_to(vendor_folder).as_posix()
+            raise UserError(
+                f'{name} depends on "{address}", which would be fetched when it is built',
+                where=str(manifest),
+                remedy="The edits of this version of h2o-pack are for other sources: "
+                "use those that it pins, see `h2o-pack vendor --help`.",
+                code=ExitCode.VERSION,
+            )
+
+
+@dataclass(frozen=True)
+class VendorManifest:
+    """files: sha256 of each file by its path in Vendor."""
+
+    files: dict[str, str]
+
+    def to_json(self) -> str:
+        """Write the manifest as the text of its file."""
+        return json.dumps({"format": lock.FORMAT, "files": self.files}, indent=0) + "\n"
+
+
+def write_manifest(folder: Path) -> str:
+    """Write the manifest of a folder that becomes Vendor; return the manifest's sha256."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    files = {path.relative_to(folder).as_posix(): sha256_of(path) for path in found}
+    text = VendorManifest(files).to_json()
+    (folder / VENDOR_MANIFEST).write_text(text, encoding="utf-8", newline="\n")
+    return lock.sha256(text.encode())
+
+
+def read_manifest(folder: Path) -> VendorManifest:
+    """Read the manifest of a Vendor folder; UserError when it is missing or damaged."""
+    path = folder / VENDOR_MANIFEST
+    try:
+        return lock.read_record(path, VendorManifest)
+    except FileNotFoundError as error:
+        raise lock.damaged(path, "is missing") from error
+
+
+def kept_of_vendor(previous: Path, output: Path) -> Iterator[Move]:
+    """Find what moves from an earlier Vendor folder to the one in its place.
+
+    Where no manifest says what is the user's, all of it goes to Replaced.
+    """
+    aside = f"../{REPLACED_FOLDER}/{VENDOR_FOLDER}"
+    try:
+        files = read_manifest(previous).files
+    except UserError:
+        everything = Exchanged(previous, output, Written({}), aside)
+        for entry in sorted(previous.iterdir()):
+            yield Move(entry.name, everything.aside(entry.name))
+        return
+    yield from Exchanged(
+        previous, output, Written({**files, VENDOR_MANIFEST: ANY}), aside
+    ).moves()
 
 
 def vendor(
@@ -75,7 +160,7 @@ def vendor(
                 edited = edit_sources(staging, edits) + guard_sources(staging, edits.guards)
                 add_files(assets.root(), staging, edits.files)
                 refuse_floating(staging, () if offline else shared)
-                contents = manifest.record(staging)
+                contents = write_manifest(staging)
             made_of = digest(assets.root(), version)
             vendored = lock.Vendored(host, made_of, edited, contents, commits, offline=offline)
             record = dataclasses.replace(record, vendor=vendored, **locked_pins(version))

@@ -2,20 +2,257 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
 
 from h2o_pack.bundling import manifest
-from h2o_pack.bundling.manifest import Manifest
+from h2o_pack.bundling.manifest import BundledFile, Manifest
 from h2o_pack.errors import UserError
+from h2o_pack.facts import pins
+from h2o_pack.facts.coexistence import coexistence
 from h2o_pack.files import lock
-from h2o_pack.files.layout import APP_FOLDER, MODEL_FOLDER, MODEL_MANIFEST
+from h2o_pack.files.digests import in_parallel, sha256_of
+from h2o_pack.files.layout import (
+    APP_FOLDER,
+    MODEL_FOLDER,
+    MODEL_MANIFEST,
+    VENDOR_FOLDER,
+    VENDOR_MANIFEST,
+)
 from h2o_pack.files.paths import why_unsafe
 from h2o_pack.progress import ProgressReporter, silent
-from h2o_pack.verify.differences import Difference, UsersFile, Verification
-from h2o_pack.verify.files import compared, content_of_model, listed, text_digest
-from h2o_pack.verify.vendor import compare_vendor
+from h2o_pack.results import Count, Result, doc
+from h2o_pack.sizes import disk_size
+from h2o_pack.vendoring.vendor import RESOLVED, read_manifest, resolved
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+Part = Literal["generated", "model", "vendor", "records"]
+Kind = Literal["missing", "changed", "size", "content", "not a file", "other"]
+VendorState = Literal["checked", "not made", "missing"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not as recorded."""
+
+    part: Annotated[Part, doc("Where.")]
+    path: Annotated[str, doc("Relative to the package.")]
+    kind: Annotated[
+        Kind,
+        doc(
+            "How: a model's file differs in size (nothing was hashed) or content (sha256), a "
+            "generated or edited text is changed."
+        ),
+    ]
+    detail: Annotated[str, doc("The same in words.")]
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.detail}"
+
+
+@dataclass(frozen=True)
+class UsersFile:
+    """A file of the user's: added to what h2o-pack wrote, or in the app and changed."""
+
+    path: Annotated[str, doc("Relative to the package.")]
+    detail: Annotated[str, doc("What it does there.")]
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.detail}"
+
+
+@dataclass(frozen=True)
+class Verification(Result):
+    """How a package differs from its lock and manifests. The exit code is 1 when it does."""
+
+    same: Annotated[bool, doc("Whether there are no differences.")] = field(init=False)
+    package: Annotated[str, doc("The package's folder.")]
+    model: Annotated[str, doc("The model by the lock.")]
+    commit: Annotated[str, doc("The hub's commit by the manifest, empty for a local model.")]
+    quick: Annotated[bool, doc("Whether the model's files were compared by size only.")]
+    vendor: Annotated[VendorState, doc("Whether Vendor is recorded in the lock, and there.")]
+    files: Annotated[Count, doc("Files compared.")]
+    bytes: Annotated[Count, doc("Bytes of the model's files by the manifest.")]
+    differences: Annotated[tuple[Difference, ...], doc("All that differs.")]
+    users: Annotated[
+        tuple[UsersFile, ...],
+        doc("Files of the user's; with --strict they make the exit code 1 too."),
+    ]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "same", not self.differences)
+
+
+IN_XCODES_FOLDERS = ("xcuserdata", "project.xcworkspace")
+IN_PACKAGES = (".build", ".swiftpm")
+XCODES_FOLDER = PurePosixPath(".swiftpm/xcode")
+LEFT_BY_XCODE = ("xcuserdata", "contents.xcworkspacedata")
+"""In XCODES_FOLDER of a package that Xcode has opened."""
+READ_BY_SWIFTPM = frozenset({".swiftpm", "Plugins", "Snippets", "Sources", "Tests"})
+"""Folders at a package's root from which a build takes more than the manifest names."""
+
+
+def is_leftover(path: PurePosixPath) -> bool:
+    """Whether tools leave such a thing where it is, and no build takes it there."""
+    if path.name == ".DS_Store":
+        return True
+    if XCODES_FOLDER in path.parents and path.name in LEFT_BY_XCODE:
+        return True
+    if path.name in IN_XCODES_FOLDERS:
+        return path.parent.suffix in (".xcodeproj", ".xcworkspace")
+    return path.name in IN_PACKAGES and path.parent.parent == PurePosixPath(VENDOR_FOLDER)
+
+
+def content_of_model(
+    package: Path, folder: str, bundled: Manifest, *, quick: bool, say: ProgressReporter
+) -> Iterator[Difference]:
+    """Yield the files in a model's folder that are not as in its manifest, in its order."""
+
+    def check(
+        file: BundledFile, told: Callable[[int], None], stop: threading.Event
+    ) -> Difference | None:
+        return compare(package, folder, file, None if quick else told, stop)
+
+    with say.bar("reading the model", 0 if quick else bundled.size) as advance:
+        found = in_parallel(check, bundled.files, advance)
+    yield from filter(None, found)
+
+
+def compare(
+    package: Path,
+    folder: str,
+    file: BundledFile,
+    advance: Callable[[int], None] | None,
+    stop: threading.Event,
+) -> Difference | None:
+    """Compare one file of the model; its bytes only when `advance` is told of them."""
+    path = f"{folder}/{file.path}"
+    place = package / path
+    try:
+        status = place.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            return Difference("model", path, "not a file", "is not a regular file")
+        if status.st_size != file.size:
+            what = f"has {status.st_size} bytes instead of {file.size}"
+            return Difference("model", path, "size", what)
+        if advance is not None and sha256_of(place, advance, stop) != file.sha256:
+            what = "has the right size and other content: its sha256 differs"
+            return Difference("model", path, "content", what)
+    except FileNotFoundError:
+        return Difference("model", path, "missing", "is missing")
+    except OSError as error:
+        return Difference("model", path, "other", f"cannot be read: {error.strerror}")
+    return None
+
+
+def compared(package: Path, part: Part, path: str, digest: str) -> Difference | None:
+    """Compare a text file with its recorded digest; None where it is the same."""
+    problem = why_unsafe(path)
+    if problem:
+        return Difference("records", path, "other", f"is recorded, but {problem}")
+    place = package / path
+    if not os.path.lexists(place):
+        return Difference(part, path, "missing", "is missing")
+    if not regular(place):
+        return Difference(part, path, "not a file", "is not a regular file")
+    if text_digest(place) != digest:
+        return Difference(part, path, "changed", "has changed since h2o-pack wrote it")
+    return None
+
+
+def listed(package: Path, folder: str) -> list[str]:
+    """Return the files below a folder of a package, links not followed, tools' own left out."""
+    found: list[str] = []
+    for above, folders, names in os.walk(package / folder):
+        inside = PurePosixPath(Path(above).relative_to(package).as_posix())
+        folders[:] = [name for name in folders if not is_leftover(inside / name)]
+        linked = [name for name in folders if (Path(above) / name).is_symlink()]
+        found += [
+            str(inside / name) for name in (*names, *linked) if not is_leftover(inside / name)
+        ]
+    return sorted(found)
+
+
+def regular(path: Path) -> bool:
+    """Whether a path is a file itself, not a link to one."""
+    return path.is_file() and not path.is_symlink()
+
+
+def text_digest(path: Path) -> str:
+    """Return the sha256 of a small file, "" when it cannot be read."""
+    try:
+        return sha256_of(path)
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True)
+class VendorComparison:
+    """Whether Vendor/ is there, the files compared, what differs, what is the user's."""
+
+    state: VendorState
+    files: int = 0
+    differences: tuple[Difference, ...] = ()
+    users: tuple[UsersFile, ...] = ()
+
+
+def compare_vendor(package: Path, record: lock.Lock) -> VendorComparison:
+    """Compare a package's Vendor/ with what was recorded when it was made."""
+    folder = package / VENDOR_FOLDER
+    if record.vendor is None:
+        mine = UsersFile(VENDOR_FOLDER, "is yours: h2o-pack did not make it")
+        return VendorComparison("not made", users=(mine,) if folder.exists() else ())
+    if not folder.is_dir():
+        what = f"is missing: make it again with `h2o-pack vendor {package}`"
+        gone = Difference("vendor", VENDOR_FOLDER, "missing", what)
+        return VendorComparison("missing", differences=(gone,))
+    edited = {file.path: file for file in record.vendor.files}
+    own = f"{VENDOR_FOLDER}/{VENDOR_MANIFEST}"
+    found = []
+    written: Mapping[str, str] = {path: file.after for path, file in edited.items()}
+    differs = compared(package, "records", own, record.vendor.contents)
+    if differs is None:
+        try:
+            written = read_manifest(folder).files
+        except UserError as error:
+            what = error.what.removeprefix(VENDOR_MANIFEST + " ")
+            differs = Difference("records", own, "other", what)
+    if differs is not None:
+        found.append(differs)
+    for path, digest in sorted(written.items()):
+        difference = compared(package, "vendor", f"{VENDOR_FOLDER}/{path}", digest)
+        if difference is None:
+            continue
+        if difference.kind == "changed" and path in edited:
+            difference = told_of_edit(package, difference, edited[path])
+        found.append(difference)
+    users = tuple(added_to_vendor(package, written)) if differs is None else ()
+    return VendorComparison("checked", len(written), tuple(found), users)
+
+
+def told_of_edit(package: Path, difference: Difference, file: lock.EditedFile) -> Difference:
+    """Say of a changed file that was edited whether it is upstream's own again."""
+    if text_digest(package / difference.path) != file.before:
+        return difference
+    return replace(difference, detail="is as upstream has it: the edit is gone")
+
+
+def added_to_vendor(package: Path, written: Mapping[str, str]) -> Iterator[UsersFile]:
+    """Yield what was added to Vendor."""
+    for path in listed(package, VENDOR_FOLDER):
+        name = path.removeprefix(f"{VENDOR_FOLDER}/")
+        if name not in written and name != VENDOR_MANIFEST:
+            yield UsersFile(path, "is yours, among what is built")
 
 
 def verify(
@@ -35,11 +272,14 @@ def verify(
     package = package.resolve()
     record = lock.read(package)
     say("comparing generated files")
-    # An earlier release recorded the app's files, which are the user's.
-    files = {p: d for p, d in sorted(record.files.items()) if not is_of_app(p)}
+    files = dict(sorted(record.files.items()))
     generated = (compared(package, "generated", path, digest) for path, digest in files.items())
     found = list(filter(None, generated))
-    users = [*added(package, files), *of_app(package, record)]
+    users = [
+        *added(package, files),
+        *of_resolution(package, record),
+        *of_app(package, record),
+    ]
     commits, size, count = [], 0, len(files)
     for model in record.models:
         try:
@@ -52,7 +292,7 @@ def verify(
             continue
         found += records(model, bundled)
         found += content_of_model(package, model.folder, bundled, quick=quick, say=say)
-        if record.options.get("download"):
+        if record.is_downloaded:
             found += pieces(package, bundled, quick=quick, say=say)
         users += strays(package, model.folder, bundled)
         commits.append(bundled.commit)
@@ -62,7 +302,7 @@ def verify(
     vendor = compare_vendor(package, record)
     return Verification(
         package=str(package),
-        model=record.model,
+        model=record.models[0].model,
         commit=commits[0],
         quick=quick,
         vendor=vendor.state,
@@ -71,11 +311,6 @@ def verify(
         differences=(*found, *vendor.differences),
         users=(*users, *vendor.users),
     )
-
-
-def is_of_app(path: str) -> bool:
-    """Whether a path of a package is in its app."""
-    return path.startswith(f"{APP_FOLDER}/")
 
 
 def added(package: Path, files: Mapping[str, str]) -> Iterator[UsersFile]:
@@ -88,6 +323,49 @@ def added(package: Path, files: Mapping[str, str]) -> Iterator[UsersFile]:
                 yield UsersFile(path, f"is yours{built}")
     for place in sorted(package.glob("Package@swift-*.swift")):
         yield UsersFile(place.name, "is yours, and replaces Package.swift in a build")
+    for folder in sorted(READ_BY_SWIFTPM - folders):
+        for path in listed(package, folder):
+            yield UsersFile(path, "is yours, and SwiftPM or Xcode reads it")
+
+
+def of_resolution(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
+    """Yield Package.resolved where it is not the one that came with Vendor.
+
+    SwiftPM writes the file again in its own layout, so that only the pins are compared.
+    """
+    place = package / RESOLVED
+    if not os.path.lexists(place):
+        return
+    if record.vendor is None or record.vendor.offline:
+        yield UsersFile(RESOLVED, "is yours, and chooses versions in a build")
+        return
+    shared = [each.name for each in coexistence().shared]
+    try:
+        ours = resolved(pins(record.upstream_version), shared)
+        same = resolution(place.read_text("utf-8")) == resolution(ours)
+    except (OSError, UserError, ValueError, RecursionError):
+        same = False
+    if not same:
+        yield UsersFile(RESOLVED, "chooses other versions than h2o-pack wrote")
+
+
+def resolution(text: str) -> list[ResolvedPin]:
+    """Return the pins of a Package.resolved; ValueError where it is none."""
+    return sorted(msgspec.json.decode(text, type=Resolution).pins, key=lambda pin: pin.identity)
+
+
+class ResolvedPin(msgspec.Struct):
+    """A package in Package.resolved."""
+
+    identity: str
+    location: str
+    state: dict[str, str]
+
+
+class Resolution(msgspec.Struct):
+    """Package.resolved."""
+
+    pins: list[ResolvedPin]
 
 
 def of_app(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
@@ -130,7 +408,7 @@ def pieces(
     package: Path, bundled: Manifest, *, quick: bool, say: ProgressReporter
 ) -> Iterator[Difference]:
     """Yield what the app would refuse, piece by piece, though it is as recorded."""
-    from h2o_pack.bundling.pieces import digests
+    from h2o_pack.bundling.bundle import digests
 
     if bundled.piece_size is None:
         path = f"{MODEL_FOLDER}/{MODEL_MANIFEST}"
@@ -157,3 +435,30 @@ def strays(package: Path, folder: str, bundled: Manifest) -> Iterator[UsersFile]
         if path not in known:
             loaded = ", and mlx-swift-lm would load it" if path.endswith(".safetensors") else ""
             yield UsersFile(path, f"is yours{loaded}")
+
+
+VENDOR_STATES = {
+    "checked": "Vendor among them",
+    "not made": "no Vendor yet",
+    "missing": "Vendor is missing",
+}
+
+
+def print_verification(found: Verification, console: Console) -> None:
+    """Name every difference, or say what was compared."""
+    for difference in found.differences:
+        console.print(f"{difference.part}: {difference}", markup=False)
+    for file in found.users:
+        console.print(f"yours: {file}", markup=False)
+    size = disk_size(found.bytes)
+    how = f"{size} of the model by size only" if found.quick else f"{size} of the model read"
+    compared = f"{found.files} files, {how}, {VENDOR_STATES[found.vendor]}"
+    count = len(found.differences)
+    if not count:
+        console.print(f"as written: {compared}", markup=False)
+        return
+    console.print(
+        f"{count} difference{'s' if count > 1 else ''} in {compared}. To write what was "
+        "generated anew, run the `h2o-pack ios` command of this package again.",
+        markup=False,
+    )

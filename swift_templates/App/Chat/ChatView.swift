@@ -1,3 +1,4 @@
+import H2OChatScreen
 import H2OSessions
 import SwiftUI
 
@@ -5,14 +6,19 @@ struct ChatView: View {
     @Bindable var chat: H2OChat
     let title: String
     let acknowledgements: [H2OAcknowledgement]
-    let proofSettings: [H2OProofSetting]
-    @State private var isClearing = false
+    @State private var showsConversations = false
 
     var body: some View {
         NavigationStack {
             VStack(spacing: 8) {
-                MessageList(chat: chat)
+                if chat.messages.isEmpty && chat.state != .reading {
+                    EmptyConversation(chat: chat)
+                } else {
+                    MessageList(chat: chat)
+                }
                 ProblemView(chat: chat)
+                EndingView(chat: chat)
+                Suggestions(chat: chat)
                 StatusView(chat: chat)
                 DraftBar(chat: chat)
             }
@@ -21,29 +27,101 @@ struct ChatView: View {
             .navigationBarTitleDisplayMode(.inline)
             .toolbar {
                 ToolbarItem(placement: .topBarLeading) {
-                    NavigationLink {
-                        AcknowledgementsView(works: acknowledgements)
-                    } label: {
-                        Label("Acknowledgements", systemImage: "info.circle")
+                    Button("Conversations", systemImage: "sidebar.left") {
+                        showsConversations = true
                     }
                 }
-                ToolbarItem(placement: .topBarLeading) {
-                    NavigationLink {
-                        ProofView(chat: chat, settings: proofSettings)
-                    } label: {
-                        Label("Prove it", systemImage: "checkmark.seal")
-                    }
+                ToolbarItem(placement: .topBarTrailing) {
+                    Menu("More", systemImage: "ellipsis.circle") { menu }
                 }
                 ToolbarItem(placement: .primaryAction) {
                     Button("New conversation", systemImage: "square.and.pencil") {
-                        isClearing = true
+                        Task { await chat.beginConversation() }
                     }
                     .disabled(chat.messages.isEmpty)
                 }
             }
-            .confirmationDialog("Delete this conversation?", isPresented: $isClearing) {
-                Button("Delete", role: .destructive) { Task { await chat.clear() } }
+            .sheet(isPresented: $showsConversations) { ConversationsView(chat: chat) }
+        }
+    }
+
+    @ViewBuilder private var menu: some View {
+        Toggle(
+            "See what it remembers", systemImage: "eye",
+            isOn: Binding {
+                chat.words != nil
+            } set: { isShown in
+                Task { await chat.showWords(isShown) }
+            })
+        ReadBookButton(chat: chat)
+        ShareLink(item: chat.transcript) { Label("Share", systemImage: "square.and.arrow.up") }
+            .disabled(chat.messages.isEmpty)
+        NavigationLink {
+            SettingsView(chat: chat, acknowledgements: acknowledgements)
+        } label: {
+            Label("Settings", systemImage: "gear")
+        }
+    }
+}
+
+/// Lets the model read the book that is in the app: Book.txt, "The Crystal Egg" by H. G. Wells
+/// (1897), which is in the public domain, as prepared by Standard Ebooks under CC0 1.0
+/// (github.com/standardebooks/h-g-wells_short-fiction, commit 7f7a769). Replace it with your own.
+private struct ReadBookButton: View {
+    let chat: H2OChat
+
+    var body: some View {
+        Button("Read a book", systemImage: "book") {
+            guard let file = Bundle.main.url(forResource: "Book", withExtension: "txt"),
+                let text = try? String(contentsOf: file, encoding: .utf8)
+            else { return }
+            Task { await chat.read(text, questions: questions) }
+        }
+        .disabled(chat.state != .ready)
+    }
+
+    /// To the book's beginning.
+    private var questions: [String] {
+        [
+            String(localized: "What name was over the shop?"),
+            String(localized: "What did Mr. Cave ask for the crystal egg?"),
+            String(localized: "Who wanted to buy it?"),
+        ]
+    }
+}
+
+private struct EmptyConversation: View {
+    let chat: H2OChat
+
+    var body: some View {
+        ContentUnavailableView {
+            Label("Ask something", systemImage: "bubble.left.and.text.bubble.right")
+        } description: {
+            Text("It runs on this device, and nothing is sent anywhere.")
+        } actions: {
+            ReadBookButton(chat: chat).buttonStyle(.bordered)
+        }
+    }
+}
+
+/// What the user may ask next.
+private struct Suggestions: View {
+    @Bindable var chat: H2OChat
+
+    var body: some View {
+        if !chat.suggestions.isEmpty && chat.state == .ready {
+            ScrollView(.horizontal, showsIndicators: false) {
+                HStack {
+                    ForEach(chat.suggestions, id: \.self) { suggestion in
+                        Button(suggestion) {
+                            chat.draft = suggestion
+                            Task { await chat.send() }
+                        }
+                        .buttonStyle(.bordered)
+                    }
+                }
             }
+            .font(.callout)
         }
     }
 }
@@ -56,8 +134,8 @@ private struct MessageList: View {
             LazyVStack(spacing: 12) {
                 ForEach(chat.messages) { message in
                     MessageView(
-                        message: message, isArriving: isArriving(message), actions: actions(message)
-                    )
+                        message: message, words: chat.words?[message.id],
+                        isArriving: isArriving(message), actions: actions(message))
                 }
             }
         }
@@ -78,6 +156,29 @@ private struct MessageList: View {
     }
 }
 
+/// That a reply is not whole, and the way on.
+private struct EndingView: View {
+    let chat: H2OChat
+
+    var body: some View {
+        if chat.canContinue {
+            HStack {
+                switch chat.ending {
+                case .whole: EmptyView()
+                case .cut: Text("The reply was cut off.")
+                case .empty: Text("There is no reply.")
+                }
+                Spacer()
+                Button("Continue", systemImage: "arrow.right") {
+                    Task { await chat.continueReply() }
+                }
+                .buttonStyle(.bordered)
+            }
+            .font(.callout)
+        }
+    }
+}
+
 /// Why the model is not loaded, or why there is no reply.
 private struct ProblemView: View {
     let chat: H2OChat
@@ -87,6 +188,9 @@ private struct ProblemView: View {
             HStack {
                 Label(problem, systemImage: "exclamationmark.triangle")
                     .frame(maxWidth: .infinity, alignment: .leading)
+                if let details = chat.problemDetails, details != problem {
+                    ShareLink(item: details) { Text("Details") }
+                }
                 if chat.state == .failed {
                     Button("Try again") { Task { await chat.load() } }
                         .buttonStyle(.bordered)
@@ -101,6 +205,5 @@ private struct ProblemView: View {
 
 #Preview {
     ChatView(
-        chat: H2OChat { throw CancellationError() }, title: "Model", acknowledgements: [],
-        proofSettings: [])
+        chat: H2OChat { throw CancellationError() }, title: "Model", acknowledgements: [])
 }

@@ -8,10 +8,10 @@ struct KeptStrip: View {
 
     var body: some View {
         VStack(alignment: .leading, spacing: 2) {
-            if recalls {
-                Text("Kept positions of \(kept.shares.count), recalled in orange")
+            if kept.recalls {
+                Text("Kept positions of \(kept.count), recalled in orange")
             } else {
-                Text("Kept positions of \(kept.shares.count)")
+                Text("Kept positions of \(kept.count)")
             }
             Canvas { context, size in
                 draw(kept.stretches(Int(size.width)), .accentColor, in: context, size)
@@ -22,8 +22,6 @@ struct KeptStrip: View {
             .accessibilityLabel("Positions that the cache keeps")
         }
     }
-
-    private var recalls: Bool { kept.recalled.contains { $0 > 0 } }
 
     private func draw(
         _ stretches: [Float], _ color: Color, in context: GraphicsContext, _ size: CGSize

@@ -1,6 +1,7 @@
 import SwiftUI
 
-/// Markdown: emphasis, links and code within lines, and blocks of code.
+/// Markdown as the system reads it: paragraphs, headings, lists, quotes, tables and code.
+/// What is half written is shown as far as it can be read.
 struct MarkdownText: View {
     let text: String
 
@@ -8,30 +9,113 @@ struct MarkdownText: View {
         VStack(alignment: .leading, spacing: 8) {
             // Blocks change only at the end while a reply arrives.
             ForEach(Array(MarkdownBlock.blocks(of: text).enumerated()), id: \.offset) { _, block in
-                switch block {
-                case .text(let text): Text(inline(text))
-                case .code(let code): codeBlock(code)
-                }
+                BlockView(block: block)
             }
         }
     }
+}
 
-    private func codeBlock(_ code: String) -> some View {
-        ScrollView(.horizontal) {
-            Text(code).font(.callout.monospaced())
+private struct BlockView: View {
+    let block: MarkdownBlock
+
+    var body: some View {
+        switch block.kind {
+        case .paragraph: Text(block.text)
+        case .heading(let level): Text(block.text).font(level < 3 ? .title3.bold() : .headline)
+        case .item(let mark, let depth):
+            HStack(alignment: .firstTextBaseline) {
+                Text(verbatim: mark).monospacedDigit()
+                Text(block.text)
+            }
+            .padding(.leading, CGFloat(16 * (depth - 1)))
+        case .quote:
+            Text(block.text)
+                .foregroundStyle(.secondary)
+                .padding(.leading, 12)
+        case .row(let isHeader): Text(block.text).bold(isHeader)
+        case .rule: Divider()
+        case .code:
+            ScrollView(.horizontal) { Text(block.text).font(.callout.monospaced()) }
+                .padding(8)
+                .background(.gray.opacity(0.15), in: .rect(cornerRadius: 8))
         }
-        .padding(8)
-        .background(.gray.opacity(0.15), in: .rect(cornerRadius: 8))
+    }
+}
+
+/// A part of a Markdown text that stands by itself.
+private struct MarkdownBlock {
+    enum Kind {
+        case paragraph
+        case heading(Int)
+        case item(mark: String, depth: Int)
+        case quote
+        case code
+        case row(isHeader: Bool)
+        case rule
     }
 
-    /// Half-written Markdown is shown as it is.
-    private func inline(_ text: String) -> AttributedString {
+    let kind: Kind
+    var text: AttributedString
+
+    static func blocks(of markdown: String) -> [MarkdownBlock] {
         let options = AttributedString.MarkdownParsingOptions(
-            interpretedSyntax: .inlineOnlyPreservingWhitespace)
-        return (try? AttributedString(markdown: text, options: options)) ?? AttributedString(text)
+            interpretedSyntax: .full, failurePolicy: .returnPartiallyParsedIfPossible)
+        guard let parsed = try? AttributedString(markdown: markdown, options: options) else {
+            return [MarkdownBlock(kind: .paragraph, text: AttributedString(markdown))]
+        }
+        var blocks = [MarkdownBlock]()
+        var last: (block: Int, part: Int)?
+        for (intent, range) in parsed.runs[\.presentationIntent] {
+            let text = AttributedString(parsed[range])
+            // From the inside out: a cell is in a row, a paragraph in an item of a list.
+            let components = intent?.components ?? []
+            let part = components.first?.identity ?? 0
+            let block = components.first { $0.isRow }?.identity ?? part
+            if let last, last.block == block {
+                if last.part != part { blocks[blocks.count - 1].text += AttributedString("   ") }
+                blocks[blocks.count - 1].text += text
+            } else {
+                blocks.append(MarkdownBlock(kind: Kind(components), text: text))
+            }
+            last = (block, part)
+        }
+        return blocks
+    }
+}
+
+extension MarkdownBlock.Kind {
+    fileprivate init(_ components: [PresentationIntent.IntentType]) {
+        self = .paragraph
+        var (depth, mark) = (0, "")
+        for component in components {
+            switch component.kind {
+            case .header(let level): self = .heading(level)
+            case .codeBlock: self = .code
+            case .blockQuote: self = .quote
+            case .thematicBreak: self = .rule
+            case .tableHeaderRow: self = .row(isHeader: true)
+            case .tableRow: self = .row(isHeader: false)
+            case .listItem(let ordinal): mark = mark.isEmpty ? "\(ordinal)." : mark
+            case .orderedList: depth += 1
+            case .unorderedList:
+                if depth == 0 { mark = "\u{2022}" }
+                depth += 1
+            default: break
+            }
+        }
+        if depth > 0, case .paragraph = self { self = .item(mark: mark, depth: depth) }
+    }
+}
+
+extension PresentationIntent.IntentType {
+    fileprivate var isRow: Bool {
+        switch kind {
+        case .tableHeaderRow, .tableRow: true
+        default: false
+        }
     }
 }
 
 #Preview {
-    MarkdownText(text: "Some *words*:\n\n```swift\nlet answer = 42\n```\n\nand `code`.")
+    MarkdownText(text: "# Words\n\n- Some *words*\n- more\n\n```swift\nlet answer = 42\n```")
 }

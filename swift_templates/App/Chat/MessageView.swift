@@ -1,7 +1,8 @@
+import H2OChatScreen
 import H2OSessions
 import SwiftUI
 
-/// A message: thoughts folded, then the text.
+/// A message: thoughts, folded once the text is there, then the text.
 struct MessageView: View {
     /// What its menu offers; nil for what cannot be done now.
     struct Actions {
@@ -10,19 +11,23 @@ struct MessageView: View {
     }
 
     let message: H2OChat.Message
+    /// What the caches still hold of the text; nil unless it is shown.
+    let words: [H2ORememberedWord]?
     let isArriving: Bool
     let actions: Actions
+    @State private var showsThoughts = false
+    @State private var isOpen = false
 
     var body: some View {
         VStack(alignment: .leading, spacing: 8) {
             if !message.thoughts.isEmpty { thoughts }
-            if message.isUser {
-                Text(message.text)
-            } else {
-                MarkdownText(text: message.text)
-            }
-            if isArriving && message.text.isEmpty && message.thoughts.isEmpty {
-                ProgressView().accessibilityLabel("Waiting for the reply")
+            text
+            if isArriving && message.text.isEmpty {
+                if message.thoughts.isEmpty {
+                    ProgressView().accessibilityLabel("Waiting for the reply")
+                } else {
+                    ProgressView().accessibilityLabel("Thinking")
+                }
             }
         }
         .textSelection(.enabled)
@@ -30,9 +35,45 @@ struct MessageView: View {
         .background(color, in: .rect(cornerRadius: 12))
         .contextMenu { menu }
         .frame(maxWidth: .infinity, alignment: message.isUser ? .trailing : .leading)
-        .accessibilityElement(children: .combine)
-        .accessibilityLabel(message.isUser ? "You: \(message.text)" : "Reply: \(message.text)")
+        // VoiceOver reaches what is in it, the thoughts too.
+        .accessibilityElement(children: .contain)
+        .accessibilityLabel(message.isUser ? "You: \(summary)" : "Reply: \(summary)")
         .accessibilityActions { menu }
+    }
+
+    /// A book is folded.
+    private static let longest = 2000
+
+    private var summary: String { String(message.text.prefix(200)) }
+
+    @ViewBuilder private var text: some View {
+        let isLong = message.text.count > Self.longest
+        if let words {
+            Text(faded(words)).lineLimit(isLong && !isOpen ? 8 : nil)
+        } else if message.isUser {
+            Text(verbatim: message.text).lineLimit(isLong && !isOpen ? 8 : nil)
+        } else {
+            MarkdownText(text: message.text)
+        }
+        if isLong && (message.isUser || words != nil) {
+            Button {
+                isOpen.toggle()
+            } label: {
+                if isOpen { Text("Show less") } else { Text("Show all") }
+            }
+            .font(.callout)
+        }
+    }
+
+    /// The text as it is remembered: the less of a word is kept, the paler it is, and what recall
+    /// brought back is orange.
+    private func faded(_ words: [H2ORememberedWord]) -> AttributedString {
+        words.reduce(into: AttributedString()) { text, word in
+            var part = AttributedString(word.text)
+            let color: Color = word.isRecalled ? .orange : .primary
+            part.foregroundColor = color.opacity(0.15 + 0.85 * Double(word.share))
+            text += part
+        }
     }
 
     private var color: Color {
@@ -40,8 +81,16 @@ struct MessageView: View {
     }
 
     private var thoughts: some View {
-        DisclosureGroup("Thoughts") {
-            Text(message.thoughts)
+        let isThinking = isArriving && message.text.isEmpty
+        return DisclosureGroup(
+            "Thoughts",
+            isExpanded: Binding {
+                showsThoughts || isThinking
+            } set: {
+                showsThoughts = $0
+            }
+        ) {
+            Text(verbatim: message.thoughts)
                 .foregroundStyle(.secondary)
                 .frame(maxWidth: .infinity, alignment: .leading)
         }
@@ -50,6 +99,7 @@ struct MessageView: View {
 
     @ViewBuilder private var menu: some View {
         Button("Copy", systemImage: "doc.on.doc") { UIPasteboard.general.string = message.text }
+        ShareLink(item: message.text) { Label("Share", systemImage: "square.and.arrow.up") }
         if let edit = actions.edit {
             Button("Edit", systemImage: "pencil", action: edit)
         }
@@ -63,5 +113,5 @@ struct MessageView: View {
     MessageView(
         message: H2OChat.Message(
             id: 1, isUser: false, text: "A token with *much* attention.", thoughts: "Short."),
-        isArriving: false, actions: MessageView.Actions(regenerate: {}))
+        words: nil, isArriving: false, actions: MessageView.Actions(regenerate: {}))
 }

@@ -1,22 +1,35 @@
+import Charts
+import H2OChatScreen
 import H2OSessions
 import SwiftUI
 
-/// Speed, memory, and which positions the cache keeps.
+/// What goes on, speed, memory, and which positions the cache keeps.
 struct StatusView: View {
     let chat: H2OChat
+    @State private var showsMemory = true
 
     var body: some View {
         VStack(alignment: .leading, spacing: 4) {
             switch chat.state {
             case .loading:
-                ProgressView("Loading the model")
+                if let share = chat.fetchedShare {
+                    ProgressView("Fetching the model", value: share)
+                } else {
+                    ProgressView("Loading the model")
+                }
+            case .reading:
+                ProgressView("Reading", value: chat.readShare ?? 0)
             case .ready, .replying:
-                speed
+                if chat.usage.generatedTokens > 0 { speed }
             case .failed:
                 EmptyView()
             }
-            if let memory = chat.memory { MemoryBar(memory: memory) }
-            if let kept = chat.kept, !kept.shares.isEmpty { KeptStrip(kept: kept) }
+            if !chat.memory.isEmpty {
+                DisclosureGroup("Memory", isExpanded: $showsMemory) {
+                    MemoryChart(readings: chat.memory)
+                    if let kept = chat.kept, kept.count > 0 { KeptStrip(kept: kept) }
+                }
+            }
         }
         .font(.caption)
         .monospacedDigit()
@@ -32,17 +45,45 @@ struct StatusView: View {
     }
 }
 
-/// MLX's memory as a share of what this process may use: MLX's memory and the free memory.
-private struct MemoryBar: View {
-    let memory: H2OMemoryReading
+/// MLX's memory over the conversation, and dashed what it would be with caches that keep all
+/// tokens, up to what the device gives the app.
+private struct MemoryChart: View {
+    let readings: [H2OMemoryReading]
 
     var body: some View {
-        if let free = memory.free {
-            ProgressView(value: Double(memory.active), total: Double(memory.active + free)) {
-                Text("\(bytes(memory.active)) in use, \(bytes(free)) left")
+        VStack(alignment: .leading) {
+            if let now = readings.last {
+                Text("\(bytes(now.active)) in use, \(bytes(now.unbounded)) if all were kept")
             }
-        } else {
-            Text("\(bytes(memory.active)) in use")
+            Chart {
+                ForEach(Array(readings.enumerated()), id: \.offset) { _, reading in
+                    LineMark(
+                        x: .value("Tokens", reading.tokens),
+                        y: .value("Bytes", reading.unbounded), series: .value("Cache", "all")
+                    )
+                    .foregroundStyle(.secondary)
+                    .lineStyle(StrokeStyle(lineWidth: 1.5, dash: [4, 3]))
+                }
+                ForEach(Array(readings.enumerated()), id: \.offset) { _, reading in
+                    LineMark(
+                        x: .value("Tokens", reading.tokens),
+                        y: .value("Bytes", reading.active), series: .value("Cache", "kept"))
+                }
+                if let limit = readings.last?.limit {
+                    RuleMark(y: .value("Bytes", limit))
+                        .foregroundStyle(.red)
+                }
+            }
+            .chartYAxis {
+                AxisMarks { value in
+                    AxisGridLine()
+                    AxisValueLabel {
+                        if let count = value.as(Int.self) { Text(verbatim: bytes(count)) }
+                    }
+                }
+            }
+            .frame(height: 110)
+            .accessibilityLabel("Memory over the conversation")
         }
     }
 

@@ -91,7 +91,7 @@ package struct PreparedPrompt {
 
 /// Why the caches of the bundled system prompt were not used. The prompt was read instead, and
 /// the usage of the reply says so; no app has to catch it.
-public enum PreparedPromptProblem: LocalizedError, Hashable, Codable, Sendable {
+package enum PreparedPromptProblem: LocalizedError, Hashable, Codable, Sendable {
     /// Their file cannot be read, for this reason.
     case unreadable(String)
     /// Another model computed them.
@@ -102,7 +102,7 @@ public enum PreparedPromptProblem: LocalizedError, Hashable, Codable, Sendable {
     /// otherwise than when the package was made.
     case otherPrompt
 
-    public var errorDescription: String? {
+    package var errorDescription: String? {
         let again = "Run h2o-pack ios --system again."
         switch self {
         case .unreadable(let reason):

@@ -10,21 +10,44 @@ import MLXLMCommon
 ///
 /// mlx-swift-lm's own functions know no H2O caches: they would write them as plain ones and end
 /// the process when they read them.
-public enum H2OCacheFile {
+package enum H2OCacheFile {
     /// - Parameters:
     ///   - caches: one for each that the model makes, none empty
     ///   - file: its name ends in .safetensors
     ///   - metadata: strings that ``load(from:archive:)`` gives back
     /// - Throws: ``H2OCacheError/notSavable(index:found:)``, or an error of writing
-    public static func save(
+    package static func save(
         _ caches: [any KVCache], to file: URL, metadata: [String: String] = [:]
     ) throws {
+        try computed(caches, metadata: metadata).write(to: file)
+    }
+
+    /// What a file will have. Writing it takes no GPU any more.
+    package struct Computed {
+        fileprivate let arrays: [String: MLXArray]
+        fileprivate let header: [String: String]
+
+        /// - Throws: an error of writing
+        package func write(to file: URL) throws {
+            try MLX.save(arrays: arrays, metadata: header, url: file)
+        }
+    }
+
+    /// Computes what ``save(_:to:metadata:)`` writes.
+    ///
+    /// - Throws: ``H2OCacheError/notSavable(index:found:)``
+    package static func computed(
+        _ caches: [any KVCache], metadata: [String: String] = [:]
+    ) throws -> Computed {
         var contents = PromptCacheContents()
         for (key, text) in metadata { contents.header["0.\(key)"] = text }
         for (i, cache) in caches.enumerated() {
             contents.header["1.\(i)"] = try contents.add(cache, index: i)
         }
-        try MLX.save(arrays: contents.arrays, metadata: contents.header, url: file)
+        // Row after row, as a file has them: MLX would copy a view when it writes it.
+        let arrays = contents.arrays.mapValues { $0.reshaped([-1]).reshaped($0.shape) }
+        try withError { eval(arrays.values) }
+        return Computed(arrays: arrays, header: contents.header)
     }
 
     /// The caches of a file and the metadata that was saved with them.
@@ -35,7 +58,7 @@ public enum H2OCacheFile {
     ///     caches were made, if it was moved since; an app's container is, by an update
     /// - Throws: ``H2OCacheError`` for another or a damaged file, or where the archive is not
     ///   there; or an error of reading
-    public static func load(
+    package static func load(
         from file: URL, archive: URL? = nil
     ) throws -> (caches: [any KVCache], metadata: [String: String]) {
         let (arrays, header) = try contents(of: file)

@@ -1,15 +1,33 @@
 import Foundation
 import MLX
 
+#if canImport(UIKit)
+    import UIKit
+#endif
+
 /// Keeps work off the GPU while the app is in the background, because iOS ends apps whose command
 /// buffers run there.
 ///
 /// Work is done in steps. ``system`` lets no step begin while the app is in the background; a
-/// step that runs when the app goes there is waited for.
+/// step that runs when the app goes there is waited for. Long steps, such as a chunk of a prompt,
+/// do not begin either once the app is about to leave the foreground.
+///
+/// Where the system lets the app use the GPU in the background, as a `BGContinuedProcessingTask`
+/// with the `.gpu` resource does, ``allowInBackground()`` tells so.
 public final class BackgroundGuard: @unchecked Sendable {
     private let condition = NSCondition()
-    private let finishQueuedWork: @Sendable () -> Void
+    private let finishQueuedWork: (@Sendable () -> Void)?
+    /// Gives what waits for the stream in which the calling thread queues work.
+    private let waitForStream: @Sendable () -> @Sendable () -> Void
+    /// Wait for the streams in which steps queued work, by the step's thread: each thread may have
+    /// a default stream of its own.
+    private var streams = [ObjectIdentifier: @Sendable () -> Void]()
     private var closed: Bool
+    /// Whether the app is about to leave the foreground, or not quite there.
+    private var isInactive = false
+    private var isInBackground: Bool
+    private var allowances = 0
+    private var refuses = false
     /// Whether closing did not wait for a step that took too long.
     private var overdue = false
     private var steps = 0
@@ -18,14 +36,16 @@ public final class BackgroundGuard: @unchecked Sendable {
 
     /// - Parameters:
     ///   - isClosed: whether steps wait until ``open()``
-    ///   - finishQueuedWork: waits until nothing is queued on the GPU
+    ///   - finishQueuedWork: waits until nothing is queued on the GPU; nil waits for the streams
+    ///     of the threads that did steps
+    ///   - waitForStream: gives what waits for the stream in which the calling thread queues work
     package init(
-        isClosed: Bool = false,
-        finishQueuedWork: @escaping @Sendable () -> Void = {
-            StreamOrDevice.default.stream.synchronize()
-        }
+        isClosed: Bool = false, finishQueuedWork: (@Sendable () -> Void)? = nil,
+        waitForStream: @escaping @Sendable () -> @Sendable () -> Void = BackgroundGuard.stream
     ) {
+        self.waitForStream = waitForStream
         closed = isClosed
+        isInBackground = isClosed
         self.finishQueuedWork = finishQueuedWork
     }
 
@@ -36,27 +56,80 @@ public final class BackgroundGuard: @unchecked Sendable {
     /// Whether new steps have to wait.
     public var isClosed: Bool { condition.withLock { closed } }
 
+    /// Whether a step that finds the guard closed throws ``H2OBackgroundError`` and does not wait
+    /// for the foreground. An App Intent that runs in the background would otherwise wait until
+    /// the system ends it.
+    public var refusesInBackground: Bool {
+        get { condition.withLock { refuses } }
+        set { condition.withLock { refuses = newValue } }
+    }
+
+    /// Lets steps run in the background as long as the result exists: for the time of a
+    /// `BGContinuedProcessingTask` that has the GPU, or of an App Intent that requires it. End it
+    /// in the task's expiration handler.
+    public func allowInBackground() -> Allowance {
+        let allowance = Allowance(self)
+        let opens = condition.withLock {
+            allowances += 1
+            return closed
+        }
+        if opens { resume() }
+        return allowance
+    }
+
+    /// The system's word that the app may use the GPU in the background.
+    public final class Allowance: Sendable {
+        private let background: BackgroundGuard
+        private let hasEnded = NSLock()
+
+        fileprivate init(_ background: BackgroundGuard) {
+            self.background = background
+        }
+
+        deinit { end() }
+
+        /// Closes the guard if the app is in the background, and returns when its work has ended.
+        public func end() {
+            // Once: the lock is never given back.
+            if hasEnded.try() { background.endAllowance() }
+        }
+    }
+
+    private func endAllowance() {
+        let closes = condition.withLock {
+            allowances -= 1
+            return allowances == 0 && isInBackground
+        }
+        if closes { close() }
+    }
+
     /// Does a step of work on the GPU, once the guard is open.
     ///
-    /// - Throws: `CancellationError` if the task is canceled before, an `MLXError`, or an error
-    ///   of the work
+    /// - Parameter isLong: whether it may take so long that it should not begin when the app is
+    ///   about to leave the foreground
+    /// - Throws: `CancellationError` if the task is canceled before, ``H2OBackgroundError``, an
+    ///   `MLXError`, or an error of the work
     public func withGPU<Result>(
-        isolation: isolated (any Actor)? = #isolation, _ work: () throws -> Result
+        isLong: Bool = false, isolation: isolated (any Actor)? = #isolation,
+        _ work: () throws -> Result
     ) async throws -> Result {
-        try await begin()
+        if !beginIfOpen(isLong) { try await begin(isLong: isLong) }
         defer { end() }
         try Task.checkCancellation()
+        noteStream()
         return try withError(work)
     }
 
     /// Waits while the guard is closed, then counts a step as running.
     ///
-    /// - Throws: `CancellationError` if the task is canceled while it waits
-    package func begin() async throws {
-        while !beginIfOpen() {
+    /// - Throws: `CancellationError` if the task is canceled while it waits,
+    ///   ``H2OBackgroundError``
+    package func begin(isLong: Bool = false) async throws {
+        while !beginIfOpen(isLong) {
+            if condition.withLock({ closed && refuses }) { throw H2OBackgroundError() }
             let id = UUID()
             try await withTaskCancellationHandler {
-                try await withCheckedThrowingContinuation { wait(id, $0) }
+                try await withCheckedThrowingContinuation { wait(id, isLong, $0) }
             } onCancel: {
                 condition.withLock { waiting.removeValue(forKey: id) }?
                     .resume(throwing: CancellationError())
@@ -67,7 +140,7 @@ public final class BackgroundGuard: @unchecked Sendable {
     /// Ends a step that ``begin()`` started. If the guard was closed without waiting for it,
     /// waits until nothing is queued on the GPU.
     package func end() {
-        if condition.withLock({ closed && overdue && steps == 1 }) { finishQueuedWork() }
+        if condition.withLock({ closed && overdue && steps == 1 }) { finish() }
         condition.withLock {
             steps -= 1
             condition.broadcast()
@@ -76,8 +149,8 @@ public final class BackgroundGuard: @unchecked Sendable {
 
     /// Waits until nothing is queued on the GPU, unless the guard is closed, which has waited.
     package func drain() {
-        guard beginIfOpen() else { return }
-        finishQueuedWork()
+        guard beginIfOpen(false) else { return }
+        finish()
         end()
     }
 
@@ -86,10 +159,15 @@ public final class BackgroundGuard: @unchecked Sendable {
     ///
     /// - Parameter seconds: the longest wait; iOS ends an app that takes about five seconds to
     ///   enter the background
-    /// - Returns: whether all work has ended
+    /// - Returns: whether all work has ended, or may go on
     @discardableResult
     package func close(within seconds: TimeInterval = 4) -> Bool {
         let deadline = Date(timeIntervalSinceNow: seconds)
+        let mayGoOn = condition.withLock {
+            isInBackground = true
+            return allowances > 0
+        }
+        if mayGoOn { return true }
         let idle = condition.withLock {
             closed = true
             while steps > 0 {
@@ -98,12 +176,26 @@ public final class BackgroundGuard: @unchecked Sendable {
             overdue = steps > 0
             return steps == 0
         }
-        if idle { finishQueuedWork() }
+        if idle { finish() }
         return idle
     }
 
     /// Lets steps begin again.
     package func open() {
+        condition.withLock { isInBackground = false }
+        resume()
+    }
+
+    /// Lets no more long steps begin until ``open()`` or ``activate()``.
+    package func deactivate() { condition.withLock { isInactive = true } }
+
+    /// The app is in the foreground, and nothing takes it from there.
+    package func activate() {
+        condition.withLock { isInactive = false }
+        open()
+    }
+
+    private func resume() {
         let continuations = condition.withLock {
             closed = false
             overdue = false
@@ -113,35 +205,127 @@ public final class BackgroundGuard: @unchecked Sendable {
         for continuation in continuations { continuation.resume() }
     }
 
-    /// Closes and opens with an app's notifications, on the thread that posts them, so that all
-    /// work has ended when posting returns.
-    package func follow(background: Notification.Name, foreground: Notification.Name) {
-        let center = NotificationCenter.default
-        let added = [
-            center.addObserver(forName: background, object: nil, queue: nil) { [weak self] _ in
-                self?.close()
-            },
-            center.addObserver(forName: foreground, object: nil, queue: nil) { [weak self] _ in
-                self?.open()
-            },
-        ]
-        condition.withLock { observers += added }
-    }
+    /// The notifications of an app's life.
+    package struct Notifications: Sendable {
+        let background, foreground, inactive, active: Notification.Name
 
-    private func beginIfOpen() -> Bool {
-        condition.withLock {
-            if !closed { steps += 1 }
-            return !closed
+        package init(
+            background: Notification.Name, foreground: Notification.Name,
+            inactive: Notification.Name, active: Notification.Name
+        ) {
+            (self.background, self.foreground) = (background, foreground)
+            (self.inactive, self.active) = (inactive, active)
         }
     }
 
-    private func wait(_ id: UUID, _ continuation: CheckedContinuation<Void, any Error>) {
+    /// Closes and opens with an app's notifications, on the thread that posts them, so that all
+    /// work has ended when posting returns.
+    package func follow(_ names: Notifications) {
+        let reactions: [(Notification.Name, @Sendable (BackgroundGuard) -> Void)] = [
+            (names.background, { $0.close() }), (names.foreground, { $0.open() }),
+            (names.inactive, { $0.deactivate() }), (names.active, { $0.activate() }),
+        ]
+        let added = reactions.map { name, react in
+            NotificationCenter.default.addObserver(forName: name, object: nil, queue: nil) {
+                [weak self] _ in
+                if let self { react(self) }
+            }
+        }
+        condition.withLock { observers += added }
+    }
+
+    private func beginIfOpen(_ isLong: Bool) -> Bool {
+        condition.withLock {
+            let isOpen = isOpen(isLong)
+            if isOpen { steps += 1 }
+            return isOpen
+        }
+    }
+
+    /// Under the lock.
+    private func isOpen(_ isLong: Bool) -> Bool {
+        !closed && !(isLong && isInactive && allowances == 0)
+    }
+
+    /// Remembers where this thread queues work, as the thread that closes has a stream of its own.
+    private func noteStream() {
+        let thread = ObjectIdentifier(Thread.current)
+        let isKnown = condition.withLock { finishQueuedWork != nil || streams[thread] != nil }
+        guard !isKnown else { return }
+        let wait = waitForStream()
+        condition.withLock { streams[thread] = wait }
+    }
+
+    /// Gives what waits for MLX's default stream of this thread.
+    package static let stream: @Sendable () -> @Sendable () -> Void = {
+        let stream = StreamOrDevice.default.stream
+        return { stream.synchronize() }
+    }
+
+    /// Waits until nothing is queued on the GPU.
+    private func finish() {
+        if let finishQueuedWork { return finishQueuedWork() }
+        for synchronize in condition.withLock({ Array(streams.values) }) { synchronize() }
+    }
+
+    private func wait(
+        _ id: UUID, _ isLong: Bool, _ continuation: CheckedContinuation<Void, any Error>
+    ) {
         let now: Result<Void, any Error>? = condition.withLock {
             if Task.isCancelled { return .failure(CancellationError()) }
-            if !closed { return .success(()) }
+            if isOpen(isLong) { return .success(()) }
             waiting[id] = continuation
             return nil
         }
         if let now { continuation.resume(with: now) }
+    }
+}
+
+extension BackgroundGuard {
+    /// The guard of this process. With UIKit it is closed until the app is known to be in the
+    /// foreground, as the system also starts apps in the background, and then follows the app's
+    /// notifications. On other systems the GPU may work in the background, and the guard stays
+    /// open.
+    public static let system: BackgroundGuard = {
+        #if canImport(UIKit)
+            let system = BackgroundGuard(isClosed: true)
+            system.follow(
+                Notifications(
+                    background: UIApplication.didEnterBackgroundNotification,
+                    foreground: UIApplication.willEnterForegroundNotification,
+                    inactive: UIApplication.willResignActiveNotification,
+                    active: UIApplication.didBecomeActiveNotification))
+            Task { @MainActor in
+                if UIApplication.shared.applicationState != .background { system.open() }
+            }
+            return system
+        #else
+            return BackgroundGuard()
+        #endif
+    }()
+
+    /// Does work that the system should let end when the app goes to the background meanwhile,
+    /// such as writing a file. It may not use the GPU.
+    package static func finishing<Result>(
+        isolation: isolated (any Actor)? = #isolation, _ work: () throws -> Result
+    ) async rethrows -> Result {
+        #if canImport(UIKit)
+            let task = await UIApplication.shared.beginBackgroundTask(withName: "h2o-save")
+            defer { Task { @MainActor in UIApplication.shared.endBackgroundTask(task) } }
+        #endif
+        return try work()
+    }
+}
+
+/// The app is in the background, where it may not use the GPU, and
+/// ``BackgroundGuard/refusesInBackground`` is set.
+public struct H2OBackgroundError: LocalizedError, Hashable, Sendable {
+    public init() {}
+
+    public var errorDescription: String? { "The app answers when it is open." }
+
+    public var recoverySuggestion: String? {
+        "Open the app, or take the GPU for the background and tell BackgroundGuard.system with "
+            + "allowInBackground()."
     }
 }

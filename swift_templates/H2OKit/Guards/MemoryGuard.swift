@@ -1,4 +1,12 @@
 import Foundation
+import MLX
+
+#if os(iOS) || os(tvOS) || os(visionOS)
+    import os
+#endif
+#if canImport(UIKit)
+    import UIKit
+#endif
 
 /// Refuses to load a model that takes so much memory that the system would end the app.
 package struct MemoryGuard: Sendable {
@@ -23,6 +31,174 @@ package struct MemoryGuard: Sendable {
     /// - Throws: ``H2OLoadingError/noMemory(needs:free:)`` if less is free than planned
     package func check(_ plan: MemoryPlan, of id: String) throws {
         guard let free, free < plan.total else { return }
-        throw H2OLoadingError.noMemory(needs: [.init(id: id, plan: plan)], free: free)
+        throw H2OLoadingError.noMemory(needs: [id: plan], free: free)
+    }
+}
+
+extension MemoryGuard {
+    /// The first model whose plan fits into the free memory; the first of all if the free
+    /// memory is unknown.
+    ///
+    /// - Parameters:
+    ///   - models: those to choose from, the best first
+    ///   - plan: the bytes that a model takes
+    /// - Throws: ``H2OLoadingError/noMemory(needs:free:)`` if none does
+    package func first<Model: Identifiable>(
+        of models: [Model], plan: (Model) -> MemoryPlan
+    ) throws -> Model where Model.ID == String {
+        let free = free ?? .max
+        if let model = models.first(where: { plan($0).total <= free }) { return model }
+        let needs = models.reduce(into: [String: MemoryPlan]()) { $0[$1.id] = plan($1) }
+        throw H2OLoadingError.noMemory(needs: needs, free: free)
+    }
+}
+
+/// MLX's limits for a model that is in memory. They are those of the process, so each model
+/// adds its plan to the others' and takes it back when this is released.
+package final class MemoryLimits: Sendable {
+    private static let lock = NSLock()
+    private nonisolated(unsafe) static var limits = [
+        ObjectIdentifier: (cache: Int, memory: Int)
+    ]()
+    /// Those before the first model.
+    private nonisolated(unsafe) static var before = (cache: 0, memory: 0)
+
+    /// - Parameters:
+    ///   - plan: of the model
+    ///   - snapshots: bytes that those of a conversation may take besides. Beyond its limit MLX
+    ///     waits for each step before it queues the next
+    package init(_ plan: MemoryPlan, snapshots: Int = 0) {
+        Self.lock.withLock {
+            if Self.limits.isEmpty { Self.before = (Memory.cacheLimit, Memory.memoryLimit) }
+            Self.limits[ObjectIdentifier(self)] = (plan.bufferCache, plan.total + snapshots)
+            Self.apply()
+        }
+    }
+
+    deinit {
+        Self.lock.withLock {
+            Self.limits[ObjectIdentifier(self)] = nil
+            Self.apply()
+        }
+    }
+
+    private static func apply() {
+        let all = limits.values
+        Memory.cacheLimit = all.isEmpty ? before.cache : all.map(\.cache).reduce(0, +)
+        Memory.memoryLimit = all.isEmpty ? before.memory : all.map(\.memory).reduce(0, +)
+    }
+}
+
+/// Tells when the system is short of memory, or will count what the app holds against it.
+package struct MemoryPressure: Sendable {
+    private let names: [Notification.Name]
+
+    /// - Parameter names: those of the notifications that say so
+    package init(_ names: [Notification.Name] = []) {
+        self.names = names
+    }
+
+    /// Warnings, and that the app goes to the background, where the system ends first what holds
+    /// most. Macs have no limit for an app.
+    package static let system: MemoryPressure = {
+        #if canImport(UIKit)
+            MemoryPressure([
+                UIApplication.didReceiveMemoryWarningNotification,
+                UIApplication.didEnterBackgroundNotification,
+            ])
+        #else
+            MemoryPressure()
+        #endif
+    }()
+
+    /// Calls `react` each time, until the result is released.
+    package func observe(_ react: @escaping @Sendable () -> Void) -> Observation {
+        Observation(
+            names.map { name in
+                NotificationCenter.default.addObserver(forName: name, object: nil, queue: nil) {
+                    _ in
+                    react()
+                }
+            })
+    }
+
+    package final class Observation: @unchecked Sendable {
+        private let observers: [any NSObjectProtocol]
+
+        init(_ observers: [any NSObjectProtocol]) {
+            self.observers = observers
+        }
+
+        deinit {
+            for observer in observers { NotificationCenter.default.removeObserver(observer) }
+        }
+    }
+}
+
+/// The memory that this process may still allocate.
+package enum FreeMemory {
+    /// Bytes, nil if the system does not say.
+    ///
+    /// iOS: the rest of the app's own limit. Linux: MemAvailable. macOS, where apps have no
+    /// limit: all physical memory.
+    package static var bytes: Int? {
+        #if os(iOS) || os(tvOS) || os(visionOS)
+            known(os_proc_available_memory())
+        #elseif os(Linux)
+            (try? String(contentsOfFile: "/proc/meminfo", encoding: .utf8)).flatMap(available)
+        #else
+            Int(ProcessInfo.processInfo.physicalMemory)
+        #endif
+    }
+
+    /// What an answer of the system says of an app's limit. Zero is no answer: that of the
+    /// simulator, and of a Mac that runs an app for iPad, neither of which has a limit.
+    package static func known(_ bytes: Int) -> Int? { bytes > 0 ? bytes : nil }
+
+    /// MemAvailable of a text like /proc/meminfo, in bytes.
+    static func available(meminfo: String) -> Int? {
+        for line in meminfo.split(separator: "\n") where line.hasPrefix("MemAvailable:") {
+            let words = line.split(separator: " ")
+            guard words.count == 3, words[2] == "kB", let kilobytes = Int(words[1]) else {
+                return nil
+            }
+            return kilobytes * 1024
+        }
+        return nil
+    }
+}
+
+/// The memory that the system counts as this process's.
+package enum Footprint {
+    /// Bytes at this moment, and the most so far; nil if the system does not say.
+    package static var bytes: (now: Int, most: Int)? {
+        #if canImport(Darwin)
+            var info = task_vm_info_data_t()
+            var count = mach_msg_type_number_t(
+                MemoryLayout<task_vm_info_data_t>.size / MemoryLayout<natural_t>.size)
+            let result = withUnsafeMutablePointer(to: &info) { pointer in
+                pointer.withMemoryRebound(to: integer_t.self, capacity: Int(count)) {
+                    // Swift 6 takes mach_task_self_ of older SDKs for shared mutable state.
+                    task_info(task_self_trap(), task_flavor_t(TASK_VM_INFO), $0, &count)
+                }
+            }
+            guard result == KERN_SUCCESS else { return nil }
+            return (Int(info.phys_footprint), Int(info.ledger_phys_footprint_peak))
+        #else
+            let text = try? String(contentsOfFile: "/proc/self/status", encoding: .utf8)
+            return text.flatMap(known)
+        #endif
+    }
+
+    /// VmRSS and VmHWM of a text like /proc/self/status, in bytes.
+    package static func known(status: String) -> (now: Int, most: Int)? {
+        func bytes(_ name: String) -> Int? {
+            let line = status.split(separator: "\n").first { $0.hasPrefix("\(name):") }
+            let words = line?.split(whereSeparator: \.isWhitespace) ?? []
+            guard words.count == 3, words[2] == "kB" else { return nil }
+            return Int(words[1]).map { $0 * 1024 }
+        }
+        guard let now = bytes("VmRSS"), let most = bytes("VmHWM") else { return nil }
+        return (now, most)
     }
 }

@@ -1,3 +1,4 @@
+import Foundation
 import H2OKit
 import MLX
 import MLXLMCommon
@@ -6,7 +7,7 @@ import MLXLMCommon
 ///
 /// All kinds of sessions stand on it. Each asks with its whole transcript; what the caches have
 /// read already is not read again.
-package actor Conversation {
+package actor Conversation: MemoryHolder {
     nonisolated let model: H2OModel
 
     package nonisolated var unownedExecutor: UnownedSerialExecutor { model.unownedExecutor }
@@ -17,6 +18,8 @@ package actor Conversation {
     var archive: ArchiveFolder?
     /// nil before the first reply.
     var state: ConversationState?
+    /// What the messages that were read last depend on.
+    var opening: TranscriptChain.Head?
     /// To which it can return.
     package var snapshots: SnapshotStore
     /// Why this reply reads the system prompt although the package has its caches.
@@ -30,6 +33,7 @@ package actor Conversation {
     package init(model: H2OModel) {
         self.model = model
         snapshots = model.loaded.makeSnapshots()
+        model.holders.add(self)
     }
 
     /// One that goes on from the caches of another, and can return to where that could.
@@ -37,6 +41,14 @@ package actor Conversation {
         self.model = model
         self.snapshots = snapshots
         (caches, archive, state) = (head?.caches ?? [], head?.archive, head?.state)
+        model.holders.add(self)
+    }
+
+    /// Moves snapshots to files, or forgets them where that would take the GPU.
+    func releaseMemory() async {
+        let background = loaded.platform.background
+        guard !background.isClosed else { return snapshots.releaseMemory(toFiles: false) }
+        try? await background.withGPU { snapshots.releaseMemory(toFiles: true) }
     }
 
     /// The model's reply to the last message. It ends with the model's turn, or when the task
@@ -67,15 +79,20 @@ package actor Conversation {
         defer { model.turns.end() }
         do {
             do {
-                try await place(transcript, chain, format)
+                try await place(transcript, chain, format, goesOn: options.beginning != nil)
+                readBeginning(of: options.beginning, at: transcript.count)
             } catch is CancellationError {
                 return canceled(begun, emit)
             }
             let response = try await generate(transcript, format, options, begun: begun, emit)
-            chain.append(response.message.withoutThoughts)
+            chain.append(response.message(after: options.beginning).withoutThoughts)
             state?.chain = chain.head
             hasThoughts = hasThoughts || !response.thoughts.isEmpty
-            if response.toolCalls.isEmpty { try await endTurn() } else { await keepSnapshot() }
+            let isOver = response.toolCalls.isEmpty
+            // In a task of its own: a reply that was canceled ends as others do.
+            await Task {
+                if isOver { await endTurn() } else { await keepSnapshot() }
+            }.value
             return response
         } catch {
             leave()
@@ -137,15 +154,20 @@ package actor Conversation {
     }
 
     /// Brings caches and unread tokens to the end of the transcript.
+    ///
+    /// - Parameter goesOn: whether a reply goes on. What begins it may be another text than when
+    ///   it was cut, as where it thought, so the last message is read again
     private func place(
-        _ transcript: [H2OMessage], _ chain: TranscriptChain, _ format: PromptFormat
+        _ transcript: [H2OMessage], _ chain: TranscriptChain, _ format: PromptFormat, goesOn: Bool
     ) async throws {
+        let known = goesOn ? chain.beforeLast : chain
+        opening = chain.heads[0]
         // What reading ahead found is the first reply's to say.
         if state == nil || hasMessages { preparedPromptProblem = nil }
         let isAnswer = state.map { transcript.dropFirst($0.chain.count).first?.role == .tool }
         if isAnswer != true { try await dropThoughts() }
-        if state.map({ chain.starts(with: $0.chain) }) != true {
-            try await returnTo(chain)
+        if state.map({ known.starts(with: $0.chain) }) != true {
+            try await returnTo(known)
         }
         var waiting = transcript[...]
         if let state, hasMessages {
@@ -153,13 +175,18 @@ package actor Conversation {
             let next = try format.following(
                 state.chain.count, of: transcript, ended: state.ended)
             self.state?.unread.removeLast(min(next.replaced, state.unread.count))
+            let position = state.read.count + max(0, state.unread.count - next.replaced)
+            locate(waiting, in: next.tokens, from: position)
             self.state?.unread += next.tokens
         } else {
             let opening = try format.opening(transcript)
             guard !opening.tokens.isEmpty else { throw H2OSessionError.emptyPrompt }
             try await begin(opening, at: chain.head)
+            state?.texts = [:]
+            locate(transcript[...], in: opening.tokens, from: 0)
         }
         state?.chain = chain.head
+        state?.texts[transcript.count] = nil
         state?.ended = false
         let new = state?.unread.count ?? 0
         guard new > 0 else { throw H2OSessionError.emptyPrompt }
@@ -170,23 +197,49 @@ package actor Conversation {
         }
     }
 
+    /// Lets a reply go on with what there is of it. A thought that the prompt begins is ended.
+    ///
+    /// - Parameter index: of the reply in the transcript
+    private func readBeginning(of reply: H2OMessage?, at index: Int) {
+        guard let reply, let unread = state?.unread else { return }
+        let tokenizer = loaded.context.tokenizer
+        let prompt = tokenizer.decode(
+            tokenIds: unread.suffix(Self.promptEnd), skipSpecialTokens: false)
+        let decoder = ReplyDecoder(
+            loaded.context.configuration, tokenizer: tokenizer, tools: [], prompt: prompt)
+        let end = decoder.isThinking ? "\n</think>\n\n" : ""
+        let mark = tokenizer.encode(text: end, addSpecialTokens: false)
+        state?.unread += tokenizer.encode(text: end + reply.text, addSpecialTokens: false)
+        let begin = (state?.read.count ?? 0) + unread.count + mark.count
+        state?.texts[index] = begin ..< begin
+    }
+
     /// Ends a turn of the model: takes its thoughts back, if later turns are without them, and
     /// keeps a snapshot.
-    private func endTurn() async throws {
+    private func endTurn() async {
         // In the background that waits for the next turn.
         if !loaded.platform.background.isClosed { try? await dropThoughts() }
         await keepSnapshot()
     }
 
+    /// Whether the caches are held twice, for a reply that may begin with thoughts.
+    package var holdsBeforeThoughts: Bool { beforeThoughts != nil }
+
+    /// Lets go of what was kept in case that the reply begins with thoughts.
+    func releaseBeforeThoughts() {
+        if !hasThoughts { beforeThoughts = nil }
+    }
+
     /// Returns to where the thoughts of the last turn began. Its answer is read again with the
     /// next message.
     private func dropThoughts() async throws {
-        defer { (beforeThoughts, hasThoughts) = (nil, false) }
-        guard hasThoughts, let beforeThoughts else { return }
-        goOn(
-            from: try await loaded.platform.background.withGPU {
-                try beforeThoughts.head(in: loaded.platform.archives)
-            })
+        if hasThoughts, let beforeThoughts {
+            goOn(
+                from: try await loaded.platform.background.withGPU {
+                    try beforeThoughts.head(in: loaded.platform.archives)
+                })
+        }
+        (beforeThoughts, hasThoughts) = (nil, false)
     }
 
     /// Goes on from the snapshot with most of the transcript's messages, if there is one.
@@ -239,5 +292,125 @@ extension H2OMessage {
         var message = self
         message.thoughts = nil
         return message
+    }
+}
+
+extension Conversation {
+    /// Reads what comes before the user's next message: instructions, tools and the messages so
+    /// far, and makes the grammar of the reply's schema. A reply to that message then reads the
+    /// message alone. Reads nothing once the caches have read a message.
+    ///
+    /// - Parameters:
+    ///   - transcript: as it is; messages at its end that wait for a reply are left out
+    ///   - progress: gets the share that was read, after each step
+    /// - Throws: what ``respond(to:tools:options:emit:)`` throws, or `CancellationError`
+    package func prewarm(
+        _ transcript: [H2OMessage], tools: [H2OToolDefinition] = [],
+        options: H2OSession.Options = H2OSession.Options(),
+        progress: @Sendable (Double, H2OMemoryReading) -> Void = { _, _ in }
+    ) async throws {
+        let options = try options.resolved(for: transcript + [.user("")], tools)
+        try await makeGrammar(of: options)
+        let waiting = transcript.reversed().prefix { $0.role == .user || $0.role == .tool }
+        let said = Array(transcript.dropLast(waiting.count))
+        guard !said.isEmpty || !tools.isEmpty else { return }
+        try Transcript.check(said + [.user("a")], tools)
+        let format = loaded.format(tools: tools, options: options)
+        let chain = try format.chain(of: said)
+        guard let opening = try format.beginning(said), !opening.tokens.isEmpty else { return }
+        try await model.turns.begin()
+        defer { model.turns.end() }
+        guard !hasMessages else { return }
+        do {
+            preparedPromptProblem = nil
+            try await begin(opening, at: chain.heads[0])
+            state?.texts = [:]
+            locate(said[...], in: opening.tokens, from: 0)
+            while let state, !state.unread.isEmpty {
+                let system = state.pinned.upperBound - state.read.count
+                let most = min(loaded.chunk, state.unread.count)
+                try await read(system > 0 ? min(most, system) : most)
+                progress(Double(tokensSeen) / Double(opening.tokens.count), memory)
+                // Others may ask for something meanwhile.
+                await Task.yield()
+            }
+            await keepSnapshot()
+        } catch {
+            leave()
+            throw error
+        }
+    }
+    /// In a turn of its own: the processor of a reply that is generated would not go on.
+    private func makeGrammar(of options: H2OSession.Options) async throws {
+        guard options.schema != nil else { return }
+        try await model.turns.begin()
+        defer { model.turns.end() }
+        _ = try loaded.schemaProcessor(for: options)
+    }
+}
+
+extension Conversation {
+    /// Begins after the system prompt that the package was made with, if there is one and this
+    /// conversation has the same. Nothing was read so far.
+    ///
+    /// - Parameter opening: the tokens of the first turn
+    func beginPrepared(_ opening: PromptFormat.Opening) async throws {
+        let prepared: PreparedPrompt
+        switch loaded.prepared {
+        case nil: return
+        case .failure(let problem):
+            preparedPromptProblem = problem
+            return
+        case .success(let found): prepared = found
+        }
+        preparedPromptProblem = prepared.problem(
+            with: opening.tokens, pinned: opening.pinned, made: caches)
+        guard preparedPromptProblem == nil else { return }
+        do {
+            caches = try await loaded.platform.background.withGPU {
+                try prepared.copies(for: caches)
+            }
+        } catch let error as H2OCacheError {
+            preparedPromptProblem = .unreadable(error.localizedDescription)
+            return
+        }
+        state?.read.append(prepared.tokens)
+        state?.unread.removeFirst(prepared.tokens.count)
+    }
+}
+
+extension Conversation {
+    /// What it goes on from; nil before the first reply.
+    var head: ConversationHead? {
+        state.map { ConversationHead(state: $0, caches: caches, archive: archive) }
+    }
+
+    func goOn(from head: ConversationHead) {
+        // The caches first: they have files of the archive's folder open.
+        (caches, archive, state) = (head.caches, head.archive, head.state)
+    }
+
+    /// Keeps the conversation as it is now, so that it can return here. Where that fails there is
+    /// a snapshot less, and more is read again after a change.
+    func keepSnapshot() async {
+        // The end of a turn does not wait until the app is in the foreground again.
+        guard let head, loaded.snapshots != .none, !loaded.platform.background.isClosed else {
+            return
+        }
+        try? await loaded.platform.background.withGPU {
+            snapshots.add(try ConversationSnapshot(of: head))
+        }
+    }
+
+    /// Another conversation that goes on from the same transcript, by itself.
+    ///
+    /// - Throws: `CancellationError`, or `H2OCacheError.archive` where files of the archive
+    ///   are not as they were written
+    package func fork() async throws -> Conversation {
+        guard let head else { return Conversation(model: model, head: nil, snapshots: snapshots) }
+        let other = try await loaded.platform.background.withGPU {
+            try ConversationSnapshot(of: head).head(in: loaded.platform.archives)
+        }
+        return Conversation(model: model, head: other, snapshots: snapshots)
     }
 }

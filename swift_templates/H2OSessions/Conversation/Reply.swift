@@ -41,6 +41,9 @@ struct Reply {
         self.begun = begun
     }
 
+    /// Begins in the middle of a text: what a token stands for may depend on those before.
+    mutating func goOn(after tokens: some Sequence<Int>) { detokenizer.goOn(after: tokens) }
+
     /// Whether a stop string has come.
     var isStopped: Bool { stops.isFound }
 
@@ -68,6 +71,11 @@ struct Reply {
     /// The parts that a token makes certain which ends the turn.
     mutating func end(with token: Int) -> [H2OSession.Part] {
         add(decoder?.stop(at: token) ?? [])
+    }
+
+    /// Whether the answer has begun and no thought came before it.
+    var hasAnswerWithoutThoughts: Bool {
+        response.thoughts.isEmpty && !(response.text.isEmpty && response.toolCalls.isEmpty)
     }
 
     /// Whether thoughts can be told from text.
@@ -153,5 +161,92 @@ private struct CallIdentifiers {
             unique = "\(id ?? "call")_\(number)"
         }
         return unique
+    }
+}
+
+/// Turns tokens into text as they arrive.
+///
+/// A character may take several tokens, and a token's text may depend on the previous token. So
+/// a segment is decoded as a whole, and a new segment begins after each line.
+struct ReplyText {
+    private let tokenizer: any Tokenizer
+    /// Whether special tokens are left out. Some models mark tool calls and thoughts with them.
+    private let skipsSpecialTokens: Bool
+    private var segment = [Int]()
+    /// Unicode scalars of the segment that were returned already.
+    private var shown = 0
+
+    init(tokenizer: any Tokenizer, skipsSpecialTokens: Bool) {
+        self.tokenizer = tokenizer
+        self.skipsSpecialTokens = skipsSpecialTokens
+    }
+
+    /// Begins after tokens whose text was returned already.
+    mutating func goOn(after tokens: some Sequence<Int>) {
+        segment = Array(tokens)
+        shown = decoded.count
+    }
+
+    /// The text that one more token adds; empty while a character is incomplete.
+    mutating func append(_ token: Int) -> String {
+        segment.append(token)
+        let text = decoded
+        guard text.last != "\u{FFFD}" else { return "" }
+        let new = take(text)
+        if new.hasSuffix("\n") {
+            segment = [token]
+            shown = decoded.count
+        }
+        return new
+    }
+
+    /// The text that was held back.
+    mutating func finish() -> String { take(decoded) }
+
+    private var decoded: String.UnicodeScalarView {
+        tokenizer.decode(tokenIds: segment, skipSpecialTokens: skipsSpecialTokens).unicodeScalars
+    }
+
+    private mutating func take(_ text: String.UnicodeScalarView) -> String {
+        defer { shown = max(shown, text.count) }
+        return String(text.dropFirst(shown))
+    }
+}
+
+/// Cuts a text that arrives in pieces before the first of some strings.
+struct StopStrings {
+    private let strings: [String]
+    /// May be the begin of a stop string.
+    private var held = ""
+    /// Whether a stop string has come.
+    private(set) var isFound = false
+
+    init(_ strings: some Sequence<String>) {
+        self.strings = strings.filter { !$0.isEmpty }
+    }
+
+    /// The part of the text so far that is certain and new.
+    mutating func append(_ text: String) -> String {
+        guard !isFound else { return "" }
+        let all = held + text
+        if let stop = strings.compactMap({ all.range(of: $0)?.lowerBound }).min() {
+            isFound = true
+            held = ""
+            return String(all[..<stop])
+        }
+        let kept = strings.map { beginning(of: $0, in: all) }.max() ?? 0
+        held = String(all.suffix(kept))
+        return String(all.dropLast(kept))
+    }
+
+    /// What was held back.
+    mutating func finish() -> String {
+        defer { held = "" }
+        return held
+    }
+
+    /// How many characters at the end of the text a string may begin with.
+    private func beginning(of string: String, in text: String) -> Int {
+        (1 ..< string.count).last { text.hasSuffix(string.prefix($0)) } ?? 0
     }
 }

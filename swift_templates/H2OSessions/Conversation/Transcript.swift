@@ -1,3 +1,6 @@
+import Foundation
+import H2OKit
+
 /// What a transcript must be to be continued.
 enum Transcript {
     /// - Throws: ``H2OSessionError/emptyPrompt``, ``H2OSessionError/duplicateTool(_:)``, or
@@ -39,5 +42,98 @@ enum Transcript {
             throw H2OSessionError.contradictoryTranscript(
                 .unansweredCall(id: id, at: messages.count))
         }
+    }
+}
+
+/// Digests of all beginnings of a transcript, so that two transcripts are compared without
+/// their texts.
+package struct TranscriptChain: Hashable, Sendable {
+    /// A transcript's beginning.
+    package struct Head: Codable, Hashable, Sendable {
+        /// Messages.
+        package let count: Int
+        /// Of what all messages depend on and of the messages, hexadecimal.
+        package let digest: String
+    }
+
+    /// Element n is the beginning with n messages.
+    package private(set) var heads: [Head]
+
+    /// - Parameters:
+    ///   - opening: what all messages depend on: instructions, tools, the template's context
+    ///   - messages: in order
+    package init(opening: some Encodable, messages: [some Encodable] = [String]()) {
+        heads = [Head(count: 0, digest: Self.digest("", opening))]
+        for message in messages { append(message) }
+    }
+
+    package mutating func append(_ message: some Encodable) {
+        heads.append(Head(count: heads.count, digest: Self.digest(head.digest, message)))
+    }
+
+    /// The whole transcript.
+    package var head: Head { heads[heads.count - 1] }
+
+    /// The transcript without its last message.
+    var beforeLast: TranscriptChain {
+        var chain = self
+        if chain.heads.count > 1 { chain.heads.removeLast() }
+        return chain
+    }
+
+    package func starts(with other: Head) -> Bool {
+        heads.indices.contains(other.count) && heads[other.count] == other
+    }
+
+    private static func digest(_ before: String, _ next: some Encodable) -> String {
+        var hash = SHA256Hash()
+        hash.update(data: Data(before.utf8))
+        hash.update(data: Data(json(next).utf8))
+        return hash.hexadecimal
+    }
+}
+
+/// Which tokens a cache has read: their number and a digest, so that a ledger of any length
+/// takes the same memory.
+package struct TokenLedger: Codable, Hashable, Sendable {
+    /// Tokens that one step of the digest takes.
+    private static let block = 256
+
+    /// Tokens read.
+    package private(set) var count = 0
+    /// Of whole blocks, each with the digest before it; hexadecimal.
+    private var digest = ""
+    /// The tokens after the last whole block.
+    private var rest = [Int]()
+
+    package init(_ tokens: some Sequence<Int> = [Int]()) {
+        append(tokens)
+    }
+
+    package mutating func append(_ tokens: some Sequence<Int>) {
+        for token in tokens {
+            rest.append(token)
+            count += 1
+            guard rest.count == Self.block else { continue }
+            var hash = SHA256Hash()
+            hash.update(data: Data(digest.utf8))
+            let bytes = rest.flatMap { token in (0 ..< 4).map { UInt8(token >> (8 * $0) & 255) } }
+            hash.update(data: Data(bytes))
+            (digest, rest) = (hash.hexadecimal, [])
+        }
+    }
+
+    /// Whether a ledger of a file can be one of tokens.
+    var isSound: Bool {
+        let digits = Set("0123456789abcdef".utf8)
+        let isDigest =
+            digest.isEmpty || digest.utf8.count == 64 && digest.utf8.allSatisfy(digits.contains)
+        return count >= 0 && count % Self.block == rest.count && isDigest
+            && digest.isEmpty == (count < Self.block)
+    }
+
+    /// Whether `tokens` begin with those that were read.
+    package func begins(_ tokens: [Int]) -> Bool {
+        tokens.count >= count && TokenLedger(tokens.prefix(count)) == self
     }
 }

@@ -85,18 +85,21 @@ enum RequiredCall {
 
 extension H2OSession.Options {
     /// These options with the form that the next answer has: that of a call where one must be
-    /// made and this turn has none yet.
+    /// made and this turn has none yet. A form has a limit of tokens, without which a text in it
+    /// might never end.
     ///
     /// - Throws: ``H2OSessionError``
     func resolved(
         for transcript: [H2OMessage], _ tools: [H2OToolDefinition]
     ) throws -> H2OSession.Options {
-        guard requiresToolCall else { return self }
-        guard !tools.isEmpty else { throw H2OSessionError.noToolToCall }
         var options = self
-        let turn = transcript.reversed().prefix { $0.role != .user }
-        options.requiresToolCall = turn.allSatisfy(\.toolCalls.isEmpty)
-        if options.requiresToolCall { options.schema = try RequiredCall.schema(of: tools) }
+        if requiresToolCall {
+            guard !tools.isEmpty else { throw H2OSessionError.noToolToCall }
+            let turn = transcript.reversed().prefix { $0.role != .user }
+            options.requiresToolCall = turn.allSatisfy(\.toolCalls.isEmpty)
+            if options.requiresToolCall { options.schema = try RequiredCall.schema(of: tools) }
+        }
+        options.maxTokens = options.maxTokens ?? options.schema?.roomForReply
         return options
     }
 }

@@ -1,18 +1,45 @@
-/// Reads a JSON Schema into forms, and refuses what text cannot be held to.
-struct SchemaReader {
-    let root: OrderedJSON
+/// What a schema may have, so that none takes more than milliseconds to refuse, nor more stack
+/// than a thread of Apple's systems has.
+enum SchemaLimits {
+    /// Bytes of its text.
+    static let bytes = 256 << 10
+    /// Brackets within each other in its text.
+    static let nesting = 64
+    /// Schemas in it.
+    static let schemas = 2048
+    /// Schemas of one `anyOf`, `oneOf` or `prefixItems`.
+    static let ways = 256
+    /// Characters, elements or members that it asks for in one place.
+    static let count = 65536
+    /// Characters of one `pattern`.
+    static let pattern = 1024
+    /// Bytes of the shortest reply that any part of it needs.
+    static let reply = 1 << 20
+    /// Bytes of the grammar that is made of it.
+    static let grammar = 256 << 10
+}
 
+/// Reads a JSON Schema into parts of a grammar, and refuses what text cannot be held to.
+struct SchemaReader {
+    private let root: OrderedJSON
+    private var places = Set<String>()
+    private var schemas = 0
+    private var texts = SharedBeginnings()
+
+    init(root: OrderedJSON) {
+        self.root = root
+    }
+
+    /// The whole as "#", and what it refers to, by JSON pointer.
+    ///
     /// - Throws: ``H2OSessionError/invalidSchema(_:)``
-    func forms() throws -> SchemaForms {
+    mutating func parts() throws -> [String: GrammarPart] {
         let whole = try SchemaNode(root, at: "")
-        var forms: SchemaForms = ["#": try form(whole)]
-        for folder in Self.definitions {
-            for (_, schema) in try whole.named(folder) ?? [] {
-                forms["#\(schema.place)"] = try form(schema)
-            }
-        }
-        try SchemaChecks(forms: forms).check()
-        return forms
+        let definitions = try Self.definitions.flatMap { try whole.named($0) }
+        places = Set(definitions.map { "#\($0.schema.place)" })
+        var parts = ["#": try part(whole)]
+        for (_, schema) in definitions { parts["#\(schema.place)"] = try part(schema) }
+        return parts
     }
 
     private static let definitions = ["$defs", "definitions"]
@@ -38,41 +65,44 @@ struct SchemaReader {
         "$recursiveRef",
     ]
 
-    private func form(_ node: SchemaNode) throws -> SchemaForm {
-        if let keyword = node.first(of: Self.refused) { throw unsupported(keyword, node) }
-        if case .bool(true)? = node["uniqueItems"] { throw unsupported("uniqueItems", node) }
+    private mutating func part(_ node: SchemaNode) throws -> GrammarPart {
+        schemas += 1
+        guard schemas <= SchemaLimits.schemas else {
+            throw H2OSessionError.invalidSchema(.tooLarge(.schemas, atMost: SchemaLimits.schemas))
+        }
+        if let keyword = node.first(of: Self.refused) { throw node.unsupported(keyword) }
+        if case .bool(true)? = node["uniqueItems"] { throw node.unsupported("uniqueItems") }
         if let keyword = node.first(of: Self.whole.keys) {
             let beside = Self.whole[keyword, default: []].union([keyword])
             let others = Array(Self.families.values.joined()) + Self.whole.keys + ["type"]
             if let other = node.first(of: others.filter { !beside.contains($0) }) {
-                throw unsupported(other, node)
+                throw node.unsupported(other)
             }
-            return try formOf(whole: keyword, node)
+            return try part(whole: keyword, node)
         }
         let types = try self.types(of: node)
-        if types.isEmpty { return .any }
-        let forms = try types.map { try form(type: $0, node) }
-        return forms.count == 1 ? forms[0] : .choice(forms, apart: nil)
+        let ways = try types.map { try part(type: $0, node) }
+        return ways.count == 1 ? ways[0] : ways.isEmpty ? .rule("any") : .choice(ways)
     }
 
-    private func formOf(whole keyword: String, _ node: SchemaNode) throws -> SchemaForm {
+    private mutating func part(whole keyword: String, _ node: SchemaNode) throws -> GrammarPart {
         switch keyword {
-        case "$ref": return .reference(try target(of: node))
+        case "$ref": return .rule(try target(of: node))
         case "const", "enum":
             let types = try self.types(of: node)
             let all = keyword == "const" ? [node["const"] ?? .null] : try node.values("enum") ?? []
-            let fitting = all.filter { value in
-                types.isEmpty || types.contains { $0 == value.type || value.isWhole(for: $0) }
+            let values = all.filter { value in
+                types.isEmpty || types.contains { value.isOf(type: $0) }
             }
-            guard !fitting.isEmpty else { throw node.noInstance }
-            return .literals(fitting)
+            guard !values.isEmpty else { throw node.noInstance }
+            if values.count == 1 { return .quoted(values[0].text) }
+            return try texts.part(
+                of: values.map { $0.text.unicodeScalars.map { GrammarPart.notation(String($0)) } })
         case "allOf":
             let all = try node.schemas("allOf") ?? []
-            guard all.count == 1 else { throw unsupported("allOf", node) }
-            return try form(all[0])
-        default:
-            let forms = try (node.schemas(keyword) ?? []).map(form)
-            return .choice(forms, apart: keyword == "oneOf" ? node.place : nil)
+            guard all.count == 1 else { throw node.unsupported("allOf") }
+            return try part(all[0])
+        default: return .choice(try node.schemas(keyword)?.map { try part($0) } ?? [])
         }
     }
 
@@ -95,132 +125,241 @@ struct SchemaReader {
         return named
     }
 
-    private func form(type: String, _ node: SchemaNode) throws -> SchemaForm {
+    private mutating func part(type: String, _ node: SchemaNode) throws -> GrammarPart {
         switch type {
-        case "null": .literals([.null])
-        case "boolean": .literals([.bool(true), .bool(false)])
-        case "string": try string(node)
-        case "array": try array(node)
-        case "object": try object(node)
-        default: .number(try DigitRange(node, whole: type == "integer"))
+        case "string": return try string(node)
+        case "array": return try array(node)
+        case "object": return try object(node)
+        case "number", "integer":
+            let ways = try NumberRange.ways(node, whole: type == "integer")
+            return try ways.map { try texts.part(of: $0) } ?? .rule(type)
+        default: return .rule(type)
         }
     }
 
-    private func string(_ node: SchemaNode) throws -> SchemaForm {
+    private func string(_ node: SchemaNode) throws -> GrammarPart {
         let counts = try self.counts("Length", node)
-        guard let pattern = try node.string("pattern") else { return .string(counts: counts) }
-        guard counts == SchemaForm.Counts(), let grammar = SchemaPattern.grammar(of: pattern) else {
-            throw unsupported("pattern", node)
+        var inner = GrammarPart.repeated(.rule("char"), counts)
+        if let pattern = try node.string("pattern") {
+            guard counts == GrammarPart.Counts(), let part = PatternReader.part(of: pattern) else {
+                throw node.unsupported("pattern")
+            }
+            inner = part
         }
-        return .matching(grammar)
+        return .between("\"", inner, "\"")
     }
 
-    private func array(_ node: SchemaNode) throws -> SchemaForm {
-        let counts = try self.counts("Items", node)
-        var first = try (node.schemas("prefixItems") ?? []).map(form)
-        var rest: SchemaForm? = first.isEmpty || first.count < counts.least ? .any : nil
+    private mutating func array(_ node: SchemaNode) throws -> GrammarPart {
+        var counts = try self.counts("Items", node)
+        var first = try (node.schemas("prefixItems") ?? []).map { try part($0) }
+        var rest: GrammarPart? = first.isEmpty || first.count < counts.least ? .rule("any") : nil
         if case .bool(false)? = node["items"] {
             rest = nil
         } else if let items = try node.schema("items") {
-            rest = try form(items)
+            rest = try part(items)
         }
         first = Array(first.prefix(counts.most ?? first.count))
-        guard rest != nil || first.count >= counts.least else {
-            throw node.noInstance
+        guard rest != nil || first.count >= counts.least else { throw node.noInstance }
+        var elements = first.flatMap { [GrammarPart.comma, $0] }.dropFirst()
+        if let rest {
+            counts.least = max(0, counts.least - first.count)
+            counts.most = counts.most.map { $0 - first.count }
+            elements.append(
+                first.isEmpty
+                    ? .list(rest, counts) : .repeated(.sequence([GrammarPart.comma, rest]), counts))
         }
-        return .array(first: first, rest: rest, counts: counts)
+        return .between("[", .sequence(Array(elements)), "]")
     }
 
-    private func object(_ node: SchemaNode) throws -> SchemaForm {
+    private mutating func object(_ node: SchemaNode) throws -> GrammarPart {
         let counts = try self.counts("Properties", node)
-        let required = try node.names("required") ?? []
-        let found = try node.named("properties") ?? []
-        guard Set(required).isSubset(of: found.map(\.name)) else {
-            throw unsupported("required", node)
+        let required = Set(try node.names("required") ?? [])
+        let properties = try node.named("properties")
+        guard required.isSubset(of: properties.map(\.name)) else {
+            throw node.unsupported("required")
         }
-        guard !found.isEmpty else { return try map(node, counts) }
+        guard !properties.isEmpty else { return try map(node, counts) }
         let order = (try? node.names("x-order")) ?? []
-        let ranked = found.enumerated().sorted { one, other in
-            let ranks = [one, other].map { order.firstIndex(of: $0.element.name) ?? order.count }
-            return (ranks[0], one.offset) < (ranks[1], other.offset)
+        let ranks = Dictionary(uniqueKeysWithValues: order.enumerated().map { ($1, $0) })
+        let ranked = properties.enumerated().sorted { one, other in
+            (ranks[one.element.name] ?? order.count, one.offset)
+                < (ranks[other.element.name] ?? order.count, other.offset)
         }
-        var properties = try ranked.map { _, each in
-            SchemaForm.Property(
-                name: each.name, form: try form(each.schema),
-                required: required.contains(each.name))
+        var members = try ranked.map { _, property in
+            GrammarPart.Member(
+                part: .member(
+                    .quoted(OrderedJSON.string(property.name).text), try part(property.schema)),
+                required: required.contains(property.name))
         }
         // Some of the optional ones become required, or go, where their number has limits.
         var missing = counts.least - required.count
-        for index in properties.indices where missing > 0 && !properties[index].required {
-            properties[index].required = true
+        for index in members.indices where missing > 0 && !members[index].required {
+            members[index].required = true
             missing -= 1
         }
-        while let most = counts.most, properties.count > most,
-            let index = properties.lastIndex(where: { !$0.required })
+        while let most = counts.most, members.count > most,
+            let index = members.lastIndex(where: { !$0.required })
         {
-            properties.remove(at: index)
+            members.remove(at: index)
         }
-        let count = properties.count
-        guard count >= counts.least, count <= counts.most ?? count else {
+        guard members.count >= counts.least, members.count <= counts.most ?? members.count else {
             throw node.noInstance
         }
-        return .object(properties)
+        return .between("{", .members(members), "}")
     }
 
     /// An object whose members have no names in the schema.
-    private func map(_ node: SchemaNode, _ counts: SchemaForm.Counts) throws -> SchemaForm {
+    private mutating func map(
+        _ node: SchemaNode, _ counts: GrammarPart.Counts
+    ) throws -> GrammarPart {
+        var counts = counts
+        var value = GrammarPart.rule("any")
         if case .bool(false)? = node["additionalProperties"] {
             guard counts.least == 0 else { throw node.noInstance }
-            return .object([])
+            counts.most = 0
+        } else if let schema = try node.schema("additionalProperties") {
+            value = try part(schema)
         }
         // Two members of one name would count once.
-        guard counts.least < 2 else { throw unsupported("minProperties", node) }
-        return .map(try node.schema("additionalProperties").map(form) ?? .any, counts: counts)
+        guard counts.least < 2 else { throw node.unsupported("minProperties") }
+        return .between("{", .list(.member(.rule("string"), value), counts), "}")
     }
 
-    private func counts(_ what: String, _ node: SchemaNode) throws -> SchemaForm.Counts {
-        let counts = SchemaForm.Counts(
+    private func counts(_ what: String, _ node: SchemaNode) throws -> GrammarPart.Counts {
+        let counts = GrammarPart.Counts(
             least: try node.count("min" + what) ?? 0, most: try node.count("max" + what))
-        guard counts.least <= counts.most ?? counts.least else {
-            throw node.noInstance
-        }
+        guard counts.least <= counts.most ?? counts.least else { throw node.noInstance }
         return counts
     }
 
     private func target(of node: SchemaNode) throws -> String {
-        guard let pointer = try node.string("$ref") else { return "#" }
-        if pointer == "#" { return pointer }
+        guard let pointer = try node.string("$ref"), pointer != "#" else { return "#" }
         let parts = pointer.split(separator: "/", omittingEmptySubsequences: false)
         guard parts.count == 3, parts[0] == "#", Self.definitions.contains(String(parts[1])) else {
-            throw unsupported("$ref", node)
+            throw node.unsupported("$ref")
         }
-        let name = String(parts[2]).replacing("~1", with: "/").replacing("~0", with: "~")
-        guard root[String(parts[1])]?[name] != nil else {
+        guard places.contains(pointer) else {
             throw node.wrong("$ref", "a definition that is there")
         }
         return pointer
     }
-
-    private func unsupported(_ keyword: String, _ node: SchemaNode) -> H2OSessionError {
-        .invalidSchema(.unsupported(keyword: keyword, place: node.place))
-    }
 }
 
 extension OrderedJSON {
-    /// The name of this value's type in a schema.
-    fileprivate var type: String {
+    fileprivate func isOf(type: String) -> Bool {
         switch self {
-        case .null: "null"
-        case .bool: "boolean"
-        case .number: "number"
-        case .string: "string"
-        case .array: "array"
-        case .object: "object"
+        case .null: type == "null"
+        case .bool: type == "boolean"
+        case .number(let digits):
+            type == "number"
+                || type == "integer" && Double(digits).flatMap { Int(exactly: $0) } != nil
+        case .string: type == "string"
+        case .array: type == "array"
+        case .object: type == "object"
+        }
+    }
+}
+
+/// One object of a schema, with its place; the values of keywords are checked when they are read.
+struct SchemaNode {
+    let members: [OrderedJSON.Member]
+    /// A JSON pointer.
+    let place: String
+
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)``
+    init(_ json: OrderedJSON, at place: String) throws {
+        self.place = place
+        switch json {
+        case .object(let members): self.members = members
+        case .bool(true): members = []
+        case .bool(false): throw H2OSessionError.invalidSchema(.noInstance(place: place))
+        default:
+            let expected = "an object, true or false"
+            throw H2OSessionError.invalidSchema(.notASchema(place: place, expected: expected))
         }
     }
 
-    fileprivate func isWhole(for type: String) -> Bool {
-        guard type == "integer", case .number(let digits) = self else { return false }
-        return Double(digits).flatMap { Int(exactly: $0) } != nil
+    subscript(keyword: String) -> OrderedJSON? {
+        members.first { $0.name == keyword }?.value
+    }
+
+    /// The first of the keywords that is there.
+    func first(of keywords: some Sequence<String>) -> String? {
+        let wanted = Set(keywords)
+        return members.first { wanted.contains($0.name) }?.name
+    }
+
+    /// The value of a keyword; nil if it is not there.
+    private func value<T>(
+        _ keyword: String, _ expected: String, _ read: (OrderedJSON) -> T?
+    ) throws -> T? {
+        guard let value = self[keyword] else { return nil }
+        guard let result = read(value) else { throw wrong(keyword, expected) }
+        return result
+    }
+
+    func count(_ keyword: String) throws -> Int? {
+        let number = try value(keyword, "a whole number from 0") { value in
+            value.number.flatMap { $0 >= 0 && $0 == $0.rounded(.down) ? $0 : nil }
+        }
+        guard number ?? 0 <= Double(SchemaLimits.count) else {
+            throw H2OSessionError.invalidSchema(.tooLarge(.count, atMost: SchemaLimits.count))
+        }
+        return number.map { Int($0) }
+    }
+
+    func number(_ keyword: String) throws -> Double? {
+        try value(keyword, "a number") { value in value.number.flatMap { $0.isFinite ? $0 : nil } }
+    }
+
+    func string(_ keyword: String) throws -> String? {
+        try value(keyword, "a string", \.string)
+    }
+
+    func names(_ keyword: String) throws -> [String]? {
+        try value(keyword, "a list of different names") { value in
+            let names = value.elements?.map(\.string)
+            return names.flatMap { Set($0).count == $0.count ? $0.compactMap(\.self) : nil }
+                .flatMap { $0.count == names?.count ? $0 : nil }
+        }
+    }
+
+    func values(_ keyword: String) throws -> [OrderedJSON]? {
+        try value(keyword, "a list that is not empty") { value in
+            value.elements.flatMap { $0.isEmpty ? nil : $0 }
+        }
+    }
+
+    func schemas(_ keyword: String) throws -> [SchemaNode]? {
+        guard let elements = try values(keyword) else { return nil }
+        guard elements.count <= SchemaLimits.ways else {
+            throw H2OSessionError.invalidSchema(.tooLarge(.ways, atMost: SchemaLimits.ways))
+        }
+        return try elements.enumerated().map {
+            try SchemaNode($1, at: "\(place)/\(keyword)/\($0)")
+        }
+    }
+
+    func schema(_ keyword: String) throws -> SchemaNode? {
+        try self[keyword].map { try SchemaNode($0, at: "\(place)/\(keyword)") }
+    }
+
+    /// Schemas by name, in their order; none if the keyword is not there.
+    func named(_ keyword: String) throws -> [(name: String, schema: SchemaNode)] {
+        try value(keyword, "an object of schemas", \.members)?.map {
+            let name = $0.name.replacing("~", with: "~0").replacing("/", with: "~1")
+            return ($0.name, try SchemaNode($0.value, at: "\(place)/\(keyword)/\(name)"))
+        } ?? []
+    }
+
+    /// The error for an object that describes no value.
+    var noInstance: H2OSessionError { .invalidSchema(.noInstance(place: place)) }
+
+    func unsupported(_ keyword: String) -> H2OSessionError {
+        .invalidSchema(.unsupported(keyword: keyword, place: place))
+    }
+
+    func wrong(_ keyword: String, _ expected: String) -> H2OSessionError {
+        .invalidSchema(.notASchema(place: "\(place)/\(keyword)", expected: expected))
     }
 }

@@ -2,6 +2,53 @@ import Foundation
 import H2OKit
 import MLXLMCommon
 
+/// What a conversation knows besides its caches.
+package struct ConversationState: Codable, Hashable, Sendable {
+    /// The tokens in the caches.
+    package var read = TokenLedger()
+    /// The messages that the caches and ``unread`` stand for.
+    package var chain: TranscriptChain.Head
+    /// Tokens that come next, in no cache yet.
+    package var unread = [Int]()
+    /// Whether the last reply ended with a stop token.
+    package var ended = true
+    /// Positions of the system prompt.
+    package var pinned = 0 ..< 0
+    /// Positions of messages' texts, by the messages' indices, as far as they are known.
+    package var texts = [Int: Range<Int>]()
+
+    package init(chain: TranscriptChain.Head) {
+        self.chain = chain
+    }
+
+    /// Why no conversation can be in this state; nil if one can. Of a file, whose digest anybody
+    /// can compute, nothing else is known.
+    ///
+    /// - Parameters:
+    ///   - vocabulary: tokens that the model knows; nil if its files do not say
+    ///   - caches: those that were saved with it
+    func problem(vocabulary: Int?, caches: [any KVCache]) -> String? {
+        let tokens = 0 ..< (vocabulary ?? Int(Int32.max))
+        if !unread.allSatisfy(tokens.contains) { return "the model has no such tokens" }
+        if chain.count < 0 { return "it has a negative number of messages" }
+        if !read.isSound { return "its tokens contradict their number" }
+        let offsets = caches.flatMap(\.leaves).compactMap { $0 as? any H2OScoreTracking }
+            .map(\.offset)
+        if !offsets.allSatisfy({ $0 == read.count }) {
+            return "its caches have read another number of tokens"
+        }
+        let end = read.count.addingReportingOverflow(unread.count)
+        if end.overflow || pinned.lowerBound < 0 || pinned.upperBound > end.partialValue {
+            return "its pinned positions are not in it"
+        }
+        let positions = 0 ..< end.partialValue
+        if !texts.values.allSatisfy({ $0.clamped(to: positions) == $0 }) {
+            return "the texts of its messages are not in it"
+        }
+        return nil
+    }
+}
+
 /// A conversation with caches of its own, which can go on. Only jobs on its model's executor
 /// use it.
 package struct ConversationHead: @unchecked Sendable {

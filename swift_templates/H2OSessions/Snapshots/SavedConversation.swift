@@ -1,5 +1,68 @@
 import Foundation
 import H2OKit
+import MLX
+
+extension Conversation {
+    private enum Detail: String {
+        case messages
+        /// The name of the folder that has the archives in files.
+        case archive
+    }
+
+    /// Writes the conversation to a folder. What was saved there before stays as a snapshot of
+    /// an earlier turn, within the bytes that the model's snapshots may take in files.
+    ///
+    /// - Throws: ``H2OSessionError/nothingToSave``, `H2OCacheError.notSavable`,
+    ///   `CancellationError`, or an error of writing
+    package func save(_ messages: [H2OMessage], to folder: URL) async throws {
+        guard let head, hasMessages else { throw H2OSessionError.nothingToSave }
+        let saved = SavedConversation(folder: folder)
+        try saved.make()
+        var details = [Detail.messages.rawValue: json(messages)]
+        let computed = try await loaded.platform.background.withGPU {
+            details[Detail.archive.rawValue] = try head.archive.map {
+                try saved.addArchives(of: $0.url)
+            }
+            return try SnapshotFile.computed(
+                head.state, caches: head.caches, identity: loaded.identity, details: details)
+        }
+        // Outside of the guard, so that leaving the app does not wait for the medium.
+        try await BackgroundGuard.finishing {
+            try saved.keepTurn(before: head.state.chain, loaded.identity)
+            try computed.write(to: saved.file)
+            try saved.removeArchives(except: details[Detail.archive.rawValue])
+            try saved.fit(loaded.snapshots.files)
+        }
+    }
+
+    /// Goes on from a folder that ``save(_:to:)`` wrote, and can return to its earlier turns.
+    ///
+    /// - Returns: the messages
+    /// - Throws: `H2OCacheError` for a folder of another model, policy, template or version, and
+    ///   for damaged files; or an error of reading
+    package func restore(from folder: URL) async throws -> [H2OMessage] {
+        let saved = SavedConversation(folder: folder)
+        let messages = try await loaded.platform.background.withGPU {
+            let identity = loaded.identity
+            let details = try SnapshotFile.details(of: saved.file, identity: identity)
+            let own = try details[Detail.archive.rawValue].map { name in
+                guard let archives = saved.archives(named: name) else {
+                    throw H2OCacheError.damaged(
+                        reason: "its archive is not in its folder", file: saved.file)
+                }
+                return try loaded.platform.archives.copy(of: archives)
+            }
+            let newest = try SnapshotFile.read(saved.file, identity: identity, archive: own?.url)
+            let messages = try JSONDecoder().decode(
+                [H2OMessage].self, from: Data((details[Detail.messages.rawValue] ?? "").utf8))
+            goOn(from: ConversationHead(state: newest.state, caches: newest.caches, archive: own))
+            snapshots.add(savedIn: try saved.turns, archive: own)
+            return messages
+        }
+        await keepSnapshot()
+        return messages
+    }
+}
 
 /// The folder of a saved conversation: the newest state in a file, those of earlier turns in
 /// others, and archives in a folder.
@@ -7,6 +70,8 @@ struct SavedConversation {
     private static let archivePrefix = "archive-"
     private static let turnPrefix = "turn-"
     private static let fileEnd = ".safetensors"
+    /// Of the number of a turn.
+    private static let digits = 9
 
     let folder: URL
 
@@ -21,8 +86,8 @@ struct SavedConversation {
     /// States of earlier turns, oldest first.
     var turns: [URL] {
         get throws {
-            try names(Self.turnPrefix).filter { $0.hasSuffix(Self.fileEnd) }.sorted()
-                .map { folder.appending(path: $0) }
+            try names(Self.turnPrefix).map { folder.appending(path: $0) }
+                .filter { moment(of: $0) != nil }.sorted { $0.path < $1.path }
         }
     }
 
@@ -33,9 +98,11 @@ struct SavedConversation {
         guard let current = kept(file), current != chain, let turns = try? turns,
             turns.last.flatMap(kept) != current
         else { return }
-        let last = turns.last.map { moment(of: $0) } ?? 0
-        let digits = String(last + 1)
-        let name = Self.turnPrefix + String(repeating: "0", count: 9 - digits.count) + digits
+        let digits = String((turns.last.flatMap(moment) ?? 0) + 1)
+        // After a thousand million turns there is no name for another.
+        guard digits.count <= Self.digits else { return }
+        let zeros = String(repeating: "0", count: Self.digits - digits.count)
+        let name = Self.turnPrefix + zeros + digits
         try FileManager.default.linkOrCopyItem(
             at: file, to: folder.appending(path: name + Self.fileEnd))
     }
@@ -47,7 +114,7 @@ struct SavedConversation {
             try file.resourceValues(forKeys: [.fileSizeKey]).fileSize ?? 0
         }
         while try left.map(size).reduce(0, +) > bytes {
-            let moments = left.map { moment(of: $0) }
+            let moments = left.map { moment(of: $0) ?? 0 }
             let index = left.count == 1 ? 0 : SnapshotThinning.victim(of: moments)
             try FileManager.default.removeItem(at: left.remove(at: index))
         }
@@ -68,6 +135,16 @@ struct SavedConversation {
         folder.appending(path: name, directoryHint: .notDirectory)
     }
 
+    /// The folder of archives that a file names, if it is one of this conversation's own.
+    func archives(named name: String) -> URL? {
+        guard name.hasPrefix(Self.archivePrefix),
+            UUID(uuidString: String(name.dropFirst(Self.archivePrefix.count))) != nil
+        else { return nil }
+        let path = archives(name).path(percentEncoded: false)
+        let attributes = try? FileManager.default.attributesOfItem(atPath: path)
+        return attributes?[.type] as? FileAttributeType == .typeDirectory ? archives(name) : nil
+    }
+
     /// Those of earlier states, or of a process that ended while it wrote.
     func removeArchives(except name: String?) throws {
         for other in try names(Self.archivePrefix) where other != name {
@@ -80,8 +157,55 @@ struct SavedConversation {
             .filter { $0.hasPrefix(prefix) }
     }
 
-    private func moment(of turn: URL) -> Int {
-        let name = turn.deletingPathExtension().lastPathComponent
-        return Int(name.dropFirst(Self.turnPrefix.count)) ?? 0
+    /// The number in a turn's name; nil for another file.
+    private func moment(of turn: URL) -> Int? {
+        let name = turn.lastPathComponent
+        guard name.hasPrefix(Self.turnPrefix), name.hasSuffix(Self.fileEnd) else { return nil }
+        let digits = name.dropFirst(Self.turnPrefix.count).dropLast(Self.fileEnd.count)
+        guard digits.count == Self.digits, digits.utf8.allSatisfy({ 48 ... 57 ~= $0 }) else {
+            return nil
+        }
+        return Int(digits)
+    }
+}
+
+/// What a conversation's caches depend on, besides its messages. Saved ones go on only where
+/// all of it is the same.
+package struct ConversationIdentity: Codable, Hashable, Sendable {
+    /// The model's name, for people.
+    package let model: String
+    /// Of the model's files.
+    package let modelDigest: String
+    /// The policy and storage of the caches, without the conversation's pins and archive.
+    package let caches: H2OCaches
+    /// Of the tokens that the chat template makes of a made-up exchange.
+    package let templateDigest: String
+    /// Tokens that the model knows; nil if its files do not say.
+    package let vocabulary: Int?
+
+    package init(
+        model: String, modelDigest: String, caches: H2OCaches, templateDigest: String,
+        vocabulary: Int? = nil
+    ) {
+        self.model = model
+        self.modelDigest = modelDigest
+        self.caches = caches
+        self.templateDigest = templateDigest
+        self.vocabulary = vocabulary
+    }
+
+    /// - Throws: `H2OCacheError` by the name of what differs
+    func check(_ saved: ConversationIdentity, in file: URL) throws {
+        guard saved.modelDigest == modelDigest else {
+            throw H2OCacheError.otherModel(
+                found: saved.model, expected: model, file: file)
+        }
+        guard saved.caches == caches else {
+            throw H2OCacheError.otherSettings(
+                found: json(saved.caches), expected: json(caches), file: file)
+        }
+        guard saved.templateDigest == templateDigest else {
+            throw H2OCacheError.otherTemplate(file: file)
+        }
     }
 }

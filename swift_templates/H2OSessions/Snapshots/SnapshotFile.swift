@@ -9,10 +9,21 @@ import MLXLMCommon
 /// to it.
 package enum SnapshotFile {
     private static let kind = "h2o-pack conversation"
-    private static let version = "1"
+    private static let version = "2"
 
     private enum Field: String {
         case kind, version, digest, identity, state
+    }
+
+    /// What a file will have. Writing it takes no GPU any more.
+    struct Computed {
+        fileprivate let contents: H2OCacheFile.Computed
+
+        /// - Parameter file: its name ends in .safetensors; one that is there is replaced at once
+        /// - Throws: an error of writing
+        func write(to file: URL) throws {
+            try DurableFile.write(to: file, digest: name(.digest)) { try contents.write(to: $0) }
+        }
     }
 
     /// - Parameters:
@@ -26,15 +37,23 @@ package enum SnapshotFile {
         _ state: ConversationState, caches: [any KVCache], identity: ConversationIdentity,
         details: [String: String] = [:], to file: URL
     ) throws {
+        try computed(state, caches: caches, identity: identity, details: details).write(to: file)
+    }
+
+    /// Computes what ``write(_:caches:identity:details:to:)`` writes.
+    ///
+    /// - Throws: `H2OCacheError.notSavable`
+    static func computed(
+        _ state: ConversationState, caches: [any KVCache], identity: ConversationIdentity,
+        details: [String: String] = [:]
+    ) throws -> Computed {
         var header = details
         header[Field.kind.rawValue] = kind
         header[Field.version.rawValue] = version
         header[Field.digest.rawValue] = DurableFile.placeholder
         header[Field.identity.rawValue] = json(identity)
         header[Field.state.rawValue] = json(state)
-        try DurableFile.write(to: file, digest: name(.digest)) { new in
-            try H2OCacheFile.save(caches, to: new, metadata: header)
-        }
+        return Computed(contents: try H2OCacheFile.computed(caches, metadata: header))
     }
 
     /// The strings of a file that belongs to a model, without its caches.
@@ -98,10 +117,105 @@ package enum SnapshotFile {
         _ file: URL, identity: ConversationIdentity, archive: URL? = nil
     ) throws -> (state: ConversationState, caches: [any KVCache], details: [String: String]) {
         let details = try details(of: file, identity: identity)
+        let state = try state(details[Field.state.rawValue], file)
         let caches = try H2OCacheFile.load(from: file, archive: archive).caches
-        return (try state(details[Field.state.rawValue], file), caches, details)
+        if let problem = state.problem(vocabulary: identity.vocabulary, caches: caches) {
+            throw H2OCacheError.damaged(reason: problem, file: file)
+        }
+        return (state, caches, details)
     }
 
     /// As the prompt cache file writes the caller's strings.
     private static func name(_ field: Field) -> String { "0.\(field.rawValue)" }
+}
+
+/// A snapshot in a file.
+final class StoredSnapshot {
+    /// Has the file, which exists as long as this does; nil for a file of somebody else.
+    private let folder: SnapshotFolder?
+    private let file: URL
+    private let archive: ArchiveFolder?
+    let byteCount: Int
+
+    init(
+        _ snapshot: ConversationSnapshot, _ identity: ConversationIdentity,
+        in folder: SnapshotFolder, name: String
+    ) throws {
+        self.folder = folder
+        file = folder.url.appending(path: name, directoryHint: .notDirectory)
+        archive = try snapshot.write(to: file, identity: identity)
+        byteCount = Self.size(of: file)
+    }
+
+    init(_ file: URL, _ archive: ArchiveFolder?) {
+        folder = nil
+        self.file = file
+        self.archive = archive
+        byteCount = Self.size(of: file)
+    }
+
+    deinit {
+        if folder != nil { try? FileManager.default.removeItem(at: file) }
+    }
+
+    private static func size(of file: URL) -> Int {
+        (try? file.resourceValues(forKeys: [.fileSizeKey]))?.fileSize ?? 0
+    }
+
+    func head(
+        _ identity: ConversationIdentity, in archives: ArchiveFolders
+    ) throws -> ConversationHead {
+        let folder = try archive.map { try archives.copy(of: $0.url) }
+        let saved = try SnapshotFile.read(file, identity: identity, archive: folder?.url)
+        return ConversationHead(state: saved.state, caches: saved.caches, archive: folder)
+    }
+}
+
+/// A conversation's folder for snapshots in files, which exists as long as this does.
+///
+/// Snapshots are the user's conversation: their files can be written but not opened while the
+/// device is locked, are in no backup, and go with the conversation or, if the app ended before
+/// that, when the next model is loaded.
+package final class SnapshotFolder: Sendable {
+    package let url: URL
+    /// Holds a lock that the system releases when the process ends.
+    private let lock: Int32
+
+    /// - Parameter root: has one folder per conversation and nothing else
+    /// - Throws: an error of the file system
+    package init(in root: URL) throws {
+        url = root.appending(path: UUID().uuidString, directoryHint: .notDirectory)
+        try FileManager.default.createPrivateDirectory(at: url)
+        try root.excludeFromBackup()
+        lock = Self.locked(url) ?? -1
+        guard lock >= 0 else {
+            throw CocoaError(.fileWriteUnknown, userInfo: [NSFilePathErrorKey: url.path])
+        }
+    }
+
+    deinit {
+        close(lock)
+        try? FileManager.default.removeItem(at: url)
+    }
+
+    /// Deletes the folders that no process has open.
+    package static func deleteStale(in root: URL) {
+        let files = FileManager.default
+        let names = (try? files.contentsOfDirectory(atPath: root.path(percentEncoded: false))) ?? []
+        for name in names {
+            let folder = root.appending(path: name, directoryHint: .notDirectory)
+            guard let lock = locked(folder) else { continue }
+            try? files.removeItem(at: folder)
+            close(lock)
+        }
+    }
+
+    /// The descriptor of a folder's lock; nil where another has it.
+    private static func locked(_ folder: URL) -> Int32? {
+        let file = folder.appending(path: "lock").path(percentEncoded: false)
+        let lock = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        if lock >= 0, flock(lock, LOCK_EX | LOCK_NB) == 0 { return lock }
+        if lock >= 0 { close(lock) }
+        return nil
+    }
 }

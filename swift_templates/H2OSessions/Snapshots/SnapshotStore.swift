@@ -1,6 +1,24 @@
 import Foundation
 import H2OKit
 
+/// The bytes that a conversation's snapshots may take. A snapshot is a copy of the caches at the
+/// end of a turn, from which the conversation goes on when it is edited: what comes after is
+/// read again. One takes the bytes of the plan's caches.
+public struct H2OSnapshotLimits: Hashable, Sendable {
+    /// In memory.
+    public var memory: Int
+    /// In files, which are deleted with the conversation; older snapshots are there.
+    public var files: Int
+
+    public init(memory: Int = 128 << 20, files: Int = 512 << 20) {
+        self.memory = memory
+        self.files = files
+    }
+
+    /// No snapshots: a change reads the conversation again from its beginning.
+    public static let none = H2OSnapshotLimits(memory: 0, files: 0)
+}
+
 /// A conversation's snapshots, in memory and in files, each bounded by bytes. The newest are
 /// close to each other, older ones ever farther apart. Only jobs on the model's executor use it.
 package struct SnapshotStore: @unchecked Sendable {
@@ -65,6 +83,18 @@ package struct SnapshotStore: @unchecked Sendable {
             let oldest = memory[0]
             let moved = entries.remove(at: oldest)
             if let stored = try? store(moved) { entries.insert(stored, at: oldest) }
+        }
+        while bytes(in: files) > limits.files { entries.remove(at: victim(of: files)) }
+    }
+
+    /// Lets all in memory go but the newest, which shares the buffers of the conversation.
+    ///
+    /// - Parameter toFiles: whether they go to files, as far as the limits allow
+    package mutating func releaseMemory(toFiles: Bool) {
+        for index in memory.dropLast().reversed() {
+            let moved = entries.remove(at: index)
+            guard toFiles, limits.files > 0, let stored = try? store(moved) else { continue }
+            entries.insert(stored, at: index)
         }
         while bytes(in: files) > limits.files { entries.remove(at: victim(of: files)) }
     }
@@ -166,5 +196,21 @@ package struct SnapshotStore: @unchecked Sendable {
     private func victim(of indices: [Int]) -> Int {
         indices.count == 1
             ? indices[0] : indices[SnapshotThinning.victim(of: indices.map { entries[$0].moment })]
+    }
+}
+
+/// Which of a row of snapshots goes first, so that the newest stay close to each other and the
+/// distances grow with the age.
+package enum SnapshotThinning {
+    /// - Parameter moments: at which the snapshots were made, from 1 on, in order; two or more
+    /// - Returns: the index of one, never the newest
+    package static func victim(of moments: [Int]) -> Int {
+        let newest = moments[moments.count - 1]
+        /// The distance that would be left, compared with the age.
+        func gap(_ index: Int) -> Double {
+            let before = index > 0 ? moments[index - 1] : 0
+            return Double(moments[index + 1] - before) / Double(newest - moments[index])
+        }
+        return moments.indices.dropLast().min { gap($0) < gap($1) } ?? 0
     }
 }

@@ -12,7 +12,8 @@ extension BundledModel {
         return try memory.first(of: all, plan: \.memory)
     }
 
-    /// Loads the largest model that fits into the free memory.
+    /// The model of this package that is loaded, or else the largest that fits into the free
+    /// memory.
     ///
     ///     let session = try await BundledModel.load().makeSession(instructions: "Be brief.")
     ///
@@ -21,27 +22,34 @@ extension BundledModel {
     ///
     /// - Parameters:
     ///   - snapshots: the bytes that a conversation's snapshots may take
-    ///   - verification: how thoroughly the model folder is checked
+    ///   - checksEveryByte: whether the files' digests are compared, and not their sizes alone;
+    ///     it takes seconds per gigabyte
     /// - Throws: `H2OLoadingError`, or an error of mlx-swift-lm
     public static func load(
         snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
-        verification: ModelVerification = .sizes
+        checksEveryByte: Bool = false
     ) async throws -> H2OModel {
-        try await best().load(snapshots: snapshots, verification: verification)
+        for model in all {
+            if let loaded = await model.shared.loaded { return loaded }
+        }
+        return try await best().load(snapshots: snapshots, checksEveryByte: checksEveryByte)
     }
 
-    /// Loads this model.
+    /// Loads this model. Where it is loaded already, it is the same model, as it was asked for then.
     ///
     /// - Parameters:
     ///   - snapshots: the bytes that a conversation's snapshots may take
-    ///   - verification: how thoroughly the model folder is checked
+    ///   - checksEveryByte: whether the files' digests are compared, and not their sizes alone;
+    ///     it takes seconds per gigabyte
     /// - Throws: `H2OLoadingError`, or an error of mlx-swift-lm
     public func load(
         snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
-        verification: ModelVerification = .sizes
+        checksEveryByte: Bool = false
     ) async throws -> H2OModel {
-        try await H2OModel.load(
-            from: folder(), plan: memory, caches: caches(), archiveInFiles: archiveInFiles,
-            snapshots: snapshots, verification: verification)
+        try await shared.model {
+            try await H2OModel.load(
+                from: folder(), plan: memory, caches: caches(), archiveInFiles: archiveInFiles,
+                snapshots: snapshots, checksEveryByte: checksEveryByte)
+        }
     }
 }

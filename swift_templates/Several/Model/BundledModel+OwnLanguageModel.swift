@@ -7,18 +7,18 @@
         /// This model for Apple's `LanguageModelSession`, whichever one would fit best.
         ///
         /// It is loaded with the first request or by the session's `prewarm()`, once for all
-        /// sessions with it, and apart from what `BundledModel.languageModel()` loads.
+        /// sessions with it, those of `load()` too.
         ///
         /// - Parameter options: what requests leave open
         public func languageModel(
             options: H2OSession.Options = H2OSession.Options()
         ) -> H2OLanguageModel {
-            H2OLanguageModel(Self.sharedOfEach[folderName]!, options: options)
+            H2OLanguageModel(Self.conversationsOfEach[folderName]!, options: options)
         }
 
-        private static let sharedOfEach = Dictionary(
+        private static let conversationsOfEach = Dictionary(
             uniqueKeysWithValues: all.map { model in
-                (model.folderName, H2OSharedModel { try await model.load() })
+                (model.folderName, SharedConversations { try await model.load() })
             })
     }
 #endif

@@ -1,5 +1,6 @@
 import Foundation
 import H2OKit
+import H2OSessions
 import MLXLMCommon
 
 /// One of the models that this package was made for, and its cache.
@@ -22,6 +23,9 @@ public struct BundledModel: Identifiable, Sendable {
 
     /// Whether a session keeps what recall brings back in files and not in memory.
     public let archiveInFiles: Bool
+
+    /// The model for all who use it at the same time, with Apple's `LanguageModelSession` too.
+    let shared = SharedModel()
 
     let makeCaches: @Sendable () throws -> H2OCaches
 
@@ -46,7 +50,10 @@ public struct BundledModel: Identifiable, Sendable {
         try caches().makeCaches(for: model)
     }
 
-    /// The folder with the weights, the tokenizer and the configuration, see `ModelFolder`.
+    /// Loads the tokenizer of a model's folder, for mlx-swift-lm's `LLMModelFactory`.
+    public static let tokenizerLoader: any TokenizerLoader = BundledTokenizerLoader()
+
+    /// The folder with the weights, the tokenizer and the configuration.
     public func folder() throws -> URL {
         try ModelFolder.find(folderName)
     }

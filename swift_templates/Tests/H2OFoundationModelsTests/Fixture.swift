@@ -11,12 +11,12 @@
     struct Fixture {
         let model = EchoModel()
         let loads = Loads()
-        let shared: H2OSharedModel
+        let shared: SharedConversations
 
         /// - Parameter texts: what the model says, one text a reply
         init(maxSize: Int = 512, saying texts: String...) throws {
             let configuration = try H2OConfiguration(maxSize: maxSize, recentBudget: 8)
-            shared = H2OSharedModel { [model, loads] in
+            shared = SharedConversations { [model, loads] in
                 try loads.add()
                 let context = ModelContext(
                     configuration: ModelConfiguration(id: "echo", eosTokenIds: [EchoModel.stop]),
@@ -61,6 +61,65 @@
             return nil
         } catch {
             return error
+        }
+    }
+
+    /// Sessions with a model that says what it is told to, behind the template of Qwen3.
+    struct ScriptedFixture {
+        let scripted: ScriptedModel
+        let model: H2OLanguageModel
+
+        init(thinks: Bool = true, saying replies: String...) throws {
+            scripted = ScriptedModel(.qwen3, thinks: thinks)
+            let tokenizer = TemplateTokenizer(.qwen3)
+            let stop = tokenizer.convertTokenToId(ChatTemplate.qwen3.stop) ?? 0
+            let caches = H2OCaches(configuration: try H2OConfiguration(maxSize: 2048))
+            scripted.replies = replies
+            let shared = SharedConversations { [scripted] in
+                let context = ModelContext(
+                    configuration: ModelConfiguration(id: "scripted", eosTokenIds: [stop]),
+                    model: scripted, processor: NoProcessor(), tokenizer: tokenizer)
+                return H2OModel(context: context, caches: caches).withGrammars(.qwen3)
+            }
+            model = H2OLanguageModel(
+                shared, options: H2OSession.Options(thinking: thinks ? nil : false),
+                capabilities: [.toolCalling, .guidedGeneration, .reasoning])
+        }
+
+        /// All that the model was given, as text.
+        var given: String {
+            TemplateTokenizer(.qwen3).decode(tokenIds: scripted.given, skipSpecialTokens: false)
+        }
+    }
+
+    extension Transcript.Entry {
+        static func instructions(_ text: String) -> Transcript.Entry {
+            .instructions(
+                Transcript.Instructions(segments: [.text(text)], toolDefinitions: []))
+        }
+
+        static func prompt(_ text: String) -> Transcript.Entry {
+            .prompt(Transcript.Prompt(segments: [.text(text)]))
+        }
+
+        static func response(_ text: String) -> Transcript.Entry {
+            .response(Transcript.Response(segments: [.text(text)]))
+        }
+
+        static func reasoning(_ text: String) -> Transcript.Entry {
+            .reasoning(Transcript.Reasoning(segments: [.text(text)]))
+        }
+
+        static func output(_ text: String, of call: Transcript.ToolCall) -> Transcript.Entry {
+            .toolOutput(
+                Transcript.ToolOutput(
+                    id: call.id, toolName: call.toolName, segments: [.text(text)]))
+        }
+    }
+
+    extension Transcript.Segment {
+        static func text(_ text: String) -> Transcript.Segment {
+            .text(Transcript.TextSegment(content: text))
         }
     }
 #endif

@@ -1,9 +1,10 @@
 #if os(Linux) && canImport(FoundationModels, _version: 2)
     import FoundationModels
-    import H2OFoundationModels
     import H2OSessions
     import H2OTestModels
     import XCTest
+
+    @testable import H2OFoundationModels
 
     final class LanguageModelTests: XCTestCase {
         func testAResponseIsWhatTheModelSays() async throws {
@@ -60,11 +61,20 @@
             XCTAssertTrue(exceeded.debugDescription.contains("Shorten it"))
         }
 
+        func testItsCapabilitiesAreThoseOfTheEngineThatIsThere() throws {
+            let capabilities = H2OLanguageModel(try Fixture().shared).capabilities
+            XCTAssertEqual(capabilities.contains(.guidedGeneration), hasGrammarEngine)
+            XCTAssertTrue(capabilities.contains(.toolCalling))
+            XCTAssertTrue(capabilities.contains(.reasoning))
+        }
+
         func testASchemaWithoutAnEngineForItIsAMissingCapability() async throws {
             try XCTSkipIf(hasGrammarEngine, "This version of mlx-swift-lm has an engine.")
             let fixture = try Fixture(saying: "one")
+            let model = H2OLanguageModel(fixture.shared, capabilities: [.guidedGeneration])
             let error = await failure(
-                of: try await fixture.session().respond(to: "a", generating: Int.self))
+                of: try await LanguageModelSession(model: model)
+                    .respond(to: "a", generating: Int.self))
             guard case LanguageModelError.unsupportedCapability(let missing)? = error else {
                 return XCTFail("\(String(describing: error))")
             }
@@ -94,18 +104,101 @@
             let fixture = try Fixture(saying: "one", "two")
             let session = fixture.session()
             _ = try await session.respond(to: "a")
-            await fixture.shared.unload()
+            await H2OLanguageModel(fixture.shared).unload()
             let again = try await session.respond(to: "b")
             XCTAssertEqual(again.content, "two")
             XCTAssertEqual(again.usage.input.cachedTokenCount, 0)
             XCTAssertEqual(fixture.loads.count, 2)
         }
 
-        func testUsageIsNotReportedWhereTheSystemCannotTakeIt() async throws {
-            let fixture = try Fixture(saying: "one")
-            let model = H2OLanguageModel(fixture.shared, reportsUsage: false)
-            let response = try await LanguageModelSession(model: model).respond(to: "a")
-            XCTAssertEqual(response.usage.input.totalTokenCount, 0)
+        func testWithoutALimitAResponseIsAsLongAsItIs() async throws {
+            let long = String(repeating: "abcdefgh", count: 100)
+            let fixture = try Fixture(saying: long)
+            let response = try await fixture.session().respond(to: "hi")
+            XCTAssertEqual(response.content, long)
+            XCTAssertGreaterThan(response.usage.output.totalTokenCount, 512)
+        }
+
+        func testACanceledRequestThrowsAndIsNoResponse() async throws {
+            let fixture = try Fixture(saying: String(repeating: "a", count: 100_000))
+            let session = fixture.session()
+            let (calls, called) = AsyncStream<Void>.makeStream()
+            fixture.model.onCall = { called.yield() }
+            let request = Task { try await session.respond(to: "hi").content }
+            for await _ in calls { break }
+            request.cancel()
+            let error = await failure(of: try await request.value)
+            XCTAssertTrue(error is CancellationError, "\(String(describing: error))")
+        }
+    }
+
+    final class ReasoningTests: XCTestCase {
+        func testThoughtsAreAnEntryBeforeTheResponse() async throws {
+            let fixture = try ScriptedFixture(saying: "<think>\n7 * 13\n</think>\n\nNo.")
+            let session = LanguageModelSession(model: fixture.model)
+            let response = try await session.respond(to: "Is 91 prime?")
+            XCTAssertEqual(response.content, "No.")
+            guard case .reasoning(let thoughts) = session.transcript[1],
+                case .text(let text) = thoughts.segments.first
+            else { return XCTFail("\(session.transcript)") }
+            XCTAssertEqual(text.content, "7 * 13")
+            XCTAssertGreaterThan(response.usage.output.reasoningTokenCount, 0)
+            XCTAssertGreaterThan(
+                response.usage.output.totalTokenCount,
+                response.usage.output.reasoningTokenCount)
+        }
+
+        func testALevelTurnsThinkingOff() async throws {
+            for (level, thinks) in [(nil, true), (.custom("no_think"), false)]
+                as [(ContextOptions.ReasoningLevel?, Bool)]
+            {
+                let fixture = try ScriptedFixture()
+                let session = LanguageModelSession(model: fixture.model)
+                let context = ContextOptions(reasoningLevel: level)
+                try await session.respond(
+                    to: "Hello", options: GenerationOptions(maximumResponseTokens: 1),
+                    contextOptions: context)
+                XCTAssertEqual(
+                    fixture.given.contains("<think>\n\n</think>"), !thinks, "\(thinks)")
+            }
+        }
+    }
+
+    final class ErrorTests: XCTestCase {
+        func testOnlyWhatCanNeverBeReadExceedsTheContextSize() throws {
+            let errors: [H2OSessionError] = [
+                .systemPromptTooLong(tokens: 70, atMost: 60),
+                .promptTooLong(tokens: 70, atMost: 60),
+            ]
+            for error in errors {
+                guard case .contextSizeExceeded(let exceeded) = LanguageModelError(engine: error)
+                else { return XCTFail("\(error)") }
+                XCTAssertEqual(exceeded.tokenCount, 70)
+                XCTAssertEqual(exceeded.contextSize, 60)
+                XCTAssertEqual(exceeded.debugDescription, error.errorDescription)
+            }
+            XCTAssertNil(LanguageModelError(engine: H2OSessionError.busy))
+        }
+
+        func testASchemaThatCannotBeFollowedIsAnUnsupportedGuide() {
+            let error = H2OSessionError.invalidSchema(.unsupported(keyword: "not", place: "/a"))
+            guard case .unsupportedGenerationGuide(let guide) = LanguageModelError(engine: error)
+            else { return XCTFail("\(error)") }
+            XCTAssertEqual(guide.debugDescription, error.errorDescription)
+        }
+
+        func testAReplyWithoutRoomForTheSchemaIsAnUnsupportedGuide() {
+            let error = H2OSessionError.noRoomForSchema(tokens: 9, atMost: 4)
+            guard case .unsupportedGenerationGuide(let guide) = LanguageModelError(engine: error)
+            else { return XCTFail("\(error)") }
+            XCTAssertEqual(guide.debugDescription, error.errorDescription)
+        }
+
+        func testASchemaWithoutAnEngineForItIsAnUnsupportedCapability() {
+            let error = H2OSessionError.noGrammarEngine(version: "1")
+            guard case .unsupportedCapability(let missing) = LanguageModelError(engine: error)
+            else { return XCTFail("\(error)") }
+            XCTAssertEqual(missing.debugDescription, error.errorDescription)
         }
     }
 #endif

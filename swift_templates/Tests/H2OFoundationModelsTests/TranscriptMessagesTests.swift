@@ -47,6 +47,39 @@
                 ])
         }
 
+        func testInstructionsThatChangedStandBeforeTheNextPrompt() throws {
+            let transcript = Transcript(entries: [
+                .instructions("be brief"), .prompt("hello"), .response("hi"),
+                .instructions("be brief"), .prompt("more"), .response("no"),
+                .instructions("be kind"), .prompt("why"),
+            ])
+            XCTAssertEqual(
+                try TranscriptMessages(transcript).messages,
+                [
+                    .system("be brief"), .user("hello"), .assistant("hi"), .user("more"),
+                    .assistant("no"), .user("be kind\n\nwhy"),
+                ])
+        }
+
+        func testAHistoryThatWasCutBeginsWithItsFirstQuestion() throws {
+            let call = Transcript.ToolCall(
+                id: "1", toolName: "weather", arguments: try GeneratedContent(json: "{}"))
+            let whole: [Transcript.Entry] = [
+                .prompt("rain?"), .toolCalls(Transcript.ToolCalls([call])),
+                .output("dry", of: call), .response("No."), .prompt("sure?"),
+            ]
+            for kept in 1 ... 4 {
+                let entries = [Transcript.Entry.instructions("be brief")] + whole.suffix(kept)
+                XCTAssertEqual(
+                    try TranscriptMessages(Transcript(entries: entries)).messages,
+                    [.system("be brief"), .user("sure?")], "\(kept)")
+            }
+            let running = [whole[1], whole[2]]
+            XCTAssertEqual(
+                try TranscriptMessages(Transcript(entries: running)).messages.map(\.role),
+                [.assistant, .tool])
+        }
+
         func testThoughtsThatNothingFollowsAreLeftOut() throws {
             let transcript = Transcript(entries: [.prompt("hello"), .reasoning("hm")])
             XCTAssertEqual(try TranscriptMessages(transcript).messages, [.user("hello")])

@@ -66,7 +66,7 @@ final class ConfigurationTests: XCTestCase {
         let all = try JSONDecoder().decode(
             H2OConfiguration.self, from: Data(#"{"max_size": 128, "recall": true}"#.utf8))
         XCTAssertEqual(all.recall, try H2ORecall())
-        XCTAssertEqual(all.recallRows, 32)
+        XCTAssertEqual(all.recallRows, 63)
         XCTAssertThrowsError(try H2ORecall(archiveBits: 5)) { error in
             XCTAssertEqual(
                 error.localizedDescription,

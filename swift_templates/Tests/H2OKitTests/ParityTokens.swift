@@ -65,7 +65,8 @@ struct ParityTokensRequest: Decodable {
 
 /// What this side says to it: `answer.json`, and in `answer.safetensors` the logits
 /// `[1, vocabulary]` named `case.step` and the positions int32 `[B, Hkv, C]` that each
-/// evicting cache keeps at last, named `case.kept.layer`.
+/// evicting cache keeps at last, named `case.kept.layer`, and after each step, named
+/// `case.kept.layer.step`.
 struct ParityTokensAnswer: Encodable {
     let format = 1
     var texts = [Text]()
@@ -104,6 +105,10 @@ final class ParityTokensSampler: LogitSampler {
     private let given: [Int32]
     private(set) var tokens = [Int]()
     private(set) var logits = [MLXArray]()
+    /// The caches whose positions are noted.
+    var caches = [any KVCache]()
+    /// After each step, by cache; nil for one that does not evict.
+    private(set) var kept = [[MLXArray?]]()
 
     init(goingOnWith given: [Int32]) {
         self.given = given
@@ -111,7 +116,8 @@ final class ParityTokensSampler: LogitSampler {
 
     func sample(logits: MLXArray) -> MLXArray {
         let likeliest = ArgMaxSampler().sample(logits: logits)
-        eval([logits, likeliest])
+        kept.append(caches.map { ($0 as? any H2OScoreTracking)?.positions })
+        eval([logits, likeliest] + kept[kept.count - 1].compactMap(\.self))
         let own = likeliest.asType(.int32).asArray(Int32.self)
         let step = tokens.count
         tokens += own.map(Int.init)

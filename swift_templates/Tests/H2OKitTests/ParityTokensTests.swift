@@ -43,6 +43,9 @@ final class ParityTokensTests: XCTestCase {
             said.tokens = sampler.tokens
             for (step, logits) in sampler.logits.enumerated() {
                 answer.arrays["\(asked.name).\(step)"] = logits
+                for (layer, positions) in sampler.kept[step].enumerated() {
+                    answer.arrays["\(asked.name).kept.\(layer).\(step)"] = positions
+                }
             }
             answer.cases.append(said)
         }
@@ -57,6 +60,7 @@ final class ParityTokensTests: XCTestCase {
     ) throws -> [any KVCache] {
         try withError {
             let caches = try asked.makeCaches(for: model)
+            sampler.caches = caches
             // The prompt's own step is one more than those after it.
             let tokens = try TokenIterator(
                 input: LMInput(tokens: MLXArray(request.prompt, [request.prompt.count])),

@@ -10,7 +10,8 @@ final class RecallTests: XCTestCase {
     ) throws -> H2OConfiguration {
         try H2OConfiguration(
             maxSize: 48, recentBudget: 8, novelty: 0,
-            recall: H2ORecall(rows: rows, spread: spread, ask: ask, every: every))
+            recall: H2ORecall(
+                rows: rows, spread: spread, before: 0, threshold: 0, ask: ask, every: every))
     }
 
     private func caches(_ configuration: H2OConfiguration) throws -> [any H2OScoreTracking] {

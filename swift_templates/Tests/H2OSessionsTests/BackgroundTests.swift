@@ -11,7 +11,7 @@ final class BackgroundTests: XCTestCase {
 
         var text = ""
         var parts = 0
-        for try await part in await session.streamResponse(to: "hi") {
+        for try await part in session.streamResponse(to: "hi") {
             text += part.text ?? ""
             parts += 1
             guard parts == 2 else { continue }
@@ -79,14 +79,153 @@ final class BackgroundTests: XCTestCase {
     }
 
     func testItFollowsTheNotificationsOfAnAppsLife() {
-        let names = (Notification.Name("h2o.background"), Notification.Name("h2o.foreground"))
+        let names = ["background", "foreground", "inactive", "active"].map {
+            Notification.Name("h2o.\($0)")
+        }
         let background = BackgroundGuard {}
-        background.follow(background: names.0, foreground: names.1)
+        background.follow(
+            BackgroundGuard.Notifications(
+                background: names[0], foreground: names[1], inactive: names[2], active: names[3]))
+        func post(_ index: Int) {
+            NotificationCenter.default.post(name: names[index], object: nil)
+        }
+        for opening in [1, 3] {
+            post(0)
+            XCTAssertTrue(background.isClosed)
+            post(opening)
+            XCTAssertFalse(background.isClosed)
+        }
+    }
 
-        NotificationCenter.default.post(name: names.0, object: nil)
-        XCTAssertTrue(background.isClosed)
-        NotificationCenter.default.post(name: names.1, object: nil)
+    func testNoPartOfAPromptIsReadWhileTheAppIsAboutToLeave() async throws {
+        var fixture = try SessionFixture()
+        fixture.promptChunk = 8
+        let session = fixture.makeSession()
+        let prompt = String(repeating: "a", count: 40)
+        let background = fixture.background
+        let calls = Recorder()
+        fixture.model.onCall = {
+            calls.add("call")
+            if calls.entries.count == 3 { background.deactivate() }
+        }
+
+        let reply = Task { try await session.respond(to: prompt) }
+        while calls.entries.count < 3 { await Task.yield() }
+        for _ in 0 ..< 500 { await Task.yield() }
+        XCTAssertEqual(calls.entries.count, 3, "the chunk that began ends")
         XCTAssertFalse(background.isClosed)
+        background.activate()
+
+        let text = try await reply.value.text
+        let undisturbed = try SessionFixture.reading(8).makeSession()
+        let expected = try await undisturbed.respond(to: prompt).text
+        XCTAssertEqual(text, expected)
+    }
+
+    func testWorkGoesOnInTheBackgroundAsLongAsItIsAllowed() async throws {
+        let background = BackgroundGuard {}
+        var allowance: BackgroundGuard.Allowance? = background.allowInBackground()
+        XCTAssertTrue(background.close())
+        XCTAssertFalse(background.isClosed)
+        try await background.withGPU {}
+        allowance?.end()
+        XCTAssertTrue(background.isClosed)
+
+        allowance = background.allowInBackground()
+        XCTAssertFalse(background.isClosed, "also from the background")
+        allowance = nil
+        XCTAssertTrue(background.isClosed, "what nobody holds has ended")
+        background.open()
+        background.allowInBackground().end()
+        XCTAssertFalse(background.isClosed, "the foreground needs none")
+    }
+
+    func testAStepInTheBackgroundCanBeRefused() async throws {
+        let background = BackgroundGuard(isClosed: true) {}
+        background.refusesInBackground = true
+        await assertThrows(try await background.withGPU {}) {
+            XCTAssertTrue($0 is H2OBackgroundError)
+        }
+        background.open()
+        try await background.withGPU {}
+    }
+
+    func testClosingWaitsForTheStreamsOfTheThreadsThatWorked() async throws {
+        let (asked, waited) = (Recorder(), Recorder())
+        let background = BackgroundGuard(waitForStream: {
+            let thread = "\(ObjectIdentifier(Thread.current))"
+            asked.add(thread)
+            return { waited.add(thread) }
+        })
+        // Each model computes on a thread of its own.
+        for _ in 1 ... 2 {
+            var fixture = try SessionFixture()
+            fixture.background = background
+            _ = try await fixture.makeSession().respond(to: "hi")
+        }
+        let before = waited.entries.count
+
+        XCTAssertTrue(background.close())
+
+        XCTAssertEqual(asked.entries.count, 2, "each thread is asked for its stream once")
+        XCTAssertEqual(Set(asked.entries).count, 2)
+        XCTAssertEqual(Set(waited.entries.dropFirst(before)), Set(asked.entries))
+        XCTAssertFalse(asked.entries.contains("\(ObjectIdentifier(Thread.current))"))
+    }
+
+    func testAnOpenGuardLeavesAStepWhereItIs() async throws {
+        let worker = CountingActor(BackgroundGuard {})
+        try await worker.work(steps: 100)
+        // One job for the call; a guard that left its caller's executor would add one a step.
+        XCTAssertEqual(worker.jobs, 1)
+    }
+
+    func testAModelsThreadHasMoreThanTheStackOfAppsThreads() async throws {
+        let size = try await SessionFixture().makeModel().stackSize
+        XCTAssertEqual(size, ThreadExecutor.stackSize)
+        XCTAssertGreaterThan(size, 512 << 10)
+    }
+}
+
+extension H2OModel {
+    fileprivate var stackSize: Int { Thread.current.stackSize }
+}
+
+/// Takes steps, and counts the jobs that this takes.
+private actor CountingActor {
+    private final class Executor: SerialExecutor, @unchecked Sendable {
+        private let queue = DispatchQueue(label: "counting")
+        private let lock = NSLock()
+        private var count = 0
+
+        var jobs: Int { lock.withLock { count } }
+
+        func enqueue(_ job: consuming ExecutorJob) {
+            let job = UnownedJob(job)
+            lock.withLock { count += 1 }
+            queue.async { job.runSynchronously(on: self.asUnownedSerialExecutor()) }
+        }
+
+        func asUnownedSerialExecutor() -> UnownedSerialExecutor {
+            UnownedSerialExecutor(ordinary: self)
+        }
+    }
+
+    private let background: BackgroundGuard
+    private nonisolated let executor = Executor()
+
+    nonisolated var unownedExecutor: UnownedSerialExecutor {
+        executor.asUnownedSerialExecutor()
+    }
+
+    nonisolated var jobs: Int { executor.jobs }
+
+    init(_ background: BackgroundGuard) {
+        self.background = background
+    }
+
+    func work(steps: Int) async throws {
+        for _ in 0 ..< steps { try await background.withGPU {} }
     }
 }
 

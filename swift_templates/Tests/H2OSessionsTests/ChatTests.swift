@@ -1,4 +1,5 @@
 import Foundation
+import H2OChatScreen
 import H2OKit
 import H2OSessions
 import H2OTestModels
@@ -24,6 +25,17 @@ final class ChatTests: XCTestCase {
             instructions: instructions, folder: folder,
             options: H2OSession.Options(sampling: .greedy, maxTokens: fixture.maxTokens)
         ) { fixture.makeModel() }
+    }
+
+    /// A chat of a model that can think.
+    private func makeChat(
+        _ fixture: TemplateFixture, maxTokens: Int? = nil, folder: URL? = nil
+    ) async -> H2OChat {
+        let chat = H2OChat(
+            folder: folder, options: H2OSession.Options(sampling: .greedy, maxTokens: maxTokens)
+        ) { fixture.model }
+        await chat.load()
+        return chat
     }
 
     private func say(_ text: String, _ chat: H2OChat) async {
@@ -81,7 +93,8 @@ final class ChatTests: XCTestCase {
         await chat.load()
         await say("hello", chat)
         XCTAssertEqual(texts(chat), [])
-        XCTAssertTrue(try XCTUnwrap(chat.problem).hasPrefix("The system prompt has"))
+        XCTAssertFalse(try XCTUnwrap(chat.problem).contains("--max-kv"), "it is for its user")
+        XCTAssertTrue(try XCTUnwrap(chat.problemDetails).hasPrefix("The system prompt has"))
         XCTAssertEqual(chat.draft, "hello")
         XCTAssertEqual(chat.state, .ready)
     }
@@ -91,6 +104,7 @@ final class ChatTests: XCTestCase {
         let first = makeChat(try SessionFixture(), folder: folder)
         await first.load()
         await say("hello", first)
+        await first.save()
 
         let next = makeChat(try SessionFixture(), folder: folder)
         await next.load()
@@ -106,6 +120,7 @@ final class ChatTests: XCTestCase {
         let first = makeChat(try SessionFixture(), folder: folder)
         await first.load()
         await say("hello", first)
+        await first.save()
 
         let other = makeChat(try SessionFixture(maxSize: 48), folder: folder)
         await other.load()
@@ -124,7 +139,7 @@ final class ChatTests: XCTestCase {
         let folder = try folder()
         var shown = [String]()
         for launch in 1 ... 2 {
-            let fixture = try TemplateFixture(.qwen3)
+            let fixture = try TemplateFixture(.qwen3, thinks: false)
             fixture.scripted.replies = [call, "It is noon."]
             let chat = H2OChat(tools: [clock], folder: folder) { fixture.model }
             await chat.load()
@@ -133,7 +148,163 @@ final class ChatTests: XCTestCase {
             XCTAssertEqual(texts(chat), shown)
             XCTAssertEqual(chat.usage.cachedTokens > 0, launch == 2, "caches go on with tools")
             XCTAssertNil(chat.problem)
+            await chat.save()
         }
+    }
+
+    func testTheFirstReplyOfAModelThatThinksIsAnAnswer() async throws {
+        let fixture = try TemplateFixture(.qwen3, thinks: false)
+        fixture.scripted.replies = ["Hello."]
+        let chat = await makeChat(fixture)
+        XCTAssertTrue(chat.canThink)
+        XCTAssertFalse(chat.thinks)
+        await say("Hi", chat)
+        XCTAssertEqual(texts(chat), ["Hi", "Hello."])
+        XCTAssertEqual(chat.usage.thoughtTokens, 0)
+        XCTAssertEqual(chat.ending, .whole)
+        XCTAssertFalse(chat.canContinue)
+    }
+
+    func testThoughtsAreShownWhileTheyArriveIfTheyAreAskedFor() async throws {
+        let fixture = try TemplateFixture(.qwen3)
+        fixture.scripted.replies = ["<think>\nA greeting.\n</think>\n\nHello."]
+        let chat = await makeChat(fixture)
+        chat.thinks = true
+        chat.pace.shows = .zero
+        let thoughts = Task { @MainActor in
+            while chat.messages.last.map({ $0.isUser || $0.thoughts.isEmpty }) ?? true {
+                await Task.yield()
+            }
+            return chat.messages.last
+        }
+        await say("Hi", chat)
+        let shown = await thoughts.value
+        XCTAssertTrue("A greeting.".hasPrefix(try XCTUnwrap(shown?.thoughts)))
+        XCTAssertEqual(chat.messages.last?.text, "Hello.")
+        XCTAssertEqual(chat.messages.last?.thoughts, "A greeting.")
+    }
+
+    func testThoughtsThatAreCutSaySoAndGetTheirAnswer() async throws {
+        let fixture = try TemplateFixture(.qwen3)
+        let long = String(repeating: "hm ", count: 300)
+        fixture.scripted.replies = ["<think>\n\(long)</think>\n\nHello."]
+        let chat = await makeChat(fixture, maxTokens: 40)
+        chat.thinks = true
+        await say("Hi", chat)
+        XCTAssertEqual(chat.messages.last?.text, "")
+        XCTAssertEqual(chat.ending, .cut)
+        XCTAssertTrue(chat.canContinue)
+
+        let before = fixture.given.count
+        // Without thoughts: its begin is that of a reply whose thoughts are over.
+        await chat.continueReply()
+        let read = String(fixture.given.dropFirst(before))
+        XCTAssertTrue(read.contains("<think>\n\n</think>\n\n"), read)
+        let prompt = read.components(separatedBy: "</think>")[0]
+        XCTAssertFalse(prompt.contains("hm"), "thoughts are not read again")
+        XCTAssertEqual(chat.messages.count, 2)
+    }
+
+    func testAReplyThatIsCutGoesOn() async throws {
+        let whole = try SessionFixture()
+        whole.model.replies = ["one two three|"]
+        let fixture = try SessionFixture()
+        fixture.model.replies = ["one two three|"]
+        let chat = makeChat(fixture)
+        await chat.load()
+        await say("count", chat)
+        XCTAssertEqual(texts(chat), ["count", "one tw"])
+        XCTAssertEqual(chat.ending, .cut)
+
+        fixture.model.script = LetterTokenizer().encode(text: "o th|", addSpecialTokens: false)
+        await chat.continueReply()
+        XCTAssertEqual(texts(chat), ["count", "one two th"])
+        XCTAssertEqual(chat.ending, .whole)
+        XCTAssertFalse(chat.canContinue)
+        XCTAssertGreaterThan(chat.usage.cachedTokens, 0, "the instructions are not read again")
+        await say("more", chat)
+        XCTAssertEqual(texts(chat).count, 4)
+        XCTAssertGreaterThan(chat.usage.cachedTokens, 20, "the caches go on with what was said")
+    }
+
+    func testAModelThatSaysNothingIsNoEmptyBubble() async throws {
+        let fixture = try SessionFixture()
+        fixture.model.replies = ["|"]
+        let chat = makeChat(fixture)
+        await chat.load()
+        await say("hello", chat)
+        XCTAssertEqual(texts(chat), ["hello"])
+        XCTAssertEqual(chat.ending, .empty)
+        XCTAssertTrue(chat.canContinue)
+        await chat.continueReply()
+        XCTAssertEqual(texts(chat).count, 2)
+    }
+
+    func testNothingThatWasTypedOrAnsweredIsLostWhereverTheAppEnds() async throws {
+        let folder = try folder()
+        let fixture = try SessionFixture()
+        let reply = String(repeating: "abcdefgh ", count: 6)
+        fixture.model.replies = [reply + "|"]
+        var long = fixture
+        long.maxTokens = 200
+        let chat = makeChat(long, folder: folder)
+        (chat.pace.shows, chat.pace.keeps) = (.zero, .zero)
+        await chat.load()
+        // The file as it is at a moment is what an app that ends then leaves; the caches are
+        // written when it is quiet.
+        let copies = folder.appendingPathExtension("copies")
+        addTeardownBlock { try? FileManager.default.removeItem(at: copies) }
+        let moments = Moments()
+        let open = folder.appending(path: chat.conversation)
+        fixture.model.onCall = {
+            guard let moment = moments.next(of: 50) else { return }
+            let copy = copies.appending(path: "\(moment)")
+            let data = try? Data(contentsOf: open.appending(path: "messages.json"))
+            let kept = copy.appending(path: open.lastPathComponent)
+            try? FileManager.default.createDirectory(
+                at: kept, withIntermediateDirectories: true)
+            try? data?.write(to: kept.appending(path: "messages.json"))
+        }
+        await say("hello", chat)
+        XCTAssertEqual(texts(chat).last, reply)
+        fixture.model.onCall = nil
+
+        var answered = Set<Int>()
+        for moment in 0 ..< 50 {
+            let next = makeChat(
+                try SessionFixture(), folder: copies.appending(path: "\(moment)"))
+            await next.load()
+            XCTAssertEqual(texts(next).first, "hello", "\(moment)")
+            let text = texts(next).dropFirst().first ?? ""
+            XCTAssertTrue(reply.hasPrefix(text), text)
+            answered.insert(text.count)
+            XCTAssertTrue(next.canContinue)
+            await next.continueReply()
+            XCTAssertNil(next.problem)
+            XCTAssertEqual(texts(next).count, 2)
+            XCTAssertTrue(try XCTUnwrap(texts(next).last).hasPrefix(text))
+        }
+        XCTAssertGreaterThan(answered.count, 1, "what was answered is there too")
+    }
+
+    func testTheCachesAreWrittenOnceWhenItIsQuiet() async throws {
+        let folder = try folder()
+        let chat = makeChat(try SessionFixture(), folder: folder)
+        chat.pace.quiet = .seconds(3600)
+        await chat.load()
+        for text in ["one", "two"] { await say(text, chat) }
+        let caches = folder.appending(path: "\(chat.conversation)/session")
+            .path(percentEncoded: false)
+        XCTAssertFalse(FileManager.default.fileExists(atPath: caches))
+        chat.pace.quiet = .zero
+        await say("three", chat)
+        let begun = ContinuousClock.now
+        while !FileManager.default.fileExists(atPath: caches + "/conversation.safetensors") {
+            guard begun.duration(to: .now) < .seconds(60) else { return XCTFail("not written") }
+            await Task.yield()
+        }
+        let files = try FileManager.default.contentsOfDirectory(atPath: caches)
+        XCTAssertFalse(files.contains { $0.hasPrefix("turn-") }, "one state was written")
     }
 
     func testARegeneratedReplyTakesThePlaceOfTheLastOne() async throws {
@@ -174,11 +345,77 @@ final class ChatTests: XCTestCase {
     func testAConversationThatIsClearedDuringAReplyIsGone() async throws {
         let folder = try folder()
         let (chat, reply) = try await replyingChat(folder: folder)
-        await chat.clear()
+        await chat.delete(chat.conversation)
         await reply.value
         XCTAssertEqual(chat.messages, [])
         XCTAssertEqual(chat.state, .ready)
-        XCTAssertFalse(FileManager.default.fileExists(atPath: folder.path(percentEncoded: false)))
+        XCTAssertEqual(chat.conversations, [])
+        XCTAssertEqual(try FileManager.default.contentsOfDirectory(atPath: folder.path), [])
+    }
+
+    func testAConversationThatIsLeftIsThereToReturnTo() async throws {
+        let folder = try folder()
+        let chat = makeChat(try SessionFixture(), folder: folder)
+        await chat.load()
+        await say("first thing", chat)
+        let (first, messages) = (chat.conversation, chat.messages)
+        await chat.beginConversation()
+        XCTAssertEqual(chat.messages, [])
+        await say("second thing", chat)
+        XCTAssertEqual(chat.conversations.map(\.title), ["second thing", "first thing"])
+
+        await chat.open(first)
+        XCTAssertEqual(chat.messages, messages)
+        await say("more", chat)
+        XCTAssertGreaterThan(chat.usage.cachedTokens, 20, "its caches go on")
+        XCTAssertLessThan(chat.usage.readTokens, 20)
+
+        let second = try XCTUnwrap(chat.conversations.first { $0.id != first })
+        await chat.delete(second.id)
+        XCTAssertEqual(chat.conversations.map(\.id), [first])
+        let next = makeChat(try SessionFixture(), folder: folder)
+        await next.load()
+        XCTAssertEqual(next.conversation, first)
+        XCTAssertEqual(next.messages, chat.messages)
+    }
+
+    func testALeftReplyIsKeptAsFarAsItCame() async throws {
+        let folder = try folder()
+        let (chat, reply) = try await replyingChat(folder: folder)
+        let first = chat.conversation
+        await chat.beginConversation()
+        await reply.value
+        XCTAssertEqual(chat.messages, [])
+        XCTAssertEqual(chat.state, .ready)
+        await chat.open(first)
+        XCTAssertEqual(texts(chat).first, "hello")
+        XCTAssertTrue(chat.canContinue)
+    }
+
+    func testSettingsSurviveTheApp() async throws {
+        let folder = try folder()
+        let chat = makeChat(try SessionFixture(), folder: folder)
+        XCTAssertEqual(chat.maxTokens, 6)
+        (chat.thinks, chat.maxTokens) = (true, nil)
+        let next = makeChat(try SessionFixture(), folder: folder)
+        XCTAssertTrue(next.thinks)
+        XCTAssertNil(next.maxTokens)
+        next.maxTokens = 3
+        await next.load()
+        await say("hello", next)
+        XCTAssertEqual(next.usage.generatedTokens, 3)
+    }
+
+    func testPromptsAreProposedUntilSomethingIsAsked() async throws {
+        let fixture = try SessionFixture()
+        let chat = H2OChat(
+            prompts: ["what is it?"], options: H2OSession.Options(maxTokens: 4)
+        ) { fixture.makeModel() }
+        await chat.load()
+        XCTAssertEqual(chat.suggestions, ["what is it?"])
+        await say("hello", chat)
+        XCTAssertEqual(chat.suggestions, [])
+        XCTAssertTrue(chat.transcript.hasPrefix("> hello\n\n"), chat.transcript)
     }
 
     func testAReplyThatIsStoppedStays() async throws {
@@ -188,6 +425,20 @@ final class ChatTests: XCTestCase {
         XCTAssertEqual(chat.messages.first?.text, "hello")
         XCTAssertEqual(chat.usage.stop, .cancelled)
         XCTAssertEqual(chat.state, .ready)
+    }
+}
+
+/// Counts moments, on whichever thread they are.
+private final class Moments: @unchecked Sendable {
+    private let lock = NSLock()
+    private var count = 0
+
+    /// The next one, from 0; nil after `most`.
+    func next(of most: Int) -> Int? {
+        lock.withLock {
+            defer { count += 1 }
+            return count < most ? count : nil
+        }
     }
 }
 

@@ -42,7 +42,7 @@ final class LoadingTests: XCTestCase {
         await assertThrows(try await load(free: plan.total - 7, loader: Unloadable())) {
             XCTAssertEqual(
                 $0 as? H2OLoadingError,
-                .noMemory(needs: [.init(id: "m", plan: plan)], free: plan.total - 7))
+                .noMemory(needs: ["m": plan], free: plan.total - 7))
         }
     }
 
@@ -99,7 +99,8 @@ final class LoadingTests: XCTestCase {
     func testAPromptLongerThanTheModelsPositionsIsRefused() async throws {
         let configuration = #"{"max_position_embeddings": 20}"#
         try Data(configuration.utf8).write(to: folder.appending(path: "config.json"))
-        let session = try await load(free: plan.total).makeSession()
+        let session = try await load(free: plan.total)
+            .makeSession(options: H2OSession.Options(maxTokens: 6))
 
         await assertThrows(try await session.respond(to: "tell me more of it")) {
             XCTAssertEqual($0 as? H2OSessionError, .promptTooLong(tokens: 26, atMost: 20))
@@ -200,5 +201,66 @@ private struct Unloadable: H2OModelLoader {
     ) async throws -> sending ModelContext {
         XCTFail("a model was loaded")
         throw CancellationError()
+    }
+}
+
+/// A model that is loaded once for all who use it.
+final class SharedModelTests: XCTestCase {
+    private actor Loads {
+        private(set) var count = 0
+        var fails = false
+
+        func next() throws {
+            count += 1
+            if fails { throw CancellationError() }
+        }
+
+        func fail(_ fails: Bool) { self.fails = fails }
+    }
+
+    func testAllWhoAskAtTheSameTimeOrLaterHaveOneModel() async throws {
+        let (fixture, loads, shared) = (try SessionFixture(), Loads(), SharedModel())
+        let load: @Sendable () async throws -> H2OModel = {
+            try await loads.next()
+            return fixture.makeModel()
+        }
+        async let one = shared.model(load: load)
+        async let other = shared.model(load: load)
+        let models = try await [one, other, shared.model(load: load)]
+        XCTAssertEqual(Set(models.map { ObjectIdentifier($0) }).count, 1)
+        let count = await loads.count
+        XCTAssertEqual(count, 1)
+    }
+
+    func testAModelThatNobodyHasIsReleasedAndLoadedAgain() async throws {
+        let (fixture, loads, shared) = (try SessionFixture(), Loads(), SharedModel())
+        for time in 1 ... 2 {
+            var model: H2OModel? = try await shared.model {
+                try await loads.next()
+                return fixture.makeModel()
+            }
+            let session = model?.makeSession()
+            model = nil
+            var loaded = await shared.loaded
+            XCTAssertTrue(loaded === session?.model, "a session has it")
+            loaded = nil
+            let count = await loads.count
+            XCTAssertEqual(count, time)
+        }
+    }
+
+    func testAModelThatWasNotLoadedIsLoadedAgain() async throws {
+        let (fixture, loads, shared) = (try SessionFixture(), Loads(), SharedModel())
+        let load: @Sendable () async throws -> H2OModel = {
+            try await loads.next()
+            return fixture.makeModel()
+        }
+        await loads.fail(true)
+        await assertThrows(try await shared.model(load: load)) {
+            XCTAssertTrue($0 is CancellationError)
+        }
+        await loads.fail(false)
+        let model = try await shared.model(load: load)
+        XCTAssertNotNil(model)
     }
 }

@@ -26,6 +26,10 @@ final class PreparedPromptTests: XCTestCase {
         try FileManager.default.removeItem(at: folder)
     }
 
+    private func problem(_ problem: PreparedPromptProblem) -> String {
+        problem.localizedDescription
+    }
+
     func testTheFirstTurnReadsWhatFollowsTheSystemPrompt() async throws {
         let usual = try await makeModel()
         let expected = try await session(usual.model).respond(to: "what is a heavy hitter")
@@ -107,7 +111,7 @@ final class PreparedPromptTests: XCTestCase {
             try await session.respond(to: "hi").usage.preparedPromptProblem,
             try await session.respond(to: "hi").usage.preparedPromptProblem,
         ]
-        XCTAssertEqual(problems, [.otherPrompt, nil])
+        XCTAssertEqual(problems, [problem(.otherPrompt), nil])
     }
 
     func testTheSystemPromptStaysPinnedThroughManyTurns() async throws {
@@ -141,7 +145,7 @@ final class PreparedPromptTests: XCTestCase {
             let usage = try await session.respond(to: "hi").usage
             let later = try await session.respond(to: "hi").usage
 
-            XCTAssertEqual(usage.preparedPromptProblem, .otherPrompt)
+            XCTAssertEqual(usage.preparedPromptProblem, problem(.otherPrompt))
             XCTAssertEqual(usage.cachedTokens, 0)
             XCTAssertNil(later.preparedPromptProblem, "only the first turn reads the prompt")
         }
@@ -152,7 +156,7 @@ final class PreparedPromptTests: XCTestCase {
 
         let usage = try await session(makeModel().model).respond(to: "hi").usage
 
-        XCTAssertEqual(usage.preparedPromptProblem, .otherModel)
+        XCTAssertEqual(usage.preparedPromptProblem, problem(.otherModel))
         XCTAssertEqual(usage.cachedTokens, 0)
     }
 
@@ -162,7 +166,7 @@ final class PreparedPromptTests: XCTestCase {
 
             let usage = try await session(makeModel().model).respond(to: "hi").usage
 
-            XCTAssertEqual(usage.preparedPromptProblem, .otherCaches)
+            XCTAssertEqual(usage.preparedPromptProblem, problem(.otherCaches))
             XCTAssertEqual(usage.cachedTokens, 0)
         }
     }
@@ -173,7 +177,8 @@ final class PreparedPromptTests: XCTestCase {
 
         let usage = try await session(makeModel().model).respond(to: "hi").usage
 
-        guard case .unreadable = usage.preparedPromptProblem else {
+        let unreadable = problem(.unreadable("")).prefix { $0 != ":" }
+        guard usage.preparedPromptProblem?.hasPrefix(unreadable) == true else {
             return XCTFail("\(String(describing: usage.preparedPromptProblem))")
         }
         XCTAssertEqual(usage.cachedTokens, 0)

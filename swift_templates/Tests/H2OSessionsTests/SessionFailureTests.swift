@@ -78,7 +78,7 @@ final class SessionFailureTests: XCTestCase {
         let session = fixture.makeSession()
         _ = try await session.respond(to: "one")
         fixture.background.close()
-        let pending = await session.streamResponse(to: "two")
+        let pending = session.streamResponse(to: "two")
         let resetting = Task { await session.reset() }
         while await session.messages.count > 0 { await Task.yield() }
         let asked = Task { try await session.respond(to: "three") }
@@ -105,7 +105,7 @@ final class SessionFailureTests: XCTestCase {
         _ = try await session.respond(to: "one")
         XCTAssertEqual(drained.count, 1)
 
-        for try await part in await session.streamResponse(to: "two") where part.text != nil {
+        for try await part in session.streamResponse(to: "two") where part.text != nil {
             await session.cancel()
             XCTAssertEqual(drained.count, 2, "a cancel returns when nothing is queued")
         }
@@ -137,7 +137,7 @@ final class SessionFailureTests: XCTestCase {
         let model = fixture.makeModel()
         let (first, second) = (model.makeSession(), model.makeSession())
         fixture.background.close()
-        let running = await first.streamResponse(to: "one")
+        let running = first.streamResponse(to: "one")
         let waiting = Task { try await second.respond(to: "two") }
         for _ in 0 ..< 100 { await Task.yield() }
         waiting.cancel()

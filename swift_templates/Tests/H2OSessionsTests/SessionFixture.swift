@@ -19,9 +19,19 @@ struct SessionFixture {
     var archiveInFiles = false
     var snapshots = H2OSnapshotLimits()
     var positions: Int?
+    var vocabulary: Int?
+    var pressure = MemoryPressure()
+    var plan: MemoryPlan?
+    var free = 1 << 30
 
     init(maxSize: Int = 64) throws {
         configuration = try H2OConfiguration(maxSize: maxSize, recentBudget: 8)
+    }
+
+    static func reading(_ promptChunk: Int) throws -> SessionFixture {
+        var fixture = try SessionFixture()
+        fixture.promptChunk = promptChunk
+        return fixture
     }
 
     func makeModel() -> H2OModel {
@@ -32,10 +42,10 @@ struct SessionFixture {
         return H2OModel(
             context: context, caches: H2OCaches(configuration: configuration),
             archiveInFiles: archiveInFiles, snapshots: snapshots, promptChunk: promptChunk,
-            facts: ModelFacts(positions: positions), plan: nil,
+            facts: ModelFacts(positions: positions, vocabulary: vocabulary), plan: plan,
             platform: H2OPlatform(
-                memory: MemoryGuard { 1 << 30 }, background: background, archives: archives,
-                elapsed: { .zero }))
+                memory: MemoryGuard { [free] in free }, background: background, pressure: pressure,
+                archives: archives, elapsed: { .zero }))
     }
 
     func makeSession() -> H2OSession {

@@ -1,3 +1,4 @@
+import Foundation
 import H2OKit
 import H2OSessions
 import H2OTestModels
@@ -74,12 +75,12 @@ final class SessionTests: XCTestCase {
         let fixture = try SessionFixture()
         let session = fixture.makeSession()
         fixture.background.close()
-        let first = await session.streamResponse(to: "hi")
+        let first = session.streamResponse(to: "hi")
 
         await assertThrows(try await session.respond(to: "ho")) {
             XCTAssertEqual($0 as? H2OSessionError, .busy)
         }
-        let isResponding = await session.isResponding
+        let isResponding = session.isResponding
         XCTAssertTrue(isResponding)
 
         fixture.background.open()
@@ -87,7 +88,7 @@ final class SessionTests: XCTestCase {
         for try await _ in first { parts += 1 }
         XCTAssertEqual(parts, 7)
         _ = try await session.respond(to: "ho")
-        let goesOn = await session.isResponding
+        let goesOn = session.isResponding
         XCTAssertFalse(goesOn)
     }
 
@@ -97,5 +98,204 @@ final class SessionTests: XCTestCase {
             readTokens: 10, generatedTokens: 21, timeToFirstToken: .seconds(3),
             duration: .seconds(5))
         XCTAssertEqual(usage.tokensPerSecond, 10)
+    }
+}
+
+final class SessionTurnsTests: XCTestCase {
+    func testALaterTurnReadsOnlyWhatIsNew() async throws {
+        let fixture = try SessionFixture()
+        let session = fixture.makeSession()
+        fixture.model.script = [5, EchoModel.stop]
+        _ = try await session.respond(to: "one")
+        let calls = fixture.model.calls.count
+
+        _ = try await session.respond(to: "two")
+
+        XCTAssertEqual(text(fixture.model.calls[calls]), "\n<u:two|\n<a:")
+    }
+
+    func testATurnThatWasCutIsEndedBeforeTheNext() async throws {
+        let fixture = try SessionFixture()
+        let session = fixture.makeSession()
+        _ = try await session.respond(to: "one")
+        let calls = fixture.model.calls.count
+
+        _ = try await session.respond(to: "two")
+
+        XCTAssertEqual(text(fixture.model.calls[calls]), "|\n<u:two|\n<a:")
+    }
+
+    func testTheCachesSeeEachTokenOnceAndInOrder() async throws {
+        var fixture = try SessionFixture(maxSize: 32)
+        fixture.instructions = "be brief."
+        let session = fixture.makeSession()
+        for prompt in ["one", "two", "three"] {
+            _ = try await session.respond(to: prompt)
+        }
+
+        let seen = await session.tokensSeen
+        XCTAssertEqual(fixture.model.calls.map(\.count).reduce(0, +), seen)
+        let systems = text(fixture.model.calls.flatMap { $0 }).components(separatedBy: "<s:")
+        XCTAssertEqual(systems.count, 2, "the system prompt comes once")
+    }
+
+    func testWithoutATemplateTurnsAreLines() async throws {
+        var fixture = try SessionFixture()
+        fixture.hasTemplate = false
+        fixture.instructions = "be brief."
+        let session = fixture.makeSession()
+
+        _ = try await session.respond(to: "one")
+        let calls = fixture.model.calls.count
+        _ = try await session.respond(to: "two")
+
+        XCTAssertEqual(text(fixture.model.calls[0]), "be brief.\n", "the instructions alone")
+        XCTAssertEqual(text(fixture.model.calls[1]), "one")
+        XCTAssertEqual(text(fixture.model.calls[calls]), "\ntwo")
+    }
+
+    func testAResetSessionRepliesAsANewOne() async throws {
+        let fixture = try SessionFixture()
+        let session = fixture.makeSession()
+        let first = try await session.respond(to: "one").text
+        let second = try await session.respond(to: "one").text
+        XCTAssertNotEqual(first, second, "a turn depends on the one before")
+
+        await session.reset()
+
+        let again = try await session.respond(to: "one").text
+        XCTAssertEqual(again, first)
+    }
+
+    private func text(_ tokens: [Int]) -> String {
+        LetterTokenizer().decode(tokenIds: tokens, skipSpecialTokens: false)
+    }
+}
+
+final class SessionPinningTests: XCTestCase {
+    func testTheSystemPromptStaysHoweverLongTheConversation() async throws {
+        for hasTemplate in [true, false] {
+            var fixture = try SessionFixture(maxSize: 40)
+            fixture.hasTemplate = hasTemplate
+            fixture.instructions = "you are brief."
+            let session = fixture.makeSession()
+            for _ in 0 ..< 12 { _ = try await session.respond(to: "tell me more") }
+
+            let kept = await session.keptPositions
+            let seen = await session.tokensSeen
+
+            XCTAssertGreaterThan(seen, 4 * 40)
+            XCTAssertEqual(kept.shares.count, seen)
+            let prompt = hasTemplate ? "<s:you are brief.|" : "you are brief.\n"
+            XCTAssertTrue(kept.shares.prefix(prompt.count).allSatisfy { $0 == 1 })
+            XCTAssertTrue(kept.shares.suffix(8).allSatisfy { $0 == 1 }, "recent tokens stay too")
+            XCTAssertEqual(kept.shares.reduce(0, +), 40, accuracy: 1e-3)
+        }
+    }
+
+    func testWithoutASystemPromptNothingIsPinned() async throws {
+        let fixture = try SessionFixture(maxSize: 24)
+        let session = fixture.makeSession()
+        for _ in 0 ..< 12 { _ = try await session.respond(to: "tell me more") }
+
+        let kept = await session.keptPositions
+
+        XCTAssertFalse(kept.shares.prefix(24).allSatisfy { $0 == 1 })
+    }
+
+    func testASystemPromptThatFillsTheCacheIsRefused() async throws {
+        var fixture = try SessionFixture(maxSize: 24)
+        fixture.instructions = "a prompt of more than a few letters"
+        let session = fixture.makeSession()
+
+        await assertThrows(try await session.respond(to: "hi")) {
+            // Marks and letters are tokens; 24 rows less 8 recent ones and 1 to evict.
+            XCTAssertEqual(
+                $0 as? H2OSessionError, .systemPromptTooLong(tokens: 43, atMost: 15))
+        }
+    }
+
+    func testStretchesAreMeansOfEqualParts() async throws {
+        let session = try SessionFixture(maxSize: 64).makeSession()
+        _ = try await session.respond(to: "abcdefgh")
+
+        let kept = await session.keptPositions
+
+        XCTAssertEqual(kept.shares.count, 22)
+        XCTAssertEqual(kept.stretches(5), [1, 1, 1, 1, 1])
+        XCTAssertEqual(kept.stretches(100), kept.shares)
+        XCTAssertEqual(kept.stretches(0), kept.shares)
+    }
+}
+
+final class SessionCancellationTests: XCTestCase {
+    func testCancelEndsTheReplyAndKeepsWhatWasSaid() async throws {
+        var fixture = try SessionFixture()
+        fixture.maxTokens = 100_000
+        let session = fixture.makeSession()
+
+        var parts = [H2OSession.Part]()
+        for try await part in session.streamResponse(to: "hi") {
+            parts.append(part)
+            if parts.count == 3 { await session.cancel() }
+        }
+
+        let usage = try XCTUnwrap(parts.last?.usage)
+        XCTAssertEqual(usage.stop, .cancelled)
+        let seen = await session.tokensSeen
+        XCTAssertEqual(seen, usage.promptTokens + usage.generatedTokens)
+        let said = await session.messages
+        XCTAssertEqual(said, [.user("hi"), .assistant(parts.compactMap(\.text).joined())])
+    }
+
+    func testAReaderThatLeavesEndsTheReply() async throws {
+        var fixture = try SessionFixture()
+        fixture.maxTokens = 100_000
+        let session = fixture.makeSession()
+
+        for try await _ in session.streamResponse(to: "hi") { break }
+        var next = 0
+        for try await _ in session.streamResponse(to: "ho") {
+            next += 1
+            if next == 3 { await session.cancel() }
+        }
+
+        XCTAssertGreaterThanOrEqual(next, 3, "the next reply need not wait for the one before")
+        XCTAssertLessThan(fixture.model.calls.count, 100_000)
+    }
+
+    func testAfterACancelledPrefillTheRestIsReadFirst() async throws {
+        var fixture = try SessionFixture()
+        fixture.promptChunk = 4
+        let session = fixture.makeSession()
+        let background = fixture.background
+        let model = fixture.model
+        model.onCall = {
+            guard model.calls.count == 1 else { return }
+            Thread.detachNewThread { background.close() }
+            while !background.isClosed { Thread.sleep(forTimeInterval: 0) }
+        }
+        let reply = session.streamResponse(to: "abcdefgh")
+        while !background.isClosed { await Task.yield() }
+        await session.cancel()
+        for try await part in reply {
+            XCTAssertEqual(part.usage?.stop, .cancelled)
+            XCTAssertEqual(part.usage?.generatedTokens, 0)
+        }
+        model.onCall = nil
+        background.open()
+
+        _ = try await session.respond(to: "two")
+
+        let said = LetterTokenizer().decode(
+            tokenIds: model.calls.flatMap { $0 }, skipSpecialTokens: false)
+        XCTAssertTrue(said.hasPrefix("<u:abcdefgh|\n<a:|\n<u:two|\n<a:"), said)
+    }
+
+    func testCancellingAnIdleSessionDoesNothing() async throws {
+        let session = try SessionFixture().makeSession()
+        await session.cancel()
+        let text = try await session.respond(to: "hi").text
+        XCTAssertEqual(text.count, 6)
     }
 }

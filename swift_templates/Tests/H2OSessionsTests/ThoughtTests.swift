@@ -68,7 +68,8 @@ final class ThoughtTests: XCTestCase {
 
     func testThoughtsStayWhileToolsAreCalledAndGoWithTheTurn() async throws {
         let fixture = try TemplateFixture(.qwen3)
-        let call = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\":1,\"b\":2}}\n</tool_call>"
+        let call =
+            "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\":1,\"b\":2}}\n</tool_call>"
         fixture.scripted.replies = [
             "<think>\nAdd them.\n</think>\n\n" + call, "<think>\nDone.\n</think>\n\nIt is 3.",
             "Bye.",
@@ -90,6 +91,52 @@ final class ThoughtTests: XCTestCase {
         let whole = try fixture.rendered(messages, tools: [try adder()])
         XCTAssertEqual(
             seen, TemplateTokenizer(.qwen3).encode(text: whole, addSpecialTokens: false).count)
+    }
+
+    func testStoppedThoughtsDoNotStayInTheCachesAndASnapshotIsKept() async throws {
+        let fixture = try TemplateFixture(.qwen3)
+        let thoughts = String(repeating: "hm ", count: 500)
+        fixture.scripted.replies = ["<think>\n\(thoughts)</think>\n\nHello.", "Yes."]
+        let session = fixture.model.makeSession(instructions: "Be brief.")
+        var count = 0
+        for try await part in session.streamResponse(to: "Hi") {
+            guard case .thought = part else { continue }
+            count += 1
+            if count == 20 { Task { await session.cancel() } }
+        }
+
+        await session.cancel()
+        let messages = await session.messages
+        XCTAssertFalse(try XCTUnwrap(messages.last?.thoughts).isEmpty)
+        let seen = await session.tokensSeen
+        let text = try fixture.rendered(messages.dropLast()) + "\n<|im_start|>assistant"
+        let expected = TemplateTokenizer(.qwen3).encode(text: text, addSpecialTokens: false).count
+        XCTAssertEqual(seen, expected)
+        let snapshots = await session.conversation.snapshots.tokens
+        XCTAssertEqual(snapshots.last, expected)
+        let reply = try await session.respond(to: "Hi again")
+        XCTAssertEqual(reply.text, "Yes.")
+        XCTAssertGreaterThan(reply.usage.cachedTokens, 0)
+    }
+
+    func testNothingIsHeldTwiceOnceTheAnswerBeginsWithoutThoughts() async throws {
+        for (reply, thinking, holds) in [
+            ("Hello there.", nil, false), ("Hello there.", false, false),
+            ("<think>\nhm\n</think>\n\nHello there.", nil, true),
+        ] as [(String, Bool?, Bool)] {
+            let fixture = try TemplateFixture(.qwen3, thinks: thinking ?? true)
+            fixture.scripted.replies = [reply]
+            let session = fixture.model.makeSession(
+                options: H2OSession.Options(thinking: thinking))
+            var isHeld = [Bool]()
+            for try await part in session.streamResponse(to: "Hi") {
+                guard case .text = part else { continue }
+                isHeld.append(await session.conversation.holdsBeforeThoughts)
+                break
+            }
+            // Generation does not wait for its reader: by then it may have ended.
+            if !holds { XCTAssertEqual(isHeld, [false], reply) }
+        }
     }
 
     func testThinkingIsTurnedOffByTheVariableOfTheTemplate() async throws {

@@ -131,11 +131,43 @@ final class ToolTests: XCTestCase {
         }
     }
 
+    func testArgumentsAreOfTheToolsOwnType() async throws {
+        struct Summands: Decodable, Sendable {
+            let a: Int
+            let b: Int?
+        }
+        let adder = H2OTool(
+            name: "add", description: "Adds.",
+            parameters: [
+                .required("a", type: .int, description: "One"),
+                .optional("b", type: .int, description: "Another"),
+            ]
+        ) { (numbers: Summands) in "\(numbers.a + (numbers.b ?? 0))" }
+        let fixture = try TemplateFixture(.qwen3)
+        let wrong = call(1, 2).replacing("\"a\":1", with: "\"a\":\"one\"")
+        fixture.scripted.replies = [call(1, 2), wrong, "Three."]
+        let session = fixture.model.makeSession(tools: [adder])
+
+        _ = try await session.respond(to: "Add")
+
+        let answers = await session.messages.filter { $0.role == .tool }.map(\.text)
+        XCTAssertEqual(answers[0], "3")
+        XCTAssertTrue(answers[1].hasPrefix("Error: The arguments are not as the tool describes"))
+        XCTAssertTrue(answers[1].contains(", at a."), answers[1])
+        let told = adder.definition.parameters
+        guard case .object(let schema) = told, case .object(let members)? = schema["properties"]
+        else { return XCTFail("\(told)") }
+        XCTAssertEqual(schema["required"], .array([.string("a")]))
+        XCTAssertEqual(
+            members["b"],
+            .object(["type": .string("integer"), "description": .string("Another")]))
+    }
+
     func testAToolMayAskAnotherSessionOfTheModel() async throws {
         let fixture = try TemplateFixture(.qwen3)
         fixture.scripted.replies = [call(1, 2), "It is three.", "Three."]
         let other = fixture.model.makeSession()
-        let tool = H2OTool(try adder().definition) { _ in
+        let tool = H2OTool(name: "add", description: "Adds.", parameters: []) { (_: [String: Int]) in
             try await other.respond(to: "What is 1 + 2?").text
         }
         let session = fixture.model.makeSession(tools: [tool])

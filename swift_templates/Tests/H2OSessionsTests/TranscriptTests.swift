@@ -48,3 +48,73 @@ final class TranscriptTests: XCTestCase {
         }
     }
 }
+
+final class TranscriptChainTests: XCTestCase {
+    private let messages = [H2OMessage.user("one"), .assistant("two"), .user("three")]
+
+    private func chain(_ messages: [H2OMessage], opening: String = "be brief") -> TranscriptChain {
+        TranscriptChain(opening: opening, messages: messages)
+    }
+
+    func testATranscriptStartsWithEachOfItsBeginnings() {
+        let whole = chain(messages)
+
+        for count in 0 ... messages.count {
+            XCTAssertTrue(whole.starts(with: chain(Array(messages.prefix(count))).head))
+        }
+    }
+
+    func testAnotherMessageOrOpeningIsNoticed() {
+        let whole = chain(messages)
+
+        XCTAssertFalse(whole.starts(with: chain([.user("One")]).head))
+        XCTAssertFalse(whole.starts(with: chain([.assistant("one")]).head))
+        XCTAssertFalse(whole.starts(with: chain([.user("one")], opening: "be long").head))
+        XCTAssertFalse(chain([messages[0]]).starts(with: whole.head))
+    }
+
+    func testTheOrderOfArgumentsIsNotADifference() throws {
+        func message(_ arguments: String) throws -> H2OMessage {
+            let text = #"{"id": "1", "name": "f", "arguments": \#(arguments)}"#
+            let call = try JSONDecoder().decode(H2OToolCall.self, from: Data(text.utf8))
+            return .assistant("", toolCalls: [call])
+        }
+
+        XCTAssertEqual(
+            chain([try message(#"{"a": 1, "b": {"c": 2.0, "d": 3}}"#)]).head,
+            chain([try message(#"{"b": {"d": 3, "c": 2}, "a": 1}"#)]).head)
+    }
+}
+
+final class TokenLedgerTests: XCTestCase {
+    private let tokens = (0 ..< 1000).map { $0 * 7919 % 151_936 }
+
+    func testItBeginsWhatContinuesItsTokens() {
+        for count in [0, 1, 255, 256, 257, 600, 1000] {
+            var ledger = TokenLedger()
+            for token in tokens.prefix(count) { ledger.append([token]) }
+
+            XCTAssertEqual(ledger.count, count)
+            XCTAssertTrue(ledger.begins(tokens))
+            XCTAssertEqual(ledger, TokenLedger(tokens.prefix(count)))
+        }
+    }
+
+    func testOneOtherTokenIsNoticed() {
+        let ledger = TokenLedger(tokens.prefix(600))
+        for index in [0, 255, 256, 511, 599] {
+            var other = tokens
+            other[index] += 1
+            XCTAssertFalse(ledger.begins(other), "token \(index)")
+        }
+        XCTAssertFalse(ledger.begins(Array(tokens.prefix(599))))
+    }
+
+    func testItTakesTheSameRoomWhateverItsLength() throws {
+        let size = { (count: Int) in
+            try JSONEncoder().encode(TokenLedger((0 ..< count).lazy.map { _ in 1000 })).count
+        }
+
+        XCTAssertLessThan(try size(100_000), try size(511) + 8)
+    }
+}

@@ -7,6 +7,7 @@ import MLXNN
 package final class ScriptedModel: Module, PromptAtOnceModel, @unchecked Sendable {
     private let tokenizer: TemplateTokenizer
     private let begin: [Int]
+    private let stop: Int
     private var upcoming = [Int]()
 
     /// All tokens that it was given, in order.
@@ -18,6 +19,7 @@ package final class ScriptedModel: Module, PromptAtOnceModel, @unchecked Sendabl
 
     package init(_ template: ChatTemplate, thinks: Bool = true) {
         tokenizer = TemplateTokenizer(template)
+        stop = tokenizer.convertTokenToId(template.stop) ?? 0
         begin = tokenizer.encode(text: template.begin(thinks: thinks), addSpecialTokens: false)
     }
 
@@ -39,7 +41,8 @@ package final class ScriptedModel: Module, PromptAtOnceModel, @unchecked Sendabl
             upcoming = tokenizer.encode(
                 text: replies.removeFirst() + tokenizer.template.stop, addSpecialTokens: false)
         }
-        return logits(upcoming.isEmpty ? 0 : upcoming.removeFirst(), count: tokens.count)
+        // A reply that nobody wrote ends at once.
+        return logits(upcoming.isEmpty ? stop : upcoming.removeFirst(), count: tokens.count)
     }
 
     package func newCache(parameters: GenerateParameters?) -> [any KVCache] {

@@ -4,6 +4,9 @@ import MLXLMCommon
 /// Makes grammars for the vocabulary of a model, with the engine of mlx-swift-lm's main of
 /// 2026-08-22 (xgrammar). The same names mean the same with other versions.
 public final class GrammarEngine {
+    /// Whether this version has an engine.
+    public static let isAvailable = true
+
     private let vocabulary: GrammarTokenizer
 
     /// - Parameters:

@@ -79,11 +79,20 @@ extension MLXFast {
     /// Rows that were evicted come back from an archive when a prompt asks for them. The C core
     /// refuses values that it does not allow.
     public struct H2ORecall: Sendable {
-        /// Rows per KV head that a recall chooses and holds until the next one (M). 0: a quarter
-        /// of `maxSize`, at least 16, and never more than eviction can spare.
+        /// Rows per KV head that a recall chooses and holds until the next one (M). 0: half of
+        /// `maxSize`, at least 16 and at most 64, and never more than eviction can spare.
         public var rows: Int
         /// Positions after an asked-for one that come with it.
         public var spread: Int
+        /// Positions before an asked-for one that come with it.
+        public var before: Int
+        /// Percent of the most asked-for position's votes that a position needs to be chosen;
+        /// more than 100 lets none be.
+        public var threshold: Int
+        /// Tokens at the end of a prompt whose queries choose the rows.
+        public var ask: Int
+        /// Generated tokens from one recall to the next; 0 recalls at prompts only.
+        public var every: Int
         /// Bits of an archived key or value; 16 stands for the dtype they come in.
         public var archiveBits: Int
         /// Folder that holds the archive of one conversation. nil: memory.
@@ -93,10 +102,15 @@ extension MLXFast {
         public var limit: Int
 
         public init(
-            rows: Int, spread: Int, archiveBits: Int, store: String?, limit: Int
+            rows: Int, spread: Int, before: Int, threshold: Int, ask: Int, every: Int,
+            archiveBits: Int, store: String?, limit: Int
         ) {
             self.rows = rows
             self.spread = spread
+            self.before = before
+            self.threshold = threshold
+            self.ask = ask
+            self.every = every
             self.archiveBits = archiveBits
             self.store = store
             self.limit = limit
@@ -110,14 +124,16 @@ extension MLXFast.H2ORecall {
         guard let store else {
             return try body(
                 mlx_h2o_recall(
-                    rows: Int32(rows), spread: Int32(spread), archive_bits: Int32(archiveBits),
-                    store: nil, limit: Int64(limit)))
+                    rows: Int32(rows), spread: Int32(spread), before: Int32(before),
+                    threshold: Int32(threshold), ask: Int32(ask), every: Int32(every),
+                    archive_bits: Int32(archiveBits), store: nil, limit: Int64(limit)))
         }
         return try store.withCString {
             try body(
                 mlx_h2o_recall(
-                    rows: Int32(rows), spread: Int32(spread), archive_bits: Int32(archiveBits),
-                    store: $0, limit: Int64(limit)))
+                    rows: Int32(rows), spread: Int32(spread), before: Int32(before),
+                    threshold: Int32(threshold), ask: Int32(ask), every: Int32(every),
+                    archive_bits: Int32(archiveBits), store: $0, limit: Int64(limit)))
         }
     }
 }

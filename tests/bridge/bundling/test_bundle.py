@@ -13,6 +13,7 @@ from h2o_pack.files import digests
 from tests.bridge.bundling.sources import Bars, File, Model, local
 from tests.bridge.refusals import refused
 from tests.bridge.trees import build_tree, tree
+from tests.messages import says
 
 FILES = {"config.json": "{}", "tokenizer.json": "[]", "model.safetensors": "weights"}
 
@@ -86,6 +87,7 @@ def test_copies_share_blocks_where_the_file_system_can(folder, package, monkeypa
         return True
 
     monkeypatch.setattr(digests, "clone", share)
+    monkeypatch.setattr("h2o_pack.bundling.bundle.can_clone", lambda *_folders: True)
     manifest = bundle(local(folder), package)
     assert sorted(cloned) == sorted(FILES)
     assert manifest.files[1].sha256 == hashlib.sha256(b"weights").hexdigest()
@@ -178,7 +180,7 @@ def test_what_is_not_a_regular_file_is_refused_without_being_opened(folder, pack
 def test_a_file_that_changed_since_it_was_listed_is_refused(folder, package):
     model = local(folder)
     (folder / "config.json").write_text("{ }")
-    assert "config.json has 3 bytes instead of 2: it changed" in refusal(model, package)
+    says(refusal(model, package))
 
 
 def test_all_files_that_changed_are_named(folder, package):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2o_pack.bundling.names import check_paths
+from h2o_pack.bundling.manifest import check_paths
 from h2o_pack.errors import ExitCode, UserError
 from tests.bridge.refusals import refused
 

@@ -6,9 +6,8 @@ from types import SimpleNamespace
 import pytest
 from huggingface_hub import constants
 
-from h2o_pack.bundling import space
-from h2o_pack.bundling.bundle import bundle
-from h2o_pack.bundling.space import RESERVE, Need, check_space
+from h2o_pack.bundling import bundle as bundling
+from h2o_pack.bundling.bundle import RESERVE, Need, bundle, check_space
 from h2o_pack.errors import ExitCode, UserError
 from tests.bridge.bundling.sources import local, remote
 from tests.bridge.trees import build_tree
@@ -24,7 +23,7 @@ def disks(monkeypatch):
         def find(folder):
             return next(each for part, each in places.items() if part in str(folder))
 
-        monkeypatch.setattr(space, "device", lambda folder: find(folder)[0])
+        monkeypatch.setattr(bundling, "device", lambda folder: find(folder)[0])
         monkeypatch.setattr(
             shutil, "disk_usage", lambda folder: SimpleNamespace(free=find(folder)[1])
         )

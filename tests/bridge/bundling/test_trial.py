@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import mlx.core as mx
@@ -61,3 +62,33 @@ def test_nothing_is_written_when_a_model_does_not_work(run, folder, tmp_path):
     result = run("ios", "--model", folder, "--max-kv", 256, "--output", tmp_path / "Out")
     assert result.exit_code == ExitCode.MODEL
     assert names(tmp_path) == ["tiny"]
+
+
+def normalized(folder, normalizer):
+    """Give a tokenizer a normalizer."""
+    path = folder / "tokenizer.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "normalizer": normalizer}))
+
+
+def replacing(pattern, content):
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def test_a_tokenizer_that_takes_all_memory_is_refused(folder):
+    longer = replacing({"String": "a"}, "a" * 2000)
+    normalized(folder, {"type": "Sequence", "normalizers": [longer] * 3})
+    assert "the tokenizers library fails with tokenizer.json" in refusal(folder)
+
+
+def test_a_tokenizer_with_which_the_library_panics_is_refused(folder):
+    endless = replacing({"Regex": "(x{1,1000}){1,1000}b{99999}"}, "x")
+    longer = replacing({"String": "a"}, "x" * 1000)
+    normalized(folder, {"type": "Sequence", "normalizers": [longer, endless]})
+    assert "the tokenizers library fails with tokenizer.json" in refusal(folder)
+
+
+def test_a_tokenizer_that_takes_too_long_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(trial, "TRIAL_SECONDS", 1.0)
+    monkeypatch.setattr(trial, "READ_A_TEXT", "import time; time.sleep(60)")
+    assert "takes more than 1 s to make tokens of one letter" in refusal(folder)

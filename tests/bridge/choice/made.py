@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from h2o_pack.architectures.model import Model
+from h2o_pack.choice.caches import Question
 from h2o_pack.choice.losses import Loss, LossTable, MeasuredLoss, MeasuredRecall
-from h2o_pack.choice.request import ChoiceRequest
 from h2o_pack.devices.device import Device
 from h2o_pack.facts import KnownModel
-from h2o_pack.plan.options import CacheOptions
+from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec
 
 GB = 10**9
 
@@ -59,8 +60,12 @@ def table(*caches: MeasuredLoss, recall_pays: bool = True) -> LossTable:
     )
 
 
-def request(*limits: int, **given: Any) -> ChoiceRequest:
-    """A request for devices of these limits and 8,192 tokens, all else open."""
-    given = {"context": 8192, **given}
+def question(*limits: int, model: Model | None = None, **given: Any) -> Question:
+    """What is asked for devices of these limits and 8,192 tokens, all else open.
+
+    given: fields of the cache, and `min_speed`.
+    """
+    min_speed = given.pop("min_speed", 0.0)
     devices = tuple(device(limit, f"phone {i}") for i, limit in enumerate(limits))
-    return ChoiceRequest(devices=devices, cache=CacheOptions(max_kv=1), **given)
+    spec = PackageSpec((ModelSpec(cache=CacheSpec(**{"context": 8192, **given})),))
+    return Question(spec, devices, model, min_speed)

@@ -28,11 +28,14 @@ def test_choose_shows_the_candidates_and_why_each_was_refused(run, monkeypatch):
 
 def test_plan_plans_what_it_chose(run):
     document = json.loads(run("plan", *PHONE, "--json").stdout)
-    (chosen,) = [each for each in document["models"] if each["refused"] is None]
-    assert document["plan"]["max_kv"] == chosen["cache"]["max_kv"]
-    assert document["plan"]["kv"] == chosen["cache"]["kv"]
-    assert document["plan"]["plans"][0]["total"] == chosen["cache"]["needed"]
-    assert document["plan"]["devices"][0]["entitled"]["verdict"] == "fits"
+    schemas.check(document, "plan")
+    candidates = document["choice"]["models"]
+    (chosen,) = [each for each in candidates if each["refused"] is None]
+    [model] = document["models"]
+    assert model["max_kv"] == chosen["cache"]["max_kv"]
+    assert model["kv"] == chosen["cache"]["kv"]
+    assert model["plans"][0]["total"] == chosen["cache"]["needed"]
+    assert model["devices"][0]["entitled"]["verdict"] == "fits"
 
 
 def test_ios_makes_what_was_chosen_for_a_model(run, tmp_path):

@@ -7,8 +7,8 @@ import pytest
 
 from h2o_pack.choice.losses import NOTHING, read_losses
 from h2o_pack.errors import UserError
-from h2o_pack.measure.evaluation import compare
-from h2o_pack.measure.evaluation.losses import losses as losses_of
+from h2o_pack.measure.evaluation import report as compare
+from h2o_pack.measure.evaluation.report import losses as losses_of
 from h2o_pack.results import to_json
 from h2o_py.storages import STORAGE_BITS
 from tests.bridge.choice.made import measured, table
@@ -59,4 +59,4 @@ def test_the_bundled_table_has_every_storage_with_all_rows_and_with_fewer():
 def test_the_bundled_table_is_what_the_committed_evaluation_gives():
     folder = Path(__file__).parents[3] / "docs/results/storages"
     report = compare.read(folder / "results.json")
-    assert losses_of(report) == read_losses() == read_losses(folder / "losses.json")
+    assert losses_of(report) == read_losses()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from h2o_pack.coexistence.report import check_app
-from h2o_pack.doctor.surroundings import Surroundings
+from h2o_pack.coexistence.collisions import check_app
+from h2o_pack.doctor.machine import Surroundings
 from h2o_pack.errors import ExitCode, UserError
 from tests.bridge import schemas
 from tests.bridge.machines import BROKEN, GARBAGE, Machine
@@ -56,7 +56,7 @@ def pins(**versions: str) -> str:
 
 
 def found_in(folder: Path, files: dict[str, str], machine: Machine) -> dict[str, tuple]:
-    checkup = check_app(build_tree(folder / "app", files), machine.seen())
+    checkup = check_app(build_tree(folder / "app", files), machine.seen(), may_run=True)
     schemas.check(checkup, "doctor")
     return {each.name: (each.status, each.what, each.remedy) for each in checkup.findings}
 
@@ -156,7 +156,7 @@ def test_the_version_is_that_of_the_package_that_the_app_has(machine, tmp_path):
 
 
 def test_the_generated_app_has_its_package(machine):
-    checkup = check_app(GOLDEN / "demo/App", machine.seen())
+    checkup = check_app(GOLDEN / "demo/App", machine.seen(), may_run=True)
     [found] = checkup.findings
     assert (found.name, found.status) == ("demo", "ok")
     assert checkup.read == ("Chat.xcodeproj/project.pbxproj",)
@@ -240,7 +240,7 @@ def test_the_first_form_of_resolved_versions_is_read(machine, tmp_path):
 
 def test_a_folder_that_is_no_app_is_refused(machine, tmp_path, run):
     with pytest.raises(UserError, match=r"no Package\.swift and no Xcode project"):
-        check_app(tmp_path, machine.seen())
+        check_app(tmp_path, machine.seen(), may_run=True)
     for folder in (tmp_path, tmp_path / "none"):
         result = run("doctor", folder)
         assert result.exit_code == ExitCode.USAGE == 2
@@ -271,10 +271,33 @@ let package = Package(
     targets: [.executableTarget(name: "App"), .target(name: "Jinja")])
 """
     folder = build_tree(tmp_path / "app", {"Package.swift": manifest})
-    checkup = check_app(folder, Surroundings(tool_seconds=300))
+    checkup = check_app(folder, Surroundings(tool_seconds=300), may_run=True)
     assert checkup.dependencies[0].requirement == "3.31.0 ..< 3.32.0"
     assert {each.name: each.status for each in checkup.findings} == {
         "mlx-swift-lm": "warning",
         "Jinja": "problem",
     }
     assert tree(folder) == {"Package.swift": manifest}
+
+
+def test_a_manifest_runs_only_where_that_was_asked_for(tmp_path, machine):
+    machine.has(swift=f": > {tmp_path / 'ran'}; echo '{{}}'")
+    folder = build_tree(tmp_path / "app", {"Package.swift": "// a program"})
+    checkup = check_app(folder, machine.seen(), may_run=False)
+    [finding] = checkup.findings
+    assert (finding.name, finding.status) == ("Package.swift", "problem")
+    assert "--run-manifest" in finding.what
+    assert not (tmp_path / "ran").exists()
+    check_app(folder, machine.seen(), may_run=True)
+    assert (tmp_path / "ran").exists()
+
+
+def test_the_command_runs_no_manifest_where_nobody_can_answer(run, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "h2o_pack.coexistence.app.read_manifest", lambda folder, _machine: asked.append(folder)
+    )
+    folder = build_tree(tmp_path / "app", {"Package.swift": "// a program"})
+    result = run("doctor", folder)
+    assert "--run-manifest" in result.output
+    assert asked == []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from h2o_pack import assets
-from h2o_pack.bundling import pieces
+from h2o_pack.bundling import bundle
 from h2o_pack.bundling.manifest import BundledFile, Manifest, write
 from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.layout import MODEL_MANIFEST
@@ -19,12 +19,7 @@ from h2o_pack.progress import silent
 from tests.hub.server import HubServer
 
 PIECE = 1 << 16
-NESTED = "program.H2OLoadingError.ServerProblem."
-KIT = (
-    "Bundle/FileDigest", "Bundle/PortableSHA256", "Bundle/ModelManifest",
-    "Bundle/ModelVerification", "Guards/MemoryPlan", "H2OLoadingError", "H2OLoadingError+Text",
-    "ModelFolder", "URL+Backup",
-)  # fmt: skip
+KIT = ("FileDigest", "ModelManifest", "H2OLoadingError", "ModelFolder", "MemoryPlan")
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,7 @@ class Downloads:
         )
         manifest = Manifest("me/model", listed)
         write(package, manifest)
-        pieces.add_pieces(package, manifest, silent)
+        bundle.add_pieces(package, manifest, silent)
         self.hub.repositories.clear()
         self.hub.add("me/model", dict(files))
 
@@ -91,8 +86,7 @@ class Downloads:
         if kind == "folder":
             return Ended(Path(said.strip()))
         error, _, words = said.partition("\n")
-        # Swift writes a nested type with all names around it.
-        return Ended(None, error.replace(NESTED, ""), words.strip())
+        return Ended(None, error, words.strip())
 
     def asked(self, path: str) -> list[int]:
         """Return the pieces of a file that were asked for, by their numbers, in order."""
@@ -114,10 +108,10 @@ class Downloads:
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compile the sources of the generated package that fetch a model."""
-    kit = assets.root() / "swift_templates/H2OKit"
+    templates = assets.root() / "swift_templates"
     sources: Sequence[Path] = [
-        *(kit / f"{name}.swift" for name in KIT),
-        *sorted((kit / "Download").glob("*.swift")),
+        *(templates / "H2OKit/Bundle" / f"{name}.swift" for name in KIT),
+        *sorted((templates / "Download/H2OKit/Download").glob("*.swift")),
         Path(__file__).parent / "program.swift",
     ]
     made = tmp_path_factory.mktemp("download") / "program"
@@ -131,7 +125,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def downloads(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Downloads]:
-    monkeypatch.setattr(pieces, "PIECE_SIZE", PIECE)
+    monkeypatch.setattr(bundle, "PIECE_SIZE", PIECE)
     hub = HubServer()
     yield Downloads(program, hub, tmp_path)
     hub.close()

@@ -49,10 +49,10 @@ def test_a_piece_that_breaks_is_asked_for_again_alone(offered, fault):
 @pytest.mark.parametrize(
     ("fault", "error", "asked"),
     [
-        (Status(404), f'server(status(404), path: "{WEIGHTS}")', [0]),
-        (Status(500), f'server(status(500), path: "{WEIGHTS}")', [0, 0, 0]),
-        (IgnoreRange(), f'server(noRanges, path: "{WEIGHTS}")', [0]),
-        (ShiftRange(5), f'server(content(offset: 0), path: "{WEIGHTS}")', [0, 0, 0]),
+        (Status(404), f'serverStatus(404, path: "{WEIGHTS}")', [0]),
+        (Status(500), f'serverStatus(500, path: "{WEIGHTS}")', [0, 0, 0]),
+        (IgnoreRange(), f'serverWithoutRanges(path: "{WEIGHTS}")', [0]),
+        (ShiftRange(5), f'serverContent(offset: 0, path: "{WEIGHTS}")', [0, 0, 0]),
     ],
 )
 def test_what_does_not_pass_ends_it_with_an_error_that_names_the_file(
@@ -82,21 +82,20 @@ def test_a_server_that_is_not_there_is_one_too(offered):
 def test_a_file_of_another_size_is_another_file(downloads, size):
     other = (LARGE + b"x")[:size]
     downloads.offer({**FILES, WEIGHTS: other}, manifest_of=FILES)
-    said = f"size(expected: {len(LARGE)}, found: {size})"
-    wanted = f'server({said}, path: "{WEIGHTS}")'
+    wanted = f'serverSize(expected: {len(LARGE)}, found: {size}, path: "{WEIGHTS}")'
     assert downloads.run().error == wanted
 
 
 def test_a_small_file_that_is_longer_is_not_read_to_its_end(downloads):
     downloads.offer({**FILES, "config.json": bytes(1 << 20)}, manifest_of=FILES)
-    assert downloads.run().error.startswith("server(size(expected: 8,")
+    assert downloads.run().error.startswith("serverSize(expected: 8,")
 
 
 def test_other_bytes_are_refused_and_the_pieces_before_them_stay(downloads):
     other = LARGE[: PIECE + 9] + b"?" + LARGE[PIECE + 10 :]
     downloads.offer({**FILES, WEIGHTS: other}, manifest_of=FILES)
     ended = downloads.run()
-    assert ended.error == f'server(content(offset: {PIECE}), path: "{WEIGHTS}")'
+    assert ended.error == f'serverContent(offset: {PIECE}, path: "{WEIGHTS}")'
     assert ended.folder is None
     downloads.offer(FILES)
     downloads.hub.requests.clear()

@@ -1,22 +1,17 @@
 """Child processes that stop themselves at the n-th thing that they do to a folder.
 
 The children are forked from one process that has imported all that they need, so that
-many stops cost little. Python's audit events name each change before it is made. MLX's
-threads do not come along: the children's packages have traces without arrays.
+many stops cost little. Python's audit events name each change before it is made.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-
-from h2o_pack.package import traces
-from h2o_pack.plan.package_plan import Plan
 
 CHANGES = (
     "open", "os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "os.truncate",
@@ -30,7 +25,6 @@ def in_child(work: Callable[[], object]) -> int:
     if child == 0:
         code = 70
         signal.signal(signal.SIGINT, signal.default_int_handler)  # not what was inherited
-        traces.trace = without_arrays
         try:
             work()
             code = 0
@@ -43,11 +37,6 @@ def in_child(work: Callable[[], object]) -> int:
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def without_arrays(plan: Plan) -> str:
-    """Return the text of a trace that says only what it was made for."""
-    return json.dumps({traces.MADE_FOR: traces.made_for(plan)})
 
 
 def stopping(

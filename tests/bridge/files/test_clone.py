@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from h2o_pack.files import clone as clones
-from h2o_pack.files.clone import can_clone, clone
+from h2o_pack.files import digests as clones
+from h2o_pack.files.digests import can_clone, clone
 from tests.bridge.trees import names
 
 

@@ -12,11 +12,12 @@ import pytest
 from h2o_pack.errors import UserError
 from h2o_pack.files import lock
 from h2o_pack.models.local import from_folder
-from h2o_pack.package import contents
-from h2o_pack.package.contents import make_package
-from h2o_pack.plan.package_plan import CacheOptions, make_plan
+from h2o_pack.package import build
+from h2o_pack.package.build import make_package
+from h2o_pack.spec import CacheSpec
 from h2o_pack.verify.check import verify
 from tests.bridge.files.children import changes_of, in_child, stopping
+from tests.bridge.plans import plan_of
 from tests.bridge.trees import build_tree, names, tree
 
 MINE = {"Vendor/mlx-swift/a.cpp": "upstream", "Sources/Old/Mine.swift": "mine", "Notes.md": "n"}
@@ -25,7 +26,7 @@ MINE = {"Vendor/mlx-swift/a.cpp": "upstream", "Sources/Old/Mine.swift": "mine", 
 @pytest.fixture(autouse=True)
 def without_a_step(monkeypatch):
     """Keep mlx out of the parent: what it starts there does not go on in forked children."""
-    monkeypatch.setattr(contents, "try_model", lambda *_arguments: None)
+    monkeypatch.setattr(build, "try_model", lambda *_arguments: None)
 
 
 @pytest.fixture
@@ -33,8 +34,8 @@ def work(model, tmp_path):
     """Return (place, earlier plan, later plan): the later one has another module."""
     place = tmp_path / "place"
     place.mkdir()
-    first = make_plan(model, CacheOptions(max_kv=512), "Earlier")
-    second = make_plan(model, CacheOptions(max_kv=600), "Later")
+    first = plan_of(model, CacheSpec(max_kv=512), "Earlier")
+    second = plan_of(model, CacheSpec(max_kv=600), "Later")
     make_package(second, tmp_path / "warm up")  # imports, so that children need none
     shutil.rmtree(tmp_path / "warm up")
     return place, first, second
@@ -122,7 +123,7 @@ def test_a_disk_that_is_full_leaves_the_earlier_package_whole(work, capfd, model
     tokenizer = model.folder / "tokenizer.json"
     tokenizer.write_bytes(b" " * 300_000)
     larger = from_folder("tiny", model.folder)
-    full = make_plan(larger, CacheOptions(max_kv=600), "Later")
+    full = plan_of(larger, CacheSpec(max_kv=600), "Later")
 
     def run():
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))

@@ -13,7 +13,7 @@ import signal
 import pytest
 
 from h2o_pack.cli import main
-from h2o_pack.package import contents, render, replay
+from h2o_pack.package import build, render, update
 from tests.bridge.files.children import changes_of, in_child, stopping
 from tests.bridge.repositories import COPIES, FILES, PLACES, edits_tree
 from tests.bridge.trees import build_tree, names, tree
@@ -32,7 +32,7 @@ MINE = (
 def place(model, tmp_path, copied_assets, monkeypatch):
     """A folder with a package of the small model, Vendor too."""
     monkeypatch.setenv("H2O_PACK_VENDOR", "1")
-    monkeypatch.setattr(contents, "try_model", lambda *_arguments: None)  # seconds of mlx
+    monkeypatch.setattr(build, "try_model", lambda *_arguments: None)  # seconds of mlx
     build_tree(copied_assets, edits_tree(COPIES))
     for name, files in FILES.items():
         build_tree(tmp_path / "upstream" / PLACES.get(name, name), files)
@@ -53,7 +53,7 @@ def command(name, number, place):
     arguments = [str(each) for each in (name, *options[name], *upstream, "--quiet")]
 
     def run():
-        render.__version__ = replay.__version__ = f"0.1.{number}"  # a child's own
+        render.__version__ = update.__version__ = f"0.1.{number}"  # a child's own
         code = main(arguments, prog_name="h2o-pack", standalone_mode=False)
         if code:
             raise SystemExit(code)

@@ -10,7 +10,13 @@ from h2o_pack.files import lock
 from tests.bridge.refusals import refused
 
 WITHOUT_VENDOR = lock.Lock(
-    "0.1.0", "demo", "demo", "Demo", {"max_size": 64}, {}, {"a": "0" * 64}
+    h2o_pack="0.1.0",
+    package="demo",
+    module="Demo",
+    spec={},
+    models=(lock.LockedModel(model="demo", config={"max_size": 64}),),
+    upstream={},
+    files={"a": "0" * 64},
 )
 
 
@@ -39,9 +45,9 @@ def test_a_folder_without_a_lock_is_not_ours(tmp_path):
     [
         "",
         "[]",
-        '{"format": 1}',
-        '{"format": 1, "vendor": null, "surprise": 1}',
-        '{"format": 1, "vendor": {"host": "linux"}}',
+        '{"format": 2}',
+        '{"format": 2, "vendor": null, "surprise": 1}',
+        '{"format": 2, "vendor": {"host": "linux"}}',
     ],
 )
 def test_a_damaged_lock_is_named(tmp_path, text):
@@ -55,5 +61,14 @@ def test_a_damaged_lock_is_named(tmp_path, text):
 
 def test_a_lock_of_another_format_is_named(tmp_path):
     document = json.loads(WITHOUT_VENDOR.to_json())
-    (tmp_path / lock.NAME).write_text(json.dumps({**document, "format": 2}))
-    assert "h2o-pack.lock.json has another format than 1" in refusal(tmp_path)
+    (tmp_path / lock.NAME).write_text(json.dumps({**document, "format": 3}))
+    assert "h2o-pack.lock.json has another format than 2" in refusal(tmp_path)
+
+
+def test_a_lock_of_an_earlier_format_says_how_to_make_the_package_again(tmp_path):
+    (tmp_path / lock.NAME).write_text('{"format": 1, "model": "demo"}')
+    assert refused(lock.read, tmp_path, code=ExitCode.VERSION) == (
+        "an earlier h2o-pack made the package: h2o-pack.lock.json has format 1 "
+        f"({tmp_path}/h2o-pack.lock.json). Move what is yours out of the folder, App/ among "
+        "it, delete the rest, and make the package again with `h2o-pack ios`."
+    )

@@ -10,23 +10,24 @@ import pytest
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock, write
-from h2o_pack.files.content import as_bytes
 from h2o_pack.files.kept import Move
-from h2o_pack.package import contents as package
-from h2o_pack.package.contents import make_package
-from h2o_pack.plan.package_plan import CacheOptions, make_plan
+from h2o_pack.files.write import as_bytes
+from h2o_pack.package import build as package
+from h2o_pack.package.build import make_package
+from h2o_pack.spec import CacheSpec
+from tests.bridge.plans import plan_of
 from tests.bridge.refusals import refused
 from tests.bridge.trees import build_tree, names, tree
 
 
 @pytest.fixture
 def plan(model):
-    return make_plan(model, CacheOptions(max_kv=512))
+    return plan_of(model, CacheSpec(max_kv=512))
 
 
 @pytest.fixture
 def other_plan(model):
-    return make_plan(model, CacheOptions(max_kv=600))
+    return plan_of(model, CacheSpec(max_kv=600))
 
 
 refusal = partial(refused, make_package, code=ExitCode.OUTPUT)
@@ -49,7 +50,7 @@ def test_a_package_appears_with_the_folders_above_it(plan, tmp_path):
 def test_an_empty_folder_is_taken(plan, tmp_path):
     (tmp_path / "Demo").mkdir()
     make_package(plan, tmp_path / "Demo")
-    assert lock.read(tmp_path / "Demo").model == "tiny"
+    assert lock.read(tmp_path / "Demo").models[0].model == "tiny"
 
 
 def test_what_the_tool_did_not_write_stays_when_a_package_is_replaced(
@@ -275,4 +276,24 @@ def test_what_cannot_be_moved_is_kept_and_named(plan, other_plan, tmp_path, monk
         assert (old / ".build/old").read_text() == "old"
     make_package(other_plan, package)
     assert (package / ".build/old").read_text() == "old"
+    assert names(tmp_path) == ["Demo", "tiny"]
+
+
+def test_a_file_is_replaced_and_nothing_is_written_through_a_link(tmp_path):
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    record = tmp_path / lock.NAME
+    for link in (record, tmp_path / f".{lock.NAME}.h2o-new"):
+        link.symlink_to(mine)
+    write.replace_file(record, "new")
+    assert mine.read_text() == "mine"
+    assert not record.is_symlink()
+    assert record.read_text() == "new"
+    assert names(tmp_path) == sorted([lock.NAME, "mine"])
+
+
+def test_an_output_that_leads_nowhere_is_refused_and_nothing_is_made_there(plan, tmp_path):
+    output = tmp_path / "Demo"
+    output.symlink_to(tmp_path / "elsewhere")
+    assert "is a link that leads nowhere" in refusal(plan, output)
     assert names(tmp_path) == ["Demo", "tiny"]

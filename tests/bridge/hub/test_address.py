@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.hub.address import model_of_address
+from h2o_pack.hub.resolve import model_of_address
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -12,7 +12,7 @@ import pytest
 
 from h2o_pack.architectures.model import ModelFile
 from h2o_pack.errors import ExitCode
-from h2o_pack.files.download_folder import VARIABLE
+from h2o_pack.files.paths import CACHE_VARIABLE
 from h2o_pack.hub import client as hub_client
 from h2o_pack.hub.resolve import resolve
 from tests.bridge.models.checkpoints import (
@@ -35,7 +35,7 @@ TOKEN = "hf_yes"  # noqa: S105
 @pytest.fixture
 def own_cache(hub: HubServer) -> Path:
     """Return the folder where h2o-pack keeps what it fetched."""
-    return Path(os.environ[VARIABLE])
+    return Path(os.environ[CACHE_VARIABLE])
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +136,7 @@ def test_nothing_but_whole_entries_is_left_in_the_cache(hub, own_cache):
 
 def test_a_cache_that_cannot_be_written_is_no_obstacle(hub, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "file"))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file"))
     hub.add(ID, repository())
     assert resolve(ID).weights.bytes == ALL
 

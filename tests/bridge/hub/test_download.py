@@ -13,7 +13,7 @@ from huggingface_hub import constants
 from h2o_pack.bundling.bundle import bundle
 from h2o_pack.bundling.manifest import read
 from h2o_pack.errors import ExitCode
-from h2o_pack.hub.partial import SUFFIX
+from h2o_pack.hub.download import SUFFIX
 from tests.bridge.bundling.sources import Bars, File, Model, remote, until
 from tests.bridge.refusals import refused
 from tests.bridge.trees import tree
@@ -327,7 +327,7 @@ def test_a_cache_that_cannot_be_written_is_explained(hub, repository, package):
 def test_a_full_disk_is_explained_and_what_arrived_stays(
     hub, repository, package, tmp_path, monkeypatch
 ):
-    from h2o_pack.hub.partial import Partial
+    from h2o_pack.hub.download import Partial
 
     write = Partial.write
 

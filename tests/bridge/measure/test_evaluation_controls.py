@@ -7,9 +7,15 @@ import pytest
 from mlx_lm.models.cache import RotatingKVCache
 
 from h2o_pack.errors import UserError
-from h2o_pack.measure.evaluation.cache_factory import CacheFactory
-from h2o_pack.measure.evaluation.contenders import ALL_STORAGES, find_contender, policies
-from h2o_pack.measure.evaluation.controls import OldestCache, RandomCache, SabotagedCache
+from h2o_pack.measure.evaluation.contenders import (
+    ALL_STORAGES,
+    CacheFactory,
+    OldestCache,
+    RandomCache,
+    SabotagedCache,
+    find_contender,
+    policies,
+)
 from h2o_py.config import H2OConfig
 from tests.bridge.measure.evaluating import random_model
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 
 from h2o_pack.errors import UserError
-from h2o_pack.measure.evaluation.share import Share
+from h2o_pack.measure.evaluation.run import Share
 
 WANTED = [
     "--preset", "tiny", "--contenders", "sinks_recent,random,default/8", "--lengths", "80",

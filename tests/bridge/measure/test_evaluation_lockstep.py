@@ -8,9 +8,8 @@ import mlx.core as mx
 import pytest
 
 from h2o_pack.measure.evaluation import lockstep
-from h2o_pack.measure.evaluation.cache_factory import CacheFactory
-from h2o_pack.measure.evaluation.contenders import find_contender
-from h2o_pack.measure.evaluation.samples import Shape, make_sample
+from h2o_pack.measure.evaluation.contenders import CacheFactory, find_contender
+from h2o_pack.measure.evaluation.tasks import Shape, make_sample
 from tests.bridge.measure.evaluating import random_model, tokens, words
 
 pytestmark = pytest.mark.usefixtures("routed")

@@ -1,4 +1,4 @@
-"""Presets, each run whole with a tiny random model, and the paper's tables."""
+"""Presets, each run whole with a tiny random model."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import msgspec
 import pytest
 from msgspec import structs
 
 from h2o_pack.errors import UserError
-from h2o_pack.measure.evaluation import page, paper, tulu
+from h2o_pack.measure.evaluation import show
 from h2o_pack.measure.evaluation.evaluate import measure
 from h2o_pack.measure.evaluation.loaded import LayerBudgetsSource
 from h2o_pack.measure.evaluation.preset import PresetChanges, load_preset, names, parse, rows_of
-from h2o_pack.measure.evaluation.results import Evaluation, Report
-from h2o_pack.measure.evaluation.share import Share
+from h2o_pack.measure.evaluation.report import Evaluation
+from h2o_pack.measure.evaluation.run import Share
 from h2o_pack.measure.tables import markdown_table
 from tests.bridge import schemas
 from tests.bridge.measure.evaluating import Quiet, loaded
-
-PAPER = [name for name in names() if name.startswith("paper")]
 
 
 def tiny(preset, name="random", **changes):
@@ -51,7 +48,7 @@ def run(preset, **changes):
     return measure(loaded(), changed, Share(), Quiet())
 
 
-@pytest.mark.parametrize("preset", [name for name in names() if name != "demo"])
+@pytest.mark.parametrize("preset", [name for name in names() if name not in ("demo", "chat")])
 def test_a_preset_runs_and_gives_a_report(preset):
     report = tiny(preset)
     schemas.check(Evaluation(reports=(report,)), "eval")
@@ -61,7 +58,7 @@ def test_a_preset_runs_and_gives_a_report(preset):
         for group, asked in zip(shown.groups, experiment.groups, strict=True):
             found = {cell.contender for cell in group.cells}
             assert found == {"full", *asked.contenders}
-    assert page.render(report)
+    assert show.render(report)
 
 
 def test_the_demo_model_s_preset_runs_all_that_is_asked_of_it():
@@ -80,76 +77,6 @@ def test_the_demo_model_s_preset_runs_all_that_is_asked_of_it():
     }  # fmt: skip
     assert storages | policies <= found
     assert {len(load_preset("demo").seeds)} == {3}
-
-
-@pytest.mark.parametrize("preset", PAPER)
-def test_a_preset_of_the_paper_shows_its_tables_beside_ours(preset):
-    wanted = load_preset(preset)
-    numbers = {n for each in wanted.experiments for n in each.paper}
-    by_number = {table.number: table for table in paper.tables()}
-    shown = set()
-    for number in numbers:
-        table = by_number[number]
-        first = table.rows[0][0]
-        rows = first if table.by == "max_kv" else (table.max_kv or 256)
-        tokens = first if table.by == "tokens" else (table.tokens or 48)
-        model = first if table.by == "model" else table.model
-        report = as_if(tiny(preset, model), tokens, rows)
-        for title, header, lines in paper.beside(report):
-            if title.startswith(f"Table {number}:"):
-                shown.add(number)
-                assert len(header) == 1 + len(table.columns)
-                assert any(" / " in c and not c.endswith("-") for c in lines[0][1:])
-    assert shown == numbers
-
-
-def as_if(report, tokens, rows):
-    """The report with cells of the paper's sizes."""
-    document = msgspec.to_builtins(report)
-    for experiment in document["experiments"]:
-        for group in experiment["groups"]:
-            for cell in group["cells"]:
-                cell.update(length=tokens, budget_rows=rows)
-    return msgspec.convert(document, Report)
-
-
-def test_a_cell_shows_the_published_figure_and_ours():
-    report = as_if(tiny("paper-models", "Qwen3-8B-4bit"), 512, 256)
-    [(title, header, [row])] = paper.beside(report)
-    assert title == "Table 3: Perplexity of three models, 512 tokens, max_kv 256"
-    assert header[1:3] == ("full cache", "RotatingKVCache, 4 sinks")
-    assert row[0] == "Qwen3-8B-4bit"
-    full = report.experiments[0].groups[0].cells[0].metrics["nll"].mean
-    assert row[1] == f"6.26 / {2.718281828459045**full:.3f}"
-
-
-def test_another_model_than_the_paper_s_has_no_row_beside_it():
-    assert paper.beside(as_if(tiny("paper-models"), 512, 256)) == []
-
-
-def test_the_packaged_figures_are_the_published_ones():
-    values = {
-        (table.number, row[0], column): value
-        for table in paper.tables()
-        for row in table.rows
-        for column, value in zip(table.columns, row[1:], strict=True)
-    }
-    assert len(values) == 104
-    assert values[7, 256, "paper_heavy"] == 4.028
-    assert values[9, 32768, "paper_heavy@512"] == 25.4
-    assert values[12, "Qwen3-8B-4bit", "paper_heavy/8"] == 109.2
-
-
-def test_the_paper_s_models_and_sizes_are_in_the_presets():
-    models = {model for name in PAPER for model in load_preset(name).models}
-    assert models == {
-        f"mlx-community/Qwen3-{size}" for size in ("4B-4bit", "8B-4bit", "8B-3bit")
-    }
-    sizes = load_preset("paper-sizes").experiments[0]
-    assert sizes.groups[0].budgets == ("128", "256", "512", "1024", "2048")
-    lengths = [n for each in load_preset("paper-lengths").experiments for n in each.lengths]
-    assert sorted(set(lengths)) == [512, 1024, 2048, 4096, 8192, 16384, 32768]
-    assert load_preset("paper-speed").experiments[0].generate == 200
 
 
 def test_budgets_by_layer_come_from_a_user_s_file(tmp_path):
@@ -210,15 +137,3 @@ def test_unknown_presets_and_experiments_are_refused_with_the_nearest():
         load_preset("demos")
     with pytest.raises(UserError, match='Did you mean "fact"'):
         load_preset("demo").changed(PresetChanges(experiments=("facts",)))
-
-
-def test_conversations_become_documents_until_there_is_enough(monkeypatch):
-    monkeypatch.setattr(tulu, "ENOUGH", 12)
-    talk = [[{"role": "user", "content": " hello "}, {"role": "assistant", "content": "there"}]]
-    assert tulu.joined(talk * 5) == ("hello\n\nthere",)
-
-
-def test_the_paper_s_text_says_what_it_needs(monkeypatch):
-    monkeypatch.setattr(tulu.importlib.util, "find_spec", lambda _name: None)
-    with pytest.raises(UserError, match=r"pip install 'h2o-pack\[data\]'.*--text FILE"):
-        tulu.documents()

@@ -6,11 +6,9 @@ import mlx.core as mx
 import pytest
 
 from h2o_pack.errors import UserError
-from h2o_pack.measure.evaluation import prompts
-from h2o_pack.measure.evaluation.cache_factory import CacheFactory
-from h2o_pack.measure.evaluation.contenders import find_contender
-from h2o_pack.measure.evaluation.prompts import _Reader, run
-from h2o_pack.measure.evaluation.samples import Shape, make_sample
+from h2o_pack.measure.evaluation import tasks
+from h2o_pack.measure.evaluation.contenders import CacheFactory, find_contender
+from h2o_pack.measure.evaluation.tasks import Shape, _Reader, make_sample, run
 from tests.bridge.measure.evaluating import random_model, tokens, words
 
 pytestmark = pytest.mark.usefixtures("routed")
@@ -73,7 +71,7 @@ def test_a_prompt_is_read_in_pieces_and_its_last_token_by_itself(monkeypatch):
         feed(reader, ids)
 
     monkeypatch.setattr(_Reader, "_feed", spy)
-    monkeypatch.setattr(prompts, "PIECE", 50)
+    monkeypatch.setattr(tasks, "PIECE", 50)
     values([], ["text"])
     text = SHAPE.length - 24
     assert fed[:4] == [50, 50, text - 101, 1]
@@ -90,7 +88,7 @@ def test_names_say_when_a_contender_recalls():
     found = {
         name: find_contender(name) for name in ("default", "default+recall", "peak+recall8")
     }
-    assert [each.recall for each in found.values()] == [None, 0, 8]
+    assert [each.recall and each.recall.every for each in found.values()] == [None, 0, 8]
     assert found["default+recall"].title == "H2O, the default, recall"
     assert found["peak+recall8"].title == "peak, recall every 8"
     assert find_contender("tuned/k8v4+pinned+recall").pinned

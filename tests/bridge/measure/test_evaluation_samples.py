@@ -10,7 +10,7 @@ import pytest
 from h2o_pack.errors import UserError
 from h2o_pack.files.text import read_text
 from h2o_pack.measure.evaluation.preset import load_preset, names
-from h2o_pack.measure.evaluation.samples import ASKED_IN, Shape, make_sample
+from h2o_pack.measure.evaluation.tasks import ASKED_IN, Shape, make_sample
 from h2o_pack.measure.text import Tokens, held_out
 from tests.bridge.measure.evaluating import tokenizer, tokens, words
 

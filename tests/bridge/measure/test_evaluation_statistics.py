@@ -1,11 +1,11 @@
-"""Intervals and verdicts of h2o_pack.measure.evaluation.statistics."""
+"""Intervals and verdicts of h2o_pack.measure.evaluation.report."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from h2o_pack.measure.evaluation.statistics import (
+from h2o_pack.measure.evaluation.report import (
     Estimate,
     compare,
     estimate,

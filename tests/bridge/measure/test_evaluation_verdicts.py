@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from h2o_pack.errors import UserError
-from h2o_pack.measure.evaluation import compare, page, plots
+from h2o_pack.measure.evaluation import report as compare
+from h2o_pack.measure.evaluation import show
 from h2o_pack.measure.evaluation.evaluate import measure, write
 from h2o_pack.measure.evaluation.loaded import load_for_evaluation
 from h2o_pack.measure.evaluation.preset import load_preset
-from h2o_pack.measure.evaluation.results import Report
-from h2o_pack.measure.evaluation.share import Share
-from h2o_pack.measure.evaluation.statistics import Estimate
+from h2o_pack.measure.evaluation.report import Estimate, Report
+from h2o_pack.measure.evaluation.run import Share
 from tests.bridge.measure.evaluating import Quiet
 
 
@@ -130,12 +130,12 @@ def test_what_is_no_report_is_refused_by_name(tmp_path, text, found):
 def test_the_committed_results_can_be_read_and_shown():
     folder = Path(__file__).parents[3] / "docs/results/eval"
     report = compare.read(folder / "results.json")
-    pictures = [folder / f"{name}.png" for name in plots.PICTURES]
-    assert page.render(report, pictures) == (folder / "README.md").read_text("utf-8")
+    pictures = [folder / f"{name}.png" for name in show.PICTURES]
+    assert show.render(report, pictures) == (folder / "README.md").read_text("utf-8")
 
 
 def test_the_committed_results_of_recall_can_be_read_and_shown():
     folder = Path(__file__).parents[3] / "docs/results/recall"
     report = compare.read(folder / "results.json")
-    assert page.render(report) == (folder / "README.md").read_text("utf-8")
+    assert show.render(report) == (folder / "README.md").read_text("utf-8")
     assert not set(report.seeds) & {1, 2, 3, 4, 5, 6}  # on these, recall was designed

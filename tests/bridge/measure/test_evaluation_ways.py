@@ -7,11 +7,10 @@ from typing import get_args
 import pytest
 
 from h2o_pack.errors import UserError
-from h2o_pack.measure.evaluation.samples import STATEMENT, Shape, make_sample
-from h2o_pack.measure.evaluation.ways import Way, askings
+from h2o_pack.measure.evaluation.tasks import STATEMENT, Shape, Way, askings, make_sample
 from tests.bridge.measure.evaluating import tokens, words
 
-WAYS = get_args(Way)
+WAYS = [way for way in get_args(Way) if way not in ("instruction", "earlier", "tool")]
 MANY = Shape(512, tuple((i + 0.5) / 9 for i in range(9)), tuple(range(9)))
 ONE = Shape(256, (0.3,), (0,))
 

@@ -10,7 +10,11 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from h2o_pack.measure.allocated import active_memory
-from h2o_pack.measure.profiling import accumulated, maps, recorder, rows, run, tally
+from h2o_pack.measure.profiling import attention as maps
+from h2o_pack.measure.profiling import attention as recorder
+from h2o_pack.measure.profiling import attention as rows
+from h2o_pack.measure.profiling import attention as tally
+from h2o_pack.measure.profiling import report, run
 from tests.bridge import schemas
 from tests.bridge.measure.profiles import (
     TOKENS,
@@ -42,12 +46,12 @@ def test_figures_are_those_of_the_attention_computed_by_hand(family, monkeypatch
         group = len(taken) // len(layer.kv_heads)
         for i, kv_head in enumerate(layer.kv_heads):
             received = taken[i * group : (i + 1) * group].mean(0).sum(0)
-            by_hand = accumulated.summarize(received)
+            by_hand = report.summarize(received)
             np.testing.assert_allclose(kv_head.top, by_hand.top, rtol=1e-3)
             np.testing.assert_allclose(kv_head.curve, by_hand.curve, rtol=2e-3)
             assert kv_head.exponent == pytest.approx(by_hand.exponent, abs=2e-3)
             assert [head.kv_head for head in layer.heads].count(i) == group
-        even = accumulated.summarize((seen / seen.sum(1, keepdims=True)).sum(0))
+        even = report.summarize((seen / seen.sum(1, keepdims=True)).sum(0))
         np.testing.assert_allclose(layer.accumulated_evenly.top, even.top, rtol=1e-4)
 
 
@@ -175,7 +179,7 @@ def test_hidden_rows_and_sinks_do_not_count_as_tokens():
 
 def test_a_power_law_is_found_with_its_exponent():
     ranks = np.arange(1, 1001)
-    found = accumulated.summarize(np.random.default_rng(0).permutation(ranks**-0.8))
+    found = report.summarize(np.random.default_rng(0).permutation(ranks**-0.8))
     assert found.exponent == pytest.approx(0.8, abs=1e-9)
     assert found.r_squared == pytest.approx(1, abs=1e-9)
     total = (ranks**-0.8).sum()
@@ -186,13 +190,13 @@ def test_a_power_law_is_found_with_its_exponent():
 def test_the_newest_tokens_do_not_bend_the_line():
     ranks = np.arange(1, 1001)
     bent = np.where(ranks <= 500, ranks**-0.8, 1e-6)
-    assert accumulated.summarize(bent).exponent == pytest.approx(0.8, abs=1e-9)
+    assert report.summarize(bent).exponent == pytest.approx(0.8, abs=1e-9)
 
 
 def test_what_is_no_power_law_fits_worse():
-    exponential = accumulated.summarize(np.exp(-np.arange(1000) / 20))
+    exponential = report.summarize(np.exp(-np.arange(1000) / 20))
     assert exponential.r_squared < 0.8
-    flat = accumulated.summarize(np.ones(1000))
+    flat = report.summarize(np.ones(1000))
     assert (flat.exponent, flat.r_squared) == (0, 1)
     assert flat.top == pytest.approx((0.05, 0.1, 0.2))
 

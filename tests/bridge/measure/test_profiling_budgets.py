@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from mlx_lm.models.cache import make_prompt_cache
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.measure.profiling import budget_rule
-from h2o_pack.measure.profiling.budget_rule import heavy_share, layer_shares, split
+from h2o_pack.measure.profiling import rules
 from h2o_pack.measure.profiling.report import read_profile
+from h2o_pack.measure.profiling.rules import heavy_share, layer_shares, split
 from h2o_py.budgets import load_budgets
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
@@ -114,7 +114,7 @@ def test_too_few_rows_are_refused():
 
 
 def test_layers_without_a_share_have_no_budget():
-    made = budget_rule.budgets(layer_shares({1: 0.5, 3: 0.5}, 260, 4), 4)
+    made = rules.budgets(layer_shares({1: 0.5, 3: 0.5}, 260, 4), 4)
     assert [each and each.heavy_budget for each in made.layers] == [None, 128, None, 128]
     with pytest.raises(UserError, match="no layer with full attention"):
         found([])

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from h2o_pack.errors import UserError
-from h2o_pack.measure.profiling import page, pieces, plot, profile_tables
+from h2o_pack.measure.profiling import attention as pieces
+from h2o_pack.measure.profiling import page, plot, profile_tables
 from h2o_pack.measure.profiling.report import Profile
 from tests.bridge import schemas
 from tests.bridge.measure.profiles import profiled

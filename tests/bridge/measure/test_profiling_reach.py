@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from h2o_pack.measure.profiling import reach, row_rule
-from h2o_pack.measure.profiling.row_rule import Reach, allocate_rows, layer_rows
+from h2o_pack.measure.profiling import attention, rules
+from h2o_pack.measure.profiling.rules import Reach, allocate_rows, layer_rows
 from h2o_py.budgets import load_budgets
 from h2o_py.config import POLICIES, H2OConfig
 from h2o_py.errors import H2OConfigWarning
@@ -45,7 +45,7 @@ def by_hand(probabilities, end, sizes):
         for j in range(tokens):
             token = end - tokens + j
             for k, size in enumerate(sizes):
-                if reach.SINKS <= token <= position - size:
+                if attention.SINKS <= token <= position - size:
                     found[:, i, k] += probabilities[:, i, j]
     return found
 
@@ -60,15 +60,15 @@ def test_attention_beyond_a_window_is_as_defined(queries, tokens, end):
     probabilities = probabilities * visible
     probabilities /= probabilities.sum(axis=-1, keepdims=True)
     sizes = np.array([1, 2, 8, 33, 100])
-    found = reach.beyond(mx.array(probabilities), end, sizes)
+    found = attention.beyond(mx.array(probabilities), end, sizes)
     expected = by_hand(probabilities, end, sizes)
     np.testing.assert_allclose(np.array(found), expected, atol=1e-6)
-    assert (expected > 0).any() == (end > reach.SINKS + 1)
+    assert (expected > 0).any() == (end > attention.SINKS + 1)
 
 
 @pytest.mark.parametrize("tokens", [2, 8, 9, 100, 1024, 1536, 32768])
 def test_windows_grow_up_to_the_sample(tokens):
-    sizes = reach.windows(tokens)
+    sizes = attention.windows(tokens)
     assert sizes[0] == min(8, tokens)
     assert sizes[-1] == tokens
     assert (np.diff(sizes) > 0).all()
@@ -77,7 +77,7 @@ def test_windows_grow_up_to_the_sample(tokens):
 
 def test_a_profile_tells_how_far_each_layer_looks():
     profile, _ = profiled(small_model("qwen3"), pieces(96))
-    found = row_rule.reaches(profile)
+    found = rules.reaches(profile)
     assert [each.index for each in found] == [layer.index for layer in profile.layers]
     for each in found:
         assert each.windows[-1] == profile.tokens
@@ -126,7 +126,7 @@ def test_allocated_rows_never_lose_more_than_equal_rows(one, other, max_kv):
     reaches = [Reach(i, WINDOWS, each) for i, each in enumerate(convex)]
     rows = allocate_rows(reaches, max_kv)
     lost = sum(each.lost(rows[each.index]) for each in reaches)
-    step = sum(each.saved(rows[each.index]) for each in reaches) * row_rule.STEP
+    step = sum(each.saved(rows[each.index]) for each in reaches) * rules.STEP
     assert lost <= sum(each.lost(max_kv) for each in reaches) + step + 1e-9
 
 

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from h2o_pack.measure.profiling import profile_tables
-from h2o_pack.measure.profiling.recall_rule import recalling_layers
 from h2o_pack.measure.profiling.report import Profile
-from h2o_pack.measure.profiling.row_rule import Reach
+from h2o_pack.measure.profiling.rules import Reach, recalling_layers
 from h2o_py.budgets import Budgets, load_budgets, read_budgets
 from h2o_py.errors import H2OBudgetsError
 from tests.bridge import schemas

@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from h2o_pack.architectures.model import Layer, Model, ModelConfig, Weights
-from h2o_pack.plan.request import Request
+from h2o_pack.plan.workload import Workload
 from h2o_py.config import H2OConfig
 
 
@@ -34,11 +34,11 @@ def cache(size: int, **settings: Any) -> H2OConfig:
         return H2OConfig(size, **settings)
 
 
-def request(described: Model | None = None, max_kv: int = 512, **settings: Any) -> Request:
+def request(described: Model | None = None, max_kv: int = 512, **settings: Any) -> Workload:
     """The model with the same evicting cache in every full-attention layer."""
     described = described or model()
     caches = tuple(
         cache(max_kv) if each.kind == "full" and max_kv else None
         for each in described.config.layers
     )
-    return Request(described, caches, **settings)
+    return Workload(described, caches, **settings)

@@ -10,6 +10,7 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.models.adapter import Adapter, check_fits, read_adapter
 from tests.bridge.models.checkpoints import checkpoint
 from tests.bridge.refusals import refused
+from tests.messages import says
 
 LAYERS, RANK = 4, 8
 PARAMETERS = {"rank": RANK, "scale": 20.0, "dropout": 0.05}
@@ -117,8 +118,7 @@ def test_tensors_that_swift_cannot_apply_are_refused(folder, tensors, what):
 
 def test_a_folder_without_an_adapter_is_refused(tmp_path):
     said = refusal(tmp_path, LAYERS)
-    assert "adapter_config.json cannot be read" in said
-    assert "adapters.safetensors cannot be read" in said
+    says(said)
 
 
 def test_an_adapter_fits_dense_and_quantized_weights_of_its_shape(folder):

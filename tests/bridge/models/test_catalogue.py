@@ -65,8 +65,8 @@ def test_a_model_of_the_catalogue_is_planned_without_the_hub(run, hub):
         assert resolve(known.name, stated=True) == as_model(known)
     result = run("plan", "--model", "Qwen3.5-2B-4bit", *PHONE)
     document = schemas.check(json.loads(result.stdout), "plan")
-    assert document["model"] == "mlx-community/Qwen3.5-2B-4bit"
-    terms = {each["name"]: each for each in document["plans"][0]["terms"]}
+    assert document["models"][0]["model"] == "mlx-community/Qwen3.5-2B-4bit"
+    terms = {each["name"]: each for each in document["models"][0]["plans"][0]["terms"]}
     assert (terms["weights"]["bytes"], terms["weights"]["known"]) == (1_059_315_904, "stated")
     assert terms["recurrent state"]["bytes"] == 18 * (3 * 6144 * 2 + 16 * 128 * 128 * 4)
     assert hub.requests == []
@@ -77,7 +77,7 @@ def test_what_is_kept_of_a_model_is_planned_rather_than_what_the_catalogue_state
     plan = ("plan", "--model", "Qwen3-0.6B-4bit", *PHONE)
     assert run("models", "Qwen3-0.6B-4bit").exit_code == 0
     asked = len(hub.requests)
-    weights = json.loads(run(*plan).stdout)["plans"][0]["terms"][0]
+    weights = json.loads(run(*plan).stdout)["models"][0]["plans"][0]["terms"][0]
     assert (weights["bytes"], weights["known"]) == (ALL, "exact")
     assert len(hub.requests) == asked
     run(*plan, "--revision", "main")

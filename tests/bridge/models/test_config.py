@@ -15,6 +15,7 @@ from h2o_pack.facts import architectures, refused_architectures
 from h2o_pack.models.config import Described, describe, read_config
 from tests.bridge.models.small_configs import small_config
 from tests.bridge.trees import CONFIG, write_model
+from tests.messages import says
 
 ELSE = "Download the model again, or choose another one."
 
@@ -76,7 +77,7 @@ def test_an_unknown_architecture_may_be_assumed_to_be_plain(tmp_path):
     found = describe(json.loads(path.read_text()), str(path), assume_full_attention=True)
     assert found.assumed
     assert found.config.layers == (Layer("full", 2, 8, 8),) * 2
-    assert 'nothing is known of model_type "new"' in found.remarks[0]
+    says(found.remarks[0])
     assert not describe(CONFIG, "x", assume_full_attention=True).assumed
 
 
@@ -240,8 +241,9 @@ def understood(document: dict[str, object], *, assume: bool) -> Described | None
 
 def test_a_list_of_layers_that_is_empty_is_refused():
     config = small_config("openelm") | {"ffn_multipliers": []}
-    with pytest.raises(UserError, match="ffn_multipliers tells of 0 layers"):
+    with pytest.raises(UserError) as caught:
         describe(config, "x")
+    says(caught.value)
 
 
 @settings(max_examples=300)
@@ -271,11 +273,13 @@ def test_any_json_object_is_understood_or_refused(document):
 
 def test_a_file_in_utf_16_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG), "utf-16")
-    with pytest.raises(UserError, match=r"config\.json is not valid JSON"):
+    with pytest.raises(UserError) as caught:
         read_config(tmp_path / "config.json")
+    says(caught.value)
 
 
 def test_a_pipe_is_refused_without_being_opened(tmp_path):
     os.mkfifo(tmp_path / "config.json")
-    with pytest.raises(UserError, match=r"config\.json is not a regular file"):
+    with pytest.raises(UserError) as caught:
         read_config(tmp_path / "config.json")
+    says(caught.value)

@@ -20,8 +20,7 @@ from h2o_pack.facts import architectures, refused_architectures, upstream_versio
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.models.config import describe, read_like
 from h2o_pack.package.prepare import prepare
-from h2o_pack.package.request import PackageRequest
-from h2o_pack.plan.options import CacheOptions
+from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec
 from h2o_py import H2OConfig, H2OKVCache, install_routing, make_h2o_cache, remove_routing
 from tests.bridge.models.checkpoints import folder_of
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
@@ -201,9 +200,9 @@ def test_a_type_that_only_a_later_upstream_has_says_so_and_is_refused_for_others
     folder = folder_of(tmp_path / "later", model_type="helium")
     (remark,) = resolve(str(folder)).remarks
     assert remark.startswith("of mlx-swift-lm, only main-2026-08-22 has models of this type")
-    request = PackageRequest(str(folder), CacheOptions(max_kv=64))
+    spec = PackageSpec((ModelSpec(str(folder), CacheSpec(max_kv=64)),))
     with pytest.raises(UserError) as caught:
-        prepare(request, lambda _: None)
+        prepare(spec, lambda _: None)
     assert 'mlx-swift-lm 3.31.4 has no language model of type "helium"' in str(caught.value)
     assert "Give --upstream-version main-2026-08-22." in str(caught.value)
 

@@ -22,6 +22,7 @@ from tests.bridge.models.checkpoints import (
     index,
     packed,
 )
+from tests.messages import says
 
 INDEX = "model.safetensors.index.json"
 
@@ -109,7 +110,7 @@ def test_an_index_that_cannot_be_read_is_refused(folder, text):
 @pytest.mark.parametrize("name", ["../w", "/w", "a\\w", "a\0w", "a//w", "./w", "C:w", ""])
 def test_an_index_that_leads_elsewhere_is_refused(folder, name):
     (folder / INDEX).write_text(json.dumps({"weight_map": {"a": name}}))
-    assert f"{INDEX} names the file" in refusal(folder)
+    says(refusal(folder))
 
 
 def test_a_stale_index_is_named_tensor_by_tensor(folder):
@@ -117,29 +118,26 @@ def test_a_stale_index_is_named_tensor_by_tensor(folder):
     del more["model.norm.weight"]
     (folder / INDEX).write_text(index(model=more))
     said = refusal(folder)
-    assert f'{INDEX} is stale: it names tensor "model.gone", which no file has' in said
-    assert 'it does not name tensor "model.norm.weight", which the files have' in said
+    says(said)
 
 
 def test_an_index_that_names_another_file_is_stale(folder):
     (folder / "model-2.safetensors").write_bytes(checkpoint({"model.x": ("F32", [1])}))
     (folder / INDEX).write_text(index(model_2=TENSORS, model={"model.x": ("F32", [1])}))
-    assert 'names another file than the one that has tensors "model.embed_tokens.weight"' in (
-        refusal(folder)
-    )
+    says(refusal(folder))
 
 
 def test_a_tensor_in_two_files_is_refused(folder):
     shutil.copy(folder / "model.safetensors", folder / "model-1.safetensors")
     said = refusal(folder)
-    assert "model-1.safetensors and model.safetensors both have tensors" in said
+    says(said)
     assert " and 1 more" in said
 
 
 def test_a_file_that_is_cut_short_is_refused(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    assert "it is cut short" in refusal(folder)
+    says(refusal(folder))
 
 
 def test_a_link_out_of_the_folder_is_refused_and_one_inside_is_followed(folder, tmp_path):
@@ -183,7 +181,7 @@ def test_only_the_text_model_of_a_model_in_parts_is_weighed(tmp_path):
 
 def test_a_header_that_names_no_tensors_is_a_model_without_weights(folder):
     (folder / "model.safetensors").write_bytes(packed({}))
-    assert "the files with weights have no tensors" in refusal(folder)
+    says(refusal(folder))
 
 
 @pytest.mark.parametrize(

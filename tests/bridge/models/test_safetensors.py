@@ -15,6 +15,7 @@ from h2o_pack.architectures.model import Tensor
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.models.safetensors import BYTES, LENGTH, parse_header, read_tensors
 from tests.bridge.models.checkpoints import packed
+from tests.messages import says
 
 
 def refusal(path: Path, content: bytes) -> str:
@@ -106,13 +107,13 @@ def test_a_tensor_that_cannot_be_is_named(tmp_path, described, what):
 def test_tensors_that_share_bytes_are_named_and_all_problems_told(tmp_path):
     document = {"a": tensor(), "b": tensor(data_offsets=[4, 12]), "c": tensor(dtype="X")}
     said = refusal(tmp_path / "model.safetensors", packed(document, 12))
-    assert 'tensors "a" and "b" share bytes of the file' in said
-    assert 'tensor "c" has the dtype "X"' in said
+    says(said)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(UserError, match="cannot be read: No such file"):
+    with pytest.raises(UserError) as caught:
         read_tensors(tmp_path / "model.safetensors")
+    says(caught.value)
 
 
 VALUES = st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=4)

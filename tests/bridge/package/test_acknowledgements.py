@@ -15,9 +15,10 @@ from h2o_pack.facts.components import components, license_text
 from h2o_pack.files import write
 from h2o_pack.models.license_terms import ModelLicense
 from h2o_pack.package.acknowledgements import acknowledgements, shared_texts
-from h2o_pack.package.contents import TEMPLATES
+from h2o_pack.package.build import TEMPLATES
 from h2o_pack.package.render import render
-from h2o_pack.plan.package_plan import CacheOptions, make_plan
+from h2o_pack.spec import CacheSpec
+from tests.bridge.plans import plan_of
 
 NOT_IN_APPS = {"swift-syntax"}  # a compiler plugin
 VERSIONS = tuple(upstream_versions())
@@ -26,7 +27,14 @@ HOSTILE = 'Terms \\(exit(1)) """ #"""# \\\n\n  \u00a9 2026, \u2028\u4e2d\u6587 "
 
 @pytest.fixture
 def plan(model):
-    return make_plan(model, CacheOptions(max_kv=512))
+    return plan_of(model, CacheSpec(max_kv=512))
+
+
+def licensed(plan, terms):
+    """The same package with a model of this license."""
+    [model] = plan.models
+    source = replace(model.source, texts=replace(model.source.texts, license=terms))
+    return replace(plan, models=(replace(model, source=source),))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -56,7 +64,10 @@ def test_our_own_license_is_that_of_the_project():
 def test_the_grammar_engine_is_named_where_it_is_vendored(plan):
     names = {
         version: {
-            each.name for each in acknowledgements(replace(plan, upstream_version=version))
+            each.name
+            for each in acknowledgements(
+                replace(plan, spec=replace(plan.spec, upstream=version))
+            )
         }
         for version in VERSIONS
     }
@@ -67,7 +78,7 @@ def test_the_grammar_engine_is_named_where_it_is_vendored(plan):
 def test_the_model_comes_first_with_its_own_texts(plan):
     texts = {"LICENSE": "Do good.", "NOTICE": "By us."}
     known = ModelLicense("house-rules", "https://a.b/terms", texts)
-    first = acknowledgements(replace(plan, license=known))[0]
+    first = acknowledgements(licensed(plan, known))[0]
     assert (first.name, first.license, first.source) == (
         "tiny",
         "house-rules",
@@ -78,23 +89,23 @@ def test_the_model_comes_first_with_its_own_texts(plan):
 
 
 def test_each_model_of_a_package_of_several_is_named(plan):
-    other = replace(plan, license=ModelLicense("mit", texts={"LICENSE": "Other terms."}))
-    works = acknowledgements(replace(plan, others=(other,)))
+    [other] = licensed(plan, ModelLicense("mit", texts={"LICENSE": "Other terms."})).models
+    works = acknowledgements(replace(plan, models=(*plan.models, other)))
     assert [each.notice for each in works[:2]] == ["", "LICENSE\n\nOther terms."]
     assert works[2].name == "h2o-pack"
 
 
 def test_the_apache_license_is_there_where_a_model_has_no_text_of_it(plan):
-    works = acknowledgements(replace(plan, license=ModelLicense("apache-2.0")))
+    works = acknowledgements(licensed(plan, ModelLicense("apache-2.0")))
     assert works[0].texts == ("apache20",)
     assert shared_texts(works)["apache20"].split()[:2] == ["Apache", "License"]
-    own = replace(plan, license=ModelLicense("apache-2.0", texts={"LICENSE": "..."}))
+    own = licensed(plan, ModelLicense("apache-2.0", texts={"LICENSE": "..."}))
     assert acknowledgements(own)[0].texts == ()
 
 
 @pytest.mark.swift
 def test_swift_has_each_text_as_it_was(plan, tmp_path):
-    plan = replace(plan, license=ModelLicense("x", texts={"LICENSE": HOSTILE}))
+    plan = licensed(plan, ModelLicense("x", texts={"LICENSE": HOSTILE}))
     files = render(plan, assets.root(), TEMPLATES)
     generated = files["Sources/TinyModel/BundledModel+Acknowledgements.swift"]
     type_of_it = files["Sources/H2OSessions/H2OAcknowledgement.swift"]

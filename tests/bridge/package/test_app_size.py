@@ -7,11 +7,11 @@ import json
 import pytest
 
 from h2o_pack.bundling import manifest
-from h2o_pack.bundling.app_size import app_size, model_bytes
+from h2o_pack.bundling.delivery import app_size, model_bytes
 from h2o_pack.facts import store_limits
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.models.catalogue import as_model, find
-from h2o_pack.plan.tables import size_sentence
+from h2o_pack.plan.plan_tables import size_sentence
 from tests.bridge import schemas
 
 APART = pytest.mark.parametrize(

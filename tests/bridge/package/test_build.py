@@ -12,6 +12,7 @@ import pytest
 
 from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
+from h2o_pack.spec import from_document
 from tests.bridge import schemas
 from tests.bridge.golden import large_model
 from tests.bridge.repositories import COPIES, commit, edits_tree
@@ -65,7 +66,7 @@ def test_the_same_vendor_folder_is_not_made_again(ios, upstream, tmp_path, monke
     assert result.exit_code == 0, result.stderr
     assert "Vendor is as it should be" in result.stderr
     assert own.exists()
-    assert lock.read(tmp_path / "Demo").config["max_size"] == 200
+    assert lock.read(tmp_path / "Demo").models[0].config["max_size"] == 200
 
 
 @pytest.mark.parametrize("how", ["missing", "changed"])
@@ -201,7 +202,10 @@ def test_storage_and_budgets_reach_swift_and_the_lock(ios, tmp_path):
     layers_in_swift = "H2OBudgets.Layer(heavyBudget: 100, recentBudget: 140),\n        nil,"
     assert layers_in_swift in source
     record = lock.read(tmp_path / "Demo")
-    assert (record.kv, record.group_size, record.budgets) == ("k8v4", 64, layers)
+    assert (record.models[0].kv, record.models[0].group_size) == ("k8v4", 64)
+    [model] = from_document(record.spec, tmp_path / "Demo" / lock.NAME).models
+    assert model.cache.budgets is not None
+    assert model.cache.budgets.to_dict()["layers"] == layers
 
 
 @pytest.fixture

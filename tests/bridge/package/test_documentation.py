@@ -9,7 +9,7 @@ import pytest
 
 from h2o_pack import assets
 
-MODULES = ("H2OKit", "H2OSessions")
+MODULES = ("H2OChatScreen", "H2OKit", "H2OSessions")
 PUBLIC = r"public (?:\w+ )*?(?:class|struct|enum|protocol|actor) (\w+)"
 TYPE = re.compile(f"^ *{PUBLIC}", re.MULTILINE)
 TOP_LEVEL = re.compile(f"^{PUBLIC}", re.MULTILINE)

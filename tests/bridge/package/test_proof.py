@@ -1,59 +1,93 @@
-"""What a package's app holds a device against is what `prove --check` expects of its report."""
+"""What `ios --proof` adds to a package, and what a package without it lacks."""
 
 from __future__ import annotations
 
-import dataclasses
+import json
+import re
+from pathlib import Path
 
 import pytest
 
 from h2o_pack import __version__
 from h2o_pack.hub.resolve import resolve
-from h2o_pack.memory.terms import KV, LEDGER, WEIGHTS
-from h2o_pack.package.proof import proof_values
-from h2o_pack.plan.package_plan import BACKENDS, CacheOptions, make_plan
-from h2o_pack.prove.expected import expected_of
-from h2o_pack.prove.ids import memory_id
-from h2o_pack.prove.report import Setting
+from h2o_pack.package import proof
+from h2o_pack.parity import op
+from h2o_pack.parity.trace import RecordedCase, Trace
+from h2o_pack.spec import CacheSpec
+from h2o_py.storages import STORAGE_BITS
+from tests.bridge.plans import plan_of
 
-EXACT = (WEIGHTS, KV, LEDGER)
+OPTIONS = ("--model", "demo", "--max-kv", 64, "--no-vendor")
+OF_A_PROOF = re.compile(r"proof|Traces|Prove it", re.IGNORECASE)
 
 
 @pytest.fixture
-def demo():
-    return resolve("demo")
+def made(run, tmp_path):
+    def make(*options) -> Path:
+        output = tmp_path / "Demo"
+        assert run("ios", *OPTIONS, "--output", output, *options).exit_code == 0
+        return output
+
+    return make
 
 
-@pytest.mark.parametrize("kv", ["dense", "k8v4"])
-@pytest.mark.parametrize("device", BACKENDS)
-def test_the_terms_and_sums_are_those_that_are_expected(demo, kv, device):
-    plan = make_plan(demo, CacheOptions(max_kv=64, kv=kv))
-    values, memory = proof_values(plan), plan.memory_of[device]
-    setting = Setting(
-        values.model, 64, values.kv, memory.context, memory.prefill_step, BACKENDS[device]
+def texts(package: Path) -> dict[str, str]:
+    suffixes = {".swift", ".json", ".xcstrings", ".md", ".pbxproj"}
+    paths = [path for path in package.rglob("*") if path.suffix in suffixes]
+    return {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in paths}
+
+
+def test_an_ordinary_package_has_nothing_of_a_proof(made):
+    found = texts(made())
+    lock = json.loads(found.pop("h2o-pack.lock.json"))
+    assert not [path for path in {*found, *lock["files"]} if OF_A_PROOF.search(path)]
+    assert not [path for path, text in found.items() if "H2OProof" in text or "Traces" in text]
+
+
+def test_an_update_keeps_the_proof(made, run):
+    package = made("--proof")
+    before = texts(package)
+    for part in ("Sources/H2OSessions/Proof/H2OProof.swift", "App/Chat/ProofView.swift"):
+        assert part in before
+    assert "ProofButton(chat: chat" in before["App/Chat/ChatApp.swift"]
+    assert run("update", package).exit_code == 0
+    assert texts(package).keys() == before.keys()
+
+
+@pytest.mark.filterwarnings("error::h2o_py.errors.H2OConfigWarning")
+def test_its_few_rows_are_no_warning():
+    plan = plan_of(resolve("demo"), CacheSpec(max_kv=64)).models[0]
+    assert proof.with_few_rows(plan.cache).max_size == proof.ROWS
+
+
+@pytest.mark.parametrize("recall", [False, True])
+@pytest.mark.parametrize("kv", STORAGE_BITS)
+def test_no_rounding_decides_what_the_trace_keeps(tmp_path, kv, recall):
+    plan = plan_of(resolve("demo"), CacheSpec(max_kv=64, kv=kv, recall=recall))
+    prefix = "Sources/DemoModel/Traces/Model/"
+    files = {path: content for path, content in proof.traces(plan).items() if prefix in path}
+    if STORAGE_BITS[kv].rotated:
+        assert not files
+        return
+    for path, content in files.items():
+        file = tmp_path / path.removeprefix(prefix)
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
+    [case] = json.loads((tmp_path / "trace.json").read_text("utf-8"))["cases"]
+    result = op.compare_case(Trace(tmp_path, ()), RecordedCase(**case))
+    assert result.equal, result.first_difference
+    assert not result.ties
+    assert len(case["steps"]) > 10
+    size = sum(file.stat().st_size for file in tmp_path.rglob("*.safetensors"))
+    assert size < 250_000
+
+
+def test_the_planned_bytes_and_versions_are_the_packages(tmp_path):
+    plan = plan_of(resolve("demo"), CacheSpec(max_kv=64))
+    [model] = plan.models
+    phone = proof.planned_bytes(model)["phone"]
+    assert phone["MLX"] == model.memory_of["phone"].mlx > phone["weights"] > 0
+    assert phone["total"] == model.memory_of["phone"].total
+    assert (
+        proof.versions(plan).items() >= {"h2o-pack": __version__, "mlx-swift": "0.31.6"}.items()
     )
-    said = {**values.terms[device], "MLX": memory.mlx, "total": memory.total}
-    expected = {name: expected_of(memory_id(name), setting) for name in said}
-    assert set(values.terms[device]) == set(EXACT)
-    assert {name: each and each.value for name, each in expected.items()} == said
-
-
-def test_what_a_setting_does_not_say_of_the_plan_leaves_no_terms(demo):
-    plan = make_plan(demo, CacheOptions(max_kv=64, recall=True))
-    assert proof_values(plan).terms == {"phone": {}, "tablet": {}}
-
-
-def test_of_layers_with_windows_nothing_is_exact(demo):
-    layers = demo.config.layers
-    windows = (dataclasses.replace(layers[0], kind="sliding", window=8), *layers[1:])
-    config = dataclasses.replace(demo.config, layers=windows)
-    plan = make_plan(dataclasses.replace(demo, config=config), CacheOptions(max_kv=64))
-    assert proof_values(plan).terms == {"phone": {}, "tablet": {}}
-
-
-def test_the_versions_are_those_of_the_package(demo):
-    plan = make_plan(demo, CacheOptions(max_kv=64))
-    assert proof_values(plan).versions == {
-        "h2o-pack": __version__,
-        "mlx-swift": "0.31.6",
-        "mlx-swift-lm": "3.31.4",
-    }

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from h2o_pack.bundling import app_size
+from h2o_pack.bundling import delivery
 from h2o_pack.errors import ExitCode
 from h2o_pack.facts import Limit, store_limits
 from h2o_pack.files import lock
-from h2o_pack.package.several import folders_of
+from h2o_pack.plan.package_plan import folders_of
 from h2o_pack.verify.check import verify
 from tests.bridge import schemas
 from tests.bridge.trees import names, tree, write_model
@@ -134,9 +134,9 @@ def test_models_of_one_name_have_folders_of_their_own(ios, package, tmp_path):
 
 
 def test_an_app_must_hold_all_of_them(ios, monkeypatch):
-    room_for_one = Limit("app", app_size.app_size(4_500_000).download, "a limit", "here", False)
+    room_for_one = Limit("app", delivery.app_size(4_500_000).download, "a limit", "here", False)
     monkeypatch.setattr(
-        app_size, "store_limits", lambda: {**store_limits(), "app": room_for_one}
+        delivery, "store_limits", lambda: {**store_limits(), "app": room_for_one}
     )
     [error] = ios(code=ExitCode.USAGE)["errors"]
     assert error["what"].startswith("demo and demo-4bit together have 5.2 MB and the app's")
@@ -147,6 +147,6 @@ def test_a_lock_cannot_name_a_folder_elsewhere(ios, run, package):
     ios()
     record = json.loads((package / lock.NAME).read_text("utf-8"))
     for folder in ("Model/..", "Model/../x", "../Model", "/Model", "Model/demo\n", "Model/a/b"):
-        record["others"][0]["folder"] = folder
+        record["models"][1]["folder"] = folder
         (package / lock.NAME).write_text(json.dumps(record), "utf-8")
         assert run("verify", package).exit_code == ExitCode.OUTPUT

@@ -8,7 +8,8 @@ import pytest
 
 from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
-from h2o_pack.package import render, replay
+from h2o_pack.package import render
+from h2o_pack.package import update as update_module
 from tests.bridge import schemas
 from tests.bridge.trees import tree, write_model
 
@@ -66,7 +67,7 @@ def test_a_newer_tool_says_what_changes_before_it_does(ios, update, run, package
     ios()
     (package / VIEW).write_text("// mine")
     (package / SOURCE).write_text("// mine too")
-    for module in (render, replay):
+    for module in (render, update_module):
         monkeypatch.setattr(module, "__version__", "0.2.0")
     before = tree(package)
     planned = update("--dry-run")
@@ -97,14 +98,6 @@ def test_an_older_tool_is_refused(ios, update, package):
     assert tree(package) == before
 
 
-def test_a_package_that_kept_no_options_is_refused(ios, update, package):
-    ios()
-    record = json.loads((package / lock.NAME).read_text())
-    (package / lock.NAME).write_text(json.dumps({**record, "options": {}}))
-    [error] = update(code=ExitCode.VERSION)["errors"]
-    assert error["what"] == "the lock does not say with which options the package was made"
-
-
 def test_a_model_of_the_hub_goes_to_the_commit_of_its_branch(
     run, update, package, hub, tmp_path
 ):
@@ -121,7 +114,7 @@ def test_a_model_of_the_hub_goes_to_the_commit_of_its_branch(
         "before": first[:12],
         "after": later[:12],
     }
-    assert lock.read(package).commit == later
+    assert lock.read(package).models[0].commit == later
 
 
 def test_a_changed_file_of_a_local_model_is_seen_and_taken(run, update, package, tmp_path):
@@ -146,24 +139,24 @@ def test_a_folder_that_is_no_package_is_refused(run, tmp_path):
     "change",
     [
         {"nosuch": 1},
-        {"cache": None},
-        {"cache": {"max_kv": "64"}},
-        {"cache": {"max_kv": 64, "nosuch": 1}},
-        {"cache": {"max_kv": 64, "policy": "nosuch"}},
-        {"cache": {"max_kv": 64, "settings": {"nosuch": 1}}},
-        {"model": 5},
-        {"system": 5},
-        {"adapter": 5},
-        {"others": 5},
-        {"others": [{}]},
-        {"others": [{"model": "demo", "cache": {"max_kv": 64, "nosuch": 1}}]},
+        {"models": 5},
+        {"models": []},
+        {"models": [{"model": 5}]},
+        {"models": [{"adapter": 5}]},
+        {"models": [{"cache": None}]},
+        {"models": [{"cache": {"max_kv": "64"}}]},
+        {"models": [{"cache": {"max_kv": 64, "nosuch": 1}}]},
+        {"models": [{"cache": {"max_kv": 64, "policy": "nosuch"}}]},
+        {"models": [{"cache": {"max_kv": 64, "settings": {"nosuch": 1}}}]},
+        {"app": {"system": 5}},
+        {"app": {"nosuch": 5}},
     ],
     ids=json.dumps,
 )
 def test_options_that_cannot_be_read_are_an_error_with_a_remedy(ios, update, package, change):
     ios()
     record = json.loads((package / lock.NAME).read_text("utf-8"))
-    record["options"] |= change
+    record["spec"] |= change
     (package / lock.NAME).write_text(json.dumps(record), "utf-8")
     before = tree(package)
     [error] = update(code=ExitCode.VERSION)["errors"]

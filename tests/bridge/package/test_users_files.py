@@ -45,7 +45,7 @@ def test_the_app_is_written_once_and_every_edit_of_it_stays(ios, package):
     assert again["app"] == "kept"
     assert not [path for path in again["files"] if path.startswith("App")]
     assert {p: t for p, t in tree(package).items() if p.startswith("App")} == mine
-    assert lock.read(package).config["max_size"] == 200
+    assert lock.read(package).models[0].config["max_size"] == 200
 
 
 def test_a_newer_scaffold_is_said_and_goes_beside_the_app_on_request(

@@ -20,7 +20,8 @@ def _alone(monkeypatch, tmp_path):
 def planned(run, *arguments):
     result = run(*PLAN, *arguments, "--json")
     assert result.exit_code == 0, result.output
-    return check(json.loads(result.stdout), "plan")
+    [model] = check(json.loads(result.stdout), "plan")["models"]
+    return model
 
 
 def test_a_plan_as_json_has_every_term_and_device(run):
@@ -43,7 +44,7 @@ def test_devices_are_chosen_by_name_or_all(run):
 
 def test_without_max_kv_the_models_own_cache_is_planned(run):
     result = run("plan", "--model", "demo", "--json")
-    document = check(json.loads(result.stdout), "plan")
+    [document] = check(json.loads(result.stdout), "plan")["models"]
     assert document["max_kv"] is None
     assert document["evicting_layers"] == 0
 

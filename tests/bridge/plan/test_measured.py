@@ -27,7 +27,7 @@ def reported(tmp_path):
 def test_planned_and_seen_stand_side_by_side_in_the_plan_s_order(run, reported):
     path = reported(("total", 3_000_000_000), ("weights", 2_262_920_192), system="iOS 26.1")
     document = json.loads(run(*PLAN, "--measured", path, "--json").stdout)
-    schemas.check(document, "plan")
+    [document] = schemas.check(document, "plan")["models"]
     weights, total = document["measured"]["terms"]
     assert (weights["name"], weights["seen"], weights["share"]) == (
         "weights",
@@ -47,9 +47,8 @@ def test_people_see_by_how_much_the_plan_was_wrong(run, reported):
 
 def test_a_report_of_a_tablet_is_held_against_its_own_plan(run, reported):
     path = reported(("total", 1), device="iPad14,8")
-    document = json.loads(
-        run(*PLAN, "--measured", path, "--device", "iPhone 15", "--json").stdout
-    )
+    told = run(*PLAN, "--measured", path, "--device", "iPhone 15", "--json").stdout
+    [document] = json.loads(told)["models"]
     plans = {each["backend"]: each["total"] for each in document["plans"]}
     assert document["measured"]["backend"] == "ipad"
     assert document["measured"]["terms"][0]["planned"] == plans["ipad"]

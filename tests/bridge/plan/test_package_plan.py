@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 
@@ -8,38 +7,43 @@ import pytest
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.hub.resolve import resolve
-from h2o_pack.plan.package_plan import CacheOptions, make_plan
+from h2o_pack.plan.caches import read_budgets
+from h2o_pack.spec import CacheSpec
 from h2o_py.config import H2OConfig
 from tests.bridge.memory import described
+from tests.bridge.plans import plan_of
+
+
+def model_plan(model, cache, *arguments, **options):
+    """The plan of the one model of a package."""
+    return plan_of(model, cache, *arguments, **options).models[0]
 
 
 def test_what_is_not_given_is_the_default_of_the_cache(model):
-    plan = make_plan(model, CacheOptions(max_kv=512))
+    plan = model_plan(model, CacheSpec(max_kv=512))
     assert plan.cache == H2OConfig(512)
     assert plan.warnings == ()
 
 
 def test_the_package_is_named_after_the_model_or_as_asked(model):
-    options = CacheOptions(max_kv=256)
-    assert make_plan(model, options).package_name == "tiny"
-    plan = make_plan(model, options, "My App")
+    options = CacheSpec(max_kv=256)
+    assert plan_of(model, options).package_name == "tiny"
+    plan = plan_of(model, options, "My App")
     assert (plan.package_name, plan.module_name) == ("My-App", "My_App")
 
 
 def test_a_short_recent_window_is_remarked_upon_once(model):
-    plan = make_plan(model, CacheOptions(max_kv=64))
+    plan = model_plan(model, CacheSpec(max_kv=64))
     (said,) = [each for each in plan.warnings if "newest" in each or "recent" in each]
     assert said.startswith("fewer than 64 of the newest tokens")
 
 
 def test_storage_and_context_reach_the_memory_plan():
     plans = [
-        make_plan(
-            resolve("demo"), CacheOptions(max_kv=256, kv=kv, context=512, prefill_step=64)
-        )
+        model_plan(resolve("demo"), CacheSpec(max_kv=256, kv=kv, context=512, prefill_step=64))
         for kv in ("dense", "mixed")
     ]
-    assert [plan.storage for plan in plans] == ["dense", "r16h8"]
+    assert [plan.storage.name for plan in plans] == ["dense", "r16h8"]
     assert all((plan.memory.context, plan.memory.prefill_step) == (512, 64) for plan in plans)
     assert plans[1].memory.caches < plans[0].memory.caches
 
@@ -48,15 +52,15 @@ def test_each_layer_gets_its_own_budgets_from_a_file(model, tmp_path):
     path = tmp_path / "budgets.json"
     own = {"heavy_budget": 100, "recent_budget": 140}
     path.write_text(json.dumps({"format": 1, "layers": [own, None]}))
-    plan = make_plan(model, CacheOptions(max_kv=256, budgets=path))
-    assert [cache.heavy_budget for cache in plan.caches] == [100, 128]
+    plan = model_plan(model, CacheSpec(max_kv=256, budgets=read_budgets(path)))
+    assert [cache.heavy_budget for cache in plan.workload.caches] == [100, 128]
     assert plan.budgets is not None
 
 
 def test_a_device_that_cannot_hold_the_model_is_refused_with_what_fits():
-    options = CacheOptions(max_kv=512, devices=("iPhone 12 mini", "iPhone 15 Pro"))
+    devices = ("iPhone 12 mini", "iPhone 15 Pro")
     with pytest.raises(UserError) as caught:
-        make_plan(described.model(), options)
+        plan_of(described.model(), CacheSpec(max_kv=512), devices=devices)
     (error,) = caught.value.errors
     assert error.code == ExitCode.MEMORY
     assert error.where == "iPhone13,1"
@@ -68,15 +72,15 @@ def test_a_device_that_cannot_hold_the_model_is_refused_with_what_fits():
 
 
 def test_the_nearest_setting_that_fits_is_said_and_does_fit():
-    options = CacheOptions(max_kv=12000, devices=("iPhone 13 Pro",))
+    devices = ("iPhone 13 Pro",)
     with pytest.raises(UserError) as caught:
-        make_plan(described.model(), options)
+        plan_of(described.model(), CacheSpec(max_kv=12000), devices=devices)
     found = re.search(r"--max-kv (\d+)", caught.value.remedy)
     assert found is not None
     rows = int(found[1])
     assert 4000 < rows < 12000
-    fitting = dataclasses.replace(options, max_kv=rows)
-    assert make_plan(described.model(), fitting).memory.total <= 4.2e9
+    plan = model_plan(described.model(), CacheSpec(max_kv=rows), devices=devices)
+    assert plan.memory.total <= 4.2e9
 
 
 def budgets_file(tmp_path, *sizes):
@@ -89,9 +93,11 @@ def budgets_file(tmp_path, *sizes):
 
 def test_rows_that_a_file_of_budgets_overrules_are_refused(model, tmp_path):
     path = budgets_file(tmp_path, 128, 256)
-    assert make_plan(model, CacheOptions(max_kv=192, budgets=path)).budgets is not None
+    assert (
+        model_plan(model, CacheSpec(max_kv=192, budgets=read_budgets(path))).budgets is not None
+    )
     with pytest.raises(UserError, match="keeps 192 rows on average") as caught:
-        make_plan(model, CacheOptions(max_kv=512, budgets=path))
+        model_plan(model, CacheSpec(max_kv=512, budgets=read_budgets(path)))
     assert "Give --max-kv 192" in caught.value.remedy
 
 
@@ -99,11 +105,13 @@ def test_rows_that_a_file_of_budgets_overrules_are_refused(model, tmp_path):
 def test_a_setting_that_a_file_of_budgets_has_for_each_layer_is_refused(
     model, tmp_path, setting
 ):
-    options = CacheOptions(
-        max_kv=192, budgets=budgets_file(tmp_path, 128, 256), settings={setting: 32}
+    options = CacheSpec(
+        max_kv=192,
+        budgets=read_budgets(budgets_file(tmp_path, 128, 256)),
+        settings={setting: 32},
     )
     with pytest.raises(UserError, match="the file of --budgets says this") as caught:
-        make_plan(model, options)
+        model_plan(model, options)
     assert caught.value.code == ExitCode.USAGE
 
 
@@ -111,13 +119,13 @@ def test_a_setting_that_a_file_of_budgets_has_for_each_layer_is_refused(
 def test_the_rows_that_a_refusal_asks_for_are_enough(model, policy):
     pinned = {"pinned": ((0, 300),)}
     with pytest.raises(UserError, match=r"Raise --max-kv to (\d+)") as caught:
-        make_plan(model, CacheOptions(max_kv=256, policy=policy, settings=pinned))
+        model_plan(model, CacheSpec(max_kv=256, policy=policy, settings=pinned))
     enough = int(re.search(r"Raise --max-kv to (\d+)", str(caught.value))[1])
-    assert make_plan(model, CacheOptions(max_kv=enough, policy=policy, settings=pinned))
+    assert model_plan(model, CacheSpec(max_kv=enough, policy=policy, settings=pinned))
 
 
 def test_a_package_has_a_plan_for_phones_and_one_for_tablets_whatever_device_is_named():
-    plan = make_plan(resolve("demo"), CacheOptions(max_kv=64, devices=("iPhone 15",)))
+    plan = model_plan(resolve("demo"), CacheSpec(max_kv=64), devices=("iPhone 15",))
     phone, tablet = plan.memory_of["phone"], plan.memory_of["tablet"]
     assert plan.memory == phone
     assert tablet.prefill > phone.prefill

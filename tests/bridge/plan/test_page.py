@@ -5,10 +5,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from h2o_pack.plan import command as planned
-from h2o_pack.plan.options import CacheOptions
 from h2o_pack.plan.page import groups, holds, page
+from h2o_pack.spec import CacheSpec
 from tests.bridge.memory.described import model
+from tests.bridge.plans import on_devices
 
 VOID = {"meta", "br", "link", "img"}
 
@@ -38,15 +38,18 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def report():
-    known, devices = planned.find_devices((), None, every=False)
-    named = model('Qwen3 <4B> & "more"')
-    return planned.report(named, CacheOptions(max_kv=512), known, devices, bounded=True)
+def plan():
+    return on_devices(model('Qwen3 <4B> & "more"'), CacheSpec(max_kv=512))
 
 
 @pytest.fixture(scope="module")
-def text(report) -> str:
-    return page(report)
+def report(plan):
+    return plan.models[0]
+
+
+@pytest.fixture(scope="module")
+def text(plan) -> str:
+    return page(plan)
 
 
 def width(attributes: dict[str, str], name: str = "width") -> float:
@@ -118,10 +121,9 @@ def test_every_column_of_every_table_has_a_name(text):
 
 
 def test_where_nothing_fits_no_number_is_given():
-    known, devices = planned.find_devices(("iPhone 12 mini",), None, every=False)
     large = model("large", weights=9_000_000_000)
-    made = planned.report(large, CacheOptions(max_kv=512), known, devices, bounded=True)
-    assert holds(made.devices[0], recalls=False)[-3:-1] == ["none", "none"]
+    made = on_devices(large, CacheSpec(max_kv=512), "iPhone 12 mini")
+    assert holds(made.models[0].devices[0], recalls=False)[-3:-1] == ["none", "none"]
     assert ">0<" not in page(made)
 
 

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.plan.policy_file import RECALL, SETTINGS, read_policy, schema
-from h2o_pack.plan.policy_text import show
+from h2o_pack.plan.policy import RECALL, SETTINGS, read_policy, schema, show
 from h2o_py.config import POLICIES
 from h2o_py.policy_fields import NAMED_POLICIES
 
@@ -138,4 +137,4 @@ def test_ios_and_plan_share_all_options_of_a_cache(run):
     planned = json.loads(run("plan", *given, "--device", "iPhone 15", "--json").stdout)
     made = run("ios", *given, "--device", "iPhone 15", "--dry-run", "--json")
     [model] = json.loads(made.stdout)["models"]
-    assert model["memory"] == planned["plans"][0]
+    assert model["memory"] == planned["models"][0]["plans"][0]

@@ -11,13 +11,12 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.memory import terms
 from h2o_pack.memory.archive import LayerArchive
 from h2o_pack.plan.advice import advice
-from h2o_pack.plan.options import CacheOptions, cache_config
-from h2o_pack.plan.package_plan import make_request
+from h2o_pack.plan.device_fit import planned_model, remedies
 from h2o_pack.plan.recall import read_seconds, recall_plan
-from h2o_pack.plan.remedies import remedies
-from h2o_pack.plan.report import make_report
+from h2o_pack.spec import CacheSpec
 from h2o_py.budgets import Budgets
 from tests.bridge.memory import described
+from tests.bridge.plans import workload
 from tests.bridge.schemas import check
 
 CONTEXT = 16384
@@ -26,8 +25,8 @@ QWEN3_LAYER = QWEN3_4B.config.layers[0]
 
 
 def request(context=CONTEXT, budgets=None, model=QWEN3_4B, max_kv=512, **options):
-    chosen = CacheOptions(**{"max_kv": max_kv, "recall": True, "context": context, **options})
-    return make_request(model, chosen, cache_config(chosen)[0], budgets)
+    given = {"max_kv": max_kv, "recall": True, "context": context, "budgets": budgets}
+    return workload(model, CacheSpec(**given | options))
 
 
 def test_an_archived_token_of_qwen3_4b_takes_what_the_formula_says():
@@ -43,8 +42,8 @@ def test_an_archived_token_of_qwen3_4b_takes_what_the_formula_says():
 
 def test_a_recall_reads_all_keys_and_the_rows_that_come_back():
     plan = recall_plan(request())
-    assert (plan.layers, plan.rows) == (36, 128)
-    assert plan.read_bytes == 20_736 * CONTEXT + 128 * 41_472
+    assert (plan.layers, plan.rows) == (36, 64)
+    assert plan.read_bytes == 20_736 * CONTEXT + 64 * 41_472
     (phone,) = catalogue(None).find("iPhone 15 Pro")
     assert read_seconds(plan, phone) == round(plan.read_bytes / (0.8 * phone.bandwidth), 4)
     in_files = recall_plan(request(archive="files"))
@@ -62,7 +61,7 @@ def test_recalls_while_generating_slow_it_by_their_reads():
     (phone,) = catalogue(None).find("iPhone 15 Pro")
     known = catalogue(None)
     plain, often, seldom, in_files = (
-        make_report(request(**options), (phone,), known, ()).devices[0].speed.sustained
+        planned_model(request(**options), (phone,), known, ()).devices[0].speed.sustained
         for options in (
             {}, {"recall_every": 4}, {"recall_every": 64},
             {"recall_every": 4, "archive": "files"},
@@ -190,10 +189,11 @@ def test_plan_shows_recall_and_says_it_in_json(run):
     assert "recall, s" in shown.stdout
     assert "36 layers archive 42,624 bytes per token in 4 bits in files" in shown.stdout
     result = run(*PLAN, "iPhone 15 Pro", "--recall", "--archive-bits", 8, "--json")
-    document = check(json.loads(result.stdout), "plan")
+    [document] = check(json.loads(result.stdout), "plan")["models"]
     assert document["recall"]["archive_bits"] == 8
     assert document["devices"][0]["recall_seconds"] > 0
-    plain = check(json.loads(run(*PLAN, "iPhone 15 Pro", "--json").stdout), "plan")
+    shown = json.loads(run(*PLAN, "iPhone 15 Pro", "--json").stdout)
+    [plain] = check(shown, "plan")["models"]
     assert plain["recall"] is None
     assert plain["devices"][0]["recall_seconds"] is None
     fast, with_recall = (each["devices"][0]["speed"] for each in (plain, document))

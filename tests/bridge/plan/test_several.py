@@ -9,11 +9,11 @@ import pytest
 from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.package.render import megabytes
-from h2o_pack.plan import command as planned
-from h2o_pack.plan.options import CacheOptions
 from h2o_pack.plan.page import page
+from h2o_pack.spec import CacheSpec
 from tests.bridge.memory.described import model
 from tests.bridge.plan.test_page import Page
+from tests.bridge.plans import on_devices
 from tests.bridge.schemas import check
 
 GB = 10**9
@@ -22,10 +22,8 @@ OLD, NEW, UNKNOWN = "iPhone13,2", "iPhone17,1", "iPhone10,1"
 BOTH = ("--model", "Qwen3-0.6B-4bit", "--model", "Qwen3-4B-4bit", "--max-kv", 512)
 
 
-def of_both(*devices, models=(SMALL, LARGE), **options):
-    known, found = planned.find_devices(devices, None, every=not devices)
-    cache = CacheOptions(max_kv=512, **options)
-    return planned.report_several(models, cache, known, found, bounded=True)
+def of_both(*devices, models=(SMALL, LARGE)):
+    return on_devices(models, CacheSpec(max_kv=512), *devices, every=True)
 
 
 def test_an_app_loads_the_largest_model_that_fits_a_device():
@@ -100,8 +98,14 @@ def test_options_of_one_model_are_refused(run, tmp_path, option):
     assert f"{flag} is for a package with one model, and 2 are given" in made.stderr
 
 
-def test_budgets_and_a_model_given_twice_are_refused(tmp_path):
-    with pytest.raises(UserError, match="--budgets is for a package with one model"):
-        of_both(NEW, budgets=tmp_path / "budgets.json")
+def test_budgets_are_refused(run, tmp_path):
+    path = tmp_path / "budgets.json"
+    path.write_text('{"format": 1, "layers": [null]}')
+    made = run("plan", *BOTH, "--budgets", path)
+    assert made.exit_code == ExitCode.USAGE
+    assert "--budgets is for a package with one model" in made.stderr
+
+
+def test_a_model_given_twice_is_refused():
     with pytest.raises(UserError, match="small is given twice"):
         of_both(NEW, models=(SMALL, SMALL))

@@ -9,10 +9,9 @@ from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.plan.advice import advice
-from h2o_pack.plan.remedies import remedies
-from h2o_pack.plan.request import known_fitting
+from h2o_pack.plan.device_fit import remedies, verdict
 from h2o_pack.plan.speed import calibration, estimate, floor, from_bytes
-from h2o_pack.plan.verdict import largest, verdict
+from h2o_pack.plan.workload import known_fitting, largest
 from tests.bridge.memory.described import cache, model, request
 
 GB = 10**9

@@ -24,9 +24,8 @@ from h2o_pack.files.layout import SYSTEM_PROMPT
 from h2o_pack.measure import models
 from h2o_pack.models.chat_template import ChatTemplate
 from h2o_pack.models.tokenizer import load_tokenizer
-from h2o_pack.prepared import checks
-from h2o_pack.prepared.opening import opening_length
-from h2o_pack.prepared.system_prompt import check_kinds
+from h2o_pack.prepared import system_prompt as prepared
+from h2o_pack.prepared.system_prompt import check_kinds, opening_length
 from h2o_py import H2OConfig, H2OKVCache
 from h2o_py.models import make_h2o_cache
 from h2o_py.routing import routed
@@ -121,7 +120,7 @@ def test_manifest_lock_and_result_say_what_they_were_computed_from(package, tmp_
     bundled, record = manifest.read(tmp_path / "Demo"), lock.read(tmp_path / "Demo")
     prompt = bundled.system_prompt
     assert prompt is not None
-    assert record.system_prompt == prompt
+    assert record.models[0].system_prompt == prompt
     [model] = document["models"]
     assert model["system_prompt"] == vars(prompt)
     assert prompt.prompt == lock.sha256(TEXT.encode())
@@ -167,7 +166,7 @@ def test_another_prompt_policy_or_model_is_read(package, made, computed, change)
     after = manifest.read(made)
     assert len(computed) == 1
     assert after.system_prompt != before
-    assert lock.read(made).system_prompt == after.system_prompt
+    assert lock.read(made).models[0].system_prompt == after.system_prompt
 
 
 def test_another_template_is_read(package, computed, tmp_path):
@@ -200,14 +199,15 @@ def test_it_leaves_with_the_option(run, made):
     output = ("--output", made, "--name", "Demo", "--no-vendor")
     assert run("ios", "--model", "demo", "--max-kv", 64, *output).exit_code == 0
     assert SYSTEM_PROMPT not in names(made / "Model")
-    assert lock.read(made).system_prompt is None
+    assert lock.read(made).models[0].system_prompt is None
 
 
 @pytest.mark.parametrize("part", ["lock", "manifest"])
 def test_records_that_contradict_are_a_difference(made, run, part):
     path = made / {"lock": lock.NAME, "manifest": "Model/manifest.json"}[part]
     document = json.loads(path.read_text("utf-8"))
-    document["system_prompt"]["tokens"] += 1
+    described = document["models"][0] if part == "lock" else document
+    described["system_prompt"]["tokens"] += 1
     path.write_text(json.dumps(document), "utf-8")
     result = run("verify", made)
     assert result.exit_code == ExitCode.DIFFERENT
@@ -217,7 +217,8 @@ def test_records_that_contradict_are_a_difference(made, run, part):
 def test_a_prompt_that_another_model_read_is_a_difference(made, run):
     for path in (made / lock.NAME, made / "Model/manifest.json"):
         document = json.loads(path.read_text("utf-8"))
-        document["system_prompt"]["model"] = "0" * 64
+        described = document["models"][0] if path.name == lock.NAME else document
+        described["system_prompt"]["model"] = "0" * 64
         path.write_text(json.dumps(document), "utf-8")
     result = run("verify", made)
     assert result.exit_code == ExitCode.DIFFERENT
@@ -246,7 +247,7 @@ def test_a_prompt_that_is_too_long_is_known_before_weights_are_fetched(hub, pack
 
 
 def test_a_prompt_that_certainly_fits_needs_no_tokenizer(made, monkeypatch, package):
-    monkeypatch.setattr(checks, "load_tokenizer", None)
+    monkeypatch.setattr(prepared, "load_tokenizer", None)
     package(text="Be kind.")
 
 
@@ -266,7 +267,7 @@ def test_the_tokens_that_are_counted_beforehand_are_those_that_are_read(
 
 
 def test_too_little_memory_is_said_before_work_starts(package, computed, monkeypatch, tmp_path):
-    monkeypatch.setattr(checks, "machine_bytes", lambda: 20_000_000)
+    monkeypatch.setattr(prepared, "machine_bytes", lambda: 20_000_000)
     result = package(code=ExitCode.MEMORY)
     assert "takes 0.03 GB of memory, and this machine has 0.02 GB" in result.stderr
     assert computed == []

@@ -8,13 +8,16 @@ import shutil
 import pytest
 
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.facts import pins
+from h2o_pack.facts.coexistence import coexistence
 from h2o_pack.files import lock
-from h2o_pack.package.contents import make_package
-from h2o_pack.plan.package_plan import CacheOptions, make_plan
-from h2o_pack.vendoring import manifest
+from h2o_pack.package.build import make_package
+from h2o_pack.spec import CacheSpec
+from h2o_pack.vendoring.vendor import resolved, write_manifest
 from h2o_pack.verify.check import verify
 from tests.bridge import schemas
 from tests.bridge.bundling.sources import Bars
+from tests.bridge.plans import plan_of
 from tests.bridge.trees import build_tree
 
 SOURCE = "Sources/H2OKit/H2OKVCache.swift"
@@ -23,7 +26,7 @@ WEIGHTS = "Model/model.safetensors"
 
 @pytest.fixture
 def package(model, tmp_path):
-    return make_package(make_plan(model, CacheOptions(max_kv=512)), tmp_path / "Demo").folder
+    return make_package(plan_of(model, CacheSpec(max_kv=512)), tmp_path / "Demo").folder
 
 
 def found(package, **options):
@@ -86,7 +89,6 @@ def test_what_tools_leave_and_users_keep_beside_it_is_not_a_difference(package):
             ".build/debug/x": "",
             ".git/HEAD": "",
             "Notes.md": "",
-            "Package.resolved": "",
             "Sources/.DS_Store": "",
             "App/Chat.xcodeproj/xcuserdata/me/state": "",
             "App/Chat.xcodeproj/project.xcworkspace/contents": "",
@@ -128,7 +130,7 @@ def test_a_file_that_cannot_be_read_is_a_difference(package, monkeypatch):
     def refuse(path, *_arguments):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("h2o_pack.verify.files.sha256_of", refuse)
+    monkeypatch.setattr("h2o_pack.verify.check.sha256_of", refuse)
     assert f"{WEIGHTS} cannot be read: Permission denied" in found(package)
 
 
@@ -165,7 +167,9 @@ def test_a_manifest_that_cannot_be_used_is_a_difference(package, text, what):
     ],
 )
 def test_a_manifest_of_another_model_than_the_lock_is_a_difference(package, change, what):
-    record = dataclasses.replace(lock.read(package), **change)
+    record = lock.read(package)
+    [model] = record.models
+    record = dataclasses.replace(record, models=(dataclasses.replace(model, **change),))
     (package / lock.NAME).write_text(record.to_json())
     assert found(package) == [f"Model/manifest.json {what}"]
 
@@ -200,7 +204,7 @@ EDITED = tuple(
 def with_vendor(package):
     """A package whose Vendor has four files, two of them edited."""
     folder = build_tree(package / "Vendor", UPSTREAM)
-    vendor = lock.Vendored("apple", "0" * 64, EDITED, manifest.record(folder))
+    vendor = lock.Vendored("apple", "0" * 64, EDITED, write_manifest(folder))
     record = dataclasses.replace(lock.read(package), vendor=vendor)
     (package / lock.NAME).write_text(record.to_json())
     return package
@@ -312,3 +316,39 @@ def test_the_command_speaks_json(package, run):
     failed = run("verify", package.parent, "--json")
     assert failed.exit_code == 4
     schemas.check(json.loads(failed.stdout), "error")
+
+
+READ_AT_THE_ROOT = (
+    ".swiftpm/configuration/mirrors.json",
+    ".swiftpm/xcode/package.xcworkspace/xcshareddata/swiftpm/Package.resolved",
+    "Package.resolved",
+    "Package@swift-6.0.swift",
+    "Plugins/Evil/main.swift",
+    "Snippets/Evil.swift",
+)
+
+
+@pytest.mark.parametrize("path", READ_AT_THE_ROOT)
+def test_what_swiftpm_reads_at_the_root_is_named(package, path, run):
+    build_tree(package, {path: "{}"})
+    assert [each.path for each in verify(package).users] == [path]
+    assert run("verify", package, "--strict").exit_code == ExitCode.DIFFERENT
+
+
+def test_what_xcode_leaves_in_a_package_is_not_named(package):
+    workspace = ".swiftpm/xcode/package.xcworkspace/contents.xcworkspacedata"
+    build_tree(package, {workspace: "", ".swiftpm/xcode/xcuserdata/me/Scheme.plist": ""})
+    assert users(package) == []
+
+
+@pytest.mark.parametrize("text", ["{}", '{"pins": [], "version": 3}', "[" * 100_000])
+def test_a_resolution_of_other_versions_than_vendors_is_named(with_vendor, text):
+    record = lock.read(with_vendor)
+    version = record.upstream_version
+    ours = resolved(pins(version), [each.name for each in coexistence().shared])
+    reordered = json.loads(ours)
+    reordered["pins"].reverse()
+    (with_vendor / "Package.resolved").write_text(json.dumps({"originHash": "0", **reordered}))
+    assert users(with_vendor) == []
+    (with_vendor / "Package.resolved").write_text(text)
+    assert users(with_vendor) == ["Package.resolved chooses other versions than h2o-pack wrote"]

@@ -9,6 +9,7 @@ let package = Package(
     products: [
         .library(name: "H2OKit", targets: ["H2OKit"]),
         .library(name: "H2OSessions", targets: ["H2OSessions"]),
+        .library(name: "H2OChatScreen", targets: ["H2OChatScreen"]),
         .library(name: "H2OFoundationModels", targets: ["H2OFoundationModels"]),
         .library(name: "DemoModel", targets: ["DemoModel"]),
     ],
@@ -36,6 +37,7 @@ let package = Package(
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
                 .product(name: "H2OGrammar", package: "mlx-swift-lm"),
             ]),
+        .target(name: "H2OChatScreen", dependencies: ["H2OKit", "H2OSessions"]),
         // Empty where the system has no FoundationModels of iOS 27.
         .target(
             name: "H2OFoundationModels",
@@ -50,8 +52,7 @@ let package = Package(
                 "H2OKit",
                 "H2OSessions",
                 .product(name: "MLXLMCommon", package: "mlx-swift-lm"),
-            ],
-            resources: [.copy("Traces")]),
+            ]),
         .target(
             name: "H2OTestModels",
             dependencies: [
@@ -73,6 +74,7 @@ let package = Package(
         .testTarget(
             name: "H2OSessionsTests",
             dependencies: [
+                "H2OChatScreen",
                 "H2OKit",
                 "H2OSessions",
                 "H2OTestModels",
@@ -85,6 +87,7 @@ let package = Package(
         .testTarget(
             name: "H2OFoundationModelsTests",
             dependencies: [
+                "H2OChatScreen",
                 "H2OFoundationModels",
                 "H2OKit",
                 "H2OSessions",

@@ -1,37 +1,106 @@
-"""The caches that are compared, by names such as "default", "paper_heavy/8", "peak+pinned".
-
-    policy[/storage][+pinned][+recall[STEPS]]
-
-policy is `full` (mlx-lm's KVCache), `rotating` (RotatingKVCache, 4 sinks) or one of
-policies.toml; storage one of h2o_py's or of the two that keep heavy hitters at the higher
-precision (r8h16, r4h8); with +pinned the instruction at the beginning is pinned; with
-+recall evicted rows come back at prompts, with +recall4 also at every 4th generated token.
-"""
+"""The caches that are compared, by names such as peak+pinned, and how they are made."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
+import mlx.core as mx
+from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 from msgspec import Struct, toml
 
+from h2o_pack.architectures.model import Layer
 from h2o_pack.errors import UserError, nearest
 from h2o_pack.files.text import usage_error
-from h2o_pack.memory.storages import STORAGES, Storage
+from h2o_pack.memory import formulas
+from h2o_pack.memory.archive import LayerArchive
+from h2o_pack.memory.storages import STORAGES, TRIED, Storage
+from h2o_py.budgets import Budgets
+from h2o_py.cache import H2OKVCache, MixedH2OKVCache
 from h2o_py.config import POLICIES, H2OConfig
-from h2o_py.errors import H2OConfigWarning
+from h2o_py.errors import H2OConfigWarning, H2OError
+from h2o_py.ledger import Ledger
+from h2o_py.models import make_h2o_cache
 from h2o_py.recall import H2ORecall
+
+
+class ControlCache(H2OKVCache):
+    """An H2O cache whose victim is the unprotected row of least `importance`.
+
+    Protected are sinks, the newest `recent_budget` positions and pinned ranges, as ever.
+    Chunks must fit into `max_size`: what a longer one evicts is not chosen here.
+    """
+
+    def importance(self, ledger: Ledger) -> mx.array:
+        """Return float32 [B, Hkv, C]; the least important row is evicted first."""
+        raise NotImplementedError
+
+    def attend(self, queries: mx.array, **options: Any) -> mx.array:
+        """Attention as ever; then the victim is another one."""
+        if self.length > self.max_size:
+            raise ValueError(
+                f"{type(self).__name__} reads at most max_size = {self.max_size} tokens at "
+                "once. Feed the text token by token."
+            )
+        out = super().attend(queries, **options)
+        ledger = self.ledger
+        if self.length >= self.max_size and ledger is not None:
+            self.ledger = ledger._replace(victim=self._least(ledger))
+        return out
+
+    def _least(self, ledger: Ledger) -> mx.array:
+        config, positions = self.config, ledger.positions
+        held = positions < config.sink_size
+        held = held | (positions >= self.offset + 1 - config.recent_budget)
+        for begin, end in config.pinned:
+            held = held | ((positions >= begin) & (positions < end))
+        importance = mx.where(held, mx.inf, self.importance(ledger))
+        return mx.argmin(importance, axis=-1).astype(mx.int32)
+
+
+class OldestCache(ControlCache):
+    """Sinks and a window: the oldest row goes."""
+
+    def importance(self, ledger: Ledger) -> mx.array:
+        """Return the positions."""
+        return ledger.positions.astype(mx.float32)
+
+
+class RandomCache(ControlCache):
+    """Any row goes, each with the same chance; other ones for each `seed`."""
+
+    def __init__(self, config: H2OConfig, seed: int) -> None:
+        super().__init__(config)
+        self._key = mx.random.key(seed)
+
+    def importance(self, ledger: Ledger) -> mx.array:
+        """Return noise, new for each token."""
+        self._key, now = mx.random.split(self._key)
+        return mx.random.uniform(shape=ledger.positions.shape, key=now)
+
+
+class SabotagedCache(ControlCache):
+    """The row that the default policy would keep longest goes."""
+
+    def importance(self, ledger: Ledger) -> mx.array:
+        """Return the configuration's own importance, negated."""
+        scores = mx.maximum(ledger.scores, 0.0)
+        most = scores.max(axis=-1, keepdims=True)
+        share = mx.where(most > 0, scores / most, 0.0)
+        return -(share + self.config.novelty * ledger.novelty)
+
 
 SINKS = 4
 UNBOUNDED, ROTATING = "full", "rotating"
 _NAME = re.compile(
-    r"(?P<policy>[^/+]*)(/(?P<storage>[^/+]*))?(?P<pinned>\+pinned)?(\+recall(?P<steps>\d*))?"
+    r"(?P<policy>[^/+]*)(/(?P<storage>[^/+]*))?(?P<pinned>\+pinned)?"
+    r"(\+recall(?P<steps>\d*)(\[(?P<settings>[^\]]*)\])?)?"
 )
 
 REVERSED = {
@@ -63,7 +132,7 @@ class Contender:
     """One way to keep rows; `name` is what it was asked for by.
 
     rows: that each KV head keeps, on average over the layers; 0 for all that come.
-    recall: generated tokens from one recall to the next, 0 at prompts only; None for none.
+    recall: its settings; None for none.
     """
 
     name: str
@@ -71,7 +140,7 @@ class Contender:
     storage: str = "dense"
     pinned: bool = False
     rows: int = 0
-    recall: int | None = None
+    recall: H2ORecall | None = None
 
     def with_rows(self, rows: int) -> Contender:
         """Return the contender with so many rows."""
@@ -109,7 +178,7 @@ class Contender:
         if self.pinned:
             settings["pinned"] = pinned
         if self.recall is not None:
-            settings["recall"] = H2ORecall(every=self.recall)
+            settings["recall"] = self.recall
         with warnings.catch_warnings():  # small windows are tried on purpose
             warnings.simplefilter("ignore", H2OConfigWarning)
             return POLICIES[policy.base](self.rows, sink_size=SINKS, **settings)
@@ -141,9 +210,12 @@ def find_contender(name: str) -> Contender:
             "nothing to pin and recalls nothing",
             f'Use "{policy}" alone.',
         )
-    return Contender(
-        name, policy, storage, pinned, recall=None if steps is None else int(steps or 0)
-    )
+    recall = None
+    if steps is not None:
+        recall = H2ORecall.from_words(
+            [f"every={steps or 0}", *(parts["settings"] or "").split()]
+        )
+    return Contender(name, policy, storage, pinned, recall=recall)
 
 
 def storage_title(name: str) -> str:
@@ -156,10 +228,13 @@ def storage_title(name: str) -> str:
     return rotated + (f"{key}-bit" if key == value else f"keys {key}, values {value}")
 
 
-def _recall_title(steps: int | None) -> str:
-    if steps is None:
+def _recall_title(recall: H2ORecall | None) -> str:
+    if recall is None:
         return ""
-    return f", recall every {steps}" if steps else ", recall"
+    usual = H2ORecall(every=recall.every).to_dict()
+    own = [f"{key} {value}" for key, value in recall.to_dict().items() if value != usual[key]]
+    every = f" every {recall.every}" if recall.every else ""
+    return f", recall{every}" + (f" ({', '.join(own)})" if own else "")
 
 
 @cache
@@ -174,3 +249,207 @@ def _unknown(name: str, part: str, known: Iterable[str]) -> UserError:
     return usage_error(
         f'there is no contender "{name}"', f"{near}Choose from: {', '.join(known)}."
     )
+
+
+BudgetsFor = Callable[[Contender], Budgets]
+"""Budgets by layer for a contender, whose rows are the average of the layers."""
+
+_STORED = 2
+"""Bytes of an element where a row is stored as it comes, also if float32 is computed in."""
+_NEVER_EVICTS = 1 << 14
+"""Rows of a cache that is to keep all."""
+
+_CONTROLS: dict[str, Callable[[H2OConfig, int], ControlCache]] = {
+    "oldest": lambda config, _seed: OldestCache(config),
+    "random": RandomCache,
+    "sabotaged": lambda config, _seed: SabotagedCache(config),
+}
+
+
+class CacheFactory:
+    """Makes the caches of contenders for one model.
+
+    Args:
+        model: of mlx_lm.
+        budgets: for contenders whose budgets differ from layer to layer.
+
+    """
+
+    def __init__(self, model: Any, budgets: BudgetsFor | None = None) -> None:
+        self._model = model
+        self._budgets = budgets
+        self._layers, element = _full_layers(model)
+        self._element = min(element, _STORED)
+        self._group_size = _group_size(tuple(self._layers.values()))
+
+    def caches(
+        self, contender: Contender, seed: int = 0, pinned: tuple[tuple[int, int], ...] = ()
+    ) -> list[Any]:
+        """Make new caches, one per layer.
+
+        Args:
+            contender: with its rows.
+            seed: of a control that draws at random.
+            pinned: ranges of positions that contenders with `+pinned` never evict.
+
+        Raises:
+            UserError: the contender needs budgets by layer, or the model has no layer to bound.
+            H2OError: h2o_py refuses the model or so few rows.
+
+        """
+        if contender.policy == UNBOUNDED:
+            return self._unbounded(contender)
+        if contender.policy == ROTATING:
+            return self._replaced(lambda _i: RotatingKVCache(contender.rows, SINKS))
+        config, budgets = contender.config(pinned), self._by_layer(contender)
+
+        def of_layer(index: int) -> H2OConfig:
+            return _config_of(index, config, budgets)
+
+        control = policies()[contender.policy].control
+        if control is not None:
+            make = _CONTROLS[control]
+            return self._replaced(lambda i: make(of_layer(i), 1000 * seed + i))
+        if contender.storage in REVERSED:
+            stored = self._storage(contender)
+            bits = (stored.heavy[0], (stored.recent or stored.heavy)[0], stored.group_size)
+            return self._replaced(lambda i: MixedH2OKVCache(of_layer(i), *bits))
+        with warnings.catch_warnings():  # small windows are tried on purpose
+            warnings.simplefilter("ignore", H2OConfigWarning)
+            return make_h2o_cache(
+                self._model,
+                config,
+                kv=contender.storage,
+                group_size=self._group_size,
+                budgets=budgets,
+            )
+
+    def bytes(self, contender: Contender, length: int) -> int:
+        """Count the bytes of the full caches of one sequence of `length` tokens.
+
+        All that is allocated counts: keys and values, scores, positions, novelty, and what
+        each head has once (`h2o_pack.memory.formulas`).
+        """
+        layers = self._layers.items()
+        if contender.policy in (UNBOUNDED, ROTATING):
+            rows, bits = contender.rows or length, FULL_STORAGES[contender.storage].heavy
+            row = [
+                formulas.row_bytes(each, bits, self._group_size, self._element)
+                for _, each in layers
+            ]
+            return rows * sum(row)
+        config, budgets = contender.config(), self._by_layer(contender)
+        return sum(self._h2o_bytes(i, each, contender, config, budgets) for i, each in layers)
+
+    def archive_bytes(self, contender: Contender, length: int) -> int:
+        """Count the bytes of what recall keeps of `length` tokens: keys, values, novelty."""
+        if contender.recall is None:
+            return 0
+        archived = [
+            LayerArchive(each, contender.recall.archive_bits, self._group_size, self._element)
+            for each in self._layers.values()
+        ]
+        return length * sum(each.token_bytes for each in archived)
+
+    def _unbounded(self, contender: Contender) -> list[Any]:
+        if contender.storage == "dense":
+            return list(make_prompt_cache(self._model))
+        return make_h2o_cache(
+            self._model,
+            H2OConfig(_NEVER_EVICTS),
+            kv=contender.storage,
+            group_size=self._group_size,
+        )
+
+    def _h2o_bytes(
+        self,
+        index: int,
+        layer: Layer,
+        contender: Contender,
+        common: H2OConfig,
+        budgets: Budgets | None,
+    ) -> int:
+        config = _config_of(index, common, budgets)
+        sizes = (config.max_size, config.recent_budget)
+        full = 2 * config.max_size  # after so many tokens both parts of a mixed cache are full
+        stored = self._storage(contender)
+        kv = formulas.evicting_kv_bytes(layer, stored, sizes, full, self._element)
+        return kv + formulas.ledger_bytes(layer, config)
+
+    def rows_for(self, contender: Contender, limit: int, length: int) -> int:
+        """Return the most rows whose bytes are at most `limit`; 0 where all rows stay."""
+        if not contender.bounded:
+            return 0
+        fits, too_many = 0, 2
+        while self._takes(contender, too_many, length) <= limit:
+            fits, too_many = too_many, 2 * too_many
+        while too_many - fits > 1:
+            middle = (fits + too_many) // 2
+            if self._takes(contender, middle, length) <= limit:
+                fits = middle
+            else:
+                too_many = middle
+        return fits
+
+    def _takes(self, contender: Contender, rows: int, length: int) -> int:
+        try:
+            return self.bytes(contender.with_rows(rows), length)
+        except H2OError:  # too few rows for its budgets: more are needed anyway
+            return 0
+
+    def _storage(self, contender: Contender) -> Storage:
+        stored = ALL_STORAGES[contender.storage]
+        return dataclasses.replace(stored, group_size=self._group_size)
+
+    def _by_layer(self, contender: Contender) -> Budgets | None:
+        if policies()[contender.policy].by_layer is None:
+            return None
+        if self._budgets is None:
+            raise usage_error(
+                f"{contender.name} needs budgets that differ from layer to layer",
+                "Give a profile (--profile FILE), or leave it out.",
+            )
+        return self._budgets(contender)
+
+    def _replaced(self, make: Callable[[int], Any]) -> list[Any]:
+        own = make_prompt_cache(self._model)
+        if not self._layers:
+            kinds = ", ".join(sorted({type(cache).__name__ for cache in own}))
+            raise usage_error(
+                f"the model has no layer with a plain KVCache (it uses {kinds})",
+                "Choose a model with full attention: this one has nothing to bound.",
+            )
+        return [make(i) if type(cache) is KVCache else cache for i, cache in enumerate(own)]
+
+
+def _config_of(layer: int, common: H2OConfig, budgets: Budgets | None) -> H2OConfig:
+    if budgets is None:
+        return common
+    with warnings.catch_warnings():  # small windows are tried on purpose
+        warnings.simplefilter("ignore", H2OConfigWarning)
+        return budgets.config_of(layer, common)
+
+
+def _group_size(layers: Sequence[Layer]) -> int:
+    """Return the largest group of quantized elements that divides every head dim."""
+    dims = {dim for layer in layers for dim in (layer.key_dim, layer.value_dim)}
+    return next((size for size in TRIED if all(dim % size == 0 for dim in dims)), 32)
+
+
+def _full_layers(model: Any) -> tuple[dict[int, Layer], int]:
+    """Return the layers with full attention by their cache's index, and bytes per element."""
+    caches = make_prompt_cache(model)
+    mx.eval(model(mx.zeros((1, 1), mx.int32), cache=caches))
+    found, element = {}, 0
+    for index, layer_cache in enumerate(caches):
+        if type(layer_cache) is KVCache:
+            keys, values, *_ = layer_cache.state
+            found[index] = Layer("full", keys.shape[1], keys.shape[3], values.shape[3])
+            element = keys.itemsize
+    return found, element
+
+
+def ledger_positions(caches: Sequence[Any]) -> list[mx.array]:
+    """Return the kept positions [B, Hkv, C] of each H2O cache."""
+    found = [getattr(cache, "positions", None) for cache in caches]
+    return [positions for positions in found if positions is not None]

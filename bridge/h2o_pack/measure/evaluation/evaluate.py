@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from h2o_pack.choice.losses import NAME
-from h2o_pack.files.text import usage_error, writing
-from h2o_pack.measure.evaluation import compare, page, plots
+from h2o_pack.files.text import json_by_lines, usage_error, writing
+from h2o_pack.measure.evaluation import report as compare
+from h2o_pack.measure.evaluation import show
 from h2o_pack.measure.evaluation.loaded import (
     LayerBudgetsSource,
     LoadedModel,
     load_for_evaluation,
 )
-from h2o_pack.measure.evaluation.losses import losses
 from h2o_pack.measure.evaluation.preset import Preset
-from h2o_pack.measure.evaluation.report import make_report
-from h2o_pack.measure.evaluation.results import Evaluation, Report
-from h2o_pack.measure.evaluation.run import run
-from h2o_pack.measure.evaluation.share import Share
+from h2o_pack.measure.evaluation.report import Evaluation, Report, losses, make_report
+from h2o_pack.measure.evaluation.run import Share, run
 from h2o_pack.measure.pictures import require_matplotlib
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import to_json
 
 RESULTS = "results.json"
+CELL_DEPTH = 6
+"""Containers around a cell: report, experiments, experiment, groups, group, cells."""
 PAGE = "README.md"
 
 
@@ -103,10 +102,10 @@ def measure(loaded: LoadedModel, preset: Preset, share: Share, say: ProgressRepo
 def write(report: Report, folder: Path, *, pictures: bool = True) -> None:
     """Write results.json, losses.json where there are any, the page and the pictures."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(msgspec.to_builtins(report), indent=1, ensure_ascii=False)
-    (folder / RESULTS).write_text(text + "\n", encoding="utf-8")
+    text = json_by_lines(msgspec.to_builtins(report), CELL_DEPTH)
+    (folder / RESULTS).write_text(text, encoding="utf-8")
     table = losses(report)
     if table is not None:
         (folder / NAME).write_text(to_json(table) + "\n", encoding="utf-8")
-    drawn = plots.save(report, folder) if pictures else []
-    (folder / PAGE).write_text(page.render(report, drawn), encoding="utf-8")
+    drawn = show.save(report, folder) if pictures else []
+    (folder / PAGE).write_text(show.render(report, drawn), encoding="utf-8")

@@ -5,17 +5,22 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import mlx.core as mx
 import mlx.utils as mlx_utils
 import numpy as np
 
 from h2o_pack.files.text import read_text
-from h2o_pack.measure.evaluation.cache_factory import BudgetsFor, CacheFactory
-from h2o_pack.measure.evaluation.contenders import SINKS, Contender, policies
+from h2o_pack.measure.evaluation.contenders import (
+    SINKS,
+    BudgetsFor,
+    CacheFactory,
+    Contender,
+    policies,
+)
 from h2o_pack.measure.models import load
-from h2o_pack.measure.profiling import budget_rule, row_rule
+from h2o_pack.measure.profiling import rules
 from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.report import Profile, read_profile
 from h2o_pack.measure.profiling.run import profile_model
@@ -62,7 +67,7 @@ class LoadedModel:
 def load_for_evaluation(
     name: str,
     *,
-    text: Part | Literal["tulu"] = "source",
+    text: Part = "source",
     file: Path | None = None,
     by_layer: LayerBudgetsSource = LayerBudgetsSource(),
     float32: bool = False,
@@ -71,8 +76,7 @@ def load_for_evaluation(
 
     Args:
         name: what mlx_lm loads; "demo" is the bundled demo model.
-        text: "source" or "prose" (held out from the demo model's training), or "tulu", which
-            is downloaded.
+        text: "source" or "prose", held out from the demo model's training.
         file: a user's own text instead.
         by_layer: where budgets by layer come from.
         float32: whether the model computes in it.
@@ -123,13 +127,9 @@ def digest(model: Any) -> str:
     return total.hexdigest()
 
 
-def _documents(text: Part | Literal["tulu"], file: Path | None) -> tuple[tuple[str, ...], str]:
+def _documents(text: Part, file: Path | None) -> tuple[tuple[str, ...], str]:
     if file is not None:
         return (read_text(file, "Give a file of UTF-8 text."),), file.name
-    if text == "tulu":
-        from h2o_pack.measure.evaluation.tulu import NAME, documents  # downloads
-
-        return documents(), NAME
     return held_out(text).documents, f"held-out {text} of the demo model"
 
 
@@ -144,15 +144,15 @@ def budgets_for(model: Any, tokens: Tokens, by_layer: LayerBudgetsSource) -> Bud
             known.append(_profile(model, tokens, by_layer.profile))
         found = known[0]
         if policies()[chosen.policy].by_layer == "reach":
-            by_index = row_rule.layer_rows(
-                row_rule.reaches(found),
+            by_index = rules.layer_rows(
+                rules.reaches(found),
                 chosen.rows,
                 lambda rows: chosen.with_rows(rows).config(),
             )
         else:
             measures = {each.index: each.figures.concentration for each in found.full}
-            by_index = budget_rule.layer_shares(measures, chosen.rows, SINKS)
-        return budget_rule.budgets(by_index, found.caches)
+            by_index = rules.layer_shares(measures, chosen.rows, SINKS)
+        return rules.budgets(by_index, found.caches)
 
     return found_for
 

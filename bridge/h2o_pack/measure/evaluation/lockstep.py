@@ -15,9 +15,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from h2o_pack.measure.evaluation.cache_factory import CacheFactory, ledger_positions
-from h2o_pack.measure.evaluation.contenders import Contender
-from h2o_pack.measure.evaluation.samples import Sample
+from h2o_pack.measure.evaluation.contenders import CacheFactory, Contender, ledger_positions
+from h2o_pack.measure.evaluation.tasks import Sample
 from h2o_pack.measure.machine import usable_cores
 from h2o_pack.measure.text import Tokens
 from h2o_pack.progress import BarAdvance

@@ -15,11 +15,11 @@ from msgspec import Meta, Struct, field, inspect, structs
 from h2o_pack.errors import UserError, nearest
 from h2o_pack.files.text import read_text, usage_error
 from h2o_pack.measure.evaluation.contenders import UNBOUNDED, find_contender
-from h2o_pack.measure.evaluation.samples import Shape
-from h2o_pack.measure.evaluation.ways import Way
+from h2o_pack.measure.evaluation.tasks import Shape, Way
+from h2o_pack.measure.text import Part
 
 Ask = Literal["nothing", "one", "all", "turns"]
-Task = Literal["read", "prompts", "speed"]
+Task = Literal["read", "prompts", "chat", "speed"]
 Equal = Literal["rows", "bytes"]
 Count = Annotated[int, Meta(ge=1)]
 Some = Meta(min_length=1)
@@ -54,19 +54,20 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
         id: key in JSON.
         title: of the section.
         task: "read" text token by token and ask; "prompts": read it as prompts and ask in
-            `ways`; or "speed": generate and take the time.
+            `ways`; "chat": the same in conversations (`measure.evaluation.chat_tasks`); or
+            "speed": generate and take the time.
         lengths: tokens of a sample; for speed, of the prompt.
         samples: for each seed; for speed, runs.
         ask: "nothing"; "one": a sample has one fact, its depth the next of `depths`;
             "all": it has one at each depth, all asked on copies of the cache; "turns": the
             same, one after another.
         depths: of facts, 0 the beginning of the text, 1 its end.
-        decoys: with "one": facts of the same form besides, spread over the text.
+        decoys: with "one", and in conversations: facts of the same form besides, spread over
+            the text.
         digits: of each fact's number.
-        ways: of asking, where text is read as prompts.
+        ways: of asking, where text is read as prompts or in conversations.
         seeds: of its samples; none for the preset's.
         generate: for speed: tokens to generate.
-        paper: numbers of the paper's tables that this one repeats (paper.toml).
         groups: the tables.
 
     """
@@ -84,7 +85,6 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
     ways: tuple[Way, ...] = ()
     seeds: tuple[int, ...] = ()
     generate: int = 200
-    paper: tuple[int, ...] = ()
 
     def shape(self, length: int, number: int) -> Shape:
         """Return how the sample of a number is built."""
@@ -106,7 +106,7 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         name: what it was asked for by.
         title: for people.
         models: what mlx_lm loads, or "demo"; one report each.
-        text: "source" or "prose" (held out from the demo model's training), or "tulu".
+        text: "source" or "prose", held out from the demo model's training.
         seeds: of the samples.
         batch: samples that are read at once.
         float32: whether the model computes in it; bytes are those of 16-bit rows also then.
@@ -120,7 +120,7 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     models: Annotated[tuple[str, ...], Some]
     seeds: Annotated[tuple[int, ...], Some]
     experiments: Annotated[tuple[Experiment, ...], Some] = field(name="experiment")
-    text: Literal["source", "prose", "tulu"] = "source"
+    text: Part = "source"
     batch: Count = 8
     float32: bool = False
 
@@ -292,9 +292,9 @@ def _check(preset: Preset) -> None:
             raise usage_error(
                 f"experiment {each.id}: depths is missing", "Facts stand at depths."
             )
-        if (each.task == "prompts") != bool(each.ways):
+        if (each.task in ("prompts", "chat")) != bool(each.ways):
             raise usage_error(
-                f'experiment {each.id}: ways belong to the task "prompts"',
+                f'experiment {each.id}: ways belong to the tasks "prompts" and "chat"',
                 "Give both, or neither.",
             )
         for group in each.groups:

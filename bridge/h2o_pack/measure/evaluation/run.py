@@ -1,21 +1,87 @@
-"""Runs a preset on a model: units of work, this process's share of them, and the report."""
+"""A run of a preset on a model: its units of work, shared by several machines."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+import mlx.core as mx
+import numpy as np
 
 from h2o_pack.files.text import usage_error
-from h2o_pack.measure.evaluation import lockstep, prompts, speed
-from h2o_pack.measure.evaluation.cache_factory import CacheFactory
-from h2o_pack.measure.evaluation.contenders import UNBOUNDED, Contender, find_contender
+from h2o_pack.measure.evaluation import lockstep, speed, tasks
+from h2o_pack.measure.evaluation.chat_tasks import chat_askings, make_conversation
+from h2o_pack.measure.evaluation.contenders import (
+    UNBOUNDED,
+    CacheFactory,
+    Contender,
+    find_contender,
+)
 from h2o_pack.measure.evaluation.loaded import LoadedModel
 from h2o_pack.measure.evaluation.preset import Experiment, Group, Preset, rows_of
-from h2o_pack.measure.evaluation.samples import make_sample
-from h2o_pack.measure.evaluation.share import Share
+from h2o_pack.measure.evaluation.tasks import make_sample
 from h2o_pack.progress import BarAdvance, ProgressReporter
 from h2o_py.routing import routed
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Share:
+    """One process among `size`; `group` is mx.distributed's."""
+
+    rank: int = 0
+    size: int = 1
+    group: Any = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes and prints."""
+        return self.rank == 0
+
+    def mine(self, units: Sequence[_T]) -> list[tuple[int, _T]]:
+        """Return the units that this process does, with their numbers."""
+        return list(enumerate(units))[self.rank :: self.size]
+
+    def gather(self, found: dict[int, Any], units: int) -> list[Any]:
+        """Return what all processes found, in the order of the units.
+
+        Args:
+            found: results of this process's units: what JSON can hold.
+            units: how many there are in all.
+
+        Raises:
+            UserError: no process did a unit.
+
+        """
+        # Alone too through JSON, so that one process and several give the same.
+        own = json.dumps(list(found.items())).encode()
+        parts = [own] if self.size == 1 else self._exchange(own)
+        by_number = dict(pair for part in parts for pair in json.loads(part))
+        missing = [number for number in range(units) if number not in by_number]
+        if missing:
+            raise usage_error(f"units {missing} were not done", "Run the command again.")
+        return [by_number[number] for number in range(units)]
+
+    def _exchange(self, own: bytes) -> list[bytes]:
+        """Return every process's bytes: lengths first, then all padded to the longest."""
+        cpu = mx.Device(mx.cpu)
+        lengths = mx.distributed.all_gather(mx.array([len(own)]), group=self.group, stream=cpu)
+        sizes: list[int] = lengths.tolist()  # type: ignore[assignment]
+        padded = own + bytes(max(sizes) - len(own))
+        sent = mx.array(np.frombuffer(padded, np.uint8))[None]
+        got = mx.distributed.all_gather(sent, group=self.group, stream=cpu)
+        rows = [np.asarray(got[i]).tobytes() for i in range(self.size)]
+        return [row[:size] for row, size in zip(rows, sizes, strict=True)]
+
+
+def join() -> Share:
+    """Return the share of this process: all of the work where mlx.launch did not start it."""
+    group = mx.distributed.init()
+    return Share(group.rank(), group.size(), group)
+
 
 FULL = find_contender(UNBOUNDED)
 _BYTES_OF = find_contender("default")
@@ -133,9 +199,31 @@ def run(
                 if experiment.task == "speed":
                     found[number] = _speed(loaded, experiment, unit)
                     advance(unit.length)
+                elif experiment.task == "chat":
+                    found[number] = _converse(loaded, experiment, unit, advance)
                 else:
                     found[number] = _read(loaded, experiment, unit, advance)
     return tables, work, share.gather(found, len(work))
+
+
+def _converse(
+    loaded: LoadedModel, experiment: Experiment, unit: Unit, advance: BarAdvance
+) -> Any:
+    """Ask in conversations, one at a time: their turns differ in length."""
+    found: list[list[Any]] = [[] for _ in unit.contenders]
+    for seed, number in unit.samples:
+        made = make_conversation(
+            loaded.tokens, unit.length, experiment.decoys + 1, seed, number
+        )
+        model, factory = loaded.model, loaded.factory
+        with_one = tasks.run(
+            model, factory, loaded.tokens, [made], unit.contenders, experiment.ways,
+            lambda _amount: None, chat_askings,
+        )  # fmt: skip
+        for rows, new in zip(found, with_one, strict=True):
+            rows.extend(new)
+    advance(unit.length)
+    return found
 
 
 def _read(loaded: LoadedModel, experiment: Experiment, unit: Unit, advance: BarAdvance) -> Any:
@@ -150,7 +238,7 @@ def _read(loaded: LoadedModel, experiment: Experiment, unit: Unit, advance: BarA
         for seed, number in unit.samples
     ]
     if experiment.task == "prompts":
-        return prompts.run(
+        return tasks.run(
             loaded.model,
             loaded.factory,
             loaded.tokens,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from h2o_pack.files.text import writing
+from h2o_pack.files.text import json_by_lines, writing
 from h2o_pack.measure.pictures import require_matplotlib
 from h2o_pack.measure.profiling import plot
 from h2o_pack.measure.profiling.options import Options
@@ -46,8 +45,8 @@ def write(profile: Profile, maps: Sequence[AttentionMap], folder: Path) -> list[
     folder.mkdir(parents=True, exist_ok=True)
     pictures = plot.save(profile, maps, folder)
     document = folder / JSON
-    text = json.dumps(msgspec.to_builtins(profile), indent=1, allow_nan=False)
-    document.write_text(text + "\n", encoding="utf-8")
+    text = json_by_lines(msgspec.to_builtins(profile), depth=3)  # a measure of a layer per line
+    document.write_text(text, encoding="utf-8")
     page = folder / PAGE
     page.write_text(render(profile, [each.name for each in pictures]), encoding="utf-8")
     return [document, page, *pictures]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from h2o_pack.measure.profiling.accumulated import SHARES
-from h2o_pack.measure.profiling.reach import AN_OCTAVE, SINKS
-from h2o_pack.measure.profiling.recall_rule import lost_shares, recalling_layers
-from h2o_pack.measure.profiling.report import PARTS, LayerProfile, Profile, StepTime
-from h2o_pack.measure.profiling.row_rule import reaches
+from h2o_pack.measure.profiling.attention import AN_OCTAVE, SINKS
+from h2o_pack.measure.profiling.report import PARTS, SHARES, LayerProfile, Profile, StepTime
+from h2o_pack.measure.profiling.rules import lost_shares, reaches, recalling_layers
 from h2o_pack.measure.tables import Table, print_table, timing_cells
 
 _MIB = 1 << 20

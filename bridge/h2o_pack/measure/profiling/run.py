@@ -13,14 +13,16 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from h2o_pack.measure.machine import describe_busy
 from h2o_pack.measure.models import load
-from h2o_pack.measure.profiling import recorder, step_time
-from h2o_pack.measure.profiling.accumulated import ranks
+from h2o_pack.measure.profiling import attention, step_time
+from h2o_pack.measure.profiling.attention import LayerTally, samples, windows, working_bytes
 from h2o_pack.measure.profiling.options import Options
-from h2o_pack.measure.profiling.pieces import samples
-from h2o_pack.measure.profiling.reach import windows
-from h2o_pack.measure.profiling.report import LayerProfile, Profile, SkippedLayer, StepTime
-from h2o_pack.measure.profiling.rows import working_bytes
-from h2o_pack.measure.profiling.tally import LayerTally
+from h2o_pack.measure.profiling.report import (
+    LayerProfile,
+    Profile,
+    SkippedLayer,
+    StepTime,
+    ranks,
+)
 from h2o_pack.progress import ProgressReporter
 from h2o_py.errors import H2OError
 from h2o_py.families import why_unfit, why_without_scores
@@ -60,7 +62,7 @@ def profile_model(
     """Profile a model that is loaded, on samples of token ids, `options.tokens` each."""
     machine = describe_busy()
     caches = make_prompt_cache(model)
-    attending = recorder.attention_caches(caches)
+    attending = attention.attention_caches(caches)
     mapped = _spread(list(attending), _MAPPED_LAYERS)
     tallies = {
         index: LayerTally(options.tokens, options.first_row, mapped=index in mapped)
@@ -68,7 +70,7 @@ def profile_model(
     }
     held = 0
 
-    def watch(layer: int, seen: recorder.ObservedAttention) -> None:
+    def watch(layer: int, seen: attention.ObservedAttention) -> None:
         nonlocal held
         heads, queries, _ = seen.logits.shape
         held = max(held, working_bytes(heads, seen.kv_heads, queries, options.tokens))
@@ -83,7 +85,7 @@ def profile_model(
         heads = {i: tally.heads for i, tally in tallies.items() if not tally.empty}
         step, missing = _timed(model, pieces[0], heads, options, say)
     layers = tuple(
-        tallies[index].profile(index, type(cache).__name__, *recorder.kind_of(cache))
+        tallies[index].profile(index, type(cache).__name__, *attention.kind_of(cache))
         for index, cache in attending.items()
         if not tallies[index].empty
     )
@@ -109,10 +111,10 @@ def profile_model(
     )
 
 
-def _read(model: Any, piece: list[int], watch: recorder.Watch) -> None:
+def _read(model: Any, piece: list[int], watch: attention.Watch) -> None:
     """Read a sample in even chunks of more than one token: a ring keeps those in order."""
     caches = make_prompt_cache(model)
-    recorder.record(caches, watch)
+    attention.record(caches, watch)
     count = -(-len(piece) // CHUNK)
     for i in range(count):
         chunk = piece[len(piece) * i // count : len(piece) * (i + 1) // count]
@@ -138,7 +140,7 @@ def _skipped(model: Any, caches: list[Any], known: set[int]) -> tuple[SkippedLay
     for index, cache in enumerate(caches):
         if index in known:
             continue
-        if index not in recorder.attention_caches(caches):
+        if index not in attention.attention_caches(caches):
             reason = "no attention over keys: its state is recurrent"
         else:
             reason = without or "its attention does not pass through mlx_lm's function"

@@ -130,3 +130,61 @@ final class LongConversationTests: XCTestCase {
         return (pages ?? 0) * Int(getpagesize())
     }
 }
+
+/// A conversation that is saved after each turn, for a program that ends it at any moment.
+final class KilledConversationTests: XCTestCase {
+    private let options = H2OSession.Options(sampling: .greedy, maxTokens: 8)
+
+    /// Goes on from where it was saved, says what it does, and writes `messages.json` at the end.
+    func testItGoesOnFromItsLastWholeTurn() async throws {
+        guard let folder = ConversationSettings.folder else {
+            throw XCTSkip("H2O_CONVERSATION names no folder for a conversation.")
+        }
+        let saved = folder.appending(path: "saved", directoryHint: .isDirectory)
+        let model = try await ConversationSettings.model()
+        var session = model.makeSession(options: options)
+        if FileManager.default.fileExists(atPath: saved.path) {
+            session = try await H2OSession.restore(from: saved, model: model, options: options)
+        }
+        var turn = await session.messages.count / 2
+        say("resumed \(turn)")
+        while turn < ConversationSettings.turns(6) {
+            var text = RandomText(seed: UInt64(turn))
+            let prompt = text.next(ConversationSettings.tokens(100))
+            for try await _ in session.streamResponse(to: prompt) { say("part") }
+            turn += 1
+            say("replied \(turn)")
+            try await session.save(to: saved)
+            say("saved \(turn)")
+        }
+        let messages = await session.messages.map(\.text)
+        try JSONEncoder().encode(messages).write(to: folder.appending(path: "messages.json"))
+    }
+
+    /// A line that is written at once.
+    private func say(_ line: String) {
+        FileHandle.standardOutput.write(Data("conversation: \(line)\n".utf8))
+    }
+}
+
+/// Letters and spaces by a linear congruential generator: the same for the same seed.
+struct RandomText {
+    private var state: UInt64
+
+    init(seed: UInt64) {
+        state = seed
+    }
+
+    /// So many characters, the first one a letter.
+    mutating func next(_ count: Int) -> String {
+        let letters = Array("etaoinshrdlucmfwyp ".utf8)
+        var text = [UInt8]()
+        while text.count < count {
+            state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+            let letter = letters[Int(state >> 33) % letters.count]
+            if letter != letters[letters.count - 1] || !text.isEmpty { text.append(letter) }
+        }
+        // A text of its own takes no more room than it needs.
+        return String(decoding: text, as: UTF8.self)
+    }
+}

@@ -19,6 +19,37 @@ final class SessionEditingTests: XCTestCase {
         return (session, seen)
     }
 
+    func testAWarningMovesSnapshotsToFilesAndTheBackgroundForgetsThem() async throws {
+        let warning = Notification.Name("h2o.warning.\(UUID().uuidString)")
+        for isInBackground in [false, true] {
+            var fixture = try SessionFixture()
+            fixture.instructions = "be brief"
+            fixture.pressure = MemoryPressure([warning])
+            let session = fixture.makeSession()
+            var seen = [Int]()
+            for prompt in ["one", "two", "three"] {
+                _ = try await session.respond(to: prompt)
+                seen.append(await session.tokensSeen)
+            }
+            let before = await session.conversation.snapshots
+            XCTAssertEqual(before.bytes.files, 0)
+            if isInBackground { fixture.background.close() }
+
+            NotificationCenter.default.post(name: warning, object: nil)
+
+            let newest = before.bytes.memory / before.tokens.count
+            while await session.conversation.snapshots.bytes.memory > newest { await Task.yield() }
+            let after = await session.conversation.snapshots
+            XCTAssertEqual(after.bytes.files > 0, !isInBackground)
+            XCTAssertEqual(after.tokens, isInBackground ? before.tokens.suffix(1) : before.tokens)
+            fixture.background.open()
+            let messages = await session.messages
+            try await session.setMessages(Array(messages.prefix(3)))
+            let usage = try await session.respond(to: "other").usage
+            XCTAssertEqual(usage.cachedTokens, isInBackground ? 0 : seen[0])
+        }
+    }
+
     func testAChangeReadsOnlyWhatComesAfterTheSnapshotBeforeIt() async throws {
         let (session, seen) = try await talk(try SessionFixture(maxSize: 32), prompts)
         let (expected, _) = try await talk(try SessionFixture(maxSize: 32), prompts.prefix(3))
@@ -98,7 +129,7 @@ final class SessionEditingTests: XCTestCase {
         let before = await session.messages
 
         var usage: H2OSession.Usage?
-        for try await part in await session.regenerate() { usage = part.usage ?? usage }
+        for try await part in session.regenerate() { usage = part.usage ?? usage }
 
         let after = await session.messages
         XCTAssertEqual(after, before, "the sampling is greedy")
@@ -109,7 +140,7 @@ final class SessionEditingTests: XCTestCase {
         let (session, _) = try await talk(try SessionFixture(maxSize: 32), ["one"])
         let before = await session.messages
 
-        for try await _ in await session.regenerate() {}
+        for try await _ in session.regenerate() {}
 
         let after = await session.messages
         XCTAssertEqual(after, before)
@@ -178,7 +209,7 @@ final class SessionEditingTests: XCTestCase {
         let fixture = try SessionFixture()
         let session = fixture.makeSession()
         fixture.background.close()
-        let stream = await session.streamResponse(to: "one")
+        let stream = session.streamResponse(to: "one")
 
         await assertThrows(try await session.setMessages([])) {
             XCTAssertEqual($0 as? H2OSessionError, .busy)

@@ -174,4 +174,86 @@ final class SessionSavingTests: XCTestCase {
             guard case .damaged(_, file)? = $0 as? H2OCacheError else { return XCTFail("\($0)") }
         }
     }
+
+    /// Writes the saved state again with other values, and a digest that fits.
+    private func rewrite(
+        _ identity: ConversationIdentity, details: [String: String] = [:],
+        _ change: (inout [String: Any]) -> Void
+    ) throws {
+        let saved = try SnapshotFile.read(file, identity: identity)
+        let encoded = try JSONEncoder().encode(saved.state)
+        var fields = try XCTUnwrap(
+            JSONSerialization.jsonObject(with: encoded) as? [String: Any])
+        change(&fields)
+        let state = try JSONDecoder().decode(
+            ConversationState.self, from: JSONSerialization.data(withJSONObject: fields))
+        try SnapshotFile.write(
+            state, caches: saved.caches, identity: identity,
+            details: ["messages": saved.details["messages"] ?? ""].merging(details) { $1 },
+            to: file)
+    }
+
+    private func assertDamaged(line: UInt = #line) async throws {
+        var fixture = try fixture()
+        fixture.vocabulary = 1000
+        await assertThrows(
+            try await H2OSession.restore(from: folder, model: fixture.makeModel()), line: line
+        ) {
+            guard case .damaged? = $0 as? H2OCacheError else {
+                return XCTFail("\($0)", line: line)
+            }
+        }
+    }
+
+    func testAStateThatLiesIsRefused() async throws {
+        let identity = try await saved(fixture()).model.loaded.identity
+        let whole = try Data(contentsOf: file)
+        let lies: [(inout [String: Any]) -> Void] = [
+            { $0["unread"] = [99_999_999_999] },
+            { $0["unread"] = [2_000_000_000] },
+            { $0["unread"] = [-5] },
+            { $0["chain"] = ["count": -1, "digest": "0"] },
+            { $0["read"] = ["count": -1, "digest": "", "rest": [Int]()] },
+            { $0["read"] = ["count": 1 << 62, "digest": "", "rest": [Int]()] },
+            { $0["read"] = ["count": 1 << 62, "digest": "x", "rest": [Int]()] },
+            { $0["pinned"] = [-3, 2] },
+            { $0["pinned"] = [0, 1_000_000] },
+            { $0["texts"] = ["1": [0, 1_000_000]] },
+        ]
+        for lie in lies {
+            try whole.write(to: file)
+            try rewrite(identity, lie)
+            try await assertDamaged()
+        }
+    }
+
+    func testArchivesOutsideOfTheFolderAreNotRead() async throws {
+        let identity = try await saved(fixture()).model.loaded.identity
+        let outside = folder.appending(path: "../outside-\(UUID().uuidString)").standardized
+        let link = "archive-\(UUID().uuidString)"
+        try FileManager.default.createDirectory(at: outside, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(at: outside) }
+        try FileManager.default.createSymbolicLink(
+            at: folder.appending(path: link), withDestinationURL: outside)
+        for name in ["../\(outside.lastPathComponent)", link, "archive-", "archive-/.."] {
+            try rewrite(identity, details: ["archive": name]) { _ in }
+            try await assertDamaged()
+        }
+    }
+
+    func testFilesWithNumbersThatNoTurnHasAreLeftOut() async throws {
+        let original = try await saved(fixture())
+        for number in ["9999999999", "9223372036854775807", "-00000001", "x"] {
+            try FileManager.default.copyItem(
+                at: file, to: folder.appending(path: "turn-\(number).safetensors"))
+        }
+        try FileManager.default.copyItem(
+            at: file, to: folder.appending(path: "turn-999999999.safetensors"))
+
+        let restored = try await H2OSession.restore(
+            from: folder, model: original.model, options: options)
+        _ = try await restored.respond(to: "four")
+        try await restored.save(to: folder)
+        _ = try await H2OSession.restore(from: folder, model: original.model)
+    }
 }

@@ -53,7 +53,7 @@ final class SnapshotFileTests: XCTestCase {
     }
 
     private func other(_ found: String) -> H2OCacheError {
-        .otherFormat(found: found, known: ["h2o-pack conversation 1"], file: file)
+        .otherFormat(found: found, known: ["h2o-pack conversation 2"], file: file)
     }
 
     func testItGivesBackWhatWasWritten() throws {

@@ -116,3 +116,74 @@ extension Bool: Generable {
         GenerationSchema(.object(["type": .string("boolean")]))
     }
 }
+
+/// The structure of generated content. It encodes and decodes as JSON Schema.
+public struct GenerationSchema: Sendable, Codable, Equatable, CustomStringConvertible {
+    let schema: JSON
+
+    init(_ schema: JSON) { self.schema = schema }
+
+    public init(from decoder: any Decoder) throws { schema = try JSON(from: decoder) }
+
+    public func encode(to encoder: any Encoder) throws { try schema.encode(to: encoder) }
+
+    /// The schema's title.
+    public var name: String {
+        guard case .object(let fields) = schema, case .string(let title) = fields["title"] else {
+            return ""
+        }
+        return title
+    }
+
+    public var description: String { schema.description }
+}
+
+/// A JSON value; its text has the keys in order and no spaces.
+indirect enum JSON: Sendable, Equatable, Codable, CustomStringConvertible {
+    case null
+    case bool(Bool)
+    case number(Double)
+    case string(String)
+    case array([JSON])
+    case object([String: JSON])
+
+    init(from decoder: any Decoder) throws {
+        let container = try decoder.singleValueContainer()
+        if container.decodeNil() {
+            self = .null
+        } else if let value = try? container.decode(Bool.self) {
+            self = .bool(value)
+        } else if let value = try? container.decode(Double.self) {
+            self = .number(value)
+        } else if let value = try? container.decode(String.self) {
+            self = .string(value)
+        } else if let value = try? container.decode([JSON].self) {
+            self = .array(value)
+        } else {
+            self = .object(try container.decode([String: JSON].self))
+        }
+    }
+
+    func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        switch self {
+        case .null: try container.encodeNil()
+        case .bool(let value): try container.encode(value)
+        case .number(let value):
+            if let whole = Int(exactly: value) {
+                try container.encode(whole)
+            } else {
+                try container.encode(value)
+            }
+        case .string(let value): try container.encode(value)
+        case .array(let values): try container.encode(values)
+        case .object(let fields): try container.encode(fields)
+        }
+    }
+
+    var description: String {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+        return (try? encoder.encode(self)).map { String(decoding: $0, as: UTF8.self) } ?? "null"
+    }
+}

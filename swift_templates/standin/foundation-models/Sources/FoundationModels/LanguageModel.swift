@@ -71,3 +71,265 @@ public struct LanguageModelExecutorGenerationRequest: Sendable {
         self.metadata = metadata.mapValues(\.generatedContent)
     }
 }
+
+/// How tokens are chosen.
+public struct GenerationOptions: Sendable, Equatable {
+    public var samplingMode: SamplingMode?
+    public var temperature: Double?
+    public var maximumResponseTokens: Int?
+    public var toolCallingMode: ToolCallingMode?
+
+    public init(
+        samplingMode: SamplingMode? = nil, temperature: Double? = nil,
+        maximumResponseTokens: Int? = nil, toolCallingMode: ToolCallingMode? = nil
+    ) {
+        self.samplingMode = samplingMode
+        self.temperature = temperature
+        self.maximumResponseTokens = maximumResponseTokens
+        self.toolCallingMode = toolCallingMode
+    }
+
+    public struct SamplingMode: Sendable, Equatable {
+        public let kind: Kind
+
+        public enum Kind: Sendable, Equatable {
+            case greedy
+            case randomTopK(Int, seed: UInt64?)
+            case randomProbabilityThreshold(Double, seed: UInt64?)
+        }
+
+        public static var greedy: SamplingMode { SamplingMode(kind: .greedy) }
+
+        public static func random(top k: Int, seed: UInt64? = nil) -> SamplingMode {
+            SamplingMode(kind: .randomTopK(k, seed: seed))
+        }
+
+        public static func random(
+            probabilityThreshold: Double, seed: UInt64? = nil
+        ) -> SamplingMode {
+            SamplingMode(kind: .randomProbabilityThreshold(probabilityThreshold, seed: seed))
+        }
+    }
+
+    public struct ToolCallingMode: Sendable, Equatable {
+        public let kind: Kind
+
+        public enum Kind: Sendable, Equatable {
+            case allowed
+            case required
+            case disallowed
+        }
+
+        public static var allowed: ToolCallingMode { ToolCallingMode(kind: .allowed) }
+        public static var required: ToolCallingMode { ToolCallingMode(kind: .required) }
+        public static var disallowed: ToolCallingMode { ToolCallingMode(kind: .disallowed) }
+    }
+}
+
+/// How the model is prompted.
+public struct ContextOptions: Sendable, Equatable {
+    public var includeSchemaInPrompt: Bool?
+    public var reasoningLevel: ReasoningLevel?
+
+    public init(includeSchemaInPrompt: Bool? = nil, reasoningLevel: ReasoningLevel? = nil) {
+        self.includeSchemaInPrompt = includeSchemaInPrompt
+        self.reasoningLevel = reasoningLevel
+    }
+
+    public enum ReasoningLevel: Sendable, Equatable {
+        case light
+        case moderate
+        case deep
+        case custom(String)
+    }
+}
+
+/// Why a model does not respond; of Apple's nine cases, those that depend on the request.
+public enum LanguageModelError: Error, Sendable {
+    case contextSizeExceeded(ContextSizeExceeded)
+    case unsupportedCapability(UnsupportedCapability)
+    case unsupportedTranscriptContent(UnsupportedTranscriptContent)
+    case unsupportedGenerationGuide(UnsupportedGenerationGuide)
+
+    public struct ContextSizeExceeded: Sendable {
+        public var contextSize: Int
+        public var tokenCount: Int
+        public var debugDescription: String
+
+        public init(contextSize: Int, tokenCount: Int, debugDescription: String) {
+            self.contextSize = contextSize
+            self.tokenCount = tokenCount
+            self.debugDescription = debugDescription
+        }
+    }
+
+    public struct UnsupportedCapability: Sendable {
+        public var capability: LanguageModelCapabilities.Capability
+        public var debugDescription: String
+
+        public init(
+            capability: LanguageModelCapabilities.Capability, debugDescription: String
+        ) {
+            self.capability = capability
+            self.debugDescription = debugDescription
+        }
+    }
+
+    public struct UnsupportedTranscriptContent: Sendable {
+        public var unsupportedContent: [Transcript.Entry]
+        public var debugDescription: String
+
+        public init(unsupportedContent: [Transcript.Entry], debugDescription: String) {
+            self.unsupportedContent = unsupportedContent
+            self.debugDescription = debugDescription
+        }
+    }
+
+    public struct UnsupportedGenerationGuide: Sendable {
+        public var schemaName: String?
+        public var debugDescription: String
+
+        public init(schemaName: String?, debugDescription: String) {
+            self.schemaName = schemaName
+            self.debugDescription = debugDescription
+        }
+    }
+}
+
+/// Where an executor streams its response to. Nobody but the session sees what an event holds.
+public struct LanguageModelExecutorGenerationChannel: Sendable, AsyncSequence {
+    private let events: AsyncStream<Event>
+    private let continuation: AsyncStream<Event>.Continuation
+
+    public init() { (events, continuation) = AsyncStream.makeStream() }
+
+    public func send(_ event: Event) async { continuation.yield(event) }
+
+    public func makeAsyncIterator() -> AsyncStream<Event>.Iterator {
+        events.makeAsyncIterator()
+    }
+
+    func finish() { continuation.finish() }
+
+    public struct Event: Sendable {
+        let entryID: String?
+        let content: Content
+
+        enum Content: Sendable {
+            case response(Response.Action)
+            case reasoning(Reasoning.Action)
+            case toolCalls(ToolCalls.Action)
+        }
+
+        public static func response(
+            entryID: String? = nil, action: Response.Action
+        ) -> Event {
+            Event(entryID: entryID, content: .response(action))
+        }
+
+        public static func reasoning(
+            entryID: String? = nil, action: Reasoning.Action
+        ) -> Event {
+            Event(entryID: entryID, content: .reasoning(action))
+        }
+
+        public static func toolCalls(
+            entryID: String? = nil, action: ToolCalls.Action
+        ) -> Event {
+            Event(entryID: entryID, content: .toolCalls(action))
+        }
+    }
+
+    public enum Response {
+        public struct Action: Sendable {
+            let kind: Kind
+
+            enum Kind: Sendable {
+                case appendText(String)
+                case updateUsage(Usage)
+            }
+
+            public static func appendText(_ text: String, tokenCount: Int) -> Action {
+                Action(kind: .appendText(text))
+            }
+
+            public static func updateUsage(
+                input: Usage.Input, output: Usage.Output,
+                metadata: [String: any ConvertibleToGeneratedContent] = [:]
+            ) -> Action {
+                Action(kind: .updateUsage(Usage(input: input, output: output)))
+            }
+        }
+    }
+
+    public enum Reasoning {
+        public struct Action: Sendable {
+            let text: String
+
+            public static func appendText(_ text: String, tokenCount: Int) -> Action {
+                Action(text: text)
+            }
+        }
+    }
+
+    public enum ToolCalls {
+        public struct Action: Sendable {
+            let kind: Kind
+
+            enum Kind: Sendable {
+                case arguments(id: String, name: String, text: String)
+                case updateUsage(Usage)
+            }
+
+            public static func toolCall(
+                id: String, name: String, action: ToolCall.Action
+            ) -> Action {
+                Action(kind: .arguments(id: id, name: name, text: action.arguments))
+            }
+
+            public static func updateUsage(
+                input: Usage.Input, output: Usage.Output,
+                metadata: [String: any ConvertibleToGeneratedContent] = [:]
+            ) -> Action {
+                Action(kind: .updateUsage(Usage(input: input, output: output)))
+            }
+        }
+
+        public enum ToolCall {
+            public struct Action: Sendable {
+                let arguments: String
+
+                public static func appendArguments(
+                    _ content: String, tokenCount: Int
+                ) -> Action {
+                    Action(arguments: content)
+                }
+            }
+        }
+    }
+
+    public struct Usage: Sendable {
+        public var input: Input
+        public var output: Output
+
+        public struct Input: Sendable {
+            public var totalTokenCount: Int
+            public var cachedTokenCount: Int
+
+            public init(totalTokenCount: Int, cachedTokenCount: Int) {
+                self.totalTokenCount = totalTokenCount
+                self.cachedTokenCount = cachedTokenCount
+            }
+        }
+
+        public struct Output: Sendable {
+            public var totalTokenCount: Int
+            public var reasoningTokenCount: Int
+
+            public init(totalTokenCount: Int, reasoningTokenCount: Int) {
+                self.totalTokenCount = totalTokenCount
+                self.reasoningTokenCount = reasoningTokenCount
+            }
+        }
+    }
+}

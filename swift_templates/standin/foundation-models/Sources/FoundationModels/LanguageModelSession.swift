@@ -1,3 +1,4 @@
+import Foundation
 import Synchronization
 
 /// A conversation: keeps the transcript, calls the model's executor, and runs tools until the
@@ -148,5 +149,277 @@ extension Tool {
         _ arguments: GeneratedContent
     ) async throws -> [Transcript.Segment] {
         try await call(arguments: Arguments(arguments)).promptRepresentation.segments
+    }
+}
+
+extension LanguageModelSession {
+    public struct Response<Content> {
+        public let content: Content
+        public let usage: Usage
+
+        init(content: Content, _ reply: Reply) {
+            self.content = content
+            usage = reply.usage
+        }
+    }
+
+    /// The tokens of a response's rounds together.
+    public struct Usage: Sendable {
+        public var input = Input(totalTokenCount: 0, cachedTokenCount: 0)
+        public var output = Output(totalTokenCount: 0, reasoningTokenCount: 0)
+
+        public struct Input: Sendable {
+            public var totalTokenCount: Int
+            public var cachedTokenCount: Int
+        }
+
+        public struct Output: Sendable {
+            public var totalTokenCount: Int
+            public var reasoningTokenCount: Int
+        }
+    }
+
+    public struct ResponseStream: AsyncSequence {
+        let snapshots: AsyncThrowingStream<Snapshot, any Error>
+
+        public struct Snapshot: Sendable {
+            public var content: String
+        }
+
+        public func makeAsyncIterator() -> AsyncThrowingStream<Snapshot, any Error>.Iterator {
+            snapshots.makeAsyncIterator()
+        }
+    }
+
+    /// A response that is being put together from rounds.
+    struct Reply {
+        var entries: [Transcript.Entry]
+        var text = ""
+        var usage = Usage()
+
+        mutating func add(_ round: Round, schema: GenerationSchema?) {
+            entries += round.entries(schema: schema)
+            text = round.text
+            guard let used = round.usage else { return }
+            usage.input.totalTokenCount += used.input.totalTokenCount
+            usage.input.cachedTokenCount += used.input.cachedTokenCount
+            usage.output.totalTokenCount += used.output.totalTokenCount
+            usage.output.reasoningTokenCount += used.output.reasoningTokenCount
+        }
+    }
+}
+
+/// What a person asks.
+public struct Prompt: Sendable, PromptRepresentable {
+    let segments: [Transcript.Segment]
+
+    init(segments: [Transcript.Segment]) { self.segments = segments }
+
+    public init(_ content: some PromptRepresentable) { self = content.promptRepresentation }
+
+    public var promptRepresentation: Prompt { self }
+}
+
+public protocol PromptRepresentable {
+    var promptRepresentation: Prompt { get }
+}
+
+/// What a model may call.
+public protocol Tool<Arguments, Output>: Sendable {
+    associatedtype Arguments: ConvertibleFromGeneratedContent
+    associatedtype Output: PromptRepresentable
+
+    var name: String { get }
+    var description: String { get }
+    var parameters: GenerationSchema { get }
+
+    func call(arguments: Arguments) async throws -> Output
+}
+
+extension Tool {
+    public var name: String { "\(Self.self)" }
+}
+
+extension Tool where Arguments: Generable {
+    public var parameters: GenerationSchema { Arguments.generationSchema }
+}
+
+/// How long executors live, of which Apple's documentation says two things.
+public enum ExecutorLifetime: Sendable {
+    /// Each session has one.
+    case session
+    /// Sessions whose models have equal configurations share one.
+    case configuration
+
+    /// That of sessions made in this task. Only the stand-in has it.
+    @TaskLocal public static var current = ExecutorLifetime.session
+}
+
+/// An executor with its model.
+struct BoundExecutor: Sendable {
+    private let run:
+        @Sendable (
+            LanguageModelExecutorGenerationRequest, LanguageModelExecutorGenerationChannel
+        ) async throws -> Void
+    let prewarm: @Sendable (Transcript) -> Void
+
+    private static let shared = Mutex([AnySendableKey: any LanguageModelExecutor]())
+
+    init<Model: LanguageModel>(of model: Model) {
+        let made = Result { try Self.executor(of: model) }
+        run = { request, channel in
+            try await made.get().respond(to: request, model: model, streamingInto: channel)
+        }
+        prewarm = { transcript in
+            try? made.get().prewarm(model: model, transcript: transcript)
+        }
+    }
+
+    private static func executor<Model: LanguageModel>(of model: Model) throws -> Model.Executor {
+        let configuration = model.executorConfiguration
+        guard ExecutorLifetime.current == .configuration else {
+            return try Model.Executor(configuration: configuration)
+        }
+        return try shared.withLock { executors in
+            let key = AnySendableKey(configuration)
+            if let known = executors[key] as? Model.Executor { return known }
+            let made = try Model.Executor(configuration: configuration)
+            executors[key] = made
+            return made
+        }
+    }
+
+    nonisolated(nonsending) func respond(
+        to request: LanguageModelExecutorGenerationRequest,
+        onText: @escaping @Sendable (String) -> Void
+    ) async throws -> Round {
+        let channel = LanguageModelExecutorGenerationChannel()
+        let run = run
+        return try await withThrowingTaskGroup(of: Void.self) { group in
+            group.addTask {
+                defer { channel.finish() }
+                try await run(request, channel)
+            }
+            var round = Round()
+            for await event in channel {
+                round.add(event)
+                if !round.text.isEmpty { onText(round.text) }
+            }
+            try await group.waitForAll()
+            return round
+        }
+    }
+}
+
+/// A configuration as a key, of whatever type.
+private struct AnySendableKey: Hashable, @unchecked Sendable {
+    // Made of a Sendable value only, which AnyHashable forgets.
+    private let value: AnyHashable
+
+    init(_ value: some Hashable & Sendable) { self.value = AnyHashable(value) }
+}
+
+/// What an executor sent for one request, put together by the ids of its entries.
+struct Round: Sendable {
+    private(set) var usage: LanguageModelExecutorGenerationChannel.Usage?
+    private var order = [String]()
+    private var parts = [String: Part]()
+
+    private enum Part: Sendable {
+        case response(String)
+        case reasoning(String)
+        case calls([Call])
+    }
+
+    private struct Call: Sendable {
+        let id: String
+        let name: String
+        var arguments: String
+    }
+
+    /// The text of its response.
+    var text: String {
+        for case .response(let text) in parts.values { return text }
+        return ""
+    }
+
+    var calls: [Transcript.ToolCall]? {
+        for case .calls(let calls) in parts.values {
+            return calls.map { call in
+                Transcript.ToolCall(
+                    id: call.id, toolName: call.name,
+                    arguments: (try? GeneratedContent(json: call.arguments))
+                        ?? GeneratedContent(.null))
+            }
+        }
+        return nil
+    }
+
+    mutating func add(_ event: LanguageModelExecutorGenerationChannel.Event) {
+        switch event.content {
+        case .response(let action):
+            let id = event.entryID ?? "response"
+            switch action.kind {
+            case .updateUsage(let usage): self.usage = usage
+            case .appendText(let more):
+                guard case .response(let text) = part(id) else {
+                    return put(id, .response(more))
+                }
+                put(id, .response(text + more))
+            }
+        case .reasoning(let action):
+            let id = event.entryID ?? "reasoning"
+            guard case .reasoning(let text) = part(id) else {
+                return put(id, .reasoning(action.text))
+            }
+            put(id, .reasoning(text + action.text))
+        case .toolCalls(let action):
+            switch action.kind {
+            case .updateUsage(let usage): self.usage = usage
+            case .arguments(let id, let name, let text):
+                add(Call(id: id, name: name, arguments: text), to: event.entryID ?? "calls")
+            }
+        }
+    }
+
+    private mutating func add(_ call: Call, to entry: String) {
+        guard case .calls(var calls) = part(entry) else { return put(entry, .calls([call])) }
+        if let index = calls.firstIndex(where: { $0.id == call.id }) {
+            calls[index].arguments += call.arguments
+        } else {
+            calls.append(call)
+        }
+        put(entry, .calls(calls))
+    }
+
+    private func part(_ id: String) -> Part? { parts[id] }
+
+    private mutating func put(_ id: String, _ part: Part) {
+        if parts.updateValue(part, forKey: id) == nil { order.append(id) }
+    }
+
+    /// The transcript's entries, in the order in which they began.
+    func entries(schema: GenerationSchema?) -> [Transcript.Entry] {
+        order.compactMap { id in
+            switch parts[id] {
+            case .response(let text):
+                .response(
+                    Transcript.Response(id: id, segments: [segment(text, schema: schema)]))
+            case .reasoning(let text):
+                .reasoning(
+                    Transcript.Reasoning(
+                        id: id, segments: [.text(Transcript.TextSegment(content: text))]))
+            case .calls: .toolCalls(Transcript.ToolCalls(id: id, calls ?? []))
+            case nil: nil
+            }
+        }
+    }
+
+    private func segment(_ text: String, schema: GenerationSchema?) -> Transcript.Segment {
+        guard let schema, let content = try? GeneratedContent(json: text) else {
+            return .text(Transcript.TextSegment(content: text))
+        }
+        return .structure(
+            Transcript.StructuredSegment(schemaName: schema.name, content: content))
     }
 }

@@ -1,4 +1,6 @@
-// Stands in for KVCache of mlx-swift-lm 3.31.4: the protocol and the causal mask.
+// Stands in for the caches of mlx-swift-lm 3.31.4: their protocol, the attention that calls one,
+// with the routing that is added to upstream's, and the classes that models make: which there
+// are and what a file of them holds, not what they do with keys and values.
 
 import Foundation
 import MLX
@@ -90,4 +92,129 @@ public func createCausalMask(
     guard let lengths else { return MLXArray(seen(upTo: total), [n, total]) }
     let perSequence = lengths.asArray(Int32.self)
     return MLXArray(perSequence.flatMap { seen(upTo: Int($0)) }, [perSequence.count, 1, n, total])
+}
+
+/// Stores new keys and values in the cache, if there is one, and attends to all.
+///
+/// - Parameters:
+///   - queries: `[B, Hq, L, D]`
+///   - keys: `[B, Hkv, L, D]`
+///   - values: `[B, Hkv, L, D]`
+///   - cache: where the new tokens go
+///   - scale: factor of the logits
+///   - mask: which rows each query sees
+/// - Returns: the output, `[B, Hq, L, D]`
+public func attentionWithCacheUpdate(
+    queries: MLXArray,
+    keys: MLXArray,
+    values: MLXArray,
+    cache: KVCache?,
+    scale: Float,
+    mask: MLXFast.ScaledDotProductAttentionMaskMode = .none
+) -> MLXArray {
+    if let routed = cache as? RoutedAttentionCache {
+        return routed.attend(queries: queries, keys: keys, values: values, scale: scale, mask: mask)
+    }
+    let (keys, values) = cache?.update(keys: keys, values: values) ?? (keys, values)
+    return MLXFast.scaledDotProductAttention(
+        queries: queries, keys: keys, values: values, scale: scale, mask: mask)
+}
+
+open class BaseKVCache: KVCache {
+    public var offset = 0
+    public var maxSize: Int? { nil }
+    open var state = [MLXArray]()
+    open var metaState = [""]
+    open var isTrimmable: Bool { false }
+
+    public func innerState() -> [MLXArray] { state }
+
+    open func update(keys: MLXArray, values: MLXArray) -> (MLXArray, MLXArray) {
+        fatalError("the stand-in's caches store nothing")
+    }
+
+    @discardableResult
+    open func trim(_ n: Int) -> Int { 0 }
+
+    open func makeMask(
+        n: Int, windowSize: Int?, returnArray: Bool
+    ) -> MLXFast.ScaledDotProductAttentionMaskMode { n == 1 ? .none : .causal }
+
+    open func copy() -> any KVCache {
+        fatalError("a class of caches says how it is copied")
+    }
+
+    fileprivate func filled(from other: BaseKVCache) -> any KVCache {
+        (offset, state, metaState) = (other.offset, other.state, other.metaState)
+        return self
+    }
+}
+
+/// All tokens: keys and values `[B, Hkv, T, D]`.
+public class KVCacheSimple: BaseKVCache {
+    public override init() {}
+
+    public override var isTrimmable: Bool { true }
+
+    public override func copy() -> any KVCache { KVCacheSimple().filled(from: self) }
+}
+
+/// The tokens of a sliding window.
+public class RotatingKVCache: BaseKVCache {
+    private let maxCacheSize: Int
+
+    public override var maxSize: Int? { maxCacheSize }
+
+    public init(maxSize: Int, keep: Int = 0, step: Int = 256) {
+        maxCacheSize = maxSize
+        super.init()
+        metaState = ["\(keep)", "\(maxSize)", "\(step)", "0", "0"]
+    }
+
+    public override func copy() -> any KVCache {
+        RotatingKVCache(maxSize: maxCacheSize).filled(from: self)
+    }
+}
+
+/// The arrays of a recurrent layer.
+public class ArraysCache: BaseKVCache {
+    public init(size: Int, leftPadding: [Int]? = nil) {}
+
+    public override func copy() -> any KVCache { ArraysCache(size: state.count).filled(from: self) }
+}
+
+public class MambaCache: ArraysCache {
+    public init(leftPadding: [Int]? = nil) {
+        super.init(size: 2, leftPadding: leftPadding)
+    }
+
+    public override func copy() -> any KVCache { MambaCache().filled(from: self) }
+}
+
+/// The caches of a layer that has several.
+public class CacheList: BaseKVCache {
+    private var caches: [KVCache]
+
+    public init(_ caches: KVCache...) {
+        self.caches = caches
+    }
+
+    init(caches: [KVCache]) {
+        self.caches = caches
+    }
+
+    public override func copy() -> any KVCache { CacheList(caches: caches.map { $0.copy() }) }
+
+    public subscript(index: Int) -> KVCache { caches[index] }
+
+    /// Replaces every cache that is not itself a list.
+    public func mapChildren(_ transform: (KVCache) -> KVCache) {
+        caches = caches.map { child in
+            if let list = child as? CacheList {
+                list.mapChildren(transform)
+                return list
+            }
+            return transform(child)
+        }
+    }
 }

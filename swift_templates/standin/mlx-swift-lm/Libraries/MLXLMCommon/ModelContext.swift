@@ -1,7 +1,8 @@
-// Stands in for ModelContext and ModelConfiguration of mlx-swift-lm 3.31.4: a model with
-// what belongs to it.
+// Stands in for a loaded model of mlx-swift-lm 3.31.4: its configuration, tokenizer, chat session
+// and adapters.
 
 import Foundation
+import MLXNN
 
 public struct ModelConfiguration: Sendable {
     public enum Identifier: Sendable {
@@ -58,5 +59,89 @@ public struct ModelContext {
         self.model = model
         self.processor = processor
         self.tokenizer = tokenizer
+    }
+}
+
+public protocol Tokenizer: Sendable {
+    func encode(text: String, addSpecialTokens: Bool) -> [Int]
+    func decode(tokenIds: [Int], skipSpecialTokens: Bool) -> String
+    func convertTokenToId(_ token: String) -> Int?
+    func convertIdToToken(_ id: Int) -> String?
+
+    var bosToken: String? { get }
+    var eosToken: String? { get }
+    var unknownToken: String? { get }
+
+    func applyChatTemplate(
+        messages: [[String: any Sendable]],
+        tools: [[String: any Sendable]]?,
+        additionalContext: [String: any Sendable]?
+    ) throws -> [Int]
+}
+
+extension Tokenizer {
+    public var eosTokenId: Int? { eosToken.flatMap(convertTokenToId) }
+
+    public func applyChatTemplate(messages: [[String: any Sendable]]) throws -> [Int] {
+        try applyChatTemplate(messages: messages, tools: nil, additionalContext: nil)
+    }
+}
+
+public enum TokenizerError: LocalizedError {
+    case missingChatTemplate
+
+    public var errorDescription: String? {
+        switch self {
+        case .missingChatTemplate: "This tokenizer does not have a chat template."
+        }
+    }
+}
+
+/// Loads a model's tokenizer from a folder.
+public protocol TokenizerLoader: Sendable {
+    func load(from directory: URL) async throws -> any Tokenizer
+}
+
+/// A loaded model, which the stand-in's factory never gives out.
+public struct ModelContainer: Sendable {}
+
+public final class ChatSession {
+    public init(
+        _ model: ModelContainer, instructions: String? = nil,
+        generateParameters: GenerateParameters = GenerateParameters()
+    ) {}
+
+    public func respond(to prompt: String) async throws -> String {
+        fatalError("the stand-in has no model to talk to")
+    }
+}
+
+public enum ModelAdapterError: Error {
+    case incompatibleModelType
+}
+
+/// The content of adapter_config.json.
+public struct LoRAConfiguration: Sendable, Codable {
+    public struct LoRAParameters: Sendable, Codable {
+        public let rank: Int
+        public let scale: Float
+        public let keys: [String]?
+    }
+
+    public let numLayers: Int
+    public let loraParameters: LoRAParameters
+
+    enum CodingKeys: String, CodingKey {
+        case numLayers = "num_layers"
+        case loraParameters = "lora_parameters"
+    }
+}
+
+public struct LoRAContainer {
+    public init(configuration: LoRAConfiguration, parameters: consuming ModuleParameters) {}
+
+    public func load(into model: LanguageModel) throws {
+        // Models here have no weights to adapt.
+        throw ModelAdapterError.incompatibleModelType
     }
 }

@@ -1,4 +1,5 @@
-// Stands in for tool calls of mlx-swift-lm 3.31.4.
+// Stands in for tool calls of mlx-swift-lm 3.31.4. Each parser takes and refuses what
+// upstream's does.
 
 import Foundation
 
@@ -63,5 +64,331 @@ public enum ToolCallFormat: String, Sendable, Codable, CaseIterable {
     func generateToolCallID() -> String {
         let id = UUID().uuidString.replacingOccurrences(of: "-", with: "")
         return self == .mistral ? String(id.prefix(9)) : "call_" + id.lowercased()
+    }
+}
+
+public enum JSONValue: Hashable, Codable, Sendable {
+    case null
+    case bool(Bool)
+    case int(Int)
+    case double(Double)
+    case string(String)
+    case array([JSONValue])
+    case object([String: JSONValue])
+
+    public init(from decoder: any Decoder) throws {
+        let value = try decoder.singleValueContainer()
+        if value.decodeNil() {
+            self = .null
+        } else if let known =
+            (try? value.decode(Bool.self)).map(JSONValue.bool)
+            ?? (try? value.decode(Int.self)).map(JSONValue.int)
+            ?? (try? value.decode(Double.self)).map(JSONValue.double)
+            ?? (try? value.decode(String.self)).map(JSONValue.string)
+            ?? (try? value.decode([JSONValue].self)).map(JSONValue.array)
+        {
+            self = known
+        } else {
+            self = .object(try value.decode([String: JSONValue].self))
+        }
+    }
+
+    public static func from(_ value: Any) -> JSONValue {
+        switch value {
+        case let value as Bool: .bool(value)
+        case let value as Int: .int(value)
+        case let value as Double: .double(value)
+        case let value as String: .string(value)
+        case let value as [Any]: .array(value.map(from))
+        case let value as [String: Any]: .object(value.mapValues(from))
+        default: .null
+        }
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        switch self {
+        case .null: try container.encodeNil()
+        case .bool(let value): try container.encode(value)
+        case .int(let value): try container.encode(value)
+        case .double(let value): try container.encode(value)
+        case .string(let value): try container.encode(value)
+        case .array(let values): try container.encode(values)
+        case .object(let fields): try container.encode(fields)
+        }
+    }
+}
+
+struct JSONCalls: ToolCallParser {
+    let startTag: String? = "<tool_call>"
+    let endTag: String? = "</tool_call>"
+
+    func parse(content: String, tools: [[String: any Sendable]]?) -> ToolCall? {
+        let text = content.removing(startTag, endTag)
+        let names = tools?.compactMap {
+            ($0["function"] as? [String: any Sendable])?["name"] as? String
+        }
+        guard let call = try? JSONDecoder().decode(ToolCall.Function.self, from: Data(text.utf8)),
+            names?.contains(call.name) ?? true
+        else { return nil }
+        return ToolCall(function: call)
+    }
+}
+
+struct KimiCalls: ToolCallParser {
+    let startTag: String? = "<|tool_calls_section_begin|>"
+    let endTag: String? = "<|tool_calls_section_end|>"
+
+    func parse(content: String, tools: [[String: any Sendable]]?) -> ToolCall? {
+        let text = content.removing(
+            startTag, endTag, "<|tool_call_begin|>", "<|tool_call_end|>")
+        guard let (name, json) = text.halves(around: "<|tool_call_argument_begin|>"),
+            let colon = name.lastIndex(of: ":"), let arguments = JSONValue.object(in: json)
+        else { return nil }
+        let path = name[..<colon].split(separator: ".", maxSplits: 1)
+        guard let last = path.last else { return nil }
+        return ToolCall(function: .init(name: String(last), arguments: arguments))
+    }
+}
+
+struct MistralCalls: ToolCallParser {
+    let startTag: String? = "[TOOL_CALLS]"
+    let endTag: String? = nil
+
+    func parse(content: String, tools: [[String: any Sendable]]?) -> ToolCall? {
+        guard let (head, json) = content.removing(startTag).halves(around: "[ARGS]"),
+            let arguments = JSONValue.object(in: json)
+        else { return nil }
+        let (name, id) = head.halves(around: "[CALL_ID]") ?? (head, "")
+        guard !name.isEmpty else { return nil }
+        return ToolCall(
+            function: .init(name: name, arguments: arguments), id: id.isEmpty ? nil : id)
+    }
+}
+
+struct LlamaCalls: ToolCallParser {
+    let startTag: String? = nil
+    let endTag: String? = nil
+
+    private struct Call: Decodable {
+        let id: String?
+        let name: String
+        let parameters: [String: JSONValue]?
+        let arguments: [String: JSONValue]?
+    }
+
+    func parse(content: String, tools: [[String: any Sendable]]?) -> ToolCall? {
+        let text = content.removing("<|python_tag|>")
+        guard let call = try? JSONDecoder().decode(Call.self, from: Data(text.utf8)) else {
+            return PythonCalls(startTag: nil, endTag: nil).parse(content: text, tools: tools)
+        }
+        let arguments = call.parameters ?? call.arguments ?? [:]
+        return ToolCall(function: .init(name: call.name, arguments: arguments), id: call.id)
+    }
+}
+
+extension JSONValue {
+    static func object(in text: String) -> [String: JSONValue]? {
+        try? JSONDecoder().decode([String: JSONValue].self, from: Data(text.utf8))
+    }
+
+    /// A value as it is written, or the text.
+    init(reading text: String) {
+        self =
+            (try? JSONDecoder().decode(JSONValue.self, from: Data(text.utf8))) ?? .string(text)
+    }
+}
+
+extension String {
+    func removing(_ marks: String?...) -> String {
+        marks.compactMap { $0 }.reduce(self) { $0.replacingOccurrences(of: $1, with: "") }
+            .trimmingCharacters(in: .whitespacesAndNewlines)
+    }
+
+    /// What is before a mark and after it, without white space; nil if it is not there.
+    func halves(around mark: String) -> (before: String, after: String)? {
+        guard let range = range(of: mark) else { return nil }
+        let (before, after) = (self[..<range.lowerBound], self[range.upperBound...])
+        return (String(before).removing(), String(after).removing())
+    }
+
+    /// What is between the marks, each time.
+    func parts(from start: String, to end: String) -> [String] {
+        components(separatedBy: start).dropFirst().compactMap { $0.halves(around: end)?.before }
+    }
+}
+
+struct XMLCalls: ToolCallParser {
+    let startTag: String? = "<tool_call>"
+    let endTag: String? = "</tool_call>"
+
+    func parse(content: String, tools: [[String: any Sendable]]?) -> ToolCall? {
+        guard let function = content.parts(from: "<function=", to: "</function>").first,
+            let (name, rest) = function.halves(around: ">")
+        else { return nil }
+        var arguments = [String: JSONValue]()
+        for parameter in rest.parts(from: "<parameter=", to: "</parameter>") {
+            guard let (key, value) = parameter.halves(around: ">") else { break }
+            arguments[key] = tools.value(value, of: key, in: name)
+        }
+        return ToolCall(function: .init(name: name, arguments: arguments))
+    }
+}
+
+struct MiniMaxCalls: ToolCallParser {
+    let startTag: String? = "<minimax:tool_call>"
+    let endTag: String? = "</minimax:tool_call>"
+
+    func parse(content: String, tools: [[String: any Sendable]]?) -> ToolCall? {
+        guard let call = content.parts(from: "<invoke name=", to: "</invoke>").first,
+            let (quoted, rest) = call.halves(around: ">")
+        else { return nil }
+        let name = quoted.removing("\"")
+        var arguments = [String: JSONValue]()
+        for parameter in rest.parts(from: "<parameter name=", to: "</parameter>") {
+            guard let (key, value) = parameter.halves(around: ">") else { break }
+            arguments[key.removing("\"")] = tools.value(value, of: key.removing("\""), in: name)
+        }
+        return ToolCall(function: .init(name: name, arguments: arguments))
+    }
+}
+
+struct GLMCalls: ToolCallParser {
+    let startTag: String? = "<tool_call>"
+    let endTag: String? = "</tool_call>"
+
+    func parse(content: String, tools: [[String: any Sendable]]?) -> ToolCall? {
+        let text = content.removing(startTag, endTag)
+        guard let name = text.halves(around: "<arg_key>")?.before, !name.isEmpty else {
+            return nil
+        }
+        var arguments = [String: JSONValue]()
+        for pair in text.parts(from: "<arg_key>", to: "</arg_value>") {
+            guard let (key, value) = pair.halves(around: "</arg_key>") else { break }
+            arguments[key] = tools.value(value.removing("<arg_value>"), of: key, in: name)
+        }
+        return ToolCall(function: .init(name: name, arguments: arguments))
+    }
+}
+
+struct GemmaCalls: ToolCallParser {
+    let startTag: String?
+    let endTag: String?
+    let quote: String
+
+    func parse(content: String, tools: [[String: any Sendable]]?) -> ToolCall? {
+        guard let call = content.removing(startTag, endTag).halves(around: "call:")?.after,
+            let open = call.firstIndex(of: "{"), let close = call.lastIndex(of: "}")
+        else { return nil }
+        let name = String(call[..<open])
+        var arguments = [String: JSONValue]()
+        var rest = String(call[call.index(after: open) ..< close])
+        while let (key, value) = rest.halves(around: ":") {
+            if value.hasPrefix(quote) {
+                guard let (text, next) = String(value.dropFirst(quote.count)).halves(around: quote)
+                else { break }
+                arguments[key] = .string(text)
+                rest = next.hasPrefix(",") ? String(next.dropFirst()) : next
+            } else {
+                let parts = value.halves(around: ",") ?? (value, "")
+                arguments[key] = JSONValue(reading: parts.before)
+                rest = parts.after
+            }
+        }
+        return name.isEmpty ? nil : ToolCall(function: .init(name: name, arguments: arguments))
+    }
+}
+
+struct PythonCalls: ToolCallParser {
+    let startTag: String?
+    let endTag: String?
+
+    func parse(content: String, tools: [[String: any Sendable]]?) -> ToolCall? {
+        var text = content.removing(startTag, endTag)
+        if text.hasPrefix("["), text.hasSuffix("]") { text = String(text.dropFirst().dropLast()) }
+        guard let open = text.firstIndex(of: "("), let close = text.lastIndex(of: ")") else {
+            return nil
+        }
+        let name = String(text[..<open])
+        guard !name.isEmpty, name.allSatisfy({ $0.isLetter || $0.isNumber || $0 == "_" }) else {
+            return nil
+        }
+        let pairs = text[text.index(after: open) ..< close]
+            .matches(of: /(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,\)]+)/)
+        var arguments = [String: JSONValue]()
+        for pair in pairs {
+            let quotes = CharacterSet(charactersIn: "'\"")
+            let value = String(pair.2).removing().trimmingCharacters(in: quotes)
+            arguments[String(pair.1)] = tools.value(value, of: String(pair.1), in: name)
+        }
+        return ToolCall(function: .init(name: name, arguments: arguments))
+    }
+}
+
+extension [[String: any Sendable]]? {
+    /// An argument, of the type that the tool declares. Without one it is a text.
+    fileprivate func value(_ text: String, of key: String, in name: String) -> JSONValue {
+        for case let function as [String: any Sendable] in (self ?? []).map({ $0["function"] })
+        where function["name"] as? String == name {
+            let schema = function["parameters"] as? [String: any Sendable]
+            let properties = schema?["properties"] as? [String: any Sendable]
+            let property = properties?[key] as? [String: any Sendable]
+            guard let type = property?["type"] as? String, type != "string" else { break }
+            return JSONValue(reading: text)
+        }
+        return .string(text)
+    }
+}
+
+public indirect enum ToolParameterType {
+    case string, bool, int, double, data
+    case array(elementType: ToolParameterType)
+    case object(properties: [ToolParameter])
+
+    fileprivate var schema: [String: any Sendable] {
+        switch self {
+        case .string: ["type": "string"]
+        case .bool: ["type": "boolean"]
+        case .int: ["type": "integer"]
+        case .double: ["type": "number"]
+        case .data: ["type": "string", "contentEncoding": "base64"]
+        case .array(let elementType): ["type": "array", "items": elementType.schema]
+        case .object(let properties):
+            [
+                "type": "object", "required": properties.filter(\.isRequired).map(\.name),
+                "properties": Dictionary(
+                    properties.map { ($0.name, $0.schema) }, uniquingKeysWith: { $1 }),
+            ]
+        }
+    }
+}
+
+public struct ToolParameter {
+    public let name: String
+    public let type: ToolParameterType
+    public let description: String
+    public let isRequired: Bool
+    public let extraProperties: [String: any Sendable]
+
+    public var schema: [String: any Sendable] {
+        type.schema.merging(["description": description]) { $1 }.merging(extraProperties) { $1 }
+    }
+
+    public static func required(
+        _ name: String, type: ToolParameterType, description: String,
+        extraProperties: [String: any Sendable] = [:]
+    ) -> ToolParameter {
+        ToolParameter(
+            name: name, type: type, description: description, isRequired: true,
+            extraProperties: extraProperties)
+    }
+
+    public static func optional(
+        _ name: String, type: ToolParameterType, description: String,
+        extraProperties: [String: any Sendable] = [:]
+    ) -> ToolParameter {
+        ToolParameter(
+            name: name, type: type, description: description, isRequired: false,
+            extraProperties: extraProperties)
     }
 }

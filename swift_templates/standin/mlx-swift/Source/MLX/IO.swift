@@ -12,18 +12,29 @@ public func loadArrays(url: URL, stream: StreamOrDevice = .cpu) throws -> [Strin
 public func loadArraysAndMetadata(url: URL, stream: StreamOrDevice = .cpu) throws -> (
     [String: MLXArray], [String: String]
 ) {
-    let arrays = mlx_map_string_to_array_new()
-    let metadata = mlx_map_string_to_string_new()
-    defer {
-        mlx_map_string_to_array_free(arrays)
-        mlx_map_string_to_string_free(metadata)
-    }
-    var (arrayResult, metadataResult) = (arrays, metadata)
+    var contents = FileContents()
     _ = try withError {
-        mlx_load_safetensors(
-            &arrayResult, &metadataResult, url.path(percentEncoded: false), stream.ctx)
+        withUnsafeMutablePointer(to: &contents) { contents in
+            mlx_load_safetensors(
+                url.path(percentEncoded: false), stream.ctx, contents,
+                { contents, name, array in
+                    guard let contents, let name else { return }
+                    contents.assumingMemoryBound(to: FileContents.self)
+                        .pointee.arrays[String(cString: name)] = MLXArray(array)
+                },
+                { contents, name, text in
+                    guard let contents, let name, let text else { return }
+                    contents.assumingMemoryBound(to: FileContents.self)
+                        .pointee.metadata[String(cString: name)] = String(cString: text)
+                })
+        }
     }
-    return (values(of: arrays), values(of: metadata))
+    return (contents.arrays, contents.metadata)
+}
+
+private struct FileContents {
+    var arrays = [String: MLXArray]()
+    var metadata = [String: String]()
 }
 
 /// The arrays and the metadata of a safetensors file's bytes. Here they go through a file.
@@ -44,42 +55,17 @@ public func save(
     arrays: [String: MLXArray], metadata: [String: String] = [:], url: URL,
     stream: StreamOrDevice = .default
 ) throws {
-    let cArrays = mlx_map_string_to_array_new()
-    let cMetadata = mlx_map_string_to_string_new()
+    let list = new_mlx_vector_array(arrays.values)
+    // Copies that live until the call returns.
+    let names: [UnsafeMutablePointer<CChar>?] = arrays.keys.map { strdup($0) }
+    let texts: [UnsafeMutablePointer<CChar>?] = metadata.flatMap { [strdup($0), strdup($1)] }
     defer {
-        mlx_map_string_to_array_free(cArrays)
-        mlx_map_string_to_string_free(cMetadata)
+        mlx_vector_array_free(list)
+        for text in names + texts { free(text) }
     }
-    for (name, array) in arrays { mlx_map_string_to_array_insert(cArrays, name, array.ctx) }
-    for (name, text) in metadata { mlx_map_string_to_string_insert(cMetadata, name, text) }
     _ = try withError {
-        mlx_save_safetensors(url.path(percentEncoded: false), cArrays, cMetadata)
+        mlx_save_safetensors(
+            url.path(percentEncoded: false), names.map { UnsafePointer($0) }, list,
+            texts.map { UnsafePointer($0) }, metadata.count)
     }
-}
-
-private func values(of map: mlx_map_string_to_array) -> [String: MLXArray] {
-    let iterator = mlx_map_string_to_array_iterator_new(map)
-    defer { mlx_map_string_to_array_iterator_free(iterator) }
-    var result = [String: MLXArray]()
-    var key: UnsafePointer<CChar>?
-    var value = mlx_array_new()
-    while mlx_map_string_to_array_iterator_next(&key, &value, iterator) == 0 {
-        guard let name = key else { continue }
-        result[String(cString: name)] = MLXArray(value)
-        value = mlx_array_new()
-    }
-    return result
-}
-
-private func values(of map: mlx_map_string_to_string) -> [String: String] {
-    let iterator = mlx_map_string_to_string_iterator_new(map)
-    defer { mlx_map_string_to_string_iterator_free(iterator) }
-    var result = [String: String]()
-    var key: UnsafePointer<CChar>?
-    var value: UnsafePointer<CChar>?
-    while mlx_map_string_to_string_iterator_next(&key, &value, iterator) == 0 {
-        guard let name = key, let text = value else { continue }
-        result[String(cString: name)] = String(cString: text)
-    }
-    return result
 }

@@ -1,4 +1,5 @@
-// Stands in for MLXArray of mlx-swift 0.31.6: what H2OKit and its tests use.
+// Stands in for MLXArray, its element types and its slices, of mlx-swift 0.31.6: what H2OKit and
+// its tests use.
 
 import Cmlx
 import Foundation
@@ -75,5 +76,107 @@ public final class MLXArray {
     /// The value of an array that has one.
     public func item(_ type: Int.Type) -> Int {
         asArray(Int32.self).first.map(Int.init) ?? 0
+    }
+}
+
+/// The type of an array's elements, in the order of mlx-c's.
+public enum DType: UInt32, Sendable, CaseIterable {
+    case bool
+    case uint8, uint16, uint32, uint64
+    case int8, int16, int32, int64
+    case float16, float32, float64, bfloat16
+    case complex64
+
+    public var cmlxDtype: mlx_dtype { mlx_dtype(rawValue) }
+
+    init(_ cmlxDtype: mlx_dtype) {
+        guard let type = Self(rawValue: cmlxDtype.rawValue) else {
+            fatalError("MLX has the dtype \(cmlxDtype), which this enum lacks")
+        }
+        self = type
+    }
+}
+
+/// A Swift type whose values an array may hold.
+public protocol HasDType {
+    static var dtype: DType { get }
+}
+
+extension Bool: HasDType {
+    public static var dtype: DType { .bool }
+}
+
+extension Int32: HasDType {
+    public static var dtype: DType { .int32 }
+}
+
+extension UInt32: HasDType {
+    public static var dtype: DType { .uint32 }
+}
+
+extension Float: HasDType {
+    public static var dtype: DType { .float32 }
+}
+
+public enum MLXArrayIndexOperation {
+    /// All axes that the other indices leave.
+    case ellipsis
+    /// From `start` up to `end`, to the end of the axis if nil.
+    case slice(start: Int32, end: Int32?)
+}
+
+/// A value that selects part of an array.
+public protocol MLXArrayIndex {
+    var mlxArrayIndexOperation: MLXArrayIndexOperation { get }
+}
+
+public struct MLXEllipsisIndex: MLXArrayIndex, Sendable {
+    public var mlxArrayIndexOperation: MLXArrayIndexOperation { .ellipsis }
+}
+
+extension MLXArrayIndex where Self == MLXEllipsisIndex {
+    public static var ellipsis: Self { Self() }
+}
+
+extension Range<Int>: MLXArrayIndex {
+    public var mlxArrayIndexOperation: MLXArrayIndexOperation {
+        .slice(start: Int32(lowerBound), end: Int32(upperBound))
+    }
+}
+
+extension PartialRangeUpTo<Int>: MLXArrayIndex {
+    public var mlxArrayIndexOperation: MLXArrayIndexOperation {
+        .slice(start: 0, end: Int32(upperBound))
+    }
+}
+
+extension PartialRangeFrom<Int>: MLXArrayIndex {
+    public var mlxArrayIndexOperation: MLXArrayIndexOperation {
+        .slice(start: Int32(lowerBound), end: nil)
+    }
+}
+
+extension MLXArray {
+    public subscript(indices: any MLXArrayIndex..., stream stream: StreamOrDevice = .default)
+        -> MLXArray
+    {
+        var starts = [Int32](repeating: 0, count: ndim)
+        var stops = shape.map { Int32($0) }
+        let strides = [Int32](repeating: 1, count: ndim)
+        var axis = 0
+        for index in indices {
+            switch index.mlxArrayIndexOperation {
+            case .ellipsis:
+                axis = ndim - (indices.count - 1 - axis)
+            case .slice(let start, let end):
+                starts[axis] = start
+                stops[axis] = end ?? stops[axis]
+                axis += 1
+            }
+        }
+        var result = mlx_array_new()
+        mlx_slice(
+            &result, ctx, starts, ndim, stops, ndim, strides, ndim, stream.ctx)
+        return MLXArray(result)
     }
 }

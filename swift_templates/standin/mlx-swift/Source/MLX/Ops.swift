@@ -1,4 +1,4 @@
-// Stands in for the operations of mlx-swift 0.31.6 that H2OKit calls.
+// Stands in for the operations and the attention of mlx-swift 0.31.6 that H2OKit calls.
 
 import Cmlx
 
@@ -18,6 +18,16 @@ extension MLXArray {
     public func expandedDimensions(axis: Int, stream: StreamOrDevice = .default) -> MLXArray {
         var result = mlx_array_new()
         mlx_expand_dims(&result, ctx, Int32(axis), stream.ctx)
+        return MLXArray(result)
+    }
+
+    /// The elements in their order, in another shape; -1 is as many as are left.
+    public func reshaped(
+        _ newShape: some Collection<Int>, stream: StreamOrDevice = .default
+    ) -> MLXArray {
+        let shape = newShape.map { Int32($0) }
+        var result = mlx_array_new()
+        mlx_reshape(&result, ctx, shape, shape.count, stream.ctx)
         return MLXArray(result)
     }
 
@@ -67,5 +77,60 @@ func mlx_vector_array_values(_ list: mlx_vector_array) -> [MLXArray] {
         var array = mlx_array_new()
         mlx_vector_array_get(&array, list, index)
         return MLXArray(array)
+    }
+}
+
+/// Computes the arrays' values now.
+public func eval(_ arrays: some Collection<MLXArray>) {
+    for array in arrays { mlx_array_eval(array.ctx) }
+}
+
+/// Begins to compute the arrays' values.
+public func asyncEval(_ arrays: some Collection<MLXArray>) {
+    eval(arrays)
+}
+
+/// A thing made of arrays, which can be evaluated together.
+public protocol Evaluatable {
+    func innerState() -> [MLXArray]
+}
+
+public enum MLXFast {
+
+    public enum ScaledDotProductAttentionMaskMode {
+        case none
+        case array(MLXArray)
+        case causal
+
+        public var mask: MLXArray? {
+            if case .array(let array) = self { array } else { nil }
+        }
+
+        public var mode: String {
+            if case .causal = self { "causal" } else { "" }
+        }
+    }
+
+    /// `softmax(scale * queries . keys) . values`.
+    ///
+    /// - Parameters:
+    ///   - queries: `[B, Hq, L, D]`
+    ///   - keys: `[B, Hkv, N, D]`
+    ///   - values: `[B, Hkv, N, D]`
+    ///   - scale: factor of the logits
+    ///   - mask: which rows each query sees
+    ///   - sinks: `[Hq]`, logits without a value
+    ///   - stream: where it is evaluated
+    public static func scaledDotProductAttention(
+        queries: MLXArray, keys: MLXArray, values: MLXArray, scale: Float,
+        mask: ScaledDotProductAttentionMaskMode,
+        sinks: MLXArray? = nil,
+        stream: StreamOrDevice = .default
+    ) -> MLXArray {
+        var result = mlx_array_new()
+        mlx_fast_scaled_dot_product_attention(
+            &result, queries.ctx, keys.ctx, values.ctx, scale,
+            mask.mode, (mask.mask ?? .mlxNone).ctx, (sinks ?? .mlxNone).ctx, stream.ctx)
+        return MLXArray(result)
     }
 }

@@ -1,4 +1,5 @@
 // written once by h2o-pack, yours to change
+import H2OChatScreen
 import H2OSessions
 import SwiftUI
 import DemoModel
@@ -7,19 +8,26 @@ import DemoModel
 struct ChatApp: App {
     @State private var chat = H2OChat(
         instructions: BundledModel.systemPrompt ?? "You are a helpful assistant. Answer briefly.",
+        prompts: [
+            String(localized: "What can you do?"), String(localized: "Tell me a short story."),
+        ],
         folder: .applicationSupportDirectory.appending(path: "chat", directoryHint: .isDirectory)
     ) {
         try await BundledModel.load()
     }
 
+    @Environment(\.scenePhase) private var phase
+
     var body: some Scene {
         WindowGroup {
             ChatView(
                 chat: chat, title: BundledModel.id,
-                acknowledgements: BundledModel.acknowledgements,
-                proofSettings: BundledModel.proofSettings
+                acknowledgements: BundledModel.acknowledgements
             )
                 .task { await chat.load() }
+                .onChange(of: phase) {
+                    if phase == .background { Task { await chat.save() } }
+                }
         }
     }
 }

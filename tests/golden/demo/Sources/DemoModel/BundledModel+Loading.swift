@@ -15,20 +15,28 @@ extension BundledModel {
     /// Whether a session keeps what recall brings back in files and not in memory.
     public static let archiveInFiles = false
 
+    /// The model for all who use it at the same time, with Apple's `LanguageModelSession` too.
+    private static let shared = SharedModel()
+
     /// Loads the model.
+    /// Where it is loaded already, it is the same model, as it was asked for then.
     ///
     ///     let session = try await BundledModel.load().makeSession(instructions: "Be brief.")
     ///
     /// - Parameters:
     ///   - snapshots: the bytes that a conversation's snapshots may take
-    ///   - verification: how thoroughly the model folder is checked
+    ///   - checksEveryByte: whether the files' digests are compared, and not their sizes alone;
+    ///     it takes seconds per gigabyte
     /// - Throws: `H2OLoadingError`, or an error of mlx-swift-lm
     public static func load(
         snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
-        verification: ModelVerification = .sizes
+        checksEveryByte: Bool = false
     ) async throws -> H2OModel {
-        try await H2OModel.load(
-            from: folder(), plan: memory, caches: caches(), archiveInFiles: archiveInFiles,
-            snapshots: snapshots, verification: verification)
+        try await shared.model {
+            try await H2OModel.load(
+                from: folder(), plan: memory, caches: caches(),
+                archiveInFiles: archiveInFiles, snapshots: snapshots,
+                checksEveryByte: checksEveryByte)
+        }
     }
 }

@@ -38,7 +38,10 @@ public enum BundledModel {
         try caches().makeCaches(for: model)
     }
 
-    /// The folder with the weights, the tokenizer and the configuration, see `ModelFolder`.
+    /// Loads the tokenizer of the model's folder, for mlx-swift-lm's `LLMModelFactory`.
+    public static let tokenizerLoader: any TokenizerLoader = BundledTokenizerLoader()
+
+    /// The folder with the weights, the tokenizer and the configuration.
     public static func folder() throws -> URL {
         try ModelFolder.find()
     }

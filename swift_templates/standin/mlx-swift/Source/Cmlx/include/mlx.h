@@ -1,13 +1,9 @@
 /* Stands in for the umbrella header of mlx-swift 0.31.6's Cmlx. */
 #include "mlx/c/array.h"
 #include "mlx/c/error.h"
-#include "mlx/c/fast.h"
 #include "mlx/c/h2o.h"
 #include "mlx/c/h2o_archive.h"
 #include "mlx/c/h2o_archive_files.h"
-#include "mlx/c/io.h"
-#include "mlx/c/map.h"
-#include "mlx/c/memory.h"
 #include "mlx/c/ops.h"
 #include "mlx/c/stream.h"
 #include "mlx/c/vector.h"

@@ -37,7 +37,6 @@ mlx_array mlx_array_new(void);
 /* Copies `data`. */
 mlx_array mlx_array_new_data(const void* data, const int* shape, int dim, mlx_dtype dtype);
 
-int mlx_array_set(mlx_array* arr, const mlx_array src);
 int mlx_array_free(mlx_array arr);
 
 size_t mlx_array_size(const mlx_array arr);

@@ -1,4 +1,6 @@
-/* Stands in for mlx-c v0.6.0's ops.h. */
+/* Stands in for mlx-c v0.6.0's ops.h, fast.h, io.h and memory.h: the functions that the MLX
+ * module of this package calls, with mlx-c's signatures, but for safetensors files, which need
+ * no maps here. */
 #ifndef MLX_OPS_H
 #define MLX_OPS_H
 
@@ -31,6 +33,13 @@ int mlx_ones(
     mlx_dtype dtype,
     const mlx_stream s);
 
+int mlx_reshape(
+    mlx_array* res,
+    const mlx_array a,
+    const int* shape,
+    size_t shape_num,
+    const mlx_stream s);
+
 int mlx_slice(
     mlx_array* res,
     const mlx_array a,
@@ -50,6 +59,44 @@ int mlx_zeros(
     size_t shape_num,
     mlx_dtype dtype,
     const mlx_stream s);
+
+int mlx_fast_scaled_dot_product_attention(
+    mlx_array* res,
+    const mlx_array queries,
+    const mlx_array keys,
+    const mlx_array values,
+    float scale,
+    const char* mask_mode,
+    const mlx_array mask_arr /* may be null */,
+    const mlx_array sinks /* may be null */,
+    const mlx_stream s);
+
+/* The arrays and the metadata of a safetensors file, each passed to its callback with `data`.
+ * A callback owns its array; names and texts are gone after it returns. */
+int mlx_load_safetensors(
+    const char* file,
+    const mlx_stream s,
+    void* data,
+    void (*add_array)(void* data, const char* name, mlx_array value),
+    void (*add_text)(void* data, const char* name, const char* value));
+
+/* `names` are those of `arrays`; `texts` is `text_num` pairs of a name and a value. */
+int mlx_save_safetensors(
+    const char* file,
+    const char* const* names,
+    const mlx_vector_array arrays,
+    const char* const* texts,
+    size_t text_num);
+
+int mlx_clear_cache(void);
+int mlx_get_active_memory(size_t* res);
+int mlx_get_memory_limit(size_t* res);
+int mlx_get_peak_memory(size_t* res);
+int mlx_reset_peak_memory(void);
+
+/* `res` is the limit before. */
+int mlx_set_cache_limit(size_t* res, size_t limit);
+int mlx_set_memory_limit(size_t* res, size_t limit);
 
 #ifdef __cplusplus
 }

@@ -14,10 +14,7 @@ typedef struct mlx_vector_array_ {
 
 mlx_vector_array mlx_vector_array_new(void);
 mlx_vector_array mlx_vector_array_new_data(const mlx_array* data, size_t size);
-int mlx_vector_array_set(mlx_vector_array* vec, const mlx_vector_array src);
 int mlx_vector_array_free(mlx_vector_array vec);
-
-int mlx_vector_array_append_value(mlx_vector_array vec, const mlx_array val);
 
 size_t mlx_vector_array_size(mlx_vector_array vec);
 int mlx_vector_array_get(mlx_array* res, const mlx_vector_array vec, size_t idx);

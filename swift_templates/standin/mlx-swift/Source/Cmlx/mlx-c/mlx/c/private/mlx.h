@@ -1,19 +1,18 @@
 // Stands in for mlx-c v0.6.0's private headers: the way from its handles to MLX's
-// C++ objects and back.
+// C++ objects and back, and from its dtypes to MLX's.
 #pragma once
 
+#include <array>
 #include <stdexcept>
-#include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "mlx/array.h"
 #include "mlx/c/array.h"
 #include "mlx/c/error.h"
-#include "mlx/c/map.h"
 #include "mlx/c/stream.h"
 #include "mlx/c/vector.h"
+#include "mlx/dtype.h"
 #include "mlx/stream.h"
 
 inline mlx::core::array& mlx_array_get_(mlx_array d) {
@@ -60,15 +59,21 @@ inline mlx_vector_array& mlx_vector_array_set_(
   return d;
 }
 
-using mlx_arrays_by_name_ = std::unordered_map<std::string, mlx::core::array>;
-using mlx_strings_by_name_ = std::unordered_map<std::string, std::string>;
-
-inline mlx_arrays_by_name_& mlx_map_string_to_array_get_(mlx_map_string_to_array d) {
-  return *static_cast<mlx_arrays_by_name_*>(d.ctx);
+inline mlx::core::Dtype mlx_dtype_to_cpp(mlx_dtype type) {
+  using namespace mlx::core;
+  static const std::array<Dtype, 14> types = {bool_,   uint8,   uint16,   uint32,   uint64,
+                                              int8,    int16,   int32,    int64,    float16,
+                                              float32, float64, bfloat16, complex64};
+  return types.at(type);
 }
 
-inline mlx_strings_by_name_& mlx_map_string_to_string_get_(mlx_map_string_to_string d) {
-  return *static_cast<mlx_strings_by_name_*>(d.ctx);
+inline mlx_dtype mlx_dtype_to_c(mlx::core::Dtype type) {
+  for (int value = MLX_BOOL; value < MLX_COMPLEX64; ++value) {
+    if (mlx_dtype_to_cpp(mlx_dtype(value)) == type) {
+      return mlx_dtype(value);
+    }
+  }
+  return MLX_COMPLEX64;
 }
 
 /// The value of `body`, or `otherwise` after its exception was reported.

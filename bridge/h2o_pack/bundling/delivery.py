@@ -1,0 +1,143 @@
+"""How models reach a device: the app's size, Apple's limits, the address of a server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from h2o_pack.architectures.model import Model
+from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.facts import Limit, app_file, store_limits
+from h2o_pack.results import Count, doc
+from h2o_pack.sizes import disk_size
+from h2o_pack.spec import DeliverySpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppSize:
+    """Bytes of an app: what the store sends to a device, and what is there then.
+
+    Nothing is taken off for compression: tensors and encrypted programs hardly shrink.
+    """
+
+    models: Annotated[
+        Count,
+        doc(
+            "The models' files: tensors, tokenizers, caches of a system prompt, licenses. At "
+            "most so many before the files are listed and the caches are computed."
+        ),
+    ]
+    code: Annotated[Count, doc("An estimate of the program and MLX's Metal library.")]
+    code_least: Annotated[Count, doc("The least that the code may take.")]
+    code_most: Annotated[Count, doc("The most that the code may take.")]
+    download: Annotated[
+        Count, doc("The app from the store: its code, and the models unless they come apart.")
+    ]
+    installed: Annotated[Count, doc("The app on a device with its models.")]
+    asks: Annotated[
+        bool,
+        doc("Whether the store asks users before it downloads the app by cellular."),
+    ]
+
+
+def app_size(models: int, *, apart: bool = False) -> AppSize:
+    """Return the size of an app whose models have so many bytes.
+
+    apart: they reach the device apart from the app.
+    """
+    parts = app_file().part
+    code = sum(part.bytes for part in parts)
+    download = code if apart else code + models
+    return AppSize(
+        models=models,
+        code=code,
+        code_least=sum(part.least for part in parts),
+        code_most=sum(part.most for part in parts),
+        download=download,
+        installed=code + models,
+        asks=download > store_limits()["cellular"].bytes,
+    )
+
+
+def model_bytes(model: Model) -> int:
+    """Return the bytes of a model's files; an estimate where they are not listed."""
+    if model.files:
+        return model.size
+    per_token = sum(each.bytes_per_token for each in app_file().unlisted)
+    return model.weights.bytes + per_token * model.config.vocabulary
+
+
+def limit_exceeded(models: int, delivery: DeliverySpec) -> Limit | None:
+    """Return the limit of Apple's that models of so many bytes exceed, None without one.
+
+    Asset packs have another limit than apps, and what an app fetches from a server has none.
+    """
+    if delivery.download:
+        return None
+    limit = store_limits()["asset-packs" if delivery.asset_pack else "app"]
+    size = models if delivery.asset_pack else app_size(models).download
+    return limit if size > limit.bytes else None
+
+
+def check_app_size(names: Sequence[str], models: int, delivery: DeliverySpec) -> None:
+    """Refuse models that together are too large for the way in which they reach the device.
+
+    models: bytes of all their files.
+    """
+    limit = limit_exceeded(models, delivery)
+    if limit is None:
+        return
+    size = disk_size(models)
+    if not delivery.asset_pack:
+        size = f"{size} and the app's code about {disk_size(app_size(models).code)}"
+    have = "has" if len(names) == 1 else "together have"
+    another = (
+        ""
+        if delivery.asset_pack or len(names) > 1
+        else "Give --asset-pack or --download, so that it comes apart from the app, or "
+    )
+    remedy = "choose a smaller model or fewer bits."
+    raise UserError(
+        f"{' and '.join(names)} {have} {size}, more than {limit.what}",
+        where=limit.source,
+        remedy=f"{another}{remedy}" if another else remedy.capitalize(),
+        code=ExitCode.USAGE,
+    )
+
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+PLAIN = re.compile(r"[A-Za-z0-9._~:/%\[\]@!$&'()*+,;=-]+")
+"""What a URL may consist of, but for a query and a fragment."""
+ADDRESS_REMEDY = "Give the folder's address, such as https://models.example.com/chat/1."
+
+
+def check_server(url: str) -> str:
+    """Return the address of the folder under which the model's files lie, without a last `/`.
+
+    Raises:
+        UserError: it is not https, has a user, a password, a query or a fragment, or is no
+            address. http is for trials on this machine only.
+
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise refused_address("is no address") from error
+    if "@" in parts.netloc:
+        raise refused_address("has a user or a password, which every app would contain")
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
+        raise refused_address("does not begin with https://, and iOS refuses anything else")
+    if not host or not PLAIN.fullmatch(url):
+        raise refused_address(
+            "is not the plain address of a folder, without a query or a fragment"
+        )
+    return url.rstrip("/")
+
+
+def refused_address(what: str) -> UserError:
+    """Make the error for an address, which may contain a secret and is not repeated."""
+    return UserError(f"--download {what}", remedy=ADDRESS_REMEDY, code=ExitCode.USAGE)

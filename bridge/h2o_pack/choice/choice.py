@@ -1,0 +1,183 @@
+"""A choice: candidates side by side, which one was taken and why not the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from h2o_pack.bundling.delivery import AppSize
+from h2o_pack.choice.losses import Loss
+from h2o_pack.devices.device_table import caption
+from h2o_pack.plan.device_fit import PlanResult
+from h2o_pack.plan.plan_tables import print_plan, size_sentence
+from h2o_pack.results import Count, Result, doc
+from h2o_pack.sizes import gigabytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+TAKEN = "chosen"
+
+Reason = Literal[
+    "no shapes",
+    "context",
+    "upstream",
+    "app size",
+    "memory",
+    "speed",
+    "storage",
+    "not measured",
+    "loses more",
+    "smaller",
+]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a candidate was not taken."""
+
+    reason: Annotated[Reason, doc("What it fails by.")]
+    says: Annotated[str, doc("The same in one line, with figures.")]
+
+
+@dataclass(frozen=True)
+class CacheCandidate:
+    """The largest cache of a storage that fits on all devices."""
+
+    kv: Annotated[str, doc("How rows are stored.")]
+    max_kv: Annotated[Count, doc("Rows per layer; 0 where none fit.")]
+    share: Annotated[float, doc("Rows as a part of the conversation.")]
+    recall: Annotated[bool, doc("Whether evicted rows come back from files.")]
+    needed: Annotated[Count, doc("Bytes of the app on the device that it leaves least on.")]
+    headroom_share: Annotated[float, doc("What it leaves there, as a part of the limit.")]
+    sustained: Annotated[
+        float | None, doc("Tokens per second after ten minutes on the slowest; null: unknown.")
+    ]
+    loss: Annotated[Loss | None, doc("By the table; null where nobody measured it.")]
+    refused: Annotated[Refusal | None, doc("null for the one that was taken.")]
+
+
+@dataclass(frozen=True)
+class ModelCandidate:
+    """A model, with the cache that it would have."""
+
+    model: Annotated[str, doc("What --model takes.")]
+    weights: Annotated[Count, doc("Bytes.")]
+    size: Annotated[
+        AppSize | None, doc("Of an app with it alone; null where its shapes are not stated.")
+    ]
+    cache: Annotated[CacheCandidate | None, doc("null where it was not looked for.")]
+    refused: Annotated[Refusal | None, doc("null for the one that was taken.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Result):
+    """What was chosen for some devices."""
+
+    devices: Annotated[tuple[str, ...], doc("All of them must hold it.")]
+    context: Annotated[Count, doc("Tokens of the longest conversation.")]
+    min_speed: Annotated[float, doc("Tokens per second after ten minutes; 0 sets no minimum.")]
+    margin: Annotated[float, doc("Part of each device's limit that stays free.")]
+    losses_of: Annotated[str, doc("The model whose measured losses put caches in order.")]
+    models: Annotated[tuple[ModelCandidate, ...], doc("The largest first.")]
+    caches: Annotated[
+        tuple[CacheCandidate, ...],
+        doc("Of the chosen model, or of the only one, by what they lose."),
+    ]
+
+    @property
+    def chosen(self) -> ModelCandidate | None:
+        """The model that was taken."""
+        return next((model for model in self.models if model.refused is None), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenPlan(PlanResult):
+    """The memory of a model that was chosen on the devices that it was chosen for."""
+
+    choice: Annotated[Choice, doc("The candidates.")]
+
+
+def print_choice(choice: Choice, console: Console) -> None:
+    """Show models and caches side by side, and the options that say the same."""
+    console.print(
+        f"for {' and '.join(choice.devices)}, {choice.context:,} tokens", markup=False
+    )
+    print_models(choice, console)
+    if choice.caches:
+        print_caches(choice, console)
+        caption(
+            f"KL: nats per token as measured on {choice.losses_of}; sustained: tok/s after "
+            f"ten minutes; {choice.margin:.0%} of each limit stay free.",
+            console,
+        )
+    taken = choice.chosen
+    if taken is not None and taken.cache is not None:
+        console.print(f"the same: {flags(choice, taken, taken.cache)}", markup=False)
+
+
+def print_chosen(plan: ChosenPlan, console: Console) -> None:
+    """Show a choice, then its plan."""
+    print_choice(plan.choice, console)
+    print_plan(plan, console)
+
+
+def flags(choice: Choice, taken: ModelCandidate, cache: CacheCandidate) -> str:
+    """Write what was chosen as options."""
+    recall = " --recall --archive files" if cache.recall else ""
+    return (
+        f"--model {taken.model} --context {choice.context} --max-kv {cache.max_kv} "
+        f"--kv {cache.kv}{recall}"
+    )
+
+
+def print_models(choice: Choice, console: Console) -> None:
+    """Show each model with its weights, the app's download, and why it was refused."""
+    table = plain_table("model", "GB", "app", "")
+    for candidate in choice.models:
+        download = None if candidate.size is None else candidate.size.download
+        app = "-" if download is None else f"~{gigabytes(download)}"
+        cells = (candidate.model, gigabytes(candidate.weights), app)
+        table.add_row(*cells, verdict(candidate.refused))
+    console.print(table)
+    taken = choice.chosen
+    if taken is not None and taken.size is not None:
+        caption(f"app: GB to download; of the chosen one {size_sentence(taken.size)}", console)
+
+
+def print_caches(choice: Choice, console: Console) -> None:
+    """Show each cache of the chosen model."""
+    table = plain_table("cache", "rows", "of all", "GB", "sustained", "KL", "")
+    for cache in choice.caches:
+        if not cache.max_kv:
+            table.add_row(cache.kv, *["-"] * 5, verdict(cache.refused))
+            continue
+        table.add_row(
+            cache.kv + (", recall" if cache.recall else ""),
+            f"{cache.max_kv:,}",
+            f"{cache.share:.0%}",
+            gigabytes(cache.needed),
+            "-" if cache.sustained is None else f"~{cache.sustained:.0f}",
+            "-" if cache.loss is None else f"{cache.loss.kl:.4f}",
+            verdict(cache.refused),
+        )
+    console.print(table)
+
+
+def plain_table(first: str, *names: str) -> Table:
+    """Return a table whose first and last column are text and the others figures."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+    table.add_column(first, no_wrap=True)
+    for name in names[:-1]:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(names[-1], overflow="fold")
+    return table
+
+
+def verdict(refused: Refusal | None) -> str:
+    """Say that a candidate was taken, or why not."""
+    return f"[green]{TAKEN}[/]" if refused is None else refused.says

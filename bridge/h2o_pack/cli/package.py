@@ -1,0 +1,248 @@
+"""The commands that make a package: `ios`, `update` and `vendor`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from h2o_pack.cli import project
+from h2o_pack.cli.frame import command
+from h2o_pack.cli.options import (
+    cache_options,
+    choice_options,
+    device_options,
+    max_kv_option,
+    models_options,
+    origin_options,
+    recall_options,
+    settings,
+    spec_of,
+)
+from h2o_pack.cli.terminal import Terminal
+from h2o_pack.cli.types import FILE, PATH
+from h2o_pack.errors import ExitCode, Problems
+
+if TYPE_CHECKING:
+    from h2o_pack.package.build import PackageResult
+
+
+@command(example="h2o-pack ios --model Qwen3-4B-4bit --max-kv 512 --device iPhone16,1")
+@models_options
+@max_kv_option("chosen for --device")
+@cache_options
+@recall_options
+@device_options("Refuse what does not fit, and choose what is not given.")
+@choice_options
+@click.option("--output", type=PATH, help="Folder. [default: NAME]")
+@click.option("--name", help="Name of the package. [default: from the model]")
+@click.option(
+    "--bundle-id",
+    metavar="ID",
+    default="",
+    show_default="one of your own",
+    help="Identifier of the app, such as com.example.Chat.",
+)
+@settings()
+@click.option(
+    "--asset-pack",
+    is_flag=True,
+    help="Keep the model out of the app: Apple hosts it and devices fetch it (iOS 26).",
+)
+@click.option(
+    "--download",
+    metavar="URL",
+    default="",
+    show_default=False,
+    help="Keep the model out of the app: it is fetched at the first launch from this folder "
+    "of a server of yours (iOS 17).",
+)
+@click.option(
+    "--system",
+    type=FILE,
+    help="UTF-8 file with the system prompt: its caches are computed now, so that the first "
+    "turn need not read it.",
+)
+@click.option(
+    "--adapter",
+    type=PATH,
+    help="Folder of a LoRA adapter that mlx_lm.lora made; the app's model is adapted by it.",
+)
+@click.option(
+    "--vendor/--no-vendor",
+    default=True,
+    envvar="H2O_PACK_VENDOR",
+    show_envvar=True,
+    help="Fetch upstream's sources into Vendor.",
+)
+@origin_options
+@click.option(
+    "--upstream-version",
+    metavar="NAME",
+    default="",
+    show_default="the newest release",
+    help="Version of mlx-swift-lm to stand on; `h2o-pack --version` lists them.",
+)
+@click.option(
+    "--app",
+    is_flag=True,
+    help="Write the app's newest scaffold to App.new; your App is never changed.",
+)
+@click.option(
+    "--proof",
+    is_flag=True,
+    help="Add a page to the app that measures it on the device, for `h2o-pack prove --import`.",
+)
+@click.option(
+    "--allow-outside",
+    is_flag=True,
+    help="Let paths of h2o-pack.toml lead out of this folder.",
+)
+@click.option("--dry-run", is_flag=True, help="Plan and show; write nothing.")
+def ios(
+    *,
+    output: Path | None,
+    vendor: bool,
+    upstream: Path | None,
+    mirror: str,
+    cache: Path,
+    app: bool,
+    allow_outside: bool,
+    dry_run: bool,
+    min_speed: float | None,
+    losses: Path | None,
+    out: Terminal,
+    **options: Any,
+) -> None:
+    """Make a Swift package with a model and its H2O cache.
+
+    Only the model's files and upstream's sources are fetched, once. A run that was stopped
+    is finished by running the command again. Of several models the app takes the largest that
+    fits its device. Without options the packages of h2o-pack.toml in this folder are made, if
+    there is one.
+    """
+    from h2o_pack.choice.choose import Criteria, choose
+    from h2o_pack.package import build as pipeline
+    from h2o_pack.package.package_result import ios_result, print_made
+    from h2o_pack.package.prepare import prepare
+    from h2o_pack.vendoring.fetch import Origin
+
+    if project.make_packages(click.get_current_context()):
+        return
+    del allow_outside  # of paths in the file, which says nothing here
+    problems = Problems()
+    spec = spec_of(options, problems)
+    origin = (upstream or Origin(cache, mirror)) if vendor else None
+    with out.progress() as say:
+        chosen = choose(spec, Criteria(min_speed, losses), say)
+        plan = prepare(chosen.spec, say, output, problems)
+        if dry_run:
+            made = pipeline.dry_run(plan, output, new_app=app)
+        else:
+            made = pipeline.build(plan, output, origin, say, new_app=app)
+    result = ios_result(made, chosen.choices)
+    if not project.collected(result):
+        out.show(result, lambda console: print_made(made, chosen.choices, console))
+    end(made)
+
+
+def end(made: PackageResult) -> None:
+    """End with the exit code of what could not be had, or of what differs."""
+    if made.not_vendored is not None:
+        click.echo(f"error: {made.not_vendored}", err=True)
+        sys.exit(made.not_vendored.code)
+    if made.verification is not None and made.verification.differences:
+        sys.exit(ExitCode.DIFFERENT)
+
+
+@command(example="h2o-pack update build/Demo --dry-run")
+@click.argument("package", type=PATH)
+@origin_options
+@click.option(
+    "--app",
+    is_flag=True,
+    help="Write the app's newest scaffold to App.new; your App is never changed.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would change; write nothing.")
+def update(
+    *,
+    package: Path,
+    upstream: Path | None,
+    mirror: str,
+    cache: Path,
+    app: bool,
+    dry_run: bool,
+    out: Terminal,
+) -> None:
+    """Make PACKAGE again with the options that it was made with.
+
+    Says first what changes: the tool, the model's commit, upstream, settings, files. App and
+    files of your own stay.
+    """
+    from h2o_pack.package.package_result import ios_result
+    from h2o_pack.package.update import UpdateResult, planned, print_changes, print_update
+    from h2o_pack.vendoring.fetch import Origin
+
+    made = None
+    with out.progress() as say:
+        found = planned(package, upstream or Origin(cache, mirror), say, new_app=app)
+        out.tell(lambda console: print_changes(found, console, dry_run=dry_run))
+        if not dry_run and found.needed:
+            made = found.make(say)
+    told = None if made is None else ios_result(made)
+    result = UpdateResult(package=found.package, changes=found.changes, made=told)
+    out.show(result, lambda console: print_update(made, console))
+    if made is not None:
+        end(made)
+
+
+@command(example="h2o-pack vendor build/Demo --host linux")
+@click.argument("package", type=PATH)
+@origin_options
+@click.option(
+    "--host",
+    type=click.Choice(["apple", "linux"]),
+    default="apple",
+    help="Where the package will be built.",
+)
+@click.option(
+    "--upstream-version",
+    metavar="NAME",
+    default="",
+    show_default="the package's",
+    help="Version of mlx-swift-lm to stand on.",
+)
+@click.option(
+    "--offline",
+    is_flag=True,
+    help="Copy the small libraries too, so that a build fetches nothing. An app that needs "
+    "another version of them then cannot have the package.",
+)
+def vendor(
+    *,
+    package: Path,
+    upstream: Path | None,
+    mirror: str,
+    cache: Path,
+    host: str,
+    upstream_version: str,
+    offline: bool,
+    out: Terminal,
+) -> None:
+    """Put upstream's sources, edited, into PACKAGE's Vendor folder.
+
+    They are fetched with git at the commits that h2o-pack is made for, once.
+    """
+    from h2o_pack.package.package_result import print_vendored, vendor_result
+    from h2o_pack.vendoring.fetch import Origin
+    from h2o_pack.vendoring.vendor import vendor as fill
+
+    with out.progress(log=not out.json) as say:
+        origin = upstream or Origin(cache, mirror)
+        vendored = fill(package, origin, host, say, version=upstream_version, offline=offline)
+    out.show(
+        vendor_result(package, vendored),
+        lambda console: print_vendored(package, vendored, console),
+    )

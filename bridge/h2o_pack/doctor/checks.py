@@ -1,0 +1,449 @@
+"""The checks of a machine: Python and its packages, Apple's tools, disks, the hub."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import wraps
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from h2o_pack.doctor.finding import Checkup, Finding, not_applicable, ok, problem, warning
+from h2o_pack.doctor.machine import (
+    Surroundings,
+    as_version,
+    needed,
+    not_understood,
+    older,
+    shown,
+    version_in,
+)
+from h2o_pack.errors import GET_SWIFT
+from h2o_py._pins import VERSIONS
+
+IMPORT = "from h2o_py._compiled import ext; print(ext.instruction_set())"
+
+
+def python(machine: Surroundings) -> Finding:
+    """h2o-pack's own language."""
+    name, least = "Python", needed("python")
+    if older(machine.python, least):
+        what = f"{shown(machine.python)} is older than {least}"
+        return problem(name, what, f"Install Python {least} or newer.", blocks=True)
+    return ok(name, shown(machine.python))
+
+
+def mlx(_machine: Surroundings) -> Finding:
+    """The compiled module is made for one version of mlx."""
+    return pinned("mlx")
+
+
+def mlx_lm(_machine: Surroundings) -> Finding:
+    """Models' caches are those of one version of mlx-lm."""
+    return pinned("mlx-lm")
+
+
+def pinned(package: str) -> Finding:
+    """Compare an installed package with its pin."""
+    version = VERSIONS[package]
+    remedy = f"Run: pip install {package}=={version}"
+    try:
+        found = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return problem(package, f"it is missing; {version} is needed", remedy, blocks=True)
+    if found != version:
+        what = f"{found} is installed; h2o-pack is made for {version}"
+        return problem(package, what, remedy, blocks=True)
+    return ok(package, found)
+
+
+def compiled_module(machine: Surroundings) -> Finding:
+    """Import it in a process of its own, which it may end."""
+    name = "compiled module"
+    remedy = "Run: pip install --force-reinstall --no-deps h2o-pack (in a checkout: make)"
+    ran = machine.run(machine.executable, "-c", IMPORT)
+    if ran is None:
+        return problem(name, f"{machine.executable} is not there to import it", remedy)
+    if ran.code is None:
+        return problem(name, f"importing it: {ran.line}", remedy)
+    if ran.code < 0:
+        return problem(name, f"importing it ended Python by signal {-ran.code}", remedy)
+    if ran.code != 0:
+        last = ran.said.strip().splitlines()[-1:] or ["it said nothing"]
+        return problem(name, last[0], remedy)
+    return ok(name, f"loads; instruction set {ran.line}")
+
+
+SELECT = "sudo xcode-select -s /Applications/Xcode.app"
+GET_XCODE = "Install Xcode from the App Store, open it once, then run: " + SELECT
+TOOLCHAIN = "xcodebuild -downloadComponent MetalToolchain"
+PLATFORM = "xcodebuild -downloadPlatform iOS"
+
+
+def mac_only(
+    name: str,
+) -> Callable[[Callable[[Surroundings], Finding]], Callable[[Surroundings], Finding]]:
+    """Make a check that says so where there is no Mac."""
+
+    def decorate(check: Callable[[Surroundings], Finding]) -> Callable[[Surroundings], Finding]:
+        @wraps(check)
+        def on_a_mac(machine: Surroundings) -> Finding:
+            return check(machine) if machine.is_mac else not_applicable(name, "needs a Mac")
+
+        return on_a_mac
+
+    return decorate
+
+
+@mac_only("macOS")
+def macos(machine: Surroundings) -> Finding:
+    """MLX's wheels and generated packages need a system, and Apple silicon."""
+    name, least = "macOS", needed("macos")
+    ran = machine.run("sw_vers", "-productVersion")
+    if ran is None or ran.code != 0 or (found := version_in(ran.said)) is None:
+        said = ran.line if ran else "sw_vers is missing"
+        return problem(name, f"its version could not be read: {said}", "Repair PATH: /usr/bin.")
+    if older(found, least):
+        what = f"{shown(found)} is older than {least}, which MLX needs"
+        return problem(name, what, f"Update to macOS {least} or newer.")
+    if machine.processor == "arm64":
+        return ok(name, f"{shown(found)} on Apple silicon")
+    silicon = machine.run("sysctl", "-n", "hw.optional.arm64")
+    if silicon is not None and silicon.said.strip() == "1":
+        what = f"{shown(found)}, but this Python is for Intel and runs under Rosetta"
+        return problem(name, what, "Install a Python for arm64, and h2o-pack with it.")
+    what = f"{shown(found)} on an Intel processor, for which MLX has no wheels"
+    return problem(name, what, "Use a Mac with Apple silicon.")
+
+
+@mac_only("Xcode")
+def xcode(machine: Surroundings) -> Finding:
+    """Xcode itself has to be selected: the command line tools lack Metal and iOS."""
+    name = "Xcode"
+    selected = machine.run("xcode-select", "-p")
+    if selected is None or (selected.code is not None and selected.code != 0):
+        return problem(name, "no developer folder is selected", GET_XCODE)
+    if selected.code is None:
+        return not_understood(name, selected, f"Run: {SELECT}")
+    if "CommandLineTools" in selected.said:
+        what = f"only the command line tools are selected ({selected.line})"
+        return problem(name, what, GET_XCODE)
+    return selected_xcode(machine, selected.line)
+
+
+def selected_xcode(machine: Surroundings, folder: str) -> Finding:
+    """Whether the Xcode in a folder is ready and new enough."""
+    name, least = "Xcode", needed("xcode")
+    ran = machine.run("xcodebuild", "-version")
+    if ran is None:
+        return problem(name, f"xcodebuild is missing ({folder})", GET_XCODE)
+    if "license" in ran.said.lower():
+        remedy = "Run: sudo xcodebuild -license accept"
+        return problem(name, "its license has not been agreed to", remedy)
+    found = version_in(ran.said) if ran.said.startswith("Xcode") else None
+    if ran.code != 0 or found is None:
+        return not_understood(name, ran, "Run: xcodebuild -runFirstLaunch")
+    if older(found, least):
+        swift = needed("swift")
+        what = f"{shown(found)} is older than {least}: generated packages need Swift {swift}"
+        return problem(name, what, "Update Xcode in the App Store.")
+    return ok(name, f"{shown(found)} in {folder}")
+
+
+@mac_only("Metal toolchain")
+def metal(machine: Surroundings) -> Finding:
+    """From Xcode 26 on the Metal compiler is a download of its own."""
+    name = "Metal toolchain"
+    ran = machine.run("xcrun", "metal", "--version")
+    if ran is None:
+        return problem(name, "xcrun is missing", GET_XCODE)
+    if ran.code is None:
+        return not_understood(name, ran, f"Run: {TOOLCHAIN}")
+    if ran.code != 0:
+        lacks_xcode = "unable to find utility" in ran.said
+        return problem(name, ran.line, GET_XCODE if lacks_xcode else f"Run: {TOOLCHAIN}")
+    if "metal" not in ran.said.lower():
+        return not_understood(name, ran, f"Run: {TOOLCHAIN}")
+    return ok(name, ran.line)
+
+
+@mac_only("iOS SDK")
+def ios_sdk(machine: Surroundings) -> Finding:
+    """The SDK that an app for the phone is built with."""
+    name, least = "iOS SDK", needed("ios-sdk")
+    ran = machine.run("xcrun", "--sdk", "iphoneos", "--show-sdk-version")
+    if ran is None:
+        return problem(name, "xcrun is missing", GET_XCODE)
+    if ran.code is not None and ran.code != 0:
+        return problem(name, ran.line, f"Run: {PLATFORM}")
+    found = version_in(ran.said) if ran.code == 0 else None
+    if found is None:
+        return not_understood(name, ran, f"Run: {PLATFORM}")
+    if older(found, least):
+        what = f"{shown(found)} is older than {least}, for which packages are built"
+        return problem(name, what, "Update Xcode in the App Store.")
+    return ok(name, shown(found))
+
+
+SWIFT = re.compile(r"Swift version (\d+(?:\.\d+)*)")
+GIT = re.compile(r"git version (\d+(?:\.\d+)*)")
+CLANG = re.compile(r"clang version (\d+(?:\.\d+)*)")
+
+
+def swift(machine: Surroundings) -> Finding:
+    """Builds and tests packages; elsewhere than on a Mac only parity asks for it."""
+    name, least = "Swift", needed("swift")
+    get = "Install Xcode." if machine.is_mac else f"Install Swift: {GET_SWIFT}"
+    ran = machine.run("swift", "--version")
+    if ran is None:
+        what = "it is missing: `h2o-pack parity` cannot run the package's tests"
+        return problem(name, what, get) if machine.is_mac else warning(name, what, get)
+    found = SWIFT.search(ran.said)
+    if ran.code != 0 or found is None:
+        return not_understood(name, ran, get)
+    version = as_version(found[1])
+    if older(version, least):
+        what = f"{shown(version)} is older than {least}, which generated packages need"
+        get = get.replace("Install", "Update", 1)
+        return problem(name, what, get) if machine.is_mac else warning(name, what, get)
+    return ok(name, shown(version))
+
+
+def git(machine: Surroundings) -> Finding:
+    """Fetches upstream's sources for a package's Vendor folder."""
+    name, least = "git", needed("git")
+    install = "xcode-select --install" if machine.is_mac else "apt install git"
+    ran = machine.run("git", "--version")
+    if ran is None:
+        what = "it is missing: upstream's sources cannot be fetched"
+        return problem(name, what, f"Run: {install}; or give `h2o-pack vendor --upstream`.")
+    if "license" in ran.said.lower() and machine.is_mac:
+        remedy = "Run: sudo xcodebuild -license accept"
+        return problem(name, "Xcode's license has not been agreed to", remedy)
+    found = GIT.search(ran.said)
+    if ran.code != 0 or found is None:
+        return not_understood(name, ran, f"Run: {install}")
+    version = as_version(found[1])
+    if older(version, least):
+        what = f"{shown(version)} is older than {least}: it may not fetch commits by their id"
+        return warning(name, what, f"Update it: {install}")
+    return ok(name, shown(version))
+
+
+def clang(machine: Surroundings) -> Finding:
+    """Only h2o-pack's own tests compile the Metal kernels with it."""
+    name, least = "clang", needed("clang")
+    use = "optional; h2o-pack's own tests use it"
+    get = "Install Xcode." if machine.is_mac else "Run: apt install clang, or install Swift."
+    ran = machine.run("clang++", "--version")
+    if ran is None:
+        return warning(name, f"clang++ is missing ({use})", get)
+    if ran.code == 0 and "Apple clang" in ran.said:
+        return ok(name, ran.line)
+    found = CLANG.search(ran.said)
+    if ran.code != 0 or found is None:
+        return not_understood(name, ran, get)
+    version = as_version(found[1])
+    if older(version, least):
+        return warning(name, f"{shown(version)} is older than {least} ({use})", get)
+    return ok(name, shown(version))
+
+
+GB = 10**9
+LEAST_GB = 1
+"""A package without weights takes a few MB; its build several hundred."""
+ROOM_GB = 10
+"""Models that fit on a phone have up to about 5 GB; and a build comes on top."""
+
+
+def output(machine: Surroundings) -> Finding:
+    """Where packages will be made."""
+    return room("disk for packages", machine.output, "Free some, or give another --output.")
+
+
+def models(machine: Surroundings) -> Finding:
+    """Where downloaded models stay."""
+    from huggingface_hub import constants
+
+    remedy = "Free some (`hf cache delete`), or set HF_HUB_CACHE to a folder on a larger disk."
+    folder = Path(constants.HF_HUB_CACHE)
+    finding = room("disk for models", folder, remedy)
+    here, there = existing(machine.output), existing(folder)
+    if finding.status == "ok" and here and there and here.stat().st_dev != there.stat().st_dev:
+        what = f"{finding.what}; on another disk than packages: models are copied, not linked"
+        return ok(finding.name, what)
+    return finding
+
+
+def room(name: str, folder: Path, remedy: str) -> Finding:
+    """Look at the free space of a folder's disk, and whether it can be written."""
+    blocks = name == "disk for packages"
+    there = existing(folder)
+    if there is None or not there.is_dir():
+        return problem(name, f"{folder} is not a folder", remedy, blocks=blocks)
+    if not os.access(there, os.W_OK | os.X_OK):
+        return problem(name, f"{there} cannot be written", remedy, blocks=blocks)
+    try:
+        free = shutil.disk_usage(there).free / GB
+    except OSError as error:
+        return warning(name, f"{there}: {error.strerror or error}", remedy)
+    what = f"{free:,.1f} GB are free in {folder}"
+    if free < LEAST_GB:
+        return problem(name, f"only {what}", remedy, blocks=blocks)
+    if free < ROOM_GB:
+        return warning(name, f"{what}: too little for some models", remedy)
+    return ok(name, what)
+
+
+def existing(folder: Path) -> Path | None:
+    """Return the folder or the nearest one above it that exists."""
+    try:
+        return next((path for path in (folder, *folder.parents) if path.exists()), None)
+    except OSError:
+        return None
+
+
+QUESTION = "/api/models?limit=1"
+MOST = 1 << 20
+PROXY = "Check the network, HTTPS_PROXY and SSL_CERT_FILE, or set HF_ENDPOINT to a mirror."
+
+
+def hub(machine: Surroundings) -> Finding:
+    """Ask the hub for the name of one model, without a token."""
+    from huggingface_hub import constants
+
+    name, endpoint = "hub", constants.ENDPOINT
+    if constants.HF_HUB_OFFLINE:
+        remedy = "Unset it to download; models in the hub's cache still work."
+        return warning(name, "HF_HUB_OFFLINE is set: nothing is downloaded", remedy)
+    if not usable(endpoint):
+        what = f"HF_ENDPOINT = {endpoint!r} is not an address"
+        return problem(name, what, "Unset it, or give one such as https://huggingface.co.")
+    status, answer = ask(endpoint + QUESTION, machine.hub_seconds)
+    if status is None:
+        return warning(name, f"{endpoint} cannot be reached: {answer}", PROXY)
+    if status != 200:  # noqa: PLR2004  HTTP's word for fine
+        return warning(name, f"{endpoint} answers with status {status}", PROXY)
+    try:
+        named = isinstance(json.loads(answer), list)
+    except (ValueError, RecursionError):
+        named = False
+    if not named:
+        what = f"{endpoint} answers, but not as the hub does: a proxy's or login page"
+        return warning(name, what, PROXY)
+    return ok(name, f"{endpoint} answers")
+
+
+def ask(address: str, seconds: float) -> tuple[int | None, str]:
+    """Return status and body of an address, or None and why there is no answer."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
+    from urllib.request import Request, urlopen
+
+    request = Request(address, headers={"User-Agent": "h2o-pack doctor"})  # noqa: S310  usable()
+    try:
+        with urlopen(request, timeout=seconds) as response:  # noqa: S310
+            return response.status, response.read(MOST).decode("utf-8", "replace")
+    except HTTPError as error:
+        with error:
+            return error.code, ""
+    except URLError as error:
+        reason = error.reason
+        return None, str(getattr(reason, "strerror", None) or reason)
+    except (OSError, HTTPException, ValueError) as error:
+        return None, str(error) or type(error).__name__
+
+
+def usable(endpoint: str) -> bool:
+    """Whether this is an address of HTTP."""
+    try:
+        parts = urlsplit(endpoint)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def token(machine: Surroundings) -> Finding:
+    """Tell whether there is a token, and where; never what it is."""
+    from huggingface_hub import constants
+
+    name = "hub token"
+    for variable in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        if machine.environment.get(variable, "").strip():
+            return ok(name, f"there is one in {variable}")
+    path = Path(constants.HF_TOKEN_PATH)
+    try:
+        if path.read_text("utf-8", errors="replace").strip():
+            return ok(name, f"there is one in {path}")
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        what = f"{path} cannot be read: {error.strerror or error}"
+        return warning(name, what, "Run: hf auth login")
+    return ok(name, "there is none, which only gated and private models need (`hf auth login`)")
+
+
+Check = Callable[[Surroundings], Finding]
+
+CHECKS: Mapping[str, Check] = {
+    "macOS": macos,
+    "Xcode": xcode,
+    "Metal toolchain": metal,
+    "iOS SDK": ios_sdk,
+    "Swift": swift,
+    "Python": python,
+    "mlx": mlx,
+    "mlx-lm": mlx_lm,
+    "compiled module": compiled_module,
+    "disk for packages": output,
+    "disk for models": models,
+    "hub": hub,
+    "hub token": token,
+    "git": git,
+    "clang": clang,
+}
+GRACE_SECONDS = 5.0
+
+
+def check_up(
+    machine: Surroundings,
+    checks: Mapping[str, Check] = CHECKS,
+    seconds: float | None = None,
+) -> Checkup:
+    """Run the checks, each on a thread that is left behind when it takes too long.
+
+    seconds: for all together; by default two tools' time and a little.
+    """
+    if seconds is None:
+        seconds = 2 * machine.tool_seconds + GRACE_SECONDS
+    deadline = time.monotonic() + seconds
+    found: dict[str, Finding] = {}
+
+    def run(name: str, check: Check) -> None:
+        try:
+            found[name] = check(machine)
+        except Exception as error:  # noqa: BLE001  one check's mistake is not the others'
+            what = f"the check failed: {type(error).__name__}: {error}"
+            found[name] = warning(name, what, "Report it as an error of h2o-pack.")
+
+    threads = [
+        threading.Thread(target=run, args=item, name=f"doctor: {item[0]}", daemon=True)
+        for item in checks.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    late = f"no answer within {seconds:g} s"
+    return Checkup(
+        tuple(
+            found.get(name) or warning(name, late, "Look at it by hand, and run this again.")
+            for name in checks
+        )
+    )

@@ -1,0 +1,180 @@
+"""What checks look at: the platform, the environment, the tools on PATH."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from platform import machine as processor_here
+
+from h2o_pack.doctor.finding import Finding, warning
+from h2o_pack.facts import requirements
+
+SHOWN = 160
+MOST_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What a tool did. code: None where it did not end in time; said: what it printed."""
+
+    code: int | None
+    said: str
+
+    @property
+    def line(self) -> str:
+        """The line that tells most: with "error" in it, or else the first one."""
+        lines = [line.strip() for line in self.said.splitlines() if line.strip()]
+        telling = [line for line in lines if "error" in line.lower()] or lines
+        shown = telling[0] if telling else "it said nothing"
+        return "".join(x if x.isprintable() else "?" for x in shown)[:SHOWN]
+
+
+def run_tool(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    seconds: float,
+    most: int = MOST_BYTES,
+) -> ToolResult:
+    """Run a tool without input, and end it with all it started when its time is over.
+
+    Raises:
+        OSError: it cannot be started.
+
+    """
+    deadline = time.monotonic() + seconds
+    with subprocess.Popen(  # noqa: S603
+        list(command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=dict(environment),
+        start_new_session=True,
+    ) as process:
+        try:
+            said, ended = read(process, deadline, most)
+            if not ended:
+                return ToolResult(None, f"it did not end within {seconds:g} s")
+            if len(said) > most:
+                return ToolResult(-1, "it printed too much")
+            code = process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return ToolResult(None, f"it did not end within {seconds:g} s")
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return ToolResult(code, said.decode("utf-8", "replace"))
+
+
+def read(process: subprocess.Popen[bytes], deadline: float, most: int) -> tuple[bytes, bool]:
+    """Return what a tool prints, up to a little too much, and whether it was in time."""
+    said = b""
+    if process.stdout is None:
+        return said, True
+    while len(said) <= most:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
+            return said, False
+        chunk = os.read(process.stdout.fileno(), MOST_BYTES)
+        if not chunk:
+            break
+        said += chunk
+    return said, True
+
+
+VERSION = re.compile(r"\d+(?:\.\d+)+|\b\d+\b")
+
+
+SHIMS = {"git", "swift", "clang++", "xcrun", "xcodebuild"}
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """A machine as checks see it.
+
+    platform: as of sys.platform; processor: as of platform.machine(). environment has
+    PATH, HOME and the hub's token. output: the folder that packages will be made in.
+    tool_seconds and hub_seconds: how long a tool and the hub may take. shims: where macOS
+    has stand-ins for developer tools; without the tools they open a window that asks to
+    install them, so that they are then not run.
+    """
+
+    platform: str = sys.platform
+    processor: str = field(default_factory=processor_here)
+    python: tuple[int, int, int] = sys.version_info[:3]
+    executable: str = sys.executable
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    output: Path = field(default_factory=Path.cwd)
+    tool_seconds: float = 20.0
+    hub_seconds: float = 5.0
+    shims: Path = Path("/usr/bin")
+
+    @property
+    def is_mac(self) -> bool:
+        """Whether Apple's tools can be there."""
+        return self.platform == "darwin"
+
+    @cached_property
+    def has_developer(self) -> bool:
+        """Whether a developer folder is selected, which Apple's stand-ins in /usr/bin need."""
+        selected = self.run("xcode-select", "-p") if self.is_mac else None
+        return not self.is_mac or (selected is not None and selected.code == 0)
+
+    def find(self, tool: str) -> str | None:
+        """Return the path of a tool on PATH."""
+        return shutil.which(tool, path=self.environment.get("PATH", os.defpath))
+
+    def run(self, *command: str, most: int = MOST_BYTES) -> ToolResult | None:
+        """Run a tool without input; None where it is missing. most: bytes that it may print."""
+        found = self.find(command[0])
+        if found is None:
+            return None
+        if command[0] in SHIMS and Path(found).parent == self.shims and not self.has_developer:
+            return ToolResult(1, "error: no developer tools are installed")
+        try:
+            return run_tool([found, *command[1:]], self.environment, self.tool_seconds, most)
+        except OSError as error:
+            return ToolResult(-1, f"it cannot be run: {error.strerror or error}")
+
+
+def version_in(text: str) -> tuple[int, ...] | None:
+    """Return the first version number in a text, or None."""
+    found = VERSION.search(text)
+    return None if found is None else as_version(found[0])
+
+
+def as_version(text: str) -> tuple[int, ...]:
+    """Return "16.3" as (16, 3)."""
+    return tuple(int(part[:9]) for part in text.split("."))
+
+
+def shown(version: tuple[int, ...]) -> str:
+    """Return (16, 3) as "16.3"."""
+    return ".".join(map(str, version))
+
+
+def older(found: tuple[int, ...], needed: str) -> bool:
+    """Whether a version is older than another; "16" is not older than "16.0"."""
+    least = as_version(needed)
+    width = max(len(found), len(least))
+    return found + (0,) * (width - len(found)) < least + (0,) * (width - len(least))
+
+
+def needed(name: str) -> str:
+    """Return the oldest version of a tool that serves, from facts/requirements.toml."""
+    return requirements()[name].version
+
+
+def not_understood(name: str, ran: ToolResult, remedy: str) -> Finding:
+    """Return the finding for a tool that failed, hung or said something else."""
+    return warning(name, f"its version could not be read: {ran.line}", remedy)

@@ -1,1 +1,0 @@
-"""Metal kernels: their sources, and what can be told about them without a Mac."""

@@ -1,0 +1,253 @@
+"""Speed and memory of a model with H2O caches and with mlx-lm's own: `h2o-pack bench`.
+
+All caches generate in one process. In each repetition every cache runs one burst of tokens, in
+an order that changes, so that other load on the machine affects all of them alike.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import mlx.core as mx
+import mlx.utils as mlx_utils
+from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache, make_prompt_cache
+
+from h2o_pack.measure import models
+from h2o_pack.measure.machine import BusyMachine, describe_busy
+from h2o_pack.measure.tables import Table, print_table
+from h2o_pack.measure.timing import Burst, interleave
+from h2o_pack.progress import ProgressReporter
+from h2o_pack.results import Count, Result, doc
+from h2o_py.config import H2OConfig
+from h2o_py.models import STORAGES
+from h2o_py.routing import routed
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SINKS = 4
+SAFE_RECENT = 64
+GROUP_SIZE = 64
+PREFILL_CHUNK = 256
+REPETITIONS, QUICK_REPETITIONS = 40, 9
+QUICK_TOKENS = 64
+SENTENCE = "A cache keeps what attention looks at, and lets go of what nobody asks for. "
+
+
+@dataclass(frozen=True)
+class MeasuredCache:
+    """A cache of one layer.
+
+    make: returns a cache of a capacity C and a group size of quantized rows. bounded: whether
+    the cache itself keeps to C rows.
+    """
+
+    name: str
+    title: str
+    make: Callable[[int, int], Any]
+    bounded: bool = True
+
+
+def default_policy(capacity: int) -> H2OConfig:
+    """Return half of the rows for heavy hitters, or fewer where 64 recent tokens need room."""
+    heavy = min(capacity // 2, capacity - SINKS - SAFE_RECENT)
+    return H2OConfig(capacity, sink_size=SINKS, heavy_budget=heavy)
+
+
+def h2o_cache(storage: str) -> Callable[[int, int], Any]:
+    """Return what makes h2o_py's cache of a storage."""
+    return lambda capacity, group: STORAGES[storage](default_policy(capacity), group)
+
+
+CACHES = (
+    MeasuredCache("kv", "mlx-lm KVCache", lambda _c, _g: KVCache(), bounded=False),
+    MeasuredCache(
+        "rotating", "mlx-lm RotatingKVCache", lambda c, _g: RotatingKVCache(c, SINKS)
+    ),
+    MeasuredCache(
+        "kv-8bit",
+        "mlx-lm QuantizedKVCache 8-bit",
+        lambda _c, g: QuantizedKVCache(g, 8),
+        bounded=False,
+    ),
+    MeasuredCache("dense", "H2O dense", h2o_cache("dense")),
+    MeasuredCache("8bit", "H2O 8-bit", h2o_cache("8")),
+    MeasuredCache("k8v4", "H2O keys 8, values 4", h2o_cache("k8v4")),
+    MeasuredCache("4bit", "H2O 4-bit", h2o_cache("4")),
+    MeasuredCache("rotated-4bit", "H2O rotated, 4-bit", h2o_cache("rotated4")),
+    MeasuredCache("mixed", "H2O mixed, heavy 8, recent 16", h2o_cache("r16h8")),
+)
+
+
+@dataclass(frozen=True)
+class CacheSpeed:
+    """What a model does with one cache."""
+
+    name: str
+    title: str
+    tokens_per_second: Annotated[float, doc("Of the median.")]
+    microseconds: Annotated[float, doc("Per token, the median of all repetitions.")]
+    first_quartile: Annotated[float, doc("Microseconds per token.")]
+    third_quartile: Annotated[float, doc("Microseconds per token.")]
+    bytes: Annotated[Count, doc("Of the caches of all layers at the end.")]
+    speed: Annotated[float, doc("Tokens per second beside those with mlx-lm's KVCache.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchResult(Result):
+    """Tokens per second and bytes of a model's caches on this machine."""
+
+    machine: BusyMachine
+    model: str
+    dtype: Annotated[str, doc("Of keys and values.")]
+    layers: Count
+    max_kv: Annotated[Count, doc("Rows that each KV head of an H2O cache keeps.")]
+    prompt_tokens: Annotated[Count, doc("More than max_kv: bounded caches evict throughout.")]
+    tokens: Annotated[Count, doc("Generated with each cache.")]
+    caches: tuple[CacheSpeed, ...]
+    refused: Annotated[
+        dict[str, str], doc("Caches that the model cannot use, by name, and why.")
+    ]
+
+
+def bench(
+    model: str, max_kv: int, tokens: int, *, quick: bool, say: ProgressReporter
+) -> BenchResult:
+    """Load a model and measure it with every cache.
+
+    model: what `models.load` takes. tokens: to generate with each cache.
+
+    Raises:
+        UserError: the model cannot be loaded.
+
+    """
+    say(f"loading {model}")
+    loaded, tokenizer = models.load(model)
+    say("generating with each cache in turn")
+    repetitions = QUICK_REPETITIONS if quick else REPETITIONS
+    count = min(tokens, QUICK_TOKENS) if quick else tokens
+    name = model if model in models.BUNDLED else model.rstrip("/").rsplit("/", 1)[-1]
+    return measure(
+        CACHES, loaded, repeated_prompt(tokenizer, max_kv), max_kv, count, repetitions, name
+    )
+
+
+def measure(
+    caches: Iterable[MeasuredCache],
+    model: Any,
+    prompt: mx.array,
+    max_kv: int,
+    tokens: int,
+    repetitions: int,
+    name: str,
+) -> BenchResult:
+    """Generate with each cache in turn, one burst of tokens per repetition."""
+    bursts: dict[str, Burst] = {}
+    own: dict[str, list[Any]] = {}
+    titles: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    with routed():
+        for kind in caches:
+            own[kind.name] = caches_of(kind, max_kv, make_prompt_cache(model))
+            titles[kind.name] = kind.title
+            try:
+                bursts[kind.name] = generating(model, prompt, own[kind.name])
+            except ValueError as error:
+                refused[kind.name] = str(error)
+        steps = max(1, tokens // min(repetitions, tokens))
+        timings = interleave(bursts, tokens // steps, steps=steps)
+    full = timings.get("kv")
+    return BenchResult(
+        machine=describe_busy(),
+        model=name,
+        dtype=dtype_of(model),
+        layers=len(model.layers),
+        max_kv=max_kv,
+        prompt_tokens=prompt.size,
+        tokens=tokens,
+        caches=tuple(
+            CacheSpeed(
+                cache,
+                titles[cache],
+                1e6 / timing.median,
+                timing.median,
+                timing.first_quartile,
+                timing.third_quartile,
+                sum(int(layer.nbytes) for layer in own[cache]),
+                full.over(timing) if full else 1.0,
+            )
+            for cache, timing in timings.items()
+        ),
+        refused=refused,
+    )
+
+
+def caches_of(kind: MeasuredCache, capacity: int, own: Iterable[Any]) -> list[Any]:
+    """Return caches of a kind where the model's own are plain ones, and those elsewhere."""
+    return [kind.make(capacity, GROUP_SIZE) if type(c) is KVCache else c for c in own]
+
+
+def generating(model: Any, prompt: mx.array, caches: list[Any]) -> Burst:
+    """Return bursts of tokens by mlx_lm's own loop, which queues one step ahead."""
+    upstream = importlib.import_module("mlx_lm.generate")
+    tokens: Generator[Any] = upstream.generate_step(
+        prompt, model, max_tokens=-1, prompt_cache=caches, prefill_step_size=PREFILL_CHUNK
+    )
+    next(tokens)
+
+    def burst(steps: int) -> float:
+        mx.synchronize(upstream.generation_stream)
+        start = time.perf_counter_ns()
+        for _ in range(steps):
+            next(tokens)
+        mx.synchronize(upstream.generation_stream)
+        return (time.perf_counter_ns() - start) / 1e3 / steps
+
+    return burst
+
+
+def repeated_prompt(tokenizer: Any, max_kv: int) -> mx.array:
+    """Return a sentence, repeated to a quarter more tokens than there are rows."""
+    once = tokenizer.encode(SENTENCE)
+    tokens = max_kv + max_kv // 4
+    return mx.array((once * (tokens // len(once) + 1))[:tokens])
+
+
+def dtype_of(model: Any) -> str:
+    """Return the dtype of keys and values: that of the first norm, as weights may be packed."""
+    parameters = dict(mlx_utils.tree_flatten(model.parameters()))
+    norms = [array for name, array in parameters.items() if name.endswith("norm.weight")]
+    return str(norms[0].dtype).removeprefix("mlx.core.") if norms else "unknown"
+
+
+def speed_table(result: BenchResult) -> Table:
+    """Return the caches as a table."""
+    rows = tuple(
+        (
+            cache.title,
+            f"{cache.tokens_per_second:,.1f}",
+            f"{cache.first_quartile / 1e3:,.2f} to {cache.third_quartile / 1e3:,.2f}",
+            f"{cache.speed:.2f}",
+            f"{cache.bytes / 1e6:,.2f}",
+        )
+        for cache in result.caches
+    )
+    note = "KVCache and QuantizedKVCache keep every token and grow. x: beside KVCache."
+    refused = "".join(f" {name} cannot be used: {why}." for name, why in result.refused.items())
+    return Table(
+        f"{result.model}, {result.layers} layers, {result.dtype}: {result.tokens} tokens after "
+        f"a prompt of {result.prompt_tokens}, max_kv {result.max_kv}",
+        ("cache", "tokens/s", "ms per token", "x", "MB"),
+        rows,
+        note + refused,
+    )
+
+
+def print_bench(result: BenchResult, console: Console) -> None:
+    """Show the table and the machine."""
+    print_table(speed_table(result), console)
+    console.print(str(result.machine), markup=False)

@@ -1,0 +1,341 @@
+"""Tasks in a conversation, through a model's own chat template.
+
+One conversation holds everything that is asked for: notes of real text with facts of one form
+among them, a rule in its first turn, a fact in an answer of the model's and one in a tool's
+output. Each task then asks on a copy of the caches.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from h2o_pack.files.text import usage_error
+from h2o_pack.measure.evaluation.tasks import Asking, Turn, Way, window_start
+from h2o_pack.measure.text import Messages, Tokens
+
+_NAMES = (
+    "Maria Oliver Chen Fatima Igor Priya Tomas Ingrid Kwame Yuki Lars Amara Diego Leila Bruno "
+    "Hana Rafael Nadia Emil Zara Pablo Greta Omar Vera Felix Rosa Ivan Clara Hugo Mina Axel "
+    "Nora Paul Julia Martin Sofia David Emma Peter Anna Simon Laura Daniel Helen Victor"
+)
+_WORDS = (
+    "camera guitar lamp blanket clock mirror kettle bicycle radio umbrella ladder candle "
+    "basket hammer piano carpet helmet telescope violin backpack teapot wallet"
+)
+NAMES, WORDS = _NAMES.split(), _WORDS.split()
+PASSAGE, FORECAST = 16, 32
+"""Tokens of the notes' continuation that are given, and tokens that are predicted then."""
+_SENTENCE = range(40, 400)
+"""Characters of a sentence that is taken from the text."""
+_END = "\N{REFERENCE MARK}"
+"""Stands where the notes are cut, so that all conversations have the length asked for."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A kind of fact.
+
+    Args:
+        statement: of the fact, with {name} and {value}.
+        question: that asks for it.
+        wording: the same in other words.
+        begin: of the answer, up to the value.
+        together: asks for several, with {names}.
+        words: whether the value is a word; otherwise it has four digits.
+
+    """
+
+    statement: str
+    question: str
+    wording: str
+    begin: str
+    together: str
+    words: bool = False
+
+
+FORMS = (
+    Form(
+        "Remember: the locker code of {name} is {value}.",
+        "What is the locker code of {name}?",
+        "I want to open {name}'s locker. Which code do I need?",
+        "The locker code of {name} is",
+        "What are the locker codes of {names}?",
+    ),
+    Form(
+        "{name}'s phone number ends in {value}.",
+        "What does {name}'s phone number end in?",
+        "I have to call {name}. What are the last digits of the number?",
+        "{name}'s phone number ends in",
+        "What do the phone numbers of {names} end in?",
+    ),
+    Form(
+        "By the way, {name} works in room {value}.",
+        "In which room does {name} work?",
+        "I have a letter for {name}. To which room should I take it?",
+        "{name} works in room",
+        "In which rooms do {names} work?",
+    ),
+    Form(
+        "For the birthday, {name} would like to get a {value}.",
+        "What would {name} like to get for the birthday?",
+        "I am looking for a present for {name}. What should I buy?",
+        "For the birthday, {name} would like to get a",
+        "What would {names} like to get for the birthday?",
+        words=True,
+    ),
+)
+RULE = "The magic word is {value}. When I ask for the magic word, answer with it."
+RULE_ASKED = ("What is the magic word?", "The magic word is")
+EARLIER = "Thank you. I suggest that {name} takes train {value}."
+EARLIER_ASKED = (
+    "Which train did you suggest for {name}?",
+    "I suggested that {name} takes train",
+)
+TOOL_ASKED = ("What did you find out about {name}?", '{{"customer": "{name}", "order":')
+ON = "Please go on reading my notes to me from where they end."
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A conversation up to the questions.
+
+    Args:
+        tokens: of the model.
+        messages: of the turns so far, in which `_END` marks the notes' end.
+        length: tokens that it is cut to.
+        form: of its facts.
+        facts: names and values, in the order in which they are asked for.
+        rule: the word that the first turn says to answer with.
+        earlier, tool: the name and value in an answer and in a tool's output.
+
+    """
+
+    tokens: Tokens
+    messages: Messages
+    length: int
+    form: Form
+    facts: tuple[tuple[str, str], ...]
+    rule: str
+    earlier: tuple[str, str]
+    tool: tuple[str, str]
+
+    @cached_property
+    def _cut(self) -> tuple[list[int], list[int]]:
+        head, _, tail = self.tokens.chat(self.messages).partition(_END)
+        before, after = self.tokens.encode(head), self.tokens.encode(tail)
+        kept = self.length - len(after)
+        return [*before[:kept], *after], before[kept:]
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Of all turns, so many as `length`."""
+        return tuple(self._cut[0])
+
+    def asked(self, question: str, begin: str, earlier: Messages = ()) -> tuple[int, ...]:
+        """Return the ids of a user's turn and of the answer's beginning.
+
+        Raises:
+            UserError: the template writes earlier turns differently after a new one.
+
+        """
+        known = (*self.messages, *earlier)
+        before = self.tokens.chat(known)
+        turns = (*known, {"role": "user", "content": question})
+        after = self.tokens.chat(turns, reply=True)
+        if not after.startswith(before):
+            raise usage_error(
+                "the chat template changes earlier turns when a new one comes",
+                "Choose a model whose template only appends turns.",
+            )
+        return tuple(self.tokens.encode(after[len(before) :] + begin))
+
+    def answered(self, question: str, answer: str) -> tuple[tuple[int, ...], Messages]:
+        """Return the ids of a whole turn, and its messages."""
+        turns = (
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": answer},
+        )
+        before = self.tokens.chat(self.messages)
+        after = self.tokens.chat((*self.messages, *turns))
+        return tuple(self.tokens.encode(after[len(before) :])), turns
+
+    def fact(self, number: int, *, wording: bool = False) -> tuple[str, str, str]:
+        """Return a fact's question, its answer's beginning, and its value."""
+        name, value = self.facts[number]
+        question = self.form.wording if wording else self.form.question
+        return question.format(name=name), self.form.begin.format(name=name), value
+
+    def said(self, text: str) -> tuple[int, ...]:
+        """Return the ids of a part of an answer."""
+        return tuple(self.tokens.encode(text))
+
+    @property
+    def following(self) -> tuple[int, ...]:
+        """How the notes go on after their cut."""
+        return tuple(self._cut[1][: PASSAGE + FORECAST])
+
+
+def make_conversation(
+    tokens: Tokens, length: int, facts: int, seed: int, number: int
+) -> Conversation:
+    """Make one conversation.
+
+    Args:
+        tokens: of the model and the text.
+        length: tokens until the question.
+        facts: of the same form, at least four.
+        seed: decides, with `number`, the text, the names and the values.
+        number: counts the conversations of a seed; the form is the next with each.
+
+    Raises:
+        UserError: the model has no chat template, or the length leaves no room.
+
+    """
+    draw = random.Random(f"chat {seed}/{number}")  # noqa: S311  not for secrets
+    form = FORMS[(seed + number) % len(FORMS)]
+    names = draw.sample(NAMES, facts + 2)
+    codes = [str(code) for code in draw.sample(range(1000, 10000), facts + 2)]
+    words = draw.sample(WORDS, len(WORDS))
+    values = words if form.words and facts < len(words) else codes
+    known = list(zip(names[:facts], values, strict=False))
+    notes = _notes(tokens, window_start(seed, number, 1000) / 1000, length)
+    reach = _within(tokens, notes, length - 300 - 20 * facts)
+    slots = sorted(draw.sample(range(1, max(reach, facts + 2)), facts), reverse=True)
+    for slot, (name, value) in zip(slots, known, strict=True):
+        notes.insert(slot, form.statement.format(name=name, value=value))
+    draw.shuffle(known)
+    rule = words[-1]
+    earlier, tool = (names[-1], codes[-1]), (names[-2], codes[-2])
+    part = reach // 3
+    messages = _messages(notes[:part], notes[part:], rule, earlier, tool)
+    made = Conversation(tokens, messages, length, form, tuple(known), rule, earlier, tool)
+    text = tokens.decode(made.ids)
+    if len(made.ids) != length or any(f" {value}" not in text for _, value in known):
+        raise usage_error(
+            f"{length} tokens leave no room for {facts} facts in a conversation",
+            "Use longer samples (--lengths), or fewer decoys.",
+        )
+    return made
+
+
+def _notes(tokens: Tokens, share: float, length: int) -> list[str]:
+    """Return sentences of the text from a share of it on, more than enough."""
+    whole = re.sub(r"\s+", " ", " ".join(tokens.documents))
+    sentences = [s for s in re.split(r"(?<=[.!?]) ", whole) if len(s) in _SENTENCE]
+    first, notes, characters = int(share * len(sentences)), list[str](), 0
+    while sentences and characters < 8 * length:
+        notes.append(sentences[(first + len(notes)) % len(sentences)])
+        characters += len(notes[-1])
+    return notes
+
+
+def _within(tokens: Tokens, notes: list[str], room: int) -> int:
+    """Return how many sentences fit into so many tokens."""
+    for count, sentence in enumerate(notes):
+        room -= len(tokens.encode(f" {sentence}"))
+        if room < 0:
+            return count
+    return len(notes)
+
+
+def _messages(
+    first: list[str],
+    second: list[str],
+    rule: str,
+    earlier: tuple[str, str],
+    tool: tuple[str, str],
+) -> Messages:
+    found = json.dumps({"customer": tool[0], "order": int(tool[1])})
+    begin = RULE.format(value=rule)
+    turns = (
+        ("system", "You are a helpful assistant. Answer questions about the notes."),
+        ("user", f"{begin}\n\nHere are my notes.\n\n{' '.join(first)}"),
+        ("assistant", EARLIER.format(name=earlier[0], value=earlier[1])),
+        ("user", f"Look up the order of {tool[0]}."),
+        ("assistant", "I am looking it up."),
+        ("tool", found),
+        ("assistant", "I have found it."),
+        ("user", f"Here are more of my notes.\n\n{' '.join(second)}{_END}"),
+        ("assistant", "Thank you. I have read your notes."),
+    )
+    return tuple({"role": role, "content": content} for role, content in turns)
+
+
+def _asked(made: Conversation) -> tuple[Asking, ...]:
+    question, begin, value = made.fact(0)
+    return ((Turn(made.asked(question, begin), answer=value),),)
+
+
+def _wording(made: Conversation) -> tuple[Asking, ...]:
+    question, begin, value = made.fact(0, wording=True)
+    return ((Turn(made.asked(question, begin), answer=value),),)
+
+
+def _second_turn(made: Conversation) -> tuple[Asking, ...]:
+    """Another fact was asked for and answered before."""
+    question, begin, value = made.fact(1)
+    before, turns = made.answered(question, f"{begin} {value}.")
+    question, begin, value = made.fact(0)
+    last = made.asked(question, begin, turns)
+    return ((Turn(before), Turn(last, answer=value)),)
+
+
+def _middle(made: Conversation) -> tuple[Asking, ...]:
+    """The prompt names nobody; the answer comes to a fact after another."""
+    _, first, known = made.fact(1)
+    _, begin, value = made.fact(0)
+    prompt = made.asked("Please tell me what you know from my notes.", "Here it is.")
+    said = made.said(f" {first} {known}. {begin}")
+    return ((Turn(prompt, said, answer=value),),)
+
+
+def _named(made: Conversation) -> tuple[Asking, ...]:
+    """Three are asked for at once; the answer gives one, and later another."""
+    names = [name for name, _ in made.facts[:3]]
+    together = made.form.together.format(names=f"{names[2]}, {names[1]} and {names[0]}")
+    _, first, known = made.fact(1)
+    _, begin, value = made.fact(0)
+    prompt = made.asked(together, first)
+    turn = Turn(said=made.said(f"\n{begin}"), answer=value)
+    return ((Turn(prompt, answer=known), turn),)
+
+
+def _single(pair: tuple[str, str], asked: tuple[str, str], made: Conversation) -> Asking:
+    question, begin = (part.format(name=pair[0]) for part in asked)
+    return (Turn(made.asked(question, begin), answer=pair[1]),)
+
+
+def _text(made: Conversation) -> tuple[Asking, ...]:
+    prompt = (*made.asked(ON, ""), *made.following[:PASSAGE])
+    return ((Turn(prompt, made.following[PASSAGE:], predicted=True),),)
+
+
+_TASKS: dict[str, Callable[[Conversation], tuple[Asking, ...]]] = {
+    "asked": _asked,
+    "wording": _wording,
+    "second_turn": _second_turn,
+    "middle": _middle,
+    "named": _named,
+    "instruction": lambda made: (_single(("", made.rule), RULE_ASKED, made),),
+    "earlier": lambda made: (_single(made.earlier, EARLIER_ASKED, made),),
+    "tool": lambda made: (_single(made.tool, TOOL_ASKED, made),),
+    "text": _text,
+}
+
+
+def chat_askings(way: Way, _tokens: Tokens, made: Conversation) -> tuple[Asking, ...]:
+    """Return how a conversation is asked in a way.
+
+    Raises:
+        UserError: a conversation has no such way.
+
+    """
+    if way not in _TASKS:
+        known = f"Choose from: {', '.join(_TASKS)}."
+        raise usage_error(f'a conversation is not asked in the way "{way}"', known)
+    return _TASKS[way](made)

@@ -1,0 +1,525 @@
+"""What is asked of a model: text with facts, ways of asking, and prompts in turns."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import mlx.core as mx
+
+from h2o_pack.files.text import usage_error
+from h2o_pack.measure.evaluation.contenders import CacheFactory, Contender
+from h2o_pack.measure.text import Tokens
+from h2o_pack.progress import BarAdvance
+
+STATEMENT = "\nthe code of {key} is {code}.\n"
+QUESTION = "\nthe code of {key} is"
+ASKED_IN = 24
+"""Tokens of text and question that are fed together when a fact is asked for."""
+
+FOLLOWING = 128
+"""Tokens of text after a sample that are known, besides those that questions stand among."""
+
+_GOLDEN = (5**0.5 - 1) / 2
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A name and its number.
+
+    Args:
+        key: in capitals.
+        code: so many digits as the shape says.
+        depth: as the shape has it.
+        position: of its statement's first token in the sample.
+        length: tokens of the statement.
+
+    """
+
+    key: str
+    code: str
+    depth: float
+    position: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """Asks for a fact.
+
+    Args:
+        ids: what is fed: text, then the question; of the same length in all samples.
+        answer: what a right answer contains, and no wrong one.
+        fact: what is asked for.
+        distance: tokens from the statement's end to the question's.
+
+    """
+
+    ids: tuple[int, ...]
+    answer: str
+    fact: Fact
+    distance: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is fed token by token, and what is asked then.
+
+    Args:
+        seed: of the sample.
+        number: among the samples of the seed.
+        ids: all samples of a kind have the same length.
+        scored: whether the model can be expected to predict the id: false in facts and
+            at the very beginning.
+        questions: asked after the last id.
+        after: how the text goes on after the last id.
+
+    """
+
+    seed: int
+    number: int
+    ids: tuple[int, ...]
+    scored: tuple[bool, ...]
+    questions: tuple[Question, ...]
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a sample is built.
+
+    Args:
+        length: tokens until the first question has been asked.
+        depths: where facts stand, as shares of the text: 0 at its beginning. Facts whose
+            depth is the same stand one after another.
+        asked: which facts are asked for, by their number in `depths`, in this order.
+        in_turns: whether each question comes after what was asked before, and the time
+            between fills `ASKED_IN` tokens again; otherwise each is the first.
+        digits: of each fact's number.
+
+    """
+
+    length: int
+    depths: tuple[float, ...] = ()
+    asked: tuple[int, ...] = ()
+    in_turns: bool = False
+    digits: int = 4
+
+
+def make_sample(
+    tokens: Tokens, words: Sequence[str], shape: Shape, seed: int, number: int
+) -> Sample:
+    """Make one sample.
+
+    Args:
+        tokens: the text.
+        words: for the names in facts.
+        shape: how it is built.
+        seed: decides, with `number`, the window, the names and the codes.
+        number: counts the samples of a seed.
+
+    Raises:
+        UserError: the text is too short, or the facts leave no room for any.
+
+    """
+    draw = random.Random(f"{seed}/{number}")  # noqa: S311  not for secrets
+    start = window_start(seed, number, len(tokens.ids))
+    named = _names(draw, words, tokens, shape)
+    stated = [tokens.encode(STATEMENT.format(key=k, code=c)) for k, c in named]
+    room = shape.length - (ASKED_IN if shape.asked else 0) - len(tokens.first)
+    filler = room - sum(map(len, stated))
+    if filler < len(stated) + 1:
+        raise usage_error(
+            f"{shape.length} tokens leave no room for text among {len(stated)} facts",
+            "Use longer samples (--lengths).",
+        )
+    after = max(FOLLOWING, ASKED_IN * len(shape.asked))
+    window = tokens.window(start, filler + after)
+    ids, scored = list(tokens.first), [False] * len(tokens.first)
+    facts, taken = {}, 0
+    order = sorted(range(len(stated)), key=lambda i: (shape.depths[i], i))
+    for i in order:
+        until = min(filler, round(shape.depths[i] * filler))
+        ids += window[taken:until]
+        scored += [True] * (until - taken)
+        taken = until
+        facts[i] = Fact(*named[i], shape.depths[i], position=len(ids), length=len(stated[i]))
+        ids += stated[i]
+        scored += [False] * len(stated[i])
+    ids += window[taken:filler]
+    scored += [True] * (filler - taken)
+    scored[0] = False
+    return Sample(
+        seed=seed,
+        number=number,
+        ids=tuple(ids),
+        scored=tuple(scored),
+        questions=_questions(tokens, shape, facts, len(ids), window[filler:]),
+        after=tuple(window[filler : filler + FOLLOWING]),
+    )
+
+
+def window_start(seed: int, number: int, total: int) -> int:
+    """Return where the window of a sample begins; those of one seed are spread out."""
+    first = random.Random(seed).random()  # noqa: S311  not for secrets
+    return int((first + number * _GOLDEN) % 1.0 * total)
+
+
+def _questions(
+    tokens: Tokens, shape: Shape, facts: dict[int, Fact], length: int, text: list[int]
+) -> tuple[Question, ...]:
+    asked = []
+    for turn, i in enumerate(shape.asked):
+        fact = facts[i]
+        question = tokens.encode(QUESTION.format(key=fact.key))
+        before = text[turn * ASKED_IN : (turn + 1) * ASKED_IN - len(question)]
+        passed = turn * ASKED_IN if shape.in_turns else 0
+        ids = (*before, *question)
+        distance = length + passed + len(ids) - (fact.position + fact.length)
+        asked.append(Question(ids, fact.code, fact, distance))
+    return tuple(asked)
+
+
+def _names(
+    draw: random.Random, words: Sequence[str], tokens: Tokens, shape: Shape
+) -> list[tuple[str, str]]:
+    """Draw names whose questions fit, and their codes, each of them once."""
+    count, least = len(shape.depths), 10 ** (shape.digits - 1)
+    named: list[tuple[str, str]] = []
+    keys, codes = set(), set()
+    for word in draw.sample(list(words), len(words)):
+        if len(named) == count:
+            break
+        key, code = word.upper(), str(draw.randrange(least, 10 * least))
+        fits = len(tokens.encode(QUESTION.format(key=key))) < ASKED_IN
+        if fits and key not in keys and code not in codes:
+            named.append((key, code))
+            keys.add(key)
+            codes.add(code)
+    if len(named) < count:
+        raise usage_error(
+            f"{count} facts need as many words, and only {len(named)} can be used",
+            "Ask for fewer facts.",
+        )
+    return named
+
+
+Way = Literal[
+    "asked", "second_turn", "named", "middle", "late", "wording", "copy", "text",
+    "instruction", "earlier", "tool",
+]  # fmt: skip
+
+_FORECAST = ("copy", "text")
+"""Ways in which what the model is made to say is predicted, and nothing is answered."""
+METRICS = tuple(
+    name
+    for way in get_args(Way)
+    for name in ((f"{way}_nll", f"{way}_kl") if way in _FORECAST else (way,))
+)
+
+OTHER_WORDING = "\nnumber for {key}:"
+_PROMPT = 16
+"""Tokens of a prompt that asks nothing."""
+_NAMED, _NAMED_ASKED, _NAMED_IN = 8, (1, 6, 3, 0), 96
+"""Facts named in one prompt, those of them asked for in turn, and the prompt's tokens."""
+_LEADS = (24, 27, 30, 33)
+"""Tokens, question included, until a fact is asked for in the middle of an answer: all
+remainders of 4."""
+_PAGE, _LATE_IN = 40, 24
+"""Tokens that follow a question in its prompt, and that lead to the answer then."""
+_PASSAGE, _FORECAST_TOKENS = 16, 48
+"""Tokens of a passage that are given, and tokens that are predicted."""
+
+LENGTHS = {
+    "asked_in": ASKED_IN,
+    "named": _NAMED,
+    "of_them": len(_NAMED_ASKED),
+    "given": _PASSAGE,
+    "forecast": _FORECAST_TOKENS,
+    "page": _PAGE,
+}
+"""What pages say of the ways."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A turn; the same lengths in all samples.
+
+    Args:
+        prompt: ids that are read as a prompt; none for no prompt.
+        said: ids that the model is then made to say, one by one.
+        predicted: whether `said` is compared with what the model predicts.
+        answer: what a right answer contains that the model gives then; empty for none.
+        counts: whether the answer does.
+
+    """
+
+    prompt: tuple[int, ...] = ()
+    said: tuple[int, ...] = ()
+    predicted: bool = False
+    answer: str = ""
+    counts: bool = True
+
+
+Asking = tuple[Turn, ...]
+
+
+def askings(way: Way, tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
+    """Return how a sample is asked in a way, each asking for a copy of the caches.
+
+    Raises:
+        UserError: the sample has too few facts for the way, or only a conversation has it.
+
+    """
+    if way not in _WAYS:
+        raise usage_error(
+            f'the way "{way}" belongs to conversations', 'Give it to the task "chat".'
+        )
+    return _WAYS[way](tokens, sample)
+
+
+def _asked(_tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
+    question = sample.questions[0]
+    return ((Turn(question.ids, answer=question.answer),),)
+
+
+def _second_turn(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
+    """Another fact is asked for first; without one, a turn of text comes first."""
+    if len(sample.questions) > 1:
+        other = sample.questions[-1]
+        first = Turn(other.ids, answer=other.answer, counts=False)
+    else:
+        text = _text(tokens, sample, "first", 2 * _PROMPT)
+        first = Turn(text[:_PROMPT], said=text[_PROMPT:])
+    return ((first, *_asked(tokens, sample)[0]),)
+
+
+def _named(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
+    facts = [question.fact for question in sample.questions[:_NAMED]]
+    if len(facts) < _NAMED:
+        raise usage_error(
+            f"{len(facts)} facts cannot be named together with others: {_NAMED} are needed",
+            "Give more decoys, or leave the way out.",
+        )
+    names = ", ".join(fact.key for fact in facts)
+    prompt = _ending(tokens, sample, "names", f"\nthe codes of {names}:\n", _NAMED_IN)
+    turns = [Turn(prompt)]
+    for n in _NAMED_ASKED:
+        said = _ending(tokens, sample, f"named {n}", _question(facts[n].key), ASKED_IN)
+        turns.append(Turn(said=said, answer=facts[n].code))
+    return (tuple(turns),)
+
+
+def _middle(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
+    found = []
+    for n, lead in enumerate(_LEADS):
+        fact = sample.questions[n % len(sample.questions)].fact
+        prompt = _text(tokens, sample, f"prompt {n}", _PROMPT)
+        said = _ending(tokens, sample, f"answer {n}", _question(fact.key), lead)
+        found.append((Turn(prompt, said, answer=fact.code),))
+    return tuple(found)
+
+
+def _late(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
+    """The prompt begins with the question, and other text follows, as a pasted page does."""
+    question = sample.questions[0]
+    prompt = question.ids + _text(tokens, sample, "page", _PAGE)
+    said = _ending(tokens, sample, "late", _question(question.fact.key), _LATE_IN)
+    return ((Turn(prompt, said, answer=question.answer),),)
+
+
+def _wording(tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
+    fact = sample.questions[0].fact
+    asked = OTHER_WORDING.format(key=fact.key)
+    prompt = _ending(tokens, sample, "wording", asked, ASKED_IN)
+    return ((Turn(prompt, answer=fact.code),),)
+
+
+def _copy(_tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
+    """A passage of the first half, without a fact in it where there is one."""
+    whole = _PASSAGE + _FORECAST_TOKENS
+    draw = random.Random(f"copy {sample.seed}/{sample.number}")  # noqa: S311  not for secrets
+    last = min(len(sample.ids) // 2, len(sample.ids) - whole)
+    if last < 1:
+        raise usage_error(
+            f"a text of {len(sample.ids)} tokens has no passage of {whole} to copy",
+            "Use longer samples (--lengths).",
+        )
+    starts = list(range(1, last + 1))
+    draw.shuffle(starts)
+    start = next((s for s in starts if all(sample.scored[s : s + whole])), starts[0])
+    passage = sample.ids[start : start + whole]
+    return ((Turn(passage[:_PASSAGE], passage[_PASSAGE:], predicted=True),),)
+
+
+def _go_on(_tokens: Tokens, sample: Sample) -> tuple[Asking, ...]:
+    text = sample.after[: 2 * _PROMPT + _FORECAST_TOKENS]
+    return ((Turn(text[: 2 * _PROMPT], text[2 * _PROMPT :], predicted=True),),)
+
+
+_WAYS: dict[Way, Callable[[Tokens, Sample], tuple[Asking, ...]]] = {
+    "asked": _asked,
+    "second_turn": _second_turn,
+    "named": _named,
+    "middle": _middle,
+    "late": _late,
+    "wording": _wording,
+    "copy": _copy,
+    "text": _go_on,
+}
+
+
+def _question(key: str) -> str:
+    return QUESTION.format(key=key)
+
+
+def _text(tokens: Tokens, sample: Sample, purpose: str, length: int) -> tuple[int, ...]:
+    """Draw a piece of other text."""
+    draw = random.Random(f"{purpose} {sample.seed}/{sample.number}")  # noqa: S311
+    return tuple(tokens.window(draw.randrange(len(tokens.ids)), length))
+
+
+def _ending(
+    tokens: Tokens, sample: Sample, purpose: str, end: str, length: int
+) -> tuple[int, ...]:
+    """Return other text that ends in `end`, its last `length` tokens."""
+    ids: Sequence[int] = tokens.encode(end)
+    before = _text(tokens, sample, purpose, length)
+    return (*before[: max(0, length - len(ids))], *ids)[-length:]
+
+
+PIECE = 512
+
+Forecast = dict[tuple[int, int, int], mx.array]
+"""Of the full cache: ln p [B, L, V] of what it was made to say, by way, asking and turn."""
+
+
+def run(
+    model: Any,
+    factory: CacheFactory,
+    tokens: Tokens,
+    samples: Sequence[Any],
+    contenders: Sequence[Contender],
+    ways: Sequence[Way],
+    advance: BarAdvance = lambda _amount: None,
+    asking: Callable[[Way, Tokens, Any], tuple[Asking, ...]] = askings,
+) -> list[list[dict[str, dict[str, float]]]]:
+    """Read and ask.
+
+    Args:
+        model: of mlx_lm, routed.
+        factory: makes the caches.
+        tokens: for the answers.
+        samples: one batch, all of the same length.
+        contenders: the full cache, then others.
+        ways: of asking.
+        advance: told how many tokens each contender has read.
+        asking: how a sample is asked in a way.
+
+    Returns:
+        By contender, then sample: {"ways": values by metric (`ways.METRICS`)}.
+
+    """
+    asked = [[asking(way, tokens, sample) for sample in samples] for way in ways]
+    ids = mx.array([sample.ids for sample in samples])
+    full: Forecast = {}
+    found = []
+    for n, contender in enumerate(contenders):
+        reader = _Reader(model, factory.caches(contender), tokens)
+        reader.read(ids)
+        values: list[dict[str, float]] = [{} for _ in samples]
+        for w, way in enumerate(ways):
+            answers = reader.ask(way, w, asked[w], full)
+            values = [known | new for known, new in zip(values, answers, strict=True)]
+        found.append([{"ways": each} for each in values])
+        advance(ids.shape[1] * (n + 1) // len(contenders) - ids.shape[1] * n // len(contenders))
+    return found
+
+
+class _Reader:
+    """Caches that read."""
+
+    def __init__(self, model: Any, caches: list[Any], tokens: Tokens) -> None:
+        self._model = model
+        self._caches = caches
+        self._tokens = tokens
+        self._logits = mx.zeros((1, 1))
+
+    def read(self, ids: mx.array) -> None:
+        """Read a prompt [B, L]."""
+        before = ids.shape[1] - 1
+        for start in range(0, before, PIECE):
+            self._feed(ids[:, start : min(start + PIECE, before)])
+        self._feed(ids[:, before:])
+
+    def ask(
+        self,
+        way: Way,
+        number: int,
+        samples: Sequence[tuple[Asking, ...]],
+        full: Forecast,
+    ) -> list[dict[str, float]]:
+        """Ask all samples in one way; fills `full` if it is empty there, else compares."""
+        right: list[list[bool]] = [[] for _ in samples]
+        sums, count = mx.zeros((2, len(samples))), 0
+        for a in range(len(samples[0])):
+            reader = _Reader(self._model, copy.deepcopy(self._caches), self._tokens)
+            for t in range(len(samples[0][a])):
+                turns = [each[a][t] for each in samples]
+                if turns[0].prompt:
+                    reader.read(mx.array([turn.prompt for turn in turns]))
+                if turns[0].said:
+                    said = mx.array([turn.said for turn in turns])
+                    own = reader.say(said)
+                    if turns[0].predicted:
+                        expected = full.setdefault((number, a, t), own)
+                        sums = sums + _compared(own, expected, said)
+                        count += said.shape[1]
+                if turns[0].answer:
+                    answers = reader.answer(turns)
+                    if turns[0].counts:
+                        for mine, ok in zip(right, answers, strict=True):
+                            mine.append(ok)
+        if count:
+            nll, kl = (sums / count).tolist()  # type: ignore[misc]
+            return [
+                {f"{way}_nll": n, f"{way}_kl": k}
+                for n, k in zip(nll, kl, strict=True)  # type: ignore[arg-type]
+            ]
+        return [{way: sum(mine) / len(mine)} for mine in right]
+
+    def say(self, ids: mx.array) -> mx.array:
+        """Feed ids [B, L] one by one; returns ln p of each before it came, [B, L, V]."""
+        found = []
+        for column in range(ids.shape[1]):
+            wide = self._logits.astype(mx.float32)
+            found.append(wide - mx.logsumexp(wide, axis=-1, keepdims=True))
+            self._feed(ids[:, column : column + 1])
+        return mx.stack(found, axis=1)
+
+    def answer(self, turns: Sequence[Turn]) -> list[bool]:
+        """Let the model go on greedily, one token past the longest answer."""
+        longest = max(len(self._tokens.encode(f" {turn.answer}")) for turn in turns)
+        said = []
+        for _ in range(longest + 1):
+            said.append(mx.argmax(self._logits, axis=-1, keepdims=True))
+            self._feed(said[-1])
+        spoken: Any = mx.concatenate(said, axis=1).tolist()
+        return [
+            turn.answer in self._tokens.decode(words)
+            for turn, words in zip(turns, spoken, strict=True)
+        ]
+
+    def _feed(self, ids: mx.array) -> None:
+        self._logits = self._model(ids, cache=self._caches)[:, -1]
+        mx.eval(self._logits)
+
+
+def _compared(own: mx.array, full: mx.array, said: mx.array) -> mx.array:
+    """Return sums [2, B] over the tokens said: -ln p, and KL from the full cache."""
+    nll = -mx.take_along_axis(own, said[..., None], axis=-1)[..., 0]
+    kl = (mx.exp(full) * (full - own)).sum(axis=-1)
+    return mx.stack([nll.sum(axis=1), kl.sum(axis=1)])

@@ -1,0 +1,398 @@
+"""What a model's attention looks at: rows, reach, pieces of text, and maps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import mlx.core as mx
+import numpy as np
+from mlx_lm.models.cache import CacheList, KVCache
+
+from h2o_pack.files.text import read_text
+from h2o_pack.measure.profiling import report
+from h2o_pack.measure.profiling.report import Figures, HeadProfile, Kind, LayerProfile
+from h2o_pack.measure.text import (
+    BETWEEN_DOCUMENTS,
+    Part,
+    beginning,
+    held_out_text,
+    longer_than_a_context,
+    packaged,
+    too_short,
+)
+from h2o_py import fast
+
+TOP = 32
+FAINT = 0.01
+HIDDEN = -32000.0
+"""Logits at or below this belong to hidden rows: masks use half of float16's lowest, -32752,
+or less (docs/decisions.md)."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Of the G query heads of one KV head, for L queries over N tokens.
+
+    visible, entropy (nats), top (probability in the 32 largest), variance (of the logits)
+    and faint (how many visible entries are under 1% of their row's largest): [G, L].
+    received: [N], probability that each token got, summed over queries and averaged over
+    heads; expected: [N], the same if every query looked at all visible tokens alike.
+    probabilities: [G, L, N], 0 where hidden.
+    """
+
+    visible: mx.array
+    entropy: mx.array
+    top: mx.array
+    variance: mx.array
+    faint: mx.array
+    received: mx.array
+    expected: mx.array
+    probabilities: mx.array
+
+
+def figures(logits: mx.array, sinks: mx.array | None = None) -> Rows:
+    """Return figures of logits [G, L, N]; every query sees at least one token.
+
+    sinks: [G], logits that take probability but belong to no token. They lessen what
+    tokens receive; the other figures are of the distribution over tokens.
+    """
+    seen = logits > HIDDEN
+    count = seen.sum(axis=-1, keepdims=True)
+    known = mx.where(seen, logits, 0)
+    mean = known.sum(axis=-1, keepdims=True) / count
+    variance = mx.where(seen, (logits - mean) ** 2, 0).sum(axis=-1) / count[..., 0]
+    largest = mx.where(seen, logits, -math.inf).max(axis=-1, keepdims=True)
+    below = mx.where(seen, logits - largest, 0)
+    weights = mx.where(seen, mx.exp(below), 0)
+    total = weights.sum(axis=-1, keepdims=True)
+    probabilities = weights / total
+    taken = probabilities
+    if sinks is not None:
+        over = mx.log(total) + largest - sinks.astype(mx.float32)[:, None, None]
+        taken = probabilities * mx.sigmoid(over)
+    return Rows(
+        visible=count[..., 0],
+        entropy=(mx.log(total) - (probabilities * below).sum(axis=-1, keepdims=True))[..., 0],
+        top=mx.topk(probabilities, min(TOP, logits.shape[-1]), axis=-1).sum(axis=-1),
+        variance=variance,
+        faint=(seen & (below < math.log(FAINT))).sum(axis=-1),
+        received=taken.sum(axis=1).mean(axis=0),
+        expected=(seen[0] / count[0]).sum(axis=0),
+        probabilities=probabilities,
+    )
+
+
+def working_bytes(heads: int, kv_heads: int, chunk: int, tokens: int) -> int:
+    """Return how much attention is held at once at most, in bytes.
+
+    One layer's logits for a chunk, and the arrays that `figures` makes for one KV head.
+    Caches and the model's own activations come on top.
+    """
+    made_by_figures = 9
+    entries = chunk * tokens * 4
+    return heads * entries + made_by_figures * heads // kv_heads * entries
+
+
+def samples(tokenizer: Any, path: Path | None, tokens: int, count: int) -> list[list[int]]:
+    """Return token ids of `count` pieces of `tokens` each, spread evenly over the text.
+
+    A token that the tokenizer puts first (BOS) comes first in every piece.
+
+    Raises:
+        UserError: the file cannot be read, or is shorter than one piece.
+
+    """
+    texts = held_out() if path is None else (read_text(path, "Give a file of UTF-8 text."),)
+    with longer_than_a_context():
+        encoded = [list(tokenizer.encode(text)) for text in texts]
+    begin = beginning(tokenizer, encoded[0])
+    bodies = [ids[len(begin) :] for ids in encoded]
+    need = tokens - len(begin)
+    for ids in bodies:
+        if len(ids) < need:
+            raise too_short(len(ids), need)
+    pieces = []
+    for i in range(count):
+        ids, of_this = bodies[i % len(bodies)], -(-count // len(bodies))
+        last = len(ids) - need
+        start = last * (i // len(bodies)) // max(1, of_this - 1) if of_this > 1 else last // 2
+        pieces.append([*begin, *ids[start : start + need]])
+    return pieces
+
+
+def held_out() -> tuple[str, ...]:
+    """Return prose and source code that the demo model was not trained on.
+
+    The token between documents is left out: other models would read it as text.
+    """
+    texts = [held_out_text(part, packaged()) for part in sorted(get_args(Part))]
+    return tuple(text.replace(BETWEEN_DOCUMENTS, "\n\n") for text in texts)
+
+
+SINKS = 4
+"""First tokens, which every cache keeps: attention to them is not lost."""
+AN_OCTAVE = 4
+"""Windows for each doubling."""
+_SMALLEST = 8
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def windows(tokens: int) -> Array:
+    """Return window sizes from 8 to `tokens`, four per doubling, in tokens."""
+    smallest = min(_SMALLEST, tokens)
+    points = 1 + math.ceil(AN_OCTAVE * math.log2(tokens / smallest))
+    return np.unique(np.geomspace(smallest, tokens, points).round().astype(int))
+
+
+def beyond(probabilities: mx.array, end: int, sizes: Array) -> mx.array:
+    """Return the share of each query's attention that is older than a window, sinks aside.
+
+    Args:
+        probabilities: [G, L, N] of the last L queries over the last N tokens.
+        end: position after the last query.
+        sizes: [K], windows in tokens, the query's own among them.
+
+    Returns:
+        [G, L, K].
+
+    """
+    heads, queries, tokens = probabilities.shape
+    first = end - tokens
+    least = min(tokens, max(0, SINKS - first))
+    edges = np.arange(end - queries, end)[:, None] + 1 - sizes - first
+    edges = np.clip(edges, least, tokens)
+    none = mx.zeros((heads, queries, 1), probabilities.dtype)
+    below = mx.concatenate([none, mx.cumsum(probabilities, axis=-1)], axis=-1)
+    at = mx.broadcast_to(mx.array(edges)[None], (heads, *edges.shape))
+    return mx.take_along_axis(below, at, axis=-1) - below[..., least : least + 1]
+
+
+CELLS = 160
+
+
+class MapBuilder:
+    """Maps of all heads of a layer over one sample, built chunk by chunk.
+
+    Args:
+        heads: query heads.
+        tokens: of the sample.
+
+    """
+
+    def __init__(self, heads: int, tokens: int) -> None:
+        self._tokens, self._cells = tokens, min(CELLS, tokens)
+        self.maps = np.zeros((heads, self._cells, self._cells), np.float32)
+        """[heads, queries, tokens]; 0 where nothing could be seen."""
+
+    def add(self, first_head: int, probabilities: Array, end: int) -> None:
+        """Enter probabilities [G, L, N] whose newest query and token are before `end`."""
+        group, queries, seen = probabilities.shape
+        columns, column_starts = self._grid(end - seen, end)
+        lines, line_starts = self._grid(end - queries, end)
+        pooled = np.maximum.reduceat(probabilities, column_starts, axis=2)
+        pooled = np.maximum.reduceat(pooled, line_starts, axis=1)
+        held = self.maps[first_head : first_head + group]
+        place = np.ix_(np.arange(group), lines, columns)
+        held[place] = np.maximum(held[place], pooled)
+
+    def _grid(self, begin: int, end: int) -> tuple[Array, Array]:
+        """Return the cells of positions begin..end-1, and where the first of each one is."""
+        cells = np.arange(begin, end) * self._cells // self._tokens
+        return np.unique(cells, return_index=True)
+
+
+class LayerTally:
+    """Sums of a layer's attention over what was read so far.
+
+    Args:
+        tokens: of each sample.
+        first_row: position of the first query that enters the means.
+        mapped: whether a map of the first sample is wanted.
+
+    """
+
+    def __init__(self, tokens: int, first_row: int, *, mapped: bool) -> None:
+        self._tokens, self._first_row, self._mapped = tokens, first_row, mapped
+        self.maps: Array | None = None
+        self._builder: MapBuilder | None = None
+        self._samples: list[Array] = []
+        self._received: list[list[report.Accumulated]] = []
+        self._expected: list[report.Accumulated] = []
+        self._sums: Array | None = None
+        self._windows = windows(tokens)
+        self._beyond: list[Array] = []
+        self._outside: Array = np.zeros(len(self._windows))
+        self._kv_heads = 0
+        self.heads = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether no attention arrived."""
+        return not self._samples
+
+    def add(self, seen: ObservedAttention) -> None:
+        """Enter a chunk, one KV head after the other."""
+        heads, queries, _ = seen.logits.shape
+        if self._sums is None:
+            self._begin(heads, seen.kv_heads)
+        group = heads // seen.kv_heads
+        skipped = max(0, self._first_row - (seen.end - queries))
+        for h in range(seen.kv_heads):
+            mine = slice(h * group, (h + 1) * group)
+            sinks = None if seen.sinks is None else seen.sinks[mine]
+            self._enter(mine, figures(seen.logits[mine], sinks), seen.end, skipped)
+
+    def end_sample(self) -> None:
+        """Close a sample: its means and its accumulated attention."""
+        if self._sums is None:
+            return
+        count = self._sums[:, :1]
+        entropy, normalized, top, variance, faint, visible = self._sums[:, 1:].T
+        means = np.stack([entropy, normalized, top, variance], axis=1) / count
+        sparsity = faint / visible
+        self._beyond.append(self._outside / count.sum())
+        self._samples.append(np.concatenate([means, sparsity[:, None]], axis=1))
+        self._received.append([report.summarize(each) for each in self._got])
+        self._expected.append(report.summarize(self._even))
+        if self._builder is not None:
+            self.maps, self._builder, self._mapped = self._builder.maps, None, False
+        self._sums = None
+
+    def profile(self, index: int, cache: str, kind: Kind, window: int | None) -> LayerProfile:
+        """Return the layer's figures over all samples."""
+        by_sample = np.stack(self._samples)  # [samples, heads, figures]
+        over_heads = by_sample.mean(axis=1)
+        group = by_sample.shape[1] // self._kv_heads
+        by_kv_head = [report.mean(list(each)) for each in zip(*self._received, strict=True)]
+        return LayerProfile(
+            index=index,
+            cache=cache,
+            kind=kind,
+            window=window,
+            figures=Figures(*over_heads.mean(axis=0).tolist()),
+            deviations=Figures(*over_heads.std(axis=0).tolist()),
+            accumulated=report.mean(by_kv_head),
+            accumulated_evenly=report.mean(self._expected),
+            beyond=tuple(np.mean(self._beyond, axis=0).tolist()),
+            heads=tuple(
+                HeadProfile(i, i // group, Figures(*each))
+                for i, each in enumerate(by_sample.mean(axis=0).tolist())
+            ),
+            kv_heads=tuple(by_kv_head),
+        )
+
+    def _begin(self, heads: int, kv_heads: int) -> None:
+        self.heads, self._kv_heads = heads, kv_heads
+        self._sums = np.zeros((heads, 7))
+        self._got = np.zeros((kv_heads, self._tokens))
+        self._even = np.zeros(self._tokens)
+        self._outside = np.zeros(len(self._windows))
+        if self._mapped:
+            self._builder = MapBuilder(heads, self._tokens)
+
+    def _enter(self, mine: slice, found: Rows, end: int, skipped: int) -> None:
+        assert self._sums is not None  # noqa: S101  _begin came first
+        visible = found.visible
+        normalized = found.entropy / mx.log(mx.maximum(visible, 2))
+        by_row = [found.entropy, normalized, found.top, found.variance, found.faint, visible]
+        counted = mx.stack([each.astype(mx.float32) for each in by_row])[..., skipped:]
+        sums = np.array(counted.sum(axis=-1)).T.astype(np.float64)
+        self._sums[mine, 0] += max(0, visible.shape[1] - skipped)
+        self._sums[mine, 1:] += sums
+        outside = beyond(found.probabilities, end, self._windows)[:, skipped:]
+        self._outside += np.array(outside.sum(axis=(0, 1))).astype(np.float64)
+        tokens = slice(end - len(found.received), end)
+        kv_head = mine.start // (mine.stop - mine.start)
+        self._got[kv_head, tokens] += np.array(found.received)
+        if mine.start == 0:
+            self._even[tokens] += np.array(found.expected)
+        if self._builder is not None:
+            self._builder.add(mine.start, np.array(found.probabilities), end)
+
+
+@dataclass(frozen=True)
+class ObservedAttention:
+    """One layer's attention for a chunk of tokens.
+
+    logits: float32 [Hq, L, N], very low where a row is hidden. end: the position after the
+    newest token; column j is position end - N + j, row l is end - L + l. sinks: [Hq] logits
+    of the model that have no token, or None.
+    """
+
+    logits: mx.array
+    kv_heads: int
+    end: int
+    sinks: mx.array | None
+
+
+Watch = Callable[[int, ObservedAttention], None]
+
+
+def attention_caches(caches: list[Any]) -> dict[int, Any]:
+    """Return the caches that attention reads, by layer; layers without one are missing."""
+    found = {}
+    for index, cache in enumerate(caches):
+        members = cache.caches if isinstance(cache, CacheList) else [cache]
+        attending = [each for each in members if hasattr(each, "update_and_fetch")]
+        if len(attending) == 1:
+            found[index] = attending[0]
+    return found
+
+
+def record(caches: list[Any], watch: Watch) -> None:
+    """Make the attention of empty caches call `watch(layer, seen)` from now on."""
+    for index, cache in attention_caches(caches).items():
+        kind = type(cache)
+        cache.__class__ = type(f"Recording{kind.__name__}", (_Recording, kind), {})
+        cache.watch, cache.layer, cache.fetched = watch, index, None
+
+
+def kind_of(cache: Any) -> tuple[Kind, int | None]:
+    """Return what attention sees through a cache: "full", "sliding" (its window) or "other"."""
+    if type(cache) is KVCache:
+        return "full", None
+    window = getattr(cache, "max_size", None)
+    return ("other", None) if window is None else ("sliding", int(window))
+
+
+class _Recording:
+    """Mixed into a cache of mlx_lm, whose contract it leaves alone. Batch 1."""
+
+    watch: Watch
+    layer: int
+    fetched: tuple[mx.array, mx.array] | None
+    offset: int
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        self.fetched = super().update_and_fetch(keys, values)  # type: ignore[misc]
+        return self.fetched
+
+    def awaits_attention(self, keys: mx.array, values: mx.array) -> bool:
+        return (
+            self.fetched is not None and keys is self.fetched[0] and values is self.fetched[1]
+        )
+
+    def attend(
+        self,
+        queries: mx.array,
+        *,
+        scale: float,
+        mask: mx.array | str | None = None,
+        sinks: mx.array | None = None,
+    ) -> mx.array:
+        assert self.fetched is not None  # noqa: S101  routing asked awaits_attention first
+        keys, values = self.fetched
+        self.fetched = None
+        out, logits = fast.scaled_dot_product_attention_with_scores(
+            queries, keys, values, scale=scale, mask=mask, sinks=sinks
+        )
+        heads, tokens = queries.shape[1:3]
+        mx.eval(out, logits)
+        by_head = logits.reshape(heads, tokens, -1)
+        self.watch(self.layer, ObservedAttention(by_head, keys.shape[1], self.offset, sinks))
+        return out

@@ -1,0 +1,337 @@
+"""What `ios`, `update` and `vendor` did, for machines and for people."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated
+
+from h2o_pack.bundling.delivery import AppSize
+from h2o_pack.bundling.manifest import Manifest
+from h2o_pack.choice.choice import Choice, print_choice
+from h2o_pack.files.layout import SYSTEM_PROMPT
+from h2o_pack.files.lock import EditedFile, PreparedPrompt, Vendored
+from h2o_pack.memory.terms import MemoryPlan
+from h2o_pack.models.adapter import Adapter
+from h2o_pack.models.license_terms import ModelLicense
+from h2o_pack.package.app import STATES, AppState
+from h2o_pack.package.build import PackageResult
+from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
+from h2o_pack.plan.plan_tables import size_sentence
+from h2o_pack.results import Count, ErrorEntry, Result, doc, error_entries
+from h2o_py.config import H2OConfig
+from h2o_py.storages import STORAGE_BITS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Choices = Mapping[str, Choice]
+"""What was chosen for each `--model`, "" where none was given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VendorResult(Result):
+    """What Vendor/ holds."""
+
+    package: Annotated[Path, doc("The package's folder.")]
+    host: Annotated[str, doc("Where the package will be built: apple or linux.")]
+    commits: Annotated[
+        dict[str, str],
+        doc("The commit of each upstream package; empty where a folder without git was given."),
+    ]
+    edited: Annotated[tuple[EditedFile, ...], doc("Files that an edit changed.")]
+    offline: Annotated[bool, doc("Whether it holds all that SwiftPM would fetch.")]
+
+
+@dataclass(frozen=True)
+class PackagedFile:
+    """A file of the model."""
+
+    path: Annotated[str, doc("Relative to the model's folder.")]
+    size: Annotated[Count, doc("Bytes.")]
+
+
+@dataclass(frozen=True)
+class StatedLicense:
+    """What the model's files say of its license."""
+
+    id: Annotated[str, doc("As the model card has it; empty where it names none.")]
+    link: Annotated[str, doc("As the model card has it; empty where it has none.")]
+    files: Annotated[tuple[str, ...], doc("Texts of license and notices in its folder.")]
+
+    @classmethod
+    def of(cls, found: ModelLicense) -> StatedLicense | None:
+        """Return what was found, None for nothing."""
+        if not (found.id or found.texts):
+            return None
+        return cls(found.id, found.link, tuple(found.texts))
+
+    def __str__(self) -> str:
+        return f"{self.id or 'not named'} ({', '.join(self.files) or 'no text of it in Model'})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackagedModel:
+    """A model of the package."""
+
+    folder: Annotated[str, doc("Where it lies in the package.")]
+    model: Annotated[str, doc("Hub id, alias or folder name.")]
+    commit: Annotated[str, doc("Its commit on the hub; empty for a local one.")]
+    config: Annotated[H2OConfig, doc("Its cache's settings, all defaults filled in.")]
+    kv: Annotated[
+        str, doc("How rows are stored: bits of all, or of recent (r) and other (h) rows.")
+    ]
+    group_size: Annotated[
+        Count, doc("Elements of quantized rows that share a scale and a bias.")
+    ]
+    archive: Annotated[str, doc("Where recall keeps what is evicted; empty without recall.")]
+    memory: Annotated[MemoryPlan, doc("As `h2o-pack plan --json` has it.")]
+    files: Annotated[tuple[PackagedFile, ...], doc("Its files, in its folder.")]
+    license: Annotated[StatedLicense | None, doc("Its license; null where none was found.")]
+    system_prompt: Annotated[
+        PreparedPrompt | None,
+        doc("What the caches of the system prompt were computed from; null without them."),
+    ]
+    adapter: Annotated[Adapter | None, doc("The LoRA adapter in its folder; null without one.")]
+    warnings: Annotated[tuple[str, ...], doc("What works but may serve badly.")]
+    choice: Annotated[
+        Choice | None, doc("What was chosen of it and its cache; null if all was given.")
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IosResult(Result):
+    """The package that was made."""
+
+    package: Annotated[Path, doc("The package's folder.")]
+    written: Annotated[bool, doc("False after a dry run.")]
+    name: Annotated[str, doc("The package's name.")]
+    module: Annotated[str, doc("The Swift module with the models.")]
+    bundle_id: Annotated[str, doc("The app's identifier, where its scaffold is written.")]
+    display_name: Annotated[str, doc("What stands below the app's icon.")]
+    models: Annotated[tuple[PackagedModel, ...], doc("The largest first.")]
+    size: Annotated[AppSize, doc("Of the app.")]
+    asset_pack: Annotated[
+        bool, doc("Whether the model comes to the device apart from the app.")
+    ]
+    download: Annotated[
+        str,
+        doc("The address from which the app fetches its model; empty where it does not."),
+    ]
+    files: Annotated[tuple[str, ...], doc("Files written, relative to the folder.")]
+    app: Annotated[
+        AppState,
+        doc("What became of App: " + "; ".join(f"{k}: {v}" for k, v in STATES.items()) + "."),
+    ]
+    replaced: Annotated[
+        tuple[str, ...],
+        doc("Generated files that had been changed; the changed ones are in Replaced/."),
+    ]
+    vendor: Annotated[
+        VendorResult | None, doc("What Vendor/ holds; null where it was not filled.")
+    ]
+    errors: Annotated[
+        tuple[ErrorEntry, ...],
+        doc("Why Vendor/ could not be filled; the exit code is its code."),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackagesResult(Result):
+    """The packages of h2o-pack.toml, up to the first that failed."""
+
+    packages: Annotated[tuple[IosResult, ...], doc("In the order of the file.")]
+
+
+def ios_result(made: PackageResult, choices: Choices = MappingProxyType({})) -> IosResult:
+    """Return what was made as --json prints it, with what was chosen for it."""
+    plan, failed = made.plan, made.not_vendored
+    return IosResult(
+        package=made.folder,
+        written=made.verification is not None,
+        name=plan.package_name,
+        module=f"{plan.module_name}Model",
+        bundle_id=plan.bundle_id,
+        display_name=plan.display_name,
+        models=tuple(
+            packaged(each, manifest, choices)
+            for each, manifest in zip_longest(plan.models, made.manifests)
+        ),
+        size=made.size,
+        asset_pack=plan.spec.delivery.asset_pack,
+        download=plan.spec.delivery.download,
+        files=made.files,
+        app=made.app,
+        replaced=made.replaced,
+        vendor=None if made.vendored is None else vendor_result(made.folder, made.vendored),
+        errors=error_entries([failed] if failed else []),
+    )
+
+
+def packaged(plan: ModelPlan, manifest: Manifest | None, choices: Choices) -> PackagedModel:
+    """Return what a result says of a model; without a manifest it is not written yet."""
+    files = plan.model.files if manifest is None else manifest.files
+    return PackagedModel(
+        folder=plan.folder,
+        model=plan.model.id,
+        commit=plan.model.commit,
+        config=plan.cache,
+        kv=plan.storage.name,
+        group_size=plan.storage.group_size,
+        archive=plan.archive,
+        memory=plan.memory,
+        files=tuple(PackagedFile(each.path, each.size) for each in files),
+        license=StatedLicense.of(plan.source.texts.license),
+        system_prompt=None if manifest is None else manifest.system_prompt,
+        adapter=plan.source.adapter,
+        warnings=plan.warnings,
+        choice=choices.get(plan.spec.model or "", choices.get("")),
+    )
+
+
+def vendor_result(package: Path, vendored: Vendored) -> VendorResult:
+    """Return what was vendored as --json prints it."""
+    return VendorResult(
+        package=package,
+        host=vendored.host,
+        commits=vendored.commits,
+        edited=vendored.files,
+        offline=vendored.offline,
+    )
+
+
+def print_made(made: PackageResult, choices: Choices, console: Console) -> None:
+    """Show what was chosen, what was made or would be, and what can be done with it.
+
+    A package without the Vendor/ that was asked for is no success.
+    """
+    if made.not_vendored is not None:
+        console.print(
+            f"{made.folder} is whole but for Vendor: run the same command again", markup=False
+        )
+        return
+    for choice in choices.values():
+        print_choice(choice, console)
+    print_package(made, console)
+    for path in made.replaced:
+        console.print(
+            f"note: you had changed {path}, which is written anew; yours is in Replaced",
+            markup=False,
+            soft_wrap=False,
+        )
+    for note in notes(made.plan):
+        console.print(f"note: {note}", markup=False, soft_wrap=False)
+    if made.verification is None:
+        console.print("nothing was written: this was a dry run")
+        return
+    for each in made.verification.differences:
+        console.print(f"differs: {each}", markup=False, soft_wrap=False)
+    folder = shlex.quote(str(made.folder))
+    project = shlex.quote(f"{made.folder}/App/Chat.xcodeproj")
+    steps = f"h2o-pack parity {folder}; open {project}"
+    if made.vendored is None:
+        steps = f"h2o-pack vendor {folder}; {steps}"
+    console.print(f"next: {steps}", markup=False)
+    if made.plan.spec.delivery.download:
+        console.print(
+            f"and upload the files in {folder}/Model, so that the app finds them below "
+            f"{made.plan.spec.delivery.download}",
+            markup=False,
+        )
+
+
+def notes(plan: PackagePlan) -> list[str]:
+    """Return what works but may serve badly: of all models, then of some by name."""
+    of_each = [model.warnings for model in plan.models]
+    common = [note for note in of_each[0] if all(note in warnings for warnings in of_each)]
+    return common + [
+        f"{model.model.id}: {note}"
+        for model in plan.models
+        for note in model.warnings
+        if note not in common
+    ]
+
+
+def print_package(made: PackageResult, console: Console) -> None:
+    """Show the models, side by side where there are several, and the package."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    plan, several = made.plan, len(made.plan.models) > 1
+    table = Table(title=escape(str(made.folder)), title_justify="left", show_header=False)
+    models = [
+        model_rows(each, manifest, system=bool(plan.spec.app.system))
+        for each, manifest in zip_longest(plan.models, made.manifests)
+    ]
+    labels = dict.fromkeys(label for rows in models for label in rows)
+    for label in labels:
+        table.add_row(label, *(escape(rows.get(label, "-")) for rows in models))
+    if several:
+        console.print(table)
+        table = Table(show_header=False)
+    table.add_row("module", f"{plan.module_name}Model, with H2OKit")
+    table.add_row(
+        "files",
+        f"{len(made.files)} generated, {sum(len(model.model.files) for model in plan.models)}"
+        f" of the model{'s' if several else ''}",
+    )
+    table.add_row("size", size_sentence(made.size))
+    table.add_row("app", escape(f"{plan.display_name} ({plan.bundle_id}): {STATES[made.app]}"))
+    console.print(table)
+
+
+def model_rows(plan: ModelPlan, manifest: Manifest | None, *, system: bool) -> dict[str, str]:
+    """Return what people are shown of a model, by what it is.
+
+    manifest: of the model's folder, None where it is not written yet. system: whether the
+    package has a system prompt.
+    """
+    config, cache, memory = plan.model.config, plan.cache, plan.memory
+    sizes = {each.max_size for each in plan.workload.caches if each} or {cache.max_size}
+    own = f", {min(sizes)} to {max(sizes)} by layer" if len(sizes) > 1 else ""
+    archived = f", archive {memory.archive / 1e6:,.1f}" if memory.archive else ""
+    rows = {
+        "model": f"{plan.model.id} ({config.model_type}, {len(config.layers)} layers, "
+        f"{config.kv_heads} KV heads of {config.head_dim})",
+        "cache": f"{cache.max_size} tokens per layer{own}: {cache.sink_size} first, "
+        f"{cache.heavy_budget} heavy, {cache.recent_budget} recent; "
+        f"{STORAGE_BITS[plan.storage.name].meaning}",
+    }
+    if cache.recall is not None:
+        every = cache.recall.every
+        when = f" at prompts and every {every} tokens" if every else ""
+        recalling = sum(1 for each in plan.workload.caches if each and each.recall_rows)
+        rows["recall"] = (
+            f"up to {cache.recall_rows} rows{when}, {recalling} layers, archive in "
+            f"{plan.archive} in {cache.recall.archive_bits} bits"
+        )
+    rows["memory"] = (
+        f"{memory.total / 1e6:,.0f} MB: weights {memory.weights / 1e6:,.0f}, "
+        f"caches {memory.caches / 1e6:,.1f}{archived}; `h2o-pack plan` has each term"
+    )
+    stated = StatedLicense.of(plan.source.texts.license)
+    rows["license"] = str(stated) if stated else "none found"
+    adapter = plan.source.adapter
+    if adapter is not None:
+        rows["adapter"] = (
+            f"{adapter.type} of rank {adapter.rank} in the last "
+            f"{adapter.layers} layers, {adapter.bytes / 1e6:,.1f} MB"
+        )
+    if system:
+        prompt = manifest.system_prompt if manifest else None
+        count = f"{prompt.tokens} tokens" if prompt else "read when the package is written"
+        rows["system"] = f"{count}; its caches are in {plan.folder}/{SYSTEM_PROMPT}"
+    return rows
+
+
+def print_vendored(package: Path, vendored: Vendored, console: Console) -> None:
+    """Show what was vendored."""
+    console.print(f"{package / 'Vendor'} is made for the host {vendored.host}", markup=False)
+    edited = Counter(file.path.partition("/")[0] for file in vendored.files)
+    for name, count in edited.items():
+        console.print(f"  edited files of {name}: {count}", markup=False)

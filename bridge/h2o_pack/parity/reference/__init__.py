@@ -1,0 +1,41 @@
+"""The cache in plain MLX operations: slow, readable, the oracle of the tests and of parity.
+
+Mirrors `h2o_py.fast` function by function; see there for shapes. Nothing is written in
+place. Queries are observed one after another, as the definition says, where the compiled
+core may use a closed form.
+"""
+
+from h2o_pack.parity.reference.archive import Archive
+from h2o_pack.parity.reference.cache import (
+    cache_attend,
+    cache_fetch,
+    cache_write,
+    make_ledger,
+    scaled_dot_product_attention_with_scores,
+    trim_ledger,
+)
+from h2o_pack.parity.reference.choice import PromptChoice
+from h2o_pack.parity.reference.layer import LayerCache
+from h2o_pack.parity.reference.reading import chosen_positions, read_everything
+from h2o_pack.parity.reference.recall import bring_back, recall
+
+layer_cache = LayerCache
+restored_layer_cache = LayerCache.restored
+prompt_choice = PromptChoice
+
+__all__ = [
+    "Archive",
+    "bring_back",
+    "cache_attend",
+    "cache_fetch",
+    "cache_write",
+    "chosen_positions",
+    "layer_cache",
+    "make_ledger",
+    "prompt_choice",
+    "read_everything",
+    "recall",
+    "restored_layer_cache",
+    "scaled_dot_product_attention_with_scores",
+    "trim_ledger",
+]

@@ -1,0 +1,459 @@
+"""Whether devices hold a model, how fast it is there, and what else would fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from h2o_pack.architectures.model import Model
+from h2o_pack.bundling.delivery import AppSize, app_size, model_bytes
+from h2o_pack.config_errors import flag
+from h2o_pack.devices.catalogue import catalogue
+from h2o_pack.devices.device import Catalogue, Device
+from h2o_pack.devices.facts import (
+    BANDWIDTH,
+    DEFAULT,
+    ENTITLED,
+    MeasuredMargin,
+    Number,
+    What,
+)
+from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.facts import KnownModel
+from h2o_pack.hub.resolve import find_model
+from h2o_pack.memory.storages import storage_of
+from h2o_pack.memory.terms import MemoryPlan
+from h2o_pack.models.catalogue import catalogue as model_catalogue
+from h2o_pack.plan.advice import advice
+from h2o_pack.plan.caches import cache_config
+from h2o_pack.plan.measured import MeasuredMemory, SeenMemory, beside, read_measured
+from h2o_pack.plan.recall import RecallPlan, read_seconds, recall_plan, with_recalls
+from h2o_pack.plan.speed import Calibration, Speed, calibration, estimate, rules
+from h2o_pack.plan.workload import Workload, known_fitting, workload_of
+from h2o_pack.progress import ProgressReporter
+from h2o_pack.results import Count, Result, doc
+from h2o_pack.sizes import gigabytes
+from h2o_pack.spec import CacheSpec, DevicesSpec, PackageSpec, refuse_with_several
+
+Fit = Literal["fits", "tight", "does not fit", "unknown"]
+TIGHT = 0.1  # of the limit: what estimates of the app and of the limit may be wrong by
+STEPS = (256, 128, 64)
+COMPACT = ("8", "k8v4", "4")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The plan against a limit; null where nobody knows it."""
+
+    limit: Annotated[int | None, doc("Bytes.")]
+    headroom: Annotated[int | None, doc("Bytes left of the limit; negative if over it.")]
+    headroom_share: Annotated[float | None, doc("The headroom as a part of the limit.")]
+    verdict: Annotated[Fit, doc("tight: less than a tenth of the limit is left.")]
+
+
+def verdict(needed: int, limit: int | None) -> Verdict:
+    """Hold needed bytes against a limit."""
+    if limit is None:
+        return Verdict(None, None, None, "unknown")
+    share = (limit - needed) / limit
+    fit: Fit = "does not fit" if share < 0 else "tight" if share < TIGHT else "fits"
+    return Verdict(limit, limit - needed, round(share, 4), fit)
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What fits with both entitlements; 0 and empty where nothing does, or nobody knows."""
+
+    max_kv: Annotated[Count, doc("Most rows per layer.")] = 0
+    context: Annotated[Count, doc("Longest conversation with the model's own cache.")] = 0
+    model: Annotated[str, doc("Largest known model with the same settings.")] = ""
+
+
+@dataclass(frozen=True)
+class DeviceFit:
+    """The plan on one device."""
+
+    identifier: Annotated[str, doc("Of the device.")]
+    name: Annotated[str, doc("With the storage where that matters.")]
+    chip: Annotated[str, doc("Of the device.")]
+    backend: Annotated[str, doc("Which of the plans.")]
+    needed: Annotated[Count, doc("Bytes.")]
+    default: Annotated[Verdict, doc("Against the limit of any app.")]
+    entitled: Annotated[Verdict, doc("Against the limit with both memory entitlements.")]
+    speed: Annotated[
+        Speed | None, doc("null where the bandwidth is unknown or the model is tiny.")
+    ]
+    recall_seconds: Annotated[
+        float | None,
+        doc("To read what one recall reads; null without recall or where nobody knows."),
+    ]
+    largest: Annotated[Capacity, doc("What fits at most.")]
+    remedies: Annotated[
+        tuple[str, ...], doc("Options with which it would fit, if it does not.")
+    ]
+    sources: Annotated[tuple[Number, ...], doc("Of the limits and the bandwidth.")]
+    margin: Annotated[
+        MeasuredMargin | None, doc("Part of what is needed; null: the plan's own margin.")
+    ] = None
+
+    def source(self, what: What) -> Number | None:
+        """The number that was used; None where nobody has found one."""
+        return next((each for each in self.sources if each.what == what), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedModel:
+    """The memory of one model on devices."""
+
+    model: Annotated[str, doc("Hub id, alias or folder name.")]
+    commit: Annotated[str, doc("On the hub; empty for folders.")]
+    model_type: Annotated[str, doc("As config.json names it.")]
+    layers: Annotated[Count, doc("Decoder layers.")]
+    evicting_layers: Annotated[Count, doc("Layers with a cache that evicts.")]
+    max_kv: Annotated[int | None, doc("Rows per layer; null for the model's own cache.")]
+    kv: Annotated[str, doc("Precision of rows.")]
+    context: Annotated[Count, doc("Tokens of the longest conversation.")]
+    prefill_step: Annotated[Count, doc("Tokens of a prompt that the model is given at once.")]
+    plans: Annotated[tuple[MemoryPlan, ...], Meta(min_length=1), doc("One per backend.")]
+    size: Annotated[AppSize, doc("Of an app with this model alone in it.")]
+    recall: Annotated[RecallPlan | None, doc("What recall costs; null without it.")]
+    devices: Annotated[tuple[DeviceFit, ...], doc("The devices that were asked for.")]
+    advice: Annotated[tuple[str, ...], doc("What to know beforehand.")]
+    speed_rule: Annotated[Mapping[str, float], doc("The constants of the estimate.")]
+    calibration: Annotated[
+        tuple[Calibration, ...], doc("The estimate against published speeds.")
+    ]
+    measured: Annotated[
+        SeenMemory | None, doc("What a device reported, beside the plan; null without.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """What the app loads on a device with both memory entitlements."""
+
+    identifier: Annotated[str, doc("Of the device.")]
+    name: Annotated[str, doc("With the storage where that matters.")]
+    model: Annotated[
+        str | None, doc("The largest that fits; null where none does or the limit is unknown.")
+    ]
+    verdict: Annotated[Fit, doc("Of that model; of the smallest one where none fits.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanResult(Result):
+    """The memory of a package's models on devices."""
+
+    models: Annotated[tuple[PlannedModel, ...], Meta(min_length=1), doc("The largest first.")]
+    loaded: Annotated[tuple[LoadedModel, ...], doc("For each device.")]
+    size: Annotated[AppSize, doc("Of an app with all of them.")]
+
+
+def plan_on_devices(
+    spec: PackageSpec, say: ProgressReporter, *, every: bool, measured: Path | None
+) -> PlanResult:
+    """Plan the models of a spec, whose caches keep every token where no rows are given.
+
+    every: all devices, not one of each kind, where none is named. measured: what a device
+    reported of the one model, to be shown beside the plan.
+
+    Raises:
+        UserError: all that is wrong, together.
+
+    """
+    problems, seen, names = Problems(), None, spec.devices.names
+    with problems.caught():
+        refuse_with_several(spec, measured=measured is not None)
+        seen = None if measured is None else read_measured(measured)
+        names = names if seen is None else (*names, seen.device)
+    with problems.caught():
+        known = catalogue(spec.devices.file)
+        devices = named_devices(replace(spec.devices, names=names), known)
+    models = []
+    for wanted in spec.models:
+        with problems.caught():
+            models.append(find_model(wanted, say, stated=True))
+    problems.refuse()
+    if not names:
+        devices = known.all_devices() if every else one_of_each_kind(known.all_devices())
+    return plan_models(spec, models, devices, known, seen)
+
+
+def plan_models(
+    spec: PackageSpec,
+    models: Sequence[Model],
+    devices: tuple[Device, ...],
+    known: Catalogue,
+    seen: MeasuredMemory | None = None,
+) -> PlanResult:
+    """Plan the models of a spec on devices.
+
+    Raises:
+        UserError: a model is there twice, or what is wrong with any of them, together.
+
+    """
+    refuse_twice(models)
+    planned, problems = [], Problems()
+    for wanted, model in zip(spec.models, models, strict=True):
+        with problems.caught():
+            workload = workload_on_devices(model, wanted.cache)
+            planned.append(planned_model(workload, devices, known, model_catalogue(), seen))
+    problems.refuse()
+    return plan_result(planned)
+
+
+def workload_on_devices(model: Model, spec: CacheSpec) -> Workload:
+    """Return what memory is planned for: with the model's own caches where no rows are given.
+
+    Raises:
+        UserError: the spec does not fit the model, or is of eviction and gives no rows.
+
+    """
+    bounded = spec.max_kv is not None
+    if not bounded:
+        refuse_without_eviction(spec)
+        spec = replace(spec, max_kv=model.config.context)
+    config, _ = cache_config(spec)
+    workload = workload_of(model, spec, config)
+    return workload if bounded else workload.with_max_kv(0)
+
+
+def refuse_without_eviction(spec: CacheSpec) -> None:
+    """Refuse what needs a cache that evicts."""
+    of_eviction = {
+        "--kv": spec.kv not in (None, "dense"),
+        "--policy": spec.policy != CacheSpec.policy,
+        "--budgets": spec.budgets is not None,
+        "--recall": spec.recall,
+    }
+    flags = [name for name, value in of_eviction.items() if value]
+    flags += [flag(name) for name in spec.settings]
+    if flags:
+        raise UserError(
+            f"{' and '.join(flags)} {'is' if len(flags) == 1 else 'are'} for caches that evict",
+            remedy="Give --max-kv too.",
+            code=ExitCode.USAGE,
+        )
+
+
+def named_devices(spec: DevicesSpec, known: Catalogue | None = None) -> tuple[Device, ...]:
+    """Find the devices that are named.
+
+    Raises:
+        UserError: all names that are unknown, together.
+
+    """
+    known = known or catalogue(spec.file)
+    problems = Problems()
+    devices: list[Device] = []
+    for name in spec.names:
+        with problems.caught():
+            devices += known.find(name)
+    problems.refuse()
+    return tuple(dict.fromkeys(devices))
+
+
+def refuse_twice(models: Sequence[Model]) -> None:
+    """Refuse a model that is given twice."""
+    places = []
+    for model in models:
+        place = (model.id, model.commit, model.folder)
+        if place in places:
+            raise UserError(
+                f"{model.id} is given twice",
+                remedy="Give each model once.",
+                code=ExitCode.USAGE,
+            )
+        places.append(place)
+
+
+def plan_result(models: Sequence[PlannedModel]) -> PlanResult:
+    """Put the plans of a package's models for the same devices into one result."""
+    ordered = sorted(models, key=lambda model: model.plans[0].weights, reverse=True)
+    rows = zip(*(model.devices for model in ordered), strict=True)
+    names = [model.model for model in ordered]
+    return PlanResult(
+        models=tuple(ordered),
+        loaded=tuple(loaded_model(names, fits) for fits in rows),
+        size=app_size(sum(model.size.models for model in ordered)),
+    )
+
+
+def loaded_model(models: Sequence[str], fits: Sequence[DeviceFit]) -> LoadedModel:
+    """Return which of the models an app takes on a device, as its `load()` decides there.
+
+    models and fits: the largest model first.
+    """
+    device = fits[-1]
+    for model, fit in zip(models, fits, strict=True):
+        if fit.entitled.verdict in ("fits", "tight"):
+            return LoadedModel(device.identifier, device.name, model, fit.entitled.verdict)
+    return LoadedModel(device.identifier, device.name, None, device.entitled.verdict)
+
+
+def planned_model(
+    workload: Workload,
+    devices: tuple[Device, ...],
+    known: Catalogue,
+    models: tuple[KnownModel, ...],
+    seen: MeasuredMemory | None = None,
+) -> PlannedModel:
+    """Plan on every backend that the devices have, and hold each device against it.
+
+    seen: what a device among them reported.
+    """
+    backends = tuple(dict.fromkeys(device.backend for device in devices)) or ("iphone",)
+    plans = tuple(workload.plan(backend) for backend in backends)
+    model, recall = workload.model, recall_plan(workload)
+    return PlannedModel(
+        model=model.id,
+        commit=model.commit,
+        model_type=model.config.model_type,
+        layers=len(model.config.layers),
+        evicting_layers=sum(cache is not None for cache in workload.caches),
+        max_kv=workload.max_kv or None,
+        kv=plans[0].kv,
+        context=plans[0].context,
+        prefill_step=plans[0].prefill_step,
+        plans=plans,
+        size=app_size(model_bytes(model)),
+        recall=recall,
+        devices=tuple(device_fit(workload, device, models, recall) for device in devices),
+        advice=advice(workload),
+        speed_rule=rules(),
+        calibration=calibration(known),
+        measured=None if seen is None else beside_plan(seen, plans, known),
+    )
+
+
+def beside_plan(
+    seen: MeasuredMemory, plans: Sequence[MemoryPlan], known: Catalogue
+) -> SeenMemory:
+    """Put a device's report beside the plan for its backend."""
+    (device, *_) = known.find(seen.device)
+    return beside(seen, next(plan for plan in plans if plan.backend == device.backend))
+
+
+def device_fit(
+    workload: Workload,
+    device: Device,
+    models: tuple[KnownModel, ...],
+    recall: RecallPlan | None = None,
+) -> DeviceFit:
+    """Hold one device against the plan."""
+    workload = workload.on(device)
+    plan = workload.plan(device.backend)
+    entitled = verdict(plan.total, device.limit_entitled)
+    over = entitled.verdict == "does not fit" and entitled.limit is not None
+    numbers = (device.number(what) for what in (DEFAULT, ENTITLED, BANDWIDTH))
+    return DeviceFit(
+        identifier=device.identifier,
+        name=device.title,
+        chip=device.chip,
+        backend=device.backend,
+        needed=plan.total,
+        default=verdict(plan.total, device.limit),
+        entitled=entitled,
+        speed=with_recalls(estimate(workload.model, plan, device), recall, device),
+        recall_seconds=None if recall is None else read_seconds(recall, device),
+        largest=capacity(workload, entitled.limit, device.backend, models),
+        remedies=tuple(remedies(workload, models, entitled.limit or 0, device.backend))
+        if over
+        else (),
+        sources=tuple(number for number in numbers if number is not None),
+        margin=device.margin,
+    )
+
+
+def capacity(
+    workload: Workload, limit: int | None, backend: str, models: tuple[KnownModel, ...]
+) -> Capacity:
+    """What fits at most into a limit."""
+    if limit is None:
+        return Capacity()
+    known = known_fitting(workload, models, limit, backend)
+    return Capacity(
+        workload.largest_max_kv(limit, backend),
+        workload.largest_context(limit, backend),
+        known.name if known is not None else "",
+    )
+
+
+def one_of_each_kind(devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    """One device per chip and memory: the others of its kind have the same numbers."""
+    kinds: dict[Any, Device] = {}
+    for device in devices:
+        numbers = (device.limit, device.limit_entitled, device.bandwidth, device.margin)
+        kinds.setdefault((device.chip, *numbers), device)
+    return tuple(kinds.values())
+
+
+def remedies(
+    workload: Workload, models: tuple[KnownModel, ...], limit: int, backend: str
+) -> Iterator[str]:
+    """Yield settings that fit into the limit, those that cost least first."""
+
+    def fits(changed: Workload) -> bool:
+        return changed.plan(backend).total <= limit
+
+    if workload.recall is not None:
+        files = replace(workload, archive_in_files=True)
+        if not workload.archive_in_files and fits(files):
+            yield "--archive files"
+        if fits(workload.without_recall()):
+            yield "--no-recall"
+    for step in STEPS:
+        if step < workload.step and fits(replace(workload, step=step)):
+            yield f"--prefill-step {step}"
+            break
+    if any(workload.caches) and workload.kv == "dense" and can_quantize(workload):
+        for kv in COMPACT:
+            if fits(replace(workload, kv=kv)):
+                yield f"--kv {kv}"
+                break
+    rows = workload.largest_max_kv(limit, backend)
+    if rows and (rows < workload.max_kv or not workload.max_kv):
+        yield f"--max-kv {rows}"
+    known = known_fitting(workload, models, limit, backend)
+    if known is not None and workload.model.id not in (known.name, known.hub):
+        yield f"--model {known.name}"
+
+
+def can_quantize(workload: Workload) -> bool:
+    """Whether the heads can be quantized in groups."""
+    try:
+        storage_of(COMPACT[0], workload.model.config, workload.group_size)
+    except UserError:
+        return False
+    return True
+
+
+def refusal(
+    workload: Workload, models: tuple[KnownModel, ...], device: Device
+) -> UserError | None:
+    """Return why a device cannot hold a plan even with both entitlements; None if it can.
+
+    The error says by how much the plan is over the limit, and what would fit.
+    """
+    workload = workload.on(device)
+    plan = workload.plan(device.backend)
+    limit = device.limit_entitled
+    if limit is None or verdict(plan.total, limit).verdict != "does not fit":
+        return None
+    settings = tuple(remedies(workload, models, limit, device.backend))
+    number = device.number(ENTITLED)
+    kind = "" if number is None else f", {number.kind}"
+    return UserError(
+        f"{workload.model.id} needs {gigabytes(plan.total)} GB and an app on {device.title} "
+        f"may use {gigabytes(limit)} GB with both memory entitlements{kind}",
+        where=device.identifier,
+        remedy=(
+            f"What would fit: {', or '.join(settings)}." if settings else "No setting fits."
+        )
+        + " `h2o-pack plan` shows what takes how much.",
+        code=ExitCode.MEMORY,
+    )

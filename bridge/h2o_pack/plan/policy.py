@@ -1,0 +1,231 @@
+"""Settings of a cache in a TOML file, for what few users change.
+
+policy = "tuned"            # whose defaults hold for what is not stated
+recent_budget = 96
+pinned = [[0, 128]]
+prefill_step = 256
+budgets = "budgets.json"    # beside this file
+
+[recall]                    # with this table, recall is on
+every = 4
+archive = "files"
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from h2o_pack.config_errors import OF_RECALL, user_errors
+from h2o_pack.errors import ExitCode, UserError, nearest, shown
+from h2o_pack.files.toml import Blame, load
+from h2o_pack.results import Result, doc
+from h2o_py.errors import H2OConfigError
+from h2o_py.policy_fields import FIELDS, NAMED_POLICIES, Field
+from h2o_py.policy_rules import check
+
+SETTINGS = {field.name: field for field in FIELDS if not field.required}
+"""Settings of a policy by name: all but the rows, which the command line gives."""
+RECALL = {field.name: (option, field) for option, field in OF_RECALL.items()}
+"""Settings of recall: the option of `CacheSpec`, and the field."""
+ARCHIVES = ("memory", "files")
+BESIDE = ("policy", "prefill_step", "budgets", "recall")
+BLAME = Blame("`h2o-pack policy show standard` prints a file with every key.", ExitCode.USAGE)
+WIDTH = 78
+TYPES = {"integer": "integer", "bytes": "integer", "number": "number"}
+
+
+def read_policy(path: Path) -> dict[str, Any]:
+    """Read a file; return fields of `CacheSpec` by their names.
+
+    Raises:
+        UserError: it is not TOML, or a key or a value is not one of a policy's.
+
+    """
+    document, _ = load(path, BLAME)
+    refuse_unknown(document, (*SETTINGS, *BESIDE), path)
+    found: dict[str, Any] = {
+        "policy": one_of(document, "policy", [each.name for each in NAMED_POLICIES], path),
+        "settings": {
+            name: checked(field, document[name], path)
+            for name, field in SETTINGS.items()
+            if name in document
+        },
+    }
+    if "prefill_step" in document:
+        found["prefill_step"] = whole_number(document["prefill_step"], "prefill_step", path)
+    if "budgets" in document:
+        found["budgets"] = path.parent / str(document["budgets"])
+    if "recall" in document:
+        found |= read_recall(document["recall"], path)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def read_recall(table: Any, path: Path) -> dict[str, Any]:
+    """Read the table of recall, which turns it on."""
+    if not isinstance(table, dict):
+        raise BLAME.error(f"recall should be a table, is {shown(table)}", path)
+    refuse_unknown(table, (*RECALL, "archive"), path)
+    found = {
+        option: checked(field, table[name], path)
+        for name, (option, field) in RECALL.items()
+        if name in table
+    }
+    return {
+        "recall": True,
+        **found,
+        "archive": one_of(table, "archive", ARCHIVES, path) or ARCHIVES[0],
+    }
+
+
+def refuse_unknown(table: Mapping[str, Any], known: Iterable[str], path: Path) -> None:
+    """Refuse keys that a file does not have."""
+    names = list(known)
+    for name in table:
+        if name not in names:
+            raise BLAME.error(f"unknown key {shown(name)}", path, nearest(name, names))
+
+
+def one_of(
+    table: Mapping[str, Any], name: str, choices: Iterable[str], path: Path
+) -> str | None:
+    """Return one of several names; None where the table does not have it."""
+    names = list(choices)
+    value = table.get(name)
+    if value is not None and value not in names:
+        what = f"{name} = {shown(value)} is none of {', '.join(names)}"
+        raise BLAME.error(what, path, nearest(str(value), names))
+    return value
+
+
+def whole_number(value: Any, name: str, path: Path) -> int:
+    """Return a number of tokens."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    raise BLAME.error(f"{name} should be a number of tokens, is {shown(value)}", path)
+
+
+def checked(field: Field, value: Any, path: Path) -> Any:
+    """Return a setting's value, ranges as tuples; the cache checks what belongs together."""
+    if field.type == "ranges" and isinstance(value, list):
+        return tuple(tuple(each) if isinstance(each, list) else each for each in value)
+    with user_errors():
+        try:
+            check(field, value)
+        except H2OConfigError as error:
+            error.where = str(path)
+            raise
+    return value
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of such a file."""
+    recall = {name: field_schema(field) for name, (_, field) in RECALL.items()}
+    recall["archive"] = {"enum": list(ARCHIVES), "description": "Where the archive is."}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "policy": {"enum": [each.name for each in NAMED_POLICIES]},
+            **{name: field_schema(field) for name, field in SETTINGS.items()},
+            "prefill_step": {"type": "integer", "minimum": 1},
+            "budgets": {"type": "string", "description": "File of `h2o-pack budgets`."},
+            "recall": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": recall,
+            },
+        },
+    }
+
+
+def field_schema(field: Field) -> dict[str, Any]:
+    """Return the JSON Schema of one setting."""
+    from h2o_py.policy_fields import SCORES
+
+    found: dict[str, Any] = {"description": field.meaning}
+    if field.type in TYPES:
+        found["type"] = TYPES[field.type]
+    if field.type == "ranges":
+        pair = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
+        found |= {"type": "array", "items": pair}
+    if field.type == "score":
+        found["enum"] = [score.name for score in SCORES]
+    if field.choices:
+        found["enum"] = list(field.choices)
+    if field.least is not None:
+        found["minimum"] = field.least
+    if field.most is not None:
+        found["maximum"] = field.most
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyResult(Result):
+    """A named policy."""
+
+    name: Annotated[str, doc("Of the policy.")]
+    title: Annotated[str, doc("What it is.")]
+    settings: Annotated[
+        dict[str, Any], doc("Its settings; those that follow from the rows are left out.")
+    ]
+    text: Annotated[str, doc("A file that --policy takes, with every key.")]
+    file_schema: Annotated[dict[str, Any], doc("JSON Schema of such a file.")]
+
+
+def show(name: str) -> PolicyResult:
+    """Return a named policy and a file that says the same.
+
+    Raises:
+        UserError: there is no such policy; names the nearest.
+
+    """
+    known = {each.name: each for each in NAMED_POLICIES}
+    if name not in known:
+        raise UserError(
+            f'there is no policy "{name}"',
+            remedy=f"{nearest(name, known)}Choose from: {', '.join(known)}.",
+            code=ExitCode.USAGE,
+        )
+    policy = known[name]
+    values = {key: policy.values.get(key, each.default) for key, each in SETTINGS.items()}
+    settings = {
+        key: value
+        for key, value in values.items()
+        if value is not None and key not in policy.formulas
+    }
+    lines = [f"# {policy.title}", f'policy = "{name}"']
+    for key, field in SETTINGS.items():
+        default = "the policy's, by the rows" if key in policy.formulas else ""
+        lines += ["", *comment(field, default, follows=key not in settings)]
+        lines.append(f"# {key} =" if key not in settings else f"{key} = {toml(settings[key])}")
+    lines += ["", "# [recall]  # with this table, what is evicted comes back", ""]
+    for key, (_, field) in RECALL.items():
+        lines += comment(field, follows=field.default is None)
+        lines.append(f"# {key} = {'' if field.default is None else toml(field.default)}")
+    return PolicyResult(
+        name=name,
+        title=policy.title,
+        settings=settings,
+        text="\n".join(line.rstrip() for line in lines) + "\n",
+        file_schema=schema(),
+    )
+
+
+def comment(field: Field, default: str = "", *, follows: bool) -> list[str]:
+    """Return what a setting means, and its default where that follows from others."""
+    default = (default or field.default_meaning).replace("`", "")
+    text = f"{field.meaning} Default: {default}." if follows and default else field.meaning
+    return textwrap.wrap(text, WIDTH, initial_indent="# ", subsequent_indent="# ")
+
+
+def toml(value: Any) -> str:
+    """Write a value as TOML has it."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(toml, value))}]"
+    return str(value)

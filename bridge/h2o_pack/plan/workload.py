@@ -1,0 +1,226 @@
+"""A model with its caches, planned for any device and for other settings beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from h2o_pack.architectures.model import Model
+from h2o_pack.devices.device import Device
+from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.facts import KnownModel
+from h2o_pack.memory.estimate import archive_bits, plan_memory
+from h2o_pack.memory.storages import storage_of
+from h2o_pack.memory.terms import MemoryPlan
+from h2o_pack.models.catalogue import as_model
+from h2o_pack.plan.caches import layer_caches
+from h2o_pack.spec import PREFILL_STEP, CacheSpec
+from h2o_py.config import H2OConfig
+from h2o_py.recall import H2ORecall
+
+ROWS = 64  # what largest budgets are rounded down to
+TOKENS = 256  # and largest contexts: caches grow by it
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model with its caches and the longest conversation: what memory is planned for.
+
+    caches: one per layer, None for the model's own. archive_in_files: whether recall's
+    archives are files. measured_margin: as a device reported it.
+    """
+
+    model: Model
+    caches: tuple[H2OConfig | None, ...]
+    kv: str = "dense"
+    context: int | None = None
+    step: int = PREFILL_STEP
+    group_size: int | None = None
+    archive_in_files: bool = False
+    measured_margin: float | None = None
+
+    @property
+    def recall(self) -> H2ORecall | None:
+        """The settings of recall in the first layer that has it; None without it."""
+        return next((cache.recall for cache in self.caches if cache and cache.recall), None)
+
+    @property
+    def max_kv(self) -> int:
+        """Rows of a layer that evicts, on average; 0 if none does."""
+        sizes = [cache.max_size for cache in self.caches if cache]
+        return round(sum(sizes) / len(sizes)) if sizes else 0
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the longest conversation."""
+        return self.model.config.context if self.context is None else self.context
+
+    def plan(self, backend: str) -> MemoryPlan:
+        """The plan on a backend."""
+        return planned(self, backend)
+
+    def with_max_kv(self, rows: int) -> Workload:
+        """The same with caches of so many rows, with the default budgets; 0 for no bound.
+
+        Recall stays in all layers, with the default number of rows.
+        """
+        recall = None if self.recall is None else dataclasses.replace(self.recall, rows=None)
+        caches = tuple(
+            bounded(rows, recall) if layer.kind == "full" and rows else None
+            for layer in self.model.config.layers
+        )
+        return dataclasses.replace(self, caches=caches)
+
+    def on(self, device: Device) -> Workload:
+        """The same with what this device reported of its memory."""
+        margin = None if device.margin is None else device.margin.margin
+        return dataclasses.replace(self, measured_margin=margin)
+
+    def with_context(self, tokens: int) -> Workload:
+        """The same for conversations of so many tokens."""
+        return dataclasses.replace(self, context=tokens)
+
+    def without_recall(self) -> Workload:
+        """The same without recall."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # `cache_config` and the plan's advice report them
+            caches = tuple(
+                cache and dataclasses.replace(cache, recall=None) for cache in self.caches
+            )
+        return dataclasses.replace(self, caches=caches, archive_in_files=False)
+
+    def largest_max_kv(self, limit: int, backend: str) -> int:
+        """The most rows per layer that fit into the limit, in steps of 64; 0 if none do.
+
+        Conversations are taken to be longer than that, so that rows are evicted; an archive
+        is that of the conversation that is planned for.
+        """
+        most = self.model.config.context
+        endless = self.without_recall().with_context(2 * most)
+        archive = self.plan(backend).archive
+
+        def total(rows: int) -> int:
+            return endless.with_max_kv(rows).plan(backend).total + archive
+
+        return largest(limit, most, total, ROWS)
+
+    def largest_context(self, limit: int, backend: str) -> int:
+        """The longest conversation that fits with caches that have no bound; 0 if none."""
+        free = self.with_max_kv(0)
+        return largest(
+            limit,
+            self.model.config.context,
+            lambda tokens: free.with_context(tokens).plan(backend).total,
+            TOKENS,
+        )
+
+    def of_model(self, model: Model) -> Workload:
+        """The same settings for another model."""
+        return dataclasses.replace(self, model=model, caches=()).with_max_kv(self.max_kv)
+
+
+@lru_cache(maxsize=4096)
+def planned(workload: Workload, backend: str, *, earlier: bool = True) -> MemoryPlan:
+    """Plan once for each workload and backend."""
+    return plan_memory(
+        workload.model,
+        workload.caches,
+        workload.kv,
+        workload.context,
+        step=workload.step,
+        backend=backend,
+        group_size=workload.group_size,
+        earlier=earlier,
+        archive_in_files=workload.archive_in_files,
+        measured_margin=workload.measured_margin,
+    )
+
+
+@lru_cache(maxsize=1024)
+def bounded(rows: int, recall: H2ORecall | None = None) -> H2OConfig:
+    """A cache of so many rows with the default budgets."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return H2OConfig(max_size=rows, recall=recall)
+
+
+def known_fitting(
+    workload: Workload, models: tuple[KnownModel, ...], limit: int, backend: str
+) -> KnownModel | None:
+    """The largest model of the catalogue that fits with the same settings."""
+    for known in sorted(models, key=lambda model: model.weights_bytes, reverse=True):
+        model = as_model(known) if known.weights_bytes < limit else None
+        if model is None:
+            continue
+        other = workload.of_model(model)
+        # The quick plan is never the larger one: most models are ruled out by it.
+        if all(planned(other, backend, earlier=each).total <= limit for each in (False, True)):
+            return known
+    return None
+
+
+def workload_of(model: Model, spec: CacheSpec, config: H2OConfig) -> Workload:
+    """Return what memory is planned for.
+
+    config: the cache that `caches.cache_config` makes of the spec.
+
+    Raises:
+        UserError: all that is wrong with the spec for this model, together.
+
+    """
+    context = model.config.context
+    problems = Problems()
+    with problems.caught():
+        require_tokens(spec.max_kv or 0, context, "--max-kv", model)
+    with problems.caught():
+        if spec.context is not None:
+            require_tokens(spec.context, context, "--context", model)
+    with problems.caught():
+        require_tokens(min(spec.prefill_step, context), context, "--prefill-step", model)
+    kv = spec.kv or "dense"
+    with problems.caught():
+        storage_of(kv, model.config, archive_bits=archive_bits((config,)))
+    with problems.caught():
+        caches = layer_caches(model.config, config, spec.budgets)
+    problems.refuse()
+    return Workload(
+        model=model,
+        caches=caches,
+        kv=kv,
+        context=spec.context,
+        step=spec.prefill_step,
+        archive_in_files=spec.archive_in_files,
+    )
+
+
+def require_tokens(value: int, most: int, flag: str, model: Model) -> None:
+    """Refuse a number of tokens below 1 or above what the model can attend to."""
+    if 1 <= value <= most:
+        return
+    raise UserError(
+        f"{flag} must be between 1 and {most}, got {value}",
+        where=f"{model.folder or model.id}/config.json",
+        remedy=f"{model.id} can attend to {most} tokens."
+        if value > most
+        else "Give a number of tokens.",
+        code=ExitCode.USAGE,
+    )
+
+
+def largest(limit: int, most: int, planned: Callable[[int], int], step: int = 1) -> int:
+    """Return the largest value up to `most` whose planned bytes fit; 0 if none do.
+
+    planned: bytes for a value, which must not fall as the value grows. step: values are
+    multiples of it.
+    """
+    low, high = 0, most // step
+    while low < high:
+        middle = (low + high + 1) // 2
+        if planned(middle * step) <= limit:
+            low = middle
+        else:
+            high = middle - 1
+    return low * step

@@ -1,1 +1,0 @@
-"""Whether mlx, mlx-lm and the Swift packages are still what h2o-pack relies on."""

@@ -1,0 +1,370 @@
+#include "layer_cache.h"
+
+#include <algorithm>
+
+#include "checks.h"
+#include "fallback.h"
+#include "fallback_ops.h"
+#include "mlx/ops.h"
+#include "row_layout.h"
+
+namespace h2o {
+
+namespace layer_caches {
+
+std::string text_of(const std::string& code, const CacheError::Values& values) {
+  std::string text = code;
+  for (const auto& [name, value] : values) {
+    text += (&name == &values.begin()->first ? ": " : ", ") + name + " " + value;
+  }
+  return text;
+}
+
+/// A chunk's mask for its two parts, and what its asking tokens see of each other.
+struct MaskParts {
+  Mask before, own, asking;
+};
+
+/// What the two parts of a chunk of `tokens` see, of which the last `asking` ask. These see all
+/// rows that are older than they are: after an eviction rows have no common order. A part of
+/// one token sees all rows, for the cache is full then.
+///
+/// `mask` is for all tokens over the `rows` in use before them; `kept` are in use before the
+/// asking tokens.
+MaskParts parts_of(
+    const Mask& mask, int tokens, int asking, int rows, int kept, mx::StreamOrDevice s) {
+  const int before = tokens - asking;
+  if (!mask.values) {
+    return {Mask{before > 1}, Mask{asking > 1}, Mask{asking > 1}};
+  }
+  const auto& given = mask.values->shape();
+  mx::Shape shape(given.begin(), given.end() - std::min<int>(2, given.size()));
+  shape.insert(shape.end(), {tokens, rows + tokens});
+  const auto whole = mx::broadcast_to(*mask.values, shape, s);
+  const int lines = int(shape.size()) - 2, columns = lines + 1;
+  auto cut = [&](int first_line, int last_line, int first, int last) {
+    return fallback::take_rows(
+        fallback::take_rows(whole, lines, first_line, last_line, s), columns, first, last,
+        s);
+  };
+  const auto own = cut(before, tokens, rows + before, rows + tokens);
+  auto older = own.shape();
+  older.back() = kept;
+  const auto seen = own.dtype() == mx::bool_ ? mx::ones(older, mx::bool_, s)
+                                             : mx::zeros(older, own.dtype(), s);
+  MaskParts parts;
+  if (before > 1) {
+    parts.before.values = cut(0, before, 0, rows + before);
+  }
+  if (asking > 1) {
+    parts.own.values = own;
+    parts.asking.values = mx::concatenate({seen, own}, columns, s);
+  }
+  return parts;
+}
+
+mx::array tokens_of(const mx::array& a, int begin, int end, mx::StreamOrDevice s) {
+  return begin == 0 && end == a.shape(2) ? a : fallback::take_rows(a, 2, begin, end, s);
+}
+
+/// The first rows of a buffer; one of zeros for none, for MLX 0.31 saves no empty array.
+mx::array used_rows(const mx::array& rows, int count, mx::StreamOrDevice s) {
+  if (count == 0) {
+    return mx::zeros({rows.shape(0), rows.shape(1), 1, rows.shape(3)}, rows.dtype(), s);
+  }
+  return rows.shape(2) == count ? rows : first_rows(rows, count, s);
+}
+
+} // namespace layer_caches
+
+CacheError::CacheError(std::string code, Values values)
+    : std::runtime_error(layer_caches::text_of(code, values)),
+      code(std::move(code)),
+      values(std::move(values)) {
+}
+
+LayerCache::LayerCache(CacheConfig config, std::optional<Recall> recall, bool in_operations)
+    : config_(std::move(config)),
+      recall_(std::move(recall)),
+      in_operations_(in_operations) {
+  validate(config_);
+  if (recall_) {
+    validate(*recall_);
+  }
+}
+
+LayerCache LayerCache::copy() {
+  is_shared_ = true;
+  return *this;
+}
+
+void LayerCache::join(std::shared_ptr<PromptChoice> choice, int layer) {
+  choice_ = std::move(choice);
+  layer_ = layer;
+}
+
+std::pair<mx::array, mx::array> LayerCache::write(
+    const mx::array& keys, const mx::array& values, bool copy, mx::StreamOrDevice s) {
+  if (before_) {
+    if (expects_queries) {
+      notices_.push_back({notice_codes::not_routed});
+    }
+    is_shared_ = true;
+    settle(s);
+  }
+  is_shared_ = is_shared_ || (copy && !is_replaced_);
+  if (!rows_) {
+    start(keys, values, s);
+  }
+  bring_back(s);
+  const int tokens = keys.ndim() == 4 ? keys.shape(2) : 0;
+  const int asking = this->asking(tokens);
+  is_replaced_ = false;
+  if (asking > 0) {
+    return defer({keys, values, asking}, s);
+  }
+  put(keys, values, s);
+  return fetch(s);
+}
+
+mx::array LayerCache::attend(
+    const mx::array& queries,
+    float scale,
+    const Mask& mask,
+    const std::optional<mx::array>& sinks,
+    mx::StreamOrDevice s) {
+  const Attention attention{scale, sinks};
+  return deferred_ ? attend_in_parts(queries, attention, mask, s)
+                   : attend_rows(queries, attention, mask, s).value();
+}
+
+void LayerCache::settle(mx::StreamOrDevice s) {
+  finish(s);
+  if (before_) {
+    if (archive_) {
+      end_recall({notice_codes::recall_not_asked});
+    }
+    attend_rows(std::nullopt, {1.0f, std::nullopt}, {}, s);
+  }
+}
+
+/// Sets what depends on the first keys and values.
+void LayerCache::start(
+    const mx::array& keys, const mx::array& values, mx::StreamOrDevice s) {
+  check_heads("write", "keys", keys, "[B, Hkv, L, Dk]");
+  check_heads("write", "values", values, "[B, Hkv, L, Dv]");
+  if (config_.format.has_ring() || !config_.format.is_dense()) {
+    config_.format.dtype = keys.dtype();
+  }
+  ledger_ = make_ledger(keys.shape(0), keys.shape(1), keys.shape(3), config_, s);
+  archive_.reset();
+  start_archive(keys, values, s);
+}
+
+/// Puts tokens into the rows and the archive.
+void LayerCache::put(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s) {
+  auto written =
+      cache_write({rows_, keys, values, ledger_->victim, offset_, is_shared_}, config_, s);
+  if (archive_) {
+    archive_->append(keys, values, ledger_->key_sum, config_, s);
+    if (archive_->first() > 0) {
+      notices_.push_back({notice_codes::recall_limit});
+    }
+    check_archive();
+  }
+  rows_ = std::move(written);
+  is_shared_ = false;
+  advance(keys.shape(2));
+}
+
+/// Counts tokens whose attention is outstanding.
+void LayerCache::advance(int tokens) {
+  before_ = {offset_, length_};
+  offset_ += tokens;
+  if (tokens > 1 || length_ < config_.max_size) {
+    length_ += tokens;
+  }
+}
+
+std::pair<mx::array, mx::array> LayerCache::fetch(mx::StreamOrDevice s) const {
+  return cache_fetch(
+      *rows_, ledger_->key_sum.shape(2), offset_ - waiting(), waiting(), config_, s);
+}
+
+std::pair<mx::array, mx::array> LayerCache::views(mx::StreamOrDevice s) {
+  finish(s);
+  is_shared_ = true;
+  return fetch(s);
+}
+
+/// Leaves the writing of tokens to `attend`; gives rows with them at the end. Only attention
+/// that does not pass through the cache computes these.
+std::pair<mx::array, mx::array> LayerCache::defer(Deferred tokens, mx::StreamOrDevice s) {
+  auto fetched = std::pair{tokens.keys, tokens.values};
+  if (rows_) {
+    const auto [keys, values] = fetch(s);
+    auto behind = [&](const mx::array& rows, const mx::array& fresh) {
+      return mx::concatenate({rows, mx::astype(fresh, rows.dtype(), s)}, 2, s);
+    };
+    fetched = {behind(keys, tokens.keys), behind(values, tokens.values)};
+  }
+  advance(tokens.keys.shape(2));
+  deferred_ = std::move(tokens);
+  return fetched;
+}
+
+LayerCache::Deferred LayerCache::take_deferred() {
+  Deferred deferred = *std::exchange(deferred_, std::nullopt);
+  const Before before = *std::exchange(before_, std::nullopt);
+  offset_ = before.offset;
+  length_ = before.length;
+  return deferred;
+}
+
+void LayerCache::finish(mx::StreamOrDevice s) {
+  bring_back(s);
+  if (deferred_) {
+    const Deferred tokens = take_deferred();
+    end_recall({notice_codes::recall_not_asked});
+    put(tokens.keys, tokens.values, s);
+  }
+}
+
+std::optional<mx::array> LayerCache::attend_rows(
+    const std::optional<mx::array>& queries,
+    const Attention& attention,
+    const Mask& mask,
+    mx::StreamOrDevice s) {
+  if (!before_) {
+    throw CacheError(cache_codes::attend_before_write, {});
+  }
+  const AttendArguments arguments{queries,   *rows_,          *ledger_,
+                                  waiting(), before_->offset, attention.scale,
+                                  mask,      attention.sinks};
+  auto attended = in_operations_ ? fallback::cache_attend(arguments, config_, s)
+                                 : cache_attend(arguments, config_, s);
+  const CacheStep step{config_, before_->offset, waiting()};
+  if (step.rearranges()) {
+    is_replaced_ = true; // nobody else has these rows
+    is_shared_ = false;
+  }
+  rows_ = std::move(attended.rows);
+  ledger_ = std::move(attended.ledger);
+  length_ = std::min(length_, config_.max_size);
+  before_.reset();
+  return attended.out;
+}
+
+/// Writes and attends the first tokens, lets the last ones ask, then writes and attends these.
+mx::array LayerCache::attend_in_parts(
+    const mx::array& queries,
+    const Attention& attention,
+    const Mask& mask,
+    mx::StreamOrDevice s) {
+  check_heads("attend", "queries", queries, "[B, Hq, L, Dk]");
+  check_new_queries("attend", queries, deferred_->keys.shape(2));
+  const int tokens = queries.shape(2), size = config_.max_size;
+  const auto parts = layer_caches::parts_of(
+      mask, tokens, deferred_->asking, std::min(before_->length, size), size, s);
+  const Deferred deferred = take_deferred();
+  const int before = tokens - deferred.asking;
+  std::vector<mx::array> outs;
+  auto part = [&](const mx::array& a, int begin, int end) {
+    return layer_caches::tokens_of(a, begin, end, s);
+  };
+  auto step = [&](int begin, int end, const Mask& seen) {
+    put(part(deferred.keys, begin, end), part(deferred.values, begin, end), s);
+    outs.push_back(attend_rows(part(queries, begin, end), attention, seen, s).value());
+  };
+  if (before > 0) {
+    step(0, before, parts.before);
+  }
+  std::optional<mx::array> read_out;
+  if (archive_) {
+    const auto asking_queries = part(queries, before, tokens);
+    const Deferred asking{
+        part(deferred.keys, before, tokens), part(deferred.values, before, tokens),
+        deferred.asking};
+    if (choice_ && tokens > 1) {
+      read_out = read(asking_queries, asking, attention, parts.own, s);
+    } else {
+      recall_for(asking_queries, asking.keys, attention, parts.own, s);
+    }
+  }
+  step(before, tokens, parts.asking);
+  if (read_out) {
+    outs.back() = *read_out;
+  }
+  return outs.size() == 1 ? outs[0] : mx::concatenate(outs, 2, s);
+}
+
+bool LayerCache::is_trimmable() const {
+  const bool is_whole = !archive_ || archive_->first() == 0;
+  return is_whole && !config_.format.has_ring() && offset_ <= config_.max_size;
+}
+
+int LayerCache::trim(int n, mx::StreamOrDevice s) {
+  if (!is_trimmable() || !rows_) {
+    return 0;
+  }
+  settle(s);
+  n = std::clamp(n, 0, length_);
+  if (n == 0) {
+    return 0;
+  }
+  ledger_ = trim_ledger(*rows_, *ledger_, length_ - n, config_, s);
+  if (archive_) {
+    archive_->trim(n, s);
+  }
+  offset_ -= n;
+  length_ -= n;
+  return n;
+}
+
+void LayerCache::share() {
+  is_shared_ = is_shared_ || !is_replaced_;
+}
+
+std::vector<mx::array> LayerCache::arrays(mx::StreamOrDevice s) {
+  finish(s);
+  if (!rows_) {
+    return {};
+  }
+  is_shared_ = true;
+  // Nothing is said of spare rows, not even what is in their memory.
+  const CacheStep step{config_, offset_ - waiting(), waiting()};
+  std::vector<mx::array> arrays{layer_caches::used_rows(rows_->pool, step.pool_used(), s)};
+  if (rows_->ring) {
+    arrays.push_back(layer_caches::used_rows(*rows_->ring, step.ring_used(), s));
+  }
+  const auto& [scores, positions, novelty, key_sum, victim, held] = *ledger_;
+  arrays.insert(arrays.end(), {scores, positions, novelty, key_sum, victim});
+  if (held) {
+    arrays.push_back(*held);
+  }
+  if (archive_) {
+    const auto archived = archive_->arrays(s);
+    arrays.insert(arrays.end(), archived.begin(), archived.end());
+  }
+  return arrays;
+}
+
+void LayerCache::set_ledger(Ledger ledger) {
+  ledger_ = std::move(ledger);
+}
+
+size_t LayerCache::nbytes() const {
+  if (!rows_) {
+    return 0;
+  }
+  size_t bytes = rows_->pool.nbytes() + (rows_->ring ? rows_->ring->nbytes() : 0);
+  for (const auto* a :
+       {&ledger_->scores, &ledger_->positions, &ledger_->novelty, &ledger_->key_sum,
+        &ledger_->victim}) {
+    bytes += a->nbytes();
+  }
+  return bytes + (ledger_->held ? ledger_->held->nbytes() : 0) +
+         (archive_ ? archive_->nbytes() : 0);
+}
+
+} // namespace h2o

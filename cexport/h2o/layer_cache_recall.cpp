@@ -1,0 +1,144 @@
+#include <algorithm>
+
+#include "layer_cache.h"
+#include "mlx/ops.h"
+#include "reading.h"
+
+namespace h2o {
+
+namespace layer_caches {
+
+constexpr int least_group = 32;
+constexpr int own_dtype_bits = 16;
+
+/// Elements of an archive's group: the rows' own, or the smallest where that divides no head
+/// dim. Bits that need no groups take any.
+int archive_group(int group_size, int bits, int key_dim, int value_dim) {
+  for (int group : {group_size, least_group}) {
+    if (key_dim % group == 0 && value_dim % group == 0) {
+      return group;
+    }
+  }
+  if (bits != own_dtype_bits) {
+    throw CacheError(
+        cache_codes::archive_group,
+        {{"bits", std::to_string(bits)},
+         {"dims", std::to_string(key_dim) + " and " + std::to_string(value_dim)}});
+  }
+  return group_size;
+}
+
+} // namespace layer_caches
+
+/// Makes the archive, if there is recall and room for it.
+void LayerCache::start_archive(
+    const mx::array& keys, const mx::array& values, mx::StreamOrDevice s) {
+  if (!recall_ || recall_ended_ || recall_rows(config_, *recall_) < 1) {
+    return;
+  }
+  const int group = layer_caches::archive_group(
+      config_.format.group_size, recall_->archive_bits, keys.shape(3), values.shape(3));
+  std::shared_ptr<SegmentFolder> folder;
+  if (!recall_->store.empty()) {
+    folder = std::make_shared<SegmentFolder>(recall_->store, std::nullopt);
+  }
+  archive_.emplace(*recall_, group, std::move(folder));
+  ledger_->held = mx::zeros(ledger_->scores.shape(), mx::bool_, s);
+}
+
+/// How many of the new tokens, the last ones, ask before their attention: none where nothing
+/// will have been evicted, nor between recalls. Counts the steps.
+int LayerCache::asking(int tokens) {
+  if (!archive_) {
+    return 0;
+  }
+  if (tokens == 1) {
+    ++since_;
+    const bool is_due = recall_->every > 0 && since_ >= recall_->every;
+    return is_due && offset_ > config_.max_size ? 1 : 0;
+  }
+  const int asking = std::min(recall_->ask, tokens);
+  return offset_ + tokens - asking > config_.max_size ? asking : 0;
+}
+
+ArchivedCache LayerCache::archived() {
+  return {*rows_, *ledger_, *archive_, offset_};
+}
+
+/// Attention of the asking tokens to all there is, which votes for what comes back; none where
+/// the archive cannot be read: recall has ended then.
+std::optional<mx::array> LayerCache::read(
+    const mx::array& queries,
+    const Deferred& asking,
+    const Attention& attention,
+    const Mask& mask,
+    mx::StreamOrDevice s) {
+  const auto reading = read_everything(
+      {queries, asking.keys, asking.values, archived(), attention.scale, mask,
+       attention.sinks},
+      config_, s);
+  if (!reading) {
+    check_archive();
+    return std::nullopt;
+  }
+  ballot_ = choice_->ballot(layer_, offset_ + asking.asking);
+  ballot_->add(layer_, reading->strongest, archive_->first(), config_, *recall_, s);
+  return reading->out;
+}
+
+/// Brings back what these queries ask for, each KV head by its own choice.
+void LayerCache::recall_for(
+    const mx::array& queries,
+    const mx::array& keys,
+    const Attention& attention,
+    const Mask& mask,
+    mx::StreamOrDevice s) {
+  const RecallArguments arguments{
+      queries, keys, archived(), attention.scale, mask, attention.sinks, chosen_};
+  take(
+      in_operations_ ? fallback::recall(arguments, config_, s)
+                     : h2o::recall(arguments, config_, s));
+}
+
+/// Brings back what the layers chose together, if they did; before anything else.
+void LayerCache::bring_back(mx::StreamOrDevice s) {
+  const auto ballot = std::exchange(ballot_, nullptr);
+  if (!ballot || !archive_) {
+    return;
+  }
+  chosen_ = ballot->chosen(s);
+  take(h2o::bring_back(*chosen_, archived(), config_, s));
+}
+
+/// Goes on with these rows and this ledger.
+void LayerCache::take(const Recalled& recalled) {
+  rows_ = recalled.rows;
+  ledger_ = recalled.ledger;
+  is_shared_ = is_shared_ && recalled.count == 0; // otherwise the rows are new
+  since_ = 0;
+  recalled_ += recalled.count;
+  check_archive();
+}
+
+/// Goes on without recall if the archive cannot be read or written any more.
+void LayerCache::check_archive() {
+  if (const auto failure = archive_->failure()) {
+    end_recall({failure->code, failure->path, failure->error});
+  }
+}
+
+/// Forgets the archive and what is held, and says why.
+void LayerCache::end_recall(CacheNotice notice) {
+  archive_.reset();
+  recall_ended_ = true;
+  ballot_.reset();
+  chosen_.reset();
+  since_ = 0;
+  recalled_ = 0;
+  if (ledger_) {
+    ledger_->held.reset();
+  }
+  notices_.push_back(std::move(notice));
+}
+
+} // namespace h2o

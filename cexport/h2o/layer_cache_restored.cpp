@@ -1,0 +1,341 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "checks.h"
+#include "layer_cache.h"
+#include "mlx/ops.h"
+#include "mlx/transforms.h"
+#include "row_layout.h"
+
+namespace h2o {
+
+namespace saved_caches {
+
+/// Offsets and counts are below.
+constexpr int64_t most_tokens = std::numeric_limits<int>::max();
+
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  return text.str();
+}
+
+[[noreturn]] void refuse_number(
+    const char* part, int64_t found, const std::string& allowed) {
+  throw CacheError(
+      cache_codes::header, {{"part", part}, {"found", text(found)}, {"allowed", allowed}});
+}
+
+void check_shape(
+    const char* part, const mx::array& a, bool fits, const std::string& allowed) {
+  // Too many elements for memory overflow their product.
+  double bytes = double(a.itemsize());
+  for (int axis = 0; axis < int(a.ndim()); ++axis) {
+    bytes *= a.shape(axis);
+  }
+  if (!fits || bytes != double(a.nbytes())) {
+    throw CacheError(
+        cache_codes::shape, {{"part", part},
+                             {"shape", text(a.shape())},
+                             {"dtype", text(a.dtype())},
+                             {"allowed", allowed}});
+  }
+}
+
+void check_array(
+    const char* part, const mx::array& a, const mx::Shape& shape, mx::Dtype dtype) {
+  check_shape(part, a, a.shape() == shape && a.dtype() == dtype, text(dtype, " ", shape));
+}
+
+/// The numbers of a saved cache against each other.
+void check_numbers(const SavedCache& saved) {
+  const int64_t size = saved.config.max_size, before = saved.offset - saved.pending;
+  for (auto [part, count] :
+       {std::pair{"offset", saved.offset},
+        {"length", saved.length},
+        {"pending", saved.pending}}) {
+    if (count < 0 || count >= most_tokens) {
+      refuse_number(part, count, text("a count below ", most_tokens));
+    }
+  }
+  if (saved.pending > saved.offset) {
+    refuse_number("pending", saved.pending, text("at most offset = ", saved.offset));
+  }
+  const int64_t length = saved.pending > 1 ? std::min(before, size) + saved.pending
+                                           : std::min(saved.offset, size);
+  if (saved.length != length) {
+    refuse_number("length", saved.length, text(length, " after ", saved.offset, " tokens"));
+  }
+  if (const auto& archive = saved.archive) {
+    if (!saved.recall || recall_rows(saved.config, *saved.recall) < 1) {
+      throw CacheError(
+          cache_codes::header, {{"part", "configuration"},
+                                {"found", "no recall"},
+                                {"allowed", "one with recall"}});
+    }
+    for (auto [part, number, allowed] :
+         {std::tuple{"archive's bits", archive->format.key_bits, std::array{4, 8, 16}},
+          {"archive's group_size", archive->format.group_size, {32, 64, 128}}}) {
+      if (std::find(allowed.begin(), allowed.end(), number) == allowed.end()) {
+        refuse_number(part, number, text(allowed[0], ", ", allowed[1], " or ", allowed[2]));
+      }
+    }
+    const auto whole_segments = text("whole segments of at most ", saved.offset, " tokens");
+    if (archive->first < 0 || archive->first > saved.offset ||
+        archive->first % segment_tokens != 0) {
+      refuse_number("archive's first", archive->first, whole_segments);
+    }
+    if (archive->since < 0 || archive->since > saved.offset) {
+      refuse_number("archive's since", archive->since, text("at most ", saved.offset));
+    }
+  }
+}
+
+/// The arrays of a saved cache by what they are.
+struct Parts {
+  Rows rows;
+  Ledger ledger;
+  std::vector<mx::array> archived;
+};
+
+Parts parted(const SavedCache& saved) {
+  const bool has_ring = saved.config.format.has_ring(), recalls = saved.archive.has_value();
+  std::string names = has_ring ? "pool, ring" : "rows";
+  names += ", scores, positions, novelty, key_sum, victim";
+  names += recalls ? ", held" : "";
+  const size_t buffers = has_ring ? 2 : 1, own = buffers + 5 + (recalls ? 1 : 0);
+  const auto& a = saved.arrays;
+  if (a.size() < own || (a.size() > own && !recalls)) {
+    throw CacheError(
+        cache_codes::arrays, {{"found", text(a.size())},
+                              {"kind", has_ring ? "a mixed H2O cache" : "an H2O cache"},
+                              {"names", names}});
+  }
+  const auto* ledger = a.data() + buffers;
+  Parts parts{
+      rows_from(a.begin(), a.begin() + buffers),
+      {ledger[0], ledger[1], ledger[2], ledger[3], ledger[4]},
+      {a.begin() + own, a.end()}};
+  if (recalls) {
+    parts.ledger.held = ledger[5];
+  }
+  return parts;
+}
+
+/// The value's head dim of rows of `width` elements; 0 if no row has that many.
+int value_dim_of(const RowFormat& format, mx::Dtype dtype, int width, int key_dim) {
+  if (format.is_dense()) {
+    return std::max(0, width - key_dim);
+  }
+  const int64_t both = 2 * 8 * size_of(dtype); // bits of a scale and a bias
+  const int64_t group_bits = format.value_bits * format.group_size + both;
+  const int64_t left =
+      32 * int64_t(width) -
+      key_dim / format.group_size * (format.key_bits * format.group_size + both);
+  const bool fits = key_dim % format.group_size == 0 && left > 0 && left % group_bits == 0;
+  return fits ? int(left / group_bits * format.group_size) : 0;
+}
+
+/// Shapes and dtypes; gives the value's head dim.
+int check_shapes(const SavedCache& saved, const Parts& parts) {
+  const auto& [rows, ledger, archived] = parts;
+  const CacheConfig& config = saved.config;
+  const auto& key_sum = ledger.key_sum;
+  const bool has_heads = key_sum.ndim() == 3 && key_sum.size() > 0;
+  check_shape(
+      "key_sum", key_sum, has_heads && key_sum.dtype() == mx::float32,
+      "float32 [B, Hkv, Dk]");
+  const int batch = key_sum.shape(0), heads = key_sum.shape(1), key_dim = key_sum.shape(2);
+  const mx::Shape entries{batch, heads, config.max_size};
+  check_array("scores", ledger.scores, entries, mx::float32);
+  check_array("positions", ledger.positions, entries, mx::int32);
+  check_array("novelty", ledger.novelty, entries, mx::float32);
+  check_array("victim", ledger.victim, {batch, heads}, mx::int32);
+  if (ledger.held) {
+    check_array("held", *ledger.held, entries, mx::bool_);
+  }
+  const int before = int(saved.offset - saved.pending), waiting = int(saved.pending);
+  const CacheStep step{config, before, waiting};
+  const RowFormat& format = config.format;
+  const mx::Dtype dense = format.is_all_dense() && is_supported(rows.pool.dtype())
+                              ? rows.pool.dtype()
+                              : format.dtype;
+  int value_dim = 0;
+  auto check_rows = [&](const char* part, const mx::array& a, const RowFormat& own,
+                        int used) {
+    const mx::Dtype dtype = own.is_dense() ? dense : mx::uint32;
+    const int dim = a.ndim() == 4 ? value_dim_of(own, dense, a.shape(3), key_dim) : 0;
+    value_dim = value_dim == 0 ? dim : value_dim;
+    const bool fits = dim > 0 && dim == value_dim && a.dtype() == dtype &&
+                      a.shape(0) == batch && a.shape(1) == heads &&
+                      // Of two buffers one may be empty, which a row of zeros stands for.
+                      (format.has_ring() ? a.shape(2) >= used : a.shape(2) == used);
+    check_shape(
+        part, a, fits,
+        text(
+            dtype, " rows for ", used, " tokens of ", before, " in ", batch, " x ", heads));
+  };
+  check_rows("rows", rows.pool, format, step.pool_used());
+  if (rows.ring) {
+    check_rows("ring", *rows.ring, format.ring(), step.ring_used());
+  }
+  return value_dim;
+}
+
+[[noreturn]] void refuse_content(const char* code, const char* part) {
+  throw CacheError(code, {{"part", part}});
+}
+
+/// Whether each row has one of the positions that it may have, and no two have the same.
+bool positions_fit(const SavedCache& saved, const int32_t* positions) {
+  const int before = int(saved.offset - saved.pending);
+  const int pool_rows = saved.config.pool_rows(), slots = saved.config.ring_rows();
+  const int older = std::max(0, before - slots);
+  std::vector<int32_t> in_pool(positions, positions + pool_rows);
+  if (older <= pool_rows) { // nothing was evicted: all older positions are there
+    if (slots > 0) {        // what left the ring stands in the order of its slots
+      std::sort(in_pool.begin(), in_pool.begin() + older);
+    }
+    for (int row = 0; row < pool_rows; ++row) {
+      if (in_pool[row] != (row < older ? row : -1)) {
+        return false;
+      }
+    }
+  } else {
+    std::sort(in_pool.begin(), in_pool.end());
+    if (in_pool.front() < 0 || in_pool.back() >= older ||
+        std::adjacent_find(in_pool.begin(), in_pool.end()) != in_pool.end()) {
+      return false;
+    }
+  }
+  for (int slot = 0; slot < slots; ++slot) {
+    const int newest = slot < before ? before - 1 - (before - 1 - slot) % slots : -1;
+    if (positions[pool_rows + slot] != newest) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// What the ledger says of the rows; evaluates it.
+void check_contents(const SavedCache& saved, const Ledger& given) {
+  std::vector<mx::array> arrays{
+      given.scores, given.positions, given.novelty, given.key_sum, given.victim};
+  if (given.held) {
+    arrays.push_back(*given.held);
+  }
+  for (auto& a : arrays) {
+    a = mx::contiguous(a);
+  }
+  mx::eval(arrays);
+  const int size = saved.config.max_size;
+  const int heads = int(given.victim.size());
+  const int64_t before = saved.offset - saved.pending;
+  for (int head = 0; head < heads; ++head) {
+    if (!positions_fit(saved, arrays[1].data<int32_t>() + int64_t(head) * size)) {
+      refuse_content(cache_codes::positions, "positions");
+    }
+    const int32_t victim = arrays[4].data<int32_t>()[head];
+    if (before < size ? victim != -1 : victim < 0 || victim >= size) {
+      refuse_content(cache_codes::victim, "victim");
+    }
+    if (given.held) {
+      const bool* held = arrays[5].data<bool>() + int64_t(head) * size;
+      if (std::count(held, held + size, true) > recall_rows(saved.config, *saved.recall)) {
+        refuse_content(cache_codes::numbers, "held");
+      }
+    }
+  }
+  auto check_finite = [&](const char* part, const mx::array& a, float least) {
+    const float* first = a.data<float>();
+    for (const float* x = first; x < first + a.size(); ++x) {
+      if (!std::isfinite(*x) || (*x < least && *x != -1.0f)) {
+        refuse_content(cache_codes::numbers, part);
+      }
+    }
+  };
+  check_finite("scores", arrays[0], 0.0f);
+  check_finite("novelty", arrays[2], std::numeric_limits<float>::lowest());
+  check_finite("key_sum", arrays[3], std::numeric_limits<float>::lowest());
+}
+
+/// The arrays of the archive: of one in files, those of its newest tokens.
+void check_archived(const SavedCache& saved, const Parts& parts, int value_dim) {
+  const auto& [first, since, format, mark] = *saved.archive;
+  std::vector<int> counts((saved.offset - first) / segment_tokens, segment_tokens);
+  if (const int rest = int((saved.offset - first) % segment_tokens)) {
+    counts.push_back(rest);
+  }
+  const auto& arrays = parts.archived;
+  if (mark) {
+    const size_t in_memory = std::min(counts.size(), arrays.size() / 2);
+    counts.erase(counts.begin(), counts.end() - in_memory);
+  }
+  if (arrays.size() != 2 * counts.size()) {
+    refuse_number(
+        "archive's number of arrays", int64_t(arrays.size()), text(2 * counts.size()));
+  }
+  const auto& key_sum = parts.ledger.key_sum;
+  const int batch = key_sum.shape(0), heads = key_sum.shape(1), key_dim = key_sum.shape(2);
+  std::vector<mx::array> finite;
+  for (size_t block = 0; block < counts.size(); ++block) {
+    const auto &rows = arrays[2 * block], &novelty = arrays[2 * block + 1];
+    const mx::Shape lines{batch, heads, counts[block]};
+    const mx::Dtype dtype = format.is_dense() ? format.dtype : mx::uint32;
+    const bool fits =
+        rows.ndim() == 4 && rows.dtype() == dtype &&
+        mx::Shape(rows.shape().begin(), rows.shape().end() - 1) == lines &&
+        value_dim_of(format, format.dtype, rows.shape(3), key_dim) == value_dim;
+    check_shape("archive", rows, fits, text(dtype, " rows of ", counts[block], " tokens"));
+    check_array("archive's novelty", novelty, lines, mx::float32);
+    finite.push_back(mx::all(mx::isfinite(novelty)));
+  }
+  mx::eval(finite);
+  for (auto& each : finite) {
+    if (!each.item<bool>()) {
+      refuse_content(cache_codes::numbers, "archive");
+    }
+  }
+}
+
+} // namespace saved_caches
+
+LayerCache LayerCache::restored(SavedCache saved, mx::StreamOrDevice) {
+  using namespace saved_caches;
+  LayerCache cache(saved.config, saved.recall);
+  check_numbers(saved);
+  if (saved.arrays.empty() && saved.offset == 0 && !saved.archive) {
+    return cache;
+  }
+  Parts parts = parted(saved);
+  const int value_dim = check_shapes(saved, parts);
+  check_contents(saved, parts.ledger);
+  if (saved.archive) {
+    check_archived(saved, parts, value_dim);
+    const auto& [first, since, format, mark] = *saved.archive;
+    std::shared_ptr<SegmentFolder> folder;
+    if (mark) {
+      folder = std::make_shared<SegmentFolder>(saved.recall->store, mark);
+    }
+    cache.archive_ = Archive::restored(
+        parts.archived, *saved.recall, format, parts.ledger.key_sum.shape(2), int(first),
+        int(saved.offset), std::move(folder));
+    cache.since_ = int(since);
+  }
+  cache.recall_ended_ = !saved.archive;
+  cache.rows_ = std::move(parts.rows);
+  cache.ledger_ = std::move(parts.ledger);
+  cache.is_shared_ = true;
+  cache.offset_ = int(saved.offset);
+  cache.length_ = int(saved.length);
+  if (saved.pending > 0) {
+    const int before = int(saved.offset - saved.pending);
+    cache.before_ = {before, std::min(before, saved.config.max_size)};
+  }
+  return cache;
+}
+
+} // namespace h2o

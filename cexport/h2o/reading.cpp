@@ -1,0 +1,272 @@
+#include "reading.h"
+
+#include "checks.h"
+#include "fallback_ops.h"
+#include "mlx/ops.h"
+#include "mlx/transforms.h"
+#include "rotation.h"
+
+namespace h2o {
+
+namespace reading {
+
+/// Bytes that the logits, keys and values of one tile may take, unless a segment takes more.
+constexpr int64_t tile_bytes = 8 << 20;
+
+/// Keys [B, Hkv, n, Dk] and values in float32, and which of them are left out: a bool array
+/// that broadcasts to [B, Hkv, 1, n].
+struct Tile {
+  mx::array keys;
+  mx::array values;
+  std::optional<mx::array> left_out;
+};
+
+/// Outputs of the queries over the tiles so far, with the largest logit and the sum of
+/// exp(logit - largest); [B, Hkv, G * a, Dv] and [B, Hkv, G * a, 1].
+struct Merged {
+  mx::array out;
+  mx::array largest;
+  mx::array sum;
+};
+
+class Reader {
+ public:
+  Reader(
+      const ReadArguments& given,
+      const CacheConfig& config,
+      const Layouts& layouts,
+      mx::StreamOrDevice s)
+      : given_(given),
+        config_(config),
+        s_(s),
+        queries_(as_stored(given.queries, config.format, s)),
+        keys_(as_stored(given.keys, config.format, s)),
+        values_(as_stored(given.values, config.format, s)),
+        in_memory_(given.cache.archive.blocks(s)),
+        batch_(given.keys.shape(0)),
+        kv_heads_(given.keys.shape(1)),
+        asks_(given.keys.shape(2)),
+        group_(given.queries.shape(1) / kv_heads_),
+        archived_(given.cache.archive.length() - given.cache.archive.first()),
+        column_(column_of_rows()),
+        is_kept_(kept()),
+        scaled_(scaled_queries()) {
+    const int64_t floats = layouts.pool.key.dim + layouts.pool.value.dim;
+    const int64_t token_bytes =
+        batch_ * (kv_heads_ * floats + given.queries.shape(1) * asks_) * 4;
+    segments_ = int(std::max<int64_t>(1, tile_bytes / (token_bytes * segment_tokens)));
+  }
+
+  std::optional<Reading> run() {
+    Merged merged = first();
+    merged = with(merged, own_logits(), mx::astype(values_, mx::float32, s_));
+    const Tile rows = rows_in_use();
+    merged = with(merged, logits(rows), rows.values);
+    const int blocks = given_.cache.archive.files().stored() + int(in_memory_.size());
+    for (int block = 0; block < blocks; block += segments_) {
+      const Tile tile = archived(block, std::min(blocks, block + segments_));
+      auto next = with(merged, logits(tile), tile.values);
+      in_turn({merged.out, merged.sum}, {next.out, next.largest, next.sum});
+      merged = next;
+    }
+    std::vector<mx::array> strongest;
+    for (int block = 0; block < blocks; block += segments_) {
+      const Tile tile = archived(block, std::min(blocks, block + segments_));
+      auto next = largest_shares(logits(tile), merged);
+      in_turn(
+          strongest.empty() ? std::vector<mx::array>{} : std::vector{strongest.back()},
+          {next});
+      strongest.push_back(next);
+    }
+    if (given_.cache.archive.failure()) {
+      return std::nullopt;
+    }
+    return Reading{
+        output(merged), with_kept(strongest, largest_shares(logits(rows), merged))};
+  }
+
+ private:
+  const ReadArguments& given_;
+  const CacheConfig& config_;
+  mx::StreamOrDevice s_;
+  mx::array queries_, keys_, values_; // rotated where the rows are
+  const std::vector<ArchiveBlock>& in_memory_;
+  int batch_, kv_heads_, asks_, group_, archived_;
+  int segments_ = 1; // of a tile
+  mx::array
+      column_; // int32 [B, Hkv, C]: of a row among the archived positions, else behind
+  mx::array is_kept_; // bool [B, Hkv, 1, archived]
+  mx::array scaled_;  // [B, Hkv, G * a, Dk]
+
+  mx::array column_of_rows() {
+    const auto& positions = given_.cache.ledger.positions;
+    const mx::array first(given_.cache.archive.first()), end(given_.cache.offset);
+    auto inside = mx::logical_and(
+        mx::greater_equal(positions, first, s_), mx::less(positions, end, s_), s_);
+    return mx::where(inside, mx::subtract(positions, first, s_), mx::array(archived_), s_);
+  }
+
+  mx::array kept() {
+    auto marks = mx::zeros({batch_, kv_heads_, archived_ + 1}, mx::int32, s_);
+    marks = mx::put_along_axis(marks, column_, mx::ones_like(column_, s_), 2, s_);
+    marks = fallback::take_rows(marks, 2, 0, archived_, s_);
+    return mx::expand_dims(mx::not_equal(marks, mx::array(0), s_), 2, s_);
+  }
+
+  mx::array scaled_queries() {
+    auto wide =
+        mx::multiply(mx::astype(queries_, mx::float32, s_), mx::array(given_.scale), s_);
+    return mx::reshape(wide, {batch_, kv_heads_, group_ * asks_, queries_.shape(3)}, s_);
+  }
+
+  /// Before any tile: sinks have a logit and no value.
+  Merged first() {
+    const mx::Shape lines{batch_, kv_heads_, group_ * asks_, 1};
+    auto shape = lines;
+    shape[3] = values_.shape(3);
+    auto out = mx::zeros(shape, mx::float32, s_);
+    if (!given_.sinks) {
+      return {
+          out, mx::full(lines, lowest, mx::float32, s_), mx::zeros(lines, mx::float32, s_)};
+    }
+    auto sinks = mx::reshape(
+        mx::astype(*given_.sinks, mx::float32, s_), {1, kv_heads_, group_, 1, 1}, s_);
+    sinks = mx::broadcast_to(sinks, {batch_, kv_heads_, group_, asks_, 1}, s_);
+    return {out, mx::reshape(sinks, lines, s_), mx::ones(lines, mx::float32, s_)};
+  }
+
+  /// The asking tokens' logits of each other, [B, Hkv, G * a, a].
+  mx::array own_logits() {
+    const Mask mask = given_.mask.values ? given_.mask : Mask{true};
+    auto logits = fallback::masked_logits(
+        queries_, keys_, given_.scale, mask, asks_, /* low_bias_hides */ true, s_);
+    return finite(mx::reshape(logits, {batch_, kv_heads_, group_ * asks_, asks_}, s_));
+  }
+
+  Tile rows_in_use() {
+    auto parts = [&](const mx::array& rows, const RowFormat& format, int count) {
+      auto used = first_rows(rows, count, s_);
+      return unpacked_rows(used, format, keys_.shape(3), mx::float32, s_);
+    };
+    const CacheStep step{config_, given_.cache.offset, 0};
+    auto [keys, values] = parts(given_.cache.rows.pool, config_.format, step.pool_used());
+    if (given_.cache.rows.ring) {
+      auto newest = parts(*given_.cache.rows.ring, config_.format.ring(), step.ring_used());
+      keys = mx::concatenate({wide(keys), wide(newest.first)}, 2, s_);
+      values = mx::concatenate({wide(values), wide(newest.second)}, 2, s_);
+    }
+    return {wide(keys), wide(values), std::nullopt};
+  }
+
+  /// The archived tokens of the blocks from `begin` to before `end`.
+  Tile archived(int begin, int end) {
+    Archive& archive = given_.cache.archive;
+    const int stored = archive.files().stored();
+    std::vector<mx::array> parts;
+    for (int block = begin; block < end; ++block) {
+      if (block < stored) {
+        const auto dtype = rows_dtype(archive.layout(), archive.format().dtype);
+        parts.push_back(
+            archive.files().load(block, {batch_, kv_heads_}, dtype, archive.layout()).rows);
+      } else {
+        parts.push_back(in_memory_[block - stored].rows);
+      }
+    }
+    auto packed = parts.size() == 1 ? parts[0] : mx::concatenate(parts, 2, s_);
+    auto [keys, values] =
+        unpacked_rows(packed, archive.format(), keys_.shape(3), mx::float32, s_);
+    const int first = begin * segment_tokens;
+    auto left_out = fallback::take_rows(is_kept_, 3, first, first + packed.shape(2), s_);
+    return {wide(keys), wide(values), left_out};
+  }
+
+  mx::array wide(const mx::array& a) {
+    return mx::astype(a, mx::float32, s_);
+  }
+
+  mx::array finite(const mx::array& logits) {
+    return mx::where(mx::isfinite(logits, s_), logits, mx::array(lowest), s_);
+  }
+
+  /// [B, Hkv, G * a, n], hidden ones at the lowest finite float.
+  mx::array logits(const Tile& tile) {
+    auto all = finite(mx::matmul(scaled_, mx::swapaxes(tile.keys, 2, 3, s_), s_));
+    return tile.left_out ? mx::where(*tile.left_out, mx::array(lowest), all, s_) : all;
+  }
+
+  /// exp(logit - shift), 0 where the logit is hidden.
+  mx::array weights(const mx::array& logits, const mx::array& shift) {
+    auto hidden = mx::equal(logits, mx::array(lowest), s_);
+    auto all = mx::exp(mx::subtract(logits, shift, s_), s_);
+    return mx::where(hidden, mx::array(0.0f), all, s_);
+  }
+
+  Merged with(const Merged& merged, const mx::array& logits, const mx::array& values) {
+    auto largest = mx::maximum(merged.largest, mx::max(logits, -1, true, s_), s_);
+    auto w = weights(logits, largest);
+    auto fading = mx::exp(mx::subtract(merged.largest, largest, s_), s_);
+    // A hidden value may be anything: it counts 0 times.
+    auto seen = mx::where(mx::isfinite(values, s_), values, mx::array(0.0f), s_);
+    return {
+        mx::add(mx::multiply(merged.out, fading, s_), mx::matmul(w, seen, s_), s_), largest,
+        mx::add(mx::multiply(merged.sum, fading, s_), mx::sum(w, -1, true, s_), s_)};
+  }
+
+  mx::array inverse_of(const mx::array& sum) {
+    auto none = mx::equal(sum, mx::array(0.0f), s_);
+    return mx::where(none, mx::array(0.0f), mx::reciprocal(sum, s_), s_);
+  }
+
+  /// The largest probability over the queries, [B, Hkv, G, n].
+  mx::array largest_shares(const mx::array& logits, const Merged& merged) {
+    auto shares = mx::multiply(weights(logits, merged.largest), inverse_of(merged.sum), s_);
+    const int n = logits.shape(3);
+    return mx::max(
+        mx::reshape(shares, {batch_, kv_heads_, group_, asks_, n}, s_), 3, false, s_);
+  }
+
+  /// Evaluates tile after tile: `next` is queued, and what was queued before it done.
+  static void in_turn(std::vector<mx::array> last, std::vector<mx::array> next) {
+    mx::async_eval(std::move(next));
+    mx::eval(std::move(last));
+  }
+
+  mx::array output(const Merged& merged) {
+    auto out = mx::multiply(merged.out, inverse_of(merged.sum), s_);
+    out = mx::reshape(out, {batch_, kv_heads_ * group_, asks_, out.shape(3)}, s_);
+    return as_given(mx::astype(out, queries_.dtype(), s_), config_.format, s_);
+  }
+
+  /// [B, Hq, archived] of the tiles, and of the rows, where a position is one.
+  mx::array with_kept(std::vector<mx::array> tiles, const mx::array& rows) {
+    tiles.push_back(mx::zeros({batch_, kv_heads_, group_, 1}, mx::float32, s_));
+    auto all = mx::concatenate(tiles, 3, s_);
+    auto columns = mx::broadcast_to(mx::expand_dims(column_, 2, s_), rows.shape(), s_);
+    all = mx::put_along_axis(all, columns, rows, 3, s_);
+    all = fallback::take_rows(all, 3, 0, archived_, s_);
+    return mx::reshape(all, {batch_, kv_heads_ * group_, archived_}, s_);
+  }
+};
+
+} // namespace reading
+
+std::optional<Reading> read_everything(
+    const ReadArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s) {
+  constexpr const char* function = "read_everything";
+  const auto& [queries, keys, values, cache, scale, mask, sinks] = arguments;
+  const Archive& archive = cache.archive;
+  check_heads(function, "values", values, "[B, Hkv, a, Dv]");
+  const Layouts layouts = checked_archived(function, cache, config);
+  check_asking_keys(function, keys, archive, cache.offset);
+  const int asks = keys.shape(2);
+  check_new_queries(function, queries, asks);
+  check_attention(
+      function, queries, keys.shape(0), keys.shape(1), asks, keys.shape(3), mask, sinks);
+  const mx::Shape expected{keys.shape(0), keys.shape(1), asks, archive.value_dim()};
+  if (values.shape() != expected) {
+    refuse(function, "values has shape ", values.shape(), "; expected ", expected, ".");
+  }
+  return reading::Reader(arguments, config, layouts, s).run();
+}
+
+} // namespace h2o

@@ -1,0 +1,209 @@
+"""What a saved cache says of itself beside its arrays, as strings.
+
+Format, offset, length, tokens written but not attended, configuration as JSON; the row format
+as JSON where a class of caches has several; the archive's settings as JSON, where there is one.
+A file may be damaged, or made to harm: the core checks the numbers and the arrays against each
+other before it uses any.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from h2o_py.config import H2OConfig
+from h2o_py.errors import H2OFileError, H2OStateError
+from h2o_py.recall_rules import warned_before
+from h2o_py.row_format import BITS, DENSE, DTYPES, RowFormat, check_choice
+
+RECALL = "+recall"
+"""Stands behind the format of a saved cache that has an archive."""
+_DENSE, _MIXED = "h2o.dense.1", "h2o.mixed.1"
+_LARGEST = 2**62  # fits the core's integers
+_LONGEST_JSON = 1 << 20
+_ARCHIVE = {"bits": int, "dtype": str, "first": int, "group_size": int, "since": int}
+_MARK = {"session": str, "count": int, "chain": str}
+
+
+class Saved(NamedTuple):
+    """The strings of a saved cache, read."""
+
+    counts: tuple[int, int, int]
+    """Offset, length, and tokens written whose attention is outstanding."""
+    config: H2OConfig
+    row_format: RowFormat
+    archive: dict[str, Any] | None
+    """`_ARCHIVE`, and where it is in files `mark`: session, count and chain."""
+
+
+def strings(
+    form: str, config: H2OConfig, row_format: RowFormat, layer: Any, value_dim: int
+) -> tuple[str, ...]:
+    """What the cache of a layer says of itself; `form` is its class's."""
+    archive = layer.archive
+    saved = [
+        form if archive is None else form + RECALL,
+        *map(str, (layer.offset, layer.length, layer.waiting)),
+        json.dumps(config.to_dict(), sort_keys=True),
+    ]
+    if form != _DENSE:
+        values = {"group_size": row_format.group_size, "dtype": str(row_format.dtype)}
+        if form == _MIXED:
+            values["heavy_bits"], values["recent_bits"] = (
+                row_format.key_bits,
+                row_format.ring.key_bits,
+            )
+            values["value_dim"] = value_dim
+        else:
+            values["key_bits"], values["value_bits"] = (
+                row_format.key_bits,
+                row_format.value_bits,
+            )
+        if row_format.rotated:  # left out otherwise, as before there was such a format
+            values["rotated"] = True
+        saved.append(json.dumps(values, sort_keys=True))
+    if archive is not None:
+        values = {
+            "bits": archive.bits,
+            "dtype": str(archive.dtype),
+            "first": archive.first,
+            "group_size": archive.group_size,
+            "since": layer.since,
+        }
+        if archive.mark is not None:
+            values["files"] = dict(zip(_MARK, archive.mark, strict=True))
+        saved.append(json.dumps(values, sort_keys=True))
+    return tuple(saved)
+
+
+def read(values: Sequence[str], form: str, store: str | None) -> Saved:
+    """Read the strings of a saved cache of the format `form`.
+
+    Args:
+        values: the strings.
+        form: the format of a class of caches.
+        store: the folder of its archive, if that is in files. The folder is the caller's:
+            what a saved cache names is not opened.
+
+    Raises:
+        H2OStateError: another format or number of strings, or one that is not what it must be.
+        H2OConfigError: there is no such configuration or row format.
+        H2OFileError: the archive is in files, and no folder is given.
+
+    """
+    recalls = bool(values) and values[0] == form + RECALL
+    if not recalls and (not values or values[0] != form):
+        found = values[0] if values else "nothing"
+        raise H2OStateError("other_state_format", found=str(found)[:80], format=form)
+    count = 5 + (form != _DENSE) + recalls
+    if len(values) != count or not all(isinstance(text, str) for text in values):
+        raise _wrong("strings", len(values), f"{count} texts")
+    offset, length, pending = map(_count, values[1:4], ("offset", "length", "pending"))
+    try:
+        config = H2OConfig.from_dict(_json(values[4], "configuration"))
+    except (OverflowError, TypeError, RecursionError) as error:
+        raise _wrong("configuration", values[4], "one that a cache has") from error
+    row_format = DENSE if form == _DENSE else _row_format(values[5], has_ring=form == _MIXED)
+    archive = _archive(values[-1]) if recalls else None
+    folder = None
+    if archive is not None and archive["mark"] is not None:
+        folder = _given_folder(config, store)
+        _check_mark(archive["mark"], folder)
+    return Saved((offset, length, pending), _in_folder(config, folder), row_format, archive)
+
+
+def _row_format(text: str, *, has_ring: bool) -> RowFormat:
+    values = _json(text, "row format")
+    bits = (
+        ("heavy_bits", "recent_bits", "value_dim") if has_ring else ("key_bits", "value_bits")
+    )
+    names = {*bits, "group_size"}
+    whole = all(type(values.get(name)) is int for name in names)
+    rotated = not has_ring and values.pop("rotated", False)
+    fits = values.keys() == names | {"dtype"} and whole and values["dtype"] in [*DTYPES]
+    if not fits or type(rotated) is not bool:
+        raise _wrong("row format", text, f"a dtype, and integers {', '.join(sorted(names))}")
+    dtype = DTYPES[values["dtype"]]
+    if has_ring:
+        heavy, recent = values["heavy_bits"], values["recent_bits"]
+        return RowFormat(heavy, heavy, values["group_size"], dtype, recent)
+    check_choice("key_bits", values["key_bits"], BITS)
+    return RowFormat(
+        values["key_bits"], values["value_bits"], values["group_size"], dtype, rotated=rotated
+    )
+
+
+def _archive(text: str) -> dict[str, Any]:
+    values = _json(text, "archive")
+    mark = values.pop("files", None)
+    types = {name: type(value) for name, value in values.items()}
+    fits = (
+        types == _ARCHIVE
+        and all(0 <= values[name] < _LARGEST for name, kind in _ARCHIVE.items() if kind is int)
+        and values["dtype"] in [*DTYPES]
+    )
+    if not fits:
+        names = ", ".join(name for name, kind in _ARCHIVE.items() if kind is int)
+        raise _wrong("archive", text, f"a dtype, and counts {names}")
+    return {**values, "dtype": DTYPES[values["dtype"]], "mark": mark}
+
+
+def _in_folder(config: H2OConfig, folder: str | None) -> H2OConfig:
+    """The configuration with its archive in `folder`, or in memory."""
+    if config.recall is None or config.recall.store == folder:
+        return config
+    recall = dataclasses.replace(config.recall, store=folder)
+    with warned_before():
+        return dataclasses.replace(config, recall=recall)
+
+
+def _given_folder(config: H2OConfig, store: str | None) -> str:
+    """The folder of a layer's archive in `store`, which the caller gives.
+
+    Of the folder that the saved cache names, only the name of a layer counts.
+    """
+    if store is None:
+        raise H2OFileError("archive_not_given")
+    named = (config.recall.store if config.recall else None) or ""
+    layer = named.rpartition("/")[2]
+    return f"{store}/{layer}" if re.fullmatch("layer-[0-9]{3,9}", layer) else store
+
+
+def _check_mark(mark: Any, folder: str) -> None:
+    fits = (
+        isinstance(mark, dict)
+        and {name: type(value) for name, value in mark.items()} == _MARK
+        and re.fullmatch("[0-9a-f]{32} [0-9a-f]{64}", f"{mark['session']} {mark['chain']}")
+        and -1 <= mark["count"] < _LARGEST
+    )
+    if not fits:
+        raise H2OFileError("archive_other", path=folder)
+
+
+def _json(text: str, name: str) -> dict[str, Any]:
+    try:
+        values = (
+            json.loads(text, parse_constant=_no_number) if len(text) <= _LONGEST_JSON else None
+        )
+    except (ValueError, RecursionError) as error:
+        raise _wrong(name, text, "JSON") from error
+    if not isinstance(values, dict):
+        raise _wrong(name, text, f"a JSON object of at most {_LONGEST_JSON} characters")
+    return values
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _count(text: str, name: str) -> int:
+    if not re.fullmatch("[0-9]{1,18}", text):
+        raise _wrong(name, text, "a count")
+    return int(text)
+
+
+def _wrong(name: str, found: object, allowed: str) -> H2OStateError:
+    return H2OStateError("damaged_header", part=name, found=str(found)[:80], allowed=allowed)

@@ -1,1 +1,0 @@
-"""Holds the demo model to random JSON Schemas and checks its replies."""

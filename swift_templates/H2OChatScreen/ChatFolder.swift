@@ -1,0 +1,130 @@
+import Foundation
+import H2OKit
+import H2OSessions
+
+/// Where a chat keeps its conversations, each in a folder of its own, and its settings.
+struct ChatFolder: Sendable {
+    struct Settings: Codable {
+        var thinks: Bool
+        var maxTokens: Int?
+    }
+
+    let url: URL
+
+    /// What is there, the newest first.
+    var conversations: [H2OChat.Conversation] {
+        let names = (try? FileManager.default.contentsOfDirectory(atPath: url.path)) ?? []
+        return names.compactMap { name in self[name].entry(name) }
+            .sorted { ($0.date, $0.id) > ($1.date, $1.id) }
+    }
+
+    subscript(id: String) -> ConversationFolder {
+        ConversationFolder(url: url.appending(path: id, directoryHint: .isDirectory))
+    }
+
+    private var file: URL { url.appending(path: "settings.json") }
+
+    var settings: Settings? {
+        get {
+            (try? Data(contentsOf: file)).flatMap {
+                try? JSONDecoder().decode(Settings.self, from: $0)
+            }
+        }
+        nonmutating set {
+            try? FileManager.default.createPrivateDirectory(at: url)
+            try? JSONEncoder().encode(newValue).write(to: file, options: .atomic)
+        }
+    }
+}
+
+/// Where a conversation is kept: its messages, and the session with its caches.
+///
+/// The messages are in a file of their own, so that they outlive caches that another version
+/// of the app cannot use, and are there before a reply has ended.
+struct ConversationFolder: Sendable {
+    private struct Messages: Codable {
+        let messages: [H2OMessage]
+        let ending: H2OChat.Ending
+        let date: Date
+    }
+
+    let url: URL
+
+    private var messages: URL { url.appending(path: "messages.json") }
+    private var session: URL { url.appending(path: "session", directoryHint: .isDirectory) }
+
+    private var contents: Messages? {
+        (try? Data(contentsOf: messages)).flatMap {
+            try? JSONDecoder().decode(Messages.self, from: $0)
+        }
+    }
+
+    /// nil if it has no conversation.
+    func entry(_ id: String) -> H2OChat.Conversation? {
+        guard let contents, let first = contents.messages.first(where: { $0.role == .user })
+        else { return nil }
+        let line = first.text.prefix { !$0.isNewline }
+        return H2OChat.Conversation(
+            id: id, title: String(line.prefix(Self.titleLength)), date: contents.date)
+    }
+
+    private static let titleLength = 60
+
+    /// Writes the messages alone.
+    ///
+    /// - Throws: an error of writing
+    func keep(_ messages: [H2OMessage], _ ending: H2OChat.Ending) throws {
+        try FileManager.default.createPrivateDirectory(at: url)
+        try url.excludeFromBackup()
+        let contents = Messages(messages: messages, ending: ending, date: .now)
+        let data = try JSONEncoder().encode(contents)
+        try data.write(to: self.messages, options: .atomic)
+    }
+
+    /// - Throws: an error of writing; messages are written first
+    func save(_ session: H2OSession, _ ending: H2OChat.Ending) async throws {
+        try await keep(session.messages, ending)
+        do {
+            try await session.save(to: self.session)
+        } catch H2OSessionError.nothingToSave {}
+    }
+
+    /// The session as it was saved, with the tools and options of a new one, and with the messages
+    /// that were kept later. Where its caches cannot be used, the new one has its messages, which
+    /// the next reply reads again; where there is nothing, the session is the new one.
+    func restore(_ new: H2OSession) async -> (session: H2OSession, ending: H2OChat.Ending) {
+        let saved = try? await H2OSession.restore(
+            from: session, model: new.model, tools: new.tools, options: new.options)
+        let session = saved ?? new
+        guard let contents else { return (session, .whole) }
+        if await session.messages != contents.messages {
+            try? await session.setMessages(contents.messages)
+        }
+        return (session, contents.ending)
+    }
+
+    func delete() {
+        try? FileManager.default.removeItem(at: url)
+    }
+}
+
+/// What an error says to who uses the app, and not to who made it.
+enum ChatProblem {
+    static func text(_ error: any Error) -> String {
+        switch error {
+        case H2OLoadingError.noMemory:
+            "There is not enough free memory for the model. Close other apps, and try again."
+        case H2OLoadingError.stopped, H2OLoadingError.network, H2OLoadingError.noSpace:
+            error.localizedDescription
+        case is H2OLoadingError:
+            "The model cannot be loaded. Install the app again."
+        case H2OSessionError.promptTooLong:
+            "The message is too long. Shorten it, or send it in several parts."
+        case is H2OSessionError, is H2OCacheError:
+            "The model cannot answer this. Try again, or start a new conversation."
+        case let error as any LocalizedError:
+            error.localizedDescription
+        default: "Something went wrong. Try again."
+        }
+    }
+}

@@ -1,0 +1,523 @@
+import Foundation
+import H2OKit
+import H2OSessions
+import Observation
+
+/// What a chat screen shows, and what its buttons do. It is not sent anywhere: the model runs
+/// on the device.
+///
+///     @State private var chat = H2OChat { try await BundledModel.load() }
+///
+/// While a reply arrives, ``messages`` changes at most ten times per second. With a folder there
+/// are several conversations, of which one is open. Messages are on disk when they are sent, and
+/// a reply while it arrives: an app that is ended meanwhile shows both when it is opened, and
+/// ``continueReply()`` goes on.
+@MainActor @Observable
+public final class H2OChat {
+    public enum State: Hashable, Sendable {
+        case loading
+        case ready
+        case replying
+        /// A text is being read, see ``H2OChat/read(_:questions:)``.
+        case reading
+        /// The model is not loaded; ``H2OChat/load()`` tries again.
+        case failed
+    }
+
+    /// How the last reply ended. After all but a whole one, ``H2OChat/continueReply()`` goes on.
+    public enum Ending: String, Hashable, Codable, Sendable {
+        case whole
+        /// It was stopped, reached its limit of tokens, or the app ended.
+        case cut
+        /// The model said nothing.
+        case empty
+    }
+
+    public private(set) var state = State.loading
+    /// The conversation without its instructions and what tools answered.
+    public private(set) var messages = [Message]()
+    /// Why the model is not loaded, or why the last message has no reply, for the app's user.
+    public private(set) var problem: String?
+    /// The same for its developer.
+    public private(set) var problemDetails: String?
+    /// Of the last reply.
+    public private(set) var usage = H2OSession.Usage()
+    /// Now, while a text is read or a reply arrives, and over the time before, for a chart: at most
+    /// a few hundred readings.
+    public private(set) var memory = [H2OMemoryReading]()
+    /// After the last reply.
+    public private(set) var kept: H2OKeptPositions?
+    /// What the caches still hold of the messages, word by word; nil unless it is shown.
+    public private(set) var words: [Message.ID: [H2ORememberedWord]]?
+    /// The share of a text that was read; nil while none is.
+    public private(set) var readShare: Double?
+    /// The share of the model that was fetched, as far as the app knows it.
+    public var fetchedShare: Double?
+    /// What the user may ask next: what the app proposes, or questions to a text that was read.
+    public private(set) var suggestions: [String]
+    /// All that are kept, the newest first.
+    public private(set) var conversations = [Conversation]()
+    /// The one that is open.
+    public private(set) var conversation = newID()
+    public private(set) var ending = Ending.whole
+    /// The message that the draft will take the place of, with all that follow it.
+    public private(set) var editing: Message.ID?
+    /// What the user is writing.
+    public var draft = ""
+    /// Whether the model thinks before it answers, where it ``canThink``.
+    public var thinks: Bool { didSet { keepSettings() } }
+    /// The most tokens of a reply; nil for no limit.
+    public var maxTokens: Int? { didSet { keepSettings() } }
+    /// Whether the model can think. False until it is loaded.
+    public private(set) var canThink = false
+
+    /// nil until it is loaded.
+    public var model: H2OModel? { session?.model }
+
+    /// Whether the caches bring back what they no longer hold; nil until the model is loaded.
+    public var recalls: Bool? { model.map { $0.loaded.caches.configuration.recall != nil } }
+
+    /// Times between what is done again and again; tests shorten them.
+    package struct Pace: Sendable {
+        /// Between two changes of what is shown of a reply.
+        package var shows = Duration.milliseconds(100)
+        /// Between two writes of what has arrived of a reply.
+        package var keeps = Duration.seconds(1)
+        /// After a reply, until the caches are written: they are large, and the next reply
+        /// changes them.
+        package var quiet = Duration.seconds(3)
+
+        package init() {}
+    }
+
+    package var pace = Pace()
+    private let folder: ChatFolder?
+    private let prompts: [String]
+    private let instructions: String?
+    private let tools: [H2OTool]
+    private let options: H2OSession.Options
+    private let loadModel: @Sendable () async throws -> H2OModel
+    package private(set) var session: H2OSession?
+    private var isLoading = false
+    /// Whether what the settings begin as is known.
+    private var hasSettings = false
+    /// How many conversations were open; a reply belongs to one of them.
+    private var opened = 0
+    private var reading: Task<Void, any Error>?
+    /// Writes the caches when it is quiet.
+    private var saving: Task<Void, Never>?
+
+    /// - Parameters:
+    ///   - instructions: of a new conversation
+    ///   - tools: what the model may call; calls and answers are not among ``messages``
+    ///   - prompts: what the user may ask first
+    ///   - folder: keeps conversations and settings from launch to launch; nil to forget them
+    ///   - options: how replies are made; ``thinks`` and ``maxTokens`` begin as they say
+    ///   - loadModel: loads the model, or gives one that is loaded
+    public init(
+        instructions: String? = nil, tools: [H2OTool] = [], prompts: [String] = [],
+        folder: URL? = nil, options: H2OSession.Options = H2OSession.Options(),
+        loadModel: @escaping @Sendable () async throws -> H2OModel
+    ) {
+        self.instructions = instructions
+        self.tools = tools
+        self.folder = folder.map(ChatFolder.init)
+        self.options = options
+        self.loadModel = loadModel
+        (self.prompts, suggestions) = (prompts, prompts)
+        let settings = self.folder?.settings
+        thinks = settings?.thinks ?? options.thinking ?? false
+        maxTokens = settings.map(\.maxTokens) ?? options.maxTokens
+        hasSettings = true
+    }
+
+    private func keepSettings() {
+        guard hasSettings else { return }
+        folder?.settings = ChatFolder.Settings(thinks: thinks, maxTokens: maxTokens)
+    }
+
+    private nonisolated static func newID() -> Conversation.ID { UUID().uuidString }
+
+    /// Loads the model and the conversation, unless that was done or is being done.
+    public func load() async {
+        guard session == nil, !isLoading else { return }
+        (isLoading, state) = (true, .loading)
+        show(nil)
+        defer { isLoading = false }
+        do {
+            let model = try await loadModel()
+            canThink = await model.canThink
+            conversations = folder?.conversations ?? []
+            await open(conversations.first?.id ?? conversation, on: model)
+            fetchedShare = nil
+        } catch {
+            state = .failed
+            show(error)
+        }
+    }
+
+    /// Opens a conversation, or begins one.
+    private func open(_ id: Conversation.ID, on model: H2OModel) async {
+        let new = model.makeSession(instructions: instructions, tools: tools, options: options)
+        let restored = await folder?[id].restore(new)
+        let session = restored?.session ?? new
+        (self.session, conversation, ending) = (session, id, restored?.ending ?? .whole)
+        (editing, usage, memory, words) = (nil, H2OSession.Usage(), [], nil)
+        show(nil)
+        await show(session)
+        suggestions = messages.isEmpty ? prompts : []
+        state = .ready
+    }
+
+    /// Whether there is something to send, and nothing else goes on.
+    public var canSend: Bool { state == .ready && !prompt.isEmpty }
+
+    /// Whether the last reply can go on, or a message without one be answered.
+    public var canContinue: Bool { state == .ready && ending != .whole && !messages.isEmpty }
+
+    /// Sends the draft and shows the reply as it arrives. Where there is none, the draft is as
+    /// before, and ``problem`` says why.
+    public func send() async {
+        guard let session, canSend else { return }
+        let (text, index) = (prompt, editing)
+        (state, draft, editing, suggestions) = (.replying, "", nil, [])
+        let before = messages.filter { $0.id < index ?? .max }
+        let question = Message(id: index ?? nextID, isUser: true, text: text)
+        messages = before + [question]
+        let known = await session.messages
+        keep(known.prefix(index ?? known.count) + [.user(text)], .cut)
+        let parts = session.streamResponse(to: .user(text), at: index, options: replyOptions)
+        await receive(parts, of: session, into: Message(id: nextID, isUser: false, text: "")) {
+            if draft.isEmpty { (draft, editing) = (text, index) }
+        }
+    }
+
+    /// Asks for another reply to the last message of the user.
+    public func regenerate() async {
+        guard let session, state == .ready, let last = messages.lastIndex(where: \.isUser) else {
+            return
+        }
+        state = .replying
+        messages = Array(messages[...last])
+        let parts = session.regenerate(options: replyOptions)
+        await receive(parts, of: session, into: Message(id: nextID, isUser: false, text: "")) {}
+    }
+
+    /// Goes on with a reply that was cut off. One of which there are only thoughts gets its
+    /// answer; where there is nothing of it, the last message is answered again.
+    public func continueReply() async {
+        guard let session, canContinue else { return }
+        guard let last = messages.last, !last.isUser, await session.canContinue else {
+            return await regenerate()
+        }
+        state = .replying
+        messages.removeLast()
+        let parts = session.continueResponse(options: replyOptions)
+        await receive(parts, of: session, into: last) {}
+    }
+
+    /// Ends the reply, whose generated part stays, or the reading of a text.
+    public func stop() async {
+        reading?.cancel()
+        await session?.cancel()
+    }
+
+    /// Takes a message of the user as the draft. Sending it replaces that message and all that
+    /// follow.
+    public func edit(_ id: Message.ID) {
+        guard state == .ready, let message = messages.first(where: { $0.id == id && $0.isUser })
+        else { return }
+        (draft, editing) = (message.text, id)
+    }
+
+    /// Leaves the conversation as it is.
+    public func cancelEditing() { (draft, editing) = ("", nil) }
+
+    /// Begins another conversation. The one that is open is kept, and so is a reply that arrives,
+    /// as far as it came.
+    public func beginConversation() async { await change(to: Self.newID()) }
+
+    /// Opens a conversation that was kept.
+    public func open(_ id: Conversation.ID) async {
+        guard id != conversation else { return }
+        await change(to: id)
+    }
+
+    /// Deletes a conversation, also the one that is open.
+    public func delete(_ id: Conversation.ID) async {
+        if id == conversation {
+            guard let session, !isLoading else { return }
+            opened += 1
+            saving?.cancel()
+            reading?.cancel()
+            await session.reset()
+            folder?[id].delete()
+            await open(Self.newID(), on: session.model)
+        } else {
+            folder?[id].delete()
+        }
+        conversations = folder?.conversations ?? []
+    }
+
+    private func change(to id: Conversation.ID) async {
+        guard let session, !isLoading else { return }
+        isLoading = true
+        defer { isLoading = false }
+        let wasReplying = state == .replying
+        opened += 1
+        saving?.cancel()
+        reading?.cancel()
+        await session.cancel()
+        let left = folder?[conversation]
+        if await session.messages.contains(where: { $0.role == .user }) {
+            try? await left?.save(session, wasReplying ? .cut : ending)
+        }
+        await open(id, on: session.model)
+        conversations = folder?.conversations ?? []
+    }
+
+    /// Shows what the caches still hold of the messages, or no longer.
+    public func showWords(_ isShown: Bool) async {
+        words = isShown ? [:] : nil
+        await showWords()
+    }
+
+    private func showWords() async {
+        guard words != nil, let session else { return }
+        let (now, opened) = (await session.rememberedWords, opened)
+        if words != nil, opened == self.opened { words = now }
+    }
+
+    /// Lets the model read a text in a conversation of its own, and answer questions about it
+    /// then. The caches stay as large as they are, however long the text is.
+    ///
+    /// - Parameters:
+    ///   - text: its first line is the conversation's title. Of one that is longer than the model
+    ///     can read the beginning is taken
+    ///   - questions: what the user may ask then
+    public func read(_ text: String, questions: [String]) async {
+        guard state == .ready else { return }
+        if !messages.isEmpty { await beginConversation() }
+        guard let session, state == .ready else { return }
+        (state, readShare, suggestions) = (.reading, 0, [])
+        show(nil)
+        let (before, opened) = (await session.messages, opened)
+        let reading = Task {
+            let answer = H2OMessage.assistant("I have read it. What do you want to know?")
+            let text = await session.beginning(of: text)
+            try await session.setMessages(before + [.user(text), answer])
+            try await session.prewarm { share, memory in
+                Task { @MainActor in self.note(share, memory, opened) }
+            }
+        }
+        self.reading = reading
+        var failure: (any Error)?
+        do {
+            try await reading.value
+        } catch {
+            failure = error
+            try? await session.setMessages(before)
+        }
+        guard opened == self.opened else { return }
+        if let failure, !(failure is CancellationError) { show(failure) }
+        (readShare, suggestions) = (nil, failure == nil ? questions : prompts)
+        await show(session)
+        if failure == nil { keep(await session.messages, .whole) }
+        guard opened == self.opened else { return }
+        conversations = folder?.conversations ?? []
+        state = .ready
+    }
+
+    private func note(_ share: Double, _ reading: H2OMemoryReading, _ opened: Int) {
+        guard opened == self.opened, state == .reading else { return }
+        readShare = max(readShare ?? 0, share)
+        note(reading)
+    }
+
+    /// Adds a reading; of many, every second one goes.
+    private func note(_ reading: H2OMemoryReading) {
+        if memory.count >= Self.mostReadings {
+            memory = memory.enumerated().compactMap { $0 % 2 == 0 ? $1 : nil }
+        }
+        memory.append(reading)
+    }
+
+    private static let mostReadings = 200
+
+    /// The conversation as text, to share.
+    public var transcript: String {
+        messages.map { ($0.isUser ? "> " : "") + $0.text }.joined(separator: "\n\n")
+    }
+
+    /// Writes the conversation with its caches now, as when the app leaves the foreground. While
+    /// a reply arrives, its caches are written when it has ended.
+    public func save() async {
+        saving?.cancel()
+        guard let session, state == .ready, !messages.isEmpty else { return }
+        let opened = opened
+        do {
+            try await folder?[conversation].save(session, ending)
+        } catch is CancellationError {
+        } catch {
+            if opened == self.opened { show(error) }
+        }
+    }
+
+    private var replyOptions: H2OSession.Options {
+        var options = options
+        if canThink { options.thinking = thinks }
+        options.maxTokens = maxTokens
+        return options
+    }
+
+    private var prompt: String { draft.trimmingCharacters(in: .whitespacesAndNewlines) }
+
+    private var nextID: Message.ID { (messages.last?.id ?? 0) + 1 }
+
+    /// Shows the session as it is.
+    private func show(_ session: H2OSession) async {
+        messages = await Message.shown(session.messages)
+        kept = await session.keptPositions
+        note(await session.memory)
+        await showWords()
+    }
+
+    private func show(_ error: (any Error)?) {
+        problem = error.map(ChatProblem.text)
+        problemDetails = error?.localizedDescription
+    }
+
+    /// Shows a reply while it arrives, and keeps the conversation.
+    ///
+    /// - Parameter message: the reply's, with what there is of it
+    private func receive(
+        _ parts: AsyncThrowingStream<H2OSession.Part, any Error>, of session: H2OSession,
+        into message: Message, withoutReply: () -> Void
+    ) async {
+        let opened = opened
+        saving?.cancel()
+        show(nil)
+        messages.append(message)
+        var failure: (any Error)?
+        do {
+            try await append(parts, of: session, opened)
+        } catch {
+            failure = error
+        }
+        guard opened == self.opened else { return }
+        if let failure {
+            show(failure)
+            withoutReply()
+        }
+        await show(session)
+        guard opened == self.opened else { return }
+        ending = failure == nil ? endingOfReply : .whole
+        keep(await session.messages, ending)
+        guard opened == self.opened else { return }
+        conversations = folder?.conversations ?? []
+        state = .ready
+        saveWhenQuiet()
+    }
+
+    private var endingOfReply: Ending {
+        guard let last = messages.last, !last.isUser else { return .empty }
+        if usage.stop == .length || usage.stop == .cancelled || last.text.isEmpty { return .cut }
+        return .whole
+    }
+
+    /// Appends parts to the last message, and keeps what has arrived.
+    private func append(
+        _ parts: AsyncThrowingStream<H2OSession.Part, any Error>, of session: H2OSession,
+        _ opened: Int
+    ) async throws {
+        guard var message = messages.last else { return }
+        // What the session has no message of yet.
+        var arriving = H2OMessage.assistant(message.text, thoughts: message.thoughts)
+        let clock = ContinuousClock()
+        var (shown, kept) = (clock.now, clock.now)
+        for try await part in parts {
+            guard opened == self.opened else { return }
+            switch part {
+            case .text(let new):
+                message.text += new
+                arriving.text += new
+            case .thought(let new):
+                message.thoughts += new
+                arriving.thoughts = (arriving.thoughts ?? "") + new
+            case .usage(let usage): self.usage = usage
+            case .toolResult: arriving = .assistant("")
+            case .toolCall, .malformedToolCall: break
+            }
+            if shown.duration(to: clock.now) >= pace.shows {
+                shown = clock.now
+                messages[messages.count - 1] = message
+            }
+            if kept.duration(to: clock.now) >= pace.keeps {
+                kept = clock.now
+                let known = await session.messages
+                let isWhole = known.last?.role == .assistant
+                keep(known + (isWhole ? [] : [arriving]), .cut)
+                note(await session.memory)
+                guard opened == self.opened else { return }
+            }
+        }
+    }
+
+    private func keep(_ messages: some Sequence<H2OMessage>, _ ending: Ending) {
+        do {
+            try folder?[conversation].keep(Array(messages), ending)
+        } catch {
+            show(error)
+        }
+    }
+
+    private func saveWhenQuiet() {
+        guard folder != nil else { return }
+        saving = Task { [weak self, quiet = pace.quiet] in
+            try? await Task.sleep(for: quiet)
+            guard !Task.isCancelled else { return }
+            await self?.save()
+        }
+    }
+}
+
+extension H2OChat {
+    /// A conversation that is kept.
+    public struct Conversation: Identifiable, Hashable, Sendable {
+        public let id: String
+        /// How it begins.
+        public let title: String
+        /// When it was changed last.
+        public let date: Date
+    }
+
+    /// A message as it is shown.
+    public struct Message: Identifiable, Hashable, Sendable {
+        /// Its index in the session's messages.
+        public let id: Int
+        /// Whether the user wrote it; the others are the model's.
+        public let isUser: Bool
+        public internal(set) var text: String
+        /// What the model thought before it answered; empty if nothing.
+        public internal(set) var thoughts: String
+
+        public init(id: Int, isUser: Bool, text: String, thoughts: String = "") {
+            self.id = id
+            self.isUser = isUser
+            self.text = text
+            self.thoughts = thoughts
+        }
+
+        static func shown(_ messages: [H2OMessage]) -> [Message] {
+            messages.enumerated().compactMap { index, message in
+                let thoughts = message.thoughts ?? ""
+                guard message.role == .user || message.role == .assistant,
+                    !message.text.isEmpty || !thoughts.isEmpty
+                else { return nil }
+                return Message(
+                    id: index, isUser: message.role == .user, text: message.text,
+                    thoughts: thoughts)
+            }
+        }
+    }
+}

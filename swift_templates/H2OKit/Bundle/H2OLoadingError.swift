@@ -1,0 +1,141 @@
+import Foundation
+
+/// Why a model was not loaded: it was not found or fetched, is not as it was bundled, or cannot
+/// run here. Sizes are in bytes.
+public enum H2OLoadingError: LocalizedError, Hashable, Sendable {
+    /// No folder has the model.
+    case notFound(searched: [URL])
+    /// The app or the model's folder has no `manifest.json`.
+    case noManifest(in: URL)
+    /// The manifest is not of the form that this version reads. `format` is the one that it
+    /// names; nil if it names none.
+    case otherManifest(format: Int?)
+    /// The manifest does not say how to fetch the model: the package was made without
+    /// `--download`.
+    case noPieces
+    /// The folder differs from its manifest.
+    case damaged(URL, [FileProblem])
+
+    /// The download was stopped. What has arrived is kept.
+    case stopped
+    /// The server was not reached, or the connection broke. The system says why. What has arrived
+    /// is kept.
+    case network(reason: String)
+    /// The server answered another HTTP status than asked for. What has arrived is kept.
+    case serverStatus(Int, path: String)
+    /// The server sent the file as a whole, where a part of it was asked for.
+    case serverWithoutRanges(path: String)
+    /// The server has a file of another size.
+    case serverSize(expected: Int, found: Int, path: String)
+    /// The server has a file with other bytes from this one on, also when it was asked for again.
+    case serverContent(offset: Int, path: String)
+    /// There is too little room on the device's storage.
+    case noSpace(needed: Int, free: Int)
+    /// What arrived could not be kept. The system says why.
+    case notStored(reason: String)
+    /// The app's Info.plist does not declare asset packs, and the model is in the one named.
+    case assetPackNotDeclared(id: String)
+    /// The system, or the SDK that the app was built with, is older than iOS 26.
+    case assetPackUnsupported(id: String)
+
+    /// None of these folders contains MLX's compiled kernels.
+    case noMetalLibrary(searched: [URL])
+    /// The model takes more memory than is free; of several, by their names, each does.
+    case noMemory(needs: [String: MemoryPlan], free: Int)
+
+    /// One difference between a folder and its manifest.
+    public enum FileProblem: Hashable, Sendable {
+        case missing(path: String)
+        case size(path: String, expected: Int, found: Int)
+        /// The size is right, but the sha256 is not.
+        case content(path: String)
+        /// A weights file that the manifest does not list.
+        case stray(path: String)
+        /// The manifest lists a path outside the folder.
+        case outside(path: String)
+    }
+}
+
+extension H2OLoadingError {
+    public var errorDescription: String? {
+        switch self {
+        case .notFound(let searched):
+            "No folder with a model's config.json at \(Self.list(searched)). Add the package's "
+                + "Model folder to the app target as a folder reference, or set H2O_MODEL_DIR."
+        case .noManifest(let place):
+            "\(place.path) has no \(ModelManifest.fileName) of its model. Add the package's Model "
+                + "folder to the app's target, or its \(ModelManifest.fileName) alone where the "
+                + "app fetches the model."
+        case .otherManifest(let format):
+            "The model's manifest has \(format.map { "format \($0)" } ?? "no format"); this "
+                + "version reads \(ModelManifest.format). Make the package again."
+        case .noPieces:
+            "The app's manifest does not say how to fetch the model. Make the package with "
+                + "--download."
+        case .damaged(let folder, let problems):
+            "The model in \(folder.path) is not as it was bundled: "
+                + problems.map(\.text).joined(separator: "; ")
+                + ". Install the app again, or bundle the model again."
+        case .stopped:
+            "The download was stopped. What has arrived is kept."
+        case .network(let reason):
+            "The model was not fetched. Check the connection, and try again. (\(reason))"
+        case .serverStatus(let status, let path):
+            "The server answered \(status) for \(path). Try again later."
+        case .serverWithoutRanges(let path):
+            "The server sends \(path) only as a whole. It must answer requests for ranges of "
+                + "bytes."
+        case .serverSize(let expected, let found, let path):
+            "The server has a \(path) of \(found) bytes instead of \(expected). Update the app, "
+                + "or try again later."
+        case .serverContent(let offset, let path):
+            "The server has another \(path) than this app needs, from byte \(offset) on. Update "
+                + "the app, or try again later."
+        case .noSpace(let needed, let free):
+            "The model needs \(Self.megabytes(needed)) MB more, and \(Self.megabytes(free)) MB "
+                + "are free. Free some storage, and try again."
+        case .notStored(let reason):
+            "The model could not be stored: \(reason)"
+        case .assetPackNotDeclared(let id):
+            "The model is in the asset pack \(id), but the app does not declare asset packs. "
+                + "Set BAHasManagedAssetPacks, BAUsesAppleHosting and BAAppGroupID in Info.plist."
+        case .assetPackUnsupported(let id):
+            "The model is in the asset pack \(id), which needs iOS 26 or macOS 26 and Xcode 26."
+        case .noMetalLibrary(let searched):
+            "The app has no compiled Metal kernels: there is no default.metallib in "
+                + "mlx-swift_Cmlx.bundle, looked for in \(Self.list(searched)). `swift build` "
+                + "makes none: build with Xcode or xcodebuild, and if Xcode lacks its Metal "
+                + "compiler, run `xcodebuild -downloadComponent MetalToolchain`."
+        case .noMemory(let needs, let free):
+            "\(free) bytes are free, and \(Self.text(needs)). Release "
+                + "other memory, check that the app has both memory entitlements, or package a "
+                + "smaller model or a smaller --max-kv."
+        }
+    }
+
+    private static func list(_ folders: [URL]) -> String {
+        folders.map(\.path).joined(separator: ", ")
+    }
+
+    private static func text(_ needs: [String: MemoryPlan]) -> String {
+        needs.sorted { $0.value.total > $1.value.total }.map { id, plan in
+            "\(id) needs \(plan.total) (weights \(plan.weights), caches \(plan.caches), "
+                + "prefill \(plan.prefill), buffers \(plan.bufferCache))"
+        }.joined(separator: ", ")
+    }
+
+    private static func megabytes(_ bytes: Int) -> Int { (bytes + 999_999) / 1_000_000 }
+}
+
+extension H2OLoadingError.FileProblem {
+    fileprivate var text: String {
+        switch self {
+        case .missing(let path): "\(path) is missing"
+        case .size(let path, let expected, let found):
+            "\(path) has \(found) bytes instead of \(expected)"
+        case .content(let path): "\(path) has another sha256"
+        case .stray(let path): "\(path) does not belong there"
+        case .outside(let path): "\(path) lies outside the folder"
+        }
+    }
+}

@@ -1,0 +1,44 @@
+import Foundation
+
+/// The bytes that a model takes, as planned when its package was made.
+public struct MemoryPlan: Codable, Hashable, Sendable {
+    /// Bytes of all weights.
+    public var weights: Int
+    /// Bytes of the KV caches when they are full, including scores and positions.
+    public var caches: Int
+    /// Bytes of one chunk of the prompt while it is computed.
+    public var prefill: Int
+    /// Bytes of freed buffers that MLX may keep.
+    public var bufferCache: Int
+
+    public init(weights: Int, caches: Int, prefill: Int, bufferCache: Int) {
+        self.weights = weights
+        self.caches = caches
+        self.prefill = prefill
+        self.bufferCache = bufferCache
+    }
+
+    /// The sum, in bytes.
+    public var total: Int { weights + caches + prefill + bufferCache }
+}
+
+extension MemoryPlan {
+    /// The one of two plans that holds on this device: MLX queues more work on the GPU of an
+    /// iPad or a Mac than on an iPhone's, so a prompt takes more memory there.
+    ///
+    /// - Parameter machine: the model identifier as the system gives it, such as "iPhone16,1"
+    package static func onThisDevice(
+        phone: MemoryPlan, tablet: MemoryPlan, machine: String = machineName()
+    ) -> MemoryPlan {
+        machine.hasPrefix("iPhone") ? phone : tablet
+    }
+
+    /// The model identifier of this device, or the kind of its processor on a Mac.
+    package static func machineName() -> String {
+        var system = utsname()
+        uname(&system)
+        return withUnsafeBytes(of: &system.machine) { bytes in
+            String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
+        }
+    }
+}

@@ -1,0 +1,100 @@
+import Foundation
+import H2OTokenizers
+import MLX
+import MLXLLM
+import MLXLMCommon
+import MLXNN
+
+/// Makes a model from its folder.
+package protocol H2OModelLoader: Sendable {
+    func load(
+        from folder: URL, tokenizer: any TokenizerLoader
+    ) async throws -> sending ModelContext
+}
+
+/// Loads the models of mlx-swift-lm.
+package struct LLMLoader: H2OModelLoader {
+    package init() {}
+
+    package func load(
+        from folder: URL, tokenizer: any TokenizerLoader
+    ) async throws -> sending ModelContext {
+        try await LLMModelFactory.shared.load(from: folder, using: tokenizer)
+    }
+}
+
+/// The LoRA adapter that a model was bundled with, by `h2o-pack ios --adapter`.
+package enum BundledAdapter {
+    /// In the model's folder, in the format of safetensors; mlx-swift-lm takes all files of
+    /// that ending there for weights.
+    package static let weights = "adapters.tensors"
+    package static let configuration = "adapter_config.json"
+
+    /// Adapts a model that was just loaded, if its folder has an adapter.
+    ///
+    /// - Throws: `ModelAdapterError` for a model whose layers mlx-swift-lm cannot adapt, or an
+    ///   error of reading
+    package static func apply(in folder: URL, to model: any LanguageModel) throws {
+        let file = folder.appending(path: weights)
+        guard FileManager.default.fileExists(atPath: file.path) else { return }
+        let settings = try Data(contentsOf: folder.appending(path: configuration))
+        let (arrays, _) = try H2OCacheFile.contents(of: file)
+        let adapter = LoRAContainer(
+            configuration: try JSONDecoder().decode(LoRAConfiguration.self, from: settings),
+            parameters: ModuleParameters.unflattened(arrays))
+        try withError { try adapter.load(into: model) }
+    }
+}
+
+/// Loads the tokenizer of a model folder with swift-tokenizers. Never downloads.
+package struct BundledTokenizerLoader: TokenizerLoader {
+    package init() {}
+
+    /// - Parameter directory: contains tokenizer.json and, if the model has them,
+    ///   tokenizer_config.json and a chat template
+    /// - Throws: an error of swift-tokenizers for a missing file or an unknown kind
+    package func load(from directory: URL) async throws -> any MLXLMCommon.Tokenizer {
+        BundledTokenizer(try await AutoTokenizer.from(directory: directory))
+    }
+}
+
+/// Gives mlx-swift-lm a tokenizer of swift-tokenizers.
+struct BundledTokenizer: MLXLMCommon.Tokenizer {
+    private let tokenizer: any H2OTokenizers.Tokenizer
+
+    init(_ tokenizer: any H2OTokenizers.Tokenizer) {
+        self.tokenizer = tokenizer
+    }
+
+    var bosToken: String? { tokenizer.bosToken }
+
+    var eosToken: String? { tokenizer.eosToken }
+
+    var unknownToken: String? { tokenizer.unknownToken }
+
+    func encode(text: String, addSpecialTokens: Bool) -> [Int] {
+        tokenizer.encode(text: text, addSpecialTokens: addSpecialTokens)
+    }
+
+    func decode(tokenIds: [Int], skipSpecialTokens: Bool) -> String {
+        tokenizer.decode(tokens: tokenIds, skipSpecialTokens: skipSpecialTokens)
+    }
+
+    func convertTokenToId(_ token: String) -> Int? { tokenizer.convertTokenToId(token) }
+
+    func convertIdToToken(_ id: Int) -> String? { tokenizer.convertIdToToken(id) }
+
+    /// - Throws: `MLXLMCommon.TokenizerError.missingChatTemplate`, or the template's own error
+    func applyChatTemplate(
+        messages: [[String: any Sendable]],
+        tools: [[String: any Sendable]]?,
+        additionalContext: [String: any Sendable]?
+    ) throws -> [Int] {
+        guard tokenizer.hasChatTemplate else {
+            throw MLXLMCommon.TokenizerError.missingChatTemplate
+        }
+        return try tokenizer.applyChatTemplate(
+            messages: messages, chatTemplate: nil, addGenerationPrompt: true, truncation: false,
+            maxLength: nil, tools: tools, additionalContext: additionalContext)
+    }
+}

@@ -1,0 +1,221 @@
+import H2OKit
+import MLX
+import MLXLMCommon
+
+extension Conversation {
+    /// Reads what is unread and generates until the turn ends. When it returns, nothing that it
+    /// queued on the GPU is outstanding.
+    ///
+    /// - Parameters:
+    ///   - transcript: what the reply follows
+    ///   - begun: when the reply was asked for
+    func generate(
+        _ transcript: [H2OMessage], _ format: PromptFormat, _ options: H2OSession.Options,
+        begun: Duration, _ emit: (H2OSession.Part) -> Void
+    ) async throws -> H2OSession.Response {
+        let recalledBefore = recalled
+        let unread = state?.unread ?? []
+        let end = loaded.context.tokenizer.decode(
+            tokenIds: unread.suffix(Self.promptEnd), skipSpecialTokens: false)
+        var reply = Reply(
+            loaded.context, tools: format.tools, options: options, prompt: end,
+            transcript: transcript, begun: begun)
+        if options.beginning?.text.isEmpty == false {
+            reply.goOn(after: unread.suffix(Self.promptEnd))
+        }
+        reply.usage.preparedPromptProblem = preparedPromptProblem?.localizedDescription
+        reply.usage.cachedTokens = tokensSeen
+        reply.usage.readTokens = unread.count
+        reply.usage.promptTokens = tokensSeen + unread.count
+        let mayThink = reply.canThink && options.thinking != false
+        let begin = try mayThink && format.dropsThoughts() ? format.replyBegin() : 0
+        reply.usage.stop = try await generate(&reply, begin, options, emit)
+        noteText(of: transcript.count, reply)
+        reply.finish().forEach(emit)
+        if !reply.response.toolCalls.isEmpty, reply.usage.stop == .endOfTurn {
+            reply.usage.stop = .toolCalls
+        }
+        reply.usage.recalled = recalled?.since(recalledBefore)
+        reply.usage.duration = loaded.platform.elapsed() - begun
+        emit(.usage(reply.usage))
+        var response = reply.response
+        response.usage = reply.usage
+        return response
+    }
+
+    /// Tokens at the end of a prompt that may begin a thought.
+    static let promptEnd = 16
+
+    /// - Parameter begin: how many tokens at the end of the prompt only begin the reply, if its
+    ///   thoughts will be taken back; 0 if not
+    /// - Returns: why the reply ended
+    private func generate(
+        _ reply: inout Reply, _ begin: Int, _ options: H2OSession.Options,
+        _ emit: (H2OSession.Part) -> Void
+    ) async throws -> H2OSession.Stop {
+        defer { loaded.platform.background.drain() }
+        do {
+            try await read()
+            if begin > 0 { try await readBeforeThoughts(begin) }
+            return try await write(&reply, options, emit)
+        } catch is CancellationError {
+            return .cancelled
+        }
+    }
+
+    /// Reads all unread tokens except the last chunk into the caches, one chunk per step. A
+    /// chunk ends with the system prompt, wherever the prompt ends; the last chunk has all
+    /// tokens that ask what to recall.
+    private func read() async throws {
+        while let state {
+            let asking = min(loaded.caches.configuration.recall?.ask ?? 0, loaded.chunk)
+            let system = state.pinned.upperBound - state.read.count
+            let rest = state.unread.count
+            let chunk = loaded.chunk
+            guard rest > chunk || (system > 0 && system < rest) else { return }
+            let most = min(chunk, system > 0 ? system : rest - asking)
+            try await read(most)
+            if most == system { await keepSnapshot() }
+        }
+    }
+
+    /// Reads all but the begin of the reply, keeps a snapshot, and reads on: token by token,
+    /// so that what a recall brought back stays.
+    private func readBeforeThoughts(_ begin: Int) async throws {
+        let count = (state?.unread.count ?? 0) - begin
+        if count > 0 { try await read(count) }
+        if beforeThoughts == nil, let head {
+            beforeThoughts = try await loaded.platform.background.withGPU {
+                try ConversationSnapshot(of: head)
+            }
+        }
+        for _ in 1 ..< begin { try await read(1) }
+    }
+
+    /// Notes where the reply's text is among the tokens that were read.
+    private func noteText(of index: Int, _ reply: Reply) {
+        guard let state else { return }
+        let end = state.read.count - (state.ended ? 1 : 0)
+        let written = reply.usage.generatedTokens - (state.ended ? 1 : 0)
+        let begin = state.texts[index]?.lowerBound ?? end - written + reply.usage.thoughtTokens
+        self.state?.texts[index] = begin < end ? begin ..< end : nil
+    }
+
+    func read(_ count: Int) async throws {
+        guard let tokens = state?.unread.prefix(count) else { return }
+        try await loaded.platform.background.withGPU(isLong: count > 1) {
+            let begun = loaded.platform.elapsed()
+            defer { loaded.noteChunk(of: count, took: loaded.platform.elapsed() - begun) }
+            let input = LMInput.Text(tokens: MLXArray(tokens.map { Int32($0) }, [1, count]))
+            _ = loaded.context.model(input, cache: caches, state: nil)
+            eval(caches.flatMap { $0.innerState() })
+        }
+        state?.read.append(tokens)
+        state?.unread.removeFirst(count)
+    }
+
+    /// Generates the reply, one token per step.
+    private func write(
+        _ reply: inout Reply, _ options: H2OSession.Options, _ emit: (H2OSession.Part) -> Void
+    ) async throws -> H2OSession.Stop {
+        let background = loaded.platform.background
+        let stops = loaded.stops.union(reply.stopTokens)
+        var loop = try await startLoop(options)
+        while reply.usage.generatedTokens < options.maxTokens ?? .max {
+            let token = try await background.withGPU { loop.next() }
+            if let failure = loop.failure { throw failure }
+            state?.read.append([token])
+            if reply.usage.generatedTokens == 0 {
+                reply.usage.timeToFirstToken = loaded.platform.elapsed() - reply.begun
+            }
+            reply.usage.generatedTokens += 1
+            if stops.contains(token) {
+                state?.ended = true
+                reply.end(with: token).forEach(emit)
+                return .endOfTurn
+            }
+            reply.append(token).forEach(emit)
+            if reply.hasAnswerWithoutThoughts { releaseBeforeThoughts() }
+            if reply.isStopped { return .stopString }
+            await Task.yield()
+        }
+        return .length
+    }
+
+    private func startLoop(_ options: H2OSession.Options) async throws -> TokenLoop {
+        let parameters = options.sampling.parameters(defaults: loaded.facts.sampling)
+        let processors: [(any LogitProcessor)?] = [
+            parameters.processor(), try loaded.schemaProcessor(for: options),
+        ]
+        let unread = state?.unread ?? []
+        let loop = try await loaded.platform.background.withGPU(isLong: unread.count > 1) {
+            TokenLoop(
+                reading: unread, loaded.context.model, caches: caches,
+                sampler: parameters.sampler(),
+                processors: processors.compactMap { $0 })
+        }
+        state?.read.append(unread)
+        state?.unread = []
+        return loop
+    }
+}
+
+/// Generates tokens one after the other. It is one step ahead: while a token becomes text, the
+/// GPU computes the next one.
+///
+/// It computes in ``init(reading:_:caches:sampler:processors:)`` and ``next()``; both belong
+/// into steps of the background guard.
+struct TokenLoop {
+    private let model: any LanguageModel
+    private let caches: [any KVCache]
+    private let sampler: any LogitSampler
+    private var processors: [any LogitProcessor]
+    /// What the model wants back with the next token.
+    private var state: LMOutput.State?
+    /// `[1]`: chosen, but not read by the model.
+    private var upcoming: MLXArray
+
+    /// Reads the last tokens of a prompt at once.
+    ///
+    /// - Parameters:
+    ///   - tokens: at least one
+    ///   - processors: change the logits, in this order, before a token is chosen
+    init(
+        reading tokens: [Int], _ model: any LanguageModel, caches: [any KVCache],
+        sampler: any LogitSampler, processors: [any LogitProcessor]
+    ) {
+        self.model = model
+        self.caches = caches
+        self.sampler = sampler
+        self.processors = processors
+        upcoming = MLXArray(tokens.map { Int32($0) }, [tokens.count])
+        for index in self.processors.indices { self.processors[index].prompt(upcoming) }
+        step()
+    }
+
+    /// The next token, which the caches have read when this returns or will have before
+    /// anything else.
+    mutating func next() -> Int {
+        let token = upcoming
+        step()
+        return token.item(Int.self)
+    }
+
+    /// Why no token is to be trusted anymore.
+    var failure: H2OSessionError? {
+        processors.lazy.compactMap { ($0 as? SchemaProcessor)?.failure }.first
+    }
+
+    /// Reads the upcoming tokens and begins to compute the one after them.
+    private mutating func step() {
+        let input = LMInput.Text(tokens: upcoming.expandedDimensions(axis: 0))
+        let output = model(input, cache: caches, state: state)
+        state = output.state
+        let length = output.logits.dim(1)
+        var logits = output.logits[.ellipsis, (length - 1)..., 0...].squeezed(axis: 1)
+        for processor in processors { logits = processor.process(logits: logits) }
+        upcoming = sampler.sample(logits: logits)
+        for index in processors.indices { processors[index].didSample(token: upcoming) }
+        asyncEval([upcoming] + caches.flatMap { $0.innerState() })
+    }
+}

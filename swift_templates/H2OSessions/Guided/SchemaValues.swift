@@ -1,0 +1,306 @@
+/// Texts that begin alike, as parts that share their beginnings: the engine takes more than is
+/// described where alternatives of one rule begin alike (xgrammar 0.1.30).
+struct SharedBeginnings {
+    /// Characters that were read into parts, which a grammar has at least as many bytes of.
+    private var characters = 0
+
+    /// - Parameter ways: each in the notation of the grammar engine, one character a string
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` for one that is too large
+    mutating func part(of ways: [[String]]) throws -> GrammarPart {
+        characters += ways.map(\.count).reduce(0, +)
+        guard characters <= SchemaLimits.grammar / 4 else {
+            throw H2OSessionError.invalidSchema(.tooLarge(.grammar, atMost: SchemaLimits.grammar))
+        }
+        return try part(of: ways.map { $0[...] }, depth: 0)
+    }
+
+    private func part(of ways: [ArraySlice<String>], depth: Int) throws -> GrammarPart {
+        guard depth <= SchemaLimits.nesting else {
+            throw H2OSessionError.invalidSchema(.tooLarge(.nesting, atMost: SchemaLimits.nesting))
+        }
+        var firsts = [String]()
+        var following = [String: [ArraySlice<String>]]()
+        for way in ways {
+            let first = way.first ?? #""""#
+            if following[first] == nil { firsts.append(first) }
+            following[first, default: []].append(way.dropFirst())
+        }
+        let branches = try firsts.map { first in
+            var rest = following[first] ?? []
+            var begin = [first]
+            // What all have in common takes no rule.
+            while let next = rest.first?.first, rest.allSatisfy({ $0.first == next }) {
+                begin.append(next)
+                rest = rest.map { $0.dropFirst() }
+            }
+            let common = GrammarPart.plain(begin.joined(separator: " "), length: begin.count)
+            if rest.allSatisfy(\.isEmpty) { return common }
+            return .sequence([common, try part(of: rest, depth: depth + 1)])
+        }
+        return branches.count == 1 ? branches[0] : .text(branches)
+    }
+}
+
+/// Numbers between two limits, as the digits that they are written with.
+enum NumberRange {
+    /// The most digits of a number, which a `Double` holds exactly.
+    private static let most = 15
+    private static let largest = power(most) - 1
+    private static let keywords = [
+        "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum",
+    ]
+
+    /// The ways to write a number, each a sequence of characters in the notation of the grammar
+    /// engine; nil without limits.
+    ///
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)``
+    static func ways(_ node: SchemaNode, whole: Bool) throws -> [[String]]? {
+        let limits = try keywords.map { try node.number($0) }
+        let all = limits.compactMap { $0 }
+        guard !all.isEmpty else { return nil }
+        // As many decimals as the limits have, two at least; more where nothing is between them.
+        let enough = (2 ... 9).first { places in all.allSatisfy { units($0, places).isExact } } ?? 9
+        for places in whole ? [0] : [enough, 9] {
+            let range = bounds(limits, places)
+            guard range[0] <= range[1] else { continue }
+            let ways = signed(range[0] ... range[1], decimals: places)
+            guard places > 0 else { return ways }
+            let wholes = bounds(limits, 0)
+            return ways + (wholes[0] <= wholes[1] ? signed(wholes[0] ... wholes[1], decimals: 0) : [])
+        }
+        throw node.noInstance
+    }
+
+    /// The least and the most, in units of the last of some decimals.
+    private static func bounds(_ limits: [Double?], _ places: Int) -> [Int] {
+        let bounds = limits.enumerated().map { index, limit -> Int? in
+            guard let limit else { return nil }
+            let (inside, exclusive) = (index < 2 ? 1 : -1, index % 2)
+            let (units, isExact) = units(limit, places)
+            guard abs(units) < Double(largest) else { return units < 0 ? -largest : largest }
+            if isExact { return Int(units.rounded()) + inside * exclusive }
+            return Int(units.rounded(inside > 0 ? .up : .down))
+        }
+        return [
+            bounds[..<2].compactMap { $0 }.max() ?? -largest,
+            bounds[2...].compactMap { $0 }.min() ?? largest,
+        ]
+    }
+
+    private static func units(_ value: Double, _ places: Int) -> (units: Double, isExact: Bool) {
+        let units = value * Double(power(places))
+        return (units, abs(units - units.rounded()) < 1e-6)
+    }
+
+    private static func signed(_ range: ClosedRange<Int>, decimals: Int) -> [[String]] {
+        var ways = [[String]]()
+        if range.lowerBound < 0 {
+            let sizes = max(1, -range.upperBound) ... -range.lowerBound
+            ways += unsigned(sizes, decimals: decimals).map { ["\"-\""] + $0 }
+        }
+        if range.upperBound >= 0 {
+            ways += unsigned(max(0, range.lowerBound) ... range.upperBound, decimals: decimals)
+        }
+        return ways
+    }
+
+    /// One way for each number of digits and leading digits.
+    private static func unsigned(_ range: ClosedRange<Int>, decimals: Int) -> [[String]] {
+        let fewest = decimals + 1
+        let counts = fewest ... max(fewest, String(range.upperBound).count)
+        return counts.flatMap { count -> [[String]] in
+            let least = count == fewest ? range.lowerBound : max(range.lowerBound, power(count - 1))
+            let most = min(range.upperBound, power(count) - 1)
+            guard least <= most else { return [] }
+            return between(digits(least, count), digits(most, count)).map {
+                var parts = $0.map {
+                    $0.count == 1 ? "\"\($0.lowerBound)\"" : "[\($0.lowerBound)-\($0.upperBound)]"
+                }
+                if decimals > 0 { parts.insert("\".\"", at: count - decimals) }
+                return parts
+            }
+        }
+    }
+
+    /// Sequences of digits, as many as each limit has, that cover just what is between.
+    private static func between(
+        _ least: ArraySlice<Int>, _ most: ArraySlice<Int>
+    ) -> [[ClosedRange<Int>]] {
+        guard let low = least.first, let high = most.first else { return [[]] }
+        let (lows, highs) = (least.dropFirst(), most.dropFirst())
+        let (zeros, nines) = (lows.map { _ in 0 }[...], lows.map { _ in 9 }[...])
+        if low == high { return between(lows, highs).map { [low ... low] + $0 } }
+        var ways = [[ClosedRange<Int>]]()
+        var (first, last) = (low, high)
+        if lows.contains(where: { $0 != 0 }) {
+            ways += between(lows, nines).map { [low ... low] + $0 }
+            first += 1
+        }
+        if highs.contains(where: { $0 != 9 }) {
+            ways += between(zeros, highs).map { [high ... high] + $0 }
+            last -= 1
+        }
+        if first <= last { ways.append([first ... last] + zeros.map { _ in 0 ... 9 }) }
+        return ways
+    }
+
+    private static func digits(_ number: Int, _ count: Int) -> ArraySlice<Int> {
+        let digits = String(number).compactMap(\.wholeNumberValue)
+        return ArraySlice([Int](repeating: 0, count: count - digits.count) + digits)
+    }
+
+    private static func power(_ exponent: Int) -> Int {
+        (0 ..< exponent).reduce(1) { power, _ in power * 10 }
+    }
+}
+
+/// Turns the regular expression of a `pattern` into a grammar of the strings that match it as a
+/// whole and need no escapes in JSON.
+struct PatternReader {
+    private var rest: Substring.UnicodeScalarView
+    /// Groups that are open.
+    private var depth = 0
+
+    /// - Returns: nil for an expression that is too long, or with look-around, references,
+    ///   anchors within it or other things that a grammar has no words for
+    static func part(of pattern: String) -> GrammarPart? {
+        guard pattern.unicodeScalars.count <= SchemaLimits.pattern else { return nil }
+        var reader = PatternReader(rest: pattern[...].unicodeScalars)
+        guard let part = reader.alternatives(isWhole: true), reader.rest.isEmpty else { return nil }
+        return part
+    }
+
+    /// - Parameter isWhole: whether anchors may stand around each way
+    private mutating func alternatives(isWhole: Bool = false) -> GrammarPart? {
+        var ways = [GrammarPart]()
+        repeat {
+            if isWhole { _ = took("^") }
+            var parts = [GrammarPart]()
+            while let next = rest.first, !["|", ")", "$"].contains(next) {
+                guard let atom = atom(), let part = counted(atom) else { return nil }
+                parts.append(part)
+            }
+            ways.append(.sequence(parts))
+            if isWhole { _ = took("$") }
+        } while took("|")
+        return .text(ways)
+    }
+
+    private mutating func atom() -> GrammarPart? {
+        let next = rest.removeFirst()
+        switch next {
+        case "(":
+            if took("?"), !took(":") { return nil }
+            depth += 1
+            defer { depth -= 1 }
+            guard depth <= SchemaLimits.nesting, let inner = alternatives(), took(")") else {
+                return nil
+            }
+            return inner
+        case "[": return set()
+        case ".": return .set(GrammarPart.plainCharacters)
+        case "\\":
+            guard let escaped = rest.popFirst() else { return nil }
+            if let members = Self.classes[escaped] { return part(members, isNegative: false) }
+            return Self.isPlain(escaped) ? literal(escaped) : nil
+        case "*", "+", "?", "{", "}", "]", "^": return nil
+        default: return literal(next)
+        }
+    }
+
+    /// A character that stands for itself in a string.
+    private func literal(_ scalar: Unicode.Scalar) -> GrammarPart? {
+        guard scalar >= " ", scalar != "\"", scalar != "\\", scalar != "\u{7F}" else { return nil }
+        return .quoted(String(scalar))
+    }
+
+    /// The rest of a set of ASCII characters.
+    private mutating func set() -> GrammarPart? {
+        let isNegative = took("^")
+        var members = Set<Unicode.Scalar>()
+        while rest.first != "]" {
+            if rest.first == "\\", let second = rest.dropFirst().first,
+                let known = Self.classes[second]
+            {
+                rest.removeFirst(2)
+                members.formUnion(known)
+                continue
+            }
+            guard let first = member() else { return nil }
+            var last = first
+            if rest.first == "-", rest.dropFirst().first != "]" {
+                rest.removeFirst()
+                guard let end = member() else { return nil }
+                last = end
+            }
+            guard first <= last else { return nil }
+            members.formUnion((first.value ... last.value).compactMap(Unicode.Scalar.init))
+        }
+        rest.removeFirst()
+        return part(members, isNegative: isNegative)
+    }
+
+    /// One end of a range in a set.
+    private mutating func member() -> Unicode.Scalar? {
+        guard var scalar = rest.popFirst() else { return nil }
+        if scalar == "\\" {
+            guard let escaped = rest.popFirst(), Self.isPlain(escaped) else { return nil }
+            scalar = escaped
+        }
+        return scalar.isASCII ? scalar : nil
+    }
+
+    private func part(_ members: Set<Unicode.Scalar>, isNegative: Bool) -> GrammarPart? {
+        let kept = Self.plain.filter { members.contains($0) != isNegative }
+        guard !kept.isEmpty else { return nil }
+        let codes = kept.map { "\\x" + String($0.value, radix: 16, uppercase: true) }.joined()
+        return .set(codes + (isNegative ? GrammarPart.charactersBeyondASCII : ""))
+    }
+
+    /// Whether a backslash before it only says that it stands for itself.
+    private static func isPlain(_ scalar: Unicode.Scalar) -> Bool {
+        !scalar.properties.isAlphabetic && !("0" ... "9").contains(scalar)
+    }
+
+    private static let plain: [Unicode.Scalar] = (0x20 ... 0x7E).compactMap(Unicode.Scalar.init)
+        .filter { $0 != "\"" && $0 != "\\" }
+    private static let classes: [Unicode.Scalar: Set<Unicode.Scalar>] = [
+        "d": Set(plain.filter { ("0" ... "9").contains($0) }),
+        "w": Set(plain.filter { !isPlain($0) || $0 == "_" }),
+    ]
+
+    /// The last part as often as what follows it says.
+    private mutating func counted(_ part: GrammarPart) -> GrammarPart? {
+        var counts = GrammarPart.Counts()
+        if took("?") {
+            counts.most = 1
+        } else if took("+") {
+            counts.least = 1
+        } else if took("{") {
+            guard let end = rest.firstIndex(of: "}") else { return nil }
+            let ends = String(rest[..<end]).split(
+                separator: ",", omittingEmptySubsequences: false)
+            rest = rest[rest.index(after: end)...]
+            guard ends.count < 3, let least = Int(ends[0]), least <= SchemaLimits.count else {
+                return nil
+            }
+            counts = GrammarPart.Counts(least: least, most: ends.count == 1 ? least : nil)
+            if ends.count == 2, !ends[1].isEmpty {
+                guard let most = Int(ends[1]), most <= SchemaLimits.count, least <= most else {
+                    return nil
+                }
+                counts.most = most
+            }
+        } else if !took("*") {
+            return part
+        }
+        _ = took("?")
+        return .repeated(part, counts)
+    }
+
+    private mutating func took(_ scalar: Unicode.Scalar) -> Bool {
+        guard rest.first == scalar else { return false }
+        rest.removeFirst()
+        return true
+    }
+}

@@ -1,0 +1,256 @@
+import Foundation
+import H2OKit
+import MLX
+import MLXLMCommon
+
+/// A model in memory with what belongs to it. Only jobs on its model's executor use it.
+package final class LoadedModel: @unchecked Sendable {
+    package let context: ModelContext
+    /// nil for a model that was not bundled.
+    package let manifest: ModelManifest?
+    /// What the layers of each conversation get.
+    package let caches: H2OCaches
+    /// Whether what recall brings back waits in files and not in memory.
+    package let archiveInFiles: Bool
+    /// The bytes that a conversation's snapshots may take.
+    package let snapshots: H2OSnapshotLimits
+    /// Tokens of a prompt that are read at a time.
+    package let promptChunk: Int
+    /// The same, as far as this device is quick enough: a step that runs when the app leaves the
+    /// foreground must have ended a few seconds later.
+    private(set) var chunk: Int
+    package let facts: ModelFacts
+    /// Made for the first reply that has a schema.
+    package var grammars: SchemaGrammars?
+    package let plan: MemoryPlan?
+    /// MLX's limits, as long as the model is in memory.
+    private let limits: MemoryLimits?
+    /// What they are raised by for ``thoughtBytes``.
+    private var thoughtLimits: MemoryLimits?
+    package let platform: H2OPlatform
+    /// The caches of the system prompt that the package was made with, or why they cannot be
+    /// used. nil if there are none.
+    let prepared: Result<PreparedPrompt, PreparedPromptProblem>?
+
+    init(
+        context: sending ModelContext, manifest: ModelManifest?, caches: H2OCaches,
+        archiveInFiles: Bool, snapshots: H2OSnapshotLimits, promptChunk: Int, facts: ModelFacts,
+        plan: MemoryPlan?, limits: MemoryLimits?, platform: H2OPlatform,
+        prepared: Result<PreparedPrompt, PreparedPromptProblem>?
+    ) {
+        self.context = context
+        self.manifest = manifest
+        self.snapshots = snapshots
+        self.caches = caches
+        self.archiveInFiles = archiveInFiles
+        self.promptChunk = max(1, promptChunk)
+        chunk = max(1, promptChunk)
+        self.facts = facts
+        self.plan = plan
+        self.limits = limits
+        self.platform = platform
+        self.prepared = prepared
+    }
+
+    /// Halves what is read at a time where a whole chunk took too long.
+    func noteChunk(of tokens: Int, took time: Duration) {
+        guard tokens == chunk, time > Self.longestChunk, chunk > Self.leastChunk else { return }
+        chunk = max(Self.leastChunk, chunk / 2)
+    }
+
+    private static let longestChunk = Duration.seconds(1)
+    private static let leastChunk = 32
+
+    /// Tokens that end the model's turn.
+    package var stops: Set<Int> {
+        let configuration = context.configuration
+        let tokenizer = context.tokenizer
+        let extra = configuration.extraEOSTokens.compactMap(tokenizer.convertTokenToId)
+        return configuration.eosTokenIds.union(extra)
+            .union([tokenizer.eosTokenId].compactMap { $0 })
+    }
+
+    /// How transcripts with these tools become tokens.
+    func format(tools: [H2OToolDefinition], options: H2OSession.Options) -> PromptFormat {
+        let thinking = (options.schema == nil ? options.thinking : false).map {
+            [context.configuration.thinkingVariable: JSONValue.bool($0)]
+        }
+        return PromptFormat(
+            tokenizer: context.tokenizer, stops: stops, tools: tools,
+            variables: options.templateContext, thinking: thinking ?? [:])
+    }
+
+    /// What the caches of its conversations depend on.
+    package private(set) lazy var identity: ConversationIdentity = {
+        let format = format(tools: [], options: H2OSession.Options())
+        let probe = [H2OMessage.system("a"), .user("b"), .assistant("c"), .user("d")]
+        let tokens = (try? format.opening(probe))?.tokens ?? []
+        let kind = String(describing: type(of: context.model))
+        return ConversationIdentity(
+            model: manifest?.model ?? kind, modelDigest: manifest?.digest ?? kind, caches: caches,
+            templateDigest: TranscriptChain(opening: tokens).head.digest,
+            vocabulary: facts.vocabulary)
+    }()
+
+    func makeSnapshots() -> SnapshotStore {
+        SnapshotStore(
+            snapshots, identity: { self.identity }, archives: platform.archives,
+            root: platform.snapshots, room: { self.snapshotRoom(taken: $0) })
+    }
+
+    /// The bytes in memory that a conversation's snapshots may take: what is free beyond what
+    /// the plan has for the model and its caches and a reserve. nil if the system does not say.
+    ///
+    /// - Parameter taken: those that they take now
+    package func snapshotRoom(taken: Int) -> Int? {
+        guard let free = platform.memory.free else { return nil }
+        let used = Memory.activeMemory - taken
+        let planned = max(0, (plan?.total ?? 0) + thoughtBytes - used)
+        return taken + free - planned - Self.reserve
+    }
+
+    /// Bytes of the caches that a reply keeps while it thinks, to return to where its thoughts
+    /// began; 0 for a model without thoughts or one whose template keeps them.
+    package private(set) lazy var thoughtBytes: Int = {
+        let decoder = ReplyDecoder(
+            context.configuration, tokenizer: context.tokenizer, tools: [], prompt: "")
+        let format = format(tools: [], options: H2OSession.Options())
+        let drops = (try? format.dropsThoughts()) ?? false
+        return decoder.canThink && drops ? plan?.caches ?? 0 : 0
+    }()
+
+    /// Counts ``thoughtBytes`` in MLX's limits. Called once, when the model is made.
+    func limitThoughts() {
+        guard limits != nil, thoughtBytes > 0 else { return }
+        thoughtLimits = MemoryLimits(
+            MemoryPlan(weights: 0, caches: thoughtBytes, prefill: 0, bufferCache: 0))
+    }
+
+    /// Bytes that are left to the app.
+    package static let reserve = 256 << 20
+}
+
+extension LoadedModel {
+    /// What holds a reply to the schema of the options; nil without one.
+    ///
+    /// - Throws: ``H2OSessionError``
+    func schemaProcessor(for options: H2OSession.Options) throws -> SchemaProcessor? {
+        guard let schema = options.schema else { return nil }
+        let grammars =
+            try grammars
+            ?? SchemaGrammars(
+                tokenizer: context.tokenizer, endOfTurn: endOfTurn(), stops: stops)
+        self.grammars = grammars
+        return try grammars.processor(for: schema, atMost: options.maxTokens)
+    }
+
+    /// The token that ends a turn in the chat template, or else a reply.
+    private func endOfTurn() throws -> Int {
+        let format = format(tools: [], options: H2OSession.Options())
+        let exchange: [H2OMessage] = [.user("a"), .assistant("b"), .user("c")]
+        let afterAnswer = try? format.following(2, of: exchange, ended: false).tokens.first
+        let found = [afterAnswer, context.tokenizer.eosTokenId, stops.min()].compactMap { $0 }
+        guard let end = found.first(where: stops.contains) else {
+            let reason = "the model has no token that ends a reply"
+            throw H2OSessionError.invalidSchema(.refused(reason: reason))
+        }
+        return end
+    }
+}
+
+/// The caches of a conversation.
+enum SessionCaches {
+    /// One empty cache for each that the model makes; `pinned` is never evicted from it.
+    ///
+    /// - Parameter archive: the folder of what recall brings back; nil for memory
+    /// - Throws: ``H2OSessionError/systemPromptTooLong(tokens:atMost:)``, `H2OCacheError`
+    static func make(
+        _ caches: H2OCaches, for model: any LanguageModel, pinned: Range<Int>,
+        archive: URL? = nil
+    ) throws -> [any KVCache] {
+        do {
+            var caches = caches
+            caches.configuration = try caches.configuration.pinning(pinned).archiving(in: archive)
+            return try caches.makeCaches(for: model)
+        } catch H2OCacheError.invalidConfiguration(.nothingToEvict(let maxSize, let held, _), _) {
+            throw H2OSessionError.systemPromptTooLong(
+                tokens: pinned.count, atMost: pinned.count - (held - maxSize + 1))
+        }
+    }
+}
+
+extension H2OConfiguration {
+    /// This configuration with one more pinned range.
+    func pinning(_ range: Range<Int>) throws -> H2OConfiguration {
+        guard !range.isEmpty else { return self }
+        return try with(pinned: pinned + [range])
+    }
+
+    /// This configuration with its archive, if there is one, in a folder.
+    func archiving(in folder: URL?) throws -> H2OConfiguration {
+        guard let recall, let folder else { return self }
+        let path = folder.path(percentEncoded: false)
+        return try with(recall: recall.with(layers: recall.layers, store: path))
+    }
+}
+
+/// What a model's files say of how it is used.
+package struct ModelFacts: Sendable {
+    /// Of `generation_config.json`.
+    package var sampling = H2OSampling()
+    /// Tokens that a prompt may have, of `config.json`; nil if it does not say.
+    package var positions: Int?
+    /// Tokens that the model knows, of `config.json`; nil if it does not say.
+    package var vocabulary: Int?
+
+    package init(
+        sampling: H2OSampling = H2OSampling(), positions: Int? = nil, vocabulary: Int? = nil
+    ) {
+        self.sampling = sampling
+        self.positions = positions
+        self.vocabulary = vocabulary
+    }
+
+    /// - Parameter folder: the model's; a file that it lacks says nothing
+    package init(in folder: URL) {
+        if let file: GenerationFile = Self.read("generation_config.json", in: folder) {
+            sampling = file.sampling
+        }
+        let file: ConfigurationFile? = Self.read("config.json", in: folder)
+        positions = file?.maxPositionEmbeddings ?? file?.textConfig?.maxPositionEmbeddings
+        vocabulary = file?.vocabSize ?? file?.textConfig?.vocabSize
+    }
+
+    private static func read<File: Decodable>(_ name: String, in folder: URL) -> File? {
+        let decoder = JSONDecoder()
+        decoder.keyDecodingStrategy = .convertFromSnakeCase
+        let data = try? Data(contentsOf: folder.appending(path: name))
+        return data.flatMap { try? decoder.decode(File.self, from: $0) }
+    }
+}
+
+private struct GenerationFile: Decodable {
+    let doSample: Bool?
+    let temperature: Float?
+    let topP: Float?
+    let topK: Int?
+    let minP: Float?
+    let repetitionPenalty: Float?
+
+    var sampling: H2OSampling {
+        H2OSampling(
+            temperature: doSample == false ? 0 : temperature, topP: topP, topK: topK, minP: minP,
+            repetitionPenalty: repetitionPenalty)
+    }
+}
+
+private struct ConfigurationFile: Decodable {
+    struct Text: Decodable {
+        let maxPositionEmbeddings: Int?
+        let vocabSize: Int?
+    }
+
+    let maxPositionEmbeddings: Int?
+    let vocabSize: Int?
+    let textConfig: Text?
+}

@@ -1,0 +1,178 @@
+import Foundation
+import H2OKit
+import MLX
+import MLXLMCommon
+
+/// A word of a message, with the white space after it, and how much of it is in memory.
+public struct H2ORememberedWord: Hashable, Sendable {
+    public let text: String
+    /// The share of KV heads that keep its tokens; 0...1. What no cache has read yet is 1: the
+    /// next reply reads it.
+    public let share: Float
+    /// Whether recall brought tokens of it back for the last reply.
+    public let isRecalled: Bool
+}
+
+/// Memory at a moment, in bytes.
+public struct H2OMemoryReading: Hashable, Sendable {
+    /// Bytes of MLX's arrays.
+    public let active: Int
+    /// Bytes that the process may still allocate; nil if the system does not say.
+    public let free: Int?
+    /// Bytes that the model was planned to take.
+    public let planned: Int?
+    /// Tokens that the conversation's caches have read; 0 without a conversation.
+    public let tokens: Int
+    /// Bytes that its caches would take besides, if they kept all tokens as they store those that
+    /// they keep, and had no archive.
+    public let evicted: Int
+
+    /// What ``active`` would be with caches that keep all tokens.
+    public var unbounded: Int { active + max(0, evicted) }
+
+    /// What the process may take in all; nil if the system does not say.
+    public var limit: Int? { free.map { active + $0 } }
+}
+
+extension H2OMemoryReading {
+    /// - Parameter caches: of the conversation, empty without one
+    init(_ model: LoadedModel, _ caches: [any KVCache] = []) {
+        active = Memory.activeMemory
+        free = model.platform.memory.free
+        planned = model.plan?.total
+        let tracking = caches.flatMap(\.leaves).compactMap { $0 as? any H2OScoreTracking }
+        tokens = tracking.map(\.offset).max() ?? 0
+        let archive = model.archiveInFiles ? nil : H2ORecallStatistics(tracking)?.archiveBytes
+        evicted = tracking.map(\.evictedBytes).reduce(0, +) - (archive ?? 0)
+    }
+}
+
+extension H2OScoreTracking {
+    /// Bytes that the rows would take that are not kept. A cache that evicts is full, so its rows
+    /// say what one takes.
+    fileprivate var evictedBytes: Int {
+        let most = configuration.maxSize
+        return offset > most ? Int(Double(rowBytes) * Double(offset - most) / Double(most)) : 0
+    }
+}
+
+extension Conversation {
+    /// Positions of messages' texts, by the messages' indices.
+    package var texts: [Int: Range<Int>] { state?.texts ?? [:] }
+
+    /// Memory now.
+    package var memory: H2OMemoryReading { H2OMemoryReading(loaded, caches) }
+
+    /// Notes where the texts of messages are among tokens that are read next.
+    ///
+    /// - Parameters:
+    ///   - tokens: with the template's marks around the messages
+    ///   - position: of the first of them
+    func locate(_ messages: ArraySlice<H2OMessage>, in tokens: [Int], from position: Int) {
+        let tokenizer = loaded.context.tokenizer
+        var rest = tokens[...]
+        for (index, message) in zip(messages.indices, messages) {
+            guard message.role == .user || message.role == .assistant else { continue }
+            let text = message.text.trimmingCharacters(in: .whitespacesAndNewlines)
+            let all = tokenizer.encode(text: text, addSpecialTokens: false)
+            // At its ends a text may share a token with the template's marks.
+            let ends = all.count > 4 ? 1 : 0
+            let inner = all.dropFirst(ends).dropLast(ends)
+            guard !inner.isEmpty, let found = rest.firstRange(of: inner) else { continue }
+            let range = (found.lowerBound - ends ..< found.upperBound + ends)
+                .clamped(to: 0 ..< tokens.count)
+            state?.texts[index] = position + range.lowerBound ..< position + range.upperBound
+            rest = rest[found.upperBound...]
+        }
+    }
+
+    /// The words of messages, by the messages' indices.
+    package func words(of messages: [H2OMessage]) async -> [Int: [H2ORememberedWord]] {
+        let kept = await keptPositions
+        var words = [Int: [H2ORememberedWord]]()
+        for (index, message) in messages.enumerated() {
+            guard message.role == .user || message.role == .assistant else { continue }
+            words[index] = self.words(of: message.text, at: state?.texts[index], kept)
+        }
+        return words
+    }
+
+    /// Tokens are counted line by line, and belong to a line's words as these are long.
+    private func words(
+        of text: String, at positions: Range<Int>?, _ kept: H2OKeptPositions
+    ) -> [H2ORememberedWord] {
+        let lines = text.lines.map { line in
+            let count = loaded.context.tokenizer.encode(text: line, addSpecialTokens: false).count
+            return (line: line, tokens: Double(max(1, count)))
+        }
+        guard let positions, positions.upperBound <= kept.count else {
+            return lines.flatMap(\.line.words).map {
+                H2ORememberedWord(text: $0, share: 1, isRecalled: false)
+            }
+        }
+        let scale = Double(positions.count) / lines.map(\.tokens).reduce(0, +)
+        var (words, place) = ([H2ORememberedWord](), Double(positions.lowerBound))
+        for (line, tokens) in lines {
+            let perByte = tokens * scale / Double(max(1, line.utf8.count))
+            for word in line.words {
+                let end = place + perByte * Double(word.utf8.count)
+                let first = min(Int(place + 0.5), positions.upperBound - 1)
+                let range = first ..< min(max(first + 1, Int(end + 0.5)), positions.upperBound)
+                place = end
+                words.append(
+                    H2ORememberedWord(
+                        text: word, share: kept.share(of: range),
+                        isRecalled: kept.recalledShare(of: range) > 0))
+            }
+        }
+        return words
+    }
+}
+
+extension String {
+    /// Its lines, each with the newline that ends it.
+    fileprivate var lines: [String] {
+        var lines = split(separator: "\n", omittingEmptySubsequences: false).map { $0 + "\n" }
+        lines[lines.count - 1].removeLast()
+        return lines.filter { !$0.isEmpty }.map(String.init)
+    }
+
+    /// Its words, each with the white space after it; that at the begin is a word too.
+    fileprivate var words: [String] {
+        var words = [String]()
+        var isInSpace = false
+        for character in self {
+            if words.isEmpty || isInSpace && !character.isWhitespace { words.append("") }
+            words[words.count - 1].append(character)
+            isInSpace = character.isWhitespace
+        }
+        return words
+    }
+}
+
+extension H2OSession {
+    /// Memory now, and what it would be with caches that keep all tokens.
+    public var memory: H2OMemoryReading {
+        get async { await conversation.memory }
+    }
+
+    /// What the caches still hold of the messages, word by word, by the messages' indices. A reply
+    /// that is being generated is not among them.
+    public var rememberedWords: [Int: [H2ORememberedWord]] {
+        get async { await conversation.words(of: messages) }
+    }
+
+    /// The longest beginning of a text, up to the end of a paragraph, that leaves room for a
+    /// conversation about it in the model's positions.
+    package func beginning(of text: String) async -> String {
+        guard let positions = model.loaded.facts.positions else { return text }
+        let tokenizer = model.loaded.context.tokenizer
+        let tokens = tokenizer.encode(text: text, addSpecialTokens: false).count
+        let most = positions / 4 * 3
+        guard tokens > most else { return text }
+        let beginning = String(text.prefix(text.count * most / tokens))
+        return beginning.range(of: "\n\n", options: .backwards).map {
+            String(beginning[..<$0.lowerBound])
+        } ?? beginning
+    }
+}

@@ -1,0 +1,204 @@
+import Foundation
+import MLXLMCommon
+
+/// One message of a conversation.
+public struct H2OMessage: Hashable, Codable, Sendable {
+    public enum Role: String, Hashable, Codable, Sendable {
+        /// Instructions of the app. At most one, at the beginning.
+        case system
+        case user
+        /// The model.
+        case assistant
+        /// What a tool answered to a call.
+        case tool
+    }
+
+    public var role: Role
+    public var text: String
+    /// What an assistant thought before it answered.
+    public var thoughts: String?
+    /// The tools that an assistant calls.
+    public var toolCalls: [H2OToolCall]
+    /// The call that a tool answers.
+    public var toolCallID: String?
+    /// The tool that answers.
+    public var toolName: String?
+
+    public init(
+        role: Role, text: String, thoughts: String? = nil, toolCalls: [H2OToolCall] = [],
+        toolCallID: String? = nil, toolName: String? = nil
+    ) {
+        self.role = role
+        self.text = text
+        self.thoughts = thoughts
+        self.toolCalls = toolCalls
+        self.toolCallID = toolCallID
+        self.toolName = toolName
+    }
+
+    public static func system(_ text: String) -> H2OMessage {
+        H2OMessage(role: .system, text: text)
+    }
+
+    public static func user(_ text: String) -> H2OMessage {
+        H2OMessage(role: .user, text: text)
+    }
+
+    public static func assistant(
+        _ text: String, thoughts: String? = nil, toolCalls: [H2OToolCall] = []
+    ) -> H2OMessage {
+        H2OMessage(role: .assistant, text: text, thoughts: thoughts, toolCalls: toolCalls)
+    }
+
+    public static func tool(_ text: String, callID: String, name: String) -> H2OMessage {
+        H2OMessage(role: .tool, text: text, toolCallID: callID, toolName: name)
+    }
+}
+
+/// A call of a tool, as the model wrote it.
+public struct H2OToolCall: Hashable, Codable, Sendable {
+    /// Tells this call from others of the conversation.
+    public var id: String
+    /// The name of the tool.
+    public var name: String
+    public var arguments: [String: JSONValue]
+
+    public init(id: String, name: String, arguments: [String: JSONValue] = [:]) {
+        self.id = id
+        self.name = name
+        self.arguments = arguments
+    }
+}
+
+/// What a model is told of a tool.
+package struct H2OToolDefinition: Hashable, Codable, Sendable {
+    package let name: String
+    package let description: String
+    /// The arguments, as a JSON Schema of an object.
+    package let parameters: JSONValue
+
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if the parameters are not the schema of
+    ///   an object
+    package init(name: String, description: String, parameters: JSONValue) throws {
+        guard case .object(let schema) = parameters, schema["type"] == .string("object") else {
+            let expected = "an object of type \"object\", the parameters of the tool \(name)"
+            throw H2OSessionError.invalidSchema(.notASchema(place: "", expected: expected))
+        }
+        self.name = name
+        self.description = description
+        self.parameters = parameters
+    }
+
+    init(name: String, description: String, parameters: [ToolParameter]) {
+        self.name = name
+        self.description = description
+        self.parameters = JSONValue.from([
+            "type": "object",
+            "required": parameters.filter(\.isRequired).map(\.name),
+            "properties": Dictionary(
+                parameters.map { ($0.name, $0.schema as Any) }, uniquingKeysWith: { $1 }),
+        ])
+    }
+}
+
+/// A tool that a session may call.
+///
+///     struct Place: Decodable, Sendable { let city: String }
+///     let weather = H2OTool(
+///         name: "weather", description: "Tells the weather of a city.",
+///         parameters: [.required("city", type: .string, description: "The city's name")]
+///     ) { (place: Place) in
+///         try await forecast(for: place.city)
+///     }
+public struct H2OTool: Sendable {
+    package let definition: H2OToolDefinition
+    /// Answers a call. The text of an error that it throws is given to the model.
+    package let call: @Sendable ([String: JSONValue]) async throws -> String
+
+    /// A tool whose arguments are a type of the app's.
+    ///
+    /// - Parameters:
+    ///   - parameters: mlx-swift-lm's descriptions of the arguments
+    ///   - call: answers a call. The text of an error that it throws is given to the model, and so
+    ///     is what is wrong with arguments that are not of the type
+    public init<Arguments: Decodable & Sendable>(
+        name: String, description: String, parameters: [ToolParameter],
+        call: @escaping @Sendable (Arguments) async throws -> String
+    ) {
+        definition = H2OToolDefinition(
+            name: name, description: description, parameters: parameters)
+        self.call = { try await call(Arguments(arguments: $0)) }
+    }
+
+    /// A tool with arguments of any form, such as one that another program describes.
+    ///
+    /// - Parameter parameters: a JSON Schema of an object
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` if the parameters are not the schema of
+    ///   an object
+    public init(
+        name: String, description: String, parameters: JSONValue,
+        call: @escaping @Sendable ([String: JSONValue]) async throws -> String
+    ) throws {
+        definition = try H2OToolDefinition(
+            name: name, description: description, parameters: parameters)
+        self.call = call
+    }
+}
+
+/// Arguments of a call that are not of the tool's type.
+private struct ArgumentsProblem: LocalizedError {
+    let errorDescription: String?
+
+    init(_ error: DecodingError) {
+        let context: DecodingError.Context? =
+            switch error {
+            case .typeMismatch(_, let context), .valueNotFound(_, let context),
+                .keyNotFound(_, let context), .dataCorrupted(let context):
+                context
+            @unknown default: nil
+            }
+        let place = context?.codingPath.map(\.stringValue).joined(separator: ".") ?? ""
+        errorDescription =
+            "The arguments are not as the tool describes them"
+            + (place.isEmpty ? "" : ", at \(place)") + ". \(context?.debugDescription ?? "")"
+    }
+}
+
+extension Decodable {
+    fileprivate init(arguments: [String: JSONValue]) throws {
+        do {
+            self = try JSONDecoder().decode(Self.self, from: JSONEncoder().encode(arguments))
+        } catch let error as DecodingError {
+            throw ArgumentsProblem(error)
+        }
+    }
+}
+
+extension H2OToolDefinition {
+    /// The form in which chat templates and upstream's parsers expect a tool.
+    package var specification: [String: any Sendable] {
+        let function: [String: any Sendable] = [
+            "name": name, "description": description, "parameters": parameters.plain,
+        ]
+        return ["type": "function", "function": function]
+    }
+}
+
+// A value of JSON, as in a tool's arguments, has its name where this module alone is imported. A
+// type alias of that name would be a second one where mlx-swift-lm is imported too.
+@_exported import enum MLXLMCommon.JSONValue
+
+extension JSONValue {
+    /// The value in Foundation's types, for chat templates.
+    package var plain: any Sendable {
+        switch self {
+        case .null: NSNull()
+        case .bool(let value): value
+        case .int(let value): value
+        case .double(let value): value
+        case .string(let value): value
+        case .array(let values): values.map(\.plain)
+        case .object(let fields): fields.mapValues(\.plain)
+        }
+    }
+}

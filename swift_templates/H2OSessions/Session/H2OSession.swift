@@ -1,0 +1,439 @@
+import Foundation
+import H2OKit
+import MLXLMCommon
+
+/// A conversation with a model, in bounded memory.
+///
+///     let session = model.makeSession(instructions: "Be brief.")
+///     for try await part in session.streamResponse(to: "What is a heavy hitter?") {
+///         if case .text(let text) = part { print(text, terminator: "") }
+///     }
+///
+/// The caches and their scores live as long as the session, so a later turn reads only the new
+/// tokens. The tokens of the instructions and of tools are pinned.
+public actor H2OSession {
+    public nonisolated let model: H2OModel
+    package nonisolated let conversation: Conversation
+    package nonisolated let tools: [H2OTool]
+    package nonisolated let options: Options
+
+    /// The conversation so far, instructions first.
+    public internal(set) var messages: [H2OMessage]
+
+    private nonisolated let replies = ReplyChain()
+
+    /// The executor of its model.
+    public nonisolated var unownedExecutor: UnownedSerialExecutor { model.unownedExecutor }
+
+    init(_ conversation: Conversation, messages: [H2OMessage], tools: [H2OTool], options: Options) {
+        model = conversation.model
+        self.conversation = conversation
+        self.messages = messages
+        self.tools = tools
+        self.options = options
+    }
+
+    /// The model's reply to a user's message. Canceling the task, or ``cancel()``, ends it; the
+    /// part that was generated is the reply.
+    ///
+    /// - Parameters:
+    ///   - prompt: the message
+    ///   - options: instead of the session's
+    /// - Throws: ``H2OSessionError``, an `MLXError` or the chat template's own error. The
+    ///   conversation then is as before.
+    public func respond(to prompt: String, options: Options? = nil) async throws -> Response {
+        try await respond(to: .user(prompt), options: options)
+    }
+
+    /// The same with a message of any role that can be answered.
+    public func respond(
+        to message: H2OMessage, options: Options? = nil
+    ) async throws -> Response {
+        let task = try start(options, emit: { _ in }, turn: { _ in (message, nil) })
+        return try await withTaskCancellationHandler {
+            try await task.value
+        } onCancel: {
+            task.cancel()
+        }
+    }
+
+    /// Streams the model's reply to a user's message. Generation does not wait for the reader.
+    /// It ends with the turn, when the stream is dropped, or when ``cancel()`` is called.
+    ///
+    /// - Parameters:
+    ///   - prompt: the message
+    ///   - options: instead of the session's
+    /// - Returns: parts of the reply, the last one ``Part/usage(_:)``. The stream throws what
+    ///   ``respond(to:options:)-(String,_)`` throws.
+    public nonisolated func streamResponse(
+        to prompt: String, options: Options? = nil
+    ) -> AsyncThrowingStream<Part, any Error> {
+        streamResponse(to: .user(prompt), options: options)
+    }
+
+    /// The same with a message of any role that can be answered.
+    public nonisolated func streamResponse(
+        to message: H2OMessage, options: Options? = nil
+    ) -> AsyncThrowingStream<Part, any Error> {
+        streamResponse(to: message, at: nil, options: options)
+    }
+
+    /// Goes on with the last reply, which was cut off: by ``cancel()``, by its limit of tokens, or
+    /// by the end of the app. It is read again first. The model does not think again; a reply of
+    /// which there are only thoughts gets its answer.
+    ///
+    /// - Parameter options: instead of the session's
+    /// - Returns: the parts that follow those that there are. The stream throws
+    ///   ``H2OSessionError/emptyPrompt`` where the last message is no reply.
+    public nonisolated func continueResponse(
+        options: Options? = nil
+    ) -> AsyncThrowingStream<Part, any Error> {
+        var options = options ?? self.options
+        (options.thinking, options.schema, options.requiresToolCall) = (false, nil, false)
+        options.goesOn = true
+        return stream(options) { session in
+            guard session.canContinue, let question = session.messages.dropLast().last else {
+                throw H2OSessionError.emptyPrompt
+            }
+            return (question, session.messages.count - 2)
+        }
+    }
+
+    /// Whether the last message is a reply that can go on: one that calls no tools.
+    package var canContinue: Bool {
+        guard let last = messages.last, last.role == .assistant, last.toolCalls.isEmpty else {
+            return false
+        }
+        return [.user, .tool].contains(messages.dropLast().last?.role)
+    }
+
+    /// - Parameter index: of the message that this one takes the place of, and of all that
+    ///   follow it; nil after the last message
+    package nonisolated func streamResponse(
+        to message: H2OMessage, at index: Int?, options: Options?
+    ) -> AsyncThrowingStream<Part, any Error> {
+        stream(options) { _ in (message, index) }
+    }
+
+    private nonisolated func stream(
+        _ options: Options?, _ turn: @escaping Turn
+    ) -> AsyncThrowingStream<Part, any Error> {
+        let parts = PartBuffer()
+        do {
+            let task = try start(options, emit: { parts.add($0) }, turn: turn)
+            Task { parts.finish(await task.result.map { _ in }) }
+            return parts.stream(canceling: task)
+        } catch {
+            return AsyncThrowingStream { $0.finish(throwing: error) }
+        }
+    }
+
+    /// Reads instructions, tools and the messages so far, so that the next reply reads the
+    /// user's message alone, and makes the grammar of the schema in the session's options.
+    /// Before the first reply it saves time; after one the caches have read them.
+    ///
+    /// - Throws: ``H2OSessionError``, an `MLXError`, the chat template's own error, or
+    ///   `CancellationError`
+    public func prewarm() async throws {
+        try await prewarm { _, _ in }
+    }
+
+    /// - Parameter progress: gets the share that was read, after each step
+    package func prewarm(
+        progress: @escaping @Sendable (Double, H2OMemoryReading) -> Void
+    ) async throws {
+        let task = replies.append {
+            try await self.conversation.prewarm(
+                self.messages, tools: self.tools.map(\.definition), options: self.options,
+                progress: progress)
+        }
+        try await withTaskCancellationHandler {
+            try await task.value
+        } onCancel: {
+            task.cancel()
+        }
+    }
+
+    /// Stops the reply that is being generated, and returns when it has stopped. The part that
+    /// was generated stays in the conversation.
+    public nonisolated func cancel() async {
+        replies.cancel()
+        await replies.ended()
+    }
+
+    /// Starts a new conversation with the same instructions, and forgets the previous one.
+    public func reset() async {
+        replies.cancel()
+        try? await afterReplies { session in
+            session.messages.removeAll { $0.role != .system }
+            await session.conversation.forget()
+        }
+    }
+
+    /// Tokens in the caches so far; most of them may have been evicted.
+    public var tokensSeen: Int {
+        get async { await conversation.tokensSeen }
+    }
+
+    /// Which positions the caches keep now.
+    public var keptPositions: H2OKeptPositions {
+        get async { await conversation.keptPositions }
+    }
+
+    /// Whether a reply is being generated that was not canceled; another prompt is refused then.
+    public nonisolated var isResponding: Bool { replies.isResponding }
+
+    /// The message to answer, and the index of the one that it takes the place of, if any.
+    private typealias Turn =
+        @Sendable (isolated H2OSession) throws -> (message: H2OMessage, index: Int?)
+
+    /// Begins a reply after the link before, unless there is one that goes on.
+    private nonisolated func start(
+        _ options: Options?, emit: @escaping @Sendable (Part) -> Void, turn: @escaping Turn
+    ) throws -> Task<Response, any Error> {
+        try replies.begin { [options = options ?? self.options] in
+            try await self.generate(turn, options, emit)
+        }
+    }
+
+    /// Appends a link to the chain, and waits for it.
+    func afterReplies<Value: Sendable>(
+        _ work: @escaping @Sendable (isolated H2OSession) async throws -> Value
+    ) async throws -> Value {
+        try await replies.append { try await work(self) }.value
+    }
+
+    private func generate(
+        _ turn: Turn, _ options: Options, _ emit: @Sendable (Part) -> Void
+    ) async throws -> Response {
+        let before = messages
+        var options = options
+        let (message, index) = try turn(self)
+        if options.goesOn { options.beginning = messages.last }
+        if let index { messages.removeSubrange(index...) }
+        messages.append(message)
+        do {
+            return try await completeTurn(options, emit)
+        } catch {
+            messages = before
+            throw error
+        }
+    }
+}
+
+/// The replies of a session, and what else changes its conversation, one after the other.
+private final class ReplyChain: @unchecked Sendable {
+    private let lock = NSLock()
+    /// Ends with the last link.
+    private var last: Task<Void, Never>?
+    /// The reply that is being generated, and how many there were.
+    private var reply: (number: Int, task: Task<H2OSession.Response, any Error>)?
+    private var count = 0
+
+    var isResponding: Bool { lock.withLock { goesOn } }
+
+    private var goesOn: Bool { reply.map { !$0.task.isCancelled } ?? false }
+
+    /// - Throws: ``H2OSessionError/busy`` while another reply goes on
+    func begin(
+        _ generate: @escaping @Sendable () async throws -> H2OSession.Response
+    ) throws -> Task<H2OSession.Response, any Error> {
+        try lock.withLock {
+            guard !goesOn else { throw H2OSessionError.busy }
+            count += 1
+            let (previous, number) = (last, count)
+            let task = Task.detached {
+                await previous?.value
+                defer { self.end(number) }
+                return try await generate()
+            }
+            reply = (number, task)
+            last = Task { _ = await task.result }
+            return task
+        }
+    }
+
+    func append<Value: Sendable>(
+        _ work: @escaping @Sendable () async throws -> Value
+    ) -> Task<Value, any Error> {
+        lock.withLock {
+            let previous = last
+            let task = Task {
+                await previous?.value
+                return try await work()
+            }
+            last = Task { _ = await task.result }
+            return task
+        }
+    }
+
+    func cancel() { lock.withLock { reply }?.task.cancel() }
+
+    /// Returns when all that was begun has ended.
+    func ended() async { await lock.withLock { last }?.value }
+
+    private func end(_ number: Int) {
+        lock.withLock { if reply?.number == number { reply = nil } }
+    }
+}
+
+extension H2OSession {
+    /// Lets the model answer the last message. While it calls tools, it gets their answers and
+    /// goes on.
+    ///
+    /// - Throws: ``H2OSessionError/tooManyToolRounds(_:)``, or an error of the conversation
+    func completeTurn(
+        _ options: Options, _ emit: @Sendable (Part) -> Void
+    ) async throws -> Response {
+        var whole = Response()
+        var options = options
+        for round in 0... {
+            let response = try await conversation.respond(
+                to: messages, tools: tools.map(\.definition), options: options
+            ) { part in
+                if case .usage = part { return }
+                emit(part)
+            }
+            messages.append(response.message(after: options.beginning))
+            options.beginning = nil
+            whole.add(response)
+            let isCalling = !response.toolCalls.isEmpty
+            guard isCalling, round < options.maxToolRounds || response.isCancelled else {
+                if isCalling { throw H2OSessionError.tooManyToolRounds(options.maxToolRounds) }
+                break
+            }
+            for call in response.toolCalls {
+                let answer = await answer(call)
+                messages.append(answer)
+                emit(.toolResult(answer))
+            }
+            guard !response.isCancelled, !Task.isCancelled else {
+                whole.usage.stop = .cancelled
+                break
+            }
+        }
+        emit(.usage(whole.usage))
+        return whole
+    }
+
+    /// What a tool answers, or the text of its error.
+    private func answer(_ call: H2OToolCall) async -> H2OMessage {
+        var text = "There is no tool named \(call.name)."
+        if let tool = tools.first(where: { $0.definition.name == call.name }) {
+            do {
+                try Task.checkCancellation()
+                text = try await tool.call(call.arguments)
+            } catch {
+                text = "Error: \(error.localizedDescription)"
+            }
+        }
+        return .tool(text, callID: call.id, name: call.name)
+    }
+}
+
+extension H2OSession.Response {
+    fileprivate var isCancelled: Bool { usage.stop == .cancelled }
+
+    /// Adds a round that follows: its calls take the place of those that were answered.
+    fileprivate mutating func add(_ next: Self) {
+        text += next.text
+        thoughts += next.thoughts
+        toolCalls = []
+        malformedToolCalls += next.malformedToolCalls
+        usage.add(next.usage)
+    }
+}
+
+extension H2OSession.Usage {
+    fileprivate mutating func add(_ next: Self) {
+        if stop == nil {
+            self = next
+            return
+        }
+        promptTokens = next.promptTokens
+        readTokens += next.readTokens
+        generatedTokens += next.generatedTokens
+        thoughtTokens += next.thoughtTokens
+        recalled = recalled.flatMap { before in next.recalled.map { before + $0 } }
+        duration += next.duration
+        stop = next.stop
+    }
+}
+
+extension H2OSession {
+    /// Replaces the conversation, as after an edit of an earlier message. The next reply reads
+    /// again only what comes after the nearest snapshot before the change.
+    ///
+    /// - Throws: ``H2OSessionError/busy`` while a reply is being generated
+    public func setMessages(_ messages: [H2OMessage]) async throws {
+        guard !isResponding else { throw H2OSessionError.busy }
+        try await afterReplies { $0.messages = messages }
+    }
+
+    /// Another reply to the last message of the user, in place of the one that there is. With
+    /// sampling it may be another one.
+    ///
+    /// - Parameter options: instead of the session's
+    /// - Returns: as ``streamResponse(to:options:)-(String,_)``
+    public nonisolated func regenerate(
+        options: Options? = nil
+    ) -> AsyncThrowingStream<Part, any Error> {
+        stream(options) { session in
+            guard let last = session.messages.lastIndex(where: { $0.role == .user }) else {
+                throw H2OSessionError.emptyPrompt
+            }
+            return (session.messages[last], last)
+        }
+    }
+
+    /// Another session with the same conversation, instructions and tools, which both go on by
+    /// themselves. A reply that is being generated ends first.
+    ///
+    /// - Throws: `H2OCacheError.archive` where files of the archive are not as they were
+    ///   written, or an error of the file system
+    public func fork() async throws -> H2OSession {
+        try await afterReplies { session in
+            let conversation = try await session.conversation.fork()
+            return H2OSession(
+                conversation, messages: session.messages,
+                tools: session.tools, options: session.options)
+        }
+    }
+}
+
+extension H2OSession {
+    /// Writes the conversation to a folder, so that it goes on in another process. A process
+    /// that is ended meanwhile leaves what was there before. Saved after each turn, the folder
+    /// has snapshots of earlier turns too, as many as ``H2OSnapshotLimits/files`` allows.
+    ///
+    /// The folder is the user's conversation: put it where it is not seen by others, and delete
+    /// it with the conversation. Where archives are in files, it has them too, as links to the
+    /// same files where the file system allows.
+    ///
+    /// - Parameter folder: is made if it is not there. A reply that is being generated ends
+    ///   first
+    /// - Throws: ``H2OSessionError/nothingToSave`` before the first reply,
+    ///   `H2OCacheError.notSavable` for a model with caches of another kind, or an error of writing
+    public func save(to folder: URL) async throws {
+        try await afterReplies { session in
+            try await session.conversation.save(session.messages, to: folder)
+        }
+    }
+
+    /// A conversation that ``save(to:)`` wrote. It reads nothing again.
+    ///
+    /// - Parameters:
+    ///   - folder: stays as it is
+    ///   - model: the one that the conversation was held with
+    ///   - tools: as they were: with others, the next reply reads the conversation again
+    ///   - options: for replies that are asked for without options of their own
+    /// - Throws: `H2OCacheError` for a folder of another model, policy, template or version, and
+    ///   for damaged files; or an error of reading
+    public static func restore(
+        from folder: URL, model: H2OModel, tools: [H2OTool] = [], options: Options = Options()
+    ) async throws -> H2OSession {
+        let conversation = Conversation(model: model)
+        let messages = try await conversation.restore(from: folder)
+        return H2OSession(conversation, messages: messages, tools: tools, options: options)
+    }
+}

@@ -1,0 +1,186 @@
+import Foundation
+
+/// Why a session did not reply. That a model is not loaded is an `H2OLoadingError`.
+public enum H2OSessionError: LocalizedError, Hashable, Sendable {
+    /// Another reply is still being generated.
+    case busy
+    /// The prompt has no tokens.
+    case emptyPrompt
+    /// A field of ``H2OSampling`` has a value by which no token can be chosen.
+    case invalidSampling(field: String, value: Float, allowed: ClosedRange<Float>)
+    /// The system prompt, which is never evicted, does not fit into the cache together with
+    /// sinks and recent tokens. Both values are numbers of tokens.
+    case systemPromptTooLong(tokens: Int, atMost: Int)
+    /// There is no reply yet, or the last one ended with an error.
+    case nothingToSave
+    /// The new part of the conversation has more tokens than the model has positions.
+    case promptTooLong(tokens: Int, atMost: Int)
+    /// The model reads text, and the message has something else, such as an image.
+    case unsupportedInput(String)
+    /// Two tools have this name.
+    case duplicateTool(String)
+    /// The model must call a tool, and there is none.
+    case noToolToCall
+    /// The model called tools once more after this many rounds.
+    case tooManyToolRounds(Int)
+    /// The model called a tool in a way that cannot be read, so that nobody can call it. It wrote
+    /// this text.
+    case malformedToolCall(String)
+    /// A reply cannot be held to the JSON Schema.
+    case invalidSchema(SchemaProblem)
+    /// The shortest reply of the schema's form has more tokens than a reply may have; `tokens` are
+    /// enough.
+    case noRoomForSchema(tokens: Int, atMost: Int)
+    /// This package's version of mlx-swift-lm has no grammar engine, which schemas need; `version`
+    /// does.
+    case noGrammarEngine(version: String)
+    /// No conversation can have gone as the transcript says.
+    case contradictoryTranscript(Contradiction)
+
+    /// Indices are those of messages.
+    public enum Contradiction: Hashable, Sendable {
+        /// There is nothing to answer after a message of this role.
+        case endsWith(H2OMessage.Role)
+        /// A system message that is not the first one.
+        case systemMessage(at: Int)
+        /// A tool's answer to a call that was not made, or was answered before.
+        case unaskedAnswer(id: String, at: Int)
+        /// A call that is not answered when another message follows.
+        case unansweredCall(id: String, at: Int)
+        /// A call with the identifier of an earlier one.
+        case repeatedCall(id: String, at: Int)
+    }
+
+    /// What is wrong with a JSON Schema. `place` is a JSON pointer into it; "" is the whole of it.
+    public enum SchemaProblem: Hashable, Sendable {
+        /// The text is not JSON, or an object in it has two members of one name.
+        case notJSON
+        /// The value of a keyword is not what JSON Schema asks for; `expected` says what that is.
+        case notASchema(place: String, expected: String)
+        /// No value has the form that is described there.
+        case noInstance(place: String)
+        /// The keyword, or its use together with the others there, cannot be held to.
+        case unsupported(keyword: String, place: String)
+        /// The schema is larger than a reply can be held to in reasonable time and memory.
+        case tooLarge(Size, atMost: Int)
+        /// The grammar engine refuses the schema, for the reason that it gives.
+        case refused(reason: String)
+
+        /// What of a schema has a limit.
+        public enum Size: String, Hashable, Sendable {
+            /// Bytes of its text.
+            case bytes
+            /// Brackets within each other, or texts of one list that continue each other.
+            case nesting
+            /// Schemas in it.
+            case schemas
+            /// Schemas of one `anyOf`, `oneOf` or `prefixItems`.
+            case ways
+            /// Characters, elements or members that a keyword asks for.
+            case count
+            /// References that lead to references.
+            case references
+            /// Bytes of the shortest reply.
+            case reply
+            /// Bytes of the grammar that is made of it.
+            case grammar
+        }
+    }
+}
+
+extension H2OSessionError {
+    public var errorDescription: String? {
+        switch self {
+        case .busy:
+            "The session is generating a reply. Wait until its stream ends, or call cancel()."
+        case .emptyPrompt:
+            "The prompt is empty. Ask with a message that has text."
+        case .invalidSampling(let field, let value, let allowed):
+            "\(field) is \(value), and must be \(allowed.lowerBound) or more"
+                + (allowed.upperBound < .greatestFiniteMagnitude
+                    ? " and at most \(allowed.upperBound)" : "")
+                + ". Set it to such a value, or to nil for the model's own."
+        case .systemPromptTooLong(let tokens, let atMost):
+            "The system prompt has \(tokens) tokens, and the cache can pin \(max(0, atMost)) of "
+                + "them. Shorten it, or package the model with a larger --max-kv or a smaller "
+                + "--recent-budget."
+        case .nothingToSave:
+            "The session has no reply to save. Save it after one."
+        case .promptTooLong(let tokens, let atMost):
+            "The prompt has \(tokens) tokens, and the model was made for \(atMost). Shorten it, or "
+                + "give it in several messages."
+        case .unsupportedInput(let kind):
+            "The model reads text, and the message has \(kind). Describe it in words, or package "
+                + "a model that takes it."
+        case .duplicateTool(let name):
+            "Two tools have the name \(name). Give each tool a name of its own."
+        case .noToolToCall:
+            "The model must call a tool, and the session has none. Give it one, or leave "
+                + "requiresToolCall out."
+        case .tooManyToolRounds(let rounds):
+            "The model still calls tools after \(rounds) rounds. Raise maxToolRounds, or tell it "
+                + "in the instructions when to answer."
+        case .malformedToolCall(let text):
+            "The model called a tool in a way that cannot be read: \(text) Ask again, or describe "
+                + "the tool's arguments more simply."
+        case .invalidSchema(let problem):
+            problem.text
+        case .noRoomForSchema(let tokens, let most):
+            "A reply in the form of the schema has \(tokens) tokens or more, and \(most) are "
+                + "allowed. Raise maxTokens or ask for less."
+        case .noGrammarEngine(let version):
+            "This package's version of mlx-swift-lm has no grammar engine. Package the model with "
+                + "--upstream-version \(version)."
+        case .contradictoryTranscript(let contradiction):
+            "The transcript contradicts itself: \(contradiction.text)"
+        }
+    }
+}
+
+extension H2OSessionError.SchemaProblem {
+    fileprivate var text: String {
+        switch self {
+        case .notJSON:
+            "The schema is not JSON, or an object in it has two members of one name. Give the "
+                + "text of one JSON Schema."
+        case .notASchema(let place, let expected):
+            "\(Self.shown(place)) is not as in a JSON Schema. Expected is \(expected)."
+        case .noInstance(let place):
+            "\(Self.shown(place)) describes a value that cannot exist. Correct its limits, or "
+                + "give what refers to itself a way to end."
+        case .unsupported(let keyword, let place):
+            "\(Self.shown(place)) uses \"\(keyword)\" in a way that generated text cannot be held "
+                + "to. Leave it out, and check the finished value for it."
+        case .tooLarge(let size, let most):
+            "The schema is too large: its \(size.rawValue) may be at most \(most). Simplify it."
+        case .refused(let reason):
+            "The grammar engine refuses the schema: \(reason). Simplify it."
+        }
+    }
+
+    private static func shown(_ place: String) -> String {
+        place.isEmpty ? "The schema" : "The schema at \(place)"
+    }
+}
+
+extension H2OSessionError.Contradiction {
+    fileprivate var text: String {
+        switch self {
+        case .endsWith(let role):
+            "its last message is of the role \(role.rawValue), and a reply follows a user's "
+                + "message or a tool's answer. Add one, or remove the last message."
+        case .systemMessage(let index):
+            "message \(index) is of the role system, and only the first may be. Put it first, "
+                + "or give it another role."
+        case .unaskedAnswer(let id, let index):
+            "message \(index) answers the tool call \"\(id)\", which is not open there. Put it "
+                + "after the message that calls, once per call."
+        case .unansweredCall(let id, let index):
+            "the tool call \"\(id)\" has no answer before message \(index). Add the answer, or "
+                + "remove the call."
+        case .repeatedCall(let id, let index):
+            "message \(index) calls with the identifier \"\(id)\", which an earlier call has. "
+                + "Give each call its own."
+        }
+    }
+}

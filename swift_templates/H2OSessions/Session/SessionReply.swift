@@ -1,0 +1,168 @@
+import H2OKit
+import MLXLMCommon
+
+extension H2OSession {
+    /// How replies are made.
+    public struct Options: Sendable {
+        public var sampling: H2OSampling
+        /// The most tokens of one answer, its thoughts included; nil for no limit, but one that
+        /// leaves room for an instance of `schema`.
+        public var maxTokens: Int?
+        /// Whether the model thinks before it answers; nil for what its chat template does by
+        /// itself.
+        public var thinking: Bool?
+        /// Further variables of the chat template.
+        public var templateContext: [String: JSONValue]
+        /// Texts before which an answer ends; they are not part of it.
+        public var stopStrings: [String]
+        /// What the reply is an instance of: the text is JSON, without thoughts, tool calls and
+        /// stop strings. Within `maxTokens` it always ends; canceled, it is a part of one.
+        public var schema: H2OSchema?
+        /// Whether the model calls a tool before it answers. Takes a grammar engine, as a schema
+        /// does; the model does not think then.
+        public var requiresToolCall: Bool
+        /// How often in one reply the model may call tools and get their answers.
+        public var maxToolRounds: Int
+        /// Whether the last reply goes on.
+        var goesOn = false
+        /// What there is of the reply already; nil for a new one.
+        var beginning: H2OMessage?
+
+        public init(
+            sampling: H2OSampling = H2OSampling(), maxTokens: Int? = nil, thinking: Bool? = nil,
+            templateContext: [String: JSONValue] = [:], stopStrings: [String] = [],
+            schema: H2OSchema? = nil, requiresToolCall: Bool = false, maxToolRounds: Int = 8
+        ) {
+            self.sampling = sampling
+            self.maxTokens = maxTokens
+            self.thinking = thinking
+            self.templateContext = templateContext
+            self.stopStrings = stopStrings
+            self.schema = schema
+            self.requiresToolCall = requiresToolCall
+            self.maxToolRounds = maxToolRounds
+        }
+    }
+}
+
+extension H2OSession {
+    /// A piece of a reply, as it is streamed.
+    public enum Part: Hashable, Sendable {
+        /// Text that follows the text before.
+        case text(String)
+        /// The same of what the model thinks.
+        case thought(String)
+        /// The model calls a tool.
+        case toolCall(H2OToolCall)
+        /// What looks like a call of a tool and is none: unreadable, cut off, or of a tool that
+        /// there is not. As the model wrote it.
+        case malformedToolCall(String)
+        /// What a tool answered, or the text of its error.
+        case toolResult(H2OMessage)
+        /// The last part of a reply.
+        case usage(Usage)
+    }
+
+    /// A whole reply.
+    public struct Response: Hashable, Sendable {
+        public var text: String
+        /// What the model thought; empty if nothing.
+        public var thoughts: String
+        /// The tools that the model called and that nobody has answered.
+        public var toolCalls: [H2OToolCall]
+        /// What looks like a call and is none, as the model wrote it.
+        public var malformedToolCalls: [String]
+        public var usage: Usage
+
+        public init(
+            text: String = "", thoughts: String = "", toolCalls: [H2OToolCall] = [],
+            malformedToolCalls: [String] = [], usage: Usage = Usage()
+        ) {
+            self.text = text
+            self.thoughts = thoughts
+            self.toolCalls = toolCalls
+            self.malformedToolCalls = malformedToolCalls
+            self.usage = usage
+        }
+
+        /// The reply as a message of the transcript.
+        public var message: H2OMessage {
+            .assistant(
+                text, thoughts: thoughts.isEmpty ? nil : thoughts, toolCalls: toolCalls)
+        }
+
+        /// The same with what there was of the reply before.
+        func message(after beginning: H2OMessage?) -> H2OMessage {
+            guard let beginning else { return message }
+            var whole = message
+            whole.text = beginning.text + text
+            let all = (beginning.thoughts ?? "") + thoughts
+            whole.thoughts = all.isEmpty ? nil : all
+            return whole
+        }
+    }
+
+    /// Tokens and time of a reply.
+    public struct Usage: Hashable, Codable, Sendable {
+        /// Tokens of the conversation when the answer began: those that the caches had and
+        /// those that were read.
+        public var promptTokens: Int
+        /// Tokens that the caches had; most of them may have been evicted.
+        public var cachedTokens: Int
+        /// Tokens that were read for this reply.
+        public var readTokens: Int
+        /// Tokens generated, thoughts and the one that ends the turn included.
+        public var generatedTokens: Int
+        /// Tokens of thoughts.
+        public var thoughtTokens: Int
+        /// What recall did for this reply; its time is part of `duration`. nil without recall.
+        public var recalled: H2ORecallStatistics?
+        /// Until the first token, including time spent in the background; zero without one.
+        public var timeToFirstToken: Duration
+        public var duration: Duration
+        /// Why the reply ended; nil while it continues.
+        public var stop: Stop?
+        /// Why the first turn read the system prompt although the package has its caches, for
+        /// the app's developer; nil if it did not.
+        public var preparedPromptProblem: String?
+
+        public init(
+            promptTokens: Int = 0, cachedTokens: Int = 0, readTokens: Int = 0,
+            generatedTokens: Int = 0, thoughtTokens: Int = 0,
+            recalled: H2ORecallStatistics? = nil, timeToFirstToken: Duration = .zero,
+            duration: Duration = .zero, stop: Stop? = nil,
+            preparedPromptProblem: String? = nil
+        ) {
+            self.promptTokens = promptTokens
+            self.cachedTokens = cachedTokens
+            self.readTokens = readTokens
+            self.generatedTokens = generatedTokens
+            self.thoughtTokens = thoughtTokens
+            self.recalled = recalled
+            self.timeToFirstToken = timeToFirstToken
+            self.duration = duration
+            self.stop = stop
+            self.preparedPromptProblem = preparedPromptProblem
+        }
+
+        /// Tokens generated per second, not counting the first; 0 until there are two tokens.
+        public var tokensPerSecond: Double {
+            let decoding = (duration - timeToFirstToken) / .seconds(1)
+            guard generatedTokens > 1, decoding > 0 else { return 0 }
+            return Double(generatedTokens - 1) / decoding
+        }
+    }
+
+    public enum Stop: String, Hashable, Codable, Sendable {
+        /// The model ended its turn.
+        case endOfTurn
+        /// The reply reached `maxTokens`.
+        case length
+        /// The next text was one of `stopStrings`.
+        case stopString
+        /// The model calls tools.
+        case toolCalls
+        /// ``H2OSession/cancel()`` was called, or the stream has no reader anymore.
+        case cancelled
+    }
+}

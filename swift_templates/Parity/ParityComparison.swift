@@ -1,0 +1,159 @@
+import MLX
+
+/// What the replay of a case found.
+package struct ParityResult: Sendable {
+    package let name: String
+    package let dtype: String
+    package let layers: Int
+    package let steps: Int
+    package internal(set) var comparisons = 0
+    /// In relation to the largest output of the step where that is above 1.
+    package internal(set) var largestOutputDifference: Float = 0
+    /// In relation to the score where that is above 1.
+    package internal(set) var largestScoreDifference: Float = 0
+    package internal(set) var positionsEqual = true
+    package internal(set) var firstDifference: Difference?
+
+    package init(name: String, dtype: String, layers: Int, steps: Int) {
+        (self.name, self.dtype, self.layers, self.steps) = (name, dtype, layers, steps)
+    }
+
+    package struct Difference: Encodable, Sendable {
+        package let layer: Int
+        package let step: Int
+        package let kind: Kind
+        package let detail: String
+
+        package enum Kind: String, Encodable, Sendable {
+            case positions, held, output, scores
+        }
+    }
+}
+
+/// One layer after one step: compares what the cache has with what the trace has.
+package struct ParityComparison {
+    private let layer: Int
+    private let step: Int
+    private let tolerance: Float
+
+    package init(layer: Int, step: Int, tolerance: Float) {
+        (self.layer, self.step, self.tolerance) = (layer, step, tolerance)
+    }
+
+    /// Outputs agree within `tolerance`, in relation to the largest output where that is
+    /// larger than 1.
+    package func outputs(_ ours: MLXArray, _ traced: MLXArray, in result: inout ParityResult) {
+        let traced = traced.asType(.float32).asArray(Float.self)
+        let scale = traced.reduce(1) { max($0, abs($1)) }
+        let difference =
+            largestDifference(ours.asType(.float32).asArray(Float.self), traced) / scale
+        result.largestOutputDifference = max(result.largestOutputDifference, difference)
+        note(
+            .output, in: &result,
+            difference <= tolerance
+                ? nil : "the outputs differ by \(difference), allowed is \(tolerance)")
+    }
+
+    /// Each head keeps the same positions, in whatever rows.
+    package func positions(_ ours: MLXArray, _ traced: MLXArray, in result: inout ParityResult) {
+        let (ours, traced) = (kept(ours), kept(traced))
+        result.positionsEqual = result.positionsEqual && ours == traced
+        note(.positions, in: &result, firstHead(ours, traced))
+    }
+
+    /// In each head the last recall chose the same positions.
+    package func held(
+        _ ours: (positions: MLXArray, held: MLXArray),
+        _ traced: (positions: MLXArray, held: MLXArray), in result: inout ParityResult
+    ) {
+        func chosen(_ cache: (positions: MLXArray, held: MLXArray)) -> [[Int32]] {
+            zip(
+                heads(cache.positions.asArray(Int32.self), cache.positions),
+                heads(cache.held.asArray(Bool.self), cache.held)
+            ).map { zip($0, $1).filter(\.1).map(\.0).sorted() }
+        }
+        note(.held, in: &result, firstHead(chosen(ours), chosen(traced)))
+    }
+
+    private func firstHead(_ ours: [[Int32]], _ traced: [[Int32]]) -> String? {
+        guard ours != traced else { return nil }
+        let head = zip(ours, traced).enumerated().first { $1.0 != $1.1 }
+        return head.map { "head \($0) \(describe($1.0, unlike: $1.1))" }
+            ?? "the trace has \(traced.count) heads, the cache \(ours.count)"
+    }
+
+    /// Scores of the same position agree within `allowed`, in relation to the score where that
+    /// is larger than 1.
+    package func scores(
+        _ ours: (positions: MLXArray, scores: MLXArray),
+        _ traced: (positions: MLXArray, scores: MLXArray), within allowed: Float,
+        in result: inout ParityResult
+    ) {
+        var text: String?
+        for (head, (ours, traced)) in zip(
+            byPosition(ours.positions, ours.scores), byPosition(traced.positions, traced.scores)
+        ).enumerated() {
+            for (position, score) in ours.sorted(by: { $0.key < $1.key }) {
+                guard let expected = traced[position] else { continue }
+                let scaled = largestDifference([score], [expected]) / max(1, abs(expected))
+                result.largestScoreDifference = max(result.largestScoreDifference, scaled)
+                if text == nil, !(scaled <= allowed) {
+                    text =
+                        "head \(head) scores position \(position) \(score), "
+                        + "the trace \(expected)"
+                }
+            }
+        }
+        note(.scores, in: &result, text)
+    }
+
+    private func note(
+        _ kind: ParityResult.Difference.Kind, in result: inout ParityResult, _ text: String?
+    ) {
+        result.comparisons += 1
+        if let text, result.firstDifference == nil {
+            result.firstDifference = .init(layer: layer, step: step, kind: kind, detail: text)
+        }
+    }
+
+    /// The positions of `[B, Hkv, C]`, in order, for each batch and head.
+    private func kept(_ positions: MLXArray) -> [[Int32]] {
+        heads(positions.asArray(Int32.self), positions).map { $0.filter { $0 >= 0 }.sorted() }
+    }
+
+    private func byPosition(_ positions: MLXArray, _ scores: MLXArray) -> [[Int32: Float]] {
+        zip(
+            heads(positions.asArray(Int32.self), positions),
+            heads(scores.asArray(Float.self), scores)
+        ).map { positions, scores in
+            let inUse = zip(positions, scores).filter { $0.0 >= 0 }
+            return Dictionary(inUse, uniquingKeysWith: { first, _ in first })
+        }
+    }
+
+    private func heads<Value>(_ values: [Value], _ array: MLXArray) -> [ArraySlice<Value>] {
+        stride(from: 0, to: values.count, by: max(1, array.dim(2))).map {
+            values[$0 ..< $0 + array.dim(2)]
+        }
+    }
+
+    private func describe(_ ours: [Int32], unlike traced: [Int32]) -> String {
+        var (surplus, lacking) = ([Int32](), [Int32]())
+        for change in ours.difference(from: traced) {
+            switch change {
+            case .insert(_, let position, _): surplus.append(position)
+            case .remove(_, let position, _): lacking.append(position)
+            }
+        }
+        return "keeps \(surplus) instead of the trace's \(lacking.sorted())"
+    }
+}
+
+/// The largest |a - b|; infinite if a value is not a number or the counts differ.
+package func largestDifference(_ a: [Float], _ b: [Float]) -> Float {
+    guard a.count == b.count else { return .infinity }
+    return zip(a, b).reduce(0) { largest, pair in
+        let difference = abs(pair.0 - pair.1)
+        return difference.isNaN ? .infinity : max(largest, difference)
+    }
+}

@@ -1,0 +1,149 @@
+import Foundation
+import H2OKit
+import MLX
+import MLXLMCommon
+
+/// What a run of the Python cache went through: a folder with `trace.json`, and in a folder for
+/// each case a safetensors file for each step.
+package struct ParityTrace: Decodable, Sendable {
+    package let format: Int
+    package let cases: [Case]
+
+    package struct Case: Decodable, Sendable {
+        package let name: String
+        let folder: String
+        package let dtype: String
+        /// By their places among the caches that evict.
+        let layers: [Int]
+        let scale: Float
+        /// Whether the cache computed attention; if not, it only stored keys and values.
+        let routed: Bool
+        let kv: H2OStorage
+        let groupSize: Int
+        let config: H2OConfiguration
+        /// How many tokens each step has.
+        package let steps: [Int]
+        /// Of outputs, in relation to the largest one of the step where that is above 1.
+        package let tolerance: Double
+        /// Of scores, in relation to the score where that is above 1.
+        package let scoreTolerance: Double
+
+        private enum CodingKeys: String, CodingKey {
+            case name, folder, dtype, layers, scale, routed, kv, config, steps, tolerance
+            case groupSize = "group_size"
+            case scoreTolerance = "score_tolerance"
+        }
+    }
+
+    private static let format = 5
+
+    /// - Throws: ``ParityTraceError``, or what reading a file throws
+    package init(contentsOf file: URL) throws {
+        self = try JSONDecoder().decode(ParityTrace.self, from: Data(contentsOf: file))
+        guard format == Self.format else {
+            throw ParityTraceError.otherFormat(format, reads: Self.format)
+        }
+    }
+}
+
+/// Why a trace cannot be replayed.
+package enum ParityTraceError: LocalizedError, Hashable, Sendable {
+    case otherFormat(Int, reads: Int)
+    case missing(array: String)
+    /// A cache that was given tokens has none.
+    case emptyCache
+
+    package var errorDescription: String? {
+        switch self {
+        case .otherFormat(let format, let own):
+            "The trace has format \(format), and this package reads \(own). Record it again "
+                + "with the version of h2o-pack that made this package."
+        case .missing(let array):
+            "The trace lacks the array \(array). Record it again."
+        case .emptyCache: "The cache kept none of the trace's tokens."
+        }
+    }
+}
+
+/// The arrays of a step by layer: q `[B, Hq, L, Dk]`, k `[B, Hkv, L, Dk]`,
+/// v `[B, Hkv, L, Dv]`, out `[B, Hq, L, Dv]`, and as they are after the step positions
+/// int32, scores float32 and, with recall, held bool `[B, Hkv, C]`.
+private struct ParityArrays {
+    let arrays: [String: MLXArray]
+
+    func callAsFunction(_ layer: Int, _ name: String) throws -> MLXArray {
+        let key = "\(layer).\(name)"
+        guard let array = arrays[key] else { throw ParityTraceError.missing(array: key) }
+        return array
+    }
+}
+
+extension ParityTrace {
+    /// Gives a case's tokens to caches of its own, and compares what they answer.
+    ///
+    /// - Parameter folder: where the files of arrays are
+    /// - Throws: ``ParityTraceError``, ``H2OCacheError``, or what reading a file throws
+    package func replay(_ traced: Case, in folder: URL) throws -> ParityResult {
+        let caches = try traced.layers.map { _ in
+            try traced.kv.makeCache(traced.config, groupSize: traced.groupSize)
+        }
+        var result = ParityResult(
+            name: traced.name, dtype: traced.dtype, layers: traced.layers.count,
+            steps: traced.steps.count)
+        for step in traced.steps.indices {
+            let file = folder.appending(path: "\(traced.folder)/\(step).safetensors")
+            let arrays = ParityArrays(arrays: try loadArrays(url: file))
+            for (layer, cache) in zip(traced.layers, caches) {
+                do {
+                    try replay(traced, layer, step, on: cache, arrays, &result)
+                } catch let error as MLXError {
+                    // The cache's state is lost: there is nothing to compare after it.
+                    result.firstDifference =
+                        result.firstDifference
+                        ?? .init(
+                            layer: layer, step: step, kind: traced.routed ? .output : .positions,
+                            detail: error.localizedDescription)
+                    return result
+                }
+            }
+        }
+        return result
+    }
+
+    private func replay(
+        _ traced: Case, _ layer: Int, _ step: Int, on cache: any H2OScoreTracking,
+        _ arrays: ParityArrays, _ result: inout ParityResult
+    ) throws {
+        let comparison = ParityComparison(
+            layer: layer, step: step, tolerance: Float(traced.tolerance))
+        let (keys, values) = (try arrays(layer, "k"), try arrays(layer, "v"))
+        if traced.routed {
+            let queries = try arrays(layer, "q")
+            let output = try withError {
+                attentionWithCacheUpdate(
+                    queries: queries, keys: keys, values: values, cache: cache,
+                    scale: traced.scale, mask: traced.steps[step] > 1 ? .causal : .none)
+            }
+            comparison.outputs(output, try arrays(layer, "out"), in: &result)
+        } else {
+            try withError {
+                _ = cache.update(keys: keys, values: values)
+                cache.settle()
+            }
+        }
+        guard let positions = cache.positions else { throw ParityTraceError.emptyCache }
+        let tracedPositions = try arrays(layer, "positions")
+        comparison.positions(positions, tracedPositions, in: &result)
+        if traced.config.recall != nil {
+            guard let held = cache.held else { throw ParityTraceError.emptyCache }
+            comparison.held(
+                (positions, held), (tracedPositions, try arrays(layer, "held")), in: &result)
+        }
+        if traced.routed {
+            guard let scores = cache.scores else { throw ParityTraceError.emptyCache }
+            comparison.scores(
+                (positions, scores), (tracedPositions, try arrays(layer, "scores")),
+                within: Float(traced.scoreTolerance), in: &result)
+        }
+    }
+}

@@ -1,0 +1,96 @@
+import Foundation
+import H2OKit
+import Observation
+
+/// Measures a model on this device and writes a report: whether its caches answer as Python's
+/// do, its memory beside the plan, and its speed in the first and in the last of ten minutes.
+/// `h2o-pack prove --import` reads the report.
+///
+///     let proof = H2OProof()
+///     await proof.run(model, settings: BundledModel.proofSettings)
+///     if let report = proof.report { print(report) }
+///
+/// It starts a conversation of its own. The report names no person, and the device only by its
+/// kind.
+@MainActor @Observable
+public final class H2OProof {
+    /// Whether it runs.
+    public private(set) var isRunning = false
+    /// The part of the time that is over, from 0 to 1.
+    public private(set) var share = 0.0
+    /// A JSON file, once it has run.
+    public private(set) var report: URL?
+    /// Why there is no report.
+    public private(set) var problem: String?
+
+    private let duration: Duration
+    private let machine: ProofReport.Machine
+    private let folder: URL
+    private var task: Task<Data, any Error>?
+
+    public convenience init() {
+        self.init(
+            duration: .seconds(600), machine: .current,
+            folder: FileManager.default.temporaryDirectory)
+    }
+
+    package init(duration: Duration, machine: ProofReport.Machine, folder: URL) {
+        (self.duration, self.machine, self.folder) = (duration, machine, folder)
+    }
+
+    /// Runs for ten minutes, unless it runs already.
+    ///
+    /// - Parameters:
+    ///   - model: loaded from its package
+    ///   - settings: of the package's models
+    public func run(_ model: H2OModel, settings: [H2OProofSetting]) async {
+        guard !isRunning else { return }
+        (isRunning, share, report, problem) = (true, 0, nil, nil)
+        defer { (isRunning, task) = (false, nil) }
+        guard let setting = settings.first(where: { $0.id == model.loaded.manifest?.model }) else {
+            problem = "This model is not one of the package's."
+            return
+        }
+        let run = ProofRun(model: model, setting: setting, duration: duration, machine: machine)
+        let task = Task {
+            try await run { share in Task { @MainActor in self.share = share } }
+        }
+        self.task = task
+        do {
+            let file = folder.appending(path: "h2o-proof.json")
+            try await task.value.write(to: file, options: .atomic)
+            report = file
+        } catch is CancellationError {
+        } catch {
+            problem = error.localizedDescription
+        }
+    }
+
+    /// Ends it without a report.
+    public func cancel() { task?.cancel() }
+}
+
+/// What a package was planned for. ``H2OProof`` puts what a device shows beside it.
+public struct H2OProofSetting: Sendable {
+    /// Where the model came from, as its manifest says.
+    public let id: String
+    /// Rows that a layer keeps.
+    public let maxKV: Int
+    /// How rows are stored, by `h2o-pack`'s name for it.
+    public let kv: String
+    /// Versions of `h2o-pack` and of upstream.
+    public let versions: [String: String]
+    /// Planned bytes on a phone and on a tablet, by the plan's names of terms.
+    public let phone, tablet: [String: Int]
+    /// The `trace.json` of one recorded layer; nil without one.
+    public let trace: URL?
+
+    public init(
+        id: String, maxKV: Int, kv: String, versions: [String: String],
+        phone: [String: Int], tablet: [String: Int], trace: URL? = nil
+    ) {
+        (self.id, self.maxKV, self.kv) = (id, maxKV, kv)
+        (self.versions, self.phone, self.tablet) = (versions, phone, tablet)
+        self.trace = trace
+    }
+}

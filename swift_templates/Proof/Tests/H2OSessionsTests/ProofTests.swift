@@ -1,0 +1,169 @@
+import Foundation
+import H2OKit
+import H2OSessions
+import H2OTestModels
+import MLXLMCommon
+import XCTest
+
+/// The report of a made-up phone, with a clock that advances whenever it is read.
+@MainActor
+final class ProofTests: XCTestCase {
+    private let phone = ProofReport.Machine(
+        identifier: "iPhone17,1", gpu: "Apple A18 Pro GPU", cores: 6, memoryBytes: 1 << 33,
+        system: "iOS", systemVersion: "26.1")
+    private var folder = URL.temporaryDirectory.appending(path: "h2o-proof-\(UUID())")
+
+    override func setUp() async throws {
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    }
+
+    override func tearDown() async throws { try FileManager.default.removeItem(at: folder) }
+
+    func testTheReportHasMemoryBesideThePlanAndSpeed() async throws {
+        let proof = proof(lasting: .seconds(600))
+
+        await proof.run(try model(), settings: [setting(id: "other"), setting()])
+
+        XCTAssertNil(proof.problem)
+        XCTAssertFalse(proof.isRunning)
+        let file = try XCTUnwrap(proof.report)
+        let report = try report(in: file)
+        let memory = Dictionary(uniqueKeysWithValues: report.memory.map { ($0.name, $0) })
+        XCTAssertEqual(memory["weights"]?.bytes, EchoModel.weightBytes)
+        XCTAssertEqual(memory["weights"]?.planned, 7)
+        XCTAssertGreaterThan(memory["keys and values"]?.bytes ?? 0, 0)
+        XCTAssertGreaterThan(memory["limit"]?.bytes ?? 0, 0)
+        XCTAssertEqual(
+            report.speed.map(\.name), ["decode, first minute", "decode, last minute"])
+        XCTAssertGreaterThan(report.speed.map(\.tokensPerSecond).min() ?? 0, 0)
+        if let copy = ProcessInfo.processInfo.environment["H2O_PROOF"] {
+            try Data(contentsOf: file).write(to: URL(filePath: copy))
+        }
+    }
+
+    func testTheCachesAnswerEachTraceOfThePackageAsPythonsDid() async throws {
+        XCTAssertFalse(packageTraces.isEmpty)
+        for trace in packageTraces {
+            let level = try await level(with: trace)
+            XCTAssertEqual(level.verdict, "equal", level.detail)
+            XCTAssertEqual(level.cases, 1)
+        }
+    }
+
+    func testCachesThatAnswerOtherwiseDiffer() async throws {
+        let original = packageTraces[0].deletingLastPathComponent()
+        let copy = folder.appending(path: "copy")
+        try FileManager.default.copyItem(at: original, to: copy)
+        let trace = copy.appending(path: "trace.json")
+        try String(contentsOf: trace, encoding: .utf8)
+            .replacing("\"scale\": 0.", with: "\"scale\": 1.")
+            .write(to: trace, atomically: true, encoding: .utf8)
+
+        let level = try await level(with: trace)
+
+        XCTAssertEqual(level.verdict, "differs")
+        XCTAssert(level.detail.contains("the outputs differ by"), level.detail)
+    }
+
+    func testATraceThatCannotBeReadIsNotRun() async throws {
+        let verdicts = [
+            try await level(with: folder.appending(path: "none.json")), try await level(with: nil),
+        ].map(\.verdict)
+        XCTAssertEqual(verdicts, ["not run", "not run"])
+    }
+
+    func testAModelOfAnotherPackageIsNotMeasured() async throws {
+        let proof = proof(lasting: .zero)
+
+        await proof.run(try model(), settings: [setting(id: "other")])
+
+        XCTAssertNil(proof.report)
+        XCTAssertEqual(proof.problem, "This model is not one of the package's.")
+    }
+
+    func testCanceledItLeavesNoReport() async throws {
+        let echo = EchoModel()
+        let proof = proof(lasting: .seconds(600))
+        echo.onCall = { Task { @MainActor in proof.cancel() } }
+
+        await proof.run(try model(echo), settings: [setting()])
+
+        XCTAssertNil(proof.report)
+        XCTAssertNil(proof.problem)
+        XCTAssertFalse(proof.isRunning)
+    }
+
+    private func proof(lasting duration: Duration) -> H2OProof {
+        H2OProof(duration: duration, machine: phone, folder: folder)
+    }
+
+    private func level(with trace: URL?) async throws -> Report.Level {
+        let proof = proof(lasting: .zero)
+        await proof.run(try model(), settings: [setting(trace: trace)])
+        return try report(in: XCTUnwrap(proof.report)).levels[0]
+    }
+
+    private func setting(id: String = "echo", trace: URL? = nil) -> H2OProofSetting {
+        H2OProofSetting(
+            id: id, maxKV: 64, kv: "dense", versions: ["h2o-pack": "0"],
+            phone: ["weights": 7], tablet: [:], trace: trace)
+    }
+
+    private func model(_ echo: EchoModel = EchoModel()) throws -> H2OModel {
+        let clock = SteppingClock()
+        let manifest = Data(#"{"format": 1, "model": "echo", "files": []}"#.utf8)
+        let context = ModelContext(
+            configuration: ModelConfiguration(id: "echo", eosTokenIds: [EchoModel.stop]),
+            model: echo, processor: NoProcessor(), tokenizer: LetterTokenizer())
+        return H2OModel(
+            context: context,
+            manifest: try JSONDecoder().decode(ModelManifest.self, from: manifest),
+            caches: H2OCaches(configuration: try H2OConfiguration(maxSize: 64, recentBudget: 8)),
+            archiveInFiles: false, plan: nil,
+            platform: H2OPlatform(
+                memory: MemoryGuard { LoadedModel.reserve }, background: BackgroundGuard(),
+                elapsed: clock.next))
+    }
+
+    private struct Report: Decodable {
+        let levels: [Level]
+        let memory: [Memory]
+        let speed: [Speed]
+
+        struct Level: Decodable {
+            let verdict: String
+            let cases: Int
+            let detail: String
+        }
+
+        struct Memory: Decodable {
+            let name: String
+            let bytes: Int
+            let planned: Int?
+        }
+
+        struct Speed: Decodable {
+            let name: String
+            let tokensPerSecond: Double
+        }
+    }
+
+    private func report(in file: URL) throws -> Report {
+        let decoder = JSONDecoder()
+        decoder.keyDecodingStrategy = .convertFromSnakeCase
+        return try decoder.decode(Report.self, from: Data(contentsOf: file))
+    }
+}
+
+/// Five seconds pass at each look.
+private final class SteppingClock: @unchecked Sendable {
+    private let lock = NSLock()
+    private var seconds = 0
+
+    func next() -> Duration {
+        lock.withLock {
+            seconds += 5
+            return .seconds(seconds)
+        }
+    }
+}

@@ -1,0 +1,92 @@
+import Foundation
+import H2OKit
+import H2OSessions
+import XCTest
+
+/// The conversations of callers that do not say which one a transcript belongs to.
+final class PoolTests: XCTestCase {
+    private let plan = MemoryPlan(weights: 0, caches: 1 << 20, prefill: 0, bufferCache: 0)
+
+    /// Two conversations that take turns: the tokens that each turn's caches had.
+    private func turns(of pool: ConversationPool) async throws -> [Int] {
+        var transcripts = ["one thing", "another matter"].map { [H2OMessage.user($0)] }
+        var cached = [Int]()
+        for _ in 1 ... 2 {
+            for index in transcripts.indices {
+                let response = try await pool.respond(
+                    to: transcripts[index],
+                    options: H2OSession.Options(sampling: .greedy, maxTokens: 4))
+                cached.append(response.usage.cachedTokens)
+                transcripts[index] += [response.message, .user("more")]
+            }
+        }
+        return cached
+    }
+
+    /// - Parameter room: bytes that are free beyond the plan and what is left to the app
+    private func pool(room: Int) throws -> ConversationPool {
+        var fixture = try SessionFixture(maxSize: 256)
+        (fixture.plan, fixture.snapshots) = (plan, .none)
+        fixture.free = plan.total + LoadedModel.reserve + room
+        return ConversationPool(fixture.makeModel())
+    }
+
+    func testConversationsAreKeptBesideEachOtherWhereThereIsMemoryForTheirCaches() async throws {
+        let cached = try await turns(of: pool(room: 2 * plan.caches))
+        XCTAssertEqual(cached[..<2], [0, 0])
+        XCTAssertTrue(cached[2...].allSatisfy { $0 > 0 }, "\(cached)")
+    }
+
+    func testWithoutMemoryForTheirCachesOneConversationIsKept() async throws {
+        let cached = try await turns(of: pool(room: -plan.caches))
+        XCTAssertEqual(cached, [0, 0, 0, 0], "the other's caches took the place")
+    }
+
+    func testAWarningReleasesConversationsThatNoRequestUses() async throws {
+        let warning = Notification.Name("h2o.warning.\(UUID().uuidString)")
+        var fixture = try SessionFixture(maxSize: 256)
+        fixture.pressure = MemoryPressure([warning])
+        let model = fixture.makeModel()
+        let pool = ConversationPool(model)
+        let options = H2OSession.Options(sampling: .greedy, maxTokens: 4)
+        let first = try await pool.respond(to: [.user("hi")], options: options)
+        let transcript = [H2OMessage.user("hi"), first.message, .user("more")]
+        XCTAssertEqual(fixture.model.given.count, 2, "two layers")
+
+        NotificationCenter.default.post(name: warning, object: nil)
+
+        let isReleased = try await holdsOnceReleased { fixture.model.given.isEmpty }
+        XCTAssertTrue(isReleased)
+        let usage = try await pool.respond(to: transcript, options: options).usage
+        XCTAssertEqual(usage.cachedTokens, 0, "it is read again")
+    }
+
+    func testARequestThatIsAnsweredKeepsItsConversation() async throws {
+        let fixture = try SessionFixture(maxSize: 256)
+        let model = fixture.makeModel()
+        let pool = ConversationPool(model)
+        let (calls, called) = AsyncStream<Void>.makeStream()
+        fixture.model.onCall = { called.yield() }
+        let reply = Task {
+            try await pool.respond(
+                to: [.user("hi")], options: H2OSession.Options(sampling: .greedy, maxTokens: 50))
+        }
+        for await _ in calls { break }
+        await model.releaseMemory()
+        let usage = try await reply.value.usage
+        XCTAssertEqual(usage.generatedTokens, 50)
+    }
+
+    func testWhatAModelHoldsTwiceWhileItThinksIsInItsPlan() async throws {
+        let thoughts = try await TemplateFixture(.qwen3, plan: plan).model.thoughtBytes
+        var other = try SessionFixture()
+        other.plan = plan
+        let none = await other.makeModel().thoughtBytes
+        XCTAssertEqual(thoughts, plan.caches)
+        XCTAssertEqual(none, 0)
+    }
+}
+
+extension H2OModel {
+    fileprivate var thoughtBytes: Int { loaded.thoughtBytes }
+}

@@ -1,0 +1,59 @@
+"""Plans of packages whose models need not be found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from h2o_pack.architectures.model import Model
+from h2o_pack.devices.catalogue import catalogue
+from h2o_pack.plan.caches import cache_config
+from h2o_pack.plan.device_fit import (
+    PlanResult,
+    named_devices,
+    one_of_each_kind,
+    plan_models,
+)
+from h2o_pack.plan.package_plan import ModelSource, PackagePlan, plan_package
+from h2o_pack.plan.workload import Workload, workload_of
+from h2o_pack.spec import AppSpec, CacheSpec, DevicesSpec, ModelSpec, PackageSpec
+
+
+def plan_of(
+    models: Model | Sequence[Model],
+    cache: CacheSpec,
+    name: str | None = None,
+    *,
+    devices: tuple[str, ...] = (),
+    **parts: Any,
+) -> PackagePlan:
+    """Plan a package of one model or of several with the same cache.
+
+    parts: further fields of the spec.
+    """
+    found = (models,) if isinstance(models, Model) else tuple(models)
+    spec = PackageSpec(
+        models=tuple(ModelSpec(model.id, cache) for model in found),
+        app=AppSpec(name=name),
+        devices=DevicesSpec(devices),
+        **parts,
+    )
+    return plan_package(spec, [ModelSource(model) for model in found])
+
+
+def workload(model: Model, cache: CacheSpec) -> Workload:
+    """Return what memory is planned for."""
+    return workload_of(model, cache, cache_config(cache)[0])
+
+
+def on_devices(
+    models: Model | Sequence[Model], cache: CacheSpec, *devices: str, every: bool = False
+) -> PlanResult:
+    """Plan models on the named devices; by default on one of each kind, or on all."""
+    found = (models,) if isinstance(models, Model) else tuple(models)
+    known = catalogue()
+    chosen = named_devices(DevicesSpec(devices), known)
+    if not devices:
+        chosen = known.all_devices() if every else one_of_each_kind(known.all_devices())
+    spec = PackageSpec(tuple(ModelSpec(model.id, cache) for model in found))
+    return plan_models(spec, found, chosen, known)

@@ -1,0 +1,134 @@
+"""No text of a model, a lock or a report reaches the terminal with what it obeys."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+from rich.table import Table
+
+from h2o_pack.cli.frame import Commands
+from h2o_pack.cli.terminal import Terminal, messages, plain, results
+from h2o_pack.errors import ExitCode, UserError
+
+EVIL = "\x1b]0;PWN\x07\x9b31m\u202etxt"
+
+
+@pytest.mark.parametrize("character", ["\x1b", "\x07", "\x9b", "\r", "\b", "\u202e", "\u2066"])
+def test_what_a_terminal_obeys_is_replaced(character):
+    assert plain(f"a{character}b\n\tc") == "a\ufffdb\n\tc"
+
+
+@pytest.mark.parametrize("console", [results, messages])
+def test_nothing_that_a_console_prints_has_it(console, capsys):
+    table = Table("check")
+    table.add_row(EVIL)
+    screen = console()
+    screen.print(EVIL, markup=False)
+    screen.print(table)
+    printed = "".join(capsys.readouterr())
+    assert printed.count("PWN") == 2
+    assert not set(printed) & set("\x1b\x07\x9b\u202e")
+
+
+def test_progress_has_none_of_it(capsys):
+    with Terminal(verbose=True).progress() as say:
+        say(EVIL)
+    printed = capsys.readouterr().err
+    assert "PWN" in printed
+    assert "\x1b" not in printed
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UserError(EVIL, code=ExitCode.MODEL, remedy=EVIL),
+        ValueError(EVIL),
+        OSError(2, EVIL, EVIL),
+    ],
+)
+@pytest.mark.parametrize("arguments", [[], ["--json"], ["--debug"]])
+def test_no_error_has_it_whoever_raised_it(error, arguments, capsys, monkeypatch):
+    def stop(**_options):
+        raise error
+
+    flags = [click.Option([name], is_flag=True) for name in ("--json", "--debug")]
+    command = click.Command("stop", callback=stop, params=flags)
+    monkeypatch.setattr(Commands, "get_command", lambda *_names: command)
+    with pytest.raises(SystemExit):
+        Commands({"stop": "none"}, {}).main(["stop", *arguments], prog_name="h2o-pack")
+    printed = capsys.readouterr()
+    assert "PWN" in printed.err
+    assert not set(printed.out + printed.err) & set("\x1b\x07\x9b\u202e")
+    if arguments == ["--json"]:
+        assert "PWN" in json.loads(printed.out)["errors"][0]["what"]
+
+
+def of_a_log():
+    logging.StreamHandler().emit(logging.makeLogRecord({"msg": EVIL}))
+
+
+def of_a_print():
+    print(EVIL)  # noqa: T201
+
+
+def of_a_usage_error():
+    raise click.UsageError(EVIL)
+
+
+def of_a_question():
+    click.confirm(EVIL, err=True)
+
+
+@pytest.mark.parametrize("library", [of_a_log, of_a_print, of_a_usage_error, of_a_question])
+def test_nothing_that_a_library_prints_has_it(library, capsys, monkeypatch):
+    command = click.Command("say", callback=library)
+    monkeypatch.setattr(Commands, "get_command", lambda *_names: command)
+    with pytest.raises(SystemExit):
+        Commands({"say": "none"}, {}).main(["say"], prog_name="h2o-pack")
+    printed = "".join(capsys.readouterr())
+    assert "PWN" in printed
+    assert not set(printed) & set("\x1b\x07\x9b\u202e")
+
+
+WARN = """
+import click, warnings
+from h2o_pack.cli.frame import Commands
+warn = click.Command("warn", callback=lambda: warnings.warn("\\x1b]0;PWN\\x07"))
+Commands.get_command = lambda *names: warn
+Commands({"warn": "none"}, {}).main(["warn"])
+"""
+
+
+def test_nothing_that_python_warns_of_has_it():
+    command = [sys.executable, "-c", WARN]  # pytest records warnings in this process
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert b"PWN" in done.stderr
+    assert not set(done.stderr) & set(b"\x1b\x07")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_a_name_in_an_option_has_none_of_it_in_any_encoding(encoding):
+    done = subprocess.run(
+        [sys.executable, "-m", "h2o_pack", "plan", "--model", "demo", "--kv", EVIL],
+        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == ExitCode.USAGE
+    assert b"PWN" in done.stderr
+    assert not set(done.stderr) & set(b"\x1b\x07\x9b")
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    command = [sys.executable, "-m", "h2o_pack", "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, said = process.communicate()
+    assert said == b""

@@ -1,0 +1,36 @@
+"""The README's chart and the memory plan's sample are what `h2o-pack plan` says."""
+
+from __future__ import annotations
+
+import pytest
+
+from docs.docgen import plan_pictures
+from docs.docgen.markdown import replaced
+
+STALE = "run make pages"
+
+
+@pytest.mark.parametrize("theme", plan_pictures.PALETTES)
+def test_the_chart_shows_what_the_plan_counts(theme, tmp_path):
+    memory, drawn = plan_pictures.planned(), tmp_path / "chart.svg"
+    plan_pictures.draw(memory, plan_pictures.PALETTES[theme], drawn)
+    committed = plan_pictures.IMAGES / f"memory-{theme}.svg"
+    assert drawn.read_text("utf-8") == committed.read_text("utf-8"), STALE
+
+
+def test_the_bounded_cache_is_flat_and_the_full_one_crosses_the_limit():
+    memory = plan_pictures.planned()
+    assert len(set(memory.bounded)) == 1
+    assert memory.bounded[-1] < memory.unbounded[0] < memory.limit < memory.unbounded[-1]
+
+
+def test_the_sample_is_what_the_command_prints():
+    page = plan_pictures.PAGE.read_text("utf-8")
+    assert replaced(page, plan_pictures.MARK, plan_pictures.sample()) == page, STALE
+
+
+def test_the_chart_loads_nothing():
+    for theme in plan_pictures.PALETTES:
+        text = (plan_pictures.IMAGES / f"memory-{theme}.svg").read_text("utf-8")
+        assert "url(http" not in text
+        assert "@font-face" not in text

@@ -1,0 +1,107 @@
+"""The benchmark of the project's goals measures the real thing."""
+
+import pytest
+
+from h2o_pack.measure.timing import Timing, interleave
+from tools.bench.caches import BY_NAME, CACHES, Options
+from tools.bench.goals import claim
+from tools.bench.steps import (
+    Scaling,
+    fit,
+    measure_eviction,
+    measure_pipelining,
+    measure_steps,
+)
+
+TINY = Options(heads=4, kv_heads=2, head_dim=64, capacity=128, tokens=4, quick=True)
+
+
+def test_contenders_take_turns_in_changing_orders_and_each_gets_its_burst():
+    calls = []
+    bursts = {
+        name: lambda steps, name=name: calls.append((name, steps)) or 1.0 for name in "abc"
+    }
+    timings = interleave(bursts, 12, steps=5)
+    orders = ["".join(name for name, _ in calls[i : i + 3]) for i in range(0, 36, 3)]
+    assert [sorted(order) for order in orders] == [list("abc")] * 12
+    assert len(set(orders)) > 2
+    assert {steps for _, steps in calls} == {5}
+    assert [timings[name].samples for name in "abc"] == [12, 12, 12]
+
+
+def test_a_burst_has_as_many_steps_as_fit_into_its_time():
+    lengths = {"slow": [], "middle": [], "quick": []}
+    times = {"slow": 1e6, "middle": 1000.0, "quick": 0.5}
+    bursts = {n: lambda steps, n=n: lengths[n].append(steps) or times[n] for n in lengths}
+    interleave(bursts, 2, burst_us=8000.0)
+    assert {n: taken[-1] for n, taken in lengths.items()} == {
+        "slow": 1,
+        "middle": 8,
+        "quick": 64,
+    }
+
+
+def test_figures_of_a_timing():
+    timing = Timing.of((30.0, 10.0, 20.0, 50.0, 40.0))
+    assert timing.median == 30.0
+    assert (timing.first_quartile, timing.third_quartile) == (20.0, 40.0)
+    assert Timing.of((7.0,)) == Timing(7.0, 7.0, 7.0, 1)
+
+
+def test_a_ratio_is_the_median_of_the_repetitions_ratios():
+    slow, fast = Timing.of((20.0, 90.0, 40.0)), Timing.of((10.0, 30.0, 10.0))
+    assert slow.over(fast) == 3.0
+    assert slow.median / fast.median == 4.0
+    assert slow.without(fast).values == (10.0, 60.0, 30.0)
+
+
+def test_the_fitted_line_is_exact_on_a_line_and_its_halves_tell_a_bend():
+    line = fit([128, 256, 1024], [20 + 0.5 * n for n in (128, 256, 1024)])
+    assert line.start == pytest.approx(20)
+    assert line.slope == pytest.approx(0.5)
+    sizes = (128, 256, 512, 1024, 2048, 4096)
+    straight = {n: Timing.of((20 + 0.5 * n,)) for n in sizes}
+    assert scaled(straight).slope_deviation == pytest.approx(0)
+    bent = {n: Timing.of((20 + 0.5 * n + 0.5 * max(0, n - 1024),)) for n in sizes}
+    assert scaled(bent).slope_deviation > 0.2
+
+
+def test_tokens_seen_are_compared_slowest_over_fastest():
+    seen = {1: Timing.of((10.0,)), 4: Timing.of((12.0,)), 16: Timing.of((9.0,))}
+    assert Scaling("float16", {}, seen, 0, 0).tokens_seen_deviation == pytest.approx(12 / 9)
+
+
+def scaled(by_capacity):
+    return Scaling.of("float16", by_capacity, {1: Timing.of((10.0,)), 4: Timing.of((11.0,))})
+
+
+@pytest.mark.parametrize(
+    ("direction", "value", "verdict"),
+    [
+        ("at least", 2.0, "met"),
+        ("at least", 1.9, "not met"),
+        ("at most", 2.0, "met"),
+        ("at most", 2.1, "not met"),
+        ("below", 1.9, "met"),
+        ("below", 2.0, "not met"),
+        ("at most", float("nan"), "not met"),
+    ],
+)
+def test_verdicts_at_the_goal(direction, value, verdict):
+    assert claim("", "", value, direction, 2.0).verdict == verdict
+
+
+def test_every_part_measures_on_a_tiny_layer():
+    steps = measure_steps(CACHES, TINY, "float32")
+    assert list(steps.timings) == list(BY_NAME)
+    assert all(min(each.values) > 0 for each in steps.timings.values())
+    assert measure_eviction(TINY, "float32").paper_evicting.samples == TINY.repetitions
+
+
+def test_the_allocators_counters_see_that_steps_copy_no_cache():
+    options = Options(heads=4, kv_heads=2, head_dim=64, capacity=512, quick=True)
+    measured = measure_pipelining(options, "float32", "dense")
+    rows = 512 * 2 * 128 * 4
+    assert measured.cache_bytes > rows
+    assert 0 < measured.allocated_bytes < rows
+    assert measured.kept_bytes == 0

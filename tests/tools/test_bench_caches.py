@@ -1,0 +1,132 @@
+"""Every cache of the benchmark computes attention, over the rows that it keeps."""
+
+import mlx.core as mx
+import pytest
+
+from h2o_pack.measure.bench import SINKS
+from h2o_py.routing import routed_attention
+from tests.h2o_py.cases import largest_difference
+from tools.bench import caches as layer
+from tools.bench.caches import (
+    BY_NAME,
+    Layer,
+    Options,
+    PaperH2OKVCache,
+    group_size,
+    published_policy,
+    steady,
+)
+
+TINY = Options(heads=4, kv_heads=2, head_dim=64, capacity=128, tokens=4, quick=True)
+
+
+def wide(rows, bits=8):
+    """Rows as plain arrays: mlx_lm's quantized cache hands out triples."""
+    return (
+        mx.dequantize(*rows, group_size=64, bits=bits)
+        if isinstance(rows, tuple | list)
+        else rows
+    )
+
+
+def plain_attention(queries, keys, values):
+    heads, dim = queries.shape[1], queries.shape[3]
+    keys, values = (mx.repeat(a, heads // a.shape[1], axis=1) for a in (keys, values))
+    weights = mx.softmax((queries @ keys.swapaxes(-1, -2)) * dim**-0.5, axis=-1)
+    return weights @ values
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_cache_attends_over_its_kept_rows_which_are_tokens_it_was_given(name, monkeypatch):
+    mx.random.seed(1)
+    given, seen = [], {}
+
+    def attention(queries, keys, values, cache, scale):
+        seen.update(queries=mx.array(queries), keys=wide(keys), values=wide(values))
+        seen["out"] = routed_attention(queries, keys, values, cache, scale)
+        return seen["out"]
+
+    class Recorded(Layer):
+        def __init__(self, cache, *arguments, **options):
+            super().__init__(cache, *arguments, **options)
+            write = cache.update_and_fetch
+            cache.update_and_fetch = lambda k, v: (
+                given.append((mx.array(k), mx.array(v))),
+                write(k, v),
+            )[1]
+
+    monkeypatch.setattr(layer, "routed_attention", attention)
+    monkeypatch.setattr(layer, "Layer", Recorded)
+    steady(BY_NAME[name], TINY, mx.float32)
+
+    wanted = plain_attention(seen["queries"], seen["keys"], seen["values"])
+    assert largest_difference(seen["out"], wanted) < 1e-4
+    assert seen["keys"].shape == (1, TINY.kv_heads, TINY.capacity, TINY.head_dim)
+    all_keys, all_values = (mx.concatenate(part, axis=2) for part in zip(*given, strict=True))
+    for head in range(TINY.kv_heads):
+        gaps = seen["keys"][0, head][:, None] - all_keys[0, head][None]
+        tokens = mx.argmin((gaps**2).sum(-1), axis=-1)
+        keys, values = all_keys[0, head][tokens], all_values[0, head][tokens]
+        tolerance = 1e-6 if "bit" not in name and name not in {"k8v4", "mixed"} else 0.5
+        assert largest_difference(keys, seen["keys"][0, head]) < tolerance
+        assert largest_difference(values, seen["values"][0, head]) < tolerance
+        kept = set(tokens.tolist())
+        assert len(kept) == TINY.capacity
+        assert all_keys.shape[2] - 1 in kept
+
+
+def test_the_papers_way_keeps_sinks_recent_tokens_and_the_heaviest_by_the_moving_average():
+    mx.random.seed(2)
+    config = published_policy(128)
+    cache, tokens, scale = PaperH2OKVCache(config), 150, 0.125
+    queries = mx.random.normal((1, 4, tokens, 64))
+    keys, values = mx.random.normal((1, 2, tokens, 64)), mx.random.normal((1, 2, tokens, 64))
+    scores = [{} for _ in range(2)]
+    for t in range(tokens):
+        one = slice(t, t + 1)
+        for head in range(2):
+            if len(scores[head]) == 128:
+                open_to_all = [
+                    p for p in scores[head] if SINKS <= p <= t - config.recent_budget
+                ]
+                del scores[head][min(open_to_all, key=scores[head].__getitem__)]
+            scores[head][t] = 0.0
+            for p in scores[head]:
+                logits = queries[0, 2 * head : 2 * head + 2, t] @ keys[0, head, p] * scale
+                scores[head][p] = 0.95 * scores[head][p] + 0.05 * mx.abs(logits).mean().item()
+        cache.update_and_fetch(keys[:, :, one], values[:, :, one])
+        mx.eval(cache.attend(queries[:, :, one], scale=scale))
+    rows = cache.state[0]
+    for head in range(2):
+        kept = sorted(scores[head])
+        assert largest_difference(rows[0, head], keys[0, head][mx.array(kept)]) == 0
+        wanted = mx.array([scores[head][p] for p in kept])
+        assert largest_difference(cache.scores[0, head], wanted) < 1e-4
+
+
+def test_a_chunk_through_the_papers_way_attends_to_all_of_it_and_then_evicts():
+    mx.random.seed(3)
+    cache = PaperH2OKVCache(published_policy(128))
+    queries, keys = mx.random.normal((1, 4, 200, 64)), mx.random.normal((1, 2, 200, 64))
+    mask = cache.make_mask(200, return_array=False, window_size=None)
+    cache.update_and_fetch(keys, keys)
+    out = cache.attend(queries, scale=0.125, mask=mask)
+    assert (
+        largest_difference(out[:, :, -1:], plain_attention(queries[:, :, -1:], keys, keys))
+        < 1e-4
+    )
+    kept = cache.state[0]
+    assert kept.shape[2] == 128
+    assert largest_difference(kept[:, :, :SINKS], keys[:, :, :SINKS]) == 0
+    assert largest_difference(kept[:, :, -64:], keys[:, :, -64:]) == 0
+
+
+def test_a_layer_held_at_its_capacity_neither_grows_nor_shrinks():
+    held = steady(BY_NAME["kv"], TINY, mx.float32)
+    for _ in range(3):
+        held.run()
+        assert held.cache.offset == TINY.capacity
+
+
+def test_a_group_of_quantized_rows_divides_the_head():
+    assert [group_size(Options(head_dim=d)) for d in (64, 96, 128, 256)] == [64, 32, 64, 64]

@@ -1,0 +1,1 @@
+"""The project's own goals for speed, measured: docs/performance.md."""

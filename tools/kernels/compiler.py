@@ -1,0 +1,385 @@
+"""The kernels compiled by clang as C++ for OpenCL, and the rules of Metal held against it.
+
+clang gives diagnostics, a syntax tree and LLVM's IR. Most of what Metal lacks of C++ is also
+missing in C++ for OpenCL, so the compiler tells; the rest is seen in the syntax tree, and
+recursion and threadgroup memory in the graph of calls.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tools.kernels.source import ROOT, Finding, Prepared, kernels_of
+
+OPTIONS = (
+    *("-x", "cl", "-cl-std=clc++2021", "-target", "spir64"),
+    *("-cl-no-stdinc", "-nostdinc", "-cl-single-precision-constant"),
+    *("-ferror-limit=0", "-fno-color-diagnostics", "-w"),
+)
+DIAGNOSTIC = re.compile(
+    r"^(?P<file>[^\n:]+):(?P<line>\d+):\d+: (?:fatal )?error: (?P<text>.+)$"
+)
+
+
+class CompilerError(Exception):
+    """A tool failed without naming an error in the source."""
+
+    def __init__(self, program: str, output: str) -> None:
+        last = output.strip().splitlines()[-1:] or ["no message"]
+        super().__init__(f"{program} failed: {last[0]}. Use clang 17 or newer.")
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One .metal file after clang read it. `ir` is empty if there are errors."""
+
+    library: str
+    errors: tuple[Finding, ...]
+    tree: Any
+    ir: str
+
+
+def find_clang() -> str | None:
+    """Return clang on PATH."""
+    return shutil.which("clang")
+
+
+def translate(prepared: Prepared, library: str, clang: str) -> Translation:
+    """Read one of the prepared libraries."""
+    shims = ROOT / "tests/metal/check/opencl"
+    source = prepared.folder / library
+    command = [clang, *OPTIONS, f"-I{shims}", f"-I{prepared.folder}", str(source)]
+    dumped = run([*command, "-fsyntax-only", "-Xclang", "-ast-dump=json"])
+    errors = diagnostics(dumped.stderr, prepared)
+    if dumped.returncode != 0 and not errors:
+        raise CompilerError(clang, dumped.stderr)
+    ir = ""
+    if not errors:
+        made = run(
+            [*command, *("-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes", "-o", "-")]
+        )
+        if made.returncode != 0:
+            raise CompilerError(clang, made.stderr)
+        ir = made.stdout
+    return Translation(library, errors, json.loads(dumped.stdout), ir)
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run the compiler."""
+    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+
+
+def diagnostics(text: str, prepared: Prepared) -> tuple[Finding, ...]:
+    """Return the errors in the compiler's words, without repetitions."""
+    found: dict[Finding, None] = {}
+    for line in text.splitlines():
+        match = DIAGNOSTIC.match(line)
+        if match:
+            file = prepared.shown(match["file"])
+            found[Finding(file, int(match["line"]), metal(match["text"]))] = None
+    return tuple(found)
+
+
+def metal(text: str) -> str:
+    """Return a message of the compiler in Metal's words."""
+    for opencl, name in (
+        ("__global", "device"),
+        ("__local", "threadgroup"),
+        ("__private", "thread"),
+        ("__constant", "constant"),
+        ("__generic ", ""),
+    ):
+        text = text.replace(opencl, name)
+    return text
+
+
+FUNCTIONS = {
+    *("FunctionDecl", "CXXMethodDecl", "CXXConstructorDecl", "CXXConversionDecl"),
+    "CXXDestructorDecl",
+}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the tree, where it begins, and the function that it is part of.
+
+    implicit: whether the compiler has made it, or something around it.
+    """
+
+    data: dict[str, Any]
+    file: str
+    line: int
+    function: str
+    implicit: bool
+
+    @property
+    def kind(self) -> str:
+        """Its class in clang."""
+        return str(self.data.get("kind", ""))
+
+    @property
+    def type(self) -> str:
+        """Its type, without aliases."""
+        of = self.data.get("type", {})
+        return str(of.get("desugaredQualType", of.get("qualType", "")))
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """What it consists of."""
+        inner: list[dict[str, Any]] = self.data.get("inner", [])
+        return [each for each in inner if each]
+
+
+class Walk:
+    """Follows the order in which clang printed a tree."""
+
+    def __init__(self) -> None:
+        self.file = ""
+        self.line = 0
+
+    def nodes(
+        self, data: dict[str, Any], function: str = "", *, implicit: bool = False
+    ) -> Iterator[Node]:
+        """Yield a node and all below it."""
+        written = self.place(data["loc"]) if data.get("loc") else None
+        begins = self.file, self.line
+        if "range" in data:
+            begins = self.place(data["range"].get("begin", {}))
+            self.place(data["range"].get("end", {}))
+        if data.get("kind") in FUNCTIONS:
+            function = str(data.get("mangledName", function))
+        implicit = implicit or bool(data.get("isImplicit", False))
+        yield Node(data, *(written or begins), function, implicit)
+        for part in data.get("inner", ()):
+            yield from self.nodes(part, function, implicit=implicit)
+
+    def place(self, place: dict[str, Any]) -> tuple[str, int]:
+        """Read a place as clang printed it; a macro's is where it was expanded."""
+        result = self.file, self.line
+        for each in (place.get("spellingLoc"), place.get("expansionLoc"), place):
+            if each is None:
+                continue
+            self.file = each.get("file", self.file)
+            self.line = each.get("line", self.line)
+            if "offset" in each:
+                result = self.file, self.line
+        return result
+
+
+def walk(tree: dict[str, Any]) -> Iterator[Node]:
+    """Yield every node of a tree."""
+    return Walk().nodes(tree)
+
+
+DEFINED = re.compile(r"^define [^@]*@\"?([\w.$]+)\"?\(.*?^}", re.MULTILINE | re.DOTALL)
+CALLED = re.compile(r"\b(?:call|invoke) [^@\n]*@\"?([\w.$]+)\"?\(")
+VARIABLE = re.compile(r"h2o_threadgroup_variable\w*?Lm(\d+)EEPT_v$")
+STRING = re.compile(r'^(@\.str[.\d]*) = .* c"([^"]*)\\00"', re.MULTILINE)
+ANNOTATION = re.compile(r"@([\w.$]+)(?: to ptr addrspace\(\d\))?\)?, [^@]*(@\.str[.\d]*), ")
+
+
+def read_calls(ir: str) -> dict[str, tuple[str, ...]]:
+    """Return the functions that each defined function calls, in order."""
+    return {
+        match[1]: tuple(CALLED.findall(match[0].split("\n", 1)[1]))
+        for match in DEFINED.finditer(ir)
+    }
+
+
+def reachable(calls: Mapping[str, tuple[str, ...]], name: str) -> set[str]:
+    """Return a function and all that it calls, directly or not."""
+    found = {name}
+    waiting = [name]
+    while waiting:
+        new = set(calls.get(waiting.pop(), ())) - found
+        found |= new
+        waiting.extend(new)
+    return found
+
+
+def cycles(calls: Mapping[str, tuple[str, ...]]) -> Iterator[set[str]]:
+    """Yield the sets of functions that call each other, or one that calls itself."""
+    reached = {name: set().union(*(reachable(calls, c) for c in calls[name])) for name in calls}
+    done: set[str] = set()
+    for name in calls:
+        if name in reached[name] and name not in done:
+            cycle = {other for other in reached[name] if name in reached.get(other, ())}
+            done |= cycle
+            yield cycle
+
+
+def read_names(ir: str) -> dict[str, str]:
+    """Return {name of the kernel: name of its function}."""
+    texts = dict(STRING.findall(ir))
+    listed = re.search(r"^@llvm\.global\.annotations = .*$", ir, re.MULTILINE)
+    found = ANNOTATION.findall(listed[0]) if listed else ()
+    return {texts[text]: function for function, text in found}
+
+
+def threadgroup_bytes(calls: Mapping[str, tuple[str, ...]], kernel: str) -> int:
+    """Return the threadgroup memory of a kernel and the functions that it calls, in bytes."""
+    total = 0
+    for name in reachable(calls, kernel):
+        for called in calls.get(name, ()):
+            match = VARIABLE.search(called)
+            total += int(match[1]) if match else 0
+    return total
+
+
+MISSING = re.compile(
+    r"not supported in C\+\+ for OpenCL|C\+\+ for OpenCL version \d+ does not support"
+    r"|with exceptions disabled|thread-local storage|pointers to functions"
+    r"|taking address of function|variadic arguments|file not found"
+    r"|is not a constant expression"
+    r"|undeclared identifier '(malloc|calloc|realloc|free|alloca|printf|memcpy|std)'"
+)
+OPENCL = re.compile(r"(C\+\+ for )?OpenCL( version \d+)?")
+STATEMENTS = {
+    "GotoStmt": "Metal has no goto",
+    "IndirectGotoStmt": "Metal has no goto",
+    "LambdaExpr": "Metal before 3.2 has no lambda expressions",
+    "CXXNewExpr": "Metal has no new",
+    "CXXDeleteExpr": "Metal has no delete",
+    "GCCAsmStmt": "Metal has no assembler",
+}
+# In instances of templates clang forgets that literals are of single precision; double
+# can only come from where it is written, or from such a literal.
+DECLARING = {
+    *("VarDecl", "ParmVarDecl", "FieldDecl", "TypedefDecl", "TypeAliasDecl"),
+    *("FunctionDecl", "CXXMethodDecl", "CXXConversionDecl", "CXXScalarValueInitExpr"),
+    *("CStyleCastExpr", "CXXStaticCastExpr", "CXXFunctionalCastExpr"),
+}
+
+
+def is_of_language(finding: Finding) -> bool:
+    """Whether an error of the compiler is about a missing part of the language."""
+    return MISSING.search(finding.message) is not None
+
+
+def check_language(translation: Translation, prepared: Prepared) -> list[Finding]:
+    """Return what a library uses that Metal lacks."""
+    found = {
+        Finding(each.file, each.line, OPENCL.sub("Metal", each.message))
+        for each in translation.errors
+        if is_of_language(each)
+    }
+    places: dict[str, tuple[str, int]] = {}
+    for node in walk(translation.tree):
+        if prepared.inside(node.file) not in prepared.own or node.implicit:
+            continue
+        place = prepared.shown(node.file), node.line
+        if any(part.get("kind") == "CompoundStmt" for part in node.parts) and node.function:
+            places.setdefault(node.function, place)
+        found.update(Finding(*place, text) for text in missing(node))
+    for names in cycles(read_calls(translation.ir)):
+        for name in names:
+            where = places.get(name, (translation.library, 0))
+            found.add(Finding(*where, "Metal has no recursion: this function calls itself"))
+    return sorted(found)
+
+
+def missing(node: Node) -> Iterator[str]:
+    """Yield what a node of the syntax tree is that Metal lacks."""
+    if node.kind in STATEMENTS:
+        yield STATEMENTS[node.kind]
+    if node.kind in DECLARING and re.search(r"\bdouble\b", node.type):
+        yield "Metal has no double; a number without suffix is one here if `auto` takes it"
+    is_static = node.kind == "VarDecl" and node.data.get("storageClass") == "static"
+    if is_static and node.function and "__constant" not in node.type:
+        yield "Metal has no static variables in functions"
+
+
+POINTING = {
+    *("VarDecl", "ParmVarDecl", "FieldDecl", "TypedefDecl", "TypeAliasDecl"),
+    *("CStyleCastExpr", "CXXStaticCastExpr", "CXXReinterpretCastExpr", "CXXConstCastExpr"),
+}
+RETURNING = {"FunctionDecl", "CXXMethodDecl"}
+ELSEWHERE = re.compile(r"__(global|local|constant)\b")
+NOWHERE = "the pointer or reference needs an address space: device, threadgroup, thread"
+NOT_THREAD = "the method is one of objects in thread memory: say `{}` behind its parameters"
+
+
+def check_address_spaces(translation: Translation, prepared: Prepared) -> list[Finding]:
+    """Return what Metal refuses about the pointers and references of a library."""
+    found = {each for each in translation.errors if not is_of_language(each)}
+    for node in walk(translation.tree):
+        if node.implicit or prepared.inside(node.file) not in prepared.own:
+            continue
+        found.update(
+            Finding(prepared.shown(node.file), node.line, text) for text in broken_rules(node)
+        )
+    return sorted(found)
+
+
+def broken_rules(node: Node) -> Iterator[str]:
+    """Yield the rules that a node of the syntax tree breaks."""
+    type_ = node.type
+    if node.kind in RETURNING:
+        type_ = type_.split("(", 1)[0]
+    if node.kind in POINTING | RETURNING and "__generic" in type_:
+        yield NOWHERE
+    if node.kind == "MemberExpr":
+        for part in node.parts:
+            space = left_space(part)
+            if space:
+                yield NOT_THREAD.format(space)
+
+
+def left_space(expression: dict[str, object]) -> str:
+    """Return the address space other than thread that an object is taken out of."""
+    if expression.get("castKind") != "AddressSpaceConversion":
+        return ""
+    inner = expression.get("inner")
+    of = inner[0].get("type", {}) if isinstance(inner, list) and inner else {}
+    name = re.sub(r"<.*>", "", of.get("desugaredQualType", of.get("qualType", "")))
+    match = ELSEWHERE.search(name)
+    return {"global": "device", "local": "threadgroup"}.get(match[1], "") if match else ""
+
+
+# Metal feature set tables: every GPU since the A11 (Apple family 4).
+THREADGROUP_BYTES = 32 * 1024
+LAST_BUFFER = 30
+
+
+def check_limits(translation: Translation, prepared: Prepared) -> list[Finding]:
+    """Return the kernels of a library that ask for more than Metal has."""
+    source = prepared.shown(str(prepared.folder / translation.library))
+    calls = read_calls(translation.ir)
+    found = []
+    for name, function in read_names(translation.ir).items():
+        taken = threadgroup_bytes(calls, function)
+        if taken > THREADGROUP_BYTES:
+            text = f"{name} takes {taken} bytes of threadgroup memory, of {THREADGROUP_BYTES}"
+            found.append(Finding(source, 0, text))
+    return sorted(found)
+
+
+def check_buffers(prepared: Prepared) -> list[Finding]:
+    """Return the buffers whose index Metal does not have, or that are two's at once."""
+    found = []
+    for inside, shown in prepared.own.items():
+        text = (prepared.folder / inside).read_text("utf-8")
+        for kernel, buffers in kernels_of(text).items():
+            always = [each.index for each in buffers if not each.gate]
+            for buffer in buffers:
+                line = line_of(text, kernel, buffer.index)
+                if buffer.index > LAST_BUFFER:
+                    words = f"{kernel}: buffer {buffer.index}, but the last is {LAST_BUFFER}"
+                    found.append(Finding(shown, line, words))
+                if always.count(buffer.index) > 1 or (buffer.gate and buffer.index in always):
+                    words = f"{kernel}: {buffer.name} shares the index {buffer.index}"
+                    found.append(Finding(shown, line, words))
+    return sorted(found)
+
+
+def line_of(text: str, kernel: str, index: int) -> int:
+    """Return the line of a kernel's buffer."""
+    begin = re.search(rf"\b{kernel}\s*\(", text)
+    at = re.compile(rf"\bbuffer\(\s*{index}\s*\)").search(text, begin.end() if begin else 0)
+    return text.count("\n", 0, at.start()) + 1 if at else 0

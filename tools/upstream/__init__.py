@@ -1,0 +1,1 @@
+"""Whether upstream is still what h2o-pack relies on."""

@@ -1,0 +1,318 @@
+"""Find what drifted in upstream, all at once: python -m tools.upstream [--upstream FOLDER].
+
+It reads the installed mlx and mlx-lm or, with --upstream, a folder of clones of mlx, mlx-lm,
+mlx-swift and mlx-swift-lm. It compares the C++ and Python that h2o-pack relies on
+(relied_on.toml), attention of mlx-lm's models that routing does not reach, the place of every
+edit of the Swift sources, the files that only devices or only simulators compile, privacy
+manifests, and licenses. Nothing is written. The exit code is 1 where something drifted.
+"""
+# ruff: noqa: T201 - a command prints
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata, util
+from itertools import product
+from pathlib import Path
+
+from h2o_pack import assets
+from h2o_pack.errors import ExitCode, Problems, UserError
+from h2o_pack.facts import pins
+from h2o_pack.files.toml import read_tables
+from h2o_pack.vendoring.edits import FOLDER as EDITS_FOLDER
+from h2o_pack.vendoring.edits import EditSet, Guard, apply_all, edits_of, guarded_files
+from h2o_py.families import UNFIT, WITHOUT_SCORES
+from tools.upstream.declared import NAME, drifted_licenses, undeclared
+
+RELIED_ON = Path(__file__).with_name("relied_on.toml")
+CASES = tuple(product(("apple", "linux"), ("shared", "offline")))
+"""The conditions under which edits are made: see EditSet.applying."""
+MODELS = "mlx_lm/models"
+PRIVACY = f"swift_templates/H2OKit/{NAME}"
+
+
+@dataclass(frozen=True)
+class ReliedOn:
+    """A text of upstream that must be there `count` times; see the head of relied_on.toml."""
+
+    package: str
+    file: str
+    anchor: str
+    used_by: str
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class ReliedOnFile:
+    """relied_on.toml."""
+
+    text: tuple[ReliedOn, ...]
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Something that is not as h2o-pack expects it.
+
+    expected: what should be there, as a regular expression or in words. used_by: what relies
+    on it.
+    """
+
+    file: str
+    expected: str
+    found: str
+    used_by: str
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What was looked at in one package.
+
+    version: the installed one; empty in a clone. expectations: how many things were looked for.
+    """
+
+    package: str
+    where: str
+    version: str
+    expectations: int
+
+
+@dataclass(frozen=True)
+class UpstreamReport:
+    """What was looked at, the packages that are not there, and what drifted."""
+
+    looked: tuple[Looked, ...]
+    absent: tuple[str, ...]
+    drifted: tuple[Drift, ...]
+
+
+def check(upstream: Path | None, version: str = "") -> UpstreamReport:
+    """Compare what is installed, or the clones in a folder, with what h2o-pack relies on.
+
+    version: the upstream version whose edits the clones should take; the default one if it
+    is not given. Raises UserError for a folder without any of the packages.
+    """
+    python = clones(upstream) if upstream else installed()
+    looked: list[Looked] = []
+    drifted: list[Drift] = []
+    texts = read_tables(RELIED_ON, ReliedOnFile).text
+    for name, folder in python.items():
+        mine = [each for each in texts if each.package == name]
+        classes = dict(attention(folder / MODELS)) if name == "mlx-lm" else {}
+        drifted += [drift for each in mine if (drift := drift_of(folder, each))]
+        drifted += unknown_attention(classes)
+        found = "" if upstream else metadata.version(name)
+        looked.append(Looked(name, str(folder), found, len(mine) + len(classes)))
+    absent = [name for name in ("mlx", "mlx-lm") if name not in python]
+    if upstream:
+        edits = edits_of(assets.root(), version)
+        counts = Counter(edit.package for edit in edits.edits)
+        counts.update(guard.package for guard in edits.guards)
+        places = {name: upstream / pins(version)[name].place for name in sorted(counts)}
+        there = {name: folder for name, folder in places.items() if folder.is_dir()}
+        absent += [name for name in places if name not in there]
+        looked += [Looked(name, str(at), "", counts[name]) for name, at in there.items()]
+        for (name, file), its in edits.by_file().items():
+            if name in there:
+                drifted += lost_edits(there[name] / file, its)
+        drifted += undeclared_uses(upstream, edits)
+        drifted += other_licenses(upstream, edits, version)
+        for guard in edits.guards:
+            if guard.package in there:
+                drifted += lost_files(there[guard.package], guard)
+        if not looked:
+            raise UserError(
+                f"{upstream} has none of {', '.join(absent)}",
+                remedy="Give a folder with clones under these names, or nothing for what is "
+                "installed.",
+                code=ExitCode.USAGE,
+            )
+    unique = tuple(dict.fromkeys(drifted))
+    return UpstreamReport(looked=tuple(looked), absent=tuple(absent), drifted=unique)
+
+
+def installed() -> dict[str, Path]:
+    """Return the folders that the installed packages' files are relative to."""
+    found = {}
+    for name, module, inside in (("mlx", "mlx", "include"), ("mlx-lm", "mlx_lm", "..")):
+        spec = util.find_spec(module)
+        if spec is not None and spec.submodule_search_locations:
+            found[name] = (Path(next(iter(spec.submodule_search_locations))) / inside).resolve()
+    return found
+
+
+def clones(upstream: Path) -> dict[str, Path]:
+    """Return the clones of mlx and mlx-lm in a folder; mlx may be mlx-swift's submodule."""
+    places = {"mlx": ("mlx", pins()["mlx"].place), "mlx-lm": ("mlx-lm",)}
+    return {
+        name: upstream / place
+        for name, candidates in places.items()
+        for place in candidates[::-1]
+        if (upstream / place / name.replace("-", "_")).is_dir()
+    }
+
+
+def drift_of(folder: Path, expected: ReliedOn) -> Drift | None:
+    """Return what is wrong with a text, None where it is as expected."""
+    path = folder / expected.file
+    if not path.is_file():
+        return Drift(str(path), expected.anchor, "no such file", expected.used_by)
+    text = path.read_text("utf-8")
+    count = len(re.findall(expected.anchor, text, re.MULTILINE))
+    if count == expected.count:
+        return None
+    return Drift(
+        str(path),
+        expected.anchor,
+        f"matches {count} times instead of {expected.count}",
+        expected.used_by,
+    )
+
+
+def unknown_attention(classes: Mapping[str, bool]) -> list[Drift]:
+    """Return the attention that routing does not reach and that nothing lists."""
+    return [
+        Drift(
+            f"{MODELS}/{name.partition('.')[0]}.py",
+            "what the cache returns goes straight to scaled_dot_product_attention",
+            f"{name} does something else with it",
+            "h2o_py/families.py and interface/families.toml list such classes",
+        )
+        for name, routed in classes.items()
+        if not routed and name not in LISTED
+    ]
+
+
+def undeclared_uses(upstream: Path, edits: EditSet) -> Iterator[Drift]:
+    """Yield the uses of APIs that the package's privacy manifest does not name."""
+    manifest = assets.root() / PRIVACY
+    for copy in edits.copies:
+        for path, symbol in undeclared(upstream / copy.package, copy, manifest):
+            yield Drift(
+                str(path),
+                "no API whose use needs a reason, but for those of privacy.toml",
+                f"uses {symbol}",
+                PRIVACY,
+            )
+
+
+def other_licenses(upstream: Path, edits: EditSet, version: str) -> Iterator[Drift]:
+    """Yield the licenses that are not as the acknowledgements of packages have them."""
+    for copy in edits.copies:
+        clone = upstream / copy.package
+        if clone.is_dir():
+            for path, found in drifted_licenses(clone, copy, version):
+                yield Drift(str(path), "what components.toml states", found, "acknowledgements")
+
+
+def lost_edits(path: Path, edits: EditSet) -> Iterator[Drift]:
+    """Yield the anchors of a file's edits that are not found as expected, in any case."""
+    text = path.read_text("utf-8") if path.is_file() else ""
+    problems = Problems()
+    for case in CASES:
+        with problems.caught():
+            apply_all(text, edits.applying(*case).edits)
+    expected = f"the text of {edits.edits[0].package} {edits.edits[0].version}"
+    for each in (each for found in problems.found for each in found.errors):
+        yield Drift(str(path), expected, each.what, EDITS_FOLDER)
+
+
+def lost_files(folder: Path, guard: Guard) -> Iterator[Drift]:
+    """Yield a guard whose files in a package are more or fewer than they were."""
+    try:
+        guarded_files(folder, guard)
+    except UserError as error:
+        yield Drift(str(folder), f"the files of {guard.expected}", str(error), EDITS_FOLDER)
+
+
+LISTED = frozenset({*UNFIT, *WITHOUT_SCORES, "deepseek_v32.Indexer"})
+"""Classes that are known not to pass what a cache returns straight to attention; the indexer
+is part of an attention that is listed."""
+
+
+def attention(models: Path) -> Iterator[tuple[str, bool]]:
+    """Yield "file.Class" of all that write to a cache, and whether routing reaches it."""
+    for path in sorted(models.glob("*.py")):
+        if path.stem == "cache":
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef) and "update_and_fetch" in ast.unparse(node):
+                yield f"{path.stem}.{node.name}", _can_be_routed(node)
+
+
+def _can_be_routed(attention: ast.ClassDef) -> bool:
+    """Whether what the cache returns goes unchanged to the function that routing replaces."""
+    nodes = list(ast.walk(attention))
+    fetched = [n for n in nodes if isinstance(n, ast.Assign) and _fetches(n.value)]
+    calls = [
+        n
+        for n in nodes
+        if isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Name)
+        and n.func.id == "scaled_dot_product_attention"
+    ]
+    if not fetched or not calls:
+        return False
+    names = ast.unparse(fetched[0].targets[0]).strip("()").split(", ")
+    uncached = {
+        inner
+        for n in nodes
+        if isinstance(n, ast.If) and any(fetched[0] in ast.walk(s) for s in n.body)
+        for statement in n.orelse
+        for inner in ast.walk(statement)
+    }
+    changed = [
+        n
+        for n in nodes
+        if isinstance(n, ast.Assign)
+        and n.lineno > (fetched[0].end_lineno or 0)
+        and n not in uncached
+        and any(ast.unparse(target) in names for target in n.targets)
+    ]
+    passed = all([ast.unparse(a) for a in call.args[1:3]] == names for call in calls)
+    return passed and not changed
+
+
+def _fetches(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("update_and_fetch")
+
+
+def print_report(report: UpstreamReport) -> None:
+    """Name everything that drifted, then what was looked at."""
+    for drift in report.drifted:
+        print(f"{drift.file}: {drift.found}")
+        print(f"  expected: {drift.expected}")
+        print(f"  relied on by: {drift.used_by}")
+    for package in report.looked:
+        name = f"{package.package} {package.version}".rstrip()
+        print(f"{name}: {package.expectations} expectations, {package.where}")
+    if report.absent:
+        print(f"not there: {', '.join(report.absent)}")
+    count = len(report.drifted)
+    print(f"{count} drifted" if count else "as expected")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Return 1 if something drifted."""
+    parser = argparse.ArgumentParser(prog="python -m tools.upstream", description=__doc__)
+    parser.add_argument("--upstream", type=Path, metavar="FOLDER", help="a folder of clones")
+    parser.add_argument(
+        "--upstream-version", default="", metavar="NAME", help="whose edits the clones take"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        report = check(options.upstream, options.upstream_version)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    print_report(report)
+    return int(ExitCode.DIFFERENT) if report.drifted else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""APIs that need a declared reason, and licenses, in the sources that Vendor gets."""
+
+from __future__ import annotations
+
+import os
+import plistlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from h2o_pack.facts.components import Component, components, license_text
+from h2o_pack.files.toml import read_tables
+from h2o_pack.models.files import CARD, is_notice
+from h2o_pack.vendoring.edits import CopiedPath
+from h2o_pack.vendoring.vendor import unwanted
+
+
+def copied_files(clone: Path, copy: CopiedPath) -> Iterator[Path]:
+    """Yield every file that vendoring copies of a clone; what is not there is passed over."""
+    for name in copy.paths:
+        root = clone / name
+        if root.is_file():
+            yield root
+        for parent, folders, files in os.walk(root):
+            without = unwanted(copy, parent, [*folders, *files])
+            folders[:] = sorted(set(folders) - without)
+            yield from (Path(parent, each) for each in sorted(set(files) - without))
+
+
+NAME = "PrivacyInfo.xcprivacy"
+SUFFIXES = (".swift", ".j2", ".c", ".cc", ".cpp", ".h", ".hpp", ".m", ".mm")
+COMMENT = re.compile(r"(?<!:)//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class RequiredReason:
+    """A category of APIs and the reasons that Apple takes for it; see privacy.toml."""
+
+    name: str
+    symbols: tuple[str, ...]
+    calls: tuple[str, ...]
+    reasons: tuple[str, ...]
+    source: str
+    measured: bool
+
+    def used_in(self, text: str) -> tuple[str, ...]:
+        """Return the symbols of this category that a source uses, comments apart."""
+        return tuple(dict.fromkeys(self.pattern.findall(COMMENT.sub("", text))))
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """What a use looks like."""
+        names = [rf"\b{each}\b" for each in self.symbols]
+        names += [rf"(?<![\w.>]){each}(?=\s*\()" for each in self.calls]
+        return re.compile("|".join(names))
+
+
+@dataclass(frozen=True)
+class Unlinked:
+    """A source of upstream that names such an API and is in no app's use."""
+
+    package: str
+    file: str
+    why: str
+
+
+@dataclass(frozen=True)
+class PrivacyFile:
+    """privacy.toml."""
+
+    api: tuple[RequiredReason, ...]
+    unlinked: tuple[Unlinked, ...]
+
+
+@cache
+def privacy() -> PrivacyFile:
+    """Everything that privacy.toml says."""
+    return read_tables(Path(__file__).with_name("privacy.toml"), PrivacyFile)
+
+
+def declared(manifest: Path) -> Mapping[str, tuple[str, ...]]:
+    """Return {category: reasons} of a privacy manifest."""
+    document = plistlib.loads(manifest.read_bytes())
+    return {
+        each["NSPrivacyAccessedAPIType"]: tuple(each["NSPrivacyAccessedAPITypeReasons"])
+        for each in document["NSPrivacyAccessedAPITypes"]
+    }
+
+
+def uses(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield (category, symbol) for what a source uses; nothing for other files."""
+    if path.suffix not in SUFFIXES:
+        return
+    text = path.read_text("utf-8", errors="replace")
+    for api in privacy().api:
+        for symbol in api.used_in(text):
+            yield api.name, symbol
+
+
+def undeclared(clone: Path, copy: CopiedPath, manifest: Path) -> Iterator[tuple[Path, str]]:
+    """Yield (file, symbol) for uses, in what Vendor gets of a clone, that need declaring."""
+    known = declared(manifest)
+    unlinked = {each.file for each in privacy().unlinked if each.package == copy.package}
+    for path in copied_files(clone, copy):
+        if path.relative_to(clone).as_posix() not in unlinked:
+            yield from (
+                (path, symbol) for category, symbol in uses(path) if category not in known
+            )
+
+
+OWNER = re.compile(r"Copyright (\(c\)|©|\d)", re.IGNORECASE)
+
+
+def drifted_licenses(clone: Path, copy: CopiedPath, version: str) -> Iterator[tuple[Path, str]]:
+    """Yield (file, what is wrong) for the licenses in what Vendor gets of a clone.
+
+    version: the upstream version whose components are stated.
+    """
+    stated = [each for each in components(version) if each.package == copy.package]
+    for component in stated:
+        path = clone / component.file
+        said = words(path.read_text("utf-8")) if path.is_file() else ""
+        yield from (
+            (path, f"does not say {line!r}")
+            for line in component.copyright
+            if words(line) not in said
+        )
+    for path in copied_files(clone, copy):
+        if is_notice(path.name) and path.name.lower() != CARD and path.suffix != ".swift":
+            text = path.read_text("utf-8", errors="replace")
+            if not is_stated(text, stated):
+                yield path, "is the license of a work that components.toml does not name"
+
+
+def is_stated(text: str, components: Sequence[Component]) -> bool:
+    """Whether a license is that of one of the components."""
+    said = words(text)
+    if OWNER.search(text):
+        lines = (line for each in components for line in each.copyright)
+        return any(words(line) in said for line in lines)
+    texts = (license_text(name) for each in components for name in each.texts)
+    return any(words(each) in said for each in texts)
+
+
+def words(text: str) -> str:
+    """Return a text without its lines, marks of comments and punctuation."""
+    return " ".join(re.findall(r"\w+", text))
