@@ -46,9 +46,8 @@ package actor Conversation: MemoryHolder {
 
     /// Moves snapshots to files, or forgets them where that would take the GPU.
     func releaseMemory() async {
-        let background = loaded.platform.background
-        guard !background.isClosed else { return snapshots.releaseMemory(toFiles: false) }
-        try? await background.withGPU { snapshots.releaseMemory(toFiles: true) }
+        await moveSnapshots(all: true)
+        snapshots.releaseMemory()
     }
 
     /// The model's reply to the last message. It ends with the model's turn, or when the task
@@ -397,8 +396,22 @@ extension Conversation {
         guard let head, loaded.snapshots != .none, !loaded.platform.background.isClosed else {
             return
         }
-        try? await loaded.platform.background.withGPU {
-            snapshots.add(try ConversationSnapshot(of: head))
+        let snapshot = try? await loaded.platform.background.withGPU {
+            try ConversationSnapshot(of: head)
+        }
+        guard let snapshot else { return }
+        snapshots.add(snapshot)
+        await moveSnapshots()
+    }
+
+    /// Moves snapshots from memory to files, as long as the GPU may compute what these have.
+    /// Leaving the app does not wait until they are written.
+    private func moveSnapshots(all: Bool = false) async {
+        let background = loaded.platform.background
+        while !background.isClosed, let moved = snapshots.takeExcess(all: all) {
+            let contents = try? await background.withGPU { try snapshots.contents(of: moved) }
+            guard let contents = contents ?? nil else { continue }
+            await BackgroundGuard.finishing { snapshots.write(moved, contents) }
         }
     }
 

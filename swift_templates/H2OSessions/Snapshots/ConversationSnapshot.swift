@@ -92,12 +92,14 @@ package struct ConversationSnapshot: @unchecked Sendable {
         return ConversationHead(state: state, caches: caches, archive: folder)
     }
 
-    /// Writes it to a file that ``SnapshotFile`` reads.
+    /// What holds the archives that its file does not have; nil where they are in memory.
+    var archive: ArchiveFolder? { kept.archive }
+
+    /// What a file will have that ``SnapshotFile`` reads.
     ///
-    /// - Returns: what holds the archives that the file does not have
-    func write(to file: URL, identity: ConversationIdentity) throws -> ArchiveFolder? {
-        try SnapshotFile.write(kept.state, caches: kept.caches, identity: identity, to: file)
-        return kept.archive
+    /// - Throws: `H2OCacheError.notSavable`
+    func contents(identity: ConversationIdentity) throws -> SnapshotFile.Computed {
+        try SnapshotFile.computed(kept.state, caches: kept.caches, identity: identity)
     }
 
     /// Bytes of its buffers, without archives.

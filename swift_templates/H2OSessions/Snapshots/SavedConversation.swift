@@ -19,18 +19,18 @@ extension Conversation {
         let saved = SavedConversation(folder: folder)
         try saved.make()
         var details = [Detail.messages.rawValue: json(messages)]
+        let archive = head.archive.map { (name: SavedConversation.newArchive(), own: $0) }
+        details[Detail.archive.rawValue] = archive?.name
         let computed = try await loaded.platform.background.withGPU {
-            details[Detail.archive.rawValue] = try head.archive.map {
-                try saved.addArchives(of: $0.url)
-            }
-            return try SnapshotFile.computed(
+            try SnapshotFile.computed(
                 head.state, caches: head.caches, identity: loaded.identity, details: details)
         }
         // Outside of the guard, so that leaving the app does not wait for the medium.
         try await BackgroundGuard.finishing {
+            if let archive { try saved.addArchives(of: archive.own.url, named: archive.name) }
             try saved.keepTurn(before: head.state.chain, loaded.identity)
             try computed.write(to: saved.file)
-            try saved.removeArchives(except: details[Detail.archive.rawValue])
+            try saved.removeArchives(except: archive?.name)
             try saved.fit(loaded.snapshots.files)
         }
     }
@@ -42,23 +42,22 @@ extension Conversation {
     ///   for damaged files; or an error of reading
     package func restore(from folder: URL) async throws -> [H2OMessage] {
         let saved = SavedConversation(folder: folder)
-        let messages = try await loaded.platform.background.withGPU {
-            let identity = loaded.identity
-            let details = try SnapshotFile.details(of: saved.file, identity: identity)
-            let own = try details[Detail.archive.rawValue].map { name in
-                guard let archives = saved.archives(named: name) else {
-                    throw H2OCacheError.damaged(
-                        reason: "its archive is not in its folder", file: saved.file)
-                }
-                return try loaded.platform.archives.copy(of: archives)
+        let identity = loaded.identity
+        let details = try SnapshotFile.details(of: saved.file, identity: identity)
+        let own = try details[Detail.archive.rawValue].map { name in
+            guard let archives = saved.archives(named: name) else {
+                throw H2OCacheError.damaged(
+                    reason: "its archive is not in its folder", file: saved.file)
             }
-            let newest = try SnapshotFile.read(saved.file, identity: identity, archive: own?.url)
-            let messages = try JSONDecoder().decode(
-                [H2OMessage].self, from: Data((details[Detail.messages.rawValue] ?? "").utf8))
-            goOn(from: ConversationHead(state: newest.state, caches: newest.caches, archive: own))
-            snapshots.add(savedIn: try saved.turns, archive: own)
-            return messages
+            return try loaded.platform.archives.copy(of: archives)
         }
+        let messages = try JSONDecoder().decode(
+            [H2OMessage].self, from: Data((details[Detail.messages.rawValue] ?? "").utf8))
+        let newest = try await loaded.platform.background.withGPU {
+            try SnapshotFile.read(saved.file, details, identity, own?.url)
+        }
+        goOn(from: ConversationHead(state: newest.state, caches: newest.caches, archive: own))
+        snapshots.add(savedIn: try saved.turns, archive: own)
         await keepSnapshot()
         return messages
     }
@@ -120,15 +119,13 @@ struct SavedConversation {
         }
     }
 
-    /// Copies the archives of a conversation.
-    ///
-    /// - Returns: the name of their folder
-    func addArchives(of other: URL) throws -> String {
-        let name = Self.archivePrefix + UUID().uuidString
-        let own = archives(name)
-        try FileManager.default.createPrivateDirectory(at: own)
-        try ArchiveFolders.copyArchives(of: other, to: own)
-        return name
+    /// The name of a folder for archives that is not there yet.
+    static func newArchive() -> String { archivePrefix + UUID().uuidString }
+
+    /// Copies the archives of a conversation to a folder of that name.
+    func addArchives(of other: URL, named name: String) throws {
+        try FileManager.default.createPrivateDirectory(at: archives(name))
+        try ArchiveFolders.copyArchives(of: other, to: archives(name))
     }
 
     func archives(_ name: String) -> URL {

@@ -15,8 +15,9 @@ package enum SnapshotFile {
         case kind, version, digest, identity, state
     }
 
-    /// What a file will have. Writing it takes no GPU any more.
-    struct Computed {
+    /// What a file will have. Writing it takes no GPU any more. Only jobs on the model's executor
+    /// use it.
+    struct Computed: @unchecked Sendable {
         fileprivate let contents: H2OCacheFile.Computed
 
         /// - Parameter file: its name ends in .safetensors; one that is there is replaced at once
@@ -116,7 +117,13 @@ package enum SnapshotFile {
     package static func read(
         _ file: URL, identity: ConversationIdentity, archive: URL? = nil
     ) throws -> (state: ConversationState, caches: [any KVCache], details: [String: String]) {
-        let details = try details(of: file, identity: identity)
+        try read(file, details(of: file, identity: identity), identity, archive)
+    }
+
+    /// The same of a file whose strings were read.
+    static func read(
+        _ file: URL, _ details: [String: String], _ identity: ConversationIdentity, _ archive: URL?
+    ) throws -> (state: ConversationState, caches: [any KVCache], details: [String: String]) {
         let state = try state(details[Field.state.rawValue], file)
         let caches = try H2OCacheFile.load(from: file, archive: archive).caches
         if let problem = state.problem(vocabulary: identity.vocabulary, caches: caches) {
@@ -138,12 +145,13 @@ final class StoredSnapshot {
     let byteCount: Int
 
     init(
-        _ snapshot: ConversationSnapshot, _ identity: ConversationIdentity,
-        in folder: SnapshotFolder, name: String
+        _ contents: SnapshotFile.Computed, _ archive: ArchiveFolder?, in folder: SnapshotFolder,
+        name: String
     ) throws {
         self.folder = folder
+        self.archive = archive
         file = folder.url.appending(path: name, directoryHint: .notDirectory)
-        archive = try snapshot.write(to: file, identity: identity)
+        try contents.write(to: file)
         byteCount = Self.size(of: file)
     }
 

@@ -22,15 +22,16 @@ public struct H2OSnapshotLimits: Hashable, Sendable {
 /// A conversation's snapshots, in memory and in files, each bounded by bytes. The newest are
 /// close to each other, older ones ever farther apart. Only jobs on the model's executor use it.
 package struct SnapshotStore: @unchecked Sendable {
-    private struct Entry {
-        let state: ConversationState
+    /// A snapshot, wherever it is. Only jobs on the model's executor use it.
+    package struct Entry: @unchecked Sendable {
+        fileprivate let state: ConversationState
         /// Counts the snapshots that were made.
-        let moment: Int
-        let bytes: Int
-        let place: Place
+        fileprivate let moment: Int
+        fileprivate let bytes: Int
+        fileprivate let place: Place
     }
 
-    private enum Place {
+    fileprivate enum Place {
         case memory(ConversationSnapshot)
         case file(StoredSnapshot)
     }
@@ -45,6 +46,8 @@ package struct SnapshotStore: @unchecked Sendable {
     /// In the order in which they were made.
     private var entries = [Entry]()
     private var made = 0
+    /// How many of them were forgotten together.
+    private var forgotten = 0
 
     /// - Parameters:
     ///   - limits: bytes in memory and in files
@@ -65,38 +68,52 @@ package struct SnapshotStore: @unchecked Sendable {
         self.room = room
     }
 
-    /// Takes a snapshot, in place of one of the same messages, and keeps the limits: moves the
-    /// oldest to files, and forgets some. Where a file cannot be written, there is one less.
+    /// Takes a snapshot, in place of one of the same messages. Where none go to files, some are
+    /// forgotten to keep the limit in memory; otherwise ``takeExcess(all:)`` has those to move.
     package mutating func add(_ snapshot: ConversationSnapshot) {
         entries.removeAll { $0.state.chain == snapshot.state.chain }
         guard limits != .none else { return }
         made += 1
-        let entry = Entry(
-            state: snapshot.state, moment: made, bytes: snapshot.byteCount,
-            place: .memory(snapshot))
-        entries.append(entry)
-        while bytes(in: memory) > memoryLimit {
-            guard limits.files > 0 else {
-                entries.remove(at: victim(of: memory))
-                continue
-            }
-            let oldest = memory[0]
-            let moved = entries.remove(at: oldest)
-            if let stored = try? store(moved) { entries.insert(stored, at: oldest) }
-        }
+        entries.append(
+            Entry(
+                state: snapshot.state, moment: made, bytes: snapshot.byteCount,
+                place: .memory(snapshot)))
+        guard limits.files == 0 else { return }
+        while bytes(in: memory) > memoryLimit { entries.remove(at: victim(of: memory)) }
+    }
+
+    /// Takes out the oldest snapshot in memory that should go to a file: compute its ``contents(of:)``
+    /// in a step of the background guard, and ``write(_:_:)`` them outside of it.
+    ///
+    /// - Parameter all: whether all should go but the newest, which shares the buffers of the
+    ///   conversation; otherwise those that the limit in memory has no room for
+    /// - Returns: nil if there is none
+    package mutating func takeExcess(all: Bool = false) -> Entry? {
+        let isExcess = all ? memory.count > 1 : bytes(in: memory) > memoryLimit
+        guard limits.files > 0, isExcess else { return nil }
+        return entries.remove(at: memory[0])
+    }
+
+    /// What the file of a snapshot in memory will have; nil if it is in a file.
+    ///
+    /// - Throws: `H2OCacheError.notSavable`
+    func contents(of entry: Entry) throws -> SnapshotFile.Computed? {
+        guard case .memory(let snapshot) = entry.place else { return nil }
+        return try snapshot.contents(identity: identity())
+    }
+
+    /// Writes a snapshot that ``takeExcess(all:)`` took out, and keeps the limit of files. Where
+    /// that fails, or all was forgotten meanwhile, there is one less.
+    mutating func write(_ entry: Entry, _ contents: SnapshotFile.Computed) {
+        guard entry.moment > forgotten, let stored = try? store(entry, contents) else { return }
+        let index = entries.firstIndex { $0.moment > entry.moment } ?? entries.endIndex
+        entries.insert(stored, at: index)
         while bytes(in: files) > limits.files { entries.remove(at: victim(of: files)) }
     }
 
-    /// Lets all in memory go but the newest, which shares the buffers of the conversation.
-    ///
-    /// - Parameter toFiles: whether they go to files, as far as the limits allow
-    package mutating func releaseMemory(toFiles: Bool) {
-        for index in memory.dropLast().reversed() {
-            let moved = entries.remove(at: index)
-            guard toFiles, limits.files > 0, let stored = try? store(moved) else { continue }
-            entries.insert(stored, at: index)
-        }
-        while bytes(in: files) > limits.files { entries.remove(at: victim(of: files)) }
+    /// Forgets all in memory but the newest.
+    mutating func releaseMemory() {
+        for index in memory.dropLast().reversed() { entries.remove(at: index) }
     }
 
     /// Takes over files that ``SnapshotFile`` reads and that stay where they are, oldest first.
@@ -135,7 +152,7 @@ package struct SnapshotStore: @unchecked Sendable {
         entries.map(\.state.chain).filter(chain.starts).map(\.count).max()
     }
 
-    package mutating func removeAll() { entries = [] }
+    package mutating func removeAll() { (entries, forgotten) = ([], made) }
 
     /// Tokens that each snapshot has read, in the order in which they were made.
     package var tokens: [Int] { entries.map(\.state.read.count) }
@@ -163,12 +180,14 @@ package struct SnapshotStore: @unchecked Sendable {
     }
 
     /// The same snapshot in a file.
-    private mutating func store(_ entry: Entry) throws -> Entry {
+    private mutating func store(
+        _ entry: Entry, _ contents: SnapshotFile.Computed
+    ) throws -> Entry {
         guard case .memory(let snapshot) = entry.place else { return entry }
         let folder = try self.folder ?? SnapshotFolder(in: root)
         self.folder = folder
         let stored = try StoredSnapshot(
-            snapshot, identity(), in: folder, name: "\(UUID().uuidString).safetensors")
+            contents, snapshot.archive, in: folder, name: "\(UUID().uuidString).safetensors")
         return Entry(
             state: entry.state, moment: entry.moment, bytes: stored.byteCount,
             place: .file(stored))

@@ -235,17 +235,20 @@ final class SharedModelTests: XCTestCase {
     func testAModelThatNobodyHasIsReleasedAndLoadedAgain() async throws {
         let (fixture, loads, shared) = (try SessionFixture(), Loads(), SharedModel())
         for time in 1 ... 2 {
-            var model: H2OModel? = try await shared.model {
-                try await loads.next()
-                return fixture.makeModel()
+            do {
+                var model: H2OModel? = try await shared.model {
+                    try await loads.next()
+                    return fixture.makeModel()
+                }
+                let session = model?.makeSession()
+                model = nil
+                let loaded = await shared.loaded
+                XCTAssertTrue(loaded === session?.model, "a session has it")
+                let count = await loads.count
+                XCTAssertEqual(count, time)
             }
-            let session = model?.makeSession()
-            model = nil
-            var loaded = await shared.loaded
-            XCTAssertTrue(loaded === session?.model, "a session has it")
-            loaded = nil
-            let count = await loads.count
-            XCTAssertEqual(count, time)
+            let isReleased = try await holdsOnceReleased { await shared.loaded == nil }
+            XCTAssertTrue(isReleased)
         }
     }
 

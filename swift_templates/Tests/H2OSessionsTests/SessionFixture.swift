@@ -75,10 +75,10 @@ extension H2OSession.Part {
 }
 
 /// Waits, for a minute at most, until something holds that follows from the release of a
-/// session: its last job may still hold it for a moment, on the model's thread.
-func holdsOnceReleased(_ condition: () throws -> Bool) async throws -> Bool {
+/// session or model: its last job may still hold it for a moment, on another thread.
+func holdsOnceReleased(_ condition: () async throws -> Bool) async throws -> Bool {
     let begun = ContinuousClock.now
-    while try !condition() {
+    while try await !condition() {
         guard begun.duration(to: .now) < .seconds(60) else { return false }
         await Task.yield()
     }

@@ -140,6 +140,32 @@ final class SessionSavingTests: XCTestCase {
             ["conversation.safetensors"])
     }
 
+    func testLeavingTheAppDoesNotWaitForAFileThatIsWritten() async throws {
+        let fixture = try fixture()
+        let session = try await saved(fixture)
+        let writing = folder.appending(path: "conversation.new.safetensors").path
+        let begun = ContinuousClock.now
+        var waited = [Bool]()
+        // Until the file was seen once while it was written.
+        while waited.isEmpty, begun.duration(to: .now) < .seconds(60) {
+            let hasSaved = Flag()
+            let watch = Task.detached {
+                var waited = [Bool]()
+                while !hasSaved.isSet {
+                    guard FileManager.default.fileExists(atPath: writing) else { continue }
+                    waited.append(!fixture.background.close(within: 0))
+                    fixture.background.open()
+                }
+                return waited
+            }
+            try await session.save(to: folder)
+            hasSaved.set()
+            waited = await watch.value
+        }
+        XCTAssertFalse(waited.isEmpty)
+        XCTAssertFalse(waited.contains(true))
+    }
+
     func testBeforeTheFirstReplyThereIsNothingToSave() async throws {
         let session = try SessionFixture().makeSession()
 
@@ -256,4 +282,13 @@ final class SessionSavingTests: XCTestCase {
         try await restored.save(to: folder)
         _ = try await H2OSession.restore(from: folder, model: original.model)
     }
+}
+
+private final class Flag: @unchecked Sendable {
+    private let lock = NSLock()
+    private var value = false
+
+    var isSet: Bool { lock.withLock { value } }
+
+    func set() { lock.withLock { value = true } }
 }

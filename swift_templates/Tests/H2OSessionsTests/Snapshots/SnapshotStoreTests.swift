@@ -1,9 +1,10 @@
 import Foundation
 import H2OKit
-import H2OSessions
 import MLX
 import MLXLMCommon
 import XCTest
+
+@testable import H2OSessions
 
 final class SnapshotStoreTests: XCTestCase {
     private let folder = FileManager.default.temporaryDirectory
@@ -44,7 +45,7 @@ final class SnapshotStoreTests: XCTestCase {
 
     func testTheNearestIsTheLongestBeginningOfTheTranscript() throws {
         var store = try store(memory: 1 << 20, files: 0)
-        for count in [2, 4, 6] { store.add(try snapshot(count)) }
+        for count in [2, 4, 6] { try store.keep(snapshot(count)) }
 
         XCTAssertEqual(store.nearest(to: chain(20))?.state.chain, chain(6).head)
         XCTAssertEqual(store.nearest(to: chain(5))?.state.chain, chain(4).head)
@@ -55,8 +56,8 @@ final class SnapshotStoreTests: XCTestCase {
 
     func testItIsFoundByItsTokensToo() throws {
         var store = try store(memory: 1 << 20, files: 0)
-        store.add(try snapshot(2, tokens: [1, 2, 3]))
-        store.add(try snapshot(4, tokens: [1, 2, 3, 4, 5]))
+        try store.keep(snapshot(2, tokens: [1, 2, 3]))
+        try store.keep(snapshot(4, tokens: [1, 2, 3, 4, 5]))
 
         XCTAssertEqual(store.nearest(toTokens: [1, 2, 3, 4, 9])?.state.read.count, 3)
         XCTAssertEqual(store.nearest(toTokens: [1, 2, 3, 4, 5, 6])?.state.read.count, 5)
@@ -66,7 +67,7 @@ final class SnapshotStoreTests: XCTestCase {
     func testTheBytesInMemoryAndInFilesAreBounded() throws {
         var store = try store(memory: 3 * 8192, files: 50_000)
         for count in 1 ... 20 {
-            store.add(try snapshot(count))
+            try store.keep(snapshot(count))
             XCTAssertLessThanOrEqual(store.bytes.memory, 3 * 8192)
             XCTAssertLessThanOrEqual(store.bytes.files, 50_000)
         }
@@ -82,9 +83,9 @@ final class SnapshotStoreTests: XCTestCase {
         var none = try store(memory: 1 << 20, files: 1 << 20, room: -1)
         var ample = try store(memory: 1 << 20, files: 1 << 20, room: 1 << 30)
         for count in 1 ... 5 {
-            short.add(try snapshot(count))
-            none.add(try snapshot(count))
-            ample.add(try snapshot(count))
+            try short.keep(snapshot(count))
+            try none.keep(snapshot(count))
+            try ample.keep(snapshot(count))
         }
 
         XCTAssertEqual(ample.bytes, H2OSnapshotLimits(memory: 5 * 8192, files: 0))
@@ -96,7 +97,7 @@ final class SnapshotStoreTests: XCTestCase {
 
     func testWhatComesFromAFileIsWhatWentThere() throws {
         var store = try store(memory: 0, files: 1 << 20)
-        store.add(try snapshot(4))
+        try store.keep(snapshot(4))
 
         let head = try XCTUnwrap(store.nearest(to: chain(20)))
 
@@ -108,9 +109,9 @@ final class SnapshotStoreTests: XCTestCase {
 
     func testASnapshotWhoseFileIsDamagedIsPassedOver() throws {
         var store = try store(memory: 0, files: 1 << 20)
-        store.add(try snapshot(2))
+        try store.keep(snapshot(2))
         let first = try names
-        store.add(try snapshot(4))
+        try store.keep(snapshot(4))
         for name in try names where !first.contains(name) {
             try Data("damaged".utf8).write(to: URL(filePath: name))
         }
@@ -119,9 +120,22 @@ final class SnapshotStoreTests: XCTestCase {
         XCTAssertEqual(store.tokens, [20])
     }
 
+    func testWhatIsWrittenAfterAllWasForgottenStaysForgotten() throws {
+        var store = try store(memory: 0, files: 1 << 20)
+        store.add(try snapshot(2))
+        let moved = try XCTUnwrap(store.takeExcess())
+        let contents = try XCTUnwrap(store.contents(of: moved))
+        store.removeAll()
+
+        store.write(moved, contents)
+
+        XCTAssertEqual(store.tokens, [])
+        XCTAssertEqual(written, 0)
+    }
+
     func testFilesGoWithTheStore() throws {
         var store: SnapshotStore? = try store(memory: 0, files: 1 << 20)
-        store?.add(try snapshot(2))
+        try store?.keep(snapshot(2))
         var fork = store
         store = nil
         XCTAssertEqual(written, 1)
@@ -150,6 +164,16 @@ final class SnapshotStoreTests: XCTestCase {
             return try FileManager.default.subpathsOfDirectory(atPath: root.path)
                 .filter { $0.hasSuffix(".safetensors") }
                 .map { root.appending(path: $0).path }
+        }
+    }
+}
+
+extension SnapshotStore {
+    /// Takes a snapshot, and moves to files what there is no room for in memory.
+    fileprivate mutating func keep(_ snapshot: ConversationSnapshot) throws {
+        add(snapshot)
+        while let moved = takeExcess() {
+            write(moved, try XCTUnwrap(contents(of: moved)))
         }
     }
 }
