@@ -6,11 +6,10 @@ import json
 import re
 from pathlib import Path
 
-import click
 import msgspec
 import pytest
 
-from docs.docgen import command_line, facts, markdown, pages, policy, schemas, swift_api
+from docs.docgen import facts, markdown, pages, policy, schemas, swift_api
 from h2o_pack import results
 from h2o_pack.facts import FOLDER
 from interface.source import read
@@ -129,22 +128,6 @@ def test_every_setting_storage_and_error_is_on_the_page():
         assert f"| `{name}` |" in page, name
 
 
-def test_a_schema_is_described_key_by_key():
-    schema = {
-        "description": "A thing.",
-        "required": ["a"],
-        "properties": {
-            "a": {"const": 1, "description": "First."},
-            "b": {"type": "array", "items": {"$ref": "#/$defs/part"}},
-        },
-        "$defs": {"part": {"type": "object", "properties": {"c": {"enum": ["x", "y"]}}}},
-    }
-    text = schemas.section("thing.json", json.loads(json.dumps(schema)))
-    assert "| `a` | `1` | yes | First. |" in text
-    assert "| `b` | array of object | no |  |" in text
-    assert '| `b[].c` | `"x"`, `"y"` | no |  |' in text
-
-
 def test_every_schema_is_on_the_page():
     page, files = schemas.sections(), schemas.files()
     names = sorted(results.RESULTS)
@@ -152,28 +135,6 @@ def test_every_schema_is_on_the_page():
     for name in names:
         assert f"## {name}\n" in page
         json.loads(files[f"reference/schemas/{name}.json"])
-
-
-def test_a_command_has_its_usage_example_and_own_options():
-    @click.command(epilog="Example: tool do x")
-    @click.argument("thing")
-    @click.option("--many", default=3, show_default=True, help="How | many.")
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-    def do() -> None:
-        """Do a thing.
-
-        \b
-        as it
-          stands
-        """
-
-    root = click.Context(click.Group("tool"), info_name="tool")
-    text = command_line.section(click.Context(do, info_name="do", parent=root))
-    assert text.startswith("## tool do\n\nDo a thing.\n\n```text\nas it\n  stands\n```")
-    assert "```text\ntool do [OPTIONS] THING\n```" in text
-    assert "```sh\ntool do x\n```" in text
-    assert "| `--many INTEGER` | How \\| many. \\[default: 3\\] |" in text
-    assert "--json" not in text
 
 
 def test_text_is_kept_from_becoming_markup():

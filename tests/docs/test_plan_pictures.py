@@ -27,10 +27,3 @@ def test_the_bounded_cache_is_flat_and_the_full_one_crosses_the_limit():
 def test_the_sample_is_what_the_command_prints():
     page = plan_pictures.PAGE.read_text("utf-8")
     assert replaced(page, plan_pictures.MARK, plan_pictures.sample()) == page, STALE
-
-
-def test_the_chart_loads_nothing():
-    for theme in plan_pictures.PALETTES:
-        text = (plan_pictures.IMAGES / f"memory-{theme}.svg").read_text("utf-8")
-        assert "url(http" not in text
-        assert "@font-face" not in text

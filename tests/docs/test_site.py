@@ -87,13 +87,3 @@ def test_every_exit_code_is_in_the_reference_and_explained(site):
     for code in ExitCode:
         assert any(place.startswith(f"{int(code)}-") for place in explained), code
         assert MEANINGS[code] in " ".join(reference.split())
-
-
-def test_the_pages_have_a_title_and_no_heading_twice():
-    for path, text in SOURCES.items():
-        body = re.sub(r"^(```+).*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
-        titles = re.findall(r"^# .+$", body, re.MULTILINE)
-        assert len(titles) == 1, path
-        headings = re.findall(r"^#+ .+$", body, re.MULTILINE)
-        if not path.startswith("results/"):  # programs repeat theirs, experiment by experiment
-            assert len(headings) == len(set(headings)), path
