@@ -32,7 +32,7 @@ RESULTS = {
         "h2o_pack.choice.choice.ChosenPlan",
     ),
     "choose": ("h2o_pack.choice.choice.Choice",),
-    "devices": ("h2o_pack.devices.device.DevicesResult",),
+    "devices": ("h2o_pack.devices.catalogue.DevicesResult",),
     "models": (
         "h2o_pack.models.model_tables.CatalogueResult",
         "h2o_pack.models.model_tables.ModelResult",

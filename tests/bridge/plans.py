@@ -7,7 +7,6 @@ from typing import Any
 
 from h2o_pack.architectures.model import Model
 from h2o_pack.devices.catalogue import catalogue
-from h2o_pack.plan.caches import cache_config
 from h2o_pack.plan.device_fit import (
     PlanResult,
     named_devices,
@@ -15,7 +14,7 @@ from h2o_pack.plan.device_fit import (
     plan_models,
 )
 from h2o_pack.plan.package_plan import ModelSource, PackagePlan, plan_package
-from h2o_pack.plan.workload import Workload, workload_of
+from h2o_pack.plan.workload import Workload, cache_config, workload_of
 from h2o_pack.spec import AppSpec, CacheSpec, DevicesSpec, ModelSpec, PackageSpec
 
 

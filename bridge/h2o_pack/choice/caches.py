@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from h2o_pack.architectures.model import Model
 from h2o_pack.choice.choice import CacheCandidate, Reason, Refusal
 from h2o_pack.choice.losses import LossTable
-from h2o_pack.devices.device import Device
+from h2o_pack.devices.catalogue import Device
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.plan.caches import cache_config
 from h2o_pack.plan.device_fit import TIGHT
-from h2o_pack.plan.recall import recall_plan, with_recalls
-from h2o_pack.plan.speed import estimate, floor
-from h2o_pack.plan.workload import ROWS, Workload, largest, workload_of
+from h2o_pack.plan.speed import estimate, floor, recall_plan, with_recalls
+from h2o_pack.plan.workload import ROWS, Workload, cache_config, largest, workload_of
 from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import CacheSpec, PackageSpec
 from h2o_py.storages import STORAGE_BITS, SYNONYMS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from h2o_pack.bundling.delivery import AppSize
 from h2o_pack.choice.losses import Loss
-from h2o_pack.devices.device_table import caption
+from h2o_pack.devices.catalogue import caption
 from h2o_pack.plan.device_fit import PlanResult
 from h2o_pack.plan.plan_tables import print_plan, size_sentence
 from h2o_pack.results import Count, Result, doc

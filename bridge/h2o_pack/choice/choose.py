@@ -17,18 +17,17 @@ from h2o_pack.choice.choice import (
     Refusal,
 )
 from h2o_pack.choice.losses import LossTable, read_losses
+from h2o_pack.devices.catalogue import Device
 from h2o_pack.devices.catalogue import catalogue as device_catalogue
-from h2o_pack.devices.device import Device
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.facts import KnownModel, architectures, upstream_versions
 from h2o_pack.hub.resolve import find_model
 from h2o_pack.memory.estimate import APP, BUFFER_CACHE
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.models.catalogue import catalogue as model_catalogue
-from h2o_pack.plan.caches import cache_config
 from h2o_pack.plan.device_fit import TIGHT, named_devices, plan_result, planned_model
 from h2o_pack.plan.package_plan import devices_of_each, holders
-from h2o_pack.plan.workload import workload_of
+from h2o_pack.plan.workload import cache_config, workload_of
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import ModelSpec, PackageSpec

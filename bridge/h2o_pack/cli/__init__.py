@@ -26,16 +26,19 @@ SECTIONS = {
     "Measure a model": ("eval", "profile", "budgets", "bench"),
     "For developers of programs that read its output": ("schema",),
 }
-SHARED = {
-    **dict.fromkeys(("ios", "update", "vendor"), "package"),
-    "choose": "plan",
-    **dict.fromkeys(("devices", "models", "policy", "schema", "completion"), "listings"),
+FILES = {
+    "package": ("ios", "update", "vendor"),
+    "plan": ("plan", "choose", "devices", "models", "policy", "schema", "completion"),
+    "check": ("verify", "parity", "prove", "doctor"),
+    "measure": ("eval", "profile", "budgets", "bench"),
 }
-"""The files that have several commands; any other command has a file of its name."""
+"""The commands of each file of this folder."""
 MODULES = {
-    name: f"h2o_pack.cli.{SHARED.get(name, name)}"
-    for names in SECTIONS.values()
-    for name in names
+    name: f"h2o_pack.cli.{file}"
+    for commands in SECTIONS.values()
+    for name in commands
+    for file, names in FILES.items()
+    if name in names
 }
 
 

@@ -11,6 +11,8 @@ import click
 from h2o_pack.cli import project
 from h2o_pack.cli.frame import command
 from h2o_pack.cli.options import (
+    FILE,
+    PATH,
     cache_options,
     choice_options,
     device_options,
@@ -22,7 +24,6 @@ from h2o_pack.cli.options import (
     spec_of,
 )
 from h2o_pack.cli.terminal import Terminal
-from h2o_pack.cli.types import FILE, PATH
 from h2o_pack.errors import ExitCode, Problems
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from h2o_pack.spec import local_folder
 if TYPE_CHECKING:
     from h2o_pack.package.package_result import IosResult
 
+
 NAME, RESULTS = "h2o-pack.toml", "h2o_pack.ios"
 OUTSIDE = "allow_outside"
 PASSED_ON = {

@@ -1,18 +1,155 @@
-"""The devices: those that come with h2o-pack, and a user's own."""
+"""Devices as they are looked up: those of h2o-pack, the user's own over them, and a table."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from h2o_pack.devices.device import Catalogue
-from h2o_pack.devices.facts import Chip, DeviceFacts, DevicesFile, Memory, Number
-from h2o_pack.errors import ExitCode, Problems, nearest
+from h2o_pack.devices.facts import (
+    BANDWIDTH,
+    DEFAULT,
+    ENTITLED,
+    RAM,
+    WHATS,
+    Chip,
+    DeviceFacts,
+    DevicesFile,
+    MeasuredMargin,
+    Memory,
+    Number,
+    What,
+)
+from h2o_pack.errors import ExitCode, Problems, UserError, nearest
 from h2o_pack.facts import FOLDER
 from h2o_pack.files.toml import Blame, read_tables
-from h2o_pack.memory.backends import backends
+from h2o_pack.memory.queue import backends
 from h2o_pack.models.catalogue import config_folder
+from h2o_pack.results import Result, doc
+from h2o_pack.sizes import gigabytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device; its amounts are null where nobody has found one."""
+
+    identifier: Annotated[str, doc("As the system gives it.")]
+    name: Annotated[str, doc("What the device is sold as.")]
+    storage: Annotated[str, doc("Where the RAM depends on it.")]
+    chip: Annotated[str, doc("The system on a chip.")]
+    backend: Annotated[str, doc("A name in backends.toml.")]
+    ram: Annotated[int | None, doc("Bytes of memory.")]
+    limit: Annotated[int | None, doc("Bytes that an app may use.")]
+    limit_entitled: Annotated[int | None, doc("The same with both memory entitlements.")]
+    bandwidth: Annotated[int | None, doc("Bytes per second.")]
+    numbers: Annotated[
+        tuple[Number, ...], doc("All that is known; plans use the first of each `what`.")
+    ]
+    margin: Annotated[
+        MeasuredMargin | None, doc("Of plans for it; null: its backend's, as no report says.")
+    ] = None
+
+    def number(self, what: What) -> Number | None:
+        """The number that plans use; None where nobody has found one."""
+        return first(self.numbers, what)
+
+    @property
+    def title(self) -> str:
+        """The name, with the storage where that matters."""
+        return f"{self.name}, {self.storage}" if self.storage else self.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it is called, in lower case."""
+        return tuple(name.casefold() for name in (self.identifier, self.name, self.title))
+
+
+def first(numbers: tuple[Number, ...], what: What) -> Number | None:
+    """Return the first number of a kind, which is the one that counts."""
+    return next((each for each in numbers if each.what == what), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevicesResult(Result):
+    """Devices of the catalogue."""
+
+    files: Annotated[
+        tuple[str, ...], doc("The files that were read, the last one over the others.")
+    ]
+    devices: Annotated[tuple[Device, ...], doc("Each identifier and storage.")]
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """All tables, as read; an entry of a later file replaces one of the same name."""
+
+    chips: Mapping[str, Chip]
+    memories: Mapping[str, Memory]
+    devices: Mapping[tuple[str, str], DeviceFacts]
+    numbers: Mapping[tuple[str, str], tuple[Number, ...]]
+    files: tuple[str, ...]
+    margins: Mapping[str, MeasuredMargin] = field(default_factory=dict)
+
+    def all_devices(self) -> tuple[Device, ...]:
+        """Every identifier and storage, in the order of the files."""
+        return tuple(
+            self.describe(identifier, facts) for (identifier, _), facts in self.devices.items()
+        )
+
+    def describe(self, identifier: str, facts: DeviceFacts) -> Device:
+        """Put a device's numbers together: its own, its memory's, its chip's."""
+        found: tuple[Number, ...] = ()
+        for what in WHATS:
+            places = (identifier, facts.chip if what == BANDWIDTH else facts.memory)
+            own = [self.numbers.get((place, what), ()) for place in places]
+            found += next((numbers for numbers in own if numbers), ())
+
+        def amount(what: What) -> int | None:
+            number = first(found, what)
+            return None if number is None else number.amount
+
+        return Device(
+            identifier=identifier,
+            name=facts.name,
+            storage=facts.storage,
+            chip=facts.chip,
+            backend=self.chips[facts.chip].backend,
+            ram=amount(RAM),
+            limit=amount(DEFAULT),
+            limit_entitled=amount(ENTITLED),
+            bandwidth=amount(BANDWIDTH),
+            numbers=found,
+            margin=self.margins.get(identifier),
+        )
+
+    def find(self, name: str) -> tuple[Device, ...]:
+        """Devices by identifier, name or part of a name, whatever the case.
+
+        Raises:
+            UserError: there is none.
+
+        """
+        every, asked = self.all_devices(), name.casefold().strip()
+        exact = tuple(each for each in every if asked in each.names)
+        if exact:
+            return exact
+        partly = tuple(each for each in every if asked and asked in each.title.casefold())
+        if partly:
+            return partly
+        names = [each.name for each in every] + [each.identifier for each in every]
+        raise UserError(
+            f'no device is called "{name}"',
+            where=", ".join(self.files),
+            remedy=f"{nearest(name, names)}`h2o-pack devices` lists them; a file of your own "
+            "can add one (--devices).",
+            code=ExitCode.USAGE,
+        )
+
 
 ENVIRONMENT = "H2O_PACK_DEVICES"
 OWN_FILE = "devices.toml"
@@ -86,3 +223,68 @@ def refuse_unknown_names(found: Catalogue, read: DevicesFile, file: Path) -> Non
         place = f"[[number]] {number.what}"
         known(number.of, [*found.chips, *found.memories, *identifiers], place, "of")
     problems.refuse()
+
+
+PLAIN: dict[str, Any] = {"show_edge": False, "collapse_padding": True, "pad_edge": False}
+KNOWN = {"measured": "", "reported": "", "estimated": "~"}
+
+
+def print_devices(devices: tuple[Device, ...], console: Console, *, sources: bool) -> None:
+    """Show devices and, for few of them, who says so."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title="devices", title_justify="left", box=SIMPLE_HEAD, **PLAIN)
+    for name in ("identifier", "device", "chip"):
+        table.add_column(name, no_wrap=name != "device")
+    for name in ("GiB", "limit", "entitled", "GB/s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for device in devices:
+        memory, bandwidth = device.ram, device.bandwidth
+        table.add_row(
+            device.identifier,
+            device.title,
+            device.chip,
+            "-" if memory is None else f"{memory / 2**30:g}",
+            limit(device.number(DEFAULT)),
+            limit(device.number(ENTITLED)),
+            "-" if bandwidth is None else f"{bandwidth / 1e9:g}",
+        )
+    console.print(table)
+    caption(
+        "GiB of RAM; limit: what an app may use, in GB; entitled: with increased-memory-limit "
+        "and extended-virtual-addressing. ~ estimated; `h2o-pack devices NAME` shows sources.",
+        console,
+    )
+    if sources:
+        print_sources(devices, console)
+
+
+def print_sources(devices: tuple[Device, ...], console: Console) -> None:
+    """Show every number of some devices, those that plans do not use too."""
+    from rich.table import Table
+
+    for device in devices:
+        table = Table(title=f"{device.identifier} {device.title}", title_justify="left")
+        for name in ("what", "value", "kind", "system", "source", "note"):
+            table.add_column(name)
+        for number in device.numbers:
+            table.add_row(
+                number.what,
+                f"{number.value:,.10g} {number.unit}",
+                number.kind,
+                number.os_version,
+                number.source,
+                number.note,
+            )
+        console.print(table)
+
+
+def limit(number: Number | None) -> str:
+    """A limit in GB, with a sign before estimates."""
+    return "-" if number is None else KNOWN[number.kind] + gigabytes(number.amount)
+
+
+def caption(text: str, console: Console) -> None:
+    """Show what stands below a table, on lines no longer than the screen."""
+    console.print(text, style="dim", markup=False, soft_wrap=False)

@@ -1,20 +1,198 @@
-"""The graph of one chunk of the prompt, or of one generated token."""
+"""The most that a chunk, a generated token or a recall holds beside what is kept."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 from h2o_pack.architectures.model import Layer, ModelConfig
-from h2o_pack.memory.archive import LayerArchive, archives
-from h2o_pack.memory.backends import Backend
-from h2o_pack.memory.evicting import EvictingAttention, attention
-from h2o_pack.memory.formulas import FLOAT32, plain_kv_bytes, sliding_rows, unbounded_rows
-from h2o_pack.memory.graph import Buffer, Graph, Peak, Section
-from h2o_pack.memory.kit import CPUKit, Kit
+from h2o_pack.memory.kept import (
+    FLOAT32,
+    STEP,
+    LayerArchive,
+    archives,
+    evicting_kv_bytes,
+    grown,
+    ledger_bytes,
+    plain_kv_bytes,
+    row_bytes,
+    sliding_rows,
+    unbounded_rows,
+)
+from h2o_pack.memory.queue import Backend, Buffer, CPUKit, Graph, Kit, Peak, Section
 from h2o_pack.memory.storages import Storage
+from h2o_pack.memory.terms import RECALL
 from h2o_py.config import H2OConfig
 from h2o_py.recall import H2ORecall
+
+KERNEL_TOKENS = 8  # of our Metal kernels: more run as MLX operations (cexport/h2o/metal)
+
+
+@dataclass(frozen=True)
+class EvictingAttention:
+    """Write and attention of one layer; `before` rows are in use, of `max_size`.
+
+    element: bytes of an element of keys and values.
+    """
+
+    layer: Layer
+    config: H2OConfig
+    storage: Storage
+    heads: int
+    before: int
+    element: int
+
+    def queue(self, kit: Kit, backend: Backend, q: Buffer, k: Buffer, v: Buffer) -> Buffer:
+        """Queue a write and its attention; returns the output [Hq, L, Dv]."""
+        if not self.storage.rotated:
+            return self.queue_plain(kit, backend, q, k, v)
+        layer = self.layer
+        q = rotated(kit, q, self.heads * layer.key_dim)
+        k = rotated(kit, k, layer.kv_heads * layer.key_dim)
+        v = rotated(kit, v, layer.kv_heads * layer.value_dim)
+        out = self.queue_plain(kit, backend, q, k, v)
+        return rotated(kit, out, self.heads * layer.value_dim)
+
+    def queue_plain(
+        self, kit: Kit, backend: Backend, q: Buffer, k: Buffer, v: Buffer
+    ) -> Buffer:
+        """Queue both as the rows are stored."""
+        graph, tokens = kit.graph, kit.tokens
+        old = graph.op([], 0)  # the rows before, which are counted as kept
+        if tokens == 1:
+            written = graph.within(old, [k, v], dispatches=2)
+            graph.op([q], self.heads * self.rows(1) * FLOAT32, term="attention", dispatches=2)
+            graph.op([q], ledger_bytes(self.layer, self.config), term="ledger copies")
+            return kit.new([q, written], self.heads * self.layer.value_dim)
+        rows = self.rows(tokens)
+        larger = self.grows(tokens)
+        written = graph.op([k, v], self.stored(larger), dispatches=2, term="chunk rows")
+        if not backend.metal:
+            out = kit.new([q, written], self.heads * self.layer.value_dim, dispatches=2)
+        else:
+            out = self.queue_operations(kit, backend, q, written, rows)
+        graph.op([q], ledger_bytes(self.layer, self.config), term="ledger copies")
+        if self.replaces(tokens):
+            # The rows that stay; they are new until the old ones' last reader has run.
+            kept = graph.op([written], self.stored(self.config.max_size), term="chunk rows")
+            graph.deaths[kept] = graph.births[written]
+        return out
+
+    def rows(self, tokens: int) -> int:
+        """Rows that the attention of so many new tokens reads."""
+        if tokens == 1:
+            return min(self.before + 1, self.config.max_size)
+        return self.before + tokens
+
+    def replaces(self, tokens: int) -> bool:
+        """Whether a chunk leaves new buffers: it evicts, or ring and pool are sorted anew."""
+        return self.rows(tokens) > self.config.max_size or self.storage.recent is not None
+
+    def grows(self, tokens: int) -> int:
+        """Rows of the larger buffer that a chunk is written to; 0 if the old one has room."""
+        return self.rows(tokens) if self.before or self.replaces(tokens) else 0
+
+    def stored(self, rows: int) -> int:
+        """Bytes of so many rows: in a mixed cache a chunk goes to the ring."""
+        element, group = self.element, self.storage.group_size
+        heavy = row_bytes(self.layer, self.storage.heavy, group, element)
+        if self.storage.recent is None:
+            return rows * heavy
+        recent = row_bytes(self.layer, self.storage.recent, group, element)
+        pool = min(rows, self.config.max_size - self.config.recent_budget)
+        return pool * heavy + (rows - pool) * recent
+
+    def queue_operations(
+        self, kit: Kit, backend: Backend, q: Buffer, written: Buffer, rows: int
+    ) -> Buffer:
+        """The operations of cexport/h2o/fallback.cpp; `rows` of them are in use."""
+        graph, layer, tokens = kit.graph, self.layer, kit.tokens
+        wide_keys = rows * layer.kv_heads * layer.key_dim * FLOAT32
+        wide_values = rows * layer.kv_heads * layer.value_dim * FLOAT32
+        keys = values = written
+        quantized = not self.storage.is_dense
+        if quantized:
+            keys = graph.op([written], wide_keys, dispatches=4, term="chunk rows")
+            values = graph.op([written], wide_values, dispatches=4, term="chunk rows")
+        if self.storage.recent is not None:  # pool and ring are joined
+            keys = graph.op([keys], wide_keys, dispatches=2, term="chunk rows")
+            values = graph.op([values], wide_values, dispatches=2, term="chunk rows")
+            for _ in range(2):  # each part in the other's precision, to be gathered from
+                graph.op([written], self.stored(rows), dispatches=8, term="chunk rows")
+        # Novelty: unit keys, their running sum, and products of both, in float32.
+        fresh = tokens * layer.kv_heads * layer.key_dim * FLOAT32
+        unit = keys
+        for dispatches in (1, 1, 4, 2, 3, 2):
+            unit = graph.op([unit], fresh, dispatches=dispatches)
+        if quantized:
+            keys16 = graph.op([keys], wide_keys // FLOAT32 * kit.element, term="chunk rows")
+            values = graph.op([values], wide_values // FLOAT32 * kit.element, term="chunk rows")
+        else:
+            keys16 = keys
+        out = attention(kit, backend, (layer, self.heads), (q, keys16, values), rows)
+        # Scores: logits of the last queries over all rows, in float32.
+        window = min(tokens, self.config.observation_window)
+        queries = window * self.heads
+        scaled = graph.op([q], queries * layer.key_dim * FLOAT32, dispatches=2)
+        if not quantized:
+            keys = graph.op([keys], wide_keys, term="chunk rows")
+        matrix = queries * rows
+        logits = graph.op([scaled, keys], matrix * FLOAT32, dispatches=6, term="attention")
+        seen = graph.op([logits], matrix, term="attention")
+        visible = graph.op([logits], matrix, term="attention")
+        weights = graph.op([logits], matrix * FLOAT32, dispatches=6, term="attention")
+        graph.within(weights, [seen, visible], dispatches=3)
+        mean = weights
+        for dispatches in (2, 6, 4, 4, 4, 3):  # a KV head's mean, counts and fading
+            mean = graph.op(
+                [mean],
+                window * layer.kv_heads * rows * FLOAT32,
+                dispatches=dispatches,
+                term="attention",
+            )
+        graph.small(40)  # importance, two orders, ledger: a few numbers per row
+        return out
+
+
+def rotated(kit: Kit, vectors: Buffer, size: int) -> Buffer:
+    """Rotate vectors of `size` elements per token or turn them back (cexport/h2o/rotation.cpp).
+
+    Signs and transform are in place, in float32.
+    """
+    wide = kit.graph.op([vectors], size * kit.tokens * FLOAT32, dispatches=3)
+    return kit.new([wide], size)
+
+
+def attention(
+    kit: Kit,
+    backend: Backend,
+    shape: tuple[Layer, int],
+    arrays: tuple[Buffer, Buffer, Buffer],
+    rows: int,
+) -> Buffer:
+    """mx.fast.scaled_dot_product_attention over `rows` rows; returns [Hq, L, Dv].
+
+    Where no kernel is for it (Backend.fuses), the scaled queries, the matrix
+    [Hq, L, rows] and a mask are made; masking and softmax take over the matrix.
+    """
+    layer, heads = shape
+    graph, size = kit.graph, heads * layer.value_dim
+    if kit.tokens <= KERNEL_TOKENS or backend.fuses(layer.key_dim, layer.value_dim):
+        read = rows * layer.kv_heads * (layer.key_dim + layer.value_dim)
+        size_bytes = size * kit.tokens * kit.element
+        return graph.op(arrays, size_bytes, elements=read + size * kit.tokens)
+    queries = kit.new([arrays[0]], heads * layer.key_dim, dispatches=3)
+    matrix = graph.op(
+        [queries, arrays[1]],
+        heads * kit.tokens * rows * kit.element,
+        dispatches=3,
+        term="attention",
+        elements=rows * layer.kv_heads * layer.key_dim,
+    )
+    mask = graph.op([], kit.tokens * rows, dispatches=6, term="attention")
+    graph.within(matrix, [mask], dispatches=6)
+    out = kit.new([matrix, arrays[2]], size, dispatches=3)
+    return kit.new([out], size, dispatches=2)  # [L, Hq * Dv] in one piece
 
 
 @dataclass(frozen=True)
@@ -188,3 +366,143 @@ def queue_logits(run: Run, kit: Kit, hidden: Buffer, tokens: int) -> None:
     )
     for _ in range(3):
         logits = graph.op([logits], vocabulary * FLOAT32, dispatches=2, term="logits")
+
+
+RUNGS = 4  # lengths that are tried in each doubling
+FEW = 8  # tokens that caches write and attend to in another way than longer chunks
+
+
+def prefill_peak(run: Run, step: int, *, earlier: bool = True) -> dict[str, int]:
+    """Bytes by term at the worst moment of any prompt of up to `context` tokens.
+
+    Where inputs close tasks, the queue gets shorter as caches grow, and an earlier chunk may
+    hold more than the last one: shorter contexts of a ladder are tried then, so that a
+    longer conversation never takes less. Where all caches are bounded the last chunk counts.
+
+    earlier: False leaves shorter contexts out, which may miss some percent and is quick.
+    """
+    if earlier and run.grows:
+        steps = rung_above(grown(run.context) // STEP)
+        longest = replace(run, context=steps * STEP)
+        held, inputs_close = last_chunk_peak(longest, min(step, run.context))
+        if inputs_close:
+            return max(held, earlier_peak(longest, step), key=total)
+    return last_chunk_peak(run, step)[0]
+
+
+@lru_cache(maxsize=4096)
+def earlier_peak(run: Run, step: int) -> dict[str, int]:
+    """Bytes by term at the worst moment before caches grow for the last time."""
+    steps = run.context // STEP
+    if steps == 1:
+        return {}
+    shorter = replace(run, context=rung_below(steps) * STEP)
+    held, inputs_close = last_chunk_peak(shorter, step)
+    return max(held, earlier_peak(shorter, step), key=total) if inputs_close else held
+
+
+@lru_cache(maxsize=4096)
+def last_chunk_peak(run: Run, step: int) -> tuple[dict[str, int], bool]:
+    """Bytes by term while the last chunk of a prompt is computed.
+
+    That chunk may have any length up to the step. A longer one takes more as long as tasks
+    are closed by their dispatches, but for the few tokens that have kernels of their own.
+    Where its inputs close tasks the queue gets shorter with the chunk, and the worst length
+    may be far below the step (many layers' copies of a long cache): the lengths of a ladder
+    are tried then, of which the first is not below the step.
+
+    Returns:
+        The bytes, and whether inputs close the tasks of the longest chunk.
+
+    """
+    tokens = max(1, min(step, run.context))
+    tried = [of_chunk(run, each) for each in range(1, min(tokens, FEW) + 1)]
+    length = rung_above(tokens)
+    longest = of_chunk(run, length)
+    inputs_close = longest.window < run.backend.longest_window
+    tried.append(longest if inputs_close else of_chunk(run, tokens))
+    while length > FEW + 1 and tried[-1].window < run.backend.longest_window:
+        length = rung_below(length)
+        tried.append(of_chunk(run, length))
+    return max(tried, key=lambda held: held.total).by_term(), inputs_close
+
+
+def total(terms: dict[str, int]) -> int:
+    """All terms together."""
+    return sum(terms.values())
+
+
+def of_chunk(run: Run, tokens: int) -> Peak:
+    """One chunk, the last one of its prompt; see `peak_of`."""
+    return peak_of(run, tokens, tokens if run.backend.logits == "all" else 0)
+
+
+def rung_above(length: int) -> int:
+    """The least length of the ladder that is not below: four in each doubling."""
+    spacing = spacing_below(length)
+    return -(-length // spacing) * spacing
+
+
+def rung_below(length: int) -> int:
+    """The next shorter length of the ladder."""
+    return max(1, length - spacing_below(length))
+
+
+def spacing_below(length: int) -> int:
+    """How far the ladder's lengths are from each other there."""
+    return 1 << max(0, (length - 1).bit_length() - RUNGS.bit_length())
+
+
+def decode_peak(run: Run) -> dict[str, int]:
+    """Bytes by term while one token is generated."""
+    return peak_of(run, 1, 1).by_term()
+
+
+MOST_LOGITS = 32 << 20  # bytes of logits at once on a GPU (cexport/h2o/recall.h)
+BLOCK = 256  # archived keys that are widened to float32 at once (cexport/h2o/recall.cpp)
+
+
+def recall_peak(run: Run, step: int) -> dict[str, int]:
+    """Bytes by term at the worst moment of a recall; nothing where no layer recalls.
+
+    A recall evaluates what it reads, so no other layer's arrays are queued: there are the
+    chunk's hidden states, its queries, keys, values and the output of its first part in one
+    layer, and what the recall itself makes.
+    """
+    moments = (
+        {
+            "activations": chunk_bytes(run, archive.layer, min(step, run.context)),
+            RECALL: recall_bytes(run, archive, cache, recall),
+        }
+        for archive, cache, recall in run.archives
+        if run.context > cache.max_size  # else nothing was evicted
+    )
+    return max(moments, key=lambda held: sum(held.values()), default={})
+
+
+def chunk_bytes(run: Run, layer: Layer, tokens: int) -> int:
+    """Bytes of a chunk's arrays in one layer, before its last tokens attend."""
+    heads = run.config.heads
+    elements = 2 * run.config.hidden_size  # hidden states and their norm
+    elements += heads * (layer.key_dim + layer.value_dim)  # queries and outputs
+    elements += layer.kv_heads * (layer.key_dim + layer.value_dim)
+    return tokens * elements * run.dtype_bytes
+
+
+def recall_bytes(run: Run, archive: LayerArchive, cache: H2OConfig, recall: H2ORecall) -> int:
+    """Bytes that one layer's recall makes and gives up, and the new rows beside the old.
+
+    Logits over all archived keys in float32, of one KV head's queries, on a GPU of as many as
+    are under a bound; per position its weight before and after the spread; one block of keys
+    in float32.
+    """
+    layer, tokens = archive.layer, archive.tokens(run.context)
+    queries = run.config.heads // layer.kv_heads * min(recall.ask, run.context)
+    logits = queries * (tokens + recall.ask) * FLOAT32
+    if run.backend.metal:
+        logits = min(logits * layer.kv_heads, MOST_LOGITS)
+    weights = 2 * tokens * FLOAT32
+    block = BLOCK * layer.key_dim * FLOAT32
+    sizes = (cache.max_size, cache.recent_budget)
+    rows = evicting_kv_bytes(layer, run.storage, sizes, run.context, run.dtype_bytes)
+    return logits + weights + block + rows + ledger_bytes(layer, cache)

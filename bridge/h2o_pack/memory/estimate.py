@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from h2o_pack.architectures.model import Layer, Model
 from h2o_pack.memory import terms
-from h2o_pack.memory.backends import Backend, backends
-from h2o_pack.memory.chunk import Run
-from h2o_pack.memory.formulas import (
+from h2o_pack.memory.chunk import Run, decode_peak, prefill_peak, recall_peak
+from h2o_pack.memory.kept import (
     evicting_kv_bytes,
     ledger_bytes,
     plain_kv_bytes,
     sliding_rows,
     unbounded_rows,
 )
-from h2o_pack.memory.peak import decode_peak, prefill_peak
-from h2o_pack.memory.recall_peak import recall_peak
+from h2o_pack.memory.queue import Backend, backends
 from h2o_pack.memory.storages import DENSE_BITS, Storage, storage_of
 from h2o_pack.memory.terms import MemoryPlan, Term
 from h2o_pack.spec import PREFILL_STEP

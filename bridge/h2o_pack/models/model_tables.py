@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from h2o_pack.architectures.model import Layer, Model, ModelConfig, ModelFile, Weights
 from h2o_pack.facts import KnownModel
-from h2o_pack.memory.token_bytes import fixed_bytes, token_bytes
+from h2o_pack.memory.kept import fixed_bytes, token_bytes
 from h2o_pack.results import Count, Result, doc
 
 if TYPE_CHECKING:

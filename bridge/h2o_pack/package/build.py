@@ -11,17 +11,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from h2o_pack import assets
-from h2o_pack.bundling.bundle import add_adapter, add_pieces, bundle
+from h2o_pack.bundling.bundle import add_adapter, add_pieces, bundle, try_model
 from h2o_pack.bundling.delivery import AppSize, app_size
 from h2o_pack.bundling.manifest import Manifest
-from h2o_pack.bundling.trial import try_model
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock, write
 from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.files.lock import Vendored
 from h2o_pack.files.write import Content
-from h2o_pack.package.app import AppState, earlier_app, without_offered
-from h2o_pack.package.render import Earlier, digests, render, rendered_app
+from h2o_pack.package.render import (
+    AppState,
+    Earlier,
+    digests,
+    earlier_app,
+    render,
+    rendered_app,
+    without_offered,
+)
 from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.vendoring.fetch import Origin

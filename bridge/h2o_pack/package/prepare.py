@@ -11,8 +11,9 @@ from h2o_pack import naming
 from h2o_pack.architectures.model import Model
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.files import lock
+from h2o_pack.models import chat_template, generation_config, license_terms
 from h2o_pack.models.adapter import Adapter
-from h2o_pack.plan.caches import cache_config
+from h2o_pack.models.files import is_notice
 from h2o_pack.plan.device_fit import named_devices
 from h2o_pack.plan.package_plan import (
     ModelSource,
@@ -21,8 +22,60 @@ from h2o_pack.plan.package_plan import (
     plan_package,
     title_of,
 )
+from h2o_pack.plan.workload import cache_config
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.spec import DeliverySpec, ModelSpec, PackageSpec, refuse_with_several
+
+NO_TEMPLATE = (
+    "the model has no chat template: a session gives it plain lines, which only a model "
+    "without training for chat goes on with well."
+)
+CORRECT_IT = (
+    "A session cannot reply with it: correct it in a local copy of the model and give that "
+    "folder as --model."
+)
+
+
+def read_model_texts(model: Model) -> ModelTexts:
+    """Read and check what a model says of itself; nothing where the hub cannot be asked.
+
+    Raises:
+        UserError: all that is wrong in generation_config.json, or a file that is none.
+
+    """
+    from h2o_pack.hub.resolve import read_small
+
+    where = str(model.folder or model.id)
+    notices = [
+        file.path
+        for file in model.files
+        if is_notice(file.path) and file.size <= license_terms.LARGEST
+    ]
+    largest = {
+        **dict.fromkeys(chat_template.FILES, chat_template.LARGEST),
+        generation_config.FILE: generation_config.LARGEST,
+        **dict.fromkeys(notices, license_terms.LARGEST),
+    }
+    files = read_small(model, largest)
+    if files is None:
+        return ModelTexts()
+    problems, template = Problems(where), None
+    with problems.caught():
+        template = chat_template.find_template(files, where)
+    with problems.caught():
+        if generation_config.FILE in files:
+            data = files[generation_config.FILE]
+            generation_config.check(data, model.config.vocabulary, where)
+    problems.refuse()
+    terms = license_terms.read_license({name: files[name] for name in notices})
+    remarks = tuple(filter(None, [license_terms.remark(terms)]))
+    if template is None:
+        return ModelTexts(license=terms, remarks=(NO_TEMPLATE, *remarks))
+    problem = template.problem()
+    if problem:
+        unusable = f"the chat template in {template.file} {problem}"
+        return ModelTexts(None, unusable, terms, (f"{unusable}. {CORRECT_IT}", *remarks))
+    return ModelTexts(template, license=terms, remarks=remarks)
 
 
 def prepare(
@@ -125,7 +178,7 @@ def read_source(
         UserError: the upstream version lacks its type, or the adapter does not fit it.
 
     """
-    from h2o_pack.package.model_texts import read_model_texts
+    from h2o_pack.package.prepare import read_model_texts
 
     refuse_missing_type(model, upstream)
     adapter = None if spec.adapter is None else adapter_of(spec.adapter, model)

@@ -1,24 +1,28 @@
-"""Turns a plan into the text of every generated file; writes nothing."""
+"""Turns a plan into the text of every generated file; writes nothing.
+
+The app is written once, and is the user's from then on.
+"""
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from h2o_pack import __version__, naming
+from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import locked_pins
 from h2o_pack.files import lock
-from h2o_pack.files.layout import APP_FOLDER, TRACES_FOLDER
+from h2o_pack.files.layout import APP_FOLDER, NEW_APP_FOLDER, TRACES_FOLDER
 from h2o_pack.files.write import Content, as_bytes
-from h2o_pack.memory import MemoryPlan
+from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.naming import one_line, swift_lines, swift_string, xml_text
 from h2o_pack.package import proof
 from h2o_pack.package.acknowledgements import acknowledgements, shared_texts
-from h2o_pack.package.app import EarlierApp
 from h2o_pack.package.icon import ICON_PATH, accent, icon
 from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
 from h2o_pack.sizes import gigabytes
@@ -29,6 +33,73 @@ from h2o_py.storages import STORAGE_BITS
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+
+AppState = Literal["written", "kept", "outdated", "offered", "removed"]
+STATES: dict[AppState, str] = {
+    "written": "written to App, and yours from now on",
+    "kept": "yours, left as it is",
+    "outdated": "yours, left as it is; --app writes a newer one to App.new",
+    "offered": "yours, left as it is; a newer one is in App.new",
+    "removed": "you removed it; --app writes it again",
+}
+
+
+@dataclass(frozen=True)
+class EarlierApp:
+    """The app of the package that is at the output already.
+
+    exists: whether there is an App folder. scaffold: sha256 of the files that were last
+    written to App or App.new, None if none were. wanted: whether the user asks for today's.
+    """
+
+    exists: bool = False
+    scaffold: Mapping[str, str] | None = None
+    wanted: bool = False
+
+    @property
+    def place(self) -> str | None:
+        """The folder to which the scaffold is written, None to write none."""
+        if self.exists:
+            return NEW_APP_FOLDER if self.wanted else None
+        return APP_FOLDER if self.wanted or self.scaffold is None else None
+
+    def state(self, scaffold: Mapping[str, str]) -> AppState:
+        """Say what becomes of the app, by the digests of today's scaffold."""
+        if self.place is not None:
+            return "offered" if self.exists else "written"
+        if not self.exists:
+            return "removed"
+        return "kept" if self.scaffold == scaffold else "outdated"
+
+
+def earlier_app(output: Path, *, wanted: bool = False) -> EarlierApp:
+    """Find the app of an earlier package at the output."""
+    recorded = lock.read(output).app if (output / lock.NAME).exists() else None
+    return EarlierApp(os.path.lexists(output / APP_FOLDER), recorded, wanted)
+
+
+def without_offered(files: Mapping[str, Content], output: Path) -> dict[str, Content]:
+    """Leave out what App.new has already.
+
+    Raises:
+        UserError: App.new has something else there.
+
+    """
+    there = {
+        path: output / path
+        for path in files
+        if path.startswith(f"{NEW_APP_FOLDER}/") and os.path.lexists(output / path)
+    }
+    for path, place in there.items():
+        if not place.is_file() or place.read_bytes() != as_bytes(files[path]):
+            raise UserError(
+                f"{output / NEW_APP_FOLDER} exists and has another {place.name}",
+                remedy="Take what you want of it into App, delete it, and run this again.",
+                code=ExitCode.OUTPUT,
+            )
+    return {path: each for path, each in files.items() if path not in there}
+
 
 SWIFT_TEMPLATES = "swift_templates"
 SEVERAL = "Several"

@@ -18,10 +18,10 @@ from h2o_pack.files.kept import digest_of
 from h2o_pack.files.layout import ADAPTER, MODEL_MANIFEST
 from h2o_pack.files.write import Content, as_bytes
 from h2o_pack.models.adapter import WEIGHTS
-from h2o_pack.package.app import STATES, AppState
 from h2o_pack.package.build import PackageResult, build, render_files
 from h2o_pack.package.package_result import IosResult, print_made
 from h2o_pack.package.prepare import prepare
+from h2o_pack.package.render import STATES, AppState
 from h2o_pack.plan.package_plan import PackagePlan
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Result, doc

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from h2o_pack.facts import unsplit_prompts
-from h2o_pack.memory.formulas import grown, row_bytes
+from h2o_pack.memory.kept import grown, row_bytes
 from h2o_pack.memory.storages import storage_of
 from h2o_pack.memory.terms import KV
-from h2o_pack.plan.recall import recall_plan
+from h2o_pack.plan.speed import recall_plan
 from h2o_pack.plan.workload import Workload
 from h2o_pack.sizes import megabytes
 

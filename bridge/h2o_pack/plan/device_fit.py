@@ -12,8 +12,7 @@ from msgspec import Meta
 from h2o_pack.architectures.model import Model
 from h2o_pack.bundling.delivery import AppSize, app_size, model_bytes
 from h2o_pack.config_errors import flag
-from h2o_pack.devices.catalogue import catalogue
-from h2o_pack.devices.device import Catalogue, Device
+from h2o_pack.devices.catalogue import Catalogue, Device, catalogue
 from h2o_pack.devices.facts import (
     BANDWIDTH,
     DEFAULT,
@@ -29,11 +28,19 @@ from h2o_pack.memory.storages import storage_of
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.plan.advice import advice
-from h2o_pack.plan.caches import cache_config
 from h2o_pack.plan.measured import MeasuredMemory, SeenMemory, beside, read_measured
-from h2o_pack.plan.recall import RecallPlan, read_seconds, recall_plan, with_recalls
-from h2o_pack.plan.speed import Calibration, Speed, calibration, estimate, rules
-from h2o_pack.plan.workload import Workload, known_fitting, workload_of
+from h2o_pack.plan.speed import (
+    Calibration,
+    RecallPlan,
+    Speed,
+    calibration,
+    estimate,
+    read_seconds,
+    recall_plan,
+    rules,
+    with_recalls,
+)
+from h2o_pack.plan.workload import Workload, cache_config, known_fitting, workload_of
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.sizes import gigabytes

@@ -10,20 +10,19 @@ from h2o_pack.architectures.model import Model
 from h2o_pack.bundling.delivery import check_app_size, model_bytes
 from h2o_pack.bundling.manifest import RESERVED, folded
 from h2o_pack.config_errors import warnings_as_text
-from h2o_pack.devices.device import Device
+from h2o_pack.devices.catalogue import Device
 from h2o_pack.errors import Problems, UserError
 from h2o_pack.files.layout import MODEL_FOLDER
-from h2o_pack.memory import MemoryPlan
 from h2o_pack.memory.estimate import archive_bits
 from h2o_pack.memory.storages import Storage, storage_of
+from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.adapter import Adapter
 from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.models.chat_template import ChatTemplate
 from h2o_pack.models.license_terms import ModelLicense
 from h2o_pack.plan.advice import advice
-from h2o_pack.plan.caches import cache_config
 from h2o_pack.plan.device_fit import named_devices, refusal, refuse_twice
-from h2o_pack.plan.workload import Workload, workload_of
+from h2o_pack.plan.workload import Workload, cache_config, workload_of
 from h2o_pack.spec import ModelSpec, PackageSpec, refuse_with_several
 from h2o_py.budgets import Budgets
 from h2o_py.config import H2OConfig

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from h2o_pack import __version__
-from h2o_pack.devices.device_table import limit
+from h2o_pack.devices.catalogue import limit
 from h2o_pack.devices.facts import DEFAULT, ENTITLED
 from h2o_pack.files.text import writing
 from h2o_pack.plan.device_fit import DeviceFit, PlannedModel, PlanResult, Verdict

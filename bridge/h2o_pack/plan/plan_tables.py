@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from h2o_pack.bundling.delivery import AppSize
-from h2o_pack.devices.device_table import PLAIN, caption, limit
+from h2o_pack.devices.catalogue import PLAIN, caption, limit
 from h2o_pack.devices.facts import DEFAULT, ENTITLED
 from h2o_pack.facts import store_limits
 from h2o_pack.plan.device_fit import (
@@ -16,8 +16,7 @@ from h2o_pack.plan.device_fit import (
     Verdict,
 )
 from h2o_pack.plan.measured import SeenMemory
-from h2o_pack.plan.recall import RecallPlan
-from h2o_pack.plan.speed import rules
+from h2o_pack.plan.speed import RecallPlan, rules
 from h2o_pack.sizes import disk_size, gigabytes, megabytes
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from h2o_pack.bundling import trial
-from h2o_pack.bundling.trial import try_model
+from h2o_pack.bundling import bundle as trial
+from h2o_pack.bundling.bundle import try_model
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.models.local import from_folder
 from tests.bridge.trees import names, write_model

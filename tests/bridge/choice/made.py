@@ -7,7 +7,7 @@ from typing import Any
 from h2o_pack.architectures.model import Model
 from h2o_pack.choice.caches import Question
 from h2o_pack.choice.losses import Loss, LossTable, MeasuredLoss, MeasuredRecall
-from h2o_pack.devices.device import Device
+from h2o_pack.devices.catalogue import Device
 from h2o_pack.facts import KnownModel
 from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec
 

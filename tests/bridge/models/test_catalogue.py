@@ -11,7 +11,7 @@ from h2o_pack.architectures.model import Layer, ModelConfig
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import known_models
 from h2o_pack.hub.resolve import resolve
-from h2o_pack.memory.token_bytes import fixed_bytes, token_bytes
+from h2o_pack.memory.kept import fixed_bytes, token_bytes
 from h2o_pack.models.catalogue import as_model, catalogue, config_folder, find
 from h2o_pack.models.weights import weigh
 from h2o_py import H2OConfig, make_h2o_cache

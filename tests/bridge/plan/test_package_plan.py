@@ -7,7 +7,7 @@ import pytest
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.hub.resolve import resolve
-from h2o_pack.plan.caches import read_budgets
+from h2o_pack.plan.workload import read_budgets
 from h2o_pack.spec import CacheSpec
 from h2o_py.config import H2OConfig
 from tests.bridge.memory import described

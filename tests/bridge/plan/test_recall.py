@@ -9,10 +9,10 @@ import pytest
 from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.memory import terms
-from h2o_pack.memory.archive import LayerArchive
+from h2o_pack.memory.kept import LayerArchive
 from h2o_pack.plan.advice import advice
 from h2o_pack.plan.device_fit import planned_model, remedies
-from h2o_pack.plan.recall import read_seconds, recall_plan
+from h2o_pack.plan.speed import read_seconds, recall_plan
 from h2o_pack.spec import CacheSpec
 from h2o_py.budgets import Budgets
 from tests.bridge.memory import described

@@ -18,8 +18,8 @@ from msgspec import Struct, toml
 from h2o_pack.architectures.model import Layer
 from h2o_pack.errors import UserError, nearest
 from h2o_pack.files.text import usage_error
-from h2o_pack.memory import formulas
-from h2o_pack.memory.archive import LayerArchive
+from h2o_pack.memory import kept
+from h2o_pack.memory.kept import LayerArchive
 from h2o_pack.memory.storages import STORAGES, TRIED, Storage
 from h2o_py.budgets import Budgets
 from h2o_py.cache import H2OKVCache, MixedH2OKVCache
@@ -328,13 +328,13 @@ class CacheFactory:
         """Count the bytes of the full caches of one sequence of `length` tokens.
 
         All that is allocated counts: keys and values, scores, positions, novelty, and what
-        each head has once (`h2o_pack.memory.formulas`).
+        each head has once (`h2o_pack.memory.kept`).
         """
         layers = self._layers.items()
         if contender.policy in (UNBOUNDED, ROTATING):
             rows, bits = contender.rows or length, FULL_STORAGES[contender.storage].heavy
             row = [
-                formulas.row_bytes(each, bits, self._group_size, self._element)
+                kept.row_bytes(each, bits, self._group_size, self._element)
                 for _, each in layers
             ]
             return rows * sum(row)
@@ -373,8 +373,8 @@ class CacheFactory:
         sizes = (config.max_size, config.recent_budget)
         full = 2 * config.max_size  # after so many tokens both parts of a mixed cache are full
         stored = self._storage(contender)
-        kv = formulas.evicting_kv_bytes(layer, stored, sizes, full, self._element)
-        return kv + formulas.ledger_bytes(layer, config)
+        kv = kept.evicting_kv_bytes(layer, stored, sizes, full, self._element)
+        return kv + kept.ledger_bytes(layer, config)
 
     def rows_for(self, contender: Contender, limit: int, length: int) -> int:
         """Return the most rows whose bytes are at most `limit`; 0 where all rows stay."""

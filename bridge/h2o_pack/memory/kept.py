@@ -6,9 +6,15 @@ bfloat16 and float16 and 4 for float32; one sequence is counted (B = 1).
 
 from __future__ import annotations
 
-from h2o_pack.architectures.model import Layer
-from h2o_pack.memory.storages import DENSE_BITS, Storage
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from h2o_pack.architectures.model import Layer, ModelConfig
+from h2o_pack.errors import UserError
+from h2o_pack.memory.storages import DENSE_BITS, STORAGES, Storage, storage_of
 from h2o_py.config import H2OConfig
+from h2o_py.policy_fields import PACKED_TOKENS, SEGMENT_TOKENS
+from h2o_py.recall import H2ORecall
 
 FLOAT32 = 4
 STEP = 256  # rows by which caches grow: cexport/h2o/config.cpp, mlx_lm KVCache.step
@@ -111,3 +117,104 @@ def tokens_per_second(bandwidth: float, bytes_per_token: float, efficiency: floa
     calibrated by published speeds (facts/speed.toml).
     """
     return efficiency * bandwidth / bytes_per_token
+
+
+@dataclass(frozen=True)
+class LayerArchive:
+    """The archive of one layer.
+
+    bits: of archived keys and values. group_size: elements that share a scale and a bias
+    where bits are 4 or 8. element: bytes of an element of keys and values as they come.
+    limit: bytes that it may take; 0 is no limit.
+    """
+
+    layer: Layer
+    bits: int
+    group_size: int
+    element: int
+    limit: int = 0
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token: key and value as an H2O cache packs them, novelty in float32."""
+        bits = (self.bits, self.bits)
+        rows = row_bytes(self.layer, bits, self.group_size, self.element)
+        return rows + self.layer.kv_heads * FLOAT32
+
+    @property
+    def key_bytes(self) -> int:
+        """Bytes of one token's keys alone, which is what a recall reads of every token."""
+        whole = row_bytes(self.layer, (self.bits, self.bits), self.group_size, self.element)
+        return whole * self.layer.key_dim // (self.layer.key_dim + self.layer.value_dim)
+
+    def tokens(self, context: int) -> int:
+        """Tokens that it keeps of a conversation: whole oldest segments go at the limit."""
+        if not self.limit or context * self.token_bytes <= self.limit:
+            return context
+        newest = context % SEGMENT_TOKENS
+        segments = max(0, self.limit - newest * self.token_bytes) // self.segment_bytes
+        return newest + segments * SEGMENT_TOKENS
+
+    @property
+    def segment_bytes(self) -> int:
+        """Bytes of a segment."""
+        return SEGMENT_TOKENS * self.token_bytes
+
+    def nbytes(self, context: int) -> int:
+        """Bytes after so many tokens."""
+        return self.tokens(context) * self.token_bytes + self.waiting(context)
+
+    def in_flash(self, context: int) -> int:
+        """Bytes of whole segments, which an archive in files keeps there."""
+        return self.tokens(context) // SEGMENT_TOKENS * self.segment_bytes
+
+    def waiting(self, context: int) -> int:
+        """Bytes of the newest tokens before they are packed, at most."""
+        dense = row_bytes(self.layer, (DENSE_BITS, DENSE_BITS), 1, self.element)
+        return min(PACKED_TOKENS, context) * dense
+
+
+def archives(
+    layers: Sequence[Layer],
+    caches: Sequence[H2OConfig | None],
+    group_size: int,
+    element: int,
+) -> list[tuple[LayerArchive, H2OConfig, H2ORecall]]:
+    """Return the archive of each layer that recalls, with its cache and settings."""
+    return [
+        (
+            LayerArchive(layer, recall.archive_bits, group_size, element, recall.limit),
+            cache,
+            recall,
+        )
+        for layer, cache in zip(layers, caches, strict=True)
+        if cache is not None and (recall := cache.recall) is not None and cache.recall_rows
+    ]
+
+
+def token_bytes(config: ModelConfig) -> dict[str, int]:
+    """Return the bytes of keys and values of one token, all evicting layers together.
+
+    Ledgers are not counted. A storage that the head dims do not allow is left out, and so
+    are those whose recent tokens are stored in another way than the rest.
+    """
+    found = {}
+    for name in (each.name for each in STORAGES.values() if each.recent is None):
+        try:
+            storage = storage_of(name, config)
+        except UserError:
+            continue
+        found[name] = sum(
+            row_bytes(layer, storage.heavy, storage.group_size, config.element_bytes)
+            for layer in config.layers
+            if layer.kind == "full"
+        )
+    return found
+
+
+def fixed_bytes(config: ModelConfig) -> dict[str, int]:
+    """Return the bytes of what does not grow: full windows, and recurrent states."""
+    rows = sum(
+        layer.window * layer.row_elements * config.element_bytes for layer in config.layers
+    )
+    return {"windows": rows, "states": sum(layer.state_bytes for layer in config.layers)}

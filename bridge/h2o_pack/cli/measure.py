@@ -1,0 +1,246 @@
+"""The commands that measure a model: `eval`, `profile`, `budgets` and `bench`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from h2o_pack.cli.frame import command
+from h2o_pack.cli.options import (
+    COUNTS,
+    FILE,
+    NAMES,
+    NUMBERS,
+    PATH,
+    POLICIES,
+    POSITIVE,
+    sample_options,
+)
+from h2o_pack.cli.terminal import Terminal
+from h2o_pack.config_errors import user_errors
+from h2o_pack.errors import ExitCode
+from h2o_pack.measure.profiling.options import LEAST_ROWS as LEAST_PROFILED
+
+
+@command(example="h2o-pack eval --preset demo --output docs/results/eval")
+@click.option("--preset", default="demo", help="A name, or a TOML file.")
+@click.option(
+    "--model",
+    "models",
+    type=NAMES,
+    help="Alias, folder or hub id; several separated by commas. [preset's]",
+)
+@click.option("--text", type=FILE, help="UTF-8 text to read. [preset's]")
+@click.option(
+    "--lengths", type=COUNTS, help="Tokens per sample, separated by commas. [preset's]"
+)
+@click.option(
+    "--max-kv",
+    "budgets",
+    type=NAMES,
+    help="Rows, or shares such as 1/4, separated by commas. [preset's]",
+)
+@click.option(
+    "--contenders",
+    type=NAMES,
+    help="Caches, such as default/8, separated by commas. [preset's]",
+)
+@click.option("--experiments", type=NAMES, help="Of the preset, separated by commas. [all]")
+@click.option(
+    "--seeds", type=NUMBERS, help="Seeds of the samples, separated by commas. [preset's]"
+)
+@click.option("--samples", type=POSITIVE, help="Samples per seed. [preset's]")
+@click.option("--batch", type=POSITIVE, help="Samples read at once. [preset's]")
+@click.option(
+    "--generate", type=POSITIVE, help="Tokens to generate when speed is measured. [preset's]"
+)
+@click.option("--profile", type=FILE, help="profile.json, for budgets by layer.")
+@click.option("--layer-budgets", type=FILE, help="JSON of budgets by layer.")
+@click.option("--output", type=PATH, help="Folder for results.json, a page and pictures.")
+@click.option("--no-pictures", is_flag=True, help="Draw nothing: matplotlib is not needed.")
+@click.option("--compare", type=FILE, help="results.json that this run must reproduce.")
+def eval(  # noqa: A001  the command's name
+    *,
+    preset: str,
+    models: tuple[str, ...] | None,
+    text: Path | None,
+    profile: Path | None,
+    layer_budgets: Path | None,
+    output: Path | None,
+    no_pictures: bool,
+    compare: Path | None,
+    out: Terminal,
+    **changes: Any,
+) -> None:
+    """Measure what eviction costs: perplexity, recall and retention beside the full cache.
+
+    With --compare the exit code is 1 where the interval of a figure does not overlap the
+    earlier one. Under mlx.launch the samples are split over the processes:
+    mlx.launch -n 2 -- h2o-pack eval.
+    """
+    from h2o_pack.measure.evaluation.evaluate import Options, evaluate
+    from h2o_pack.measure.evaluation.loaded import LayerBudgetsSource
+    from h2o_pack.measure.evaluation.preset import PresetChanges, load_preset
+    from h2o_pack.measure.evaluation.run import join
+    from h2o_pack.measure.evaluation.show import print_report
+    from h2o_pack.measure.models import loadable
+
+    share = join()
+    given = {name: value for name, value in changes.items() if value is not None}
+    with user_errors("eval"), out.progress() as say:
+        wanted = PresetChanges(models=tuple(map(loadable, models or ())), **given)
+        options = Options(
+            load_preset(preset).changed(wanted),
+            text,
+            LayerBudgetsSource(layer_budgets, profile),
+            output,
+            not no_pictures,
+            compare,
+        )
+        found, unlike = evaluate(options, share, say)
+
+    def people(console: Any) -> None:
+        for report in found.reports:
+            print_report(report, console)
+        for each in unlike:
+            console.print(each, markup=False)
+        if compare is not None:
+            verdict = "does not reproduce" if unlike else "reproduces within the intervals"
+            console.print(f"{compare} {verdict}", markup=False)
+
+    if share.leads:
+        out.show(found, people)
+    if unlike:
+        sys.exit(ExitCode.DIFFERENT)
+
+
+@command(example="h2o-pack profile --model demo --output build/profile")
+@click.option("--model", required=True, help="Alias, folder, or id on huggingface.co.")
+@sample_options
+@click.option(
+    "--max-kv",
+    type=click.IntRange(min=LEAST_PROFILED),
+    help="Rows in a timed step. [default: tokens / 4]",
+)
+@click.option("--no-timing", is_flag=True, help="Do not measure where a step's time goes.")
+@click.option("--quick", is_flag=True, help="Fewer repetitions when timing.")
+@click.option("--output", type=PATH, help="Folder for all files.")
+def profile(
+    *, model: str, no_timing: bool, output: Path | None, out: Terminal, **options: Any
+) -> None:
+    """Show what a model's attention looks like and where a step's time goes.
+
+    A text is read through the model with its own caches. --output writes profile.json,
+    tables (profile.md) and pictures; `h2o-pack budgets` reads the JSON.
+    """
+    from h2o_pack.measure.models import loadable
+    from h2o_pack.measure.profiling.options import Options
+    from h2o_pack.measure.profiling.page import profile_and_write
+    from h2o_pack.measure.profiling.profile_tables import print_profile
+
+    with user_errors("profile"), out.progress() as say:
+        chosen = Options(model=loadable(model), time_steps=not no_timing, **options)
+        found = profile_and_write(output, chosen, say)
+    out.show(found, lambda console: print_profile(found, console))
+
+
+@command(example="h2o-pack budgets --profile build/profile/profile.json --max-kv 256")
+@click.option("--profile", type=FILE, help="profile.json, from `h2o-pack profile --output`.")
+@click.option(
+    "--model",
+    help="Profile this model now, on the text below: alias, folder, or id on the hub.",
+)
+@click.option(
+    "--max-kv",
+    type=POSITIVE,
+    required=True,
+    help="Tokens that each layer's cache keeps; with reach, on average.",
+)
+@click.option(
+    "--sink-size",
+    type=click.IntRange(min=0),
+    default=4,
+    help="First tokens, which always stay.",
+)
+@click.option(
+    "--measure",
+    type=click.Choice(["reach", "concentration", "entropy"]),
+    default="reach",
+    help="What layers are compared by. reach, how far back a layer looks, decides its number "
+    "of rows; the other two the share of heavy hitters among its rows, as published.",
+)
+@click.option(
+    "--policy",
+    type=click.Choice(POLICIES),
+    default="standard",
+    help="With reach: how a layer's rows are split; give the same to `ios`.",
+)
+@click.option(
+    "--recall",
+    is_flag=True,
+    help="Also name the layers in which recall pays: those that look past their rows.",
+)
+@click.option("--output", type=PATH, default=Path("budgets.json"), help="File to write.")
+@sample_options
+def budgets(
+    *,
+    profile: Path | None,
+    model: str | None,
+    text: Path | None,
+    tokens: int,
+    samples: int,
+    out: Terminal,
+    **request: Any,
+) -> None:
+    """Write budgets that differ from layer to layer, from a profile.
+
+    By reach, layers that look far back get more rows and others fewer, --max-kv on average:
+    the same memory. Each keeps at least half of --max-kv. On the bundled demo model this is
+    worth more than any policy (docs/choosing-max-kv.md).
+
+    By concentration or entropy all layers have --max-kv rows, and heavy hitters get
+    clip(0.5 + (ratio - 1) * 2.5, 0.3, 0.7) of those beside the sinks, where ratio is the
+    layer's measure over the mean of all. The paper that has this rule (H2O on MLX, table 14;
+    max_kv 256) found no gain: perplexity 7.803 against 7.807 with equal budgets on
+    Qwen3-4B-4bit, and 6.324 against 6.320 on Qwen3-8B-4bit.
+
+    `ios --budgets`, `plan --budgets`, `python -m h2o_py generate --h2o-budgets` and H2OKit
+    read the file. Measure with `h2o-pack eval --layer-budgets` before using it.
+    """
+    from h2o_pack.measure.models import loadable
+    from h2o_pack.measure.profiling.options import Options
+    from h2o_pack.measure.profiling.rules import BudgetsRequest, make_budgets, print_budgets
+
+    if (profile is None) == (model is None):
+        raise click.UsageError("Give --profile FILE or --model NAME: budgets need one profile.")
+    with user_errors("budgets"), out.progress() as say:
+        options = Options(loadable(model or "demo"), text, tokens, samples, time_steps=False)
+        made = make_budgets(profile, options, BudgetsRequest(**request), say)
+    out.show(made, lambda console: print_budgets(made, console))
+
+
+LEAST_ROWS = 128
+
+
+@command(example="h2o-pack bench --model Qwen3-1.7B-4bit --quick")
+@click.option("--model", default="demo", help="Alias, folder or hub id.")
+@click.option(
+    "--max-kv",
+    type=click.IntRange(min=LEAST_ROWS),
+    default=512,
+    help="Rows that each KV head of an H2O cache keeps.",
+)
+@click.option("--tokens", type=POSITIVE, default=256, help="Tokens to generate.")
+@click.option("--quick", is_flag=True, help="Take less than a minute.")
+def bench(*, model: str, max_kv: int, tokens: int, quick: bool, out: Terminal) -> None:
+    """Measure a model's speed and memory with H2O caches and with mlx-lm's."""
+    from h2o_pack.measure.bench import bench as measure
+    from h2o_pack.measure.bench import print_bench
+    from h2o_pack.measure.models import loadable
+
+    with user_errors("bench"), out.progress() as say:
+        result = measure(loadable(model), max_kv, tokens, quick=quick, say=say)
+    out.show(result, lambda console: print_bench(result, console))

@@ -1,0 +1,319 @@
+"""What of a queued computation is in memory at once, and the operations that are queued.
+
+MLX allocates an operation's result when it queues the operation, not when the operation
+runs, and frees an array when the last operation that reads it has run (MLX 0.31.1:
+mlx/transforms.cpp eval_impl, mlx/backend/{cpu,metal}/eval.cpp). Queueing runs ahead of
+computing until so many tasks are open. The arrays of all operations in that window are
+therefore held together: usually several layers of a chunk, not one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import NamedTuple, NewType
+
+from h2o_pack.facts import FOLDER, by
+from h2o_pack.files.toml import read_tables
+from h2o_pack.memory.kept import FLOAT32, paged
+
+Buffer = NewType("Buffer", int)
+
+
+class Mark(NamedTuple):
+    """How many buffers a graph had at some point, and its sums until then."""
+
+    buffers: int
+    dispatches: int
+    elements: int
+    squared: int
+
+
+class Section(NamedTuple):
+    """Operations between two marks, which read one buffer from before and end with another."""
+
+    start: Mark
+    end: Mark
+    read: Buffer
+    made: Buffer
+
+
+@dataclass
+class Graph:
+    """The operations of one evaluation, in the order in which they are queued.
+
+    page: what the allocator rounds large buffers up to, in bytes. Time is counted in
+    dispatches. elements: of all inputs, each counted once where it is first read; squared:
+    the sum of the squares of those of each operation.
+    """
+
+    page: int = 1
+    dispatches: int = 0
+    elements: int = 0
+    squared: int = 0
+    sizes: list[int] = field(default_factory=list)
+    terms: list[str] = field(default_factory=list)
+    births: list[int] = field(default_factory=list)
+    deaths: list[int] = field(default_factory=list)
+
+    def op(
+        self,
+        reads: Iterable[Buffer],
+        nbytes: int,
+        *,
+        dispatches: int = 1,
+        term: str = "activations",
+        elements: int = 0,
+    ) -> Buffer:
+        """Queue an operation with a new buffer for its result."""
+        self._queue(reads, dispatches, elements)
+        self.sizes.append(paged(nbytes, self.page))
+        self.terms.append(term)
+        self.births.append(self.dispatches)
+        self.deaths.append(self.dispatches)
+        return Buffer(len(self.sizes) - 1)
+
+    def within(
+        self,
+        buffer: Buffer,
+        reads: Iterable[Buffer] = (),
+        *,
+        dispatches: int = 1,
+        elements: int = 0,
+    ) -> Buffer:
+        """Queue an operation whose result takes over the buffer of an input.
+
+        MLX does so if nothing else reads or holds that input (array::is_donatable); an
+        operation that is still queued holds what it reads.
+        """
+        self._queue((buffer, *reads), dispatches, elements)
+        return buffer
+
+    def small(self, dispatches: int) -> None:
+        """Queue operations whose arrays are too small to be counted."""
+        self._queue((), dispatches, 0)
+
+    @property
+    def mark(self) -> Mark:
+        """Where the graph is now."""
+        return Mark(len(self.sizes), self.dispatches, self.elements, self.squared)
+
+    def repeat(self, section: Section, read: Buffer) -> Buffer:
+        """Queue the operations of a section again, which now read another buffer."""
+        start, end, was_read, made = section
+        part, later = slice(start.buffers, end.buffers), self.dispatches - start.dispatches
+        again = Buffer(len(self.sizes) + made - start.buffers)
+        self.sizes += self.sizes[part]
+        self.terms += self.terms[part]
+        self.births += [each + later for each in self.births[part]]
+        self.deaths += [each + later for each in self.deaths[part]]
+        self.deaths[read] = self.deaths[was_read] + later
+        self.dispatches += end.dispatches - start.dispatches
+        self.elements += end.elements - start.elements
+        self.squared += end.squared - start.squared
+        return again
+
+    def _queue(self, reads: Iterable[Buffer], dispatches: int, elements: int) -> None:
+        self.dispatches += dispatches
+        self.elements += elements
+        self.squared += elements * elements
+        for buffer in reads:
+            self.deaths[buffer] = self.dispatches
+
+    def peak(self, window: float) -> Peak:
+        """When most is held, with `window` dispatches queued and not done."""
+        ends = [
+            max(birth, death + window)
+            for birth, death in zip(self.births, self.deaths, strict=True)
+        ]
+        freed = sorted(zip(ends, self.sizes, strict=True))
+        now = most = moment = done = 0
+        for birth, size in zip(self.births, self.sizes, strict=True):
+            while freed[done][0] < birth:
+                now -= freed[done][1]
+                done += 1
+            now += size
+            if now > most:
+                most, moment = now, birth
+        return Peak(self, ends, window, most, moment)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """When most is held: the bytes, and the dispatch at which that is.
+
+    ends: dispatches at which buffers are freed.
+    """
+
+    graph: Graph
+    ends: list[float]
+    window: float
+    total: int
+    moment: int
+
+    def by_term(self) -> dict[str, int]:
+        """The bytes that each term takes of the total."""
+        graph, held = self.graph, dict[str, int]()
+        for birth, end, size, term in zip(
+            graph.births, self.ends, graph.sizes, graph.terms, strict=True
+        ):
+            if birth <= self.moment <= end:
+                held[term] = held.get(term, 0) + size
+        return held
+
+
+MEGA = 1 << 20
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A backend of MLX and the runtime above it; the fields are facts/backends.toml's."""
+
+    name: str
+    what: str
+    prefill_heads: tuple[int, ...]
+    page: int
+    dispatches: int
+    mega_elements: int
+    tasks: int
+    metal: bool
+    logits: str
+    source: str
+    measured: bool
+    margin: float
+
+    @property
+    def longest_window(self) -> int:
+        """Dispatches that are queued and not done where they alone close tasks."""
+        return self.tasks * (self.dispatches + 1)
+
+    def window(self, graph: Graph) -> float:
+        """Dispatches that are queued and not done, at most.
+
+        A task is closed by its dispatches or by the elements of its inputs, whichever
+        comes first; on average over the graph one of the two rules. The operation that
+        closes a task is part of it: a task has by half of that operation's elements more
+        than the limit, on average sum(e^2) / (2 sum(e)) (the mean excess of a renewal).
+        """
+        longest = float(self.longest_window)
+        if not (self.mega_elements and graph.elements):
+            return longest
+        limit = (self.mega_elements + 1) * MEGA + graph.squared / (2 * graph.elements)
+        return min(longest, self.tasks * limit * graph.dispatches / graph.elements)
+
+    def fuses(self, key_dim: int, value_dim: int) -> bool:
+        """Whether attention of a chunk is computed without its matrix of logits."""
+        return key_dim == value_dim and key_dim in self.prefill_heads
+
+
+@dataclass(frozen=True)
+class BackendsFile:
+    """facts/backends.toml."""
+
+    backend: tuple[Backend, ...]
+
+
+@cache
+def backends() -> Mapping[str, Backend]:
+    """Backends by name."""
+    return by("name", read_tables(FOLDER / "backends.toml", BackendsFile).backend)
+
+
+@dataclass(frozen=True)
+class Kit:
+    """Operations on `tokens` tokens, queued in a graph; sizes are elements per token.
+
+    element: bytes of an element of activations. bits and group_size: of the weights.
+    """
+
+    graph: Graph
+    tokens: int
+    element: int
+    bits: int = 0
+    group_size: int = 0
+
+    def new(self, reads: list[Buffer], size: int, dispatches: int = 1) -> Buffer:
+        """An operation with a result of its own."""
+        size *= self.tokens
+        return self.graph.op(reads, size * self.element, dispatches=dispatches, elements=size)
+
+    def linear(self, x: Buffer, n_in: int, n_out: int, *, again: bool = False) -> Buffer:
+        """A matrix product with weights: [L, in] -> [L, out]; `again` if `x` was just read."""
+        elements = self.weight_elements(n_in * n_out) + (0 if again else n_in * self.tokens)
+        size = n_out * self.tokens * self.element
+        return self.graph.op([x], size, dispatches=self.linear_dispatches, elements=elements)
+
+    def weight_elements(self, parameters: int) -> int:
+        """Elements of a weight's arrays: 32-bit words, scales and biases if quantized."""
+        if not (self.bits and self.group_size):
+            return parameters
+        return parameters * self.bits // 32 + 2 * parameters // self.group_size
+
+    linear_dispatches = 1
+    plain_dispatches = 1
+
+    def norm(self, x: Buffer, size: int) -> Buffer:
+        """RMS norm of something that is read again."""
+        return self.new([x], size)
+
+    def head_norm(self, x: Buffer, size: int) -> Buffer:
+        """RMS norm of queries or keys, which nothing else reads."""
+        return self.graph.within(x, elements=size * self.tokens)
+
+    def rope(self, x: Buffer, heads: int, dim: int) -> Buffer:
+        """Rotary positions; Metal's kernel writes [B, H, L, D] from [B, L, H, D]."""
+        return self.new([x], heads * dim)
+
+    def add(self, x: Buffer, residual: Buffer, size: int) -> Buffer:
+        """`x + residual` into the residual: `x` was read by a norm that may still be queued."""
+        return self.graph.within(
+            residual, [x], dispatches=self.plain_dispatches, elements=2 * size * self.tokens
+        )
+
+    def gate(self, gate: Buffer, up: Buffer, size: int) -> Buffer:
+        """The activation of a gated feed-forward, compiled into one operation."""
+        return self.graph.within(
+            gate, [up], dispatches=self.plain_dispatches, elements=2 * size * self.tokens
+        )
+
+
+@dataclass(frozen=True)
+class CPUKit(Kit):
+    """As MLX's CPU backend computes them: norms and positions are operations in float32.
+
+    Each operation is a dispatch and one more that holds its inputs (cpu/eval.cpp);
+    transposes, reshapes and broadcasts are one.
+    """
+
+    linear_dispatches = 5
+    plain_dispatches = 2
+
+    def norm(self, x: Buffer, size: int) -> Buffer:
+        """The fallback of mx.fast.rms_norm (mlx/fast.cpp)."""
+        wide = size * self.tokens * FLOAT32
+        graph = self.graph
+        x = graph.op([x], wide, dispatches=2)
+        mean = graph.op([graph.op([x], wide, dispatches=2)], self.tokens * FLOAT32)
+        graph.within(mean, dispatches=9)
+        x = graph.op([x, mean], wide, dispatches=3)
+        x = self.new([x], size, dispatches=2)
+        return graph.within(x, dispatches=3)
+
+    def head_norm(self, x: Buffer, size: int) -> Buffer:
+        """The same."""
+        return self.norm(x, size)
+
+    def rope(self, x: Buffer, heads: int, dim: int) -> Buffer:
+        """The fallback of mx.fast.rope: sines and cosines, four products, two sums."""
+        graph, half = self.graph, heads * dim // 2
+        angles = self.tokens * dim // 2
+        cosine = graph.op([], angles * FLOAT32, dispatches=20)
+        sine = graph.op([cosine], angles * FLOAT32, dispatches=4)
+        cosine = graph.op([cosine], angles * self.element, dispatches=2)
+        sine = graph.op([sine], angles * self.element, dispatches=2)
+        halves = []
+        for first, second in ((cosine, sine), (sine, cosine)):
+            product = self.new([x, first], half, dispatches=4)
+            halves.append(graph.within(product, [self.new([x, second], half, 4)], dispatches=2))
+        return self.new(halves, heads * dim, dispatches=4)
