@@ -81,19 +81,18 @@ def eval(  # noqa: A001  the command's name
     earlier one. Under mlx.launch the samples are split over the processes:
     mlx.launch -n 2 -- h2o-pack eval.
     """
-    from h2o_pack.measure.evaluation.evaluate import Options, evaluate
     from h2o_pack.measure.evaluation.loaded import LayerBudgetsSource
-    from h2o_pack.measure.evaluation.preset import PresetChanges, load_preset
-    from h2o_pack.measure.evaluation.run import join
+    from h2o_pack.measure.evaluation.preset import load_preset
+    from h2o_pack.measure.evaluation.run import Options, evaluate, join
     from h2o_pack.measure.evaluation.show import print_report
     from h2o_pack.measure.models import loadable
 
     share = join()
     given = {name: value for name, value in changes.items() if value is not None}
     with user_errors("eval"), out.progress() as say:
-        wanted = PresetChanges(models=tuple(map(loadable, models or ())), **given)
+        given["models"] = tuple(map(loadable, models or ()))
         options = Options(
-            load_preset(preset).changed(wanted),
+            load_preset(preset).changed(**given),
             text,
             LayerBudgetsSource(layer_budgets, profile),
             output,
@@ -134,12 +133,11 @@ def profile(
     """Show what a model's attention looks like and where a step's time goes.
 
     A text is read through the model with its own caches. --output writes profile.json,
-    tables (profile.md) and pictures; `h2o-pack budgets` reads the JSON.
+    tables (profile.md) and maps of attention; `h2o-pack budgets` reads the JSON.
     """
     from h2o_pack.measure.models import loadable
     from h2o_pack.measure.profiling.options import Options
-    from h2o_pack.measure.profiling.page import profile_and_write
-    from h2o_pack.measure.profiling.profile_tables import print_profile
+    from h2o_pack.measure.profiling.show import print_profile, profile_and_write
 
     with user_errors("profile"), out.progress() as say:
         chosen = Options(model=loadable(model), time_steps=not no_timing, **options)

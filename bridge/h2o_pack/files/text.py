@@ -86,7 +86,11 @@ def json_by_lines(document: object, depth: int) -> str:
 
     def written(value: object, level: int) -> str:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        if level >= depth or len(text) <= SHORT_JSON or not isinstance(value, dict | list):
+        if (
+            level >= depth
+            or len(text) <= SHORT_JSON
+            or not isinstance(value, dict | list | tuple)
+        ):
             return text
         if isinstance(value, dict):
             parts = [f"{json.dumps(key)}: {written(v, level + 1)}" for key, v in value.items()]

@@ -13,12 +13,13 @@ A dataclass may check values that belong together in `__post_init__`, raising Va
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
+from msgspec import inspect
 
 from h2o_pack.errors import ExitCode, Problems, UserError, nearest
 
@@ -132,3 +133,45 @@ def lines_of(text: str, key: str) -> list[int]:
         for number, line in enumerate(text.splitlines(), start=1)
         if line.replace(" ", "").startswith(f"[[{key}]]")
     ]
+
+
+def parse_toml(text: str, kind: type[File], where: str, blame: Blame = PART_OF_PACKAGE) -> File:
+    """Turn TOML into a type whose fields may be structs themselves.
+
+    Args:
+        text: of the file.
+        kind: a `msgspec.Struct`, or a mapping to structs.
+        where: what errors call the file.
+        blame: how errors are reported.
+
+    Raises:
+        UserError: the text is not TOML or not of the type; names the entry.
+
+    """
+    try:
+        document = msgspec.toml.decode(text)
+        for place, key, known in unknown_keys(document, inspect.type_info(kind)):
+            what = f"{place} has an unknown key {key!r}"
+            raise blame.error(what, where, nearest(key, known))
+        return msgspec.convert(document, kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise blame.error(str(error), where) from None
+
+
+def unknown_keys(
+    value: Any, kind: inspect.Type, place: str = "$"
+) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the keys that a type does not have: where, the key, and the known ones."""
+    if isinstance(kind, inspect.StructType) and isinstance(value, dict):
+        fields = {field.encode_name: field.type for field in kind.fields}
+        for key, part in value.items():
+            if key in fields:
+                yield from unknown_keys(part, fields[key], f"{place}.{key}")
+            else:
+                yield place, key, list(fields)
+    elif isinstance(kind, inspect.DictType) and isinstance(value, dict):
+        for key, part in value.items():
+            yield from unknown_keys(part, kind.value_type, f"{place}.{key}")
+    elif isinstance(kind, inspect.VarTupleType) and isinstance(value, list):
+        for i, part in enumerate(value):
+            yield from unknown_keys(part, kind.item_type, f"{place}[{i}]")

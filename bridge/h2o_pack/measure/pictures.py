@@ -1,12 +1,45 @@
-"""Pictures by matplotlib, an optional dependency."""
+"""Heat maps by matplotlib, an optional dependency, of what tables cannot show."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from h2o_pack.files.text import usage_error
+
+_DPI = 110
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A map of numbers from 0 to 1, [lines, columns].
+
+    Args:
+        title: above it.
+        cells: the numbers.
+        width: what its columns span together, from 0.
+        height: what its lines span together, from 0 at the top.
+
+    """
+
+    title: str
+    cells: Any
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The words of a picture: above it, at its axes, and at the bar of its colors."""
+
+    title: str
+    x: str
+    y: str
+    bar: str
 
 
 def require_matplotlib() -> None:
@@ -23,7 +56,43 @@ def require_matplotlib() -> None:
         )
 
 
-def new_figure(width: float, height: float) -> Any:
-    """Return an empty figure of so many inches."""
-    figure = importlib.import_module("matplotlib.figure").Figure
-    return figure(figsize=(width, height), layout="constrained")
+def save_maps(
+    path: Path, grid: Sequence[Sequence[Panel]], labels: Labels, *, inches: tuple[float, float]
+) -> Path:
+    """Draw maps in lines and columns, colored on a log scale.
+
+    Args:
+        path: of the PNG file.
+        grid: lines of panels.
+        labels: the words.
+        inches: width and height of a panel.
+
+    """
+    figure_type = importlib.import_module("matplotlib.figure").Figure
+    colors = importlib.import_module("matplotlib.colors")
+    columns = max(map(len, grid))
+    size = (inches[0] * columns + 0.8, inches[1] * len(grid) + 0.6)
+    figure = figure_type(figsize=size, layout="constrained")
+    axes = figure.subplots(len(grid), columns, squeeze=False)
+    image: Any = None
+    for y in range(len(grid)):
+        for x in range(columns):
+            axes[y][x].set_visible(x < len(grid[y]))
+            if x >= len(grid[y]):
+                continue
+            panel = grid[y][x]
+            image = axes[y][x].imshow(
+                panel.cells,
+                norm=colors.LogNorm(vmin=1e-4, vmax=1, clip=True),
+                cmap="magma",
+                aspect="auto",
+                interpolation="nearest",
+                extent=(0, panel.width, panel.height, 0),
+            )
+            axes[y][x].set_title(panel.title, fontsize=9)
+            axes[y][x].set_xlabel(labels.x)
+            axes[y][x].set_ylabel(labels.y)
+    figure.colorbar(image, ax=axes, label=f"{labels.bar} (log)")
+    figure.suptitle(labels.title)
+    figure.savefig(path, dpi=_DPI, metadata={"Software": None})
+    return path

@@ -9,6 +9,7 @@ from h2o_pack.measure.evaluation import tasks
 from h2o_pack.measure.evaluation.chat_tasks import chat_askings, make_conversation
 from h2o_pack.measure.evaluation.contenders import CacheFactory, find_contender
 from h2o_pack.measure.evaluation.preset import load_preset
+from h2o_pack.measure.evaluation.reading import run_prompts
 from h2o_pack.measure.text import Tokens, held_out
 from tests.bridge.measure.evaluating import random_model, tokenizer
 
@@ -105,14 +106,14 @@ def test_the_full_cache_is_compared_with_itself_and_others_with_it():
         find_contender("default+recall4[rows=16 spread=8]").with_rows(64),
     ]
     model = random_model()
-    full, bounded, recalling = tasks.run(
+    full, bounded, recalling = run_prompts(
         model, CacheFactory(model), made.tokens, [made], contenders, ["asked", "text"],
         asking=chat_askings,
     )  # fmt: skip
-    assert full[0]["ways"]["text_kl"] == 0
-    assert bounded[0]["ways"]["text_kl"] > 0
-    assert recalling[0]["ways"]["text_kl"] > 0
-    assert set(full[0]["ways"]) == {"asked", "text_nll", "text_kl"}
+    assert full[0].metrics["text_kl"] == 0
+    assert bounded[0].metrics["text_kl"] > 0
+    assert recalling[0].metrics["text_kl"] > 0
+    assert set(full[0].metrics) == {"asked", "text_nll", "text_kl"}
 
 
 def test_settings_of_recall_are_part_of_a_contender_s_name():

@@ -8,7 +8,6 @@ from mlx_lm.models.cache import RotatingKVCache
 
 from h2o_pack.errors import UserError
 from h2o_pack.measure.evaluation.contenders import (
-    ALL_STORAGES,
     CacheFactory,
     OldestCache,
     RandomCache,
@@ -16,6 +15,7 @@ from h2o_pack.measure.evaluation.contenders import (
     find_contender,
     policies,
 )
+from h2o_pack.memory.storages import STORAGES
 from h2o_py.config import H2OConfig
 from tests.bridge.measure.evaluating import random_model
 
@@ -88,7 +88,7 @@ def test_a_chunk_that_a_control_cannot_evict_from_is_refused():
         feed(lambda i: RandomCache(CONFIG, i), chunk=17)
 
 
-@pytest.mark.parametrize("storage", ALL_STORAGES)
+@pytest.mark.parametrize("storage", STORAGES)
 def test_bytes_are_what_a_full_cache_allocates(storage):
     factory = CacheFactory(random_model())
     contender = find_contender(f"default/{storage}").with_rows(72)
@@ -100,7 +100,7 @@ def test_bytes_are_what_a_full_cache_allocates(storage):
     assert factory.bytes(contender, 80) == sum(cache.nbytes for cache in caches)
 
 
-@pytest.mark.parametrize("name", ["rotating", *(f"default/{s}" for s in ALL_STORAGES)])
+@pytest.mark.parametrize("name", ["rotating", *(f"default/{s}" for s in STORAGES)])
 def test_a_byte_budget_buys_as_many_rows_as_fit_and_not_one_more(name):
     factory = CacheFactory(random_model())
     limit = factory.bytes(find_contender("default").with_rows(256), 1024)

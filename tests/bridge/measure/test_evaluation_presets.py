@@ -13,11 +13,11 @@ from msgspec import structs
 
 from h2o_pack.errors import UserError
 from h2o_pack.measure.evaluation import show
-from h2o_pack.measure.evaluation.evaluate import measure
 from h2o_pack.measure.evaluation.loaded import LayerBudgetsSource
-from h2o_pack.measure.evaluation.preset import PresetChanges, load_preset, names, parse, rows_of
+from h2o_pack.measure.evaluation.preset import load_preset, names, parse, rows_of
 from h2o_pack.measure.evaluation.report import Evaluation
 from h2o_pack.measure.evaluation.run import Share
+from h2o_pack.measure.evaluation.run import run as evaluate
 from h2o_pack.measure.tables import markdown_table
 from tests.bridge import schemas
 from tests.bridge.measure.evaluating import Quiet, loaded
@@ -32,9 +32,7 @@ def tiny(preset, name="random", **changes):
 @cache
 def run(preset, **changes):
     changes = {"samples": 1, "seeds": (1,), "budgets": ("40",), "generate": 2} | changes
-    changed = load_preset(preset).changed(
-        PresetChanges(lengths=(96,), models=("random",), **changes)
-    )
+    changed = load_preset(preset).changed(lengths=(96,), models=("random",), **changes)
     few = [
         structs.replace(
             each,
@@ -45,7 +43,7 @@ def run(preset, **changes):
         for each in changed.experiments
     ]
     changed = structs.replace(changed, experiments=tuple(few))
-    return measure(loaded(), changed, Share(), Quiet())
+    return evaluate(loaded(), changed, Share(), Quiet())
 
 
 @pytest.mark.parametrize("preset", [name for name in names() if name not in ("demo", "chat")])
@@ -69,7 +67,7 @@ def test_the_demo_model_s_preset_runs_all_that_is_asked_of_it():
         for group in each.groups
         for cell in group.cells
     }
-    storages = {f"default/{s}" for s in ("8", "k8v4", "4", "r16h8", "r8h4", "r8h16", "r4h8")}
+    storages = {f"default/{s}" for s in ("8", "k8v4", "4", "r16h8", "r8h4")}
     policies = {
         "full", "rotating", "random", "sinks_recent", "paper_recent", "paper_balanced",
         "paper_heavy", "default", "peak", "softmax", "softmax_novelty", "abs_logit_novelty",
@@ -114,7 +112,7 @@ def test_a_title_with_bars_stays_in_its_cell():
     ("change", "said"),
     [
         (("format = 1", "format = 2"), r"\$\.format"),
-        (("batch", "bacth"), "unknown key 'bacth'. Did you mean \"batch\""),
+        (("batch", "bacth"), "unknown key 'bacth' .*Did you mean \"batch\""),
         (('"sabotaged"', '"sabotage"'), 'Did you mean "sabotaged"'),
         (("seeds = [1, 2, 3]", "seeds = []"), r"\$\.seeds"),
         (('"160"', '"many"'), 'the budget "many"'),
@@ -136,4 +134,4 @@ def test_unknown_presets_and_experiments_are_refused_with_the_nearest():
     with pytest.raises(UserError, match='Did you mean "demo"'):
         load_preset("demos")
     with pytest.raises(UserError, match='Did you mean "fact"'):
-        load_preset("demo").changed(PresetChanges(experiments=("facts",)))
+        load_preset("demo").changed(experiments=("facts",))

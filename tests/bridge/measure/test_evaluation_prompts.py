@@ -6,9 +6,10 @@ import mlx.core as mx
 import pytest
 
 from h2o_pack.errors import UserError
-from h2o_pack.measure.evaluation import tasks
+from h2o_pack.measure.evaluation import reading
 from h2o_pack.measure.evaluation.contenders import CacheFactory, find_contender
-from h2o_pack.measure.evaluation.tasks import Shape, _Reader, make_sample, run
+from h2o_pack.measure.evaluation.reading import Lane, run_prompts
+from h2o_pack.measure.evaluation.tasks import Shape, make_sample
 from tests.bridge.measure.evaluating import random_model, tokens, words
 
 pytestmark = pytest.mark.usefixtures("routed")
@@ -25,8 +26,10 @@ def values(names, ways, *, model=None, made=None, rows=64):
     """By contender, the values of each sample."""
     model = random_model() if model is None else model
     contenders = [FULL, *(find_contender(name).with_rows(rows) for name in names)]
-    found = run(model, CacheFactory(model), tokens(), made or samples(), contenders, ways)
-    return [[each["ways"] for each in row] for row in found]
+    found = run_prompts(
+        model, CacheFactory(model), tokens(), made or samples(), contenders, ways
+    )
+    return [[each.metrics for each in row] for row in found]
 
 
 def test_what_the_full_cache_predicts_is_that_of_one_pass():
@@ -64,14 +67,14 @@ def test_facts_are_told_by_the_full_cache_and_not_by_a_window(demo):
 
 def test_a_prompt_is_read_in_pieces_and_its_last_token_by_itself(monkeypatch):
     fed = []
-    feed = _Reader._feed
+    feed = Lane.read
 
     def spy(reader, ids):
         fed.append(ids.shape[1])
         feed(reader, ids)
 
-    monkeypatch.setattr(_Reader, "_feed", spy)
-    monkeypatch.setattr(tasks, "PIECE", 50)
+    monkeypatch.setattr(Lane, "read", spy)
+    monkeypatch.setattr(reading, "PIECE", 50)
     values([], ["text"])
     text = SHAPE.length - 24
     assert fed[:4] == [50, 50, text - 101, 1]

@@ -1,31 +1,26 @@
-"""Intervals and verdicts of h2o_pack.measure.evaluation.report."""
+"""Intervals and verdicts of h2o_pack.measure.evaluation.statistics."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from h2o_pack.measure.evaluation.report import (
+from h2o_pack.measure.evaluation.statistics import (
     Estimate,
     compare,
     estimate,
     expanded_tail,
-    student_quantile,
+    student_bound,
 )
 
 
 @pytest.mark.parametrize(
-    ("probability", "freedom", "published"),
-    [(0.025, 1, -12.7062), (0.025, 2, -4.3027), (0.025, 5, -2.5706), (0.05, 10, -1.8125),
-     (0.025, 11, -2.2010), (0.975, 30, 2.0423), (0.025, 120, -1.9799)],
+    ("freedom", "published"),
+    [(1, 12.7062), (2, 4.3027), (5, 2.5706), (10, 2.2281), (11, 2.2010), (30, 2.0423),
+     (120, 1.9799)],
 )  # fmt: skip
-def test_quantiles_of_student_t_are_those_of_the_tables(probability, freedom, published):
-    assert student_quantile(probability, freedom) == pytest.approx(published, abs=6e-5)
-
-
-def test_a_quantile_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="degrees of freedom"):
-        student_quantile(0.5, 0)
+def test_the_bounds_of_student_t_are_those_of_the_tables(freedom, published):
+    assert student_bound(freedom) == pytest.approx(published, abs=6e-5)
 
 
 def test_with_many_samples_the_interval_is_the_normal_one():

@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from h2o_pack.measure.profiling import profile_tables
+from h2o_pack.measure.profiling import show
 from h2o_pack.measure.profiling.report import Profile
 from h2o_pack.measure.profiling.rules import Reach, recalling_layers
 from h2o_py.budgets import Budgets, load_budgets, read_budgets
@@ -78,7 +78,7 @@ def test_budgets_name_the_layers_only_if_asked(run, tmp_path, uneven, measure):
 
 def test_a_profile_marks_the_layers_for_a_few_sizes(uneven):
     profile = msgspec.json.decode(uneven.read_bytes(), type=Profile)
-    tables = {table.title: table for table in profile_tables.sections(profile)}
+    tables = {table.title: table for table in show.sections(profile)}
     table = tables["Layers in which recall pays"]
     assert table.header == ("layer", "9 rows", "18 rows", "37 rows")
     marked = {row[0]: [cell.endswith(", recall") for cell in row[1:]] for row in table.rows}

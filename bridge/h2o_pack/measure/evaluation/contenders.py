@@ -13,16 +13,17 @@ from typing import Any, Literal
 
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
-from msgspec import Struct, toml
+from msgspec import Struct
 
 from h2o_pack.architectures.model import Layer
 from h2o_pack.errors import UserError, nearest
 from h2o_pack.files.text import usage_error
+from h2o_pack.files.toml import parse_toml
 from h2o_pack.memory import kept
 from h2o_pack.memory.kept import LayerArchive
 from h2o_pack.memory.storages import STORAGES, TRIED, Storage
 from h2o_py.budgets import Budgets
-from h2o_py.cache import H2OKVCache, MixedH2OKVCache
+from h2o_py.cache import H2OKVCache
 from h2o_py.config import POLICIES, H2OConfig
 from h2o_py.errors import H2OConfigWarning, H2OError
 from h2o_py.ledger import Ledger
@@ -96,20 +97,18 @@ class SabotagedCache(ControlCache):
         return -(share + self.config.novelty * ledger.novelty)
 
 
+_CONTROLS: dict[str, Callable[[H2OConfig, int], ControlCache]] = {
+    "oldest": lambda config, _seed: OldestCache(config),
+    "random": RandomCache,
+    "sabotaged": lambda config, _seed: SabotagedCache(config),
+}
+
 SINKS = 4
 UNBOUNDED, ROTATING = "full", "rotating"
 _NAME = re.compile(
     r"(?P<policy>[^/+]*)(/(?P<storage>[^/+]*))?(?P<pinned>\+pinned)?"
     r"(\+recall(?P<steps>\d*)(\[(?P<settings>[^\]]*)\])?)?"
 )
-
-REVERSED = {
-    each.name: each
-    for each in (Storage("r8h16", (16, 16), (8, 8)), Storage("r4h8", (8, 8), (4, 4)))
-}
-"""Storages that no user is offered: heavy hitters at the higher precision."""
-
-ALL_STORAGES = {**STORAGES, **REVERSED}
 
 FULL_STORAGES = {name: stored for name, stored in STORAGES.items() if stored.recent is None}
 """Of a cache that keeps all rows."""
@@ -197,7 +196,7 @@ def find_contender(name: str) -> Contender:
     if parts is None or policy not in known:
         raise _unknown(name, policy, known)
     storage = parts["storage"] or "dense"
-    stored = FULL_STORAGES if policy == UNBOUNDED else ALL_STORAGES
+    stored = FULL_STORAGES if policy == UNBOUNDED else STORAGES
     if storage not in stored:
         raise _unknown(name, storage, stored)
     plain = policy in (UNBOUNDED, ROTATING)
@@ -220,7 +219,7 @@ def find_contender(name: str) -> Contender:
 
 def storage_title(name: str) -> str:
     """Return the name of a storage in tables."""
-    stored = ALL_STORAGES[name]
+    stored = STORAGES[name]
     key, value = stored.heavy
     if stored.recent is not None:
         return f"recent {stored.recent[0]}, heavy {key}"
@@ -240,8 +239,8 @@ def _recall_title(recall: H2ORecall | None) -> str:
 @cache
 def policies() -> dict[str, Policy]:
     """Return all of policies.toml."""
-    text = (resources.files(__package__) / "policies.toml").read_text("utf-8")
-    return toml.decode(text, type=dict[str, Policy])
+    file = resources.files(__package__) / "policies.toml"
+    return parse_toml(file.read_text("utf-8"), dict[str, Policy], "policies.toml")
 
 
 def _unknown(name: str, part: str, known: Iterable[str]) -> UserError:
@@ -258,12 +257,6 @@ _STORED = 2
 """Bytes of an element where a row is stored as it comes, also if float32 is computed in."""
 _NEVER_EVICTS = 1 << 14
 """Rows of a cache that is to keep all."""
-
-_CONTROLS: dict[str, Callable[[H2OConfig, int], ControlCache]] = {
-    "oldest": lambda config, _seed: OldestCache(config),
-    "random": RandomCache,
-    "sabotaged": lambda config, _seed: SabotagedCache(config),
-}
 
 
 class CacheFactory:
@@ -310,10 +303,6 @@ class CacheFactory:
         if control is not None:
             make = _CONTROLS[control]
             return self._replaced(lambda i: make(of_layer(i), 1000 * seed + i))
-        if contender.storage in REVERSED:
-            stored = self._storage(contender)
-            bits = (stored.heavy[0], (stored.recent or stored.heavy)[0], stored.group_size)
-            return self._replaced(lambda i: MixedH2OKVCache(of_layer(i), *bits))
         with warnings.catch_warnings():  # small windows are tried on purpose
             warnings.simplefilter("ignore", H2OConfigWarning)
             return make_h2o_cache(
@@ -398,7 +387,7 @@ class CacheFactory:
             return 0
 
     def _storage(self, contender: Contender) -> Storage:
-        stored = ALL_STORAGES[contender.storage]
+        stored = STORAGES[contender.storage]
         return dataclasses.replace(stored, group_size=self._group_size)
 
     def _by_layer(self, contender: Contender) -> Budgets | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,9 @@ def load_for_evaluation(
 
     """
     model, tokenizer = load(name)
-    documents, called = _documents(text, file)
+    documents, called = held_out(text).documents, f"held-out {text} of the demo model"
+    if file is not None:
+        documents, called = (read_text(file, "Give a file of UTF-8 text."),), file.name
     return wrap(model, tokenizer, name, documents, called, by_layer, float32=float32)
 
 
@@ -127,34 +130,25 @@ def digest(model: Any) -> str:
     return total.hexdigest()
 
 
-def _documents(text: Part, file: Path | None) -> tuple[tuple[str, ...], str]:
-    if file is not None:
-        return (read_text(file, "Give a file of UTF-8 text."),), file.name
-    return held_out(text).documents, f"held-out {text} of the demo model"
-
-
 def budgets_for(model: Any, tokens: Tokens, by_layer: LayerBudgetsSource) -> BudgetsFor:
     """Return what makes budgets: a user's file, or a contender's rule on a profile."""
-    known: list[Profile] = []
+    profile = cache(lambda: _profile(model, tokens, by_layer.profile))
 
-    def found_for(chosen: Contender) -> Budgets:
+    def budgets(chosen: Contender) -> Budgets:
         if by_layer.budgets is not None:
             return load_budgets(by_layer.budgets)
-        if not known:
-            known.append(_profile(model, tokens, by_layer.profile))
-        found = known[0]
         if policies()[chosen.policy].by_layer == "reach":
             by_index = rules.layer_rows(
-                rules.reaches(found),
+                rules.reaches(profile()),
                 chosen.rows,
                 lambda rows: chosen.with_rows(rows).config(),
             )
         else:
-            measures = {each.index: each.figures.concentration for each in found.full}
+            measures = {each.index: each.figures.concentration for each in profile().full}
             by_index = rules.layer_shares(measures, chosen.rows, SINKS)
-        return rules.budgets(by_index, found.caches)
+        return rules.budgets(by_index, profile().caches)
 
-    return found_for
+    return budgets
 
 
 def _profile(model: Any, tokens: Tokens, profile: Path | None) -> Profile:

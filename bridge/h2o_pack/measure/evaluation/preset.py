@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import msgspec
-from msgspec import Meta, Struct, field, inspect, structs
+from msgspec import Meta, Struct, field, structs
 
-from h2o_pack.errors import UserError, nearest
+from h2o_pack.errors import ExitCode, UserError, nearest
 from h2o_pack.files.text import read_text, usage_error
+from h2o_pack.files.toml import Blame, parse_toml
 from h2o_pack.measure.evaluation.contenders import UNBOUNDED, find_contender
 from h2o_pack.measure.evaluation.tasks import Shape, Way
 from h2o_pack.measure.text import Part
@@ -124,73 +124,61 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     batch: Count = 8
     float32: bool = False
 
-    def changed(self, changes: PresetChanges) -> Preset:
-        """Return the preset with a user's changes applied.
+    def changed(
+        self,
+        *,
+        experiments: Sequence[str] = (),
+        models: tuple[str, ...] = (),
+        seeds: tuple[int, ...] = (),
+        batch: int = 0,
+        **changes: Any,
+    ) -> Preset:
+        """Return the preset with a user's changes; what is empty or 0 keeps its value.
+
+        Args:
+            experiments: ids of those to run.
+            models: instead of the preset's.
+            seeds: also of experiments that have their own.
+            batch: samples that are read at once.
+            changes: to each experiment and group, by the names of their fields.
 
         Raises:
             UserError: an experiment or a contender is unknown, or a budget is none.
 
         """
-        ids = [each.id for each in self.experiments]
-        for name in changes.experiments:
+        ids = [experiment.id for experiment in self.experiments]
+        for name in experiments:
             if name not in ids:
                 raise usage_error(
                     f'the preset has no experiment "{name}"',
                     f"{nearest(name, ids)}Choose from: {', '.join(ids)}.",
                 )
-        made = structs.replace(
+        preset = structs.replace(
             self,
             experiments=tuple(
-                _changed(each, changes)
-                for each in self.experiments
-                if not changes.experiments or each.id in changes.experiments
+                _changed(experiment, {"seeds": seeds, **changes})
+                for experiment in self.experiments
+                if not experiments or experiment.id in experiments
             ),
-            models=changes.models or self.models,
-            seeds=changes.seeds or self.seeds,
-            batch=changes.batch or self.batch,
+            **_present(models=models, seeds=seeds, batch=batch),
         )
-        _check(made)
-        return made
+        _check(preset)
+        return preset
 
 
-class PresetChanges(Struct, frozen=True, kw_only=True):
-    """A user's changes to a preset; empty, or 0, keeps the preset's value.
-
-    The fields are those of `Preset`, `Experiment` and `Group` that have the same names.
-    """
-
-    models: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = ()
-    samples: int = 0
-    lengths: tuple[int, ...] = ()
-    budgets: tuple[str, ...] = ()
-    contenders: tuple[str, ...] = ()
-    batch: int = 0
-    generate: int = 0
-    experiments: tuple[str, ...] = ()
+def _present(**changes: Any) -> dict[str, Any]:
+    return {name: value for name, value in changes.items() if value}
 
 
-def _changed(experiment: Experiment, changes: PresetChanges) -> Experiment:
+def _changed(experiment: Experiment, changes: dict[str, Any]) -> Experiment:
+    of_group = {name: changes.pop(name, ()) for name in ("budgets", "contenders")}
+    names = of_group["contenders"]
     groups = []
     for group in experiment.groups:
-        names = changes.contenders or group.contenders
-        kept = not changes.contenders or group.baseline in names
-        groups.append(
-            structs.replace(
-                group,
-                budgets=changes.budgets or group.budgets,
-                contenders=names,
-                baseline=group.baseline if kept else names[0],
-            )
-        )
-    return structs.replace(
-        experiment,
-        groups=tuple(groups),
-        samples=changes.samples or experiment.samples,
-        seeds=changes.seeds or experiment.seeds,
-        lengths=changes.lengths or experiment.lengths,
-        generate=changes.generate or experiment.generate,
-    )
+        kept = not names or group.baseline in names
+        baseline = group.baseline if kept else names[0]
+        groups.append(structs.replace(group, baseline=baseline, **_present(**of_group)))
+    return structs.replace(experiment, groups=tuple(groups), **_present(**changes))
 
 
 def rows_of(budget: str, length: int) -> int:
@@ -214,8 +202,8 @@ def rows_of(budget: str, length: int) -> int:
 
 def names() -> list[str]:
     """Return the names of the presets that come with the package."""
-    found = (resources.files(__package__) / "presets").iterdir()
-    return sorted(each.name[:-5] for each in found if each.name.endswith(".toml"))
+    files = (resources.files(__package__) / "presets").iterdir()
+    return sorted(file.name[:-5] for file in files if file.name.endswith(".toml"))
 
 
 @cache
@@ -234,8 +222,8 @@ def load_preset(name: str) -> Preset:
             f'there is no preset "{name}"',
             f"{nearest(name, names())}Choose from: {', '.join(names())}, or give a TOML file.",
         )
-    found = resources.files(__package__) / "presets" / f"{name}.toml"
-    return parse(found.read_text("utf-8"), name, f"{name}.toml")
+    file = resources.files(__package__) / "presets" / f"{name}.toml"
+    return parse(file.read_text("utf-8"), name, f"{name}.toml")
 
 
 def parse(text: str, name: str, source: str) -> Preset:
@@ -250,16 +238,8 @@ def parse(text: str, name: str, source: str) -> Preset:
         UserError: the text is not a preset; names the file and the entry.
 
     """
-    compare = "Compare with a preset of h2o-pack, such as demo.toml."
-    try:
-        document = msgspec.toml.decode(text)
-        for place, key, known in unknown_keys(document, inspect.type_info(Preset)):
-            what = f"{source}: {place} has an unknown key {key!r}"
-            raise usage_error(what, nearest(key, known) + compare)
-        found = msgspec.convert(document, Preset)
-    except msgspec.DecodeError as error:
-        raise usage_error(f"{source}: {error}", compare) from None
-    preset = structs.replace(found, name=name)
+    blame = Blame("Compare with a preset of h2o-pack, such as demo.toml.", ExitCode.USAGE)
+    preset = structs.replace(parse_toml(text, Preset, source, blame), name=name)
     try:
         _check(preset)
     except UserError as error:
@@ -269,40 +249,23 @@ def parse(text: str, name: str, source: str) -> Preset:
     return preset
 
 
-def unknown_keys(
-    found: Any, kind: inspect.Type, place: str = "$"
-) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield the keys that a type does not have: where, the key, and the known ones."""
-    if isinstance(kind, inspect.StructType) and isinstance(found, dict):
-        known = {field.encode_name: field.type for field in kind.fields}
-        for key, value in found.items():
-            if key in known:
-                yield from unknown_keys(value, known[key], f"{place}.{key}")
-            else:
-                yield place, key, list(known)
-    elif isinstance(kind, inspect.VarTupleType) and isinstance(found, list):
-        for i, value in enumerate(found):
-            yield from unknown_keys(value, kind.item_type, f"{place}[{i}]")
-
-
 def _check(preset: Preset) -> None:
     """Refuse what types cannot."""
-    for each in preset.experiments:
-        if each.ask != "nothing" and not each.depths:
+    for experiment in preset.experiments:
+        where = f"experiment {experiment.id}"
+        if experiment.ask != "nothing" and not experiment.depths:
+            raise usage_error(f"{where}: depths is missing", "Facts stand at depths.")
+        if (experiment.task in ("prompts", "chat")) != bool(experiment.ways):
             raise usage_error(
-                f"experiment {each.id}: depths is missing", "Facts stand at depths."
-            )
-        if (each.task in ("prompts", "chat")) != bool(each.ways):
-            raise usage_error(
-                f'experiment {each.id}: ways belong to the tasks "prompts" and "chat"',
+                f'{where}: ways belong to the tasks "prompts" and "chat"',
                 "Give both, or neither.",
             )
-        for group in each.groups:
+        for group in experiment.groups:
             for name in (*group.contenders, group.baseline):
                 find_contender(name)
             if group.baseline not in (*group.contenders, UNBOUNDED):
                 raise usage_error(
-                    f"experiment {each.id}: the baseline {group.baseline} is not a contender",
+                    f"{where}: the baseline {group.baseline} is not a contender",
                     "Add it to the contenders, or choose one of them.",
                 )
             for budget in group.budgets:

@@ -1,179 +1,36 @@
-"""The results of a run: statistics, report, losses, and whether a rerun agrees."""
+"""The results of a run: the report, what a rerun does not reproduce, and the losses in it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
-from statistics import NormalDist
-from typing import Annotated, Any, Literal
-
-import numpy as np
+from typing import Annotated, Any
 
 from h2o_pack.choice.losses import Loss, LossTable, MeasuredLoss, MeasuredRecall
 from h2o_pack.files.text import read_json
 from h2o_pack.measure.evaluation import tasks
-from h2o_pack.measure.evaluation.contenders import UNBOUNDED, Contender, find_contender
-from h2o_pack.measure.evaluation.loaded import LoadedModel
-from h2o_pack.measure.evaluation.lockstep import PREFILL
-from h2o_pack.measure.evaluation.preset import Ask, Equal, Experiment, Preset, Task, rows_of
-from h2o_pack.measure.evaluation.run import FULL, CellKey, Unit
-from h2o_pack.measure.machine import Machine, describe
+from h2o_pack.measure.evaluation.contenders import (
+    UNBOUNDED,
+    CacheFactory,
+    Contender,
+    find_contender,
+)
+from h2o_pack.measure.evaluation.preset import Ask, Equal, Group, Task, rows_of
+from h2o_pack.measure.evaluation.statistics import (
+    Difference,
+    Estimate,
+    compare,
+    estimate,
+    rounded,
+)
+from h2o_pack.measure.evaluation.tasks import Outcome
+from h2o_pack.measure.machine import Machine
 from h2o_pack.results import Result, doc
 from h2o_py.recall import H2ORecall
 
-Verdict = Literal["better", "worse", "not distinguishable"]
-
-CONFIDENCE = 0.95
-DRAWS = 4000
-LEAST_SAMPLES = 6
-"""With fewer, all differences have one sign by chance in more than 5 of 100 runs (2^(1 - n)),
-and no interval made of them can be trusted to leave 0 out."""
-DIGITS = 6
-_SEED = 20260301
-_CHUNK = 1000
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean and its confidence interval."""
-
-    mean: float
-    low: float
-    high: float
-    samples: Annotated[int, doc("That it is of.")]
-
-    def rounded(self) -> Estimate:
-        """Return the same with `DIGITS` significant digits."""
-        mean, low, high = map(rounded, (self.mean, self.low, self.high))
-        return Estimate(mean, low, high, self.samples)
-
-    def overlaps(self, other: Estimate) -> bool:
-        """Return whether the two intervals have a value in common."""
-        return self.low <= other.high and other.low <= self.high
-
-
-@dataclass(frozen=True)
-class Difference(Estimate):
-    """A mean difference to a baseline, and what it says."""
-
-    verdict: Verdict
-
-    def rounded(self) -> Difference:
-        """Return the same with `DIGITS` significant digits."""
-        return Difference(**vars(super().rounded()), verdict=self.verdict)
-
-
-def rounded(value: float) -> float:
-    """Round to `DIGITS` significant digits: what a rerun on the same machine gives again."""
-    if value == 0 or not math.isfinite(value):
-        return 0.0
-    return float(f"{value:.{DIGITS}g}")
-
-
-def estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
-    """Estimate the mean of independent samples, with its bootstrap interval.
-
-    The same values give the same interval, whatever else was estimated before.
-
-    Raises:
-        ValueError: there are no values, or one is not finite.
-
-    """
-    data = np.asarray(values, dtype=np.float64)
-    if data.size == 0 or not np.isfinite(data).all():
-        raise ValueError(
-            f"{data.size} values, {int(np.isfinite(data).sum())} of them finite, have no "
-            "mean. Look for a sample without scored tokens."
-        )
-    mean = float(data.mean())
-    if data.size == 1 or np.ptp(data) == 0:
-        return Estimate(mean, mean, mean, int(data.size))
-    rng = np.random.default_rng(_SEED)
-    means = np.concatenate(
-        [
-            data[rng.integers(0, data.size, (min(_CHUNK, DRAWS - i), data.size))].mean(axis=1)
-            for i in range(0, DRAWS, _CHUNK)
-        ]
-    )
-    tail = expanded_tail(data.size, confidence)
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return Estimate(mean, float(low), float(high), int(data.size))
-
-
-def compare(
-    values: Sequence[float], baseline: Sequence[float], *, lower_is_better: bool
-) -> Difference:
-    """Estimate the difference to a baseline on the same samples.
-
-    Not distinguishable when the interval of the mean difference has 0 in it, or when there
-    are fewer than `LEAST_SAMPLES` samples.
-
-    Raises:
-        ValueError: the two are of different samples.
-
-    """
-    if len(values) != len(baseline):
-        raise ValueError(
-            f"{len(values)} samples cannot be paired with {len(baseline)}. Both must read "
-            "the same."
-        )
-    pairs = zip(values, baseline, strict=True)
-    found = estimate([value - base for value, base in pairs])
-    verdict: Verdict = "better" if (found.mean < 0) == lower_is_better else "worse"
-    if found.low <= 0 <= found.high or found.samples < LEAST_SAMPLES:
-        verdict = "not distinguishable"
-    return Difference(**vars(found), verdict=verdict)
-
-
-def expanded_tail(samples: int, confidence: float = CONFIDENCE) -> float:
-    """Return the share of bootstrap means that lies outside on each side.
-
-    Phi(t * sqrt(n / (n - 1))), t the quantile of Student's t with n - 1 degrees: n / (n - 1)
-    because bootstrap means spread by n rather than n - 1.
-    """
-    freedom = samples - 1
-    t = student_quantile((1 - confidence) / 2, freedom)
-    return NormalDist().cdf(t * math.sqrt(samples / freedom))
-
-
-def student_quantile(probability: float, freedom: int) -> float:
-    """Return the quantile of Student's t, found by bisection.
-
-    Raises:
-        ValueError: the probability is not between 0 and 1, or there is no freedom.
-
-    """
-    if not 0 < probability < 1 or freedom < 1:
-        raise ValueError(f"no t quantile at {probability} with {freedom} degrees of freedom.")
-    if probability > 0.5:  # noqa: PLR2004  symmetric
-        return -student_quantile(1 - probability, freedom)
-    low, high = -1e6, 0.0
-    for _ in range(200):
-        middle = (low + high) / 2
-        if _student_tail(-middle, freedom) > probability:
-            high = middle
-        else:
-            low = middle
-    return (low + high) / 2
-
-
-def _student_tail(t: float, freedom: int) -> float:
-    """P(T > t) for t >= 0, exact for whole degrees (Abramowitz and Stegun 26.7.3-4)."""
-    angle = math.atan2(t, math.sqrt(freedom))
-    cosine = math.cos(angle) ** 2
-    odd = freedom % 2
-    term = math.cos(angle) if odd else 1.0
-    total = term if freedom > 1 else 0.0
-    for k in range(3 if odd else 2, freedom - 1, 2):
-        term *= cosine * (k - 1) / k
-        total += term
-    inside = math.sin(angle) * total
-    if odd:
-        inside = 2 / math.pi * (angle + inside)
-    return (1 - inside) / 2
+LOWER_IS_BETTER = ("nll", "kl", "peak_bytes")
+"""What metrics end in of which less is better; of all others more is."""
 
 
 @dataclass(frozen=True)
@@ -269,6 +126,15 @@ class Report(Result):
     machine: Machine
     experiments: tuple[ExperimentResult, ...]
 
+    def cells(self) -> dict[tuple[Any, ...], Cell]:
+        """Return all cells by experiment, group, length, budget and contender."""
+        return {
+            (experiment.id, group.id, cell.length, cell.budget, cell.contender): cell
+            for experiment in self.experiments
+            for group in experiment.groups
+            for cell in group.cells
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Result):
@@ -277,172 +143,102 @@ class Evaluation(Result):
     reports: tuple[Report, ...]
 
 
-LOWER_IS_BETTER = {
-    "nll": True,
-    "kl": True,
-    "agreement": False,
-    "recall": False,
-    **{name: name.endswith(("_nll", "_kl")) for name in tasks.METRICS},
-    "tokens_per_second": False,
-    "peak_bytes": True,
-}
-"""All metrics (`results.Cell`)."""
+@dataclass(frozen=True)
+class CellKey:
+    """A cell of a group's table before it is measured: a contender at a length and budget."""
+
+    length: int
+    budget: str
+    contender: Contender
 
 
-def make_report(
-    loaded: LoadedModel,
-    preset: Preset,
-    tables: Sequence[Sequence[CellKey]],
-    work: Sequence[Unit],
-    found: Sequence[Any],
-) -> Report:
-    """Make the report of everything that a run found.
+Outcomes = Mapping[tuple[int, Contender], Sequence[Outcome]]
+"""By length and contender, in the samples' order."""
 
-    Args:
-        loaded: the model.
-        preset: what was run.
-        tables: cells by experiment.
-        work: all units.
-        found: what each unit gave (`h2o_pack.measure.evaluation.run.run`).
 
-    """
-    return Report(
-        preset=preset.name,
-        title=preset.title,
-        model=ModelIdentity(loaded.name, loaded.sha256),
-        text=loaded.text,
-        seeds=preset.seeds,
-        prefill=PREFILL,
-        confidence=CONFIDENCE,
-        machine=describe(),  # without its load, on which figures do not depend
-        experiments=tuple(
-            _experiment(experiment, loaded, cells, _gathered(i, work, found))
-            for i, (experiment, cells) in enumerate(
-                zip(preset.experiments, tables, strict=True)
+def group_result(
+    group: Group, keys: Sequence[CellKey], outcomes: Outcomes, factory: CacheFactory
+) -> GroupResult:
+    """Make a table of what a group's contenders did."""
+    values = {key: metric_values(outcomes[key.length, key.contender]) for key in keys}
+    cells = []
+    for key in keys:
+        contender, length = key.contender, key.length
+        baseline = baseline_of(key, group, keys)
+        differences = {}
+        if baseline is not None and baseline is not key:
+            differences = {
+                name: compare(values[key][name], base, lower_is_better=is_lower_better(name))
+                for name, base in values[baseline].items()
+            }
+        done = outcomes[length, contender]
+        cells.append(
+            Cell(
+                length=length,
+                budget=key.budget,
+                budget_rows=length if key.budget == "all" else rows_of(key.budget, length),
+                contender=contender.name,
+                title=contender.title,
+                rows=contender.rows or length,
+                bytes=factory.bytes(contender, length),
+                archive_bytes=factory.archive_bytes(contender, length),
+                metrics={name: estimate(v).rounded() for name, v in values[key].items()},
+                difference={name: each.rounded() for name, each in differences.items()},
+                by_sample={name: tuple(map(rounded, v)) for name, v in values[key].items()},
+                questions=count_questions(done),
+                kept=mean_kept(done),
             )
-        ),
-    )
+        )
+    return GroupResult(group.id, group.title, group.equal, group.baseline, tuple(cells))
 
 
-Gathered = dict[tuple[int, Contender], list[Any]]
-"""By length and contender: outcomes in the samples' order, or speeds."""
+def is_lower_better(metric: str) -> bool:
+    """Return whether less of a metric is better."""
+    return metric.endswith(LOWER_IS_BETTER)
 
 
-def _gathered(number: int, work: Sequence[Unit], found: Sequence[Any]) -> Gathered:
-    gathered: Gathered = {}
-    for unit, result in zip(work, found, strict=True):
-        if unit.experiment != number:
-            continue
-        rows = [[result]] if isinstance(result, dict) else result
-        for contender, outcomes in zip(unit.contenders, rows, strict=True):
-            gathered.setdefault((unit.length, contender), []).extend(outcomes)
-    return gathered
+def metric_values(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
+    """Return each metric's values, one per sample or run."""
+    return {name: [each.metrics[name] for each in outcomes] for name in outcomes[0].metrics}
 
 
-def _experiment(
-    experiment: Experiment, loaded: LoadedModel, cells: Sequence[CellKey], gathered: Gathered
-) -> ExperimentResult:
-    groups = []
-    for group, members in groupby(cells, key=lambda place: place.group):
-        places = list(members)
-        shown = tuple(_cell(place, places, loaded, gathered) for place in places)
-        groups.append(GroupResult(group.id, group.title, group.equal, group.baseline, shown))
-    return ExperimentResult(
-        id=experiment.id,
-        title=experiment.title,
-        task=experiment.task,
-        ask=experiment.ask,
-        samples=experiment.samples,
-        seeds=experiment.seeds,
-        decoys=experiment.decoys,
-        generate=experiment.generate,
-        groups=tuple(groups),
-    )
-
-
-def _cell(
-    place: CellKey, places: Sequence[CellKey], loaded: LoadedModel, gathered: Gathered
-) -> Cell:
-    contender, length = place.contender, place.length
-    outcomes = gathered[length, contender]
-    values = _values(outcomes)
-    base = _baseline(place, places)
-    other = base is not None and base is not place
-    against = _values(gathered[length, base.contender]) if base and other else {}
-    return Cell(
-        length=length,
-        budget=place.budget,
-        budget_rows=length if place.budget == "all" else rows_of(place.budget, length),
-        contender=contender.name,
-        title=contender.title,
-        rows=contender.rows or length,
-        bytes=loaded.factory.bytes(contender, length),
-        archive_bytes=loaded.factory.archive_bytes(contender, length),
-        metrics={name: estimate(each).rounded() for name, each in values.items()},
-        difference={
-            name: compare(values[name], each, lower_is_better=LOWER_IS_BETTER[name]).rounded()
-            for name, each in against.items()
-        },
-        by_sample={name: tuple(map(rounded, each)) for name, each in values.items()},
-        questions=_questions(outcomes),
-        kept=_kept(outcomes),
-    )
-
-
-def _baseline(place: CellKey, places: Sequence[CellKey]) -> CellKey | None:
+def baseline_of(key: CellKey, group: Group, keys: Sequence[CellKey]) -> CellKey | None:
     """Return the cell that this one is compared with: the baseline's of length and budget.
 
     The full cache, which has no budget, is compared where there is but one.
     """
-    name = place.group.baseline
-    only = not place.contender.bounded and len(place.group.budgets) == 1
-    for each in places:
-        same = each.length == place.length and each.contender.name == name
-        if same and (only or each.budget == place.budget or each.contender == FULL):
-            return each
+    only = not key.contender.bounded and len(group.budgets) == 1
+    for other in keys:
+        if (other.length, other.contender.name) != (key.length, group.baseline):
+            continue
+        if only or other.budget == key.budget or other.contender.name == UNBOUNDED:
+            return other
     return None
 
 
-def _values(outcomes: Sequence[Any]) -> dict[str, list[float]]:
-    """Return each metric's values, one per sample or run."""
-    if "tokens_per_second" in outcomes[0]:
-        return {
-            name: [float(x) for each in outcomes for x in each[name]]
-            for name in ("tokens_per_second", "peak_bytes")
-        }
-    if "ways" in outcomes[0]:
-        return {name: [o["ways"][name] for o in outcomes] for name in outcomes[0]["ways"]}
-    values = {name: [o[name] for o in outcomes] for name in ("nll", "kl", "agreement")}
-    if outcomes[0]["recalled"]:
-        values["recall"] = [sum(o["recalled"]) / len(o["recalled"]) for o in outcomes]
-    return values
-
-
-def _questions(outcomes: Sequence[Any]) -> tuple[QuestionCount, ...]:
+def count_questions(outcomes: Sequence[Outcome]) -> tuple[QuestionCount, ...]:
     """Count what was asked and answered, by depth of the fact and turn of the question."""
-    counts: dict[tuple[float, int], list[int]] = {}
+    answers: dict[tuple[float, int], list[bool]] = {}
     for outcome in outcomes:
-        for turn, right in enumerate(outcome.get("recalled", [])):
-            count = counts.setdefault((outcome["depths"][turn], turn), [0, 0])
-            count[0] += 1
-            count[1] += right
+        for turn, (depth, right) in enumerate(outcome.answers):
+            answers.setdefault((depth, turn), []).append(right)
     return tuple(
-        QuestionCount(depth, turn, asked, right)
-        for (depth, turn), (asked, right) in sorted(counts.items())
+        QuestionCount(*place, len(right), sum(right))
+        for place, right in sorted(answers.items())
     )
 
 
-def _kept(outcomes: Sequence[Any]) -> tuple[tuple[float, ...], ...]:
+def mean_kept(outcomes: Sequence[Outcome]) -> tuple[tuple[float, ...], ...]:
     """Return by layer the mean share of each part of the text that is still there."""
-    kept = [outcome["kept"] for outcome in outcomes if outcome.get("kept")]
+    kept = [outcome.kept for outcome in outcomes if outcome.kept]
     return tuple(
         tuple(rounded(sum(parts) / len(parts)) for parts in zip(*layer, strict=True))
         for layer in zip(*kept, strict=True)
     )
 
 
-_NOT_REPRODUCIBLE = ("tokens_per_second", "peak_bytes")
-"""They belong to the machine."""
+OF_THE_MACHINE = tasks.SPEED
+"""Metrics that are not compared with those of another run."""
 
 
 def read(path: Path) -> Report:
@@ -458,42 +254,32 @@ def read(path: Path) -> Report:
 def differences(earlier: Report, now: Report) -> list[str]:
     """Return what does not reproduce, one sentence each.
 
-    A figure reproduces when the intervals of the two runs overlap. Speed and memory
-    belong to the machine and are not compared.
+    A figure reproduces when the intervals of the two runs overlap.
     """
-    found = [
+    sentences = [
         f"{name}: {_listed(before)} before, {_listed(after)} now"
         for name in ("preset", "seeds", "text")
         if (before := getattr(earlier, name)) != (after := getattr(now, name))
     ]
     if earlier.model.parameters_sha256 != now.model.parameters_sha256:
-        found.append("the model's parameters differ")
-    before, after = _cells(earlier), _cells(now)
-    for place, cell in before.items():
-        where = ", ".join(str(part) for part in place)
-        if place not in after:
-            found.append(f"{where}: not in this run")
+        sentences.append("the model's parameters differ")
+    cells, others = earlier.cells(), now.cells()
+    for place, cell in cells.items():
+        where = ", ".join(map(str, place))
+        if place not in others:
+            sentences.append(f"{where}: not in this run")
             continue
         for name, metric in cell.metrics.items():
-            other = after[place].metrics.get(name)
-            if name in _NOT_REPRODUCIBLE or (other is not None and metric.overlaps(other)):
+            other = others[place].metrics.get(name)
+            if name in OF_THE_MACHINE or (other is not None and metric.overlaps(other)):
                 continue
             shown = "missing" if other is None else _shown(other)
-            found.append(f"{where}: {name} was {_shown(metric)}, is {shown}")
-    found += [
-        f"{', '.join(str(part) for part in place)}: not in the earlier run"
-        for place in after.keys() - before.keys()
+            sentences.append(f"{where}: {name} was {_shown(metric)}, is {shown}")
+    sentences += [
+        f"{', '.join(map(str, place))}: not in the earlier run"
+        for place in others.keys() - cells.keys()
     ]
-    return found
-
-
-def _cells(report: Report) -> dict[tuple[Any, ...], Cell]:
-    return {
-        (each.id, group.id, cell.length, cell.budget, cell.contender): cell
-        for each in report.experiments
-        for group in each.groups
-        for cell in group.cells
-    }
+    return sentences
 
 
 def _listed(value: str | tuple[int, ...]) -> str:
@@ -513,24 +299,23 @@ def losses(report: Report) -> LossTable | None:
 
     Of tables with facts in the text, those with the most tokens count.
     """
-    read = [
+    read_texts = [
         (experiment, group.cells)
         for experiment in report.experiments
         if experiment.task == "read" and experiment.ask == "one"
         for group in experiment.groups
     ]
-    tokens = max((cell.length for _, cells in read for cell in cells), default=0)
+    tokens = max((cell.length for _, cells in read_texts for cell in cells), default=0)
     caches: dict[tuple[str, int], MeasuredLoss] = {}
     samples = 0
-    for experiment, cells in read:
+    for experiment, cells in read_texts:
         at_length = [cell for cell in cells if cell.length == tokens]
         full = next(cell for cell in at_length if cell.contender == UNBOUNDED)
         for cell in at_length:
             who = find_contender(cell.contender)
-            if who.policy != POLICY or who.pinned or who.recall is not None:
-                continue
-            caches[who.storage, cell.rows] = measured(cell, full)
-            samples = experiment.samples * len(experiment.seeds or report.seeds)
+            if who.policy == POLICY and not who.pinned and who.recall is None:
+                caches[who.storage, cell.rows] = measured_loss(cell, full)
+                samples = experiment.samples * len(experiment.seeds or report.seeds)
     if not caches:
         return None
     return LossTable(
@@ -544,7 +329,7 @@ def losses(report: Report) -> LossTable | None:
     )
 
 
-def measured(cell: Cell, full: Cell) -> MeasuredLoss:
+def measured_loss(cell: Cell, full: Cell) -> MeasuredLoss:
     """Return one cache's loss against the full cache on the same samples."""
     facts = compare(cell.by_sample["recall"], full.by_sample["recall"], lower_is_better=False)
     return MeasuredLoss(
@@ -561,25 +346,19 @@ def measured(cell: Cell, full: Cell) -> MeasuredLoss:
 
 def with_recall(report: Report) -> list[MeasuredRecall]:
     """Return the caches that were measured with recall and without."""
-    found = []
-    for experiment in report.experiments:
-        for group in experiment.groups if experiment.task == "prompts" else ():
-            plain = {
-                (cell.length, cell.budget): cell
-                for cell in group.cells
-                if cell.contender == POLICY
-            }
-            for cell in group.cells:
-                who = find_contender(cell.contender)
-                base = plain.get((cell.length, cell.budget))
-                if base is None or who.recall != H2ORecall() or ASKED not in cell.difference:
-                    continue
-                found.append(
-                    MeasuredRecall(
-                        share=rounded(cell.rows / cell.length),
-                        facts=base.metrics[ASKED].mean,
-                        recalled=cell.metrics[ASKED].mean,
-                        better=cell.difference[ASKED].verdict == "better",
-                    )
+    prompts = [each.id for each in report.experiments if each.task == "prompts"]
+    cells = {place: cell for place, cell in report.cells().items() if place[0] in prompts}
+    measured = []
+    for place, cell in cells.items():
+        plain = cells.get((*place[:-1], POLICY))
+        recalls = find_contender(cell.contender).recall == H2ORecall()
+        if plain is not None and recalls and ASKED in cell.difference:
+            measured.append(
+                MeasuredRecall(
+                    share=rounded(cell.rows / cell.length),
+                    facts=plain.metrics[ASKED].mean,
+                    recalled=cell.metrics[ASKED].mean,
+                    better=cell.difference[ASKED].verdict == "better",
                 )
-    return found
+            )
+    return measured

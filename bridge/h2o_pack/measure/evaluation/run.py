@@ -1,17 +1,20 @@
-"""A run of a preset on a model: its units of work, shared by several machines."""
+"""Runs a preset on its models, shared by several machines, and writes the results."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import mlx.core as mx
+import msgspec
 import numpy as np
 
-from h2o_pack.files.text import usage_error
-from h2o_pack.measure.evaluation import lockstep, speed, tasks
+from h2o_pack.choice.losses import NAME
+from h2o_pack.files.text import json_by_lines, usage_error, writing
+from h2o_pack.measure import bench
+from h2o_pack.measure.evaluation import reading, report, show
 from h2o_pack.measure.evaluation.chat_tasks import chat_askings, make_conversation
 from h2o_pack.measure.evaluation.contenders import (
     UNBOUNDED,
@@ -19,13 +22,60 @@ from h2o_pack.measure.evaluation.contenders import (
     Contender,
     find_contender,
 )
-from h2o_pack.measure.evaluation.loaded import LoadedModel
+from h2o_pack.measure.evaluation.loaded import (
+    LayerBudgetsSource,
+    LoadedModel,
+    load_for_evaluation,
+)
 from h2o_pack.measure.evaluation.preset import Experiment, Group, Preset, rows_of
-from h2o_pack.measure.evaluation.tasks import make_sample
+from h2o_pack.measure.evaluation.report import (
+    CellKey,
+    Evaluation,
+    ExperimentResult,
+    ModelIdentity,
+    Outcomes,
+    Report,
+)
+from h2o_pack.measure.evaluation.statistics import CONFIDENCE
+from h2o_pack.measure.evaluation.tasks import SPEED, Outcome, make_sample
+from h2o_pack.measure.machine import describe
+from h2o_pack.measure.pictures import require_matplotlib
 from h2o_pack.progress import BarAdvance, ProgressReporter
+from h2o_pack.results import to_json
 from h2o_py.routing import routed
 
+RESULTS, PAGE = "results.json", "README.md"
+CELL_DEPTH = 6
+"""Containers around a cell: report, experiments, experiment, groups, group, cells."""
+WARM_UP = 4
+"""Tokens of the run that comes before those whose speed is measured."""
+
+_FULL = find_contender(UNBOUNDED)
+_BYTES_OF = find_contender("default")
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Options:
+    """A run.
+
+    Args:
+        preset: what to run, a user's changes included.
+        text: a user's text instead of the preset's.
+        by_layer: where budgets by layer come from.
+        output: folder for results.json, README.md and the pictures; one below it for each
+            model where there are several.
+        pictures: whether to draw.
+        earlier: the results.json of an earlier run, to compare with.
+
+    """
+
+    preset: Preset
+    text: Path | None = None
+    by_layer: LayerBudgetsSource = field(default_factory=LayerBudgetsSource)
+    output: Path | None = None
+    pictures: bool = True
+    earlier: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -45,11 +95,11 @@ class Share:
         """Return the units that this process does, with their numbers."""
         return list(enumerate(units))[self.rank :: self.size]
 
-    def gather(self, found: dict[int, Any], units: int) -> list[Any]:
+    def gather(self, done: dict[int, list[list[Outcome]]], units: int) -> list[Any]:
         """Return what all processes found, in the order of the units.
 
         Args:
-            found: results of this process's units: what JSON can hold.
+            done: outcomes of this process's units, by the unit's number.
             units: how many there are in all.
 
         Raises:
@@ -57,9 +107,11 @@ class Share:
 
         """
         # Alone too through JSON, so that one process and several give the same.
-        own = json.dumps(list(found.items())).encode()
-        parts = [own] if self.size == 1 else self._exchange(own)
-        by_number = dict(pair for part in parts for pair in json.loads(part))
+        own = msgspec.json.encode(done)
+        kind = dict[int, list[list[Outcome]]]
+        by_number: dict[int, list[list[Outcome]]] = {}
+        for part in [own] if self.size == 1 else self._exchange(own):
+            by_number |= msgspec.json.decode(part, type=kind)
         missing = [number for number in range(units) if number not in by_number]
         if missing:
             raise usage_error(f"units {missing} were not done", "Run the command again.")
@@ -70,11 +122,9 @@ class Share:
         cpu = mx.Device(mx.cpu)
         lengths = mx.distributed.all_gather(mx.array([len(own)]), group=self.group, stream=cpu)
         sizes: list[int] = lengths.tolist()  # type: ignore[assignment]
-        padded = own + bytes(max(sizes) - len(own))
-        sent = mx.array(np.frombuffer(padded, np.uint8))[None]
-        got = mx.distributed.all_gather(sent, group=self.group, stream=cpu)
-        rows = [np.asarray(got[i]).tobytes() for i in range(self.size)]
-        return [row[:size] for row, size in zip(rows, sizes, strict=True)]
+        padded = np.frombuffer(own + bytes(max(sizes) - len(own)), np.uint8)
+        rows = mx.distributed.all_gather(mx.array(padded)[None], group=self.group, stream=cpu)
+        return [np.asarray(rows[i]).tobytes()[: sizes[i]] for i in range(self.size)]
 
 
 def join() -> Share:
@@ -83,194 +133,242 @@ def join() -> Share:
     return Share(group.rank(), group.size(), group)
 
 
-FULL = find_contender(UNBOUNDED)
-_BYTES_OF = find_contender("default")
+def evaluate(
+    options: Options, share: Share, say: ProgressReporter
+) -> tuple[Evaluation, list[str]]:
+    """Run, and write what is asked for. Only the leading process writes.
+
+    Returns:
+        The results, and how they differ from the earlier ones.
+
+    Raises:
+        UserError: a model, text, budget or file cannot be used, or matplotlib is missing.
+        H2OError: h2o_py refuses a budget or a model.
+
+    """
+    preset, output = options.preset, options.output
+    if output is not None and options.pictures:
+        require_matplotlib()
+    if options.earlier is not None and len(preset.models) > 1:
+        raise usage_error(
+            "--compare takes the report of one model", "Choose the model with --model."
+        )
+    earlier = None if options.earlier is None else report.read(options.earlier)
+    reports = []
+    for name in preset.models:
+        say(f"loading {name}")
+        loaded = load_for_evaluation(
+            name,
+            text=preset.text,
+            file=options.text,
+            by_layer=options.by_layer,
+            float32=preset.float32,
+        )
+        reports.append(run(loaded, preset, share, say))
+        if output is not None and share.leads:
+            with writing(output):
+                folder = output / loaded.name if len(preset.models) > 1 else output
+                write(reports[-1], folder, pictures=options.pictures)
+    unlike = [] if earlier is None else report.differences(earlier, reports[0])
+    return Evaluation(reports=tuple(reports)), unlike
 
 
-@dataclass(frozen=True)
-class CellKey:
-    """A cell of a table: a contender in a group, at a length and budget."""
-
-    group: Group
-    length: int
-    budget: str
-    contender: Contender
+def write(results: Report, folder: Path, *, pictures: bool = True) -> None:
+    """Write results.json, losses.json where there are any, the page and the pictures."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json_by_lines(msgspec.to_builtins(results), CELL_DEPTH)
+    (folder / RESULTS).write_text(text, encoding="utf-8")
+    table = report.losses(results)
+    if table is not None:
+        (folder / NAME).write_text(to_json(table) + "\n", encoding="utf-8")
+    drawn = show.save_pictures(results, folder) if pictures else []
+    (folder / PAGE).write_text(show.render(results, drawn), encoding="utf-8")
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Work that one process does at once: samples of one length, or one contender's speed."""
+    """Work that one process does at once: samples of one length, or one contender's speed.
 
-    experiment: int
+    Args:
+        number: of the experiment.
+        length: tokens of a sample.
+        samples: seed and number of each.
+        contenders: who reads them.
+
+    """
+
+    number: int
     length: int
     samples: tuple[tuple[int, int], ...]
     contenders: tuple[Contender, ...]
 
 
-def places(experiment: Experiment, factory: CacheFactory) -> list[CellKey]:
-    """Return all cells of an experiment's tables, the full cache first in each.
+def run(loaded: LoadedModel, preset: Preset, share: Share, say: ProgressReporter) -> Report:
+    """Run a preset on a model that is loaded: this process's share, and gather the rest.
+
+    Raises:
+        UserError: the text is too short, or a budget too small.
+        H2OError: h2o_py refuses so few rows, or the model.
+
+    """
+    with routed():
+        tables = [
+            [
+                (group, list(keys_of(experiment, group, loaded.factory)))
+                for group in experiment.groups
+            ]
+            for experiment in preset.experiments
+        ]
+        units = [
+            unit
+            for number, groups in enumerate(tables)
+            for unit in units_of(preset, number, [key for _, keys in groups for key in keys])
+        ]
+        mine = share.mine(units)
+        done = {}
+        total = sum(unit.length for _, unit in mine)
+        with say.bar("evaluating", total, "items") as advance:
+            for place, unit in mine:
+                done[place] = work(loaded, preset.experiments[unit.number], unit, advance)
+    gathered = share.gather(done, len(units))
+    results: list[dict[tuple[int, Contender], list[Outcome]]] = [{} for _ in tables]
+    for unit, rows in zip(units, gathered, strict=True):
+        for contender, outcomes in zip(unit.contenders, rows, strict=True):
+            results[unit.number].setdefault((unit.length, contender), []).extend(outcomes)
+    return Report(
+        preset=preset.name,
+        title=preset.title,
+        model=ModelIdentity(loaded.name, loaded.sha256),
+        text=loaded.text,
+        seeds=preset.seeds,
+        prefill=reading.PREFILL,
+        confidence=CONFIDENCE,
+        machine=describe(),  # without its load, on which figures do not depend
+        experiments=tuple(
+            experiment_result(experiment, groups, outcomes, loaded.factory)
+            for experiment, groups, outcomes in zip(
+                preset.experiments, tables, results, strict=True
+            )
+        ),
+    )
+
+
+def experiment_result(
+    experiment: Experiment,
+    groups: Sequence[tuple[Group, Sequence[CellKey]]],
+    outcomes: Outcomes,
+    factory: CacheFactory,
+) -> ExperimentResult:
+    """Make an experiment's tables."""
+    return ExperimentResult(
+        id=experiment.id,
+        title=experiment.title,
+        task=experiment.task,
+        ask=experiment.ask,
+        samples=experiment.samples,
+        seeds=experiment.seeds,
+        decoys=experiment.decoys,
+        generate=experiment.generate,
+        groups=tuple(
+            report.group_result(group, keys, outcomes, factory) for group, keys in groups
+        ),
+    )
+
+
+def keys_of(experiment: Experiment, group: Group, factory: CacheFactory) -> Iterator[CellKey]:
+    """Yield the cells of a table, those of caches that keep all rows first at each length.
 
     Raises:
         UserError: a budget is too small for the prefill.
         H2OError: h2o_py refuses so few rows, or the model.
 
     """
-    found = []
-    for group in experiment.groups:
-        for length in experiment.lengths:
-            found.append(CellKey(group, length, "all", FULL))
-            everything = [find_contender(name) for name in group.contenders]
-            found += [
-                CellKey(group, length, "all", each)
-                for each in everything
-                if not each.bounded and each != FULL
-            ]
-            for budget in group.budgets:
-                rows = rows_of(budget, length)
-                if rows < lockstep.PREFILL:
-                    raise usage_error(
-                        f"the budget {budget} of {length} tokens is {rows} rows, fewer than "
-                        f"the {lockstep.PREFILL} tokens that are read at once",
-                        "Give a larger budget (--max-kv).",
-                    )
-                limit = factory.bytes(_BYTES_OF.with_rows(rows), length)
-                for name in group.contenders:
-                    who = find_contender(name)
-                    if not who.bounded:
-                        continue
-                    if group.equal == "bytes":
-                        bought = factory.rows_for(who, limit, length)
-                    else:
-                        bought = rows
-                    contender = who.with_rows(bought)
-                    factory.caches(contender)  # what cannot work is refused before the run
-                    found.append(CellKey(group, length, budget, contender))
-    return found
+    contenders = [find_contender(name) for name in group.contenders]
+    for length in experiment.lengths:
+        unbounded = [_FULL, *(each for each in contenders if not each.bounded)]
+        for contender in dict.fromkeys(unbounded):
+            yield CellKey(length, "all", contender)
+        for budget in group.budgets:
+            rows = rows_of(budget, length)
+            if rows < reading.PREFILL:
+                raise usage_error(
+                    f"the budget {budget} of {length} tokens is {rows} rows, fewer than "
+                    f"the {reading.PREFILL} tokens that are read at once",
+                    "Give a larger budget (--max-kv).",
+                )
+            limit = factory.bytes(_BYTES_OF.with_rows(rows), length)
+            for contender in contenders:
+                if not contender.bounded:
+                    continue
+                bought = rows
+                if group.equal == "bytes":
+                    bought = factory.rows_for(contender, limit, length)
+                factory.caches(contender.with_rows(bought))  # refused before the run
+                yield CellKey(length, budget, contender.with_rows(bought))
 
 
-def units(preset: Preset, tables: Sequence[Sequence[CellKey]]) -> list[Unit]:
-    """Return all work, in an order that does not depend on how many processes do it."""
-    found = []
-    for i, (experiment, cells) in enumerate(zip(preset.experiments, tables, strict=True)):
-        for length in experiment.lengths:
-            at_length = [place.contender for place in cells if place.length == length]
-            contenders = tuple(dict.fromkeys(at_length))
-            if experiment.task == "speed":
-                runs = tuple((0, n) for n in range(experiment.samples))
-                found += [Unit(i, length, runs, (contender,)) for contender in contenders]
-                continue
-            seeds = experiment.seeds or preset.seeds
-            samples = [(s, n) for s in seeds for n in range(experiment.samples)]
-            found += [
-                Unit(i, length, tuple(samples[k : k + preset.batch]), contenders)
-                for k in range(0, len(samples), preset.batch)
-            ]
-    return found
+def units_of(preset: Preset, number: int, keys: Sequence[CellKey]) -> Iterator[Unit]:
+    """Yield an experiment's work, in an order that does not depend on who does it."""
+    experiment = preset.experiments[number]
+    for length in experiment.lengths:
+        contenders = tuple(dict.fromkeys(key.contender for key in keys if key.length == length))
+        if experiment.task == "speed":
+            runs = tuple((0, run) for run in range(experiment.samples))
+            yield from (Unit(number, length, runs, (contender,)) for contender in contenders)
+            continue
+        seeds = experiment.seeds or preset.seeds
+        samples = [(seed, sample) for seed in seeds for sample in range(experiment.samples)]
+        for k in range(0, len(samples), preset.batch):
+            yield Unit(number, length, tuple(samples[k : k + preset.batch]), contenders)
 
 
-def run(
-    loaded: LoadedModel, preset: Preset, share: Share, say: ProgressReporter
-) -> tuple[list[list[CellKey]], list[Unit], list[Any]]:
-    """Do this process's share of the work and gather the rest.
-
-    Args:
-        loaded: the model and the text.
-        preset: what to run.
-        share: of which process.
-        say: told what is being done.
-
-    Returns:
-        Cells by experiment, all units, and what each found: for text, outcomes by contender
-        and sample; for speed, what `speed.measure` gives.
-
-    Raises:
-        UserError: the text is too short, or a budget too small.
-
-    """
-    with routed():
-        tables = [places(experiment, loaded.factory) for experiment in preset.experiments]
-        work = units(preset, tables)
-        mine = share.mine(work)
-        total = sum(unit.length for _, unit in mine)
-        found: dict[int, Any] = {}
-        with say.bar("evaluating", total, "items") as advance:
-            for number, unit in mine:
-                experiment = preset.experiments[unit.experiment]
-                if experiment.task == "speed":
-                    found[number] = _speed(loaded, experiment, unit)
-                    advance(unit.length)
-                elif experiment.task == "chat":
-                    found[number] = _converse(loaded, experiment, unit, advance)
-                else:
-                    found[number] = _read(loaded, experiment, unit, advance)
-    return tables, work, share.gather(found, len(work))
-
-
-def _converse(
+def work(
     loaded: LoadedModel, experiment: Experiment, unit: Unit, advance: BarAdvance
-) -> Any:
-    """Ask in conversations, one at a time: their turns differ in length."""
-    found: list[list[Any]] = [[] for _ in unit.contenders]
-    for seed, number in unit.samples:
-        made = make_conversation(
-            loaded.tokens, unit.length, experiment.decoys + 1, seed, number
-        )
-        model, factory = loaded.model, loaded.factory
-        with_one = tasks.run(
-            model, factory, loaded.tokens, [made], unit.contenders, experiment.ways,
-            lambda _amount: None, chat_askings,
-        )  # fmt: skip
-        for rows, new in zip(found, with_one, strict=True):
-            rows.extend(new)
-    advance(unit.length)
-    return found
-
-
-def _read(loaded: LoadedModel, experiment: Experiment, unit: Unit, advance: BarAdvance) -> Any:
+) -> list[list[Outcome]]:
+    """Do one unit; returns outcomes by contender, then sample or run."""
+    common = (loaded.model, loaded.factory, loaded.tokens)
+    if experiment.task == "speed":
+        advance(unit.length)
+        return [measure_speed(loaded, experiment, unit)]
+    if experiment.task == "chat":  # one at a time: their turns differ in length
+        outcomes: list[list[Outcome]] = [[] for _ in unit.contenders]
+        for seed, number in unit.samples:
+            conversation = make_conversation(
+                loaded.tokens, unit.length, experiment.decoys + 1, seed, number
+            )
+            rows = reading.run_prompts(
+                *common, [conversation], unit.contenders, experiment.ways, asking=chat_askings
+            )
+            for row, new in zip(outcomes, rows, strict=True):
+                row.extend(new)
+        advance(unit.length)
+        return outcomes
     samples = [
         make_sample(
-            loaded.tokens,
-            loaded.words,
-            experiment.shape(unit.length, number),
-            seed,
-            number,
+            loaded.tokens, loaded.words, experiment.shape(unit.length, number), seed, number
         )
         for seed, number in unit.samples
     ]
     if experiment.task == "prompts":
-        return tasks.run(
-            loaded.model,
-            loaded.factory,
-            loaded.tokens,
-            samples,
-            unit.contenders,
-            experiment.ways,
-            advance,
-        )
-    outcomes = lockstep.run(
-        loaded.model,
-        loaded.factory,
-        loaded.tokens,
-        samples,
-        unit.contenders,
-        in_turns=experiment.ask == "turns",
-        advance=advance,
+        return reading.run_prompts(*common, samples, unit.contenders, experiment.ways, advance)
+    return reading.run_text(
+        *common, samples, unit.contenders, in_turns=experiment.ask == "turns", advance=advance
     )
-    return [
-        [
-            {**asdict(outcome), "depths": [q.fact.depth for q in sample.questions]}
-            for outcome, sample in zip(row, samples, strict=True)
-        ]
-        for row in outcomes
-    ]
 
 
-def _speed(loaded: LoadedModel, experiment: Experiment, unit: Unit) -> Any:
-    prompt = loaded.tokens.first + loaded.tokens.window(0, unit.length)
-    return speed.measure(
-        loaded.model,
-        lambda: loaded.factory.caches(unit.contenders[0]),
-        prompt[: unit.length],
-        experiment.generate,
-        runs=len(unit.samples),
-    )
+def measure_speed(loaded: LoadedModel, experiment: Experiment, unit: Unit) -> list[Outcome]:
+    """Generate after a prompt by mlx_lm's own loop; one run more comes first.
+
+    Each run gives tokens per second after the prompt, and peak bytes, weights included.
+    """
+    ids = loaded.tokens.first + loaded.tokens.window(0, unit.length)
+    prompt = mx.array(ids[: unit.length])
+    outcomes = []
+    for tokens in (WARM_UP, *[experiment.generate] * len(unit.samples)):
+        mx.clear_cache()
+        mx.reset_peak_memory()
+        caches = loaded.factory.caches(unit.contenders[0])
+        rate = 1e6 / bench.generating(loaded.model, prompt, caches)(tokens)
+        values = zip(SPEED, (rate, float(mx.get_peak_memory())), strict=True)
+        outcomes.append(Outcome(dict(values)))
+    return outcomes[1:]

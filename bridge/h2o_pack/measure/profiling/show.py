@@ -1,14 +1,32 @@
-"""A profile's tables, as text."""
+"""A profile as tables, and as files: JSON, a page, and a picture of attention maps."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
 from rich.console import Console
 
+from h2o_pack.files.text import json_by_lines, writing
+from h2o_pack.measure.pictures import Labels, Panel, require_matplotlib, save_maps
 from h2o_pack.measure.profiling.attention import AN_OCTAVE, SINKS
+from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.report import PARTS, SHARES, LayerProfile, Profile, StepTime
 from h2o_pack.measure.profiling.rules import lost_shares, reaches, recalling_layers
-from h2o_pack.measure.tables import Table, print_table, timing_cells
+from h2o_pack.measure.profiling.run import AttentionMap, run
+from h2o_pack.measure.tables import (
+    Table,
+    markdown_section,
+    page_head,
+    print_table,
+    timing_cells,
+)
+from h2o_pack.progress import ProgressReporter
 
+JSON, PAGE, MAPS = "profile.json", "profile.md", "maps.png"
+LAYER_DEPTH = 3
+"""Containers around a measure of a layer, which has a line of its own in JSON."""
 _MIB = 1 << 20
 _MOST_SHOWN = 7
 RECALL_PARTS = (16, 8, 4)
@@ -17,15 +35,15 @@ RECALL_PARTS = (16, 8, 4)
 
 def sections(profile: Profile) -> list[Table]:
     """Return all tables of a profile."""
-    found = [_attention(profile), _reach(profile)]
+    tables = [_attention(profile), _reach(profile)]
     if profile.full and profile.windows:
-        found.append(_recall(profile))
-    found.append(_accumulated(profile))
+        tables.append(_recall(profile))
+    tables.append(_accumulated(profile))
     if profile.skipped:
-        found.append(_skipped(profile))
+        tables.append(_skipped(profile))
     if profile.step is not None:
-        found.append(_step(profile.step))
-    return found
+        tables.append(_step(profile.step))
+    return tables
 
 
 def print_profile(profile: Profile, console: Console) -> None:
@@ -174,3 +192,59 @@ def _step(step: StepTime) -> Table:
     )
     header = ("part", "microseconds", "quartiles", "share")
     return Table("Where a step's time goes", header, tuple(rows), note)
+
+
+def profile_and_write(folder: Path | None, options: Options, say: ProgressReporter) -> Profile:
+    """Profile a model, and write all files of the profile if a folder is given.
+
+    Raises:
+        UserError: the model or text cannot be used, the folder cannot be written, or
+            matplotlib is missing.
+
+    """
+    if folder is not None:
+        require_matplotlib()
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+    profile, maps = run(options, say)
+    if folder is not None:
+        with writing(folder):
+            write(profile, maps, folder)
+    return profile
+
+
+def write(profile: Profile, maps: Sequence[AttentionMap], folder: Path) -> list[Path]:
+    """Write all files of a profile into a folder, which is created; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    document, page = folder / JSON, folder / PAGE
+    document.write_text(json_by_lines(msgspec.to_builtins(profile), LAYER_DEPTH), "utf-8")
+    pictures = [draw_maps(profile, maps, folder / MAPS)] if maps else []
+    page.write_text(render(profile, pictures), encoding="utf-8")
+    return [document, page, *pictures]
+
+
+def render(profile: Profile, pictures: Sequence[Path]) -> str:
+    """Return the page of tables, which shows the pictures beside it."""
+    title = f"Profile of {profile.model}"
+    head = page_head("h2o-pack profile --output", title)
+    head += f"\n{headline(profile)}. {profile.machine}.\n"
+    if profile.step is None:
+        head += f"\nNo step was timed: {profile.step_missing}.\n"
+    shown = [f"\n![{picture.stem}]({picture.name})\n" for picture in pictures]
+    return "\n".join([head, *map(markdown_section, sections(profile))]) + "".join(shown)
+
+
+def draw_maps(profile: Profile, maps: Sequence[AttentionMap], path: Path) -> Path:
+    """Draw the heads of least and of most entropy, a column for each layer."""
+    lines: tuple[list[Panel], list[Panel]] = ([], [])
+    layers: set[int] = set()
+    for attention in maps:
+        title = f"layer {attention.layer}, head {attention.head}\n{attention.entropy:.2f} nats"
+        panel = Panel(title, attention.cells, profile.tokens, profile.tokens)
+        lines[attention.layer in layers].append(panel)
+        layers.add(attention.layer)
+    words = (
+        f"{profile.model}: the heads of least (above) and most (below) entropy, first sample"
+    )
+    labels = Labels(words, "token", "query", "largest probability of a cell")
+    return save_maps(path, [line for line in lines if line], labels, inches=(3.4, 3.6))

@@ -1,0 +1,389 @@
+"""Runs all contenders through the same samples: token by token, or as prompts.
+
+Token by token, all are compared with the full cache at each position, there and then, so that
+nothing but a position's logits is ever held: the vocabulary of a large model times a long text
+would not fit. The first contender must be the full cache.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from h2o_pack.measure.evaluation.contenders import CacheFactory, Contender, ledger_positions
+from h2o_pack.measure.evaluation.tasks import Asking, Outcome, Sample, Turn, Way, askings
+from h2o_pack.measure.machine import usable_cores
+from h2o_pack.measure.text import Tokens
+from h2o_pack.progress import BarAdvance
+
+PREFILL = 32
+"""Tokens that are read at once, as in the paper; each one after that by itself."""
+PIECE = 512
+"""Tokens of a prompt that are read at once."""
+BINS = 64
+"""Equal parts of the text over which kept positions are counted."""
+
+Prediction = tuple[mx.array, mx.array, mx.array]
+Kept = tuple[tuple[float, ...], ...]
+
+
+def no_progress(amount: int) -> None:
+    """Tell nobody."""
+
+
+class Lane:
+    """One contender's caches, its last logits [B, V], and sums over the scored tokens [3, B].
+
+    Args:
+        model: of mlx_lm, routed.
+        caches: of the contender.
+        stream: on which it computes; None for the default one.
+
+    """
+
+    def __init__(self, model: Any, caches: list[Any], stream: Any = None) -> None:
+        self._model = model
+        self._stream = stream or mx.default_stream(mx.default_device())
+        self.caches = caches
+        self.logits = mx.zeros((1, 1))
+        self._sums = mx.zeros((3, 1))
+        self._count = mx.zeros((1,))
+
+    def copy(self) -> Lane:
+        """Return a lane with a copy of the caches; it has read nothing yet."""
+        return Lane(self._model, copy.deepcopy(self.caches), self._stream)
+
+    def read(self, ids: mx.array) -> None:
+        """Feed tokens [B, L], lazily."""
+        with mx.stream(self._stream):
+            self.logits = self._model(ids, cache=self.caches)[:, -1]
+
+    def read_prompt(self, ids: mx.array) -> None:
+        """Read a prompt [B, L] in pieces, its last token by itself."""
+        before = ids.shape[1] - 1
+        for start in range(0, before, PIECE):
+            self.read(ids[:, start : min(start + PIECE, before)])
+            mx.eval(self.logits)
+        self.read(ids[:, before:])
+        mx.eval(self.logits)
+
+    def say(self, ids: mx.array) -> mx.array:
+        """Feed ids [B, L] one by one; returns ln p of each before it came, [B, L, V]."""
+        predicted = []
+        for column in range(ids.shape[1]):
+            predicted.append(self.log_probabilities())
+            self.read(ids[:, column : column + 1])
+            mx.eval(self.logits)
+        return mx.stack(predicted, axis=1)
+
+    @property
+    def pending(self) -> tuple[mx.array, mx.array]:
+        """What is to be computed before the next token."""
+        return self.logits, self._sums
+
+    def log_probabilities(self) -> mx.array:
+        """Return ln p of the next token, float32 [B, V]."""
+        with mx.stream(self._stream):
+            wide = self.logits.astype(mx.float32)
+            return wide - mx.logsumexp(wide, axis=-1, keepdims=True)
+
+    def prediction(self) -> Prediction:
+        """Return ln p and p of the next token, float32 [B, V], and the most likely one [B]."""
+        with mx.stream(self._stream):
+            logp = self.log_probabilities()
+            return logp, mx.exp(logp), mx.argmax(logp, axis=-1)
+
+    def compare(self, expected: Prediction, token: mx.array, counts: mx.array) -> None:
+        """Add up how this lane predicts `token` [B, 1] where `counts` [B] says so."""
+        full, probabilities, most_likely = expected
+        with mx.stream(self._stream):
+            logp = self.log_probabilities()
+            nll = -mx.take_along_axis(logp, token, axis=-1)[:, 0]
+            kl = (probabilities * (full - logp)).sum(axis=-1)
+            same = mx.equal(most_likely, mx.argmax(logp, axis=-1))
+            now = mx.where(counts, mx.stack([nll, kl, same.astype(nll.dtype)]), 0.0)
+            self._sums = self._sums + now
+            self._count = self._count + counts
+
+    def means(self) -> list[dict[str, float]]:
+        """Return nll, KL and agreement of each sample."""
+        means: Any = (self._sums / mx.maximum(self._count, 1)).T.tolist()
+        return [dict(zip(("nll", "kl", "agreement"), row, strict=True)) for row in means]
+
+
+def run_text(
+    model: Any,
+    factory: CacheFactory,
+    tokens: Tokens,
+    samples: Sequence[Sample],
+    contenders: Sequence[Contender],
+    *,
+    in_turns: bool,
+    advance: BarAdvance = no_progress,
+) -> list[list[Outcome]]:
+    """Read samples token by token, then ask.
+
+    Args:
+        model: of mlx_lm, routed.
+        factory: makes the caches.
+        tokens: for the answers.
+        samples: one batch, all of the same length.
+        contenders: the full cache, then others.
+        in_turns: whether questions follow one another; else each is asked on a copy.
+        advance: told how many tokens each contender has read.
+
+    Returns:
+        Outcomes by contender, then sample.
+
+    """
+    seed = samples[0].seed * 1_000_003 + samples[0].number
+    facts = [sample.questions[-1].fact for sample in samples if sample.questions]
+    pinned = ((0, max(fact.position + fact.length for fact in facts)),) if facts else ()
+    order = _order_by_rows(contenders)
+    lanes = [
+        Lane(model, factory.caches(contenders[e], seed, pinned), stream)
+        for e, stream in zip(order, _streams(len(contenders)), strict=True)
+    ]
+    ids = mx.array([sample.ids for sample in samples])
+    scored = mx.array([sample.scored for sample in samples])
+    for lane in lanes:
+        lane.read(ids[:, :PREFILL])
+        mx.eval(lane.logits)
+    advance(min(PREFILL, ids.shape[1]))
+    expected = lanes[0].prediction()
+    for position in range(PREFILL, ids.shape[1]):
+        mx.eval(expected)
+        token, counts = ids[:, position : position + 1], scored[:, position]
+        now, then = expected, None
+        for some in _together(lanes):
+            for lane in some:
+                lane.compare(now, token, counts)
+                lane.read(token)
+            then = then or lanes[0].prediction()  # with the first lane, as all wait for it
+            _start(some, then)
+        expected = then or now
+        advance(1)
+    means = [lane.means() for lane in lanes]
+    kept = [_kept(lane.caches, ids.shape[1], len(samples)) for lane in lanes]
+    answers = _ask(lanes, tokens, samples, in_turns=in_turns, advance=advance)
+    return [
+        [
+            _outcome(sample, means[lane][s], answers[lane][s], kept[lane][s])
+            for s, sample in enumerate(samples)
+        ]
+        for lane in map(order.index, range(len(contenders)))
+    ]
+
+
+def _outcome(
+    sample: Sample, metrics: dict[str, float], answers: Sequence[bool], kept: Kept
+) -> Outcome:
+    if answers:
+        metrics = {**metrics, "recall": sum(answers) / len(answers)}
+    depths = (question.fact.depth for question in sample.questions)
+    return Outcome(metrics, tuple(zip(depths, answers, strict=True)), kept)
+
+
+def _order_by_rows(contenders: Sequence[Contender]) -> list[int]:
+    """Return the contenders' numbers: the full cache, then the others from many rows to few.
+
+    Lanes that are computed side by side then take about the same time.
+    """
+    return [0, *sorted(range(1, len(contenders)), key=lambda e: -contenders[e].rows)]
+
+
+def _together(lanes: Sequence[Lane]) -> Iterator[Sequence[Lane]]:
+    """Yield lanes to be given to MLX at once, one of each stream.
+
+    MLX queues only a few tasks ahead: those of one lane would leave the other streams idle, and
+    while the tasks of all lanes are built all of them would be.
+    """
+    width = len(_POOL) or 1
+    for i in range(0, len(lanes), width):
+        yield lanes[i : i + width]
+
+
+def _start(lanes: Sequence[Lane], first: Sequence[mx.array] = ()) -> None:
+    """Begin to compute, and return before it is done."""
+    mx.async_eval(*first, *(array for lane in lanes for array in lane.pending))
+
+
+def _read(lanes: Sequence[Lane], words: Sequence[mx.array]) -> None:
+    """Feed each lane its tokens [B, 1]; returns before they are computed."""
+    waiting = iter(words)
+    for some in _together(lanes):
+        for lane in some:
+            lane.read(next(waiting))
+        _start(some)
+
+
+def _ask(
+    lanes: Sequence[Lane],
+    tokens: Tokens,
+    samples: Sequence[Sample],
+    *,
+    in_turns: bool,
+    advance: BarAdvance,
+) -> list[list[list[bool]]]:
+    """Return whether each question was answered, by lane, sample and question."""
+    answers: list[list[list[bool]]] = [[[] for _ in samples] for _ in lanes]
+    asked = len(samples[0].questions)
+    for number in range(asked):
+        questions = [sample.questions[number] for sample in samples]
+        fed = mx.array([question.ids for question in questions])
+        is_last = in_turns or number == asked - 1
+        asking = lanes if is_last else [lane.copy() for lane in lanes]
+        for column in range(fed.shape[1]):
+            _read(asking, [fed[:, column : column + 1]] * len(lanes))
+        wanted = [question.answer for question in questions]
+        for lane, right in zip(answers, _answered(asking, tokens, wanted), strict=True):
+            for sample, is_right in zip(lane, right, strict=True):
+                sample.append(is_right)
+        advance(fed.shape[1] + _answer_length(tokens, wanted))
+    return answers
+
+
+def _answered(
+    lanes: Sequence[Lane], tokens: Tokens, answers: Sequence[str]
+) -> list[list[bool]]:
+    """Let lanes go on greedily; returns by lane and sample whether its answer came."""
+    said: list[list[mx.array]] = [[] for _ in lanes]
+    for _ in range(_answer_length(tokens, answers)):
+        words = [mx.argmax(lane.logits, axis=-1, keepdims=True) for lane in lanes]
+        for spoken, word in zip(said, words, strict=True):
+            spoken.append(word)
+        _read(lanes, words)
+    right = []
+    for words in said:
+        ids: Any = mx.concatenate(words, axis=1).tolist()
+        pairs = zip(answers, ids, strict=True)
+        right.append([answer in tokens.decode(spoken) for answer, spoken in pairs])
+    return right
+
+
+def _answer_length(tokens: Tokens, answers: Sequence[str]) -> int:
+    """Return one token more than the longest answer has."""
+    return 1 + max(len(tokens.encode(f" {answer}")) for answer in answers)
+
+
+def _kept(caches: Sequence[Any], length: int, batch: int) -> list[Kept]:
+    """Return by sample and layer the share of kept positions in each of `BINS` parts."""
+    layers: list[Any] = []
+    bins = min(BINS, length)
+    edges = [length * i // bins for i in range(bins + 1)]
+    for positions in ledger_positions(caches):
+        heads = positions.shape[1]
+        shares = []
+        for begin, end in itertools.pairwise(edges):
+            inside = (positions >= begin) & (positions < end)
+            shares.append(inside.sum(axis=(1, 2)) / (heads * (end - begin)))
+        layers.append(mx.stack(shares, axis=1).tolist())
+    return [
+        tuple(tuple(round(x, 4) for x in layer[s]) for layer in layers) for s in range(batch)
+    ]
+
+
+def _streams(count: int) -> list[Any]:
+    """Return where each lane computes: a GPU's own stream, or a few threads of the CPU.
+
+    On the CPU a stream is one thread; lanes are spread over as many as there are cores.
+    """
+    if mx.default_device() != mx.Device(mx.cpu):
+        return [mx.default_stream(mx.default_device())] * count
+    while len(_POOL) < min(_MOST_STREAMS, usable_cores()):
+        _POOL.append(mx.new_stream(mx.Device(mx.cpu)))
+    return [_POOL[i % len(_POOL)] for i in range(count)]
+
+
+_MOST_STREAMS = 4
+_POOL: list[Any] = []
+
+Forecast = dict[tuple[Way, int, int], mx.array]
+"""Of the full cache: ln p [B, L, V] of what it was made to say, by way, asking and turn."""
+
+
+def run_prompts(
+    model: Any,
+    factory: CacheFactory,
+    tokens: Tokens,
+    samples: Sequence[Any],
+    contenders: Sequence[Contender],
+    ways: Sequence[Way],
+    advance: BarAdvance = no_progress,
+    asking: Callable[[Way, Tokens, Any], tuple[Asking, ...]] = askings,
+) -> list[list[Outcome]]:
+    """Read samples as prompts, then ask in each way, on copies of the caches.
+
+    Args:
+        model: of mlx_lm, routed.
+        factory: makes the caches.
+        tokens: for the answers.
+        samples: one batch, all of the same length.
+        contenders: the full cache, then others.
+        ways: of asking.
+        advance: told how many tokens each contender has read.
+        asking: how a sample is asked in a way.
+
+    Returns:
+        Outcomes by contender, then sample. A metric has a way's name, or where words are
+        predicted `<way>_nll` and `<way>_kl`.
+
+    """
+    asked = {way: [asking(way, tokens, sample) for sample in samples] for way in ways}
+    ids = mx.array([sample.ids for sample in samples])
+    full: Forecast = {}
+    outcomes = []
+    for n, contender in enumerate(contenders):
+        lane = Lane(model, factory.caches(contender))
+        lane.read_prompt(ids)
+        metrics: list[dict[str, float]] = [{} for _ in samples]
+        for way in ways:
+            values = _ask_in_way(lane, tokens, way, asked[way], full)
+            metrics = [known | new for known, new in zip(metrics, values, strict=True)]
+        outcomes.append([Outcome(each) for each in metrics])
+        advance(ids.shape[1] * (n + 1) // len(contenders) - ids.shape[1] * n // len(contenders))
+    return outcomes
+
+
+def _ask_in_way(
+    lane: Lane,
+    tokens: Tokens,
+    way: Way,
+    samples: Sequence[tuple[Asking, ...]],
+    full: Forecast,
+) -> list[dict[str, float]]:
+    """Ask all samples in one way; fills `full` if it is empty there, else compares."""
+    right: list[list[bool]] = [[] for _ in samples]
+    sums, count = mx.zeros((2, len(samples))), 0
+    for a in range(len(samples[0])):
+        reader = lane.copy()
+        for t in range(len(samples[0][a])):
+            turns: list[Turn] = [asked[a][t] for asked in samples]
+            if turns[0].prompt:
+                reader.read_prompt(mx.array([turn.prompt for turn in turns]))
+            if turns[0].said:
+                said = mx.array([turn.said for turn in turns])
+                own = reader.say(said)
+                if turns[0].predicted:
+                    sums = sums + _forecast_sums(own, full.setdefault((way, a, t), own), said)
+                    count += said.shape[1]
+            if turns[0].answer:
+                [answers] = _answered([reader], tokens, [turn.answer for turn in turns])
+                if turns[0].counts:
+                    for sample, is_right in zip(right, answers, strict=True):
+                        sample.append(is_right)
+    if count:
+        means: Any = (sums / count).T.tolist()
+        return [{f"{way}_nll": nll, f"{way}_kl": kl} for nll, kl in means]
+    return [{way: sum(answers) / len(answers)} for answers in right]
+
+
+def _forecast_sums(own: mx.array, full: mx.array, said: mx.array) -> mx.array:
+    """Return sums [2, B] over the tokens said: -ln p, and KL from the full cache."""
+    nll = -mx.take_along_axis(own, said[..., None], axis=-1)[..., 0]
+    kl = (mx.exp(full) * (full - own)).sum(axis=-1)
+    return mx.stack([nll.sum(axis=1), kl.sum(axis=1)])
