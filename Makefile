@@ -109,7 +109,7 @@ results: $(INSTALLED)
 	mv docs/results/storages/losses.json bridge/h2o_pack/facts
 	$(BIN)/h2o-pack profile --model demo --output docs/results/profile
 recall-cost: $(INSTALLED)
-	$(BIN)/python -m tools.recall_cost docs/results/recall/cost.md
+	$(BIN)/python -m tools.bench --recall docs/results/recall/cost.md
 system-prompt: $(INSTALLED)
 	$(BIN)/python -m tools.system_prompt docs/results/system-prompt.md
 speed: $(INSTALLED)

@@ -37,7 +37,7 @@ def main() -> None:
             recipe = recipe.shortened(options.shorten)
         train(model, options.records, recipe, options.threads, say)
     if "convert" in parts:
-        from studies.tiny_lm.convert import convert
+        from studies.tiny_lm.files import convert
 
         convert(model, small)
     if "measure" in parts:

@@ -1,4 +1,4 @@
-"""The cards of both models, written from what was recorded and measured."""
+"""The cards of both models and the curve of the loss, from what was recorded."""
 
 from __future__ import annotations
 
@@ -92,8 +92,6 @@ def write_cards(model: Path, variant: Path, records: Path) -> None:
         ValueError: other weights were measured than those that lie there.
 
     """
-    from studies.tiny_lm.curve import draw_curve  # needs matplotlib
-
     record = json.loads((records / "training.json").read_text(encoding="utf-8"))
     measured = json.loads((records / "measurements.json").read_text(encoding="utf-8"))
     draw_curve(record, records / CURVE)
@@ -161,3 +159,45 @@ def loss_rows(
             f"| {part} | {loss['nats_a_token']:.3f} | {loss['bits_a_byte']:.3f} "
             f"| {ngram[part]['nats_a_token']:.3f} |"
         )
+
+
+def draw_curve(record: dict[str, Any], path: Path) -> None:
+    """Draw text and answers over tokens seen; stages and the quantized end are marked."""
+    from matplotlib.figure import Figure
+
+    points = record["curve"]["points"]
+    seen = [point["tokens"] / 1e6 for point in points]
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(seen, [point["text"] for point in points], label="text", color="tab:blue")
+    axes.plot(seen, [point["answers"] for point in points], label="answers", color="tab:orange")
+    reached = 0.0
+    for stage in record["recipe"]["stages"]:
+        axes.axvline(reached, color="0.8", zorder=0)
+        axes.text(
+            reached, 1.0, f" length {stage['length']}", transform=axes.get_xaxis_transform()
+        )
+        reached += stage["total"] / 1e6
+    quantized = quantized_from(record)
+    axes.axvspan(
+        quantized, seen[-1], color="tab:green", alpha=0.12, label="half of steps in 4 bits"
+    )
+    axes.set_yscale("log")
+    axes.set_xlabel("million tokens seen")
+    axes.set_ylabel("training loss, nats per token (log)")
+    axes.legend(loc="center right")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=110)
+
+
+def quantized_from(record: dict[str, Any]) -> float:
+    """Return after how many million tokens steps begin to see quantized weights."""
+    first = (1 - record["recipe"]["quantised_share"]) * record["steps"]
+    tokens = 0
+    for stage in record["recipe"]["stages"]:
+        steps = stage["total"] // stage["batch"]
+        if first < steps:
+            return float((tokens + first * stage["batch"]) / 1e6)
+        first -= steps
+        tokens += steps * stage["batch"]
+    return float(tokens / 1e6)

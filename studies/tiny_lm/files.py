@@ -1,15 +1,16 @@
-"""The model's folder: weights, configuration and tokenizer as mlx-lm reads them."""
+"""The model's folder as mlx-lm reads it, and the 4-bit variant of it."""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2o_pack.files.text import json_by_lines
 from studies.tiny_lm.corpus import END_OF_TEXT
-from studies.tiny_lm.recipe import Architecture
+from studies.tiny_lm.recipe import Architecture, Recipe
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +26,8 @@ PROGRAM = (  # the files that decide the weights
     "muon.py",
     "training.py",
 )
+
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 
 def write_model(
@@ -51,6 +54,25 @@ def write_model(
             "clean_up_tokenization_spaces": False,
         },
     )
+
+
+def convert(model: Path, variant: Path) -> None:
+    """Quantize `model` by mlx_lm.convert, tied embedding included, into a new folder."""
+    from mlx_lm import convert as quantize  # slow to import
+
+    shutil.rmtree(variant, ignore_errors=True)
+    recipe = Recipe()
+    quantize(
+        str(model),
+        str(variant),
+        quantize=True,
+        q_group_size=recipe.group_size,
+        q_bits=recipe.bits,
+    )
+    for name in TOKENIZER:  # transformers rewrites them in its own words
+        shutil.copyfile(model / name, variant / name)
+    for leftover in (variant / "README.md", variant / ".gitattributes"):
+        leftover.unlink(missing_ok=True)
 
 
 def write_json(path: Path, document: object) -> None:

@@ -11,15 +11,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from tokenizers import Tokenizer
-
 from h2o_pack.measure.evaluation.tasks import ASKED_IN, Question, Shape, make_sample
 from h2o_pack.measure.text import Part, Tokens, held_out
-from studies.tiny_lm.corpus import read_corpus
 from studies.tiny_lm.files import sha256, write_json
-from studies.tiny_lm.kneser_ney import KneserNey
-from studies.tiny_lm.vocabulary import SIZE, encode
 
 LONGEST_STATEMENT = 24
 
@@ -81,7 +75,6 @@ FACTS = 100
 SEED = 11
 ANSWER_TOKENS = 6  # a space and four digits are five
 WINDOW = 2048
-NGRAM = 5
 PARTS: tuple[Part, ...] = ("source", "prose")
 
 _worker: dict[str, Any] = {}
@@ -90,21 +83,22 @@ _worker: dict[str, Any] = {}
 def measure(
     model: Path, variant: Path, records: Path, threads: int, say: Callable[[str], None]
 ) -> None:
-    """Write recall and losses of both models, and those of the n-gram model.
+    """Write recall and losses of both models.
 
     A model whose weights were measured before keeps what was found.
     """
     tokens = held_out_tokens(model)
+    path = records / MEASUREMENTS
+    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     document: dict[str, Any] = {
         "format": 1,
         "facts": FACTS,
         "seed": SEED,
-        "order": NGRAM,
         "window": WINDOW,
-        "ngram": ngram_losses(records, model, tokens),
-        "models": measured_before(records / MEASUREMENTS, (model, variant)),
+        # Of the text, not of a model: measured by commit eff7b2a1 of the project's history.
+        **{key: earlier[key] for key in ("order", "ngram") if key in earlier},
+        "models": measured_before(earlier, (model, variant)),
     }
-    say(f"{NGRAM}-gram: {document['ngram']}")
     for folder in (model, variant):
         if folder.name in document["models"]:
             say(f"{folder.name} was measured before")
@@ -126,14 +120,12 @@ def measure(
             "losses": losses,
             "recall": recalls,
         }
-        write_json(records / MEASUREMENTS, document)
+        write_json(path, document)
 
 
-def measured_before(path: Path, folders: Sequence[Path]) -> dict[str, Any]:
+def measured_before(earlier: dict[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
     """Return what is recorded of the very weights that lie in the folders."""
-    if not path.exists():
-        return {}
-    models = json.loads(path.read_text(encoding="utf-8"))["models"]
+    models = earlier.get("models", {})
     return {
         folder.name: models[folder.name]
         for folder in folders
@@ -149,26 +141,6 @@ def held_out_tokens(model: Path) -> dict[str, Tokens]:
     tokenizer = load_tokenizer(model)
     return {
         part: Tokens(tokenizer, held_out(part, model / "held_out").documents) for part in PARTS
-    }
-
-
-def ngram_losses(records: Path, model: Path, tokens: dict[str, Tokens]) -> dict[str, Any]:
-    """Return the n-gram model's losses, trained on the same text with the same tokens.
-
-    Raises:
-        ValueError: this Python's text is not what the model was trained on.
-
-    """
-    corpus = read_corpus()
-    trained_on = json.loads((records / "training.json").read_text())["corpus_sha256"]
-    if corpus.sha256() != trained_on:
-        raise ValueError("the library of this Python is not the one that was trained on")
-    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-    seen = encode(tokenizer, corpus.training_source + corpus.training_prose)
-    ngram = KneserNey(np.array(seen), NGRAM, SIZE)
-    return {
-        part: per_token_and_byte(ngram.losses(np.array(each.ids))[1:].sum(), each)
-        for part, each in tokens.items()
     }
 
 

@@ -1,17 +1,14 @@
 """The benchmark of the project's goals measures the real thing."""
 
+import mlx.core as mx
 import pytest
 
+from h2o_pack.measure.tables import Table
 from h2o_pack.measure.timing import Timing, interleave
-from tools.bench.caches import BY_NAME, CACHES, Options
-from tools.bench.goals import claim
-from tools.bench.steps import (
-    Scaling,
-    fit,
-    measure_eviction,
-    measure_pipelining,
-    measure_steps,
-)
+from tools.bench.__main__ import page
+from tools.bench.caches import BY_NAME, CACHES, Options, steady
+from tools.bench.goals import Claim, Section
+from tools.bench.steps import allocated_bytes, decode_steps, eviction, fit, slope_deviation
 
 TINY = Options(heads=4, kv_heads=2, head_dim=64, capacity=128, tokens=4, quick=True)
 
@@ -56,23 +53,11 @@ def test_a_ratio_is_the_median_of_the_repetitions_ratios():
 
 
 def test_the_fitted_line_is_exact_on_a_line_and_its_halves_tell_a_bend():
-    line = fit([128, 256, 1024], [20 + 0.5 * n for n in (128, 256, 1024)])
-    assert line.start == pytest.approx(20)
-    assert line.slope == pytest.approx(0.5)
+    start, slope = fit({n: 20 + 0.5 * n for n in (128, 256, 1024)})
+    assert (start, slope) == (pytest.approx(20), pytest.approx(0.5))
     sizes = (128, 256, 512, 1024, 2048, 4096)
-    straight = {n: Timing.of((20 + 0.5 * n,)) for n in sizes}
-    assert scaled(straight).slope_deviation == pytest.approx(0)
-    bent = {n: Timing.of((20 + 0.5 * n + 0.5 * max(0, n - 1024),)) for n in sizes}
-    assert scaled(bent).slope_deviation > 0.2
-
-
-def test_tokens_seen_are_compared_slowest_over_fastest():
-    seen = {1: Timing.of((10.0,)), 4: Timing.of((12.0,)), 16: Timing.of((9.0,))}
-    assert Scaling("float16", {}, seen, 0, 0).tokens_seen_deviation == pytest.approx(12 / 9)
-
-
-def scaled(by_capacity):
-    return Scaling.of("float16", by_capacity, {1: Timing.of((10.0,)), 4: Timing.of((11.0,))})
+    assert slope_deviation({n: 20 + 0.5 * n for n in sizes}) == pytest.approx(0)
+    assert slope_deviation({n: 20 + 0.5 * n + 0.5 * max(0, n - 1024) for n in sizes}) > 0.2
 
 
 @pytest.mark.parametrize(
@@ -88,20 +73,30 @@ def scaled(by_capacity):
     ],
 )
 def test_verdicts_at_the_goal(direction, value, verdict):
-    assert claim("", "", value, direction, 2.0).verdict == verdict
+    assert Claim("", "", value, direction, 2.0).verdict == verdict
 
 
-def test_every_part_measures_on_a_tiny_layer():
-    steps = measure_steps(CACHES, TINY, "float32")
-    assert list(steps.timings) == list(BY_NAME)
-    assert all(min(each.values) > 0 for each in steps.timings.values())
-    assert measure_eviction(TINY, "float32").paper_evicting.samples == TINY.repetitions
+def test_every_cache_is_measured_on_a_tiny_layer():
+    steps = decode_steps(TINY, "float32", 1e9)
+    assert [row[0] for row in steps.table.rows] == [cache.title for cache in CACHES]
+    assert all(claim.value > 0 for claim in steps.claims)
+    evicting = eviction(TINY, "float32")
+    assert [claim.goal for claim in evicting.claims] == [1.05, pytest.approx(1 / 3)]
+
+
+def test_sections_of_one_title_are_one_table_and_all_goals_come_first():
+    one = Section(Table("steps", ("cache", "us"), (("a", "1"),)), (Claim("x", "f", 1.0),))
+    other = Section(Table("steps", ("cache", "us"), (("b", "2"),)), (Claim("y", "f", 2.0),))
+    text = page("head", [one, other])
+    assert text.count("## steps") == 1
+    assert text.index("| x |") < text.index("| y |") < text.index("| a |") < text.index("| b |")
 
 
 def test_the_allocators_counters_see_that_steps_copy_no_cache():
     options = Options(heads=4, kv_heads=2, head_dim=64, capacity=512, quick=True)
-    measured = measure_pipelining(options, "float32", "dense")
+    layer = steady(BY_NAME["dense"], options, mx.float32)
+    allocated, kept = allocated_bytes(layer)
     rows = 512 * 2 * 128 * 4
-    assert measured.cache_bytes > rows
-    assert 0 < measured.allocated_bytes < rows
-    assert measured.kept_bytes == 0
+    assert layer.cache.nbytes > rows
+    assert 0 < allocated < rows
+    assert kept == 0

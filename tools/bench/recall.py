@@ -6,8 +6,8 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import mlx.core as mx
@@ -15,12 +15,14 @@ import numpy as np
 
 from h2o_pack.measure.allocated import active_memory
 from h2o_pack.measure.bench import default_policy
+from h2o_pack.measure.tables import Table
 from h2o_pack.measure.timing import Burst, Timing, interleave
 from h2o_py.errors import H2OConfigWarning
 from h2o_py.models import STORAGES
 from h2o_py.policy_fields import PACKED_TOKENS, SEGMENT_TOKENS
 from h2o_py.recall import H2ORecall
 from tools.bench.caches import Layer, Options, RestOfLayer, group_size
+from tools.bench.goals import Claim, Section
 
 CHUNK = 64
 ARCHIVED = (1024, 4096, 16384)
@@ -32,47 +34,48 @@ _REPETITIONS = 3
 _BURSTS = 16
 
 
-@dataclass(frozen=True)
-class Cost:
-    """CPU microseconds of one layer with and without recall."""
-
-    without: Timing
-    recalling: Timing
-    rest: Timing
-
-    @property
-    def ratio(self) -> float:
-        """The whole layer's time with recall over that without, a median of ratios."""
-        triples = zip(self.recalling.values, self.without.values, self.rest.values, strict=True)
-        return float(np.median([(one + more) / (other + more) for one, other, more in triples]))
-
-
-@dataclass(frozen=True)
-class ArchivedCost(Cost):
-    """Tokens that ask an archive: a chunk of 64, whose last 32 ask, or a single one."""
-
-    archived: int
-    came: int
-
-
-@dataclass(frozen=True)
-class RecallCost:
-    """One layer with and without recall; all defaults, an archive of 4 bits in memory."""
-
-    dtype: str
-    chunks: tuple[ArchivedCost, ...]
-    asking: tuple[ArchivedCost, ...]
-    step: Cost
+CHUNK_GOALS = {4096: 1.1, 16384: 1.4}
+STEP_GOAL = 1.02
+WRITING_GOAL = 1.2
+GROWTH_GOAL = 0.02
+_COST_HEADER = (
+    "what", "without", "with recall", "rest of layer", "whole layer", "rows that came",
+)  # fmt: skip
+_COST_NOTE = (
+    "Write, attention and ledger without and with recall: an archive of 4 bits in memory, 32 "
+    "tokens ask, a quarter of the rows may come back. Rest: the layer's projections and "
+    "feed-forward, 4-bit weights and float32 activations, MLX's fastest on a CPU. Whole layer: "
+    "with recall over without, the median of each repetition's ratio. A token's share of "
+    "packing 64 tokens is part of its time."
+)
+_WRITING_HEADER = (
+    "what", "steps", "others", "slow others", "writers", "slow writers", "CPU time",
+    "whole layer", "growth, MB", "archive, MB",
+)  # fmt: skip
+_WRITING_NOTE = (
+    "Writers: the steps at which 64 tokens are packed, and the step after each; medians of "
+    "them and of the others. Slow: the 99th percentile, which other programs decide on a busy "
+    "machine, as the other steps show; CPU time: the same of writers without these. Whole "
+    "layer: slow writers over the others' median, the rest of the layer added to both. Growth: "
+    "of MLX's memory, the archive aside."
+)
 
 
-def measure_recall(options: Options, dtype: str) -> RecallCost:
-    """Measure one layer on the CPU."""
+def recall_sections(options: Options, dtype: str) -> list[Section]:
+    """Measure one layer on the CPU, with recall and without."""
+    costs, rest = recall_cost(options, dtype)
+    return [costs, archive_writing(options, dtype, rest)]
+
+
+def recall_cost(options: Options, dtype: str) -> tuple[Section, Timing]:
+    """Measure chunks and tokens that ask, and tokens that do not; also the rest of a token."""
     rest = RestOfLayer(options)
     kind = getattr(mx, dtype)
     plain, recalling, asking = (
         new_layer(options, kind, recall) for recall in (None, H2ORecall(), H2ORecall(every=1))
     )
-    chunks, steps = [], []
+    token_rest = cpu_timed(lambda: rest.run(1))
+    rows, claims, ask_rows, ask_claims = [], [], [], []
     for archived in ARCHIVED[:1] if options.quick else ARCHIVED:
         for layer in (plain, recalling, asking):
             read(layer, archived)
@@ -82,24 +85,52 @@ def measure_recall(options: Options, dtype: str) -> RecallCost:
             "rest": cpu_timed(lambda: rest.run(CHUNK)),
         }
         of = interleave(bursts, 2 if options.quick else _REPETITIONS, steps=1)
-        came = rows_that_come(recalling)
-        chunks.append(ArchivedCost(**of, archived=archived, came=came))
+        what = f"{CHUNK} tokens, {archived:,} archived"
+        rows.append(cost_row(what, of, rows_that_come(recalling)))
+        name = f"{CHUNK} tokens of one layer, {archived:,} archived, with recall / without"
+        goal = CHUNK_GOALS.get(archived)
+        claims.append(Claim(name, dtype, whole_layer(of), "at most", goal))
         before = asking.cache.recalled
         bursts = {
             "without": cpu_timed(plain.run),
             "recalling": cpu_timed(asking.run),
-            "rest": cpu_timed(lambda: rest.run(1)),
+            "rest": token_rest,
         }
         of = interleave(bursts, _REPETITIONS, steps=ASKING_STEPS)
         came = (asking.cache.recalled - before) // (_REPETITIONS * ASKING_STEPS)
-        steps.append(ArchivedCost(**of, archived=archived, came=came))
+        ask_rows.append(cost_row(f"1 token that asks, {archived:,} archived", of, came))
+        name = f"a layer's token that asks, {archived:,} archived, with / without"
+        ask_claims.append(Claim(name, dtype, whole_layer(of)))
     bursts = {
         "without": cpu_timed(plain.run),
         "recalling": cpu_timed(recalling.run),
-        "rest": lambda _steps: cpu_timed(lambda: rest.run(1))(1),
+        "rest": lambda _steps: token_rest(1),
     }
     of = interleave(bursts, 2 if options.quick else _BURSTS, steps=STEPS)
-    return RecallCost(dtype, tuple(chunks), tuple(steps), Cost(**of))
+    name = "a layer's token between recalls, with recall / without"
+    step = Claim(name, dtype, whole_layer(of), "at most", STEP_GOAL)
+    table = Table(
+        f"Recall in one layer, {dtype}, milliseconds of CPU time",
+        _COST_HEADER,
+        (*rows, *ask_rows, cost_row("1 token between recalls", of)),
+        _COST_NOTE,
+    )
+    return Section(table, (*claims, *ask_claims, step)), of["rest"]
+
+
+def whole_layer(times: Mapping[str, Timing]) -> float:
+    """Return the whole layer's time with recall over that without, a median of ratios."""
+    triples = zip(*(times[n].values for n in ("recalling", "without", "rest")), strict=True)
+    return float(np.median([(one + more) / (other + more) for one, other, more in triples]))
+
+
+def cost_row(
+    what: str, times: Mapping[str, Timing], came: int | None = None
+) -> tuple[str, ...]:
+    """Return a row of the table of costs; came: rows that recall brought back."""
+    parts = (times[name].median for name in ("without", "recalling", "rest"))
+    shown = "-" if came is None else f"{came:,}"
+    return (what, *(f"{part / 1e3:,.3f}" for part in parts), f"{whole_layer(times):.3f}", shown)
 
 
 def new_layer(options: Options, dtype: mx.Dtype, recall: H2ORecall | None) -> Layer:
@@ -163,38 +194,25 @@ _SETTLED = 4 * STEPS
 """Steps before memory is looked at."""
 
 
-@dataclass(frozen=True)
-class Writing:
-    """Write, attention and ledger of single tokens, in microseconds by the clock."""
-
-    store: str
-    steps: int
-    usual_packing: float
-    packing: float
-    others: float
-    slow_others: float
-    cpu_packing: float
-    cpu_others: float
-    rest: float
-    archive: int
-    growth: int
-
-    @property
-    def cpu_ratio(self) -> float:
-        """The same in CPU time, in which other programs take no part."""
-        return (self.cpu_packing + self.rest) / (self.cpu_others + self.rest)
-
-    @property
-    def ratio(self) -> float:
-        """The slow writing steps over the others' median, of a whole layer."""
-        return (self.packing + self.rest) / (self.others + self.rest)
-
-
-def measure_writing(options: Options, dtype: str, rest: Timing, store: str) -> Writing:
-    """Time each of 20,032 steps, of which every 64th packs what the archive was given.
+def archive_writing(options: Options, dtype: str, rest: Timing) -> Section:
+    """Measure the same layer with its archive in memory and in files.
 
     rest: of the layer, for one token.
     """
+    rows, claims = [], []
+    for store in ("memory", "files"):
+        row, found = measure_writing(options, dtype, rest, store)
+        rows.append(row)
+        claims += found
+    title = f"Steps one by one, {dtype}, microseconds by the clock"
+    table = Table(title, _WRITING_HEADER, tuple(rows), _WRITING_NOTE)
+    return Section(table, tuple(claims))
+
+
+def measure_writing(
+    options: Options, dtype: str, rest: Timing, store: str
+) -> tuple[tuple[str, ...], list[Claim]]:
+    """Time each of 20,032 steps, of which every 64th packs what the archive was given."""
     steps = QUICK if options.quick else GENERATED
     with tempfile.TemporaryDirectory() as folder:
         place = str(Path(folder) / "layer") if store == "files" else None
@@ -215,19 +233,28 @@ def measure_writing(options: Options, dtype: str, rest: Timing, store: str) -> W
     before, after = held.values()
     at = (np.arange(steps) + 1) % STEPS
     packing = (at == 0) | (at == 1)
-    return Writing(
-        store=store,
-        steps=steps,
-        usual_packing=float(np.median(spent[packing])),
-        packing=float(np.percentile(spent[packing], _SLOW)),
-        others=float(np.median(spent[~packing])),
-        slow_others=float(np.percentile(spent[~packing], _SLOW)),
-        cpu_packing=float(np.percentile(worked[packing], _SLOW)),
-        cpu_others=float(np.median(worked[~packing])),
-        rest=rest.median,
-        archive=size,
-        growth=after - before,
+    others, packed = float(np.median(spent[~packing])), float(np.median(spent[packing]))
+    slow, slow_others = (float(np.percentile(spent[at], _SLOW)) for at in (packing, ~packing))
+    slow_work = float(np.percentile(worked[packing], _SLOW))
+    ratio = (slow + rest.median) / (others + rest.median)
+    work_ratio = (slow_work + rest.median) / (float(np.median(worked[~packing])) + rest.median)
+    growth = after - before
+    times = (others, slow_others, packed, slow, slow_work)
+    row = (
+        f"archive in {store}",
+        f"{steps:,}",
+        *(f"{each:,.0f}" for each in times),
+        f"{ratio:.3f}",
+        f"{growth / 1e6:.2f}",
+        f"{size / 1e6:.1f}",
     )
+    slow_tokens = f"a layer's slow tokens that write a block in {store} / median of others"
+    memory = f"memory that {steps:,} tokens add, archive in {store} / its bytes"
+    return row, [
+        Claim(slow_tokens, dtype, ratio, "at most", WRITING_GOAL),
+        Claim("the same in CPU time", dtype, work_ratio),
+        Claim(memory, dtype, growth / size, "below", GROWTH_GOAL),
+    ]
 
 
 def settled_memory(layer: Layer, store: str) -> int:
@@ -251,11 +278,3 @@ def settled_memory(layer: Layer, store: str) -> int:
             break
         least = held
     return least
-
-
-def measure_all_writing(options: Options, recall: RecallCost) -> tuple[Writing, ...]:
-    """Measure the same layer with its archive in memory and in files."""
-    return tuple(
-        measure_writing(options, recall.dtype, recall.step.rest, store)
-        for store in ("memory", "files")
-    )

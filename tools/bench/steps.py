@@ -5,66 +5,59 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
-from mlx_lm.models.cache import KVCache
 
 from h2o_pack.measure.allocated import active_memory
-from h2o_pack.measure.bench import MeasuredCache
+from h2o_pack.measure.tables import Table, timing_cells
 from h2o_pack.measure.timing import Burst, Timing, interleave, timed, warm_up
-from tools.bench.caches import BY_NAME, Layer, Options, group_size, steady
+from tools.bench.caches import BY_NAME, CACHES, Layer, Options, group_size, steady
+from tools.bench.goals import Claim, Section
 
-_PAUSE_NS = 200_000
-_CONFINED = "dense on one core"
+DENSE_OVER_ROTATING = {"float16": 10.0, "bfloat16": 8.0, "float32": 4.0}
+LOW_PRECISION = ("float16", "bfloat16")
 
 
-def measure_evaluation(options: Options) -> Timing:
-    """Measure mx.eval of one addition of one element: what MLX takes for any step.
+def decode_steps(options: Options, dtype: str, peak: float) -> Section:
+    """Measure each cache's step with C rows, each step evicting where the cache does.
 
-    MLX's thread sleeps between steps and has to be woken, so the main thread is busy for
-    as long as a step takes before each evaluation.
+    peak: multiply-adds per second of one core.
     """
-    one = mx.ones((1,))
-    mx.eval(one)
-
-    def burst(steps: int) -> float:
-        spent = 0
-        for _ in range(steps):
-            asleep_until = time.perf_counter_ns() + _PAUSE_NS
-            while time.perf_counter_ns() < asleep_until:
-                pass
-            start = time.perf_counter_ns()
-            mx.eval(one + 1)
-            spent += time.perf_counter_ns() - start
-        return spent / 1e3 / steps
-
-    return interleave({"evaluation": burst}, options.repetitions)["evaluation"]
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Microseconds of a decode step: write, attention and ledger."""
-
-    dtype: str
-    timings: dict[str, Timing]
-    dense_on_one_core: Timing
-
-
-def measure_steps(caches: tuple[MeasuredCache, ...], options: Options, dtype: str) -> Steps:
-    """Measure each cache's step with C rows, each step evicting where the cache does."""
     bursts = {}
-    for kind in caches:
+    for kind in CACHES:
         layer = steady(kind, options, getattr(mx, dtype))
         bursts[kind.name] = timed(layer.run)
         if kind.name == "dense":
-            bursts[_CONFINED] = on_one_core(timed(layer.run))
-    timings = interleave(bursts, options.repetitions)
-    return Steps(dtype, timings, timings.pop(_CONFINED))
+            bursts["confined"] = on_one_core(timed(layer.run))
+    times = interleave(bursts, options.repetitions)
+    confined, dense = times.pop("confined"), times["dense"]
+    multiply_adds = options.heads * options.capacity * 2 * options.head_dim
+    share = multiply_adds / (confined.median * 1e-6) / peak
+    ratio, goal = times["rotating"].over(dense), DENSE_OVER_ROTATING[dtype]
+    claims = [
+        Claim("RotatingKVCache and SDPA / dense step", dtype, ratio, "at least", goal),
+        Claim("dense step's share of the core's multiply-adds", dtype, share, "at least", 0.25),
+    ]
+    if dtype in LOW_PRECISION:
+        packed, upstream = times["8bit"], times["kv-8bit"]
+        least = 20.0 if dtype == "bfloat16" else None
+        ratio = upstream.over(packed)
+        claims += [
+            Claim("8-bit / dense step", dtype, packed.over(dense), "at most", 1.5),
+            Claim("QuantizedKVCache / 8-bit step", dtype, ratio, "at least", least),
+        ]
+    rows = tuple(
+        (BY_NAME[name].title, *timing_cells(timing), f"{timing.over(dense):.2f}")
+        for name, timing in times.items()
+    )
+    shape = f"{options.heads} query heads, {options.kv_heads} KV heads of {options.head_dim}"
+    title = f"Decode step of one layer in {dtype}: {shape}, {options.capacity} rows"
+    header = ("cache", "us per step", "quartiles", "x dense")
+    return Section(Table(title, header, rows), tuple(claims))
 
 
 _THREADS = Path("/proc/self/task")
@@ -91,7 +84,7 @@ def one_core() -> Iterator[None]:
     if not hasattr(os, "sched_setaffinity") or not _THREADS.is_dir():
         yield
         return
-    threads = [int(each.name) for each in _THREADS.iterdir()]
+    threads = [int(thread.name) for thread in _THREADS.iterdir()]
     allowed = os.sched_getaffinity(0)
     _allow(threads, {min(allowed)})
     try:
@@ -110,35 +103,32 @@ STEPS = 32
 """Steps of a burst; a cache that does not evict grows by as many rows meanwhile."""
 
 
-@dataclass(frozen=True)
-class Eviction:
-    """Microseconds per step with C rows, our dense cache and the paper's way."""
-
-    dtype: str
-    ours_evicting: Timing
-    ours_not_evicting: Timing
-    paper_evicting: Timing
-    paper_not_evicting: Timing
-
-
-def measure_eviction(options: Options, dtype: str) -> Eviction:
+def eviction(options: Options, dtype: str) -> Section:
     """Measure steps that evict and steps that do not, for ours and the paper's way.
 
     Each pair is measured by itself: what follows the paper's long bursts would look slow.
     """
-    pairs = {}
+    pairs: dict[str, dict[str, Timing]] = {}
+    rows = []
     for name in ("dense", "paper"):
         full = steady(BY_NAME[name], options, getattr(mx, dtype))
         growing = _growing(name, options, getattr(mx, dtype))
-        bursts: dict[str, Burst] = {"evicting": timed(full.run), "not": growing}
-        pairs[name] = interleave(bursts, options.repetitions, steps=STEPS)
-    return Eviction(
-        dtype=dtype,
-        ours_evicting=pairs["dense"]["evicting"],
-        ours_not_evicting=pairs["dense"]["not"],
-        paper_evicting=pairs["paper"]["evicting"],
-        paper_not_evicting=pairs["paper"]["not"],
+        bursts: dict[str, Burst] = {"evicting": timed(full.run), "plain": growing}
+        pairs[name] = pair = interleave(bursts, options.repetitions, steps=STEPS)
+        pair["extra"] = pair["evicting"].without(pair["plain"])
+        medians = (f"{pair[part].median:,.1f}" for part in ("evicting", "plain"))
+        rows.append((BY_NAME[name].title, dtype, *medians, *timing_cells(pair["extra"])))
+    dense, paper = pairs["dense"], pairs["paper"]
+    ratio = dense["evicting"].over(dense["plain"])
+    extra = dense["extra"].median / max(paper["extra"].median, 1e-3)
+    name = "extra cost of evicting, H2O dense / the paper's way"
+    claims = (
+        Claim("dense step, evicting / not evicting", dtype, ratio, "at most", 1.05),
+        Claim(name, dtype, extra, "at most", 1 / 3),
     )
+    title = f"A step with {options.capacity} rows that evicts one and one that evicts none, us"
+    header = ("cache", "dtype", "evicts one", "evicts none", "extra", "quartiles")
+    return Section(Table(title, header, tuple(rows)), claims)
 
 
 def _growing(name: str, options: Options, dtype: mx.Dtype) -> Burst:
@@ -159,103 +149,35 @@ def _growing(name: str, options: Options, dtype: mx.Dtype) -> Burst:
     return run
 
 
-ROWS = 5000
-_WORK = 160
-
-
-def other_work() -> Callable[[], mx.array]:
-    """Return a step that only does what comes before the write: a product of two matrices."""
-    matrix = mx.random.normal((_WORK, _WORK))
-    mx.eval(matrix)
-
-    def step() -> mx.array:
-        return (matrix @ matrix).sum()
-
-    return step
-
-
-def upstream_write_step(
-    options: Options, dtype: mx.Dtype, before: Callable[[], mx.array]
-) -> Callable[[], mx.array]:
-    """Return a step that writes a token into 5,000 rows and reads only that row.
-
-    Attention over so many rows would hide what the write costs.
-    """
-    cache = KVCache()
-    rows = mx.zeros((1, options.kv_heads, ROWS, options.head_dim), dtype)
-    token = mx.ones((1, options.kv_heads, 1, options.head_dim), dtype)
-    cache.update_and_fetch(rows, rows)
-    mx.eval(cache.state, token)
-
-    def step() -> mx.array:
-        cache.trim(1)
-        new = token + before().astype(dtype)
-        keys, values = cache.update_and_fetch(new, new)
-        seen: mx.array = keys[..., -1:, :] + values[..., -1:, :]
-        return seen
-
-    return step
-
-
 COUNTED_STEPS = 1000
-_UPSTREAM_STEPS = 12
 
 
-@dataclass(frozen=True)
-class Pipelining:
-    """A cache's step, alone and queued one ahead, and the memory of 1,000 queued steps."""
-
-    name: str
-    dtype: str
-    alone: Timing
-    queued: Timing
-    cache_bytes: int
-    allocated_bytes: int
-    kept_bytes: int
-
-
-@dataclass(frozen=True)
-class UpstreamWrite:
-    """Microseconds of `KVCache`'s write at 5,000 rows, alone and queued one ahead."""
-
-    dtype: str
-    alone: Timing
-    queued: Timing
-
-
-def measure_pipelining(options: Options, dtype: str, name: str) -> Pipelining:
-    """Measure our cache `name`."""
+def pipelining(options: Options, dtype: str, name: str) -> Section:
+    """Measure one of our caches with each step queued before the last one is awaited."""
     layer = steady(BY_NAME[name], options, getattr(mx, dtype))
     bursts = {"alone": timed(layer.run), "queued": queued(layer.step)}
-    timings = interleave(bursts, options.repetitions)
-    cache_bytes, allocated_bytes, kept_bytes = _allocated(layer)
-    return Pipelining(
-        name=name,
-        dtype=dtype,
-        alone=timings["alone"],
-        queued=timings["queued"],
-        cache_bytes=cache_bytes,
-        allocated_bytes=allocated_bytes,
-        kept_bytes=kept_bytes,
+    times = interleave(bursts, options.repetitions)
+    allocated, kept = allocated_bytes(layer)
+    size = layer.cache.nbytes
+    ratio = times["queued"].over(times["alone"])
+    memory = f"{name}: memory allocated in {COUNTED_STEPS:,} steps / size of the cache"
+    claims = (
+        Claim(f"{name} step queued one ahead / alone", dtype, ratio, "at most", 1.1),
+        Claim(memory, dtype, max(allocated, kept) / size, "below", 1.0),
     )
-
-
-def measure_upstream_write(options: Options, dtype: str) -> UpstreamWrite:
-    """Measure mlx-lm's `KVCache` for comparison."""
-    before = other_work()
-    step = upstream_write_step(options, getattr(mx, dtype), before)
-    bursts = {
-        "alone": timed(lambda: mx.eval(step())),
-        "queued": queued(step),
-        "before, alone": timed(lambda: mx.eval(before())),
-        "before, queued": queued(before),
-    }
-    of = interleave(bursts, options.repetitions, steps=_UPSTREAM_STEPS)
-    return UpstreamWrite(
+    row = (
+        BY_NAME[name].title,
         dtype,
-        of["alone"].without(of["before, alone"]),
-        of["queued"].without(of["before, queued"]),
+        f"{times['alone'].median:,.1f}",
+        *timing_cells(times["queued"]),
+        f"{allocated / 1e6:.2f} of {size / 1e6:.2f}",
     )
+    title = (
+        "Steps queued one ahead by mx.async_eval, us per step, and the most memory of "
+        f"{COUNTED_STEPS:,} such steps"
+    )
+    header = ("cache", "dtype", "alone", "queued", "quartiles", "MB")
+    return Section(Table(title, header, (row,)), claims)
 
 
 def queued(step: Callable[[], mx.array]) -> Burst:
@@ -279,77 +201,22 @@ def queued(step: Callable[[], mx.array]) -> Burst:
     return burst
 
 
-def _allocated(layer: Layer) -> tuple[int, int, int]:
-    """Measure the bytes of the cache, and those that queued steps take and keep."""
+def allocated_bytes(layer: Layer) -> tuple[int, int]:
+    """Return the bytes that queued steps take at most, and those that they keep."""
     burst = queued(layer.step)
     burst(COUNTED_STEPS // 10)
     before = active_memory()
     mx.reset_peak_memory()
     burst(COUNTED_STEPS)
     kept = active_memory() - before
-    return layer.cache.nbytes, mx.get_peak_memory() - before, kept
+    return mx.get_peak_memory() - before, kept
 
 
 CAPACITIES = (128, 256, 512, 1024, 2048, 4096)
 TIMES_SEEN = (1, 4, 16)
 
 
-@dataclass(frozen=True)
-class Line:
-    """time = start + slope * C, by least squares on relative errors."""
-
-    start: float
-    slope: float
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """Microseconds per dense step."""
-
-    dtype: str
-    by_capacity: dict[int, Timing]
-    by_tokens_seen: dict[int, Timing]
-    start: float
-    slope: float
-
-    @classmethod
-    def of(
-        cls, dtype: str, by_capacity: dict[int, Timing], by_tokens_seen: dict[int, Timing]
-    ) -> Scaling:
-        """Fit the line."""
-        line = _line(by_capacity, list(by_capacity))
-        return cls(dtype, by_capacity, by_tokens_seen, line.start, line.slope)
-
-    @property
-    def lower_line(self) -> Line:
-        """Through the smaller half of the capacities."""
-        sizes = list(self.by_capacity)
-        return _line(self.by_capacity, sizes[: len(sizes) // 2 + 1])
-
-    @property
-    def upper_line(self) -> Line:
-        """Through the larger half of the capacities."""
-        sizes = list(self.by_capacity)
-        return _line(self.by_capacity, sizes[len(sizes) // 2 :])
-
-    @property
-    def slope_deviation(self) -> float:
-        """By what share the slope of either half differs from that of the whole."""
-        halves = (self.lower_line.slope, self.upper_line.slope)
-        return max(abs(half / self.slope - 1) for half in halves)
-
-    @property
-    def tokens_seen_deviation(self) -> float:
-        """The slowest over the fastest number of tokens seen."""
-        timings = list(self.by_tokens_seen.values())
-        return max(one.over(other) for one in timings for other in timings)
-
-
-def _line(by_capacity: dict[int, Timing], sizes: list[int]) -> Line:
-    return fit(sizes, [by_capacity[size].median for size in sizes])
-
-
-def measure_scaling(options: Options, dtype: str) -> Scaling:
+def growth(options: Options, dtype: str) -> Section:
     """Measure the dense step for several C, and at one C after several lengths."""
     dense, kind = BY_NAME["dense"], getattr(mx, dtype)
     sized = {
@@ -360,20 +227,52 @@ def measure_scaling(options: Options, dtype: str) -> Scaling:
         str(times): steady(dense, options, kind, tokens=times * options.capacity)
         for times in TIMES_SEEN
     }
-    by_capacity, by_tokens_seen = (
+    by_rows, by_tokens = (
         interleave(
             {name: timed(layer.run) for name, layer in layers.items()}, options.repetitions
         )
         for layers in (sized, seen)
     )
-    return Scaling.of(
-        dtype,
-        {int(name): timing for name, timing in by_capacity.items()},
-        {int(name): timing for name, timing in by_tokens_seen.items()},
+    times = {int(size): timing.median for size, timing in by_rows.items()}
+    start, slope = fit(times)
+    rows = [
+        (
+            f"C = {size:,}, full",
+            *timing_cells(by_rows[str(size)]),
+            f"{start + slope * size:,.1f}",
+        )
+        for size in times
+    ]
+    rows += [
+        (f"C = {options.capacity}, {name} x C tokens seen", *timing_cells(timing), "-")
+        for name, timing in by_tokens.items()
+    ]
+    slowest = max(one.over(other) for one in by_tokens.values() for other in by_tokens.values())
+    bend = slope_deviation(times)
+    name = f"step after {TIMES_SEEN[0]} to {TIMES_SEEN[-1]} x C tokens, slowest / fastest"
+    of_slope = f"change of the slope over C, {CAPACITIES[0]} to {CAPACITIES[-1]} rows"
+    claims = (
+        Claim(of_slope, dtype, bend, "at most", 0.2),
+        Claim(name, dtype, slowest, "at most", 1.05),
+    )
+    header = ("cache", "us per step", "quartiles", "line")
+    note = f"line: {start:.1f} us + {slope:.4f} us per row"
+    return Section(
+        Table(f"Growth of the dense step, {dtype}", header, tuple(rows), note), claims
     )
 
 
-def fit(sizes: list[int], times: list[float]) -> Line:
-    """Fit the line whose relative errors have the least sum of squares."""
-    slope, start = np.polyfit(sizes, times, 1, w=1 / np.array(times))
-    return Line(float(start), float(slope))
+def slope_deviation(times: Mapping[int, float]) -> float:
+    """Return by what share the slope of either half differs from that of the whole."""
+    sizes, middle = list(times), len(times) // 2
+    halves = (sizes[: middle + 1], sizes[middle:])
+    slopes = [fit({size: times[size] for size in half})[1] for half in halves]
+    # Rounded: the last digits differ from machine to machine.
+    return round(max(abs(slope / fit(times)[1] - 1) for slope in slopes), 9)
+
+
+def fit(times: Mapping[int, float]) -> tuple[float, float]:
+    """Return start and slope of the line whose relative errors have the least squares."""
+    medians = np.array(list(times.values()))
+    slope, start = np.polyfit(list(times), medians, 1, w=1 / medians)
+    return float(start), float(slope)
