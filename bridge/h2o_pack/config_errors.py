@@ -60,8 +60,3 @@ def user_error(error: H2OError, command: str = "ios") -> UserError:
 def config_warnings(caught: Iterable[WarningMessage]) -> tuple[H2OConfigWarning, ...]:
     """Return the warnings about settings among those that were recorded."""
     return tuple(each.message for each in caught if isinstance(each.message, H2OConfigWarning))
-
-
-def warnings_as_text(warnings: Iterable[H2OConfigWarning]) -> tuple[str, ...]:
-    """Word warnings with the flags of the command line."""
-    return tuple(each.text(flag) for each in warnings)

@@ -14,7 +14,7 @@ from h2o_pack.plan.device_fit import (
     plan_models,
 )
 from h2o_pack.plan.package_plan import ModelSource, PackagePlan, plan_package
-from h2o_pack.plan.workload import Workload, cache_config, workload_of
+from h2o_pack.plan.workload import Workload, workload_of
 from h2o_pack.spec import AppSpec, CacheSpec, DevicesSpec, ModelSpec, PackageSpec
 
 
@@ -37,12 +37,13 @@ def plan_of(
         devices=DevicesSpec(devices),
         **parts,
     )
-    return plan_package(spec, [ModelSource(model) for model in found])
+    sources = [ModelSource(model) for model in found]
+    return plan_package(spec, sources, named_devices(spec.devices))
 
 
 def workload(model: Model, cache: CacheSpec) -> Workload:
     """Return what memory is planned for."""
-    return workload_of(model, cache, cache_config(cache)[0])
+    return workload_of(model, cache)
 
 
 def on_devices(

@@ -12,7 +12,7 @@ from h2o_pack.devices.catalogue import Device
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.plan.device_fit import TIGHT
 from h2o_pack.plan.speed import estimate, floor, recall_plan, with_recalls
-from h2o_pack.plan.workload import ROWS, Workload, cache_config, largest, workload_of
+from h2o_pack.plan.workload import ROWS, Workload, largest, workload_of
 from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import CacheSpec, PackageSpec
 from h2o_py.storages import STORAGE_BITS, SYNONYMS
@@ -146,8 +146,7 @@ class Search:
     def fit(self, rows: int) -> CacheFit:
         """Hold the cache of so many rows against the devices."""
         spec = self.question.filled(rows, self.kv, recall=self.recall)
-        config, _ = cache_config(spec)
-        return fit(workload_of(self.model, spec, config), self.question.devices)
+        return fit(workload_of(self.model, spec), self.question.devices)
 
     def serves(self, rows: int) -> bool:
         """Whether so many rows fit everywhere and are fast enough."""

@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from h2o_pack.bundling.delivery import AppSize
 from h2o_pack.choice.losses import Loss
-from h2o_pack.devices.catalogue import caption
+from h2o_pack.devices.catalogue import caption, plain_table
 from h2o_pack.plan.device_fit import PlanResult
-from h2o_pack.plan.plan_tables import print_plan, size_sentence
+from h2o_pack.plan.plan_tables import size_sentence
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.sizes import gigabytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
-    from rich.table import Table
 
 TAKEN = "chosen"
+BELOW = ("smaller", "no shapes")
+"""Reasons of models that were not looked at, as a larger one fits."""
 
 Reason = Literal[
     "no shapes",
@@ -99,12 +102,17 @@ class ChosenPlan(PlanResult):
     choice: Annotated[Choice, doc("The candidates.")]
 
 
-def print_choice(choice: Choice, console: Console) -> None:
-    """Show models and caches side by side, and the options that say the same."""
+def print_choice(choice: Choice, console: Console, *, verbose: bool = False) -> None:
+    """Show what was chosen, models and caches side by side, and options that say the same.
+
+    verbose: models that are smaller than the chosen one too.
+    """
     console.print(
         f"for {' and '.join(choice.devices)}, {choice.context:,} tokens", markup=False
     )
-    print_models(choice, console)
+    for said in full_caches(choice):
+        console.print(said, style="bold", markup=False, soft_wrap=False)
+    print_models(choice, console, verbose=verbose)
     if choice.caches:
         print_caches(choice, console)
         caption(
@@ -117,10 +125,22 @@ def print_choice(choice: Choice, console: Console) -> None:
         console.print(f"the same: {flags(choice, taken, taken.cache)}", markup=False)
 
 
-def print_chosen(plan: ChosenPlan, console: Console) -> None:
-    """Show a choice, then its plan."""
-    print_choice(plan.choice, console)
-    print_plan(plan, console)
+def full_caches(choice: Choice) -> Iterator[str]:
+    """Say which cache of the chosen model keeps every token, if one of them fits."""
+    taken = choice.chosen
+    whole = [cache for cache in choice.caches if cache.share >= 1]
+    if taken is None or taken.cache is None or not whole:
+        return
+    if taken.cache.share >= 1:
+        yield (
+            f"{taken.model} keeps all {choice.context:,} tokens (kv {taken.cache.kv}): it "
+            "forgets nothing"
+        )
+    else:
+        yield (
+            f"a cache of {taken.model} that keeps all {choice.context:,} tokens fits too and "
+            f"forgets nothing: {flags(choice, taken, whole[0])}"
+        )
 
 
 def flags(choice: Choice, taken: ModelCandidate, cache: CacheCandidate) -> str:
@@ -132,15 +152,22 @@ def flags(choice: Choice, taken: ModelCandidate, cache: CacheCandidate) -> str:
     )
 
 
-def print_models(choice: Choice, console: Console) -> None:
+def print_models(choice: Choice, console: Console, *, verbose: bool) -> None:
     """Show each model with its weights, the app's download, and why it was refused."""
-    table = plain_table("model", "GB", "app", "")
+    table = plain_table("model", "GB", "app", " ", text=(" ",))
+    smaller = 0
     for candidate in choice.models:
+        reason = candidate.refused and candidate.refused.reason
+        if reason in BELOW and not verbose and choice.chosen is not None:
+            smaller += 1
+            continue
         download = None if candidate.size is None else candidate.size.download
         app = "-" if download is None else f"~{gigabytes(download)}"
         cells = (candidate.model, gigabytes(candidate.weights), app)
         table.add_row(*cells, verdict(candidate.refused))
     console.print(table)
+    if smaller:
+        caption(f"{smaller} smaller models are left out; --verbose shows them.", console)
     taken = choice.chosen
     if taken is not None and taken.size is not None:
         caption(f"app: GB to download; of the chosen one {size_sentence(taken.size)}", console)
@@ -148,7 +175,7 @@ def print_models(choice: Choice, console: Console) -> None:
 
 def print_caches(choice: Choice, console: Console) -> None:
     """Show each cache of the chosen model."""
-    table = plain_table("cache", "rows", "of all", "GB", "sustained", "KL", "")
+    table = plain_table("cache", "rows", "of all", "GB", "sustained", "KL", " ", text=(" ",))
     for cache in choice.caches:
         if not cache.max_kv:
             table.add_row(cache.kv, *["-"] * 5, verdict(cache.refused))
@@ -163,19 +190,6 @@ def print_caches(choice: Choice, console: Console) -> None:
             verdict(cache.refused),
         )
     console.print(table)
-
-
-def plain_table(first: str, *names: str) -> Table:
-    """Return a table whose first and last column are text and the others figures."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-    table.add_column(first, no_wrap=True)
-    for name in names[:-1]:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column(names[-1], overflow="fold")
-    return table
 
 
 def verdict(refused: Refusal | None) -> str:

@@ -27,7 +27,7 @@ from h2o_pack.models.catalogue import as_model
 from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.plan.device_fit import TIGHT, named_devices, plan_result, planned_model
 from h2o_pack.plan.package_plan import devices_of_each, holders
-from h2o_pack.plan.workload import cache_config, workload_of
+from h2o_pack.plan.workload import workload_of
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import ModelSpec, PackageSpec
@@ -105,8 +105,7 @@ def refusal_on(question: Question, table: LossTable) -> UserError | None:
         if wanted.is_open:
             chosen_model(question, candidates_of(question, model_catalogue(), table))
         elif question.model is not None:
-            config, _ = cache_config(wanted.cache)
-            workload = workload_of(question.model, wanted.cache, config)
+            workload = workload_of(question.model, wanted.cache)
             devices_of_each([workload], question.devices)
     except UserError as error:
         if error.code != ExitCode.MEMORY:
@@ -137,8 +136,7 @@ def chosen_plan(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) ->
     devices = devices_for(spec)
     chosen = choose(spec, criteria, say)
     [wanted], [choice] = chosen.spec.models, chosen.choices.values()
-    config, _ = cache_config(wanted.cache)
-    workload = workload_of(find_model(wanted, say, stated=True), wanted.cache, config)
+    workload = workload_of(find_model(wanted, say, stated=True), wanted.cache)
     known = device_catalogue(spec.devices.file)
     plan = plan_result([planned_model(workload, devices, known, model_catalogue())])
     return ChosenPlan(models=plan.models, loaded=plan.loaded, size=plan.size, choice=choice)

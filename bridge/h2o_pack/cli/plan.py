@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +27,9 @@ from h2o_pack.cli.options import (
 from h2o_pack.cli.terminal import Terminal
 from h2o_pack.errors import ExitCode, Problems
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 @command(example="h2o-pack plan --model Qwen3-4B-4bit --max-kv 512 --device 'iPhone 16 Pro'")
 @models_options
@@ -42,7 +45,7 @@ from h2o_pack.errors import ExitCode, Problems
     type=FILE,
     help="JSON of what a device reported: planned and seen are shown side by side.",
 )
-@click.option("--html", type=PATH, help="File to write a page to.")
+@click.option("--html", type=PATH, help="File to write all that is known to, as a page.")
 def plan(
     *,
     every: bool,
@@ -60,11 +63,10 @@ def plan(
     their app loads on each device. Without --model it chooses, as `h2o-pack choose` does, and
     plans what it chose.
     """
-    from h2o_pack.choice.choice import ChosenPlan, print_chosen
+    from h2o_pack.choice.choice import ChosenPlan, print_choice
     from h2o_pack.choice.choose import Criteria, chosen_plan
     from h2o_pack.plan.device_fit import PlanResult, plan_on_devices
-    from h2o_pack.plan.page import write_page
-    from h2o_pack.plan.plan_tables import print_plan
+    from h2o_pack.plan.plan_tables import print_plan, write_page
 
     problems = Problems()
     spec = spec_of(options, problems)
@@ -77,11 +79,13 @@ def plan(
             result = plan_on_devices(spec, say, every=every, measured=measured)
     if html is not None:
         write_page(result, html)
-    if isinstance(result, ChosenPlan):
-        chosen = result
-        out.show(result, lambda console: print_chosen(chosen, console))
-    else:
-        out.show(result, lambda console: print_plan(result, console))
+
+    def people(console: Console) -> None:
+        if isinstance(result, ChosenPlan):
+            print_choice(result.choice, console, verbose=out.verbose)
+        print_plan(result, console, verbose=out.verbose)
+
+    out.show(result, people)
 
 
 @command(example='h2o-pack choose --device "iPhone 15" --context 16384')
@@ -110,7 +114,7 @@ def choose(
     problems.refuse()
     with out.progress() as say:
         choice = show_candidates(spec, Criteria(min_speed, losses), say)
-    out.show(choice, lambda console: print_choice(choice, console))
+    out.show(choice, lambda console: print_choice(choice, console, verbose=out.verbose))
     if choice.chosen is None:
         sys.exit(ExitCode.MEMORY)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from h2o_pack.devices.facts import (
     BANDWIDTH,
@@ -32,6 +32,7 @@ from h2o_pack.sizes import gigabytes
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 @dataclass(frozen=True)
@@ -225,20 +226,13 @@ def refuse_unknown_names(found: Catalogue, read: DevicesFile, file: Path) -> Non
     problems.refuse()
 
 
-PLAIN: dict[str, Any] = {"show_edge": False, "collapse_padding": True, "pad_edge": False}
 KNOWN = {"measured": "", "reported": "", "estimated": "~"}
 
 
 def print_devices(devices: tuple[Device, ...], console: Console, *, sources: bool) -> None:
     """Show devices and, for few of them, who says so."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title="devices", title_justify="left", box=SIMPLE_HEAD, **PLAIN)
-    for name in ("identifier", "device", "chip"):
-        table.add_column(name, no_wrap=name != "device")
-    for name in ("GiB", "limit", "entitled", "GB/s"):
-        table.add_column(name, justify="right", no_wrap=True)
+    names = ("identifier", "device", "chip", "GiB", "limit", "entitled", "GB/s")
+    table = plain_table(*names, text=("device", "chip"))
     for device in devices:
         memory, bandwidth = device.ram, device.bandwidth
         table.add_row(
@@ -283,6 +277,20 @@ def print_sources(devices: tuple[Device, ...], console: Console) -> None:
 def limit(number: Number | None) -> str:
     """A limit in GB, with a sign before estimates."""
     return "-" if number is None else KNOWN[number.kind] + gigabytes(number.amount)
+
+
+def plain_table(*names: str, text: Sequence[str] = ()) -> Table:
+    """Return a table of columns; the first, and those in `text`, have text, others figures."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, collapse_padding=True, pad_edge=False)
+    for name in names:
+        if name == names[0] or name in text:
+            table.add_column(name, overflow="fold", no_wrap=name not in text)
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
+    return table
 
 
 def caption(text: str, console: Console) -> None:

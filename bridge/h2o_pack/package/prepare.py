@@ -109,7 +109,7 @@ def prepare(
     with problems.caught():
         cache_config(spec.models[0].cache)
     with problems.caught():
-        named_devices(spec.devices)
+        devices = named_devices(spec.devices)
     models = []
     for wanted in spec.models:
         with problems.caught():
@@ -124,7 +124,7 @@ def prepare(
     largest = max((source.model for source in sources), key=lambda model: model.weights.bytes)
     app = replace(spec.app, bundle_id=bundle_id_of(spec, largest, output))
     with problems.caught():
-        plan = plan_package(replace(spec, app=app), sources)
+        plan = plan_package(replace(spec, app=app), sources, devices)
         if spec.app.system:
             for model_plan in plan.models:
                 check_system(model_plan, spec.app.system)

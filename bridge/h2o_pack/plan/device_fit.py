@@ -40,7 +40,7 @@ from h2o_pack.plan.speed import (
     rules,
     with_recalls,
 )
-from h2o_pack.plan.workload import Workload, cache_config, known_fitting, workload_of
+from h2o_pack.plan.workload import Workload, known_fitting, workload_of
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.sizes import gigabytes
@@ -50,6 +50,7 @@ Fit = Literal["fits", "tight", "does not fit", "unknown"]
 TIGHT = 0.1  # of the limit: what estimates of the app and of the limit may be wrong by
 STEPS = (256, 128, 64)
 COMPACT = ("8", "k8v4", "4")
+FULL = ("dense", "8", "4")
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class DeviceFit:
     identifier: Annotated[str, doc("Of the device.")]
     name: Annotated[str, doc("With the storage where that matters.")]
     chip: Annotated[str, doc("Of the device.")]
+    ram: Annotated[int | None, doc("Bytes of memory; null where nobody knows.")]
     backend: Annotated[str, doc("Which of the plans.")]
     needed: Annotated[Count, doc("Bytes.")]
     default: Annotated[Verdict, doc("Against the limit of any app.")]
@@ -112,6 +114,17 @@ class DeviceFit:
         return next((each for each in self.sources if each.what == what), None)
 
 
+@dataclass(frozen=True)
+class FullCache:
+    """A cache that keeps every token, in bits with which it fits: it forgets nothing."""
+
+    kv: Annotated[str, doc("How its rows are stored.")]
+    max_kv: Annotated[Count, doc("Its rows: the tokens of the longest conversation.")]
+    devices: Annotated[
+        tuple[str, ...], doc("Identifiers of those that hold it with a tenth to spare.")
+    ]
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlannedModel:
     """The memory of one model on devices."""
@@ -128,6 +141,9 @@ class PlannedModel:
     plans: Annotated[tuple[MemoryPlan, ...], Meta(min_length=1), doc("One per backend.")]
     size: Annotated[AppSize, doc("Of an app with this model alone in it.")]
     recall: Annotated[RecallPlan | None, doc("What recall costs; null without it.")]
+    full_cache: Annotated[
+        FullCache | None, doc("In place of one that evicts; null where it fits nowhere.")
+    ]
     devices: Annotated[tuple[DeviceFit, ...], doc("The devices that were asked for.")]
     advice: Annotated[tuple[str, ...], doc("What to know beforehand.")]
     speed_rule: Annotated[Mapping[str, float], doc("The constants of the estimate.")]
@@ -224,8 +240,7 @@ def workload_on_devices(model: Model, spec: CacheSpec) -> Workload:
     if not bounded:
         refuse_without_eviction(spec)
         spec = replace(spec, max_kv=model.config.context)
-    config, _ = cache_config(spec)
-    workload = workload_of(model, spec, config)
+    workload = workload_of(model, spec)
     return workload if bounded else workload.with_max_kv(0)
 
 
@@ -329,12 +344,37 @@ def planned_model(
         plans=plans,
         size=app_size(model_bytes(model)),
         recall=recall,
+        full_cache=full_cache(workload, devices),
         devices=tuple(device_fit(workload, device, models, recall) for device in devices),
         advice=advice(workload),
         speed_rule=rules(),
         calibration=calibration(known),
         measured=None if seen is None else beside_plan(seen, plans, known),
     )
+
+
+def full_cache(workload: Workload, devices: Sequence[Device]) -> FullCache | None:
+    """Return the most exact cache of those that keep every token on most of the devices.
+
+    None where the cache keeps every token, or none that does fits on any device.
+    """
+    if not 0 < workload.max_kv < workload.tokens:
+        return None
+    best = None
+    for kv in FULL:
+        whole = replace(workload.without_recall(), kv=kv).with_max_kv(workload.tokens)
+        if kv != "dense" and not can_quantize(whole):
+            continue
+        holding = tuple(device.identifier for device in devices if holds(whole, device))
+        if len(holding) > (0 if best is None else len(best.devices)):
+            best = FullCache(kv, workload.tokens, holding)
+    return best
+
+
+def holds(workload: Workload, device: Device) -> bool:
+    """Whether a device holds a plan and has a tenth of its limit left."""
+    total = workload.on(device).plan(device.backend).total
+    return verdict(total, device.limit_entitled).verdict == "fits"
 
 
 def beside_plan(
@@ -361,6 +401,7 @@ def device_fit(
         identifier=device.identifier,
         name=device.title,
         chip=device.chip,
+        ram=device.ram,
         backend=device.backend,
         needed=plan.total,
         default=verdict(plan.total, device.limit),

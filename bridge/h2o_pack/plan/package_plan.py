@@ -9,21 +9,20 @@ from h2o_pack import naming
 from h2o_pack.architectures.model import Model
 from h2o_pack.bundling.delivery import check_app_size, model_bytes
 from h2o_pack.bundling.manifest import RESERVED, folded
-from h2o_pack.config_errors import warnings_as_text
+from h2o_pack.config_errors import flag
 from h2o_pack.devices.catalogue import Device
 from h2o_pack.errors import Problems, UserError
 from h2o_pack.files.layout import MODEL_FOLDER
-from h2o_pack.memory.estimate import archive_bits
-from h2o_pack.memory.storages import Storage, storage_of
+from h2o_pack.memory.storages import Storage
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.adapter import Adapter
 from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.models.chat_template import ChatTemplate
 from h2o_pack.models.license_terms import ModelLicense
 from h2o_pack.plan.advice import advice
-from h2o_pack.plan.device_fit import named_devices, refusal, refuse_twice
-from h2o_pack.plan.workload import Workload, cache_config, workload_of
-from h2o_pack.spec import ModelSpec, PackageSpec, refuse_with_several
+from h2o_pack.plan.device_fit import refusal, refuse_twice
+from h2o_pack.plan.workload import Workload, workload_of
+from h2o_pack.spec import ModelSpec, PackageSpec
 from h2o_py.budgets import Budgets
 from h2o_py.config import H2OConfig
 
@@ -61,16 +60,14 @@ class ModelSource:
 class ModelPlan:
     """A model of a package.
 
-    cache: what the layers have in common; `workload` has the cache of each. memory: on those
-    of the named devices that can hold the model, where it needs most. memory_of: on a phone
-    and on a tablet, whatever was named. folder: where the model lies in the package.
+    memory: on those of the named devices that can hold the model, where it needs most.
+    memory_of: on a phone and on a tablet, whatever was named. folder: where the model lies in
+    the package.
     """
 
     spec: ModelSpec
     source: ModelSource
-    cache: H2OConfig
     workload: Workload
-    storage: Storage
     memory: MemoryPlan
     memory_of: Mapping[str, MemoryPlan]
     warnings: tuple[str, ...]
@@ -80,6 +77,18 @@ class ModelPlan:
     def model(self) -> Model:
         """What is known of the model."""
         return self.source.model
+
+    @property
+    def cache(self) -> H2OConfig:
+        """What the layers have in common; `workload` has the cache of each."""
+        if self.workload.common is None:
+            raise TypeError("a package's caches have a bound")
+        return self.workload.common
+
+    @property
+    def storage(self) -> Storage:
+        """How rows are stored."""
+        return self.workload.storage
 
     @property
     def budgets(self) -> Budgets | None:
@@ -132,21 +141,19 @@ class PackagePlan:
         )
 
 
-def plan_package(spec: PackageSpec, sources: Sequence[ModelSource]) -> PackagePlan:
+def plan_package(
+    spec: PackageSpec, sources: Sequence[ModelSource], devices: Sequence[Device] = ()
+) -> PackagePlan:
     """Check a spec against its models and its devices.
 
-    spec: with nothing open. sources: of each model of it.
+    spec: with nothing open. sources: of each model of it. devices: those that the spec names.
 
     Raises:
         UserError: names the flag, the file or the device; all that is wrong together.
 
     """
-    refuse_with_several(spec)
     refuse_twice([source.model for source in sources])
     problems = Problems()
-    devices: tuple[Device, ...] = ()
-    with problems.caught():
-        devices = named_devices(spec.devices)
     pairs = sorted(
         zip((model.filled() for model in spec.models), sources, strict=True),
         key=lambda pair: pair[1].model.weights.bytes,
@@ -155,8 +162,7 @@ def plan_package(spec: PackageSpec, sources: Sequence[ModelSource]) -> PackagePl
     workloads = []
     for model, source in pairs:
         with problems.caught():
-            config, _ = cache_config(model.cache)
-            workloads.append(workload_of(source.model, model.cache, config))
+            workloads.append(workload_of(source.model, model.cache))
     problems.refuse()
     holding: list[tuple[Device, ...]] = []
     with problems.caught():
@@ -188,21 +194,17 @@ def plan_model(
     remarks: tuple[str, ...],
 ) -> ModelPlan:
     """Plan one model for the devices that can hold it. remarks: on the package's name."""
-    config, warnings = cache_config(spec.cache)
     backends = {device.backend for device in devices} or {"iphone"}
-    short = [warning for warning in warnings if warning.code != "short_recent_window"]
-    bits = archive_bits((config,))
+    unwise = [each for each in workload.warnings if each.code != "short_recent_window"]
     return ModelPlan(
         spec=spec,
         source=source,
-        cache=config,
         workload=workload,
-        storage=storage_of(workload.kv, source.model.config, archive_bits=bits),
         memory=max(map(workload.plan, sorted(backends)), key=lambda plan: plan.total),
         memory_of={name: workload.plan(backend) for name, backend in BACKENDS.items()},
         warnings=(
             *source.model.remarks,
-            *warnings_as_text(short),
+            *(each.text(flag) for each in unwise),
             *advice(workload),
             *remarks,
             *source.texts.remarks,

@@ -1,62 +1,229 @@
-"""Plans as tables for people."""
+"""Plans for people: on one screen, or every number with its source."""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2o_pack.bundling.delivery import AppSize
-from h2o_pack.devices.catalogue import PLAIN, caption, limit
+from h2o_pack.devices.catalogue import caption, limit, plain_table
 from h2o_pack.devices.facts import DEFAULT, ENTITLED
 from h2o_pack.facts import store_limits
-from h2o_pack.plan.device_fit import (
-    DeviceFit,
-    LoadedModel,
-    PlannedModel,
-    PlanResult,
-    Verdict,
-)
+from h2o_pack.files.text import writing
+from h2o_pack.memory.terms import APP, MARGIN, RECALL, ROUNDING, WORKING, MemoryPlan
+from h2o_pack.naming import model_display_name
+from h2o_pack.plan.device_fit import DeviceFit, PlannedModel, PlanResult, Verdict
 from h2o_pack.plan.measured import SeenMemory
 from h2o_pack.plan.speed import RecallPlan, rules
 from h2o_pack.sizes import disk_size, gigabytes, megabytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import Console
 
-LOADS = "loads"
 STYLES = {"fits": "green", "tight": "yellow", "does not fit": "red", "unknown": "dim"}
 SHORT = {"fits": "fits", "tight": "tight", "does not fit": "no", "unknown": "?"}
+HELD = ("fits", "tight")
 HUNDREDTH = 0.01
+NAMES = 64  # characters of the devices of a group that are named
+PAGE = 100  # columns
 
 
-def print_plan(plan: PlanResult, console: Console) -> None:
-    """Show what each model takes, what each device holds, and what the speeds stand on."""
+def print_plan(plan: PlanResult, console: Console, *, verbose: bool = False) -> None:
+    """Show the verdict, what takes how much, and where it fits; verbose: every number too."""
+    print_verdict(plan, console)
+    print_sums(plan.models, console)
+    print_groups(plan, console)
     for model in plan.models:
-        print_terms(model, console)
         if model.measured is not None:
             print_measured(model.measured, console)
-    if len(plan.models) > 1:
-        print_loaded(plan, console)
-    elif plan.loaded:
-        print_rows(plan.models[0], console)
-    together = "with all models " if len(plan.models) > 1 else ""
-    print_note(f"app: {together}{size_sentence(plan.size)}", console)
+    for text in remarks(plan):
+        console.print(text, markup=False, soft_wrap=False)
+    if verbose:
+        print_all(plan, console)
+    else:
+        caption(
+            "MB; left: of what an app may use with both memory entitlements, which generated "
+            "apps have; ~ estimated. --verbose shows every number with its source.",
+            console,
+        )
+
+
+def print_verdict(plan: PlanResult, console: Console) -> None:
+    """Say on which devices it fits, of which the smallest, and what keeps every token."""
+    names = " or ".join(model_display_name(model.model) for model in plan.models)
+    held = [loaded for loaded in plan.loaded if loaded.verdict in HELD]
+    fits = {each.identifier: each for each in plan.models[-1].devices}
+    said = f"{names} fits on {len(held)} of {len(plan.loaded)} devices"
+    if len(plan.loaded) == 1:
+        [only] = plan.loaded
+        said = f"{names} {VERDICTS[only.verdict]} {only.name}"
+    elif held:
+        smallest = min(held, key=lambda each: fits[each.identifier].entitled.limit or 0)
+        said += f"; smallest: {smallest.name}"
+    console.print(said, style="bold", markup=False, soft_wrap=False)
     for model in plan.models:
-        if model.recall is not None:
-            name = f"{model.model}: " if len(plan.models) > 1 else ""
-            print_note(f"recall: {name}{recall_line(model.recall)}", console)
-    for text in notes(plan.models):
-        print_note(f"note: {text}", console)
-    for row, loaded in zip(plan.models[-1].devices, plan.loaded, strict=True):
-        print_margin(row, console)
-        if loaded.model is None:
-            print_remedies(row, console)
-    print_speed_rule(plan.models[0], console)
+        whole = model.full_cache
+        if whole is not None:
+            count = f" on {len(whole.devices)}" if len(plan.loaded) > 1 else ""
+            console.print(
+                f"all {whole.max_kv:,} tokens fit{count} and nothing is forgotten: "
+                f"--max-kv {whole.max_kv} --kv {whole.kv}",
+                markup=False,
+                soft_wrap=False,
+            )
+        bound = f"max_kv {model.max_kv}" if model.max_kv else "no bound"
+        name = f"{model_display_name(model.model)}: " if len(plan.models) > 1 else ""
+        console.print(
+            f"{name}{bound}, kv {model.kv}, context {model.context}, "
+            f"prefill step {model.prefill_step}",
+            style="italic",
+            markup=False,
+            soft_wrap=False,
+        )
 
 
-def notes(models: tuple[PlannedModel, ...]) -> Iterator[str]:
-    """Yield what to know beforehand: of all models, then of some by name."""
+VERDICTS = {
+    "fits": "fits on",
+    "tight": "fits, tightly, on",
+    "does not fit": "does not fit on",
+    "unknown": "may or may not fit on",
+}
+
+
+def sums(plan: MemoryPlan) -> dict[str, int]:
+    """Return the bytes of a plan in few words."""
+    return {
+        "weights": plan.weights,
+        "full caches": plan.caches,
+        "archive": plan.archive,
+        "one chunk": plan.of(*WORKING, RECALL),
+        "margin": plan.of(ROUNDING, MARGIN),
+        "buffers": plan.buffer_cache,
+        "app": plan.of(APP),
+        "all": plan.total,
+    }
+
+
+def print_sums(models: Sequence[PlannedModel], console: Console) -> None:
+    """Show what takes how much, a line per model and backend."""
+    plans = [(model, plan) for model in models for plan in model.plans]
+    lines = [sums(plan) for _, plan in plans]
+    names = [name for name in lines[0] if any(line[name] for line in lines)]
+    table = plain_table("", *names, text=("",))
+    for (model, plan), line in zip(plans, lines, strict=True):
+        name = f"{model_display_name(model.model)}, " if len(models) > 1 else ""
+        table.add_row(f"{name}{plan.backend}", *(f"{line[name] / 1e6:,.0f}" for name in names))
+    console.print(table)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Devices with the same memory, limit and needs: their places in a plan."""
+
+    places: tuple[int, ...]
+    names: str
+
+
+def groups(plan: PlanResult) -> list[Group]:
+    """Return the devices of a plan that have the same memory and limits."""
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for place, fits in enumerate(zip(*(model.devices for model in plan.models), strict=True)):
+        key = (fits[0].ram, *((fit.needed, fit.entitled.limit) for fit in fits))
+        alike.setdefault(key, []).append(place)
+    names = [loaded.name for loaded in plan.loaded]
+    return [
+        Group(tuple(places), together([names[place] for place in places]))
+        for places in alike.values()
+    ]
+
+
+def together(names: Sequence[str]) -> str:
+    """Return names in one line, without what they have in common with the one before."""
+    said, before = "", ""
+    for number, name in enumerate(dict.fromkeys(names)):
+        family = name.partition(" ")[0]
+        short = name.removeprefix(f"{family} ") if family == before else name
+        if said and len(said) + len(short) > NAMES:
+            return f"{said} and {len(names) - number} more"
+        said, before = f"{said}, {short}" if said else short, family
+    return said
+
+
+def print_groups(plan: PlanResult, console: Console) -> None:
+    """Show the devices, those alike on one line, and each model there."""
+    if not plan.loaded:
+        return
+    several = len(plan.models) > 1
+    names = ("GiB", "devices", "needs", "of", "left", "tok/s")
+    if several:
+        table = plain_table(*names[:2], "model", *names[2:], "", text=("devices", "model"))
+    else:
+        table = plain_table(*names, "max_kv", text=("devices",))
+    for group in groups(plan):
+        loaded = plan.loaded[group.places[0]]
+        ram = plan.models[0].devices[group.places[0]].ram
+        label = ("-" if ram is None else f"{ram / 2**30:g}", group.names)
+        for model in plan.models:
+            fits = [model.devices[place] for place in group.places]
+            first = fits[0]
+            cells = (
+                f"{first.needed / 1e6:,.0f}",
+                entitled(first),
+                left(first.entitled),
+                speeds(fits),
+            )
+            if several:
+                loads = "loads" if loaded.model == model.model else ""
+                table.add_row(*label, model_display_name(model.model), *cells, loads)
+                label = ("", "")
+            else:
+                known = first.entitled.limit is not None
+                table.add_row(*label, *cells, str(first.largest.max_kv or 0) if known else "-")
+    console.print(table)
+
+
+def entitled(fit: DeviceFit) -> str:
+    """Return what an app may use on a device with both entitlements, in MB."""
+    number = fit.source(ENTITLED)
+    if number is None:
+        return "-"
+    return f"{'~' if number.kind == 'estimated' else ''}{number.amount / 1e6:,.0f}"
+
+
+def left(verdict: Verdict) -> str:
+    """Return the part of the limit that is left, in the verdict's color."""
+    share = verdict.headroom_share
+    said = SHORT[verdict.verdict] if share is None or share < 0 else f"{share:.0%}"
+    return f"[{STYLES[verdict.verdict]}]{said}[/]"
+
+
+def speeds(fits: Sequence[DeviceFit]) -> str:
+    """Return the tokens per second of devices, from the slowest to the fastest."""
+    known = [fit.speed.tokens_per_second for fit in fits if fit.speed is not None]
+    if not known:
+        return "-"
+    low, high = min(each[0] for each in known), max(each[1] for each in known)
+    return f"~{low:.0f}" if round(low) == round(high) else f"~{low:.0f}-{high:.0f}"
+
+
+def remarks(plan: PlanResult) -> Iterator[str]:
+    """Yield what to know beforehand, and with what it would fit where it does not."""
+    size = plan.size
+    yield f"app: about {disk_size(size.download)} to download, models {disk_size(size.models)}"
+    for text in advice(plan.models):
+        yield f"note: {text}"
+    for group in groups(plan):
+        first = group.places[0]
+        settings = plan.models[-1].devices[first].remedies
+        if plan.loaded[first].model is None and settings:
+            yield f"{group.names}: would fit with {', or '.join(settings)}"
+
+
+def advice(models: Sequence[PlannedModel]) -> Iterator[str]:
+    """Yield the advice on all models, then that on some by name."""
     common = [text for text in models[0].advice if all(text in m.advice for m in models)]
     yield from common
     for model in models:
@@ -65,48 +232,31 @@ def notes(models: tuple[PlannedModel, ...]) -> Iterator[str]:
                 yield f"{model.model}: {text}"
 
 
-def print_note(text: str, console: Console) -> None:
-    """Show a sentence on lines no longer than the screen."""
-    console.print(text, markup=False, soft_wrap=False)
-
-
-def print_margin(row: DeviceFit, console: Console) -> None:
-    """Show the margin that a device is planned with, if it reported one."""
-    if row.margin is not None:
-        said = f"{row.name} is planned with the margin that it needed, "
-        said += f"{row.margin.margin:.1%} of what is modelled ({row.margin.source})"
-        print_note(f"note: {said}", console)
-
-
-def print_remedies(row: DeviceFit, console: Console) -> None:
-    """Show with which options the model would fit a device, if it does not."""
-    if row.remedies:
-        print_note(f"{row.name}: would fit with {', or '.join(row.remedies)}", console)
-
-
-def print_speed_rule(report: PlannedModel, console: Console) -> None:
-    """Show what estimates of speed stand on."""
-    worst = max(abs(point.error) for point in report.calibration)
-    measured_on = " and ".join(dict.fromkeys(point.identifier for point in report.calibration))
-    caption(
-        f"Speeds are estimates: {rules()['efficiency']:g} of the memory's bandwidth over the "
-        f"bytes read per token, within {worst:.0%} of {len(report.calibration)} published "
-        f"speeds on {measured_on}, on M chips {rules()['efficiency_m']:g} at least.",
-        console,
-    )
+def print_all(plan: PlanResult, console: Console) -> None:
+    """Show every term, device and estimate."""
+    for model in plan.models:
+        print_terms(model, console)
+        print_rows(model, console)
+        caption(f"An app with {model.model} alone: {size_sentence(model.size)}", console)
+        if model.recall is not None:
+            caption(f"recall: {recall_line(model.recall)}", console)
+    if len(plan.models) > 1:
+        caption(f"An app with all models: {size_sentence(plan.size)}", console)
+    for row in plan.models[-1].devices:
+        if row.margin is not None:
+            caption(
+                f"{row.name} is planned with the margin that it needed, "
+                f"{row.margin.margin:.1%} of what is modelled ({row.margin.source})",
+                console,
+            )
+    print_speed_rule(plan.models[0], console)
 
 
 def print_terms(report: PlannedModel, console: Console) -> None:
     """Show what takes how much, a column per backend."""
     from rich.table import Table
 
-    bound = f"max_kv {report.max_kv}" if report.max_kv else "no bound"
-    settings = (
-        f"{report.model}: {bound}, kv {report.kv}, context {report.context}, "
-        f"prefill step {report.prefill_step}"
-    )
-    console.print(settings, style="italic", markup=False, soft_wrap=False)
-    table = Table()
+    table = Table(title=f"what {escaped(report.model)} takes", title_justify="left")
     table.add_column("term", no_wrap=True)
     for plan in report.plans:
         table.add_column(f"{plan.backend}, MB", justify="right")
@@ -124,12 +274,57 @@ def print_terms(report: PlannedModel, console: Console) -> None:
     console.print(table)
 
 
+def print_rows(report: PlannedModel, console: Console) -> None:
+    """Show each device's limits, how fast it is and what else it holds."""
+    fits = plain_table("device", "needs", "limit", " ", "entitled", "  ", "left")
+    recalls = () if report.recall is None else ("recall, s",)
+    names = ("device", "tok/s", "sustained", *recalls, "max_kv", "unbounded", "model")
+    most = plain_table(*names, text=("device", "model"))
+    for row in report.devices:
+        share, speed, known = row.entitled.headroom_share, row.speed, row.entitled.limit
+        fits.add_row(
+            row.name,
+            gigabytes(row.needed),
+            limit(row.source(DEFAULT)),
+            styled(row.default),
+            limit(row.source(ENTITLED)),
+            styled(row.entitled),
+            "-" if share is None else f"{share:.0%}",
+        )
+        holds = (row.largest.max_kv, row.largest.context, row.largest.model)
+        most.add_row(
+            row.name,
+            "-" if speed is None else str(speed),
+            "-" if speed is None or speed.sustained is None else f"~{speed.sustained:.0f}",
+            *(() if report.recall is None else (recall_seconds(row),)),
+            *("-" if known is None else str(each or "none") for each in holds),
+        )
+    console.print(fits)
+    caption(
+        "GB. limit: of an app; entitled: with both memory entitlements; left: of that.", console
+    )
+    console.print(most)
+    caption(
+        "sustained: after ten minutes; max_kv, unbounded, model: the most rows per layer, the "
+        "longest conversation with the model's own cache and the largest known model that fit "
+        "with both entitlements.",
+        console,
+    )
+
+
+def escaped(text: str) -> str:
+    """Return text that rich shows as it is."""
+    from rich.markup import escape
+
+    return escape(text)
+
+
 def print_measured(measured: SeenMemory, console: Console) -> None:
     """Show what a device saw beside what was planned, term by term."""
     from rich.table import Table
 
     on = " ".join(filter(None, (measured.device, measured.system)))
-    table = Table(title=f"seen on {on}", title_justify="left")
+    table = Table(title=f"seen on {escaped(on)}", title_justify="left")
     table.add_column("term", no_wrap=True)
     for name in ("planned, MB", "seen, MB", "seen of planned"):
         table.add_column(name, justify="right")
@@ -141,53 +336,25 @@ def print_measured(measured: SeenMemory, console: Console) -> None:
         table.add_row(each.name, *sizes, f"[{style}]{share}[/]")
     console.print(table)
     if measured.margin is not None:
-        said = f"The margin that it needed: {measured.margin:.1%} of what is modelled."
-        caption(said, console)
-
-
-def print_rows(report: PlannedModel, console: Console) -> None:
-    """Show whether each device holds it, then how fast it is and what else it holds."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    fits = Table(title="devices, GB", title_justify="left", box=SIMPLE_HEAD, **PLAIN)
-    fits.add_column("device", no_wrap=True)
-    for name in ("needs", "limit", "", "entitled", "", "left"):
-        fits.add_column(name, justify="right", no_wrap=True)
-    most = Table(title="at most", title_justify="left", box=SIMPLE_HEAD, **PLAIN)
-    most.add_column("device")
-    recalls = () if report.recall is None else ("recall, s",)
-    for name in ("tok/s", "sustained", *recalls, "max_kv", "unbounded"):
-        most.add_column(name, justify="right", no_wrap=True)
-    most.add_column("model", overflow="fold")
-    for row in report.devices:
-        share = row.entitled.headroom_share
-        left = "-" if share is None else f"{share:.0%}"
-        fits.add_row(
-            row.name,
-            gigabytes(row.needed),
-            limit(row.source(DEFAULT)),
-            styled(row.default),
-            limit(row.source(ENTITLED)),
-            styled(row.entitled),
-            left,
+        caption(
+            f"The margin that it needed: {measured.margin:.1%} of what is modelled.", console
         )
-        speeds, holds = capacity(row)
-        seconds = () if report.recall is None else (recall_seconds(row),)
-        most.add_row(row.name, *speeds, *seconds, *holds)
-    console.print(fits)
+
+
+def print_speed_rule(report: PlannedModel, console: Console) -> None:
+    """Show what estimates of speed stand on."""
+    worst = max(abs(point.error) for point in report.calibration)
+    measured_on = " and ".join(dict.fromkeys(point.identifier for point in report.calibration))
     caption(
-        "limit: of an app; entitled: with both memory entitlements, which generated apps "
-        "have; left: of that. ~ estimated.",
+        f"Speeds are estimates: {rules()['efficiency']:g} of the memory's bandwidth over the "
+        f"bytes read per token, within {worst:.0%} of {len(report.calibration)} published "
+        f"speeds on {measured_on}, on M chips {rules()['efficiency_m']:g} at least.",
         console,
     )
-    console.print(most)
-    caption(
-        "sustained: after ten minutes; max_kv, unbounded, model: the most rows per layer, the "
-        "longest conversation with the model's own cache and the largest known model that "
-        "fit with both entitlements.",
-        console,
-    )
+    sources = (number for row in report.devices for number in row.sources)
+    names = dict.fromkeys(f"{each.source} ({each.kind})" for each in sources)
+    if names:
+        caption(f"Limits and bandwidths: {'; '.join(names)}.", console)
 
 
 def size_sentence(size: AppSize) -> str:
@@ -231,54 +398,17 @@ def recall_seconds(row: DeviceFit) -> str:
     return "-" if seconds is None else f"~{seconds:.2f}" if seconds >= HUNDREDTH else "<0.01"
 
 
-def capacity(row: DeviceFit) -> tuple[list[str], list[str]]:
-    """How fast a device is, and what else it holds."""
-    speed, unknown = row.speed, row.entitled.limit is None
-    return [
-        "-" if speed is None else str(speed),
-        "-" if speed is None or speed.sustained is None else f"~{speed.sustained:.0f}",
-    ], [
-        "-" if unknown else str(row.largest.max_kv or "none"),
-        "-" if unknown else str(row.largest.context or "none"),
-        "-" if unknown else row.largest.model or "none",
-    ]
-
-
 def styled(verdict: Verdict) -> str:
     """A verdict in its color, short enough for a table."""
     return f"[{STYLES[verdict.verdict]}]{SHORT[verdict.verdict]}[/]"
 
 
-def print_loaded(plan: PlanResult, console: Console) -> None:
-    """Show each model on each device, and which one the app loads there."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+def write_page(plan: PlanResult, path: Path) -> None:
+    """Write all that is known of a plan as one HTML page that needs nothing else."""
+    from rich.console import Console
 
-    table = Table(title="devices, GB", title_justify="left", box=SIMPLE_HEAD, **PLAIN)
-    table.add_column("device", overflow="fold")
-    table.add_column("model", overflow="fold")
-    for name in ("needs", "left", "tok/s", ""):
-        table.add_column(name, justify="right", no_wrap=True)
-    for number, loaded in enumerate(plan.loaded):
-        for model in plan.models:
-            first = model is plan.models[0]
-            cells = row_of(model, model.devices[number], loaded)
-            table.add_row(loaded.name if first else "", *cells)
-    console.print(table)
-    caption(
-        "left: of an app's limit with both memory entitlements, which generated apps have; "
-        "loads: the app takes the largest model that fits the memory that is free.",
-        console,
-    )
-
-
-def row_of(model: PlannedModel, fit: DeviceFit, loaded: LoadedModel) -> tuple[str, ...]:
-    """Return the cells of a model on a device."""
-    share = fit.entitled.headroom_share
-    return (
-        model.model,
-        gigabytes(fit.needed),
-        "-" if share is None else f"{share:.0%}",
-        "-" if fit.speed is None else str(fit.speed),
-        f"[bold]{LOADS}[/]" if loaded.model == model.model else styled(fit.entitled),
-    )
+    screen = Console(record=True, file=io.StringIO(), width=PAGE, highlight=False)
+    print_plan(plan, screen, verbose=True)
+    with writing(path, "the page", "Give --html a file in a folder that you may write to."):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(screen.export_html(inline_styles=True), "utf-8")

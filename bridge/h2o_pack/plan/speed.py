@@ -12,9 +12,7 @@ from h2o_pack.devices.catalogue import Catalogue, Device
 from h2o_pack.devices.facts import PublishedSpeed, SpeedFile
 from h2o_pack.facts import FOLDER, known_models
 from h2o_pack.files.toml import read_tables
-from h2o_pack.memory.estimate import archive_bits
 from h2o_pack.memory.kept import LayerArchive, archives, row_bytes, tokens_per_second
-from h2o_pack.memory.storages import storage_of
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.plan.workload import Workload
 from h2o_pack.results import Count, doc
@@ -159,9 +157,8 @@ def recall_plan(workload: Workload) -> RecallPlan | None:
     if recall is None:
         return None
     config = model.config
-    bits = archive_bits(workload.caches)
-    group_size = storage_of(workload.kv, config, workload.group_size, bits).group_size
-    found = archives(config.layers, workload.caches, group_size, config.element_bytes)
+    group_size, element = workload.storage.group_size, config.element_bytes
+    found = archives(config.layers, workload.caches, group_size, element)
     if not found:
         return None
     tokens = workload.tokens
@@ -173,7 +170,7 @@ def recall_plan(workload: Workload) -> RecallPlan | None:
         layers=len(found),
         rows=max(cache.recall_rows for _, cache, _ in found),
         every=recall.every,
-        archive_bits=bits,
+        archive_bits=recall.archive_bits,
         archive="files" if workload.archive_in_files else "memory",
         archive_tokens=min(each.tokens(tokens) for each, _, _ in found),
         bytes_per_token=sum(each.token_bytes for each, _, _ in found),

@@ -5,18 +5,17 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from h2o_pack.architectures.model import Model
+from h2o_pack.architectures.model import Model, ModelConfig
 from h2o_pack.config_errors import OF_RECALL, config_warnings, flag, user_errors
 from h2o_pack.devices.catalogue import Device
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.facts import KnownModel
 from h2o_pack.memory.estimate import archive_bits, plan_memory
-from h2o_pack.memory.storages import storage_of
+from h2o_pack.memory.storages import Storage, storage_of
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.spec import PREFILL_STEP, CacheSpec
@@ -24,10 +23,6 @@ from h2o_py.budgets import Budgets, load_budgets
 from h2o_py.config import POLICIES, H2OConfig
 from h2o_py.errors import H2OConfigWarning
 from h2o_py.recall import H2ORecall
-
-if TYPE_CHECKING:
-    from h2o_pack.architectures.model import ModelConfig
-
 
 OF_BUDGETS = ("heavy_budget", "recent_budget")
 """Settings of the policy that a file of budgets has for each layer."""
@@ -160,7 +155,8 @@ class Workload:
     """A model with its caches and the longest conversation: what memory is planned for.
 
     caches: one per layer, None for the model's own. archive_in_files: whether recall's
-    archives are files. measured_margin: as a device reported it.
+    archives are files. measured_margin: as a device reported it. common: what the caches have
+    in common, and warnings: what is unwise in it; None and none where nothing was asked for.
     """
 
     model: Model
@@ -171,6 +167,14 @@ class Workload:
     group_size: int | None = None
     archive_in_files: bool = False
     measured_margin: float | None = None
+    common: H2OConfig | None = field(default=None, compare=False)
+    warnings: tuple[H2OConfigWarning, ...] = field(default=(), compare=False)
+
+    @property
+    def storage(self) -> Storage:
+        """How the rows of caches that evict are stored."""
+        bits = archive_bits(self.caches)
+        return storage_of(self.kv, self.model.config, self.group_size, bits)
 
     @property
     def recall(self) -> H2ORecall | None:
@@ -292,15 +296,14 @@ def known_fitting(
     return None
 
 
-def workload_of(model: Model, spec: CacheSpec, config: H2OConfig) -> Workload:
+def workload_of(model: Model, spec: CacheSpec) -> Workload:
     """Return what memory is planned for.
 
-    config: the cache that `caches.cache_config` makes of the spec.
-
     Raises:
-        UserError: all that is wrong with the spec for this model, together.
+        UserError: all that is wrong with the spec, together where it is so for this model.
 
     """
+    config, remarks = cache_config(spec)
     context = model.config.context
     problems = Problems()
     with problems.caught():
@@ -323,6 +326,8 @@ def workload_of(model: Model, spec: CacheSpec, config: H2OConfig) -> Workload:
         context=spec.context,
         step=spec.prefill_step,
         archive_in_files=spec.archive_in_files,
+        common=config,
+        warnings=remarks,
     )
 
 

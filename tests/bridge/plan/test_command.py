@@ -72,7 +72,7 @@ def test_people_see_terms_devices_and_where_speeds_are_from(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     result = run(*PLAN, "--device", "iPhone 16 Pro")
     assert result.exit_code == 0, result.output
-    parts = ("keys and values", "chunk rows", "iPhone 16 Pro", "fits", "total", "estimates")
+    parts = ("full caches", "one chunk", "iPhone 16 Pro", "fits", "all", "estimated")
     assert all(said in result.stdout for said in parts)
     assert "iPhone17,1" not in result.stdout
 

@@ -184,7 +184,7 @@ PLAN = ("plan", "--model", "Qwen3-4B-4bit", "--max-kv", 512, "--context", CONTEX
 
 
 def test_plan_shows_recall_and_says_it_in_json(run):
-    shown = run(*PLAN, "iPhone 15 Pro", "--recall", "--archive", "files")
+    shown = run(*PLAN, "iPhone 15 Pro", "--recall", "--archive", "files", "--verbose")
     assert shown.exit_code == 0, shown.output
     assert "recall, s" in shown.stdout
     assert "36 layers archive 42,624 bytes per token in 4 bits in files" in shown.stdout
