@@ -9,7 +9,7 @@ import pytest
 from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
 from h2o_pack.package.build import make_package
-from h2o_pack.parity import host as hosts
+from h2o_pack.parity import swift as hosts
 from h2o_pack.spec import CacheSpec
 from h2o_pack.vendoring.vendor import digest
 from tests.bridge.plans import plan_of

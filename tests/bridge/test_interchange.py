@@ -18,8 +18,7 @@ from mlx_lm.models.cache import (
     save_prompt_cache,
 )
 
-from h2o_pack.parity.host import prepare
-from h2o_pack.parity.toolchain import environment
+from h2o_pack.parity.swift import environment, prepare
 from h2o_pack.parity.trace import TOLERANCES
 from h2o_py import H2OConfig, H2ORecall, save_cache
 from h2o_py.cache_list import H2OCacheList

@@ -7,9 +7,9 @@ import os
 import pytest
 
 from h2o_pack.errors import ExitCode
-from h2o_pack.parity import host as hosts
-from h2o_pack.parity import toolchain
-from h2o_pack.parity.host import Host
+from h2o_pack.parity import swift as hosts
+from h2o_pack.parity import swift as toolchain
+from h2o_pack.parity.swift import Host
 from tests.bridge.refusals import refused
 from tests.bridge.trees import build_tree, tree
 from tests.messages import says

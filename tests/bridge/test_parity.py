@@ -23,9 +23,8 @@ from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode
 from h2o_pack.naming import swift_string
 from h2o_pack.parity import op, request, trace
-from h2o_pack.parity.host import SYSTEM, prepare, standin_files, sync
 from h2o_pack.parity.report import CaseResult
-from h2o_pack.parity.toolchain import environment
+from h2o_pack.parity.swift import SYSTEM, environment, prepare, standin_files, sync
 from h2o_pack.prove.report import ProofReport
 from tests.bridge.golden import package_files
 from tests.bridge.trees import build_tree
@@ -354,6 +353,23 @@ class TestWithSwift:
         subprocess.run(["swiftc", source, "-o", program], check=True, capture_output=True)
         done = subprocess.run([program], check=True, capture_output=True, text=True)
         assert done.stdout.splitlines() == [str(list(text.encode())) for text in texts]
+
+
+def test_a_build_that_fails_ends_parity_before_a_trace_is_recorded(
+    package, tmp_path, monkeypatch
+):
+    copy = tmp_path / "Demo"
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns(".parity"))
+    for name, body in (("swift", "echo 'a.swift: error: no such thing'; exit 1"), ("c++", "")):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{body}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    result = parity(copy, "--level", "op", "--level", "trace")
+    assert result.exit_code == ExitCode.TOOL
+    assert "a.swift: error: no such thing" in result.stderr
+    assert not (copy / ".parity/trace").exists()
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from h2o_pack.parity.op import importances, kept
 from h2o_pack.parity.rounding import Run
 from h2o_pack.parity.tokens import compare, compare_case, tolerance
 from h2o_pack.parity.trace import load
-from h2o_py import H2OConfig
 from tests.bridge.test_tokens import Answer, asked  # noqa: F401
 
 STEP = 3
@@ -133,9 +132,7 @@ def swift(asked, name, choose, more=0.0):  # noqa: F811
     """Answer a case as Swift would that evicts what `choose` says; return its choice."""
     case = next(case for case in asked.cases if case.name == name)
     model, _ = load(resolve("demo").folder)
-    caches = requests.make_caches(
-        model, H2OConfig.from_dict(case.config), case.kv, case.group_size, None
-    )
+    caches = case.make_caches(model)
     choosing = Choosing(case, caches, choose)
     chosen, logits = requests.generate(
         model, caches, list(asked.prompt), asked.prefill, case.tokens, choosing.follow

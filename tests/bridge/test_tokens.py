@@ -17,19 +17,14 @@ from h2o_pack.files.lock import Lock, LockedModel
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.parity import parity, tokens
 from h2o_pack.parity import request as requests
-from h2o_pack.parity.host import Host
 from h2o_pack.parity.request import Request
-from h2o_pack.parity.toolchain import Toolchain, build
+from h2o_pack.parity.swift import Host, Toolchain, build
 from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec, to_document
 from h2o_py import Budgets, H2OConfig, LayerBudget, routing_installed
 
 MAX_KV = 32
 CASES = ["full cache", "kv dense", "kv 8", "kv r8h4", "kv dense, recall", "kv 8, by layer"]
-BY_LAYER = requests.ByLayer(
-    Budgets((LayerBudget(8, 8, 20), LayerBudget(20, 20, 44), None, LayerBudget(10, 16))),
-    kv="8",
-    group_size=64,
-)
+BY_LAYER = Budgets((LayerBudget(8, 8, 20), LayerBudget(20, 20, 44), None, LayerBudget(10, 16)))
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +33,8 @@ def asked(tmp_path_factory) -> Request:
     folder = tmp_path_factory.mktemp("tokens")
     storages = {"8": 64, "r8h4": 64}
     config, context = H2OConfig(MAX_KV), demo.config.context
-    return requests.ask(demo.folder, config, context, storages, folder, BY_LAYER)
+    own = requests.TokenCase("kv 8, by layer", "8", 64, config, BY_LAYER)
+    return requests.ask(demo.folder, config, context, storages, folder, own)
 
 
 class Answer:
@@ -99,10 +95,10 @@ def test_swift_reads_ids_texts_chunks_and_storages(asked):
 
 def test_rows_are_recalled_where_eviction_can_spare_some():
     storages = {"k8v4": 64}
-    names = [run.name for run in requests.runs(H2OConfig(MAX_KV), storages, None)]
+    names = [case.name for case in requests.token_cases(H2OConfig(MAX_KV), storages)]
     assert names[-2:] == ["kv dense, recall", "kv k8v4, recall"]
     config = H2OConfig(10, sink_size=4, heavy_budget=0, recent_budget=5)
-    names = [run.name for run in requests.runs(config, storages, None)]
+    names = [case.name for case in requests.token_cases(config, storages)]
     assert names == ["full cache", "kv dense", "kv k8v4"]
 
 
@@ -299,20 +295,20 @@ def test_an_old_answer_is_not_taken_for_a_new_one(asked, answer, tmp_path):
 
 def test_budgets_by_layer_are_the_packages_own(asked):
     case = next(each for each in asked.cases if each.name == "kv 8, by layer")
-    assert case.budgets == BY_LAYER.budgets.to_dict()
+    assert case.budgets == BY_LAYER
     kept = mx.load(str(asked.folder / requests.EXPECTED))
     rows = [kept[f"{case.name}.kept.{layer}"].shape[2] for layer in range(4)]
     assert rows == [20, 44, MAX_KV, MAX_KV]
-    for budgets in (BY_LAYER.budgets, None):
+    for budgets in (BY_LAYER, None):
         spec = PackageSpec((ModelSpec("demo", CacheSpec(max_kv=MAX_KV, budgets=budgets)),))
         record = Lock(
             h2o_pack="",
             package="",
             module="",
             spec=to_document(spec, lock.NAME),
-            models=(LockedModel(model="demo", config={}, kv="8"),),
+            models=(LockedModel(model="demo", config=H2OConfig(MAX_KV).to_dict(), kv="8"),),
             upstream={},
             files={},
         )
-        own = parity.own_budgets(Path(), record)
+        own = parity.own_case(Path(), record)
         assert (own and own.budgets.layers) == (budgets and budgets.layers)

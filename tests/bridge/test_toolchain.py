@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.parity import toolchain
-from h2o_pack.parity.host import Host
+from h2o_pack.parity import swift as toolchain
+from h2o_pack.parity.swift import Host
 from tests.bridge.refusals import refused
 from tests.messages import says
 

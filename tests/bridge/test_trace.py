@@ -121,7 +121,7 @@ def test_the_trace_describes_itself(trace):
 def test_the_recorded_layers_have_their_arrays_in_the_dtype_of_the_case(trace):
     for case in trace.cases:
         routed = ("out", "q", "scores") if case.routed else ()
-        held = ("held",) if case.config.get("recall") else ()
+        held = ("held",) if case.config.recall else ()
         whats = ("k", "v", "positions", *routed, *held)
         wanted = {f"{layer}.{what}" for layer in case.layers for what in whats}
         for step, tokens in enumerate(case.steps):
@@ -189,7 +189,7 @@ def test_a_difference_is_named_by_layer_and_step(trace, tmp_path, what, kind, de
 
 
 def test_what_was_recalled_is_compared_too(trace, tmp_path):
-    case = next(case for case in trace.cases if case.config.get("recall"))
+    case = next(case for case in trace.cases if case.config.recall)
 
     def change(arrays):
         assert arrays["2.held"].any().item()

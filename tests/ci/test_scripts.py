@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from h2o_pack.parity.host import VENDORED_BUILD, Host
+from h2o_pack.parity.swift import VENDORED_BUILD, Host
 from tests.messages import says
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from h2o_pack.parity.host import Host, prepare
-from h2o_pack.parity.toolchain import environment
+from h2o_pack.parity.swift import Host, environment, prepare
 
 LONG = "H2OSessionsTests.LongConversationTests/testEachTurnReadsWhatIsNewAndAChangeWhatFollows"
 KILLED = "H2OSessionsTests.KilledConversationTests/testItGoesOnFromItsLastWholeTurn"

@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from h2o_pack.parity import reference
 from h2o_pack.parity.report import CaseResult, Difference
-from h2o_pack.parity.trace import SCORE_TOLERANCE, RecordedCase, Trace
+from h2o_pack.parity.trace import SCORE_TOLERANCE, Case, Trace
 from h2o_py import fast
 from h2o_py.config import H2OConfig
 from h2o_py.ledger import Ledger
@@ -29,7 +29,7 @@ def compare(trace: Trace) -> tuple[CaseResult, ...]:
     return tuple(compare_case(trace, case) for case in trace.cases)
 
 
-def compare_case(trace: Trace, case: RecordedCase) -> CaseResult:
+def compare_case(trace: Trace, case: Case) -> CaseResult:
     """Compare one case; the result says where the two first part.
 
     Where rounding alone decided between two rows, the reference goes on from the
@@ -64,10 +64,9 @@ def compare_case(trace: Trace, case: RecordedCase) -> CaseResult:
     return result
 
 
-def make_caches(case: RecordedCase, backend: Any) -> list[Any]:
+def make_caches(case: Case, backend: Any) -> list[Any]:
     """Make the caches that the trace was recorded with, on the core or on the reference."""
-    config = H2OConfig.from_dict(case.config)
-    caches = [STORAGES[case.kv](config, case.group_size) for _ in case.layers]
+    caches = [STORAGES[case.kv](case.config, case.group_size) for _ in case.layers]
     for cache in caches:
         cache.backend = backend
     return caches

@@ -16,13 +16,12 @@ from h2o_pack.errors import GET_SWIFT, ExitCode, UserError
 from h2o_pack.files import lock, write
 from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.models.config import read_config
-from h2o_pack.parity import host as hosts
-from h2o_pack.parity import toolchain
+from h2o_pack.parity import swift
 from h2o_pack.parity.report import CaseResult, Level, Report
 from h2o_py._pins import VERSIONS
 
 if TYPE_CHECKING:
-    from h2o_pack.parity.request import ByLayer
+    from h2o_pack.parity.request import TokenCase
 
 LEVELS = {"op": 1, "trace": 2, "tokens": 3}
 DEFAULT = ("op", "trace")
@@ -45,10 +44,10 @@ def run_parity(
     record = lock.read(package)
     check_versions()
     in_swift = bool(set(levels) & set(IN_SWIFT))
-    swift = toolchain.find_toolchain() if in_swift else None
+    programs = swift.find_toolchain() if in_swift else None
     if "tokens" in levels:
-        check_vendored(package, swift)
-    if swift is None and require_swift and in_swift:
+        check_vendored(package, programs)
+    if programs is None and require_swift and in_swift:
         raise UserError(
             "there is no Swift toolchain on PATH",
             remedy=f"Install Swift, see {GET_SWIFT}.",
@@ -64,10 +63,10 @@ def run_parity(
         stack.enter_context(without_compiling())
         warnings.simplefilter("ignore", H2OConfigWarning)
         build = None
-        if swift is not None:
-            host = hosts.prepare(root)
+        if programs is not None:
+            host = swift.prepare(root)
             progress("building the Swift package")
-            build = toolchain.build(host, swift, root / hosts.WORK, progress)
+            build = swift.build(host, programs, root / swift.WORK, progress)
         runs = [
             check_model(root, record, model, levels, build, progress) for model in record.models
         ]
@@ -94,7 +93,7 @@ def check_model(
     record: lock.Lock,
     model: lock.LockedModel,
     levels: Collection[str],
-    build: toolchain.Build | None,
+    build: swift.Build | None,
     progress: Callable[[str], None],
 ) -> ModelRun:
     """Check every level of one of the package's models."""
@@ -103,7 +102,7 @@ def check_model(
     from h2o_pack.parity import trace as traces
     from h2o_py.config import H2OConfig
 
-    folder, work = root / model.folder, root / hosts.WORK
+    folder, work = root / model.folder, root / swift.WORK
     name = ""
     if len(record.models) > 1:
         work, name = work / model.folder, model.model
@@ -116,12 +115,12 @@ def check_model(
         rows = config.max_size
         progress("recording a run of mlx-lm")
         for trace in traces.record(folder, config, described.context, work / "trace"):
-            rows, seen = trace.cases[0].config["max_size"], sum(trace.cases[0].steps)
+            rows, seen = trace.cases[0].config.max_size, sum(trace.cases[0].steps)
             if "op" in levels:
                 progress("replaying it through the reference")
                 in_core += op.compare(trace)
             if "trace" in levels and build is not None:
-                in_swift += traces.replay(trace, build, root / hosts.WORK, progress)
+                in_swift += traces.replay(trace, build, root / swift.WORK, progress)
         fewer = "" if rows == config.max_size else f", {rows} rows of {config.max_size}"
         if "op" in levels:
             compared = f"C++ core in mlx-lm against h2o_pack.parity.reference{fewer}"
@@ -140,7 +139,7 @@ def check_model(
             described.context,
             traces.quantized(described.head_dim),
             work / "tokens",
-            own_budgets(root, record),
+            own_case(root, record),
         )
         seen = seen or len(request.prompt) + requests.DECODED
         tokens.answer(request, folder, build, progress)
@@ -151,7 +150,7 @@ def check_model(
 
 
 def trace_level(
-    results: tuple[CaseResult, ...], build: toolchain.Build | None, fewer: str
+    results: tuple[CaseResult, ...], build: swift.Build | None, fewer: str
 ) -> Level:
     """Return what the Swift caches made of the trace, if there is Swift."""
     if build is None:
@@ -177,27 +176,30 @@ def without_compiling() -> Iterator[None]:
             mx.enable_compile()
 
 
-def own_budgets(package: Path, record: lock.Lock) -> ByLayer | None:
-    """Return the package's budgets and storage, if its layers differ."""
-    from h2o_pack.parity import request
+def own_case(package: Path, record: lock.Lock) -> TokenCase | None:
+    """Return a case of the package's own budgets and storage, if its layers differ."""
+    from h2o_pack.parity.request import BY_LAYER, TokenCase
     from h2o_pack.spec import from_document
+    from h2o_py.config import H2OConfig
 
     budgets = from_document(record.spec, package / lock.NAME).models[0].cache.budgets
     if budgets is None:
         return None
-    return request.ByLayer(budgets, record.models[0].kv, record.models[0].group_size)
+    model = record.models[0]
+    config = H2OConfig.from_dict(model.config)
+    return TokenCase(f"kv {model.kv}{BY_LAYER}", model.kv, model.group_size, config, budgets)
 
 
-def check_vendored(package: Path, swift: toolchain.Toolchain | None) -> None:
+def check_vendored(package: Path, programs: swift.Toolchain | None) -> None:
     """Refuse level 3 without upstream's sources: the stand-in has no models."""
     folder = package / VENDOR_FOLDER
     if folder.is_dir():
         return
-    too = "" if swift is not None else f" It also needs Swift, see {GET_SWIFT}."
+    too = "" if programs is not None else f" It also needs Swift, see {GET_SWIFT}."
     raise UserError(
         "level tokens runs the models of mlx-swift-lm, whose sources this package lacks",
         where=str(folder),
-        remedy=f"Run `h2o-pack vendor {package} --upstream PATH --host {hosts.SYSTEM}` "
+        remedy=f"Run `h2o-pack vendor {package} --upstream PATH --host {swift.SYSTEM}` "
         f"first; its README lists what PATH holds.{too}",
         code=ExitCode.TOOL,
     )

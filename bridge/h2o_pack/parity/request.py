@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ FORMAT = 1
 FILE, EXPECTED = "request.json", "expected.safetensors"
 PROBES = Path(__file__).parent / "probes.json"
 FULL = "full cache"
+BY_LAYER = ", by layer"
 DECODED = 48
 # Cases in which mlx-lm differs from itself too when each weight is moved by one rounding.
 # r8h4: by 0.1 to 0.2, since rows that leave the ring go from 8 bits to 4, whose codes stand at
@@ -51,29 +52,40 @@ class Text:
 
 @dataclass(frozen=True)
 class TokenCase:
-    """One run. kv: a name in h2o_py.models.STORAGES, or None for the model's own caches.
+    """One run, and once it was made what mlx-lm chose in it.
 
-    tokens: what mlx-lm chose after the prompt and after each of these; evicting: which of
-    the model's caches are H2O caches; budgets: the document of those that differ from layer
-    to layer, if they do.
+    kv: a name in h2o_py.models.STORAGES, or None for the model's own caches; budgets: those
+    that differ from layer to layer; tokens: chosen after the prompt and after each of these;
+    evicting: which of the model's caches are H2O caches.
     """
 
     name: str
     kv: str | None
     group_size: int
-    config: dict[str, Any]
-    tokens: tuple[int, ...]
-    evicting: tuple[bool, ...]
-    budgets: dict[str, Any] | None = None
+    config: H2OConfig
+    budgets: Budgets | None = None
+    tokens: tuple[int, ...] = ()
+    evicting: tuple[bool, ...] = ()
 
+    def document(self) -> dict[str, Any]:
+        """Return the case as the Swift tests read it."""
+        budgets = None if self.budgets is None else self.budgets.to_dict()
+        return {**vars(self), "config": self.config.to_dict(), "budgets": budgets}
 
-@dataclass(frozen=True)
-class ByLayer:
-    """A package's own budgets, and how it stores rows."""
-
-    budgets: Budgets
-    kv: str
-    group_size: int
+    def make_caches(self, model: Any) -> list[Any]:
+        """Make the model's own caches, or H2O caches that store rows as `kv` says."""
+        if self.kv is None:
+            return list(make_prompt_cache(model))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", H2OScoresMissingWarning)
+            return make_h2o_cache(
+                model,
+                self.config,
+                kv=self.kv,
+                group_size=self.group_size,
+                budgets=self.budgets,
+                one_choice=False,
+            )
 
 
 @dataclass(frozen=True)
@@ -98,98 +110,64 @@ def ask(
     context: int,
     storages: Mapping[str, int],
     folder: Path,
-    by_layer: ByLayer | None = None,
+    own: TokenCase | None = None,
 ) -> Request:
     """Run mlx-lm and write the request to `folder`.
 
-    context: tokens that the model may see; storages: {kv: group size} beside dense rows;
-    by_layer: a further case, if the package has budgets that differ from layer to layer.
+    context: tokens that the model may see; storages: {kv: group size} beside dense rows; own:
+    a further case, of a package whose budgets differ from layer to layer.
     """
     model, tokenizer = load(model_folder)
-    length = prompt_length(config.max_size, context)
-    prompt = prompt_tokens(tokenizer, length)
+    prompt = prompt_tokens(tokenizer, prompt_length(config.max_size, context))
     prefill = len(prompt) if model.model_type in unsplit_prompts() else config.max_size
     cases: list[TokenCase] = []
     left_out: list[str] = []
     expected: dict[str, mx.array] = {}
     dtype = ""
-    for run in runs(config, storages, by_layer):
-        kv, group_size, budgets = run.kv, run.group_size, run.budgets
-        name = run.name
-        if name.removesuffix(", by layer") in LEFT_OUT.get(dtype, ()):
+    for case in (*token_cases(config, storages), *([own] if own else [])):
+        name = case.name
+        if name.removesuffix(BY_LAYER) in LEFT_OUT.get(dtype, ()):
             left_out.append(name)
             continue
-        caches = make_caches(model, run.config, kv, group_size, budgets)
+        caches = case.make_caches(model)
         tokens, logits = generate(model, caches, prompt, prefill)
-        expected |= {f"{name}.{step}": each for step, each in enumerate(logits)}
         dtype = str(logits[0].dtype).removeprefix("mlx.core.")
         evicting = tuple(hasattr(cache, "attend") for cache in caches)
+        expected |= {f"{name}.{step}": array for step, array in enumerate(logits)}
         expected |= {
             f"{name}.kept.{layer}": cache.positions
             for layer, cache in enumerate(caches)
             if evicting[layer]
         }
-        told = None if budgets is None else budgets.to_dict()
-        cases.append(
-            TokenCase(name, kv, group_size, run.config.to_dict(), tuple(tokens), evicting, told)
-        )
+        cases.append(replace(case, tokens=tuple(tokens), evicting=evicting))
     texts = probe(tokenizer, tokenizer.decode(prompt))
     request = Request(
         folder, dtype, tuple(prompt), prefill, texts, tuple(cases), tuple(left_out)
     )
     folder.mkdir(parents=True, exist_ok=True)
     mx.save_safetensors(str(folder / EXPECTED), expected)
-    document = {"format": FORMAT, **asdict(request)}
+    document = {
+        **vars(request),
+        "format": FORMAT,
+        "texts": [vars(text) for text in texts],
+        "cases": [case.document() for case in cases],
+    }
     del document["folder"]
     (folder / FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return request
 
 
-@dataclass(frozen=True)
-class Run:
-    """What a case is run with; see TokenCase."""
-
-    name: str
-    kv: str | None
-    group_size: int
-    config: H2OConfig
-    budgets: Budgets | None = None
-
-
-def runs(
-    config: H2OConfig, storages: Mapping[str, int], by_layer: ByLayer | None
-) -> Iterator[Run]:
-    """Yield the runs; without recall if the case is not of recall."""
+def token_cases(config: H2OConfig, storages: Mapping[str, int]) -> Iterator[TokenCase]:
+    """Yield what is run; without recall if the case is not of recall."""
     plain = replace(config, recall=None)
-    yield Run(FULL, None, 64, plain)
+    yield TokenCase(FULL, None, 64, plain)
     groups = {"dense": 64, **storages}
     for kv, group_size in groups.items():
-        yield Run(f"kv {kv}", kv, group_size, plain)
+        yield TokenCase(f"kv {kv}", kv, group_size, plain)
     for kv, recall in RECALL.items():
         recalling = replace(config, recall=recall)
         if kv in groups and recalling.recall_rows:
-            yield Run(f"kv {kv}, recall", kv, groups[kv], recalling)
-    if by_layer is not None:
-        yield Run(
-            f"kv {by_layer.kv}, by layer",
-            by_layer.kv,
-            by_layer.group_size,
-            config,
-            by_layer.budgets,
-        )
-
-
-def make_caches(
-    model: Any, config: H2OConfig, kv: str | None, group_size: int, budgets: Budgets | None
-) -> list[Any]:
-    """Make the model's own caches, or H2O caches that store rows as `kv` says."""
-    if kv is None:
-        return list(make_prompt_cache(model))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", H2OScoresMissingWarning)
-        return make_h2o_cache(
-            model, config, kv=kv, group_size=group_size, budgets=budgets, one_choice=False
-        )
+            yield TokenCase(f"kv {kv}, recall", kv, groups[kv], recalling)
 
 
 def generate(

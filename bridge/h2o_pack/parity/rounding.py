@@ -21,10 +21,8 @@ import mlx.core as mx
 from mlx.utils import tree_flatten, tree_unflatten
 
 from h2o_pack.parity.op import importances, kept
-from h2o_pack.parity.request import Request, TokenCase, generate, make_caches
+from h2o_pack.parity.request import Request, TokenCase, generate
 from h2o_pack.parity.trace import load
-from h2o_py.budgets import read_budgets
-from h2o_py.config import H2OConfig
 
 DRAWS = 8
 MARGIN = 2  # times the largest of DRAWS changes: what Swift's roundings may change
@@ -78,15 +76,13 @@ def runs(
     """
     model, _ = load(folder)
     weights = cast("list[tuple[str, mx.array]]", tree_flatten(model.parameters()))
-    budgets = None if case.budgets is None else read_budgets(case.budgets, "request")
-    config = H2OConfig.from_dict(case.config)
     exchanges: tuple[Exchange, ...] | None = None
     for draw in range(DRAWS + 1):
         if draw:
             keys = mx.random.split(mx.random.key(draw - 1), len(weights))
             changed = [(name, moved(each, keys[i])) for i, (name, each) in enumerate(weights)]
             model.update(tree_unflatten(changed))
-        caches = make_caches(model, config, case.kv, case.group_size, budgets)
+        caches = case.make_caches(model)
         evictions = Evictions(case.name, caches, swift, exchanges)
         tokens, logits = generate(
             model, caches, list(request.prompt), request.prefill, case.tokens, evictions.follow

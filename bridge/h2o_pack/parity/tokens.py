@@ -12,12 +12,11 @@ from typing import Any, cast
 import mlx.core as mx
 
 from h2o_pack.parity import request as requests
-from h2o_pack.parity.host import Host
 from h2o_pack.parity.op import first_head, largest
 from h2o_pack.parity.report import CaseResult, Difference
 from h2o_pack.parity.request import Request, Text, TokenCase
 from h2o_pack.parity.rounding import Exchange, Run
-from h2o_pack.parity.toolchain import Build, failure
+from h2o_pack.parity.swift import Build, Host, failure
 
 TESTS = "ParityTokensTests"
 ANSWER, LOGITS = "answer.json", "answer.safetensors"

@@ -14,7 +14,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +26,7 @@ from h2o_pack.architectures.model import ModelConfig
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.models.config import read_config
 from h2o_pack.parity.report import CaseResult, Difference
-from h2o_pack.parity.toolchain import Build, failure
+from h2o_pack.parity.swift import Build, failure
 from h2o_py import H2OKVCache, make_h2o_cache
 from h2o_py.config import H2OConfig
 from h2o_py.loading import load as load_checked
@@ -68,10 +68,11 @@ RECALL = {
 
 @dataclass(frozen=True)
 class Case:
-    """One run to record: the model's dtype, the cache, and whether it is routed.
+    """A run of the model, and an entry of trace.json once it is recorded.
 
-    kv: how rows are stored, a name in h2o_py.models.STORAGES; group_size: of
-    quantized rows.
+    kv: how rows are stored, a name in h2o_py.models.STORAGES; group_size: of quantized rows;
+    layers: those recorded, by their places among the caches that evict; scale: of logits;
+    steps: new tokens of each call of the model.
     """
 
     name: str
@@ -80,28 +81,25 @@ class Case:
     routed: bool = True
     kv: str = "dense"
     group_size: int = 64
+    layers: tuple[int, ...] = ()
+    scale: float = 0.0
+    steps: tuple[int, ...] = ()
 
+    @property
+    def folder(self) -> str:
+        """Name of the case's folder in the trace."""
+        return self.name.replace(",", "").replace(" ", "-")
 
-@dataclass(frozen=True)
-class RecordedCase:
-    """An entry of trace.json.
+    @property
+    def tolerance(self) -> float:
+        """The largest difference of outputs that is allowed."""
+        return TOLERANCES[self.dtype]
 
-    layers: those recorded, by their places among the caches that evict; steps: new tokens of
-    each call of the model.
-    """
-
-    name: str
-    folder: str
-    dtype: str
-    layers: tuple[int, ...]
-    scale: float
-    routed: bool
-    kv: str
-    group_size: int
-    config: dict[str, Any]
-    steps: tuple[int, ...]
-    tolerance: float
-    score_tolerance: float = SCORE_TOLERANCE
+    def document(self) -> dict[str, Any]:
+        """Return the case as the Swift tests read it."""
+        allowed = {"tolerance": self.tolerance, "score_tolerance": SCORE_TOLERANCE}
+        config = self.config.to_dict()
+        return {**vars(self), **allowed, "config": config, "folder": self.folder}
 
 
 @dataclass(frozen=True)
@@ -109,16 +107,16 @@ class Trace:
     """Recorded cases."""
 
     folder: Path
-    cases: tuple[RecordedCase, ...]
+    cases: tuple[Case, ...]
 
-    def arrays(self, case: RecordedCase, step: int) -> dict[str, mx.array]:
+    def arrays(self, case: Case, step: int) -> dict[str, mx.array]:
         """Return the arrays of one step, "<layer>.<what>"."""
         path = self.folder / case.folder / f"{step}.safetensors"
         return cast("dict[str, mx.array]", mx.load(str(path)))
 
     def written(self) -> Trace:
         """Write trace.json, and return the trace."""
-        document = {"format": FORMAT, "cases": [asdict(case) for case in self.cases]}
+        document = {"format": FORMAT, "cases": [case.document() for case in self.cases]}
         (self.folder / FILE).write_text(json.dumps(document, indent=2) + "\n", "utf-8")
         return self
 
@@ -194,7 +192,7 @@ def record(
     described = read_config(model_folder / "config.json", assume_full_attention=True)
     config = fitting(config, described)
     tokens = prompt_tokens(tokenizer, prompt_length(config.max_size, context))
-    recorded: list[RecordedCase] = []
+    recorded: list[Case] = []
     used = largest = 0
     shutil.rmtree(folder, ignore_errors=True)
     for case in cases(config, described.head_dim):
@@ -264,13 +262,17 @@ def prompt_tokens(tokenizer: Any, length: int) -> list[int]:
     return tokens[: max(0, length - len(question))] + question
 
 
-def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> RecordedCase:
+def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Case:
     """Record one case, step by step; the model keeps the case's dtype."""
     model.set_dtype(getattr(mx, case.dtype))
-    caches, recorders = recording_caches(model, case.config, case.kv, case.group_size)
+    caches = make_h2o_cache(
+        model, case.config, kv=case.kv, group_size=case.group_size, one_choice=False
+    )
+    members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]
+    recorders: list[Any] = [cache for cache in members if isinstance(cache, H2OKVCache)]
+    record_steps(recorders)  # other layers keep the model's own caches
     steps: list[int] = []
     layers: tuple[int, ...] = ()
-    name = case.name.replace(",", "").replace(" ", "-")
     last = 0
     with routed() if case.routed else nullcontext():
         for new in calls(tokens, case.config.max_size):
@@ -279,29 +281,11 @@ def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Reco
                 cache.settle()
             if not steps:
                 layers = recorded_layers(recorders, len(new), len(tokens) + DECODED)
-            write_step(folder / name, len(steps), {at: recorders[at] for at in layers})
+            recorded = {layer: recorders[layer] for layer in layers}
+            write_step(folder / case.folder, len(steps), recorded)
             steps.append(len(new) or 1)
             last = int(mx.argmax(logits[0, -1]))
-    return recorded_case(name, case, recorders[0].scale, layers, steps)
-
-
-def recorded_case(
-    folder: str, case: Case, scale: float, layers: tuple[int, ...], steps: Sequence[int]
-) -> RecordedCase:
-    """Return the entry of a case that was recorded."""
-    return RecordedCase(
-        name=case.name,
-        folder=folder,
-        dtype=case.dtype,
-        layers=layers,
-        scale=scale,
-        routed=case.routed,
-        kv=case.kv,
-        group_size=case.group_size,
-        config=case.config.to_dict(),
-        steps=tuple(steps),
-        tolerance=TOLERANCES[case.dtype],
-    )
+    return replace(case, layers=layers, scale=recorders[0].scale, steps=tuple(steps))
 
 
 def recorded_layers(recorders: Sequence[Any], taken: int, tokens: int) -> tuple[int, ...]:
@@ -333,7 +317,7 @@ def record_layer(
     case: Case,
     lengths: Sequence[int],
     folder: Path,
-) -> RecordedCase:
+) -> Case:
     """Record one layer's cache without a model, with these q, k and v."""
     queries, keys, values = tokens
     scale = float(keys.shape[-1] ** -0.5)
@@ -345,9 +329,9 @@ def record_layer(
         cache.update_and_fetch(keys[:, :, new], values[:, :, new])
         mask = "causal" if length > 1 else None
         cache.attend(queries[:, :, new], scale=scale, mask=mask)
-        write_step(folder / case.name, step, {0: cache})
+        write_step(folder / case.folder, step, {0: cache})
         start += length
-    return recorded_case(case.name, case, scale, (0,), lengths)
+    return replace(case, layers=(0,), scale=scale, steps=tuple(lengths))
 
 
 def write_step(folder: Path, step: int, recorders: Mapping[int, Any]) -> None:
@@ -369,21 +353,6 @@ def calls(tokens: list[int], max_kv: int) -> Iterator[list[int]]:
         start += size
     for _ in range(DECODED):
         yield []
-
-
-def recording_caches(
-    model: Any, config: H2OConfig, kv: str, group_size: int
-) -> tuple[list[Any], list[Any]]:
-    """Make a model's caches, and return with them those that evict, which record.
-
-    Layers with a sliding window or a recurrent state keep the model's own caches.
-    kv: how rows are stored, a name in h2o_py.models.STORAGES.
-    """
-    caches = make_h2o_cache(model, config, kv=kv, group_size=group_size, one_choice=False)
-    members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]
-    recorders: list[Any] = [cache for cache in members if isinstance(cache, H2OKVCache)]
-    record_steps(recorders)
-    return caches, recorders
 
 
 def record_steps(caches: Sequence[Any]) -> None:

@@ -25,10 +25,9 @@ from h2o_pack.files import lock
 from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.measure import models
 from h2o_pack.measure.machine import processor, usable_cores
-from h2o_pack.parity.host import SYSTEM
 from h2o_pack.parity.parity import DEFAULT, LEVELS, NO_SWIFT, run_parity
 from h2o_pack.parity.report import NOT_RUN, Level, sentence
-from h2o_pack.parity.toolchain import find_toolchain
+from h2o_pack.parity.swift import SYSTEM, find_toolchain
 from h2o_pack.prove.report import (
     ProofReport,
     ProvenLevel,
