@@ -7,6 +7,7 @@ import re
 import stat
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 from h2o_pack.errors import ExitCode, UserError, shown
 
@@ -97,3 +98,8 @@ def cache_folder() -> Path:
     if sys.platform == "darwin" and not given:
         return Path.home() / "Library/Caches/h2o-pack"
     return Path(given or Path.home() / ".cache") / "h2o-pack"
+
+
+def metadata_folder(hub_id: str) -> Path:
+    """Return the folder with what the hub said of a model."""
+    return cache_folder() / "metadata" / quote(hub_id, safe="")

@@ -17,7 +17,7 @@ from huggingface_hub import try_to_load_from_cache
 
 from h2o_pack.architectures.model import Model, ModelFile
 from h2o_pack.errors import Problems, shown
-from h2o_pack.files.paths import cache_folder, why_unsafe
+from h2o_pack.files.paths import metadata_folder, why_unsafe
 from h2o_pack.hub.answers import COMMIT, SHA256
 from h2o_pack.hub.client import Listed, Repository, UnreachableError
 from h2o_pack.hub.download import snapshot
@@ -80,11 +80,6 @@ def entry_path(hub_id: str, commit: str) -> Path:
 def branch_path(hub_id: str, revision: str) -> Path:
     """Return the file with the commit of a branch."""
     return metadata_folder(hub_id) / "branches" / quote(revision, safe="")
-
-
-def metadata_folder(hub_id: str) -> Path:
-    """Return the folder of a model."""
-    return cache_folder() / "metadata" / quote(hub_id, safe="")
 
 
 def write_if_possible(path: Path, data: bytes) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from h2o_pack.architectures.model import Model
 from h2o_pack.errors import ExitCode, UserError, nearest, shown, unreadable
 from h2o_pack.facts import KnownModel
-from h2o_pack.files.paths import local_file
+from h2o_pack.files.paths import local_file, metadata_folder
 from h2o_pack.models.catalogue import as_model, catalogue, find
 from h2o_pack.models.local import from_folder
 from h2o_pack.naming import readable
@@ -110,11 +110,15 @@ def resolve(
     hub_id = known.hub if known is not None else name
     if not HUB_ID.fullmatch(hub_id) or ".." in hub_id or "--" in hub_id:
         raise unknown(name, own)
+    offline = known is not None and stated and not revision
+    found = as_model(known) if known is not None and offline else None
+    if found is not None and not is_kept(hub_id):
+        return found
     from h2o_pack.hub.describe import from_caches, from_hub  # folders need no hub
 
-    if known is not None and stated and not revision:
+    if known is not None and offline:
         kept = from_caches(hub_id, known.revision or "main", assume_full_attention=False)
-        found = kept or as_model(known)
+        found = kept or found
         if found is not None:
             return found
     return from_hub(
@@ -122,6 +126,14 @@ def resolve(
         revision or (known.revision if known is not None else ""),
         assume_full_attention=assume_full_attention,
     )
+
+
+def is_kept(hub_id: str) -> bool:
+    """Whether this machine has anything of a model of the hub."""
+    from huggingface_hub import constants
+
+    folder = Path(constants.HF_HUB_CACHE, f"models--{hub_id.replace('/', '--')}")
+    return folder.is_dir() or metadata_folder(hub_id).is_dir()
 
 
 def find_model(spec: ModelSpec, say: ProgressReporter, *, stated: bool = False) -> Model:

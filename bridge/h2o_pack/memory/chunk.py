@@ -416,7 +416,7 @@ def last_chunk_peak(run: Run, step: int) -> tuple[dict[str, int], bool]:
 
     """
     tokens = max(1, min(step, run.context))
-    tried = [of_chunk(run, each) for each in range(1, min(tokens, FEW) + 1)]
+    tried = [of_chunk(run, each) for each in dict.fromkeys((1, min(tokens, FEW)))]
     length = rung_above(tokens)
     longest = of_chunk(run, length)
     inputs_close = longest.window < run.backend.longest_window

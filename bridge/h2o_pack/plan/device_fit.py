@@ -345,7 +345,10 @@ def planned_model(
         size=app_size(model_bytes(model)),
         recall=recall,
         full_cache=full_cache(workload, devices),
-        devices=tuple(device_fit(workload, device, models, recall) for device in devices),
+        devices=tuple(
+            device_fit(workload, device, models, recall, most)
+            for device, most in zip(devices, capacities(workload, devices, models), strict=True)
+        ),
         advice=advice(workload),
         speed_rule=rules(),
         calibration=calibration(known),
@@ -389,9 +392,10 @@ def device_fit(
     workload: Workload,
     device: Device,
     models: tuple[KnownModel, ...],
-    recall: RecallPlan | None = None,
+    recall: RecallPlan | None,
+    most: Capacity,
 ) -> DeviceFit:
-    """Hold one device against the plan."""
+    """Hold one device against the plan. most: what fits there at most."""
     workload = workload.on(device)
     plan = workload.plan(device.backend)
     entitled = verdict(plan.total, device.limit_entitled)
@@ -408,13 +412,25 @@ def device_fit(
         entitled=entitled,
         speed=with_recalls(estimate(workload.model, plan, device), recall, device),
         recall_seconds=None if recall is None else read_seconds(recall, device),
-        largest=capacity(workload, entitled.limit, device.backend, models),
+        largest=most,
         remedies=tuple(remedies(workload, models, entitled.limit or 0, device.backend))
         if over
         else (),
         sources=tuple(number for number in numbers if number is not None),
         margin=device.margin,
     )
+
+
+def capacities(
+    workload: Workload, devices: Sequence[Device], models: tuple[KnownModel, ...]
+) -> list[Capacity]:
+    """Return what fits at most on each device, looked for once where limits are the same."""
+    keys = [(device.limit_entitled, device.backend, device.margin) for device in devices]
+    found = {
+        key: capacity(workload.on(device), device.limit_entitled, device.backend, models)
+        for key, device in dict(zip(keys, devices, strict=True)).items()
+    }
+    return [found[key] for key in keys]
 
 
 def capacity(
