@@ -107,7 +107,12 @@ def test_what_the_command_line_says_goes_before_the_file(run, project):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[[package]]\nmodle = 'demo'", "[[package]] 1"),
+        (
+            "[[package]]\nname = 'A'\n[[package]]\nmodle = 'demo'",
+            'unknown key "modle" (h2o-pack.toml:4). Did you mean "model"?',
+        ),
+        ("package = [{modle = 'demo'}]", "h2o-pack.toml:1"),
+        ("[[package]]\nmodel = 'demo'\n\nmax = 1\nrows = 2", "h2o-pack.toml:5"),
         ("[[package]]\nmodel = 'demo'\nmax_kv = 'many'", "'many' is not a valid integer"),
         ("[[package]]\nmodel = {}", "is no value of an option"),
         ("[package]\nmodel = 'demo'", "should have [[package]] tables"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from h2o_pack.facts.components import Component, components, license_text
+from h2o_pack.facts import Component, components, license_text
 from h2o_pack.files.toml import read_tables
 from h2o_pack.models.files import CARD, is_notice
 from h2o_pack.vendoring.edits import CopiedPath

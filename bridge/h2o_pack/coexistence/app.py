@@ -14,7 +14,7 @@ import msgspec
 from h2o_pack.coexistence import openstep
 from h2o_pack.doctor.machine import Surroundings
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts.coexistence import identity
+from h2o_pack.facts import identity
 from h2o_pack.vendoring.vendor import RESOLVED
 
 Version = tuple[int, ...]

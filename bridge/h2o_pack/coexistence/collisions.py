@@ -20,8 +20,7 @@ from h2o_pack.coexistence.app import (
 from h2o_pack.doctor.finding import Finding, counted, ok, print_findings, problem, warning
 from h2o_pack.doctor.machine import Surroundings
 from h2o_pack.errors import UserError
-from h2o_pack.facts import Pin, pins
-from h2o_pack.facts.coexistence import coexistence
+from h2o_pack.facts import Pin, coexistence, pins
 from h2o_pack.files import lock
 from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.results import Result, doc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from h2o_py.unfit_families import UNFIT_FAMILIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
 
 FOLDER = Path(__file__).parent
 
@@ -326,3 +328,89 @@ def store_limits() -> Mapping[str, Limit]:
 def app_file() -> AppFile:
     """Everything that app.toml says."""
     return read_tables(FOLDER / "app.toml", AppFile)
+
+
+@dataclass(frozen=True)
+class Component:
+    """A work that its makers want named; see the head of components.toml."""
+
+    name: str
+    license: str
+    copyright: tuple[str, ...]
+    texts: tuple[str, ...]
+    source: str
+    measured: bool
+    package: str = ""
+    file: str = ""
+    upstream_version: str = ""
+
+
+@dataclass(frozen=True)
+class ComponentsFile:
+    """components.toml."""
+
+    component: tuple[Component, ...]
+
+
+@cache
+def components(upstream_version: str = "") -> tuple[Component, ...]:
+    """Return what packages on an upstream version are built of; "" is the default one."""
+    chosen = upstream_version or next(iter(upstream_versions()))
+    found = read_tables(FOLDER / "components.toml", ComponentsFile).component
+    return tuple(each for each in found if each.upstream_version in ("", chosen))
+
+
+def license_text(name: str) -> str:
+    """Return a text that `texts` of a component name."""
+    return (FOLDER / "license_texts" / f"{name}.txt").read_text("utf-8")
+
+
+@dataclass(frozen=True)
+class Known:
+    """A package of ours, or one that the copies in Vendor take the place of."""
+
+    name: str
+    modules: tuple[str, ...]
+    source: str
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Shared(Known):
+    """A package of which SwiftPM chooses one version for everybody, from low to before high."""
+
+    low: str
+    high: str
+
+
+@dataclass(frozen=True)
+class RefusedPackage:
+    """A package that cannot be in an app beside ours."""
+
+    name: str
+    what: str
+    remedy: str
+    source: str
+    measured: bool
+
+
+@dataclass(frozen=True)
+class CoexistenceFile:
+    """The file."""
+
+    own: tuple[Known, ...]
+    replaced: tuple[Known, ...]
+    shared: tuple[Shared, ...]
+    refused: tuple[RefusedPackage, ...]
+
+
+@cache
+def coexistence() -> CoexistenceFile:
+    """Return what the file says."""
+    return read_tables(FOLDER / "coexistence.toml", CoexistenceFile)
+
+
+def identity(location: str) -> str:
+    """Return the name by which SwiftPM knows a package: the last part of its address."""
+    last = re.split(r"[/:\\]", location.rstrip("/"))[-1]
+    return last.removesuffix(".git").lower()

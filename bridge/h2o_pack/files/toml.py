@@ -12,6 +12,7 @@ A dataclass may check values that belong together in `__post_init__`, raising Va
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -133,6 +134,15 @@ def lines_of(text: str, key: str) -> list[int]:
         for number, line in enumerate(text.splitlines(), start=1)
         if line.replace(" ", "").startswith(f"[[{key}]]")
     ]
+
+
+def line_of(text: str, key: str, start: int = 1) -> int:
+    """Return the line of `key = ...` at or after a line; that line where it is not found."""
+    begins = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
+    for number, line in enumerate(text.splitlines()[start - 1 :], start=start):
+        if begins.match(line):
+            return number
+    return start
 
 
 def parse_toml(text: str, kind: type[File], where: str, blame: Blame = PART_OF_PACKAGE) -> File:

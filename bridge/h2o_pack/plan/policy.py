@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 from h2o_pack.config_errors import OF_RECALL, user_errors
 from h2o_pack.errors import ExitCode, UserError, nearest, shown
-from h2o_pack.files.toml import Blame, load
+from h2o_pack.files.toml import Blame, line_of, load
 from h2o_pack.results import Result, doc
 from h2o_py.errors import H2OConfigError
 from h2o_py.policy_fields import FIELDS, NAMED_POLICIES, Field
@@ -45,8 +45,10 @@ def read_policy(path: Path) -> dict[str, Any]:
         UserError: it is not TOML, or a key or a value is not one of a policy's.
 
     """
-    document, _ = load(path, BLAME)
-    refuse_unknown(document, (*SETTINGS, *BESIDE), path)
+    document, text = load(path, BLAME)
+    refuse_unknown(document, (*SETTINGS, *BESIDE), path, text)
+    if isinstance(document.get("recall"), dict):
+        refuse_unknown(document["recall"], (*RECALL, "archive"), path, text)
     found: dict[str, Any] = {
         "policy": one_of(document, "policy", [each.name for each in NAMED_POLICIES], path),
         "settings": {
@@ -68,7 +70,6 @@ def read_recall(table: Any, path: Path) -> dict[str, Any]:
     """Read the table of recall, which turns it on."""
     if not isinstance(table, dict):
         raise BLAME.error(f"recall should be a table, is {shown(table)}", path)
-    refuse_unknown(table, (*RECALL, "archive"), path)
     found = {
         option: checked(field, table[name], path)
         for name, (option, field) in RECALL.items()
@@ -81,12 +82,15 @@ def read_recall(table: Any, path: Path) -> dict[str, Any]:
     }
 
 
-def refuse_unknown(table: Mapping[str, Any], known: Iterable[str], path: Path) -> None:
+def refuse_unknown(
+    table: Mapping[str, Any], known: Iterable[str], path: Path, text: str
+) -> None:
     """Refuse keys that a file does not have."""
     names = list(known)
     for name in table:
         if name not in names:
-            raise BLAME.error(f"unknown key {shown(name)}", path, nearest(name, names))
+            where = f"{path}:{line_of(text, name)}"
+            raise BLAME.error(f"unknown key {shown(name)}", where, nearest(name, names))
 
 
 def one_of(

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from h2o_pack import assets
 from h2o_pack.errors import CombinedError, ExitCode, Problems, UserError
-from h2o_pack.facts import Pin, locked_pins, pins, with_submodules
-from h2o_pack.facts.coexistence import coexistence, identity
+from h2o_pack.facts import Pin, coexistence, identity, locked_pins, pins, with_submodules
 from h2o_pack.files import lock, write
 from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.kept import ANY, Exchanged, Move, Written

@@ -15,8 +15,7 @@ import msgspec
 from h2o_pack.bundling import manifest
 from h2o_pack.bundling.manifest import BundledFile, Manifest
 from h2o_pack.errors import UserError
-from h2o_pack.facts import pins
-from h2o_pack.facts.coexistence import coexistence
+from h2o_pack.facts import coexistence, pins
 from h2o_pack.files import lock
 from h2o_pack.files.digests import in_parallel, sha256_of
 from h2o_pack.files.layout import (

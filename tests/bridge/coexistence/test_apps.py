@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from h2o_pack.facts import Pin, pins, upstream_versions
-from h2o_pack.facts.coexistence import coexistence
+from h2o_pack.facts import Pin, coexistence, pins, upstream_versions
 from h2o_pack.models.local import from_folder
 from h2o_pack.package.build import make_package
 from h2o_pack.spec import CacheSpec

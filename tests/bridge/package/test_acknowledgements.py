@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from h2o_pack import assets
-from h2o_pack.facts import pins, upstream_versions
-from h2o_pack.facts.components import components, license_text
+from h2o_pack.facts import components, license_text, pins, upstream_versions
 from h2o_pack.files import write
 from h2o_pack.models.license_terms import ModelLicense
 from h2o_pack.package.acknowledgements import acknowledgements, shared_texts

@@ -8,8 +8,7 @@ import shutil
 import pytest
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import pins
-from h2o_pack.facts.coexistence import coexistence
+from h2o_pack.facts import coexistence, pins
 from h2o_pack.files import lock
 from h2o_pack.package.build import make_package
 from h2o_pack.spec import CacheSpec
