@@ -72,3 +72,15 @@ def test_a_lock_of_an_earlier_format_says_how_to_make_the_package_again(tmp_path
         f"({tmp_path}/h2o-pack.lock.json). Move what is yours out of the folder, App/ among "
         "it, delete the rest, and make the package again with `h2o-pack ios`."
     )
+
+
+@pytest.mark.parametrize("command", ["update", "verify", "vendor"])
+def test_a_command_on_a_package_of_an_earlier_format_says_so_in_one_line(
+    run, tmp_path, command
+):
+    (tmp_path / lock.NAME).write_text('{"format": 1, "model": "demo"}')
+    made = run(command, tmp_path)
+    assert made.exit_code == ExitCode.VERSION
+    [line] = made.stderr.splitlines()
+    assert line.startswith("error: an earlier h2o-pack made the package")
+    assert line.endswith("make the package again with `h2o-pack ios`.")
