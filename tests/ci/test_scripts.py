@@ -89,18 +89,27 @@ def test_without_xcode_27_its_step_says_so(tmp_path, selected):
     assert done.stdout.startswith("not run: the FoundationModels face")
 
 
-def test_an_xcode_27_that_is_selected_compiles_whatever_its_name_is(tmp_path):
+@pytest.mark.parametrize(
+    ("system", "last"),
+    [
+        ("26.4", "not run: the FoundationModels face's tests (this Mac has no macOS 27)"),
+        ("27.1", "27.0.1 test"),
+    ],
+)
+def test_an_xcode_27_that_is_selected_compiles_whatever_its_name_is(tmp_path, system, last):
     (tmp_path / ".ci/apple").mkdir(parents=True)
-    for name in ("apple/foundation-models", "apple/metal-toolchain"):
+    for name in ("apple/foundation-models", "apple/metal-toolchain", "not-run"):
         shutil.copy(ROOT / ".ci" / name, tmp_path / ".ci" / name)
     (tmp_path / "build/apple/Demo/Vendor").mkdir(parents=True)
     tool(tmp_path, "xcode-select", "#!/bin/sh\necho new/Contents/Developer\n")
     tool(tmp_path, "xcodebuild", XCODES)
     tool(tmp_path, "xcrun", "#!/bin/sh\nexit 0\n")
+    tool(tmp_path, "sw_vers", f"#!/bin/sh\necho {system}\n")
     script = tmp_path / ".ci/apple/foundation-models"
-    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "GITHUB_STEP_SUMMARY": ""}
     done = subprocess.run([script], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "27.0.1 build"
+    assert done.stdout.splitlines()[-2:] == ["27.0.1 build-for-testing", last]
 
 
 # Notes each call; the app says on standard error what $SAID is.

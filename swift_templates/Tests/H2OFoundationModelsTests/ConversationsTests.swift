@@ -1,4 +1,4 @@
-#if os(Linux) && canImport(FoundationModels, _version: 2)
+#if canImport(FoundationModels, _version: 2) && (os(Linux) || H2O_TEST_FOUNDATION_MODELS)
     import Foundation
     import FoundationModels
     import H2OFoundationModels
@@ -8,6 +8,7 @@
 
     /// Which caches a request continues. Apple's framework may give each session an executor or
     /// share them; only the stand-in can be told to do either.
+    @available(iOS 27, macOS 27, visionOS 27, *)
     final class ConversationsTests: XCTestCase {
         func testSessionsThatTakeTurnsReadNothingTwice() async throws {
             for lifetime in [ExecutorLifetime.session, .configuration] {

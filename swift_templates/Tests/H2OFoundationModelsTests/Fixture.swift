@@ -1,4 +1,4 @@
-#if os(Linux) && canImport(FoundationModels, _version: 2)
+#if canImport(FoundationModels, _version: 2) && (os(Linux) || H2O_TEST_FOUNDATION_MODELS)
     import Foundation
     import FoundationModels
     import H2OFoundationModels
@@ -8,6 +8,7 @@
     import MLXLMCommon
 
     /// Sessions on an ``EchoModel``, and the model to look at.
+    @available(iOS 27, macOS 27, visionOS 27, *)
     struct Fixture {
         let model = EchoModel()
         let loads = Loads()
@@ -65,6 +66,7 @@
     }
 
     /// Sessions with a model that says what it is told to, behind the template of Qwen3.
+    @available(iOS 27, macOS 27, visionOS 27, *)
     struct ScriptedFixture {
         let scripted: ScriptedModel
         let model: H2OLanguageModel
@@ -92,6 +94,7 @@
         }
     }
 
+    @available(iOS 27, macOS 27, visionOS 27, *)
     extension Transcript.Entry {
         static func instructions(_ text: String) -> Transcript.Entry {
             .instructions(
@@ -117,6 +120,7 @@
         }
     }
 
+    @available(iOS 27, macOS 27, visionOS 27, *)
     extension Transcript.Segment {
         static func text(_ text: String) -> Transcript.Segment {
             .text(Transcript.TextSegment(content: text))

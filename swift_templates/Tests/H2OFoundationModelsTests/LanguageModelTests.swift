@@ -1,4 +1,4 @@
-#if os(Linux) && canImport(FoundationModels, _version: 2)
+#if canImport(FoundationModels, _version: 2) && (os(Linux) || H2O_TEST_FOUNDATION_MODELS)
     import FoundationModels
     import H2OSessions
     import H2OTestModels
@@ -6,6 +6,7 @@
 
     @testable import H2OFoundationModels
 
+    @available(iOS 27, macOS 27, visionOS 27, *)
     final class LanguageModelTests: XCTestCase {
         func testAResponseIsWhatTheModelSays() async throws {
             let fixture = try Fixture(saying: "hello there")
@@ -132,6 +133,7 @@
         }
     }
 
+    @available(iOS 27, macOS 27, visionOS 27, *)
     final class ReasoningTests: XCTestCase {
         func testThoughtsAreAnEntryBeforeTheResponse() async throws {
             let fixture = try ScriptedFixture(saying: "<think>\n7 * 13\n</think>\n\nNo.")
@@ -164,6 +166,7 @@
         }
     }
 
+    @available(iOS 27, macOS 27, visionOS 27, *)
     final class ErrorTests: XCTestCase {
         func testOnlyWhatCanNeverBeReadExceedsTheContextSize() throws {
             let errors: [H2OSessionError] = [

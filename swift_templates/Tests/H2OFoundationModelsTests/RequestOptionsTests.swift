@@ -1,4 +1,4 @@
-#if os(Linux) && canImport(FoundationModels, _version: 2)
+#if canImport(FoundationModels, _version: 2) && (os(Linux) || H2O_TEST_FOUNDATION_MODELS)
     import Foundation
     import FoundationModels
     import H2OSessions
@@ -6,6 +6,7 @@
 
     @testable import H2OFoundationModels
 
+    @available(iOS 27, macOS 27, visionOS 27, *)
     final class RequestOptionsTests: XCTestCase {
         func testARequestWithoutOptionsTakesThoseOfTheModel() throws {
             let own = H2OSession.Options(

@@ -1,4 +1,4 @@
-#if os(Linux) && canImport(FoundationModels, _version: 2)
+#if canImport(FoundationModels, _version: 2) && (os(Linux) || H2O_TEST_FOUNDATION_MODELS)
     import Foundation
     import FoundationModels
     import H2OFoundationModels
@@ -7,6 +7,7 @@
     import XCTest
 
     /// Responses with a schema, from the request to the transcript.
+    @available(iOS 27, macOS 27, visionOS 27, *)
     final class StructureTests: XCTestCase {
         private let greedy = GenerationOptions(samplingMode: .greedy)
 
@@ -67,6 +68,7 @@
         }
     }
 
+    @available(iOS 27, macOS 27, visionOS 27, *)
     private struct Trip: Generable, Equatable {
         let city: String
         let days: Int

@@ -1,10 +1,11 @@
-#if os(Linux) && canImport(FoundationModels, _version: 2)
+#if canImport(FoundationModels, _version: 2) && (os(Linux) || H2O_TEST_FOUNDATION_MODELS)
     import Foundation
     import FoundationModels
     import H2OFoundationModels
     import H2OSessions
     import XCTest
 
+    @available(iOS 27, macOS 27, visionOS 27, *)
     final class ToolTests: XCTestCase {
         func testTheFrameworkRunsToolsUntilTheModelAnswers() async throws {
             let fixture = try ScriptedFixture(saying: call(1, 2), call(3, 3), "It is 6.")
@@ -68,6 +69,7 @@
         }
     }
 
+    @available(iOS 27, macOS 27, visionOS 27, *)
     struct Adder: Tool {
         let name = "add"
         let description = "Adds two numbers."
@@ -84,6 +86,7 @@
         }
     }
 
+    @available(iOS 27, macOS 27, visionOS 27, *)
     extension Transcript.Entry {
         /// What it is, with the tools that it calls or the text that one answered.
         var kind: String {
