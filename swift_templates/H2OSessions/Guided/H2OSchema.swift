@@ -31,12 +31,16 @@ public struct H2OSchema: Hashable, Sendable {
     var roomForReply: Int { 512 + 2 * longestEnd }
 
     /// - Parameter json: the text of a JSON Schema (2020-12, or an older draft with the same
-    ///   keywords); references lead to itself or into its own `$defs` or `definitions`
+    ///   keywords); references are JSON pointers into itself
     /// - Throws: ``H2OSessionError/invalidSchema(_:)``
-    public init(_ json: String) throws {
+    public init(_ json: String) throws { try self.init(json, SchemaWork()) }
+
+    /// - Parameter work: counts what is done
+    init(_ json: String, _ work: SchemaWork) throws {
         self.json = json
-        var reader = SchemaReader(root: try OrderedJSON(parsing: json))
-        let written = try SchemaGrammar(reader.parts())
+        var reader = SchemaReader(root: try OrderedJSON(parsing: json), work: work)
+        try work.spend(json.utf8.count)
+        let written = try SchemaGrammar(reader.parts(), work)
         grammar = written.text
         longestEnd = Int(written.longestEnd)
     }
@@ -73,7 +77,7 @@ enum OrderedJSON: Hashable {
     init(parsing text: String) throws {
         let bytes = Array(text.utf8.prefix(SchemaLimits.bytes + 1))
         guard bytes.count <= SchemaLimits.bytes else {
-            throw H2OSessionError.invalidSchema(.tooLarge(.bytes, atMost: SchemaLimits.bytes))
+            throw H2OSessionError.invalidSchema(.tooLarge(place: ""))
         }
         var reader = Reader(bytes: bytes)
         // What this reader takes is not yet JSON, but nests as little as it may.
@@ -104,6 +108,9 @@ enum OrderedJSON: Hashable {
     }
 
     private static func quoted(_ string: String) -> String {
+        guard string.utf8.contains(where: { $0 < 0x20 || $0 == 0x22 || $0 == 0x5C }) else {
+            return "\"\(string)\""
+        }
         let escaped = string.unicodeScalars.map { scalar in
             switch scalar {
             case "\"", "\\": "\\\(scalar)"
@@ -124,8 +131,7 @@ enum OrderedJSON: Hashable {
         /// - Returns: nil if the text is not JSON
         mutating func value(depth: Int) throws -> OrderedJSON? {
             guard depth <= SchemaLimits.nesting else {
-                throw H2OSessionError.invalidSchema(
-                    .tooLarge(.nesting, atMost: SchemaLimits.nesting))
+                throw H2OSessionError.invalidSchema(.tooLarge(place: ""))
             }
             skipSpace()
             if took("{") { return try object(depth: depth + 1) }

@@ -17,7 +17,7 @@ enum RequiredCall {
         var definitions = [String: JSONValue]()
         let calls = tools.enumerated().map { index, tool -> JSONValue in
             let key = "tool\(index)"
-            definitions.merge(parts(of: tool.parameters, as: key)) { $1 }
+            definitions[key] = moved(tool.parameters, to: "#/$defs/\(key)")
             return .object([
                 "type": .string("object"), "additionalProperties": .bool(false),
                 "required": .array([.string("name"), .string("arguments")]),
@@ -39,41 +39,21 @@ enum RequiredCall {
         }
     }
 
-    /// A schema and its own definitions, as definitions of a schema around it.
-    private static func parts(of schema: JSONValue, as key: String) -> [String: JSONValue] {
-        guard case .object(var fields) = schema else { return [key: schema] }
-        var parts = [String: JSONValue]()
-        for folder in ["$defs", "definitions"] {
-            guard case .object(let own) = fields.removeValue(forKey: folder) else { continue }
-            for (name, part) in own { parts["\(key).\(name)"] = moved(part, to: key) }
-        }
-        parts[key] = moved(.object(fields), to: key)
-        return parts
-    }
-
-    /// A schema whose references lead to where ``parts(of:as:)`` puts what they mean.
-    private static func moved(_ schema: JSONValue, to key: String) -> JSONValue {
+    /// A schema whose references lead into it from a schema around it, which has it at `place`.
+    private static func moved(_ schema: JSONValue, to place: String) -> JSONValue {
         switch schema {
         case .object(let fields):
             .object(
                 Dictionary(
                     uniqueKeysWithValues: fields.map { name, value in
-                        guard name == "$ref", case .string(let pointer) = value else {
-                            return (name, moved(value, to: key))
-                        }
-                        return (name, .string(Self.pointer(pointer, in: key)))
+                        guard name == "$ref", case .string(let reference) = value,
+                            reference.first == "#"
+                        else { return (name, moved(value, to: place)) }
+                        return (name, .string(place + reference.dropFirst()))
                     }))
-        case .array(let elements): .array(elements.map { moved($0, to: key) })
+        case .array(let elements): .array(elements.map { moved($0, to: place) })
         default: schema
         }
-    }
-
-    private static func pointer(_ pointer: String, in key: String) -> String {
-        if pointer == "#" { return "#/$defs/\(key)" }
-        for folder in ["#/$defs/", "#/definitions/"] where pointer.hasPrefix(folder) {
-            return "#/$defs/\(key).\(pointer.dropFirst(folder.count))"
-        }
-        return pointer
     }
 
     private static func json(_ value: JSONValue) throws -> String {

@@ -95,9 +95,8 @@ struct SchemaGrammar {
 
     private let places: [String: GrammarPart]
     private var names = ["#": "root"]
+    private let work: SchemaWork
     private var rules = [(name: String, body: String)]()
-    /// Of the rules so far.
-    private var bytes = 0
     /// How short the text of a place can be, in bytes; one that must contain itself has none.
     private var lengths = [String: Double]()
 
@@ -108,7 +107,8 @@ struct SchemaGrammar {
     /// - Parameter schemas: by JSON pointer; "#" is the whole
     /// - Throws: ``H2OSessionError/invalidSchema(_:)`` for one that is too large, or that no
     ///   value is an instance of
-    init(_ schemas: [String: GrammarPart]) throws {
+    init(_ schemas: [String: GrammarPart], _ work: SchemaWork) throws {
+        self.work = work
         let pointers = schemas.keys.sorted()
         for (index, pointer) in pointers.dropFirst().enumerated() { names[pointer] = "d\(index)" }
         places = schemas.merging(GrammarPart.common) { schema, _ in schema }
@@ -121,6 +121,7 @@ struct SchemaGrammar {
                 throw H2OSessionError.invalidSchema(.noInstance(place: place))
             }
             longestEnd = max(longestEnd, try longest(part, at: place))
+            try work.spend(0, at: place)
             let rule = rules.count
             rules.append((names[pointer] ?? "", ""))
             rules[rule].body = try notation(part)
@@ -137,7 +138,8 @@ struct SchemaGrammar {
         case .sequence(let parts):
             let atoms = try parts.map { try notation($0) }.filter { !$0.isEmpty }
             return atoms.isEmpty ? #""""# : "(\(atoms.joined(separator: " ")))"
-        case .text(let ways): return try rule(ways.map { try notation($0) }.joined(separator: " | "))
+        case .text(let ways):
+            return try rule(ways.map { try notation($0) }.joined(separator: " | "))
         case .choice(let ways): return either(try ways.map { try notation($0) })
         case .repeated(let part, let counts):
             return counts.most == 0 ? "" : try repeated(notation(part), counts)
@@ -178,10 +180,7 @@ struct SchemaGrammar {
     }
 
     private mutating func rule(_ body: String) throws -> String {
-        bytes += body.utf8.count
-        guard bytes <= SchemaLimits.grammar else {
-            throw H2OSessionError.invalidSchema(.tooLarge(.grammar, atMost: SchemaLimits.grammar))
-        }
+        try work.spend(SchemaWork.byte * body.utf8.count)
         let name = "r\(rules.count)"
         rules.append((name, body))
         return name
@@ -208,15 +207,17 @@ struct SchemaGrammar {
             let before = lengths
             for (name, part) in round.isMultiple(of: 2) ? all : all.reversed() {
                 lengths[name] = length(part)
+                try work.spend(0, at: String(name.dropFirst()))
             }
             if lengths == before { return }
         }
-        throw H2OSessionError.invalidSchema(.tooLarge(.references, atMost: Self.rounds))
+        throw H2OSessionError.invalidSchema(.tooLarge(place: ""))
     }
 
     /// nil for what cannot end, or refers to a place that is not known.
     private func length(_ part: GrammarPart) -> Double? {
-        switch part {
+        work.count(1)
+        return switch part {
         case .plain(_, let length): Double(length)
         case .sequence(let parts): sum(parts)
         case .text(let ways): ways.compactMap(length).max()
@@ -242,7 +243,7 @@ struct SchemaGrammar {
             throw H2OSessionError.invalidSchema(.noInstance(place: place))
         }
         guard length <= Double(SchemaLimits.reply) else {
-            throw H2OSessionError.invalidSchema(.tooLarge(.reply, atMost: SchemaLimits.reply))
+            throw H2OSessionError.invalidSchema(.tooLarge(place: place))
         }
         return try part.parts.reduce(length) { max($0, try longest($1, at: place)) }
     }

@@ -81,16 +81,6 @@ package struct SchemaProcessor: LogitProcessor {
         }
     }
 
-    package func copy() -> Self {
-        var copy = self
-        do {
-            copy.path = try path.copy()
-        } catch {
-            copy.failure = .invalidSchema(.refused(reason: "\(error)"))
-        }
-        return copy
-    }
-
     /// Finds what may come next.
     private mutating func look() throws {
         try lookForEnd()
@@ -217,8 +207,7 @@ package final class SchemaGrammars {
         if let index = kept.firstIndex(where: { $0.schema == schema }) {
             kept.append(kept.remove(at: index))
         } else {
-            let compile = compile
-            kept.append((schema, try GrammarPath { try compile(schema.grammar) }))
+            kept.append((schema, GrammarPath(try compile(schema.grammar))))
             kept = kept.suffix(Self.most)
         }
         return kept[kept.count - 1].path
@@ -247,17 +236,13 @@ extension Tokenizer {
     }
 }
 
-/// A grammar, and the tokens that it has gone on with. The engine of mlx-swift-lm cannot copy a
-/// grammar (xgrammar 0.1.30), but go back in one.
+/// A grammar, and the tokens that it has gone on with.
 final class GrammarPath {
-    private let make: () throws -> any TokenGrammar
     private let grammar: any TokenGrammar
     private var tokens = [Int]()
 
-    /// - Parameter make: makes a grammar, at its begin
-    init(_ make: @escaping () throws -> any TokenGrammar) throws {
-        self.make = make
-        grammar = try make()
+    init(_ grammar: any TokenGrammar) {
+        self.grammar = grammar
     }
 
     func allowed() throws -> [UInt32]? { try grammar.allowed() }
@@ -275,13 +260,6 @@ final class GrammarPath {
         let result = try work(self)
         try goBack(tokens.count - here)
         return result
-    }
-
-    /// An independent path to the same place.
-    func copy() throws -> GrammarPath {
-        let copy = try GrammarPath(make)
-        for token in tokens { try copy.accept(token) }
-        return copy
     }
 
     private func goBack(_ count: Int) throws {

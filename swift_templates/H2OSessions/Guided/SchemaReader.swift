@@ -3,10 +3,8 @@
 enum SchemaLimits {
     /// Bytes of its text.
     static let bytes = 256 << 10
-    /// Brackets within each other in its text.
+    /// Brackets within each other in its text, or texts of one list that continue each other.
     static let nesting = 64
-    /// Schemas in it.
-    static let schemas = 2048
     /// Schemas of one `anyOf`, `oneOf` or `prefixItems`.
     static let ways = 256
     /// Characters, elements or members that it asks for in one place.
@@ -15,34 +13,79 @@ enum SchemaLimits {
     static let pattern = 1024
     /// Bytes of the shortest reply that any part of it needs.
     static let reply = 1 << 20
-    /// Bytes of the grammar that is made of it.
-    static let grammar = 256 << 10
+    /// Steps in which it becomes a grammar.
+    static let work = 1 << 20
+}
+
+/// Counts the steps in which a schema becomes a grammar: a byte or a part that is looked at, once
+/// each time.
+final class SchemaWork {
+    private(set) var steps = 0
+
+    /// Of a schema within the schema, of a byte of the grammar, which the engine reads too, and of
+    /// a set of characters in a `pattern`.
+    static let (schema, byte, set) = (256, 3, 512)
+
+    func count(_ more: Int) { steps += more }
+
+    /// - Parameter place: where the schema is read, a JSON pointer
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` once it is too much
+    func spend(_ more: Int, at place: String = "") throws {
+        count(more)
+        guard steps <= SchemaLimits.work else {
+            throw H2OSessionError.invalidSchema(.tooLarge(place: place))
+        }
+    }
 }
 
 /// Reads a JSON Schema into parts of a grammar, and refuses what text cannot be held to.
 struct SchemaReader {
     private let root: OrderedJSON
-    private var places = Set<String>()
-    private var schemas = 0
-    private var texts = SharedBeginnings()
+    private let work: SchemaWork
+    /// What something refers to, by JSON pointer, and the pointers in order.
+    private var schemas = [String: SchemaNode]()
+    private var places = [String]()
 
-    init(root: OrderedJSON) {
+    init(root: OrderedJSON, work: SchemaWork) {
         self.root = root
+        self.work = work
     }
 
-    /// The whole as "#", and what it refers to, by JSON pointer.
+    /// The whole as "#", and what something refers to, by JSON pointer after "#".
     ///
     /// - Throws: ``H2OSessionError/invalidSchema(_:)``
     mutating func parts() throws -> [String: GrammarPart] {
         let whole = try SchemaNode(root, at: "")
-        let definitions = try Self.definitions.flatMap { try whole.named($0) }
-        places = Set(definitions.map { "#\($0.schema.place)" })
-        var parts = ["#": try part(whole)]
-        for (_, schema) in definitions { parts["#\(schema.place)"] = try part(schema) }
+        add(whole)
+        for keyword in ["$defs", "definitions"] {
+            for (_, schema) in try whole.named(keyword) { add(schema) }
+        }
+        var parts = [String: GrammarPart]()
+        while parts.count < places.count {
+            let place = places[parts.count]
+            parts["#\(place)"] = try schemas[place].map { try part($0) }
+        }
         return parts
     }
 
-    private static let definitions = ["$defs", "definitions"]
+    private mutating func add(_ schema: SchemaNode) {
+        if schemas.updateValue(schema, forKey: schema.place) == nil { places.append(schema.place) }
+    }
+
+    /// What a JSON pointer into the schema leads to; nil for nothing.
+    private func value(at pointer: String) throws -> OrderedJSON? {
+        var value: OrderedJSON? = root
+        for part in pointer.split(separator: "/", omittingEmptySubsequences: false).dropFirst() {
+            let name = part.replacing("~1", with: "/").replacing("~0", with: "~")
+            try work.spend(value?.members?.count ?? 1, at: pointer)
+            let elements = value?.elements ?? []
+            value =
+                value?.members?.first { $0.name == name }?.value
+                ?? Int(name).flatMap { elements.indices.contains($0) ? elements[$0] : nil }
+        }
+        return value
+    }
+
     /// Keywords that say all about a value, with what may stand beside them.
     private static let whole: [String: Set<String>] = [
         "$ref": [], "const": ["type"], "enum": ["type"], "anyOf": [], "oneOf": [], "allOf": [],
@@ -66,10 +109,7 @@ struct SchemaReader {
     ]
 
     private mutating func part(_ node: SchemaNode) throws -> GrammarPart {
-        schemas += 1
-        guard schemas <= SchemaLimits.schemas else {
-            throw H2OSessionError.invalidSchema(.tooLarge(.schemas, atMost: SchemaLimits.schemas))
-        }
+        try work.spend(SchemaWork.schema, at: node.place)
         if let keyword = node.first(of: Self.refused) { throw node.unsupported(keyword) }
         if case .bool(true)? = node["uniqueItems"] { throw node.unsupported("uniqueItems") }
         if let keyword = node.first(of: Self.whole.keys) {
@@ -96,8 +136,9 @@ struct SchemaReader {
             }
             guard !values.isEmpty else { throw node.noInstance }
             if values.count == 1 { return .quoted(values[0].text) }
-            return try texts.part(
-                of: values.map { $0.text.unicodeScalars.map { GrammarPart.notation(String($0)) } })
+            return try GrammarPart.sharing(
+                values.map { $0.text.unicodeScalars.map { GrammarPart.notation(String($0)) } }, work
+            )
         case "allOf":
             let all = try node.schemas("allOf") ?? []
             guard all.count == 1 else { throw node.unsupported("allOf") }
@@ -132,7 +173,7 @@ struct SchemaReader {
         case "object": return try object(node)
         case "number", "integer":
             let ways = try NumberRange.ways(node, whole: type == "integer")
-            return try ways.map { try texts.part(of: $0) } ?? .rule(type)
+            return try ways.map { try GrammarPart.sharing($0, work) } ?? .rule(type)
         default: return .rule(type)
         }
     }
@@ -141,7 +182,7 @@ struct SchemaReader {
         let counts = try self.counts("Length", node)
         var inner = GrammarPart.repeated(.rule("char"), counts)
         if let pattern = try node.string("pattern") {
-            guard counts == GrammarPart.Counts(), let part = PatternReader.part(of: pattern) else {
+            guard counts == GrammarPart.Counts(), let part = try PatternReader.part(of: pattern, work) else {
                 throw node.unsupported("pattern")
             }
             inner = part
@@ -232,16 +273,18 @@ struct SchemaReader {
         return counts
     }
 
-    private func target(of node: SchemaNode) throws -> String {
-        guard let pointer = try node.string("$ref"), pointer != "#" else { return "#" }
-        let parts = pointer.split(separator: "/", omittingEmptySubsequences: false)
-        guard parts.count == 3, parts[0] == "#", Self.definitions.contains(String(parts[1])) else {
-            throw node.unsupported("$ref")
+    private mutating func target(of node: SchemaNode) throws -> String {
+        guard let reference = try node.string("$ref"),
+            reference == "#" || reference.hasPrefix("#/")
+        else { throw node.unsupported("$ref") }
+        let place = String(reference.dropFirst())
+        if schemas[place] == nil {
+            guard let schema = try value(at: place) else {
+                throw node.wrong("$ref", "a definition that is there")
+            }
+            add(try SchemaNode(schema, at: place))
         }
-        guard places.contains(pointer) else {
-            throw node.wrong("$ref", "a definition that is there")
-        }
-        return pointer
+        return reference
     }
 }
 
@@ -302,9 +345,7 @@ struct SchemaNode {
         let number = try value(keyword, "a whole number from 0") { value in
             value.number.flatMap { $0 >= 0 && $0 == $0.rounded(.down) ? $0 : nil }
         }
-        guard number ?? 0 <= Double(SchemaLimits.count) else {
-            throw H2OSessionError.invalidSchema(.tooLarge(.count, atMost: SchemaLimits.count))
-        }
+        guard number ?? 0 <= Double(SchemaLimits.count) else { throw tooLarge(keyword) }
         return number.map { Int($0) }
     }
 
@@ -332,9 +373,7 @@ struct SchemaNode {
 
     func schemas(_ keyword: String) throws -> [SchemaNode]? {
         guard let elements = try values(keyword) else { return nil }
-        guard elements.count <= SchemaLimits.ways else {
-            throw H2OSessionError.invalidSchema(.tooLarge(.ways, atMost: SchemaLimits.ways))
-        }
+        guard elements.count <= SchemaLimits.ways else { throw tooLarge(keyword) }
         return try elements.enumerated().map {
             try SchemaNode($1, at: "\(place)/\(keyword)/\($0)")
         }
@@ -357,6 +396,10 @@ struct SchemaNode {
 
     func unsupported(_ keyword: String) -> H2OSessionError {
         .invalidSchema(.unsupported(keyword: keyword, place: place))
+    }
+
+    private func tooLarge(_ keyword: String) -> H2OSessionError {
+        .invalidSchema(.tooLarge(place: "\(place)/\(keyword)"))
     }
 
     func wrong(_ keyword: String, _ expected: String) -> H2OSessionError {

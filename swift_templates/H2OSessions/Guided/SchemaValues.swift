@@ -1,22 +1,20 @@
-/// Texts that begin alike, as parts that share their beginnings: the engine takes more than is
-/// described where alternatives of one rule begin alike (xgrammar 0.1.30).
-struct SharedBeginnings {
-    /// Characters that were read into parts, which a grammar has at least as many bytes of.
-    private var characters = 0
-
+extension GrammarPart {
+    /// Texts that begin alike, as parts that share their beginnings: the engine takes more than is
+    /// described where alternatives of one rule begin alike (xgrammar 0.1.30).
+    ///
     /// - Parameter ways: each in the notation of the grammar engine, one character a string
-    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` for one that is too large
-    mutating func part(of ways: [[String]]) throws -> GrammarPart {
-        characters += ways.map(\.count).reduce(0, +)
-        guard characters <= SchemaLimits.grammar / 4 else {
-            throw H2OSessionError.invalidSchema(.tooLarge(.grammar, atMost: SchemaLimits.grammar))
-        }
-        return try part(of: ways.map { $0[...] }, depth: 0)
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` for what is too large
+    static func sharing(_ ways: [[String]], _ work: SchemaWork) throws -> GrammarPart {
+        // A grammar has at least as many bytes of them.
+        try work.spend(4 * SchemaWork.byte * ways.map(\.count).reduce(0, +))
+        return try sharing(ways.map { $0[...] }, depth: 0)
     }
 
-    private func part(of ways: [ArraySlice<String>], depth: Int) throws -> GrammarPart {
+    private static func sharing(
+        _ ways: [ArraySlice<String>], depth: Int
+    ) throws -> GrammarPart {
         guard depth <= SchemaLimits.nesting else {
-            throw H2OSessionError.invalidSchema(.tooLarge(.nesting, atMost: SchemaLimits.nesting))
+            throw H2OSessionError.invalidSchema(.tooLarge(place: ""))
         }
         var firsts = [String]()
         var following = [String: [ArraySlice<String>]]()
@@ -35,7 +33,7 @@ struct SharedBeginnings {
             }
             let common = GrammarPart.plain(begin.joined(separator: " "), length: begin.count)
             if rest.allSatisfy(\.isEmpty) { return common }
-            return .sequence([common, try part(of: rest, depth: depth + 1)])
+            return .sequence([common, try sharing(rest, depth: depth + 1)])
         }
         return branches.count == 1 ? branches[0] : .text(branches)
     }
@@ -66,7 +64,8 @@ enum NumberRange {
             let ways = signed(range[0] ... range[1], decimals: places)
             guard places > 0 else { return ways }
             let wholes = bounds(limits, 0)
-            return ways + (wholes[0] <= wholes[1] ? signed(wholes[0] ... wholes[1], decimals: 0) : [])
+            return ways
+                + (wholes[0] <= wholes[1] ? signed(wholes[0] ... wholes[1], decimals: 0) : [])
         }
         throw node.noInstance
     }
@@ -160,14 +159,18 @@ struct PatternReader {
     private var rest: Substring.UnicodeScalarView
     /// Groups that are open.
     private var depth = 0
+    /// Sets of characters so far.
+    private var sets = 0
 
+    /// - Throws: ``H2OSessionError/invalidSchema(_:)`` where it is too much work
     /// - Returns: nil for an expression that is too long, or with look-around, references,
     ///   anchors within it or other things that a grammar has no words for
-    static func part(of pattern: String) -> GrammarPart? {
+    static func part(of pattern: String, _ work: SchemaWork) throws -> GrammarPart? {
         guard pattern.unicodeScalars.count <= SchemaLimits.pattern else { return nil }
         var reader = PatternReader(rest: pattern[...].unicodeScalars)
-        guard let part = reader.alternatives(isWhole: true), reader.rest.isEmpty else { return nil }
-        return part
+        let part = reader.alternatives(isWhole: true)
+        try work.spend(SchemaWork.set * reader.sets)
+        return reader.rest.isEmpty ? part : nil
     }
 
     /// - Parameter isWhole: whether anchors may stand around each way
@@ -250,7 +253,8 @@ struct PatternReader {
         return scalar.isASCII ? scalar : nil
     }
 
-    private func part(_ members: Set<Unicode.Scalar>, isNegative: Bool) -> GrammarPart? {
+    private mutating func part(_ members: Set<Unicode.Scalar>, isNegative: Bool) -> GrammarPart? {
+        sets += 1
         let kept = Self.plain.filter { members.contains($0) != isNegative }
         guard !kept.isEmpty else { return nil }
         let codes = kept.map { "\\x" + String($0.value, radix: 16, uppercase: true) }.joined()

@@ -61,30 +61,11 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
         case noInstance(place: String)
         /// The keyword, or its use together with the others there, cannot be held to.
         case unsupported(keyword: String, place: String)
-        /// The schema is larger than a reply can be held to in reasonable time and memory.
-        case tooLarge(Size, atMost: Int)
+        /// The schema nests deeper, asks for more, or is more work to read than a reply can be
+        /// held to in reasonable time and memory.
+        case tooLarge(place: String)
         /// The grammar engine refuses the schema, for the reason that it gives.
         case refused(reason: String)
-
-        /// What of a schema has a limit.
-        public enum Size: String, Hashable, Sendable {
-            /// Bytes of its text.
-            case bytes
-            /// Brackets within each other, or texts of one list that continue each other.
-            case nesting
-            /// Schemas in it.
-            case schemas
-            /// Schemas of one `anyOf`, `oneOf` or `prefixItems`.
-            case ways
-            /// Characters, elements or members that a keyword asks for.
-            case count
-            /// References that lead to references.
-            case references
-            /// Bytes of the shortest reply.
-            case reply
-            /// Bytes of the grammar that is made of it.
-            case grammar
-        }
     }
 }
 
@@ -151,8 +132,8 @@ extension H2OSessionError.SchemaProblem {
         case .unsupported(let keyword, let place):
             "\(Self.shown(place)) uses \"\(keyword)\" in a way that generated text cannot be held "
                 + "to. Leave it out, and check the finished value for it."
-        case .tooLarge(let size, let most):
-            "The schema is too large: its \(size.rawValue) may be at most \(most). Simplify it."
+        case .tooLarge(let place):
+            "\(Self.shown(place)) is too large. Make it shorter, nest it less, and ask for less."
         case .refused(let reason):
             "The grammar engine refuses the schema: \(reason). Simplify it."
         }

@@ -60,17 +60,6 @@ final class SchemaProcessorTests: XCTestCase {
         XCTAssertNoThrow(try processor(schema, atMost: 8))
     }
 
-    func testACopyGoesItsOwnWay() throws {
-        var one = try processor(H2OSchema(#"{"enum": ["ab", "ac"]}"#), atMost: nil)
-        for letter in ["\"", "a"] { one.didSample(token: token(letter)) }
-        var other = one.copy()
-        one.didSample(token: token("b"))
-        other.didSample(token: token("c"))
-        XCTAssertNil(one.failure)
-        XCTAssertNil(other.failure)
-        XCTAssertEqual(allowed(one), ["\""])
-    }
-
     func testAGrammarThatIsAskedForAgainBeginsAgain() throws {
         let schema = try H2OSchema(#"{"const": 12}"#)
         let grammars = grammars {}

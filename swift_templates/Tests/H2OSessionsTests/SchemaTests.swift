@@ -178,6 +178,12 @@ final class SchemaTests: XCTestCase {
         try check(
             ##"{"type": ["null", "array"], "items": {"$ref": "#"}}"##,
             are: ["null", "[]", "[null,[null]]"], areNot: ["[1]"])
+        try check(
+            ##"{"properties": {"a/b": {"enum": ["x"]}, "c": {"$ref": "#/properties/a~1b"}}}"##,
+            are: [#"{"c":"x"}"#], areNot: [#"{"c":"y"}"#])
+        try check(
+            ##"{"anyOf": [{"type": "null"}, {"items": {"$ref": "#/anyOf/0"}}]}"##,
+            are: ["null", "[null,null]"], areNot: ["[1]"])
     }
 
     func testExactlyOneIsReadAsAnyOne() throws {
