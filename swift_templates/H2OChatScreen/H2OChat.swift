@@ -25,7 +25,7 @@ public final class H2OChat {
     }
 
     /// How the last reply ended. After all but a whole one, ``H2OChat/continueReply()`` goes on.
-    public enum Ending: String, Hashable, Codable, Sendable {
+    package enum Ending: String, Hashable, Codable, Sendable {
         case whole
         /// It was stopped, reached its limit of tokens, or the app ended.
         case cut
@@ -59,7 +59,7 @@ public final class H2OChat {
     public private(set) var conversations = [Conversation]()
     /// The one that is open.
     public private(set) var conversation = newID()
-    public private(set) var ending = Ending.whole
+    package private(set) var ending = Ending.whole
     /// The message that the draft will take the place of, with all that follow it.
     public private(set) var editing: Message.ID?
     /// What the user is writing.
@@ -172,7 +172,8 @@ public final class H2OChat {
     /// Whether there is something to send, and nothing else goes on.
     public var canSend: Bool { state == .ready && !prompt.isEmpty }
 
-    /// Whether the last reply can go on, or a message without one be answered.
+    /// Whether the last reply was cut off and can go on, or the last message has none and can be
+    /// answered.
     public var canContinue: Bool { state == .ready && ending != .whole && !messages.isEmpty }
 
     /// Sends the draft and shows the reply as it arrives. Where there is none, the draft is as

@@ -163,10 +163,10 @@ private struct EndingView: View {
     var body: some View {
         if chat.canContinue {
             HStack {
-                switch chat.ending {
-                case .whole: EmptyView()
-                case .cut: Text("The reply was cut off.")
-                case .empty: Text("There is no reply.")
+                if chat.messages.last?.isUser == true {
+                    Text("There is no reply.")
+                } else {
+                    Text("The reply was cut off.")
                 }
                 Spacer()
                 Button("Continue", systemImage: "arrow.right") {

@@ -122,6 +122,19 @@ final class BackgroundTests: XCTestCase {
         XCTAssertEqual(text, expected)
     }
 
+    func testPartsOfAPromptBecomeSmallerWhereTheDeviceTakesLongForThem() async throws {
+        var fixture = try SessionFixture.reading(128)
+        let model = fixture.model
+        // A step takes as long as its tokens: 20 ms each.
+        fixture.elapsed = { [model] in
+            .milliseconds(20 * (model.calls.map(\.count).reduce(0, +)))
+        }
+        let session = fixture.makeSession()
+        _ = try await session.respond(to: String(repeating: "a", count: 400))
+        let sizes = model.calls.map(\.count).prefix { $0 > 1 }
+        XCTAssertEqual(sizes.prefix(5), [128, 64, 32, 32, 32])
+    }
+
     func testWorkGoesOnInTheBackgroundAsLongAsItIsAllowed() async throws {
         let background = BackgroundGuard {}
         var allowance: BackgroundGuard.Allowance? = background.allowInBackground()

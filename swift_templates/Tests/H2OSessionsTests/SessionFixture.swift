@@ -23,6 +23,7 @@ struct SessionFixture {
     var pressure = MemoryPressure()
     var plan: MemoryPlan?
     var free = 1 << 30
+    var elapsed: @Sendable () -> Duration = { .zero }
 
     init(maxSize: Int = 64) throws {
         configuration = try H2OConfiguration(maxSize: maxSize, recentBudget: 8)
@@ -45,7 +46,7 @@ struct SessionFixture {
             facts: ModelFacts(positions: positions, vocabulary: vocabulary), plan: plan,
             platform: H2OPlatform(
                 memory: MemoryGuard { [free] in free }, background: background, pressure: pressure,
-                archives: archives, elapsed: { .zero }))
+                archives: archives, elapsed: elapsed))
     }
 
     func makeSession() -> H2OSession {
