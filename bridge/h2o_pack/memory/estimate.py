@@ -47,6 +47,7 @@ def plan_memory(
     group_size: int | None = None,
     earlier: bool = True,
     archive_in_files: bool = False,
+    drops_thoughts: bool = False,
     measured_margin: float | None = None,
 ) -> MemoryPlan:
     """Plan the memory of a model.
@@ -62,6 +63,8 @@ def plan_memory(
         group_size: of quantized rows; None is 64, or 32 where 64 divides no head.
         earlier: also look at earlier moments of a conversation, as `prefill_peak` does.
         archive_in_files: whether recall's archives are files; they are in memory if not.
+        drops_thoughts: whether the chat template leaves thoughts out of later turns, so that a
+            session keeps the caches as they were before them, to go back there.
         measured_margin: part of the modelled bytes that a device was seen to need beside
             them, in place of the backend's margin; None where no device was measured.
 
@@ -75,7 +78,7 @@ def plan_memory(
     run = Run(config, caches, stored, tokens, chosen, config.element_bytes, archive_in_files)
     prefill, decode = prefill_peak(run, step, earlier=earlier), decode_peak(run)
     recall = recall_peak(run, step)
-    worst = max(prefill, decode, recall, key=lambda held: sum(held.values()))
+    worst = max(prefill, decode, recall, key=lambda moment: sum(moment.values()))
     working = (*terms.WORKING, terms.RECALL) if run.archives else terms.WORKING
     found = [
         Term(
@@ -84,7 +87,8 @@ def plan_memory(
             "exact" if model.files else "stated",
             "all tensors that inference loads" + ("" if model.files else ", by the catalogue"),
         ),
-        *kept(run, stored),
+        *(held := kept(run, stored)),
+        *(thoughts_terms(held) if drops_thoughts else ()),
         *(Term(name, worst.get(name, 0), "modelled", MEANINGS[name]) for name in working),
         Term(
             terms.ROUNDING,
@@ -148,6 +152,13 @@ def kept(run: Run, storage: Storage) -> tuple[Term, ...]:
         ),
         *archive_terms(run),
     )
+
+
+def thoughts_terms(held: tuple[Term, ...]) -> tuple[Term, ...]:
+    """Return the term of the caches before a reply's thoughts; they share an archive's rows."""
+    caches = sum(term.bytes for term in held if term.name != terms.ARCHIVE)
+    what = "the caches as they were before a reply's thoughts, which later turns are without"
+    return (Term(terms.THOUGHTS, caches, "exact", what),)
 
 
 def archive_terms(run: Run) -> tuple[Term, ...]:

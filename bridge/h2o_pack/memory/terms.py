@@ -11,12 +11,15 @@ Known = Literal["exact", "stated", "modelled", "setting", "estimated", "measured
 
 WEIGHTS, KV, STATE, LEDGER = "weights", "keys and values", "recurrent state", "ledger"
 WORKING = ("activations", "attention", "chunk rows", "ledger copies", "logits")
-ARCHIVE, RECALL = "archive", "recall"
+ARCHIVE, RECALL, THOUGHTS = "archive", "recall", "before thoughts"
 ROUNDING, MARGIN = "page rounding", "margin"
 CACHE, APP = "MLX buffer cache", "app"
 MODELLED = (*WORKING, RECALL, ROUNDING)
 """What a margin is added to."""
-ALL = (WEIGHTS, KV, STATE, LEDGER, ARCHIVE, *WORKING, RECALL, ROUNDING, MARGIN, CACHE, APP)
+ALL = (
+    *(WEIGHTS, KV, STATE, LEDGER, ARCHIVE, THOUGHTS),
+    *(*WORKING, RECALL, ROUNDING, MARGIN, CACHE, APP),
+)
 """Every term in the order shown; a plan has those that can be more than nothing."""
 
 
@@ -68,6 +71,11 @@ class MemoryPlan:
     def archive(self) -> int:
         """Of what recall keeps in memory beside the caches; no step reads it."""
         return self.of(ARCHIVE)
+
+    @property
+    def thoughts(self) -> int:
+        """Of the caches as they were before the thoughts of a reply."""
+        return self.of(THOUGHTS)
 
     @property
     def prefill(self) -> int:

@@ -72,6 +72,23 @@ class ChatTemplate:
             messages=messages, add_generation_prompt=True, **values, **self.special
         )
 
+    @cached_property
+    def drops_thoughts(self) -> bool:
+        """Whether it writes what a model thinks, and leaves it out once the user goes on."""
+        from jinja2 import TemplateError
+
+        def text(**thoughts: str) -> str:
+            reply = {"role": "assistant", "content": "b", **thoughts}
+            asked = [{"role": "user", "content": said} for said in "ac"]
+            return self.render([asked[0], reply, asked[1]], lambda _format: "today")
+
+        if "<think>" not in self.source:
+            return False
+        try:
+            return text(reasoning_content="t") == text()
+        except (TemplateError, TypeError, ValueError):
+            return False
+
     def problem(self) -> str:
         """Say why it cannot be used for a conversation that a user opens, or nothing."""
         from jinja2 import TemplateError, TemplateSyntaxError

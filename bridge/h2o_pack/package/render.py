@@ -250,8 +250,8 @@ def template_values(plan: PackagePlan) -> dict[str, Any]:
 
 def megabytes(memory: MemoryPlan) -> float:
     """Return what a package's model takes beside the app."""
-    parts = (memory.weights, memory.caches, memory.archive, memory.prefill, memory.buffer_cache)
-    return sum(parts) / 1e6
+    caches = memory.caches + memory.archive + memory.thoughts
+    return (memory.weights + caches + memory.prefill + memory.buffer_cache) / 1e6
 
 
 def model_values(plan: ModelPlan) -> dict[str, Any]:

@@ -43,6 +43,11 @@ class ModelTexts:
     license: ModelLicense = field(default_factory=ModelLicense)
     remarks: tuple[str, ...] = ()
 
+    @property
+    def drops_thoughts(self) -> bool:
+        """Whether the template leaves thoughts out of later turns."""
+        return self.template is not None and self.template.drops_thoughts
+
 
 @dataclass(frozen=True)
 class ModelSource:
@@ -162,7 +167,8 @@ def plan_package(
     workloads = []
     for model, source in pairs:
         with problems.caught():
-            workloads.append(workload_of(source.model, model.cache))
+            drops = source.texts.drops_thoughts
+            workloads.append(workload_of(source.model, model.cache, drops_thoughts=drops))
     problems.refuse()
     holding: list[tuple[Device, ...]] = []
     with problems.caught():

@@ -155,8 +155,9 @@ class Workload:
     """A model with its caches and the longest conversation: what memory is planned for.
 
     caches: one per layer, None for the model's own. archive_in_files: whether recall's
-    archives are files. measured_margin: as a device reported it. common: what the caches have
-    in common, and warnings: what is unwise in it; None and none where nothing was asked for.
+    archives are files. drops_thoughts: whether later turns are without a reply's thoughts.
+    measured_margin: as a device reported it. common: what the caches have in common, and
+    warnings: what is unwise in it; None and none where nothing was asked for.
     """
 
     model: Model
@@ -166,6 +167,7 @@ class Workload:
     step: int = PREFILL_STEP
     group_size: int | None = None
     archive_in_files: bool = False
+    drops_thoughts: bool = False
     measured_margin: float | None = None
     common: H2OConfig | None = field(default=None, compare=False)
     warnings: tuple[H2OConfigWarning, ...] = field(default=(), compare=False)
@@ -269,6 +271,7 @@ def planned(workload: Workload, backend: str, *, earlier: bool = True) -> Memory
         group_size=workload.group_size,
         earlier=earlier,
         archive_in_files=workload.archive_in_files,
+        drops_thoughts=workload.drops_thoughts,
         measured_margin=workload.measured_margin,
     )
 
@@ -296,8 +299,10 @@ def known_fitting(
     return None
 
 
-def workload_of(model: Model, spec: CacheSpec) -> Workload:
+def workload_of(model: Model, spec: CacheSpec, *, drops_thoughts: bool = False) -> Workload:
     """Return what memory is planned for.
+
+    drops_thoughts: whether the model's chat template leaves thoughts out of later turns.
 
     Raises:
         UserError: all that is wrong with the spec, together where it is so for this model.
@@ -326,6 +331,7 @@ def workload_of(model: Model, spec: CacheSpec) -> Workload:
         context=spec.context,
         step=spec.prefill_step,
         archive_in_files=spec.archive_in_files,
+        drops_thoughts=drops_thoughts,
         common=config,
         warnings=remarks,
     )

@@ -120,7 +120,8 @@ extension H2OLoadingError {
     private static func text(_ needs: [String: MemoryPlan]) -> String {
         needs.sorted { $0.value.total > $1.value.total }.map { id, plan in
             "\(id) needs \(plan.total) (weights \(plan.weights), caches \(plan.caches), "
-                + "prefill \(plan.prefill), buffers \(plan.bufferCache))"
+                + "prefill \(plan.prefill), buffers \(plan.bufferCache), "
+                + "before thoughts \(plan.thoughts))"
         }.joined(separator: ", ")
     }
 

@@ -10,16 +10,20 @@ public struct MemoryPlan: Codable, Hashable, Sendable {
     public var prefill: Int
     /// Bytes of freed buffers that MLX may keep.
     public var bufferCache: Int
+    /// Bytes of the caches as they were before a reply's thoughts, which a session keeps while the
+    /// model thinks; 0 for a model that does not, or whose template keeps thoughts.
+    public var thoughts: Int
 
-    public init(weights: Int, caches: Int, prefill: Int, bufferCache: Int) {
+    public init(weights: Int, caches: Int, prefill: Int, bufferCache: Int, thoughts: Int = 0) {
         self.weights = weights
         self.caches = caches
         self.prefill = prefill
         self.bufferCache = bufferCache
+        self.thoughts = thoughts
     }
 
     /// The sum, in bytes.
-    public var total: Int { weights + caches + prefill + bufferCache }
+    public var total: Int { weights + caches + prefill + bufferCache + thoughts }
 }
 
 extension MemoryPlan {

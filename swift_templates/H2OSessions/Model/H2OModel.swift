@@ -52,7 +52,6 @@ public actor H2OModel {
             context: context, manifest: manifest, caches: caches, archiveInFiles: archiveInFiles,
             snapshots: snapshots, promptChunk: promptChunk, facts: facts, plan: plan,
             limits: limits, platform: platform, prepared: prepared)
-        loaded.limitThoughts()
         pressure = platform.pressure.observe { [holders] in
             Task { await Self.releaseMemory(holders) }
         }

@@ -25,8 +25,6 @@ package final class LoadedModel: @unchecked Sendable {
     package let plan: MemoryPlan?
     /// MLX's limits, as long as the model is in memory.
     private let limits: MemoryLimits?
-    /// What they are raised by for ``thoughtBytes``.
-    private var thoughtLimits: MemoryLimits?
     package let platform: H2OPlatform
     /// The caches of the system prompt that the package was made with, or why they cannot be
     /// used. nil if there are none.
@@ -105,25 +103,8 @@ package final class LoadedModel: @unchecked Sendable {
     package func snapshotRoom(taken: Int) -> Int? {
         guard let free = platform.memory.free else { return nil }
         let used = Memory.activeMemory - taken
-        let planned = max(0, (plan?.total ?? 0) + thoughtBytes - used)
+        let planned = max(0, (plan?.total ?? 0) - used)
         return taken + free - planned - Self.reserve
-    }
-
-    /// Bytes of the caches that a reply keeps while it thinks, to return to where its thoughts
-    /// began; 0 for a model without thoughts or one whose template keeps them.
-    package private(set) lazy var thoughtBytes: Int = {
-        let decoder = ReplyDecoder(
-            context.configuration, tokenizer: context.tokenizer, tools: [], prompt: "")
-        let format = format(tools: [], options: H2OSession.Options())
-        let drops = (try? format.dropsThoughts()) ?? false
-        return decoder.canThink && drops ? plan?.caches ?? 0 : 0
-    }()
-
-    /// Counts ``thoughtBytes`` in MLX's limits. Called once, when the model is made.
-    func limitThoughts() {
-        guard limits != nil, thoughtBytes > 0 else { return }
-        thoughtLimits = MemoryLimits(
-            MemoryPlan(weights: 0, caches: thoughtBytes, prefill: 0, bufferCache: 0))
     }
 
     /// Bytes that are left to the app.

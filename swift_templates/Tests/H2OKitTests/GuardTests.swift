@@ -3,7 +3,8 @@ import H2OKit
 import XCTest
 
 final class MemoryTests: XCTestCase {
-    private let plan = MemoryPlan(weights: 1000, caches: 200, prefill: 30, bufferCache: 4)
+    private let plan = MemoryPlan(
+        weights: 800, caches: 200, prefill: 30, bufferCache: 4, thoughts: 200)
 
     func testAShortageSaysWhatIsNeededAndWhatIsFree() {
         let guarded = MemoryGuard { 1000 }
@@ -14,8 +15,8 @@ final class MemoryTests: XCTestCase {
                 .noMemory(needs: ["m": plan], free: 1000))
             XCTAssertEqual(
                 error.localizedDescription,
-                "1000 bytes are free, and m needs 1234 (weights 1000, caches 200, prefill 30, "
-                    + "buffers 4). Release other memory, check that the app has both memory "
+                "1000 bytes are free, and m needs 1234 (weights 800, caches 200, prefill 30, "
+                    + "buffers 4, before thoughts 200). Release other memory, check that the app has both memory "
                     + "entitlements, or package a smaller model or a smaller --max-kv.")
         }
     }
@@ -41,7 +42,9 @@ final class MemoryTests: XCTestCase {
     }
 
     func testTheFirstOfSeveralModelsThatFitsIsTaken() throws {
-        let models = [Candidate("large", 3000), Candidate("medium", 2000), Candidate("small", 1000)]
+        let models = [
+            Candidate("large", 3000), Candidate("medium", 2000), Candidate("small", 1000),
+        ]
         func taken(_ free: Int?) throws -> String {
             try MemoryGuard { free }.first(of: models, plan: \.plan).id
         }

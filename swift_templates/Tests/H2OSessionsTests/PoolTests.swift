@@ -76,17 +76,4 @@ final class PoolTests: XCTestCase {
         let usage = try await reply.value.usage
         XCTAssertEqual(usage.generatedTokens, 50)
     }
-
-    func testWhatAModelHoldsTwiceWhileItThinksIsInItsPlan() async throws {
-        let thoughts = try await TemplateFixture(.qwen3, plan: plan).model.thoughtBytes
-        var other = try SessionFixture()
-        other.plan = plan
-        let none = await other.makeModel().thoughtBytes
-        XCTAssertEqual(thoughts, plan.caches)
-        XCTAssertEqual(none, 0)
-    }
-}
-
-extension H2OModel {
-    fileprivate var thoughtBytes: Int { loaded.thoughtBytes }
 }

@@ -212,11 +212,12 @@ def test_storage_and_budgets_reach_swift_and_the_lock(ios, tmp_path):
 def chatting(run, tmp_path):
     """Package the demo model with more files."""
 
-    def command(**files):
+    def command(*options, **files):
         folder = tmp_path / "chatting"
-        shutil.copytree(importlib.resources.files("h2o_pack.models") / "demo", folder)
+        demo = importlib.resources.files("h2o_pack.models") / "demo"
+        shutil.copytree(demo, folder, dirs_exist_ok=True)
         build_tree(folder, {name.replace("__", "."): text for name, text in files.items()})
-        arguments = ("--max-kv", 64, "--name", "Demo", "--output", tmp_path / "Demo")
+        arguments = ("--max-kv", 64, "--name", "Demo", "--output", tmp_path / "Demo", *options)
         return run("ios", "--model", folder, *arguments)
 
     return command
@@ -229,6 +230,20 @@ def test_what_a_chat_template_reads_reaches_swift(chatting, tmp_path):
     swift = (tmp_path / "Demo/Sources/DemoModel/BundledModel.swift").read_text()
     assert 'templateVariables: [String] = ["enable_thinking"]\n' in swift
     assert "chat template" not in result.stdout
+
+
+def test_what_a_model_that_thinks_holds_twice_is_in_its_plan(chatting, tmp_path):
+    said = "{% for each in messages %}{{ each.content }}{% endfor %}"
+    plain = json.loads(chatting("--json", chat_template__jinja=said).stdout)
+    thinks = json.loads(chatting("--json", chat_template__jinja=said + "<think>").stdout)
+    terms = [
+        {term["name"]: term["bytes"] for term in document["models"][0]["memory"]["terms"]}
+        for document in (plain, thinks)
+    ]
+    caches = sum(terms[0][name] for name in ("keys and values", "recurrent state", "ledger"))
+    assert terms[1] == {**terms[0], "before thoughts": caches}
+    swift = (tmp_path / "Demo/Sources/DemoModel/BundledModel+Loading.swift").read_text()
+    assert swift.count(f", thoughts: {caches:_})") == 2
 
 
 def test_a_chat_template_with_a_problem_is_named(chatting):
