@@ -17,7 +17,7 @@ from h2o_pack.measure.models import load
 from h2o_pack.measure.tables import Table, markdown_section
 from h2o_pack.measure.text import held_out
 from h2o_pack.measure.timing import Timing
-from h2o_pack.prepared.system_prompt import read
+from h2o_pack.package.system_prompt import read
 from h2o_pack.progress import silent
 from h2o_py import H2OConfig
 from h2o_py.models import make_h2o_cache

@@ -52,7 +52,7 @@ RESULTS = {
     "parity": ("h2o_pack.parity.report.Report",),
     "prove": (
         "h2o_pack.prove.report.ProofReport",
-        "h2o_pack.prove.devices.ImportedProofs",
+        "h2o_pack.prove.report.ImportedProofs",
     ),
     "doctor": (
         "h2o_pack.doctor.finding.Checkup",

@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models import cache as mlx_lm_cache
 
-from h2o_pack.measure.allocated import active_memory
+from h2o_pack.measure.held import active_memory
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from tests.h2o_py.cases import (

@@ -6,7 +6,7 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import load_prompt_cache, save_prompt_cache, trim_prompt_cache
 
-from h2o_pack.measure.allocated import active_memory
+from h2o_pack.measure.held import active_memory
 from h2o_py import errors
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OScoresMissingWarning

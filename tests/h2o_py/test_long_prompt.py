@@ -8,7 +8,7 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import KVCache
 
-from h2o_pack.measure.allocated import active_memory
+from h2o_pack.measure.held import active_memory
 from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES, make_h2o_cache
 from tests.h2o_py.cases import kept, largest_difference, random_tokens, step

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from h2o_pack.parity import reference
-from h2o_pack.parity.reference.choice import Ballot
+from h2o_pack.parity.reference.recall import Ballot
 from h2o_py import H2OConfig, H2ORecall, fast, make_h2o_cache
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache, join

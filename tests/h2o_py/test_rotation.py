@@ -8,7 +8,7 @@ import mlx.core as mx
 import pytest
 
 from h2o_pack.parity import reference
-from h2o_pack.parity.reference.rotation import as_given, as_stored
+from h2o_pack.parity.reference.rows import as_given, as_stored
 from h2o_py import fast
 from h2o_py.cache import H2OKVCache, QuantizedH2OKVCache
 from h2o_py.config import H2OConfig

@@ -13,8 +13,8 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from h2o_pack.measure.allocated import active_memory
 from h2o_pack.measure.bench import default_policy
+from h2o_pack.measure.held import active_memory
 from h2o_pack.measure.tables import Table
 from h2o_pack.measure.timing import Burst, Timing, interleave
 from h2o_py.errors import H2OConfigWarning

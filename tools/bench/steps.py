@@ -12,7 +12,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from h2o_pack.measure.allocated import active_memory
+from h2o_pack.measure.held import active_memory
 from h2o_pack.measure.tables import Table, timing_cells
 from h2o_pack.measure.timing import Burst, Timing, interleave, timed, warm_up
 from tools.bench.caches import BY_NAME, CACHES, Layer, Options, group_size, steady

@@ -184,7 +184,7 @@ def prove(
 
 def import_all(files: tuple[Path, ...], out: Terminal) -> None:
     """Add reports to the page, and show what changed."""
-    from h2o_pack.prove.devices import checkout, import_reports
+    from h2o_pack.prove.report import checkout, import_reports
 
     imported = import_reports(files, checkout())
     count = imported.reports

@@ -315,8 +315,8 @@ def spec_of(options: dict[str, Any], problems: Problems) -> PackageSpec:
         UserError: the file of --policy cannot be used.
 
     """
+    from h2o_pack.package.system_prompt import read_system
     from h2o_pack.plan.workload import read_budgets
-    from h2o_pack.prepared.system_prompt import read_system
 
     options["settings"] = given_settings(options)
     if isinstance(options["policy"], Path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,10 +20,11 @@ from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache, make
 from h2o_pack.measure import models
 from h2o_pack.measure.machine import BusyMachine, describe_busy
 from h2o_pack.measure.tables import Table, print_table
-from h2o_pack.measure.timing import Burst, interleave
+from h2o_pack.measure.timing import interleave
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Count, Result, doc
 from h2o_py.config import H2OConfig
+from h2o_py.errors import H2OConfigWarning
 from h2o_py.models import STORAGES
 from h2o_py.routing import routed
 
@@ -54,8 +56,10 @@ class MeasuredCache:
 
 def default_policy(capacity: int) -> H2OConfig:
     """Return half of the rows for heavy hitters, or fewer where 64 recent tokens need room."""
-    heavy = min(capacity // 2, capacity - SINKS - SAFE_RECENT)
-    return H2OConfig(capacity, sink_size=SINKS, heavy_budget=heavy)
+    heavy = min(capacity // 2, max(capacity // 4, capacity - SINKS - SAFE_RECENT))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", H2OConfigWarning)  # few rows are the caller's choice
+        return H2OConfig(capacity, sink_size=SINKS, heavy_budget=heavy)
 
 
 def h2o_cache(storage: str) -> Callable[[int, int], Any]:
@@ -90,6 +94,7 @@ class CacheSpeed:
     name: str
     title: str
     tokens_per_second: Annotated[float, doc("Of the median.")]
+    prompt_tokens_per_second: Annotated[float, doc("Of reading the prompt, once.")]
     microseconds: Annotated[float, doc("Per token, the median of all repetitions.")]
     first_quartile: Annotated[float, doc("Microseconds per token.")]
     third_quartile: Annotated[float, doc("Microseconds per token.")]
@@ -146,7 +151,7 @@ def measure(
     name: str,
 ) -> BenchResult:
     """Generate with each cache in turn, one burst of tokens per repetition."""
-    bursts: dict[str, Burst] = {}
+    bursts: dict[str, Generation] = {}
     own: dict[str, list[Any]] = {}
     titles: dict[str, str] = {}
     refused: dict[str, str] = {}
@@ -155,12 +160,26 @@ def measure(
             own[kind.name] = caches_of(kind, max_kv, make_prompt_cache(model))
             titles[kind.name] = kind.title
             try:
-                bursts[kind.name] = generating(model, prompt, own[kind.name])
+                bursts[kind.name] = Generation(model, prompt, own[kind.name])
             except ValueError as error:
                 refused[kind.name] = str(error)
         steps = max(1, tokens // min(repetitions, tokens))
         timings = interleave(bursts, tokens // steps, steps=steps)
     full = timings.get("kv")
+    speeds = [
+        CacheSpeed(
+            name=cache,
+            title=titles[cache],
+            tokens_per_second=1e6 / timing.median,
+            prompt_tokens_per_second=bursts[cache].prompt_tokens_per_second,
+            microseconds=timing.median,
+            first_quartile=timing.first_quartile,
+            third_quartile=timing.third_quartile,
+            bytes=sum(int(layer.nbytes) for layer in own[cache]),
+            speed=full.over(timing) if full else 1.0,
+        )
+        for cache, timing in timings.items()
+    ]
     return BenchResult(
         machine=describe_busy(),
         model=name,
@@ -169,19 +188,7 @@ def measure(
         max_kv=max_kv,
         prompt_tokens=prompt.size,
         tokens=tokens,
-        caches=tuple(
-            CacheSpeed(
-                cache,
-                titles[cache],
-                1e6 / timing.median,
-                timing.median,
-                timing.first_quartile,
-                timing.third_quartile,
-                sum(int(layer.nbytes) for layer in own[cache]),
-                full.over(timing) if full else 1.0,
-            )
-            for cache, timing in timings.items()
-        ),
+        caches=tuple(speeds),
         refused=refused,
     )
 
@@ -191,23 +198,33 @@ def caches_of(kind: MeasuredCache, capacity: int, own: Iterable[Any]) -> list[An
     return [kind.make(capacity, GROUP_SIZE) if type(c) is KVCache else c for c in own]
 
 
-def generating(model: Any, prompt: mx.array, caches: list[Any]) -> Burst:
-    """Return bursts of tokens by mlx_lm's own loop, which queues one step ahead."""
-    upstream = importlib.import_module("mlx_lm.generate")
-    tokens: Generator[Any] = upstream.generate_step(
-        prompt, model, max_tokens=-1, prompt_cache=caches, prefill_step_size=PREFILL_CHUNK
-    )
-    next(tokens)
+class Generation:
+    """Bursts of tokens by mlx_lm's own loop, which queues one step ahead.
 
-    def burst(steps: int) -> float:
-        mx.synchronize(upstream.generation_stream)
+    prompt_tokens_per_second: of reading the prompt, once.
+
+    Raises:
+        ValueError: the model cannot use the caches.
+
+    """
+
+    def __init__(self, model: Any, prompt: mx.array, caches: list[Any]) -> None:
+        self._upstream = importlib.import_module("mlx_lm.generate")
+        start = time.perf_counter()
+        self._tokens: Generator[Any] = self._upstream.generate_step(
+            prompt, model, max_tokens=-1, prompt_cache=caches, prefill_step_size=PREFILL_CHUNK
+        )
+        next(self._tokens)
+        self.prompt_tokens_per_second = prompt.size / (time.perf_counter() - start)
+
+    def __call__(self, steps: int) -> float:
+        """Generate so many tokens; returns microseconds per token."""
+        mx.synchronize(self._upstream.generation_stream)
         start = time.perf_counter_ns()
         for _ in range(steps):
-            next(tokens)
-        mx.synchronize(upstream.generation_stream)
+            next(self._tokens)
+        mx.synchronize(self._upstream.generation_stream)
         return (time.perf_counter_ns() - start) / 1e3 / steps
-
-    return burst
 
 
 def repeated_prompt(tokenizer: Any, max_kv: int) -> mx.array:
@@ -232,16 +249,20 @@ def speed_table(result: BenchResult) -> Table:
             f"{cache.tokens_per_second:,.1f}",
             f"{cache.first_quartile / 1e3:,.2f} to {cache.third_quartile / 1e3:,.2f}",
             f"{cache.speed:.2f}",
+            f"{cache.prompt_tokens_per_second:,.0f}",
             f"{cache.bytes / 1e6:,.2f}",
         )
         for cache in result.caches
     )
-    note = "KVCache and QuantizedKVCache keep every token and grow. x: beside KVCache."
+    note = (
+        "KVCache and QuantizedKVCache keep every token and grow. x: beside KVCache. prompt: its "
+        "tokens per second."
+    )
     refused = "".join(f" {name} cannot be used: {why}." for name, why in result.refused.items())
     return Table(
         f"{result.model}, {result.layers} layers, {result.dtype}: {result.tokens} tokens after "
         f"a prompt of {result.prompt_tokens}, max_kv {result.max_kv}",
-        ("cache", "tokens/s", "ms per token", "x", "MB"),
+        ("cache", "tokens/s", "ms per token", "x", "prompt", "MB"),
         rows,
         note + refused,
     )

@@ -1,4 +1,4 @@
-"""What runs of a model hold in memory, by MLX's counters, in a process of their own.
+"""What memory holds: MLX's arrays, a process, and runs of a model in one of their own.
 
 `python -m h2o_pack.measure.held MODEL CACHE,MAX_KV,STEP,TOKENS...` prints a line of JSON for
 each run: what `Held` has.
@@ -6,9 +6,13 @@ each run: what `Held` has.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import importlib
 import json
 import os
+import platform
+import resource
 import subprocess
 import sys
 import warnings
@@ -23,7 +27,6 @@ from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 import h2o_py
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.measure import models
-from h2o_pack.measure.footprint import largest_footprint
 
 GENERATED = 8
 VOCABULARY = 1000  # of the prompt's random ids
@@ -34,6 +37,31 @@ UPSTREAM: Mapping[str, Callable[[Any, int], list[Any]]] = {
     FULL: lambda model, _rows: list(make_prompt_cache(model)),
     WINDOW: lambda model, rows: [RotatingKVCache(rows, keep=4) for _ in model.layers],
 }
+
+_LARGEST, _VERSION, _SIZE = 16 + 28 * 8, 4, 512
+"""Where struct rusage_info_v4 of <sys/resource.h> has ri_lifetime_max_phys_footprint, its
+version, and more bytes than it has."""
+
+
+def active_memory() -> int:
+    """Return the bytes of MLX's arrays, once what was evaluated has let its inputs go.
+
+    A stream's thread lets them go after it has handed over the result.
+    """
+    gc.collect()
+    mx.synchronize()
+    return mx.get_active_memory()
+
+
+def largest_footprint() -> int:
+    """Return bytes: on a Mac the footprint by which the system ends apps, elsewhere the RSS."""
+    if platform.system() != "Darwin":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    usage = (ctypes.c_uint8 * _SIZE)()
+    library = ctypes.CDLL("/usr/lib/libSystem.dylib", use_errno=True)
+    if library.proc_pid_rusage(os.getpid(), _VERSION, ctypes.byref(usage)):
+        raise OSError(ctypes.get_errno(), "proc_pid_rusage")
+    return int.from_bytes(bytes(usage)[_LARGEST : _LARGEST + 8], "little")
 
 
 @dataclass(frozen=True)

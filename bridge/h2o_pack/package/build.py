@@ -149,7 +149,7 @@ def add_model(
     if plan.source.adapter is not None:
         manifest = add_adapter(plan.source.adapter, staging, manifest)
     if system:
-        from h2o_pack.prepared.system_prompt import prepare
+        from h2o_pack.package.system_prompt import prepare
 
         manifest = prepare(plan, system, staging, manifest, output, say)
     return manifest

@@ -95,7 +95,7 @@ def prepare(
     """
     from h2o_pack.facts import pins
     from h2o_pack.hub.resolve import find_model
-    from h2o_pack.prepared.system_prompt import check_system
+    from h2o_pack.package.system_prompt import check_system
 
     refuse_with_several(spec)
     problems = problems or Problems()

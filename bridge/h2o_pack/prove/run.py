@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import platform
-import statistics
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from h2o_pack import __version__
 from h2o_pack.doctor.machine import Surroundings, shown, version_in
@@ -46,7 +42,7 @@ if TYPE_CHECKING:
 
 STEP = 128  # tokens of a prompt that the model reads at once
 CONVERSATION = 600  # tokens whose peak is measured
-PROMPT, GENERATED, REPEATS = 512, 64, 5  # of which speed is measured
+GENERATED = 64  # tokens whose speed is measured
 LONGEST = 400  # characters of a text
 PACKAGE = "Package"
 SYSTEMS = {"Darwin": "macOS", "Linux": "Linux"}
@@ -85,8 +81,7 @@ def run(options: Options, say: ProgressReporter) -> ProofReport:
     max_kv = int(record.models[0].config["max_size"])
     say("peak memory")
     memory = memory_of(model, max_kv)
-    say("tokens per second")
-    speed = speed_of(model, max_kv)
+    speed = speed_of(model, max_kv, say)
     is_folder = Path(model).is_dir()  # whose path may name the user
     return ProofReport(
         tool="h2o-pack",
@@ -216,61 +211,24 @@ def plan_of(name: str, max_kv: int) -> MemoryPlan:
     from h2o_pack.hub.resolve import resolve
     from h2o_pack.plan.workload import Workload
 
-    config = config_of(max_kv)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", H2OConfigWarning)  # few recent tokens
+        config = H2OConfig(max_kv)
     model = resolve(name)
     caches = tuple(config if layer.kind == "full" else None for layer in model.config.layers)
     workload = Workload(model, caches, context=CONVERSATION, step=STEP)
     return workload.plan("mac" if gpu() else "cpu")
 
 
-def config_of(max_kv: int) -> H2OConfig:
-    """Return the default policy."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", H2OConfigWarning)  # few recent tokens
-        return H2OConfig(max_kv)
+def speed_of(name: str, max_kv: int, say: ProgressReporter) -> tuple[ProvenSpeed, ...]:
+    """Measure decoding and reading a prompt with each cache, as `h2o-pack bench` does."""
+    from h2o_pack.measure.bench import bench
 
-
-def speed_of(name: str, max_kv: int) -> tuple[ProvenSpeed, ...]:
-    """Measure decoding and reading a prompt with H2O caches and with mlx-lm's own.
-
-    Medians of turns that take the caches one after the other, so that other load on the
-    machine meets all of them.
-    """
-    import mlx.core as mx
-    from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
-
-    from h2o_py import make_h2o_cache
-    from h2o_py.routing import routed
-
-    upstream = importlib.import_module("mlx_lm.generate")
-    config = config_of(max_kv)
-    model, _ = models.load(models.loadable(name))
-    makers: dict[str, Callable[[], list[Any]]] = {
-        "KVCache": lambda: make_prompt_cache(model),
-        "RotatingKVCache": lambda: [RotatingKVCache(max_kv, keep=4) for _ in model.layers],
-    }
-    for kv in ("dense", "8", "k8v4", "4"):
-        makers[f"H2O {kv}"] = partial(make_h2o_cache, model, config, kv=kv)
-    prompt = mx.random.randint(0, 1000, (PROMPT,), key=mx.random.key(0))
-    speeds: dict[str, list[float]] = {}
-    with routed():
-        for _ in range(REPEATS):
-            for cache, make in makers.items():
-                start = time.perf_counter()
-                tokens = upstream.generate_step(
-                    prompt,
-                    model,
-                    max_tokens=GENERATED,
-                    prompt_cache=make(),
-                    prefill_step_size=STEP,
-                )
-                next(tokens)
-                first = time.perf_counter()
-                rest = sum(1 for _ in tokens)
-                end = time.perf_counter()
-                speeds.setdefault(f"decode, {cache}", []).append(rest / (end - first))
-                speeds.setdefault(f"prefill, {cache}", []).append(PROMPT / (first - start))
-    return tuple(ProvenSpeed(part, statistics.median(speeds[part])) for part in sorted(speeds))
+    caches = bench(models.loadable(name), max_kv, GENERATED, quick=True, say=say).caches
+    return (
+        *(ProvenSpeed(f"decode, {each.title}", each.tokens_per_second) for each in caches),
+        *(ProvenSpeed(f"prefill, {e.title}", e.prompt_tokens_per_second) for e in caches),
+    )
 
 
 def kernels() -> tuple[str, ...]:

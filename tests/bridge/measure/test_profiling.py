@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
-from h2o_pack.measure.allocated import active_memory
+from h2o_pack.measure.held import active_memory
 from h2o_pack.measure.profiling import attention as maps
 from h2o_pack.measure.profiling import attention as recorder
 from h2o_pack.measure.profiling import attention as rows

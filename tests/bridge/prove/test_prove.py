@@ -13,12 +13,12 @@ import pytest
 
 from h2o_pack.doctor.machine import Surroundings, ToolResult
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.measure import footprint
+from h2o_pack.measure import held
 from h2o_pack.parity.report import CaseResult, Difference, Level, Report
 from h2o_pack.progress import silent
-from h2o_pack.prove import devices
+from h2o_pack.prove import report as reporting
 from h2o_pack.prove import run as proving
-from h2o_pack.prove.devices import FOLDER, PAGE, REPORTS, import_reports, page, read_reports
+from h2o_pack.prove.report import FOLDER, PAGE, REPORTS, import_reports, page, read_reports
 from h2o_pack.results import to_json
 from h2o_py._pins import VERSIONS
 from tests.bridge import schemas
@@ -39,7 +39,7 @@ def one_level(*cases):
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    monkeypatch.setattr(devices, "checkout", lambda: tmp_path / "checkout")
+    monkeypatch.setattr(reporting, "checkout", lambda: tmp_path / "checkout")
     return tmp_path / "checkout"
 
 
@@ -102,7 +102,7 @@ def test_the_command_writes_a_report(run, demo_package, tmp_path, monkeypatch):
     assert memory["MLX"]["bytes"] < memory["MLX with KVCache"]["bytes"]
     assert {speed["name"] for speed in document["speed"]} >= {
         "decode, H2O dense",
-        "prefill, KVCache",
+        "prefill, mlx-lm KVCache",
     }
     assert min(speed["tokens_per_second"] for speed in document["speed"]) > 0
     assert str(tmp_path) not in done.stdout
@@ -128,13 +128,13 @@ def test_a_mac_is_described_by_its_model_and_versions(monkeypatch):
 
 def test_a_mac_is_asked_for_the_largest_footprint(monkeypatch):
     def proc_pid_rusage(_process, _version, usage):
-        usage._obj[footprint.LARGEST : footprint.LARGEST + 8] = (123_456).to_bytes(8, "little")
+        usage._obj[held._LARGEST : held._LARGEST + 8] = (123_456).to_bytes(8, "little")
         return 0
 
     library = SimpleNamespace(proc_pid_rusage=proc_pid_rusage)
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
-    monkeypatch.setattr(footprint.ctypes, "CDLL", lambda *_args, **_options: library)
-    assert footprint.largest_footprint() == 123_456
+    monkeypatch.setattr(held.ctypes, "CDLL", lambda *_args, **_options: library)
+    assert held.largest_footprint() == 123_456
 
 
 def test_reports_come_on_one_page_newest_first_and_once(run, root, tmp_path):

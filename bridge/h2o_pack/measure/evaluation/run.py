@@ -368,7 +368,7 @@ def measure_speed(loaded: LoadedModel, experiment: Experiment, unit: Unit) -> li
         mx.clear_cache()
         mx.reset_peak_memory()
         caches = loaded.factory.caches(unit.contenders[0])
-        rate = 1e6 / bench.generating(loaded.model, prompt, caches)(tokens)
+        rate = 1e6 / bench.Generation(loaded.model, prompt, caches)(tokens)
         values = zip(SPEED, (rate, float(mx.get_peak_memory())), strict=True)
         outcomes.append(Outcome(dict(values)))
     return outcomes[1:]

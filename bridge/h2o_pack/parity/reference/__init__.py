@@ -14,10 +14,14 @@ from h2o_pack.parity.reference.cache import (
     scaled_dot_product_attention_with_scores,
     trim_ledger,
 )
-from h2o_pack.parity.reference.choice import PromptChoice
 from h2o_pack.parity.reference.layer import LayerCache
-from h2o_pack.parity.reference.reading import chosen_positions, read_everything
-from h2o_pack.parity.reference.recall import bring_back, recall
+from h2o_pack.parity.reference.recall import (
+    PromptChoice,
+    bring_back,
+    chosen_positions,
+    read_everything,
+    recall,
+)
 
 layer_cache = LayerCache
 restored_layer_cache = LayerCache.restored

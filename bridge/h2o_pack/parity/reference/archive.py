@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import mlx.core as mx
 
 from h2o_pack.parity.reference.policy import novelties
-from h2o_pack.parity.reference.rotation import as_stored
-from h2o_pack.parity.reference.rows import packed, wide
+from h2o_pack.parity.reference.rows import as_stored, packed, wide
 from h2o_py.config import H2OConfig
 from h2o_py.policy_fields import SEGMENT_TOKENS
 from h2o_py.recall import H2ORecall
 from h2o_py.row_format import DENSE, DTYPES, RowFormat
-
-
-class Block(NamedTuple):
-    """Archived tokens in order of position."""
-
-    rows: mx.array
-    """[B, Hkv, n, R]: keys and values as `RowFormat` packs them."""
-    novelty: mx.array
-    """float32 [B, Hkv, n]."""
-
-    def part(self, begin: int, end: int) -> Block:
-        """The tokens from `begin` to before `end`."""
-        return Block(self.rows[:, :, begin:end], self.novelty[:, :, begin:end])
 
 
 class Archive:
@@ -44,8 +30,10 @@ class Archive:
         """Tokens seen so far."""
         self.first = 0
         """The oldest position that is still here."""
-        self._segments: list[Block] = []
-        self._tail: list[Block] = []
+        self._rows: mx.array | None = None
+        """[B, Hkv, n, R]: keys and values as `RowFormat` packs them."""
+        self._novelty = mx.zeros((1, 1, 0))
+        """float32 [B, Hkv, n]."""
         self._key_dim = 0
 
     def append(
@@ -59,11 +47,17 @@ class Archive:
         """Add the next tokens, rotated if the rows of `row_format` are."""
         keys, values = as_stored(keys, row_format), as_stored(values, row_format)
         if self.length == 0:
-            self._begin(keys)
+            bits, group_size = self.bits, self.group_size
+            self.row_format = RowFormat(bits, bits, group_size, keys.dtype)
+            self._key_dim = keys.shape[3]
         novelty, _ = novelties(keys, key_sum, self.length, config.novelty_margin)
+        rows = _hidden_or_packed(keys, values, self.row_format)
+        if self._rows is None:
+            self._rows, self._novelty = rows, novelty
+        else:
+            self._rows = mx.concatenate([self._rows, rows], axis=2)
+            self._novelty = mx.concatenate([self._novelty, novelty], axis=2)
         self.length += keys.shape[2]
-        self._tail.append(Block(_hidden_or_packed(keys, values, self.row_format), novelty))
-        self._cut_segments()
         self._keep_limit()
 
     @property
@@ -74,7 +68,11 @@ class Archive:
     @property
     def arrays(self) -> list[mx.array]:
         """Rows and novelty of each segment, then of the tokens after the last one."""
-        return [array for block in self._blocks() for array in block]
+        if self._rows is None:
+            return []
+        starts = range(0, self._rows.shape[2], SEGMENT_TOKENS)
+        parts = [slice(start, start + SEGMENT_TOKENS) for start in starts]
+        return [array[:, :, part] for part in parts for array in (self._rows, self._novelty)]
 
     @property
     def bits(self) -> int:
@@ -106,77 +104,41 @@ class Archive:
         bits = saved["bits"]
         archive.row_format = RowFormat(bits, bits, saved["group_size"], DTYPES[saved["dtype"]])
         archive.first, archive.length, archive._key_dim = saved["first"], length, key_dim
-        pairs = zip(arrays[::2], arrays[1::2], strict=True)
-        archive._tail = [Block(rows, novelty) for rows, novelty in pairs]
-        archive._cut_segments()
+        if arrays:
+            archive._rows = mx.concatenate(list(arrays[::2]), axis=2)
+            archive._novelty = mx.concatenate(list(arrays[1::2]), axis=2)
         return archive
 
     def trim(self, n: int) -> None:
         """Remove the `n` newest tokens."""
         self.length -= n
         left = self.length - self.first
-        whole, self._segments, self._tail = self._blocks(), [], []
-        for block in whole:
-            if left > 0:
-                self._tail.append(block.part(0, left))
-            left -= block.novelty.shape[2]
-        self._cut_segments()
+        if self._rows is not None:
+            self._rows, self._novelty = self._rows[:, :, :left], self._novelty[:, :, :left]
 
     def copy(self) -> Archive:
-        """An archive of its own, which shares the segments."""
-        twin = copy.copy(self)
-        twin._segments, twin._tail = list(self._segments), list(self._tail)  # noqa: SLF001
-        return twin
+        """An archive of its own, in the same state."""
+        return copy.copy(self)
 
     def rows(self, begin: int, end: int) -> tuple[mx.array, mx.array, mx.array]:
         """Keys [B, Hkv, n, Dk] and values in float32, and novelty of these positions."""
-        rows, novelty = (
-            mx.concatenate(list(parts), axis=2)[:, :, begin - self.first : end - self.first]
-            for parts in zip(*self._blocks(), strict=True)
-        )
-        keys, values = wide(rows, rows.shape[2], self._key_dim, self.row_format)
-        return keys.astype(mx.float32), values.astype(mx.float32), novelty
-
-    def _begin(self, keys: mx.array) -> None:
-        bits, group_size = self.row_format.key_bits, self.row_format.group_size
-        self.row_format = RowFormat(bits, bits, group_size, keys.dtype)
-        self._key_dim = keys.shape[3]
-
-    def _blocks(self) -> list[Block]:
-        """The segments, and the tokens after them as one block."""
-        return self._segments + ([_joined(self._tail)] if self._tail else [])
-
-    def _cut_segments(self) -> None:
-        """Make segments of the tokens after the last one as soon as there are enough."""
-        count = sum(block.novelty.shape[2] for block in self._tail)
-        if count < SEGMENT_TOKENS:
-            return
-        joined, whole = _joined(self._tail), count - count % SEGMENT_TOKENS
-        self._segments += [
-            joined.part(begin, begin + SEGMENT_TOKENS)
-            for begin in range(0, whole, SEGMENT_TOKENS)
-        ]
-        self._tail = [joined.part(whole, count)] if whole < count else []
+        assert self._rows is not None  # noqa: S101  asked of an archive that has tokens
+        part = slice(begin - self.first, end - self.first)
+        keys, values = wide(self._rows[:, :, part], end - begin, self._key_dim, self.row_format)
+        return keys.astype(mx.float32), values.astype(mx.float32), self._novelty[:, :, part]
 
     def _keep_limit(self) -> None:
         """Drop the oldest segments while all of it takes more bytes than allowed."""
-        limit = self.recall.limit
-        row, novelty = (self._segments or self._tail)[0]
-        token_bytes = int(row[:, :, :1].nbytes) + int(novelty[:, :, :1].nbytes)
+        assert self._rows is not None  # noqa: S101  tokens were appended
+        token_bytes = int(self._rows[:, :, :1].nbytes) + int(self._novelty[:, :, :1].nbytes)
         while (
-            limit
-            and (self.length - self.first) * token_bytes > limit
+            self.recall.limit
+            and (self.length - self.first) * token_bytes > self.recall.limit
             and self.first + SEGMENT_TOKENS <= self.length
         ):
-            del self._segments[0]
+            self._rows = self._rows[:, :, SEGMENT_TOKENS:]
+            self._novelty = self._novelty[:, :, SEGMENT_TOKENS:]
             self.first += SEGMENT_TOKENS
-
-
-def _joined(blocks: Sequence[Block]) -> Block:
-    if len(blocks) == 1:
-        return blocks[0]
-    rows, novelty = (mx.concatenate(list(parts), axis=2) for parts in zip(*blocks, strict=True))
-    return Block(rows, novelty)
 
 
 def _hidden_or_packed(keys: mx.array, values: mx.array, row_format: RowFormat) -> mx.array:

@@ -7,8 +7,16 @@ import dataclasses
 import mlx.core as mx
 
 from h2o_pack.parity.reference.policy import eviction_order, importance_of, novelties, unit
-from h2o_pack.parity.reference.rotation import as_given, as_stored
-from h2o_pack.parity.reference.rows import converted, grown, packed, put, wide, written
+from h2o_pack.parity.reference.rows import (
+    as_given,
+    as_stored,
+    converted,
+    grown,
+    packed,
+    put,
+    wide,
+    written,
+)
 from h2o_py.config import H2OConfig
 from h2o_py.ledger import Attended, Ledger, Rows
 from h2o_py.row_format import DENSE, RowFormat

@@ -10,9 +10,13 @@ import mlx.core as mx
 
 from h2o_pack.parity.reference import cache as rows_and_ledger
 from h2o_pack.parity.reference.archive import Archive
-from h2o_pack.parity.reference.choice import Ballot, PromptChoice
-from h2o_pack.parity.reference.reading import read_everything
-from h2o_pack.parity.reference.recall import bring_back, recall
+from h2o_pack.parity.reference.recall import (
+    Ballot,
+    PromptChoice,
+    bring_back,
+    read_everything,
+    recall,
+)
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigError, H2OStateError, say_once
 from h2o_py.ledger import Ledger, Recalled, Rows

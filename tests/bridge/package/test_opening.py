@@ -6,7 +6,7 @@ import pytest
 
 from h2o_pack.errors import ExitCode
 from h2o_pack.models.chat_template import ChatTemplate
-from h2o_pack.prepared.system_prompt import check_template, common, opening_tokens
+from h2o_pack.package.system_prompt import check_template, common, opening_tokens
 from tests.bridge.refusals import refused
 
 MARKS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>"

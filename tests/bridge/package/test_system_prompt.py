@@ -24,8 +24,8 @@ from h2o_pack.files.layout import SYSTEM_PROMPT
 from h2o_pack.measure import models
 from h2o_pack.models.chat_template import ChatTemplate
 from h2o_pack.models.tokenizer import load_tokenizer
-from h2o_pack.prepared import system_prompt as prepared
-from h2o_pack.prepared.system_prompt import check_kinds, opening_length
+from h2o_pack.package import system_prompt as prepared
+from h2o_pack.package.system_prompt import check_kinds, opening_length
 from h2o_py import H2OConfig, H2OKVCache
 from h2o_py.models import make_h2o_cache
 from h2o_py.routing import routed
@@ -267,7 +267,9 @@ def test_the_tokens_that_are_counted_beforehand_are_those_that_are_read(
 
 
 def test_too_little_memory_is_said_before_work_starts(package, computed, monkeypatch, tmp_path):
-    monkeypatch.setattr(prepared, "machine_bytes", lambda: 20_000_000)
+    limit = tmp_path / "memory.max"
+    limit.write_text("20000000\n")
+    monkeypatch.setattr(prepared, "CONTAINER", limit)
     result = package(code=ExitCode.MEMORY)
     assert "takes 0.03 GB of memory, and this machine has 0.02 GB" in result.stderr
     assert computed == []

@@ -53,17 +53,14 @@ def opening_tokens(tokenizer: Any, system: str, *, templated: bool) -> list[int]
     """
     if templated:
         return common([ids_of(tokenizer, conversation(system, user)) for user in USERS])
-    return common([tokenizer.encode(text) for text in plain_turns(system)])
+    return common([tokenizer.encode(text) for text in first_turns(None, system)])
 
 
-def plain_turns(system: str) -> list[str]:
-    """Return what first turns of a model without a template begin with."""
-    return [f"{system}\n", *(f"{system}\n{user}" for user in USERS)]
-
-
-def templated_turns(template: ChatTemplate, system: str) -> list[str]:
-    """Return the texts of two first turns."""
-    turns = [conversation(system, user) for user in USERS]
+def first_turns(template: ChatTemplate | None, system: str) -> list[str]:
+    """Return the texts of first turns; without a template, that of the prompt alone too."""
+    if template is None:
+        return [f"{system}\n", *(f"{system}\n{user}" for user in USERS)]
+    turns = (conversation(system, user) for user in USERS)
     return [template.render(turn, lambda _format: DATES[0]) for turn in turns]
 
 
@@ -72,9 +69,9 @@ def opening_length(tokenizer: Any, system: str, template: ChatTemplate | None) -
 
     tokenizer: of the `tokenizers` library, which is at hand before the model is.
     """
-    texts = plain_turns(system) if template is None else templated_turns(template, system)
     marks = template is None  # a template writes the marks of a text's begin itself
-    return len(common([tokenizer.encode(each, add_special_tokens=marks).ids for each in texts]))
+    turns = first_turns(template, system)
+    return len(common([tokenizer.encode(text, add_special_tokens=marks).ids for text in turns]))
 
 
 def ids_of(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
@@ -179,9 +176,9 @@ def check_length(plan: ModelPlan, system: str) -> None:
 
     Nothing is known of a model whose tokenizer the hub has and cannot be asked for.
     """
-    template, most = plan.source.texts.template, len(system.encode())
-    if template is not None:
-        most = max(len(turn.encode()) for turn in templated_turns(template, system))
+    template = plan.source.texts.template
+    texts = [system] if template is None else first_turns(template, system)
+    most = max(len(text.encode()) for text in texts)
     with suppress(UserError):  # a text has no more tokens than bytes, but for marks around it
         check_pinned(plan, most + MARKS)
         return
@@ -220,26 +217,20 @@ def needed_bytes(memory: MemoryPlan) -> int:
     return memory.weights + memory.caches + memory.archive + memory.prefill
 
 
-def machine_bytes() -> int:
-    """Return the memory of this machine, or of the container that this process is in."""
-    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
-        size = min(size, int(CONTAINER.read_text("ascii")))
-    return size
-
-
 def check_memory(memory: MemoryPlan) -> None:
     """Refuse to read a prompt with a model that this machine has no memory for."""
-    needed, there = needed_bytes(memory), machine_bytes()
-    if needed <= there:
-        return
-    raise UserError(
-        f"reading the system prompt takes {gigabytes(needed)} GB of memory, and this machine "
-        f"has {gigabytes(there)} GB",
-        remedy="Package the model on a machine with more, or leave --system out: the app then "
-        "reads its system prompt in the first turn.",
-        code=ExitCode.MEMORY,
-    )
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
+        there = min(there, int(CONTAINER.read_text("ascii")))
+    needed = needed_bytes(memory)
+    if needed > there:
+        raise UserError(
+            f"reading the system prompt takes {gigabytes(needed)} GB of memory, and this "
+            f"machine has {gigabytes(there)} GB",
+            remedy="Package the model on a machine with more, or leave --system out: the app "
+            "then reads its system prompt in the first turn.",
+            code=ExitCode.MEMORY,
+        )
 
 
 WRITTEN = "system-prompt.safetensors"  # MLX writes no other ending
