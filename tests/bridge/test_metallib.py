@@ -119,6 +119,6 @@ def test_tests_start_with_the_library_beside_them(mac, tmp_path):
         f'test*) test -s "{mac.root / BINARY / "mlx.metallib"}";; esac'
     )
     program(tmp_path / "bin", "swift", f"#!/bin/sh\n{body}\n")
-    swift = toolchain.Toolchain(str(tmp_path / "bin/swift"))
+    swift = str(tmp_path / "bin/swift")
     build = toolchain.build(mac, swift, tmp_path / "work", print)
     assert build.run_tests("Tests", {}, print) == 0

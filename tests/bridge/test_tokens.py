@@ -18,7 +18,7 @@ from h2o_pack.hub.resolve import resolve
 from h2o_pack.parity import parity, tokens
 from h2o_pack.parity import request as requests
 from h2o_pack.parity.request import Request
-from h2o_pack.parity.swift import Host, Toolchain, build
+from h2o_pack.parity.swift import Host, build
 from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec, to_document
 from h2o_py import Budgets, H2OConfig, LayerBudget, routing_installed
 
@@ -288,7 +288,7 @@ def test_an_old_answer_is_not_taken_for_a_new_one(asked, answer, tmp_path):
     answer.write()
     host = Host("h", tmp_path, tmp_path)
     answers_nothing = shutil.which("true")
-    built = build(host, Toolchain(answers_nothing), tmp_path, print)
+    built = build(host, answers_nothing, tmp_path, print)
     with pytest.raises(UserError, match="swift test failed"):
         tokens.answer(asked, Path("Model"), built, print)
 

@@ -22,13 +22,13 @@ def program(folder: Path, name: str, body: str) -> Path:
 
 def test_without_swift_there_is_no_toolchain(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert toolchain.find_toolchain() is None
+    assert toolchain.find_swift() is None
 
 
 def test_without_a_cxx_compiler_the_message_says_how_to_get_one(tmp_path, monkeypatch):
     program(tmp_path / "bin", "swift", "exit 0")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    says(refused(toolchain.find_toolchain, code=ExitCode.TOOL))
+    says(refused(toolchain.find_swift, code=ExitCode.TOOL))
 
 
 def test_a_compiler_without_the_standard_library_is_named(tmp_path, monkeypatch):
@@ -36,7 +36,7 @@ def test_a_compiler_without_the_standard_library_is_named(tmp_path, monkeypatch)
     program(tmp_path / "bin", "clang++", "exit 1")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(UserError) as caught:
-        toolchain.find_toolchain()
+        toolchain.find_swift()
     says(str(caught.value))
 
 
@@ -44,7 +44,7 @@ def test_swift_with_a_working_compiler_beside_it_is_found(tmp_path, monkeypatch)
     swift = program(tmp_path / "bin", "swift", "exit 0")
     program(tmp_path / "bin", "clang++", "exit 0")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert toolchain.find_toolchain() == toolchain.Toolchain(str(swift))
+    assert toolchain.find_swift() == str(swift)
 
 
 def test_builds_link_the_mlx_of_this_python():
@@ -77,9 +77,9 @@ def test_an_interruption_ends_the_program(tmp_path):
 def swift(tmp_path):
     """Return a host, and a program in the place of swift that builds it."""
 
-    def make(body: str) -> tuple[Host, toolchain.Toolchain]:
+    def make(body: str) -> tuple[Host, str]:
         found = program(tmp_path, "swift", body)
-        return Host("h", tmp_path, tmp_path), toolchain.Toolchain(str(found))
+        return Host("h", tmp_path, tmp_path), str(found)
 
     return make
 

@@ -247,7 +247,7 @@ def speed_table(result: BenchResult) -> Table:
         (
             cache.title,
             f"{cache.tokens_per_second:,.1f}",
-            f"{cache.first_quartile / 1e3:,.2f} to {cache.third_quartile / 1e3:,.2f}",
+            f"{cache.first_quartile / 1e3:.3g}..{cache.third_quartile / 1e3:.3g}",
             f"{cache.speed:.2f}",
             f"{cache.prompt_tokens_per_second:,.0f}",
             f"{cache.bytes / 1e6:,.2f}",
@@ -255,14 +255,14 @@ def speed_table(result: BenchResult) -> Table:
         for cache in result.caches
     )
     note = (
-        "KVCache and QuantizedKVCache keep every token and grow. x: beside KVCache. prompt: its "
-        "tokens per second."
+        "KVCache and QuantizedKVCache keep every token and grow. x: beside KVCache. prompt: "
+        "its tokens per s."
     )
     refused = "".join(f" {name} cannot be used: {why}." for name, why in result.refused.items())
     return Table(
         f"{result.model}, {result.layers} layers, {result.dtype}: {result.tokens} tokens after "
         f"a prompt of {result.prompt_tokens}, max_kv {result.max_kv}",
-        ("cache", "tokens/s", "ms per token", "x", "prompt", "MB"),
+        ("cache", "tokens per s", "ms per token", "x", "prompt", "MB"),
         rows,
         note + refused,
     )

@@ -21,6 +21,7 @@ from h2o_pack.parity.report import CaseResult, Level, Report
 from h2o_py._pins import VERSIONS
 
 if TYPE_CHECKING:
+    from h2o_pack.architectures.model import ModelConfig
     from h2o_pack.parity.request import TokenCase
 
 LEVELS = {"op": 1, "trace": 2, "tokens": 3}
@@ -36,18 +37,23 @@ def run_parity(
     require_swift: bool = False,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> Report:
-    """Record runs of mlx-lm and check every level against them.
+    """Build the package where Swift is needed, record runs of mlx-lm and check every level.
 
     levels: names of LEVELS. Without a Swift toolchain the levels IN_SWIFT are reported as
     not run, or are an error when `require_swift` is set. Level tokens needs Vendor/.
+
+    Raises:
+        UserError: the package, its model or Vendor/, the versions of MLX, or a program that
+            is needed are not as they should be, or Swift does not build.
+
     """
     record = lock.read(package)
     check_versions()
     in_swift = bool(set(levels) & set(IN_SWIFT))
-    programs = swift.find_toolchain() if in_swift else None
+    program = swift.find_swift() if in_swift else None
     if "tokens" in levels:
-        check_vendored(package, programs)
-    if programs is None and require_swift and in_swift:
+        check_vendored(package, program)
+    if program is None and require_swift and in_swift:
         raise UserError(
             "there is no Swift toolchain on PATH",
             remedy=f"Install Swift, see {GET_SWIFT}.",
@@ -63,101 +69,110 @@ def run_parity(
         stack.enter_context(without_compiling())
         warnings.simplefilter("ignore", H2OConfigWarning)
         build = None
-        if programs is not None:
+        if program is not None:
             host = swift.prepare(root)
             progress("building the Swift package")
-            build = swift.build(host, programs, root / swift.WORK, progress)
+            build = swift.build(host, program, root / swift.WORK, progress)
         runs = [
-            check_model(root, record, model, levels, build, progress) for model in record.models
+            ModelRun(root, record, model, build, progress).check(levels)
+            for model in record.models
         ]
     return Report(
         package=str(package),
         model=record.models[0].model,
         max_kv=record.models[0].config["max_size"],
-        tokens=runs[0].tokens,
+        tokens=runs[0][0],
         host=build.host.name if build else "",
-        levels=tuple(level for run in runs for level in run.levels),
+        levels=tuple(level for _, done in runs for level in done),
     )
 
 
 @dataclass(frozen=True)
 class ModelRun:
-    """What was compared of one model. tokens: of the recorded run."""
+    """One of a package's models, and what its levels are checked with."""
 
-    tokens: int
-    levels: tuple[Level, ...]
+    root: Path
+    record: lock.Lock
+    model: lock.LockedModel
+    build: swift.Build | None
+    progress: Callable[[str], None]
 
+    def check(self, levels: Collection[str]) -> tuple[int, list[Level]]:
+        """Check levels; returns the tokens of the recorded run, and the levels."""
+        several = len(self.record.models) > 1
+        work = self.root / swift.WORK / (self.model.folder if several else "")
+        folder = self.root / self.model.folder
+        described = read_config(folder / "config.json", assume_full_attention=True)
+        tokens: int = 0
+        done: list[Level] = []
+        if set(levels) & set(DEFAULT):
+            tokens, done = self.check_caches(levels, described, work)
+        if "tokens" in levels:
+            asked, level = self.check_model(described, work)
+            tokens, done = tokens or asked, [*done, level]
+        name = self.model.model if several else ""
+        return tokens, [replace(level, model=name) for level in done]
 
-def check_model(
-    root: Path,
-    record: lock.Lock,
-    model: lock.LockedModel,
-    levels: Collection[str],
-    build: swift.Build | None,
-    progress: Callable[[str], None],
-) -> ModelRun:
-    """Check every level of one of the package's models."""
-    from h2o_pack.parity import op, rounding, tokens  # all of these need MLX
-    from h2o_pack.parity import request as requests
-    from h2o_pack.parity import trace as traces
-    from h2o_py.config import H2OConfig
+    def check_caches(
+        self, levels: Collection[str], described: ModelConfig, work: Path
+    ) -> tuple[int, list[Level]]:
+        """Levels 1 and 2: what layers gave their caches, and what the caches made of it."""
+        from h2o_pack.parity import op  # which needs MLX, as traces do
+        from h2o_pack.parity import trace as traces
+        from h2o_py.config import H2OConfig
 
-    folder, work = root / model.folder, root / swift.WORK
-    name = ""
-    if len(record.models) > 1:
-        work, name = work / model.folder, model.model
-    described = read_config(folder / "config.json", assume_full_attention=True)
-    config = H2OConfig.from_dict(model.config)
-    seen, done = 0, []
-    if set(levels) & set(DEFAULT):
-        in_core: list[CaseResult] = []
-        in_swift: list[CaseResult] = []
-        rows = config.max_size
-        progress("recording a run of mlx-lm")
+        config = H2OConfig.from_dict(self.model.config)
+        core: list[CaseResult] = []
+        caches: list[CaseResult] = []
+        rows, tokens = config.max_size, 0
+        self.progress("recording a run of mlx-lm")
+        folder = self.root / self.model.folder
         for trace in traces.record(folder, config, described.context, work / "trace"):
-            rows, seen = trace.cases[0].config.max_size, sum(trace.cases[0].steps)
+            rows, tokens = trace.cases[0].config.max_size, sum(trace.cases[0].steps)
             if "op" in levels:
-                progress("replaying it through the reference")
-                in_core += op.compare(trace)
-            if "trace" in levels and build is not None:
-                in_swift += traces.replay(trace, build, root / swift.WORK, progress)
+                self.progress("replaying it through the reference")
+                core += op.compare(trace)
+            if "trace" in levels and self.build is not None:
+                work_of_swift = self.root / swift.WORK
+                caches += traces.replay(trace, self.build, work_of_swift, self.progress)
         fewer = "" if rows == config.max_size else f", {rows} rows of {config.max_size}"
+        done = []
         if "op" in levels:
             compared = f"C++ core in mlx-lm against h2o_pack.parity.reference{fewer}"
-            done.append(Level(1, "op", compared, tuple(in_core)))
-        if "trace" in levels:
-            done.append(trace_level(tuple(in_swift), build, fewer))
-    if "tokens" in levels and build is None:
-        what = "not verified: that the model of mlx-swift-lm says the same"
-        compared = "the model of mlx-swift-lm against mlx-lm"
-        done.append(Level(3, "tokens", compared, (), f"{what}; {NO_SWIFT}"))
-    elif "tokens" in levels and build is not None:
-        progress("running the model in mlx-lm")
+            done.append(Level(1, "op", compared, tuple(core)))
+        if "trace" in levels and self.build is None:
+            what = "not verified: that the generated Swift caches do the same"
+            compared = "Swift caches against mlx-lm"
+            done.append(Level(2, "trace", compared, (), f"{what}; {NO_SWIFT}"))
+        elif "trace" in levels and self.build is not None:
+            compared = f"Swift caches on {self.build.host.name} against mlx-lm{fewer}"
+            done.append(Level(2, "trace", compared, tuple(caches)))
+        return tokens, done
+
+    def check_model(self, described: ModelConfig, work: Path) -> tuple[int, Level]:
+        """Level 3: what the model of mlx-swift-lm says of a prompt, beside mlx-lm's."""
+        if self.build is None:
+            what = "not verified: that the model of mlx-swift-lm says the same"
+            compared = "the model of mlx-swift-lm against mlx-lm"
+            return 0, Level(3, "tokens", compared, (), f"{what}; {NO_SWIFT}")
+        from h2o_pack.parity import request as requests  # all of these need MLX
+        from h2o_pack.parity import rounding, tokens, trace
+        from h2o_py.config import H2OConfig
+
+        self.progress("running the model in mlx-lm")
+        folder = self.root / self.model.folder
         request = requests.ask(
             folder,
-            config,
+            H2OConfig.from_dict(self.model.config),
             described.context,
-            traces.quantized(described.head_dim),
+            trace.quantized(described.head_dim),
             work / "tokens",
-            own_case(root, record),
+            own_case(self.root, self.record),
         )
-        seen = seen or len(request.prompt) + requests.DECODED
-        tokens.answer(request, folder, build, progress)
-        compared = tokens.describe(request, build.host)
-        runs = partial(rounding.runs, folder, request)
-        done.append(Level(3, "tokens", compared, tokens.compare(request, runs)))
-    return ModelRun(seen, tuple(replace(level, model=name) for level in done))
-
-
-def trace_level(
-    results: tuple[CaseResult, ...], build: swift.Build | None, fewer: str
-) -> Level:
-    """Return what the Swift caches made of the trace, if there is Swift."""
-    if build is None:
-        what = "not verified: that the generated Swift caches do the same"
-        return Level(2, "trace", "Swift caches against mlx-lm", (), f"{what}; {NO_SWIFT}")
-    compared = f"Swift caches on {build.host.name} against mlx-lm{fewer}"
-    return Level(2, "trace", compared, results)
+        tokens.answer(request, folder, self.build, self.progress)
+        results = tokens.compare(request, partial(rounding.runs, folder, request))
+        level = Level(3, "tokens", tokens.describe(request, self.build.host), results)
+        return len(request.prompt) + requests.DECODED, level
 
 
 @contextmanager
@@ -190,12 +205,12 @@ def own_case(package: Path, record: lock.Lock) -> TokenCase | None:
     return TokenCase(f"kv {model.kv}{BY_LAYER}", model.kv, model.group_size, config, budgets)
 
 
-def check_vendored(package: Path, programs: swift.Toolchain | None) -> None:
+def check_vendored(package: Path, program: str | None) -> None:
     """Refuse level 3 without upstream's sources: the stand-in has no models."""
     folder = package / VENDOR_FOLDER
     if folder.is_dir():
         return
-    too = "" if programs is not None else f" It also needs Swift, see {GET_SWIFT}."
+    too = "" if program is not None else f" It also needs Swift, see {GET_SWIFT}."
     raise UserError(
         "level tokens runs the models of mlx-swift-lm, whose sources this package lacks",
         where=str(folder),

@@ -141,20 +141,12 @@ METAL_FLAGS = ("-fno-fast-math",)
 """As MLX compiles the library of its wheel (mlx/backend/metal/kernels/CMakeLists.txt)."""
 
 
-@dataclass(frozen=True)
-class Toolchain:
-    """The programs that building a package takes."""
-
-    swift: str
-
-
-def find_toolchain() -> Toolchain | None:
-    """Return the Swift toolchain on PATH; UserError when it has no C++ headers."""
+def find_swift() -> str | None:
+    """Return swift on PATH; UserError when it has no C++ headers."""
     swift = shutil.which("swift")
-    if swift is None:
-        return None
-    check_cxx(Path(swift).resolve().parent)
-    return Toolchain(swift)
+    if swift is not None:
+        check_cxx(Path(swift).resolve().parent)
+    return swift
 
 
 def check_cxx(folder: Path) -> None:
@@ -199,7 +191,7 @@ class Build:
     """A package whose tests are built."""
 
     host: Host
-    swift: Toolchain
+    swift: str
     log: Path
 
     def run_tests(
@@ -209,19 +201,19 @@ class Build:
 
         settings: of the tests' environment.
         """
-        test = [self.swift.swift, "test", *self.host.options, "--skip-build", "--filter", tests]
+        test = [self.swift, "test", *self.host.options, "--skip-build", "--filter", tests]
         return run(test, self.log, environment(settings), on_line)
 
     def products(self) -> Path:
         """Return the folder of what was built."""
-        command = [self.swift.swift, "build", *self.host.options, "--show-bin-path"]
+        command = [self.swift, "build", *self.host.options, "--show-bin-path"]
         done = subprocess.run(  # noqa: S603
             command, env=environment({}), capture_output=True, text=True, check=True
         )
         return Path(done.stdout.strip())
 
 
-def build(host: Host, swift: Toolchain, work: Path, on_line: Callable[[str], None]) -> Build:
+def build(host: Host, swift: str, work: Path, on_line: Callable[[str], None]) -> Build:
     """Build a package's tests.
 
     Raises:
@@ -229,7 +221,7 @@ def build(host: Host, swift: Toolchain, work: Path, on_line: Callable[[str], Non
 
     """
     made = Build(host, swift, work / LOG)
-    command = [swift.swift, "build", *host.options, "--build-tests"]
+    command = [swift, "build", *host.options, "--build-tests"]
     if run(command, made.log, environment({}), on_line):
         raise failure("swift build", made.log)
     if needs_metallib(host):

@@ -23,7 +23,7 @@ from h2o_pack.measure import models
 from h2o_pack.measure.machine import processor, usable_cores
 from h2o_pack.parity.parity import DEFAULT, LEVELS, NO_SWIFT, run_parity
 from h2o_pack.parity.report import NOT_RUN, Level, sentence
-from h2o_pack.parity.swift import SYSTEM, find_toolchain
+from h2o_pack.parity.swift import SYSTEM, find_swift
 from h2o_pack.prove.report import (
     ProofReport,
     ProvenLevel,
@@ -128,7 +128,7 @@ def fill_vendor(upstream: Path | Origin | None, package: Path, say: ProgressRepo
 
     if upstream is None:
         return NO_UPSTREAM
-    if find_toolchain() is None:
+    if find_swift() is None:
         return NO_SWIFT
     try:
         vendor(package, upstream, SYSTEM, say, offline=isinstance(upstream, Path))

@@ -80,9 +80,9 @@ def test_why_there_is_no_upstream_is_said(monkeypatch, tmp_path):
 
     monkeypatch.setattr("h2o_pack.vendoring.vendor.vendor", offline)
     assert proving.fill_vendor(None, tmp_path, silent) == proving.NO_UPSTREAM
-    monkeypatch.setattr(proving, "find_toolchain", lambda: None)
+    monkeypatch.setattr(proving, "find_swift", lambda: None)
     assert proving.fill_vendor(tmp_path, tmp_path, silent) == proving.NO_SWIFT
-    monkeypatch.setattr(proving, "find_toolchain", lambda: Path("swift"))
+    monkeypatch.setattr(proving, "find_swift", lambda: Path("swift"))
     assert proving.fill_vendor(tmp_path, tmp_path, silent) == "github.com is silent. Go online."
 
 
