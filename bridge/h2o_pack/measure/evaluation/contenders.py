@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import re
 import warnings
@@ -21,7 +22,7 @@ from h2o_pack.files.text import usage_error
 from h2o_pack.files.toml import parse_toml
 from h2o_pack.memory import kept
 from h2o_pack.memory.kept import LayerArchive
-from h2o_pack.memory.storages import STORAGES, TRIED, Storage
+from h2o_pack.memory.storages import STORAGES, TRIED
 from h2o_py.budgets import Budgets
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import POLICIES, H2OConfig
@@ -257,6 +258,8 @@ _STORED = 2
 """Bytes of an element where a row is stored as it comes, also if float32 is computed in."""
 _NEVER_EVICTS = 1 << 14
 """Rows of a cache that is to keep all."""
+_MOST_ROWS = 1 << 24
+"""More rows than any number of bytes buys."""
 
 
 class CacheFactory:
@@ -290,8 +293,11 @@ class CacheFactory:
             H2OError: h2o_py refuses the model or so few rows.
 
         """
+        if contender.policy == UNBOUNDED and contender.storage == "dense":
+            return list(make_prompt_cache(self._model))
         if contender.policy == UNBOUNDED:
-            return self._unbounded(contender)
+            never, size = H2OConfig(_NEVER_EVICTS), self._group_size
+            return make_h2o_cache(self._model, never, kv=contender.storage, group_size=size)
         if contender.policy == ROTATING:
             return self._replaced(lambda _i: RotatingKVCache(contender.rows, SINKS))
         config, budgets = contender.config(pinned), self._by_layer(contender)
@@ -319,16 +325,23 @@ class CacheFactory:
         All that is allocated counts: keys and values, scores, positions, novelty, and what
         each head has once (`h2o_pack.memory.kept`).
         """
-        layers = self._layers.items()
+        size, element = self._group_size, self._element
         if contender.policy in (UNBOUNDED, ROTATING):
-            rows, bits = contender.rows or length, FULL_STORAGES[contender.storage].heavy
-            row = [
-                kept.row_bytes(each, bits, self._group_size, self._element)
-                for _, each in layers
-            ]
-            return rows * sum(row)
-        config, budgets = contender.config(), self._by_layer(contender)
-        return sum(self._h2o_bytes(i, each, contender, config, budgets) for i, each in layers)
+            bits = FULL_STORAGES[contender.storage].heavy
+            row = sum(
+                kept.row_bytes(layer, bits, size, element) for layer in self._layers.values()
+            )
+            return (contender.rows or length) * row
+        common, budgets = contender.config(), self._by_layer(contender)
+        stored = dataclasses.replace(STORAGES[contender.storage], group_size=size)
+        total = 0
+        for index, layer in self._layers.items():
+            config = _config_of(index, common, budgets)
+            sizes = (config.max_size, config.recent_budget)
+            full = 2 * config.max_size  # tokens that fill both parts of a mixed cache
+            total += kept.evicting_kv_bytes(layer, stored, sizes, full, element)
+            total += kept.ledger_bytes(layer, config)
+        return total
 
     def archive_bytes(self, contender: Contender, length: int) -> int:
         """Count the bytes of what recall keeps of `length` tokens: keys, values, novelty."""
@@ -340,55 +353,18 @@ class CacheFactory:
         ]
         return length * sum(each.token_bytes for each in archived)
 
-    def _unbounded(self, contender: Contender) -> list[Any]:
-        if contender.storage == "dense":
-            return list(make_prompt_cache(self._model))
-        return make_h2o_cache(
-            self._model,
-            H2OConfig(_NEVER_EVICTS),
-            kv=contender.storage,
-            group_size=self._group_size,
-        )
-
-    def _h2o_bytes(
-        self,
-        index: int,
-        layer: Layer,
-        contender: Contender,
-        common: H2OConfig,
-        budgets: Budgets | None,
-    ) -> int:
-        config = _config_of(index, common, budgets)
-        sizes = (config.max_size, config.recent_budget)
-        full = 2 * config.max_size  # after so many tokens both parts of a mixed cache are full
-        stored = self._storage(contender)
-        kv = kept.evicting_kv_bytes(layer, stored, sizes, full, self._element)
-        return kv + kept.ledger_bytes(layer, config)
-
     def rows_for(self, contender: Contender, limit: int, length: int) -> int:
         """Return the most rows whose bytes are at most `limit`; 0 where all rows stay."""
         if not contender.bounded:
             return 0
-        fits, too_many = 0, 2
-        while self._takes(contender, too_many, length) <= limit:
-            fits, too_many = too_many, 2 * too_many
-        while too_many - fits > 1:
-            middle = (fits + too_many) // 2
-            if self._takes(contender, middle, length) <= limit:
-                fits = middle
-            else:
-                too_many = middle
-        return fits
 
-    def _takes(self, contender: Contender, rows: int, length: int) -> int:
-        try:
-            return self.bytes(contender.with_rows(rows), length)
-        except H2OError:  # too few rows for its budgets: more are needed anyway
-            return 0
+        def takes(rows: int) -> int:
+            try:
+                return self.bytes(contender.with_rows(rows), length)
+            except H2OError:  # too few rows for its budgets: more are needed anyway
+                return 0
 
-    def _storage(self, contender: Contender) -> Storage:
-        stored = STORAGES[contender.storage]
-        return dataclasses.replace(stored, group_size=self._group_size)
+        return bisect.bisect_right(range(1, _MOST_ROWS), limit, key=takes)
 
     def _by_layer(self, contender: Contender) -> Budgets | None:
         if policies()[contender.policy].by_layer is None:
