@@ -13,10 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from h2o_py.archive_files import delete_archive, delete_stale_archives
     from h2o_py.budgets import Budgets, LayerBudget, load_budgets
     from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
-    from h2o_py.config import H2OConfig
+    from h2o_py.config import H2OConfig, H2ORecall
     from h2o_py.errors import (
         H2OBudgetsError,
         H2OConfigError,
@@ -30,9 +29,8 @@ if TYPE_CHECKING:
     )
     from h2o_py.generation import generate, stream_generate
     from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
-    from h2o_py.recall import H2ORecall
     from h2o_py.routing import install_routing, remove_routing, routing_installed
-    from h2o_py.store import load_cache, save_cache
+    from h2o_py.store import delete_archive, delete_stale_archives, load_cache, save_cache
 
 _HOMES = {
     "Budgets": "budgets",
@@ -43,7 +41,7 @@ _HOMES = {
     "H2OError": "errors",
     "H2OFileError": "errors",
     "H2OModelError": "errors",
-    "H2ORecall": "recall",
+    "H2ORecall": "config",
     "H2ORecallWarning": "errors",
     "H2OStateError": "errors",
     "H2OKVCache": "cache",
@@ -52,8 +50,8 @@ _HOMES = {
     "MixedH2OKVCache": "cache",
     "QuantizedH2OKVCache": "cache",
     "attach_h2o_cache": "models",
-    "delete_archive": "archive_files",
-    "delete_stale_archives": "archive_files",
+    "delete_archive": "store",
+    "delete_stale_archives": "store",
     "detach_h2o_cache": "models",
     "generate": "generation",
     "install_routing": "routing",

@@ -2,9 +2,181 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import importlib
 import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from h2o_py.commands import main
+from h2o_py._pins import wrong_mlx
+from h2o_py.errors import H2OError, H2OModelError
+from h2o_py.policy_fields import FIELDS, RECALL_FIELDS, SCORES, Field
+from h2o_py.storages import STORAGE_BITS
+
+USAGE = """usage: python -m h2o_py generate [options]
+
+generate  mlx_lm generate with --h2o-max-size and more
+          (python -m h2o_py generate --help lists all options)
+
+The other commands are h2o-pack's: h2o-pack --help."""
+EXCLUDED = ("max_kv_size", "kv_bits", "draft_model", "prompt_cache_file")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit status (2: wrong usage, 6: another mlx)."""
+    name = arguments[0] if arguments else ""
+    if name in ("-h", "--help"):
+        print(USAGE)  # noqa: T201
+        return 0
+    if name != "generate":
+        unknown = f"error: {name!r} is not a command of h2o_py.\n" if name else ""
+        print(f"{unknown}{USAGE}", file=sys.stderr)  # noqa: T201
+        return 2
+    complaint = wrong_mlx()
+    if complaint is not None:
+        print(f"error: {complaint}", file=sys.stderr)  # noqa: T201
+        return 6
+    return generate(arguments[1:])
+
+
+def generate(arguments: Sequence[str]) -> int:
+    """`mlx_lm generate`, whose model has H2O caches when --h2o-max-size is given."""
+    upstream = importlib.import_module("mlx_lm.generate")
+    whole = upstream.setup_arg_parser()
+    _add_options(whole)
+    if {"-h", "--help"} & {*arguments}:
+        whole.parse_args(["--help"])
+    parser = argparse.ArgumentParser(
+        prog="python -m h2o_py generate",
+        usage="%(prog)s [options]; --help lists them",
+        add_help=False,
+        allow_abbrev=False,
+    )
+    _add_options(parser)
+    options, others = parser.parse_known_args(arguments)
+    settings = {field.name: getattr(options, _dest(field.name)) for field in FIELDS}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    ours = (options.h2o_kv, options.h2o_budgets, options.h2o_recall)
+    if not settings and ours == (None, None, None):
+        return _run(upstream, others, lambda _model: None)
+    if "max_size" not in settings:
+        parser.error("--h2o-max-size is missing: how many rows may a KV head keep?")
+    theirs = upstream.setup_arg_parser().parse_args(others)
+    for name in EXCLUDED:
+        if getattr(theirs, name) is not None:
+            flag = "--" + name.replace("_", "-")
+            parser.error(f"{flag} and --h2o-max-size exclude each other; drop one.")
+
+    from h2o_py.budgets import load_budgets  # noqa: PLC0415  after --help has been served
+    from h2o_py.config import H2OConfig, H2ORecall  # noqa: PLC0415
+    from h2o_py.models import attach_h2o_cache  # noqa: PLC0415
+
+    with warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always")
+        try:
+            if options.h2o_recall is not None:
+                settings["recall"] = H2ORecall.from_words(options.h2o_recall)
+            config = H2OConfig.from_dict(settings)
+            budgets = options.h2o_budgets and load_budgets(options.h2o_budgets)
+        except H2OError as error:
+            parser.error(worded(error))
+        except OSError as error:
+            parser.error(str(error))
+    for remark in remarks:
+        print(f"note: {remark.message}", file=sys.stderr)  # noqa: T201
+    storage = {
+        "kv": options.h2o_kv or "dense",
+        "budgets": budgets,
+        "group_size": theirs.kv_group_size,
+    }
+    return _run(upstream, others, lambda model: attach_h2o_cache(model, config, **storage))
+
+
+def flag(field: str) -> str:
+    """The flag of a setting, with the key of recall's."""
+    part, _, key = field.partition(".")
+    return f"--h2o-{part.replace('_', '-')} {key}".rstrip()
+
+
+def worded(error: H2OError) -> str:
+    """An error with this command's flags, or with a file's own keys if it is about one."""
+    return str(error) if error.where or isinstance(error, H2OModelError) else error.text(flag)
+
+
+def _dest(field: str) -> str:
+    return f"h2o_{field}"
+
+
+def _run(upstream: Any, arguments: Sequence[str], prepare: Callable[[Any], None]) -> int:
+    """Run mlx_lm's own main, which loads no code of models; `prepare` gets the model."""
+    from h2o_py.loading import load  # noqa: PLC0415  after --help has been served
+    from h2o_py.routing import routed  # noqa: PLC0415
+
+    def load_prepared(*args: Any, **options: Any) -> Any:
+        loaded = load(*args, **options)
+        prepare(loaded[0])
+        return loaded
+
+    # It takes neither arguments nor a model.
+    argv = ["mlx_lm.generate", *arguments]
+    with routed(), _replaced(upstream, "load", load_prepared), _replaced(sys, "argv", argv):
+        try:
+            upstream.main()
+        # Of the model, the settings for it, or the archive's folder, which a token opens.
+        except H2OError as error:
+            raise SystemExit(f"error: {worded(error)}") from None
+    return 0
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def _pinned_range(text: str) -> tuple[int, int]:
+    begin, _, end = text.partition(":")
+    try:
+        return int(begin), int(end)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not BEGIN:END, as in 0:120") from None
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("H2O cache")
+    kinds: dict[str, dict[str, Any]] = {
+        "integer": {"type": int},
+        "number": {"type": float},
+        "score": {"choices": [score.name for score in SCORES]},
+        "ranges": {"type": _pinned_range, "nargs": "+", "metavar": "BEGIN:END"},
+    }
+    for field in FIELDS:
+        group.add_argument(
+            flag(field.name), default=None, help=_help(field), **kinds[field.type]
+        )
+    stored = "; ".join(f"{name}: {bits.meaning}" for name, bits in STORAGE_BITS.items())
+    group.add_argument("--h2o-kv", help=f"How rows are stored. {stored}. Default: dense.")
+    group.add_argument("--h2o-budgets", help="JSON file of budgets that differ per layer.")
+    keys = "; ".join(f"{field.name}: {field.help}" for field in RECALL_FIELDS)
+    group.add_argument(
+        "--h2o-recall",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help=f"Bring evicted rows back when a prompt asks for them. {keys}.",
+    )
+
+
+def _help(field: Field) -> str:
+    if field.required:
+        return f"{field.help} Turns the H2O cache on."
+    return f"{field.help} Default: {field.default_meaning}."
+
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

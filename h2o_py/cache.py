@@ -19,8 +19,7 @@ from mlx_lm.models.base import create_causal_mask
 from h2o_py import saved_header
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigError, H2OStateError
-from h2o_py.ledger import Ledger, Rows
-from h2o_py.row_format import BITS, DENSE, RowFormat, check_choice
+from h2o_py.rows import BITS, DENSE, Ledger, RowFormat, Rows, check_choice
 
 Cache = TypeVar("Cache", bound="H2OKVCache")
 ONE_STATE = not hasattr(mlx_lm_cache._BaseCache, "meta_state")  # noqa: SLF001
@@ -543,3 +542,28 @@ class MixedH2OKVCache(H2OKVCache):
     def recent_bits(self) -> int:
         """Bits of an element in the ring."""
         return self._row_format.ring.key_bits
+
+
+class H2OCacheList(mlx_lm_cache.CacheList):
+    """`CacheList` that mlx_lm neither batches nor quantizes without asking its members."""
+
+    @property
+    def merge(self) -> Any:
+        """Absent, unlike in `CacheList`: mlx_lm takes it as a promise to batch."""
+        raise AttributeError("H2O caches cannot be merged into a batch.")
+
+    @property
+    def offset(self) -> int:
+        """Tokens seen so far."""
+        return max(int(cache.offset) for cache in self._evicting())
+
+    def to_quantized(self, group_size: int = 64, bits: int = 4) -> Any:
+        """Refused, as by the H2O cache in the list."""
+        return self._evicting()[0].to_quantized(group_size, bits)
+
+    def _evicting(self) -> list[Any]:
+        return [cache for cache in self.caches if hasattr(cache, "attend")]
+
+
+# mlx_lm.models.cache.load_prompt_cache finds classes by name in its own module.
+vars(mlx_lm_cache)[H2OCacheList.__name__] = H2OCacheList

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from h2o_py.config_wording import CONFIG_WORDING, Wording
+from h2o_py.policy_fields import CONFIG_WORDING, Wording
 
 Naming = Callable[[str], str]
 
@@ -267,6 +267,17 @@ class H2OError(_Message, ValueError):
 
 class H2OConfigError(H2OError):
     """A policy or storage that cannot be used; `field` names the setting."""
+
+    @classmethod
+    def unknown_choice(
+        cls, field: str, value: object, known: Iterable[object]
+    ) -> H2OConfigError:
+        """The error for a value that is not among the known ones."""
+        names = [str(name) for name in known]
+        near = nearest(value, names) if isinstance(value, str) else ""
+        return cls(
+            "unknown_choice", field=field, value=value, known=", ".join(names), near=near
+        )
 
 
 class H2OBudgetsError(H2OError):

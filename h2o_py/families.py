@@ -7,9 +7,7 @@ cache returned to mlx_lm's `scaled_dot_product_attention`. Names here are "file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-from h2o_py.unfit_families import UNFIT_FAMILIES
+from typing import Any, NamedTuple
 
 _LATENT = "keeps one compressed vector per token and expands it after the cache"
 
@@ -30,6 +28,79 @@ WITHOUT_SCORES = {
 }
 """Attention that is right with rows missing but does not pass through the cache."""
 
+
+class UnfitFamily(NamedTuple):
+    """Models that would be wrong with rows missing from a cache, and why.
+
+    mlx_lm: layers that make them so, with the attribute that must be true for it, or "". swift:
+    model classes of mlx-swift-lm, which `python -m interface` writes to Swift. model_types:
+    what `h2o-pack` refuses to package; facts/architectures.toml has types refused for other
+    reasons. source: where upstream shows it.
+    """
+
+    reason: str
+    source: str
+    mlx_lm: dict[str, str] = {}  # noqa: RUF012  never changed
+    swift: tuple[str, ...] = ()
+    model_types: tuple[str, ...] = ()
+
+
+UNFIT_FAMILIES = (
+    UnfitFamily(
+        reason="its last layers read the keys of another layer's cache, which therefore must "
+        "keep them all",
+        source="mlx_lm/models/afm7.py, gemma3n.py; Gemma3nText.swift",
+        mlx_lm={"afm7.KVReuseAttention": "", "gemma3n.Gemma3nAttention": "is_kv_shared_layer"},
+        swift=("Gemma3nTextModel",),
+        model_types=("afm7", "gemma3n"),
+    ),
+    UnfitFamily(
+        reason="it selects rows of one cache by their index in another, which eviction changes",
+        source="mlx_lm/models/deepseek_v32.py, minimax_m3_vl.py",
+        mlx_lm={
+            "deepseek_v32.DeepseekV32Attention": "",
+            "minimax_m3_vl.Attention": "is_sparse_attn",
+        },
+        model_types=("deepseek_v32", "glm_moe_dsa", "minimax_m3_vl"),
+    ),
+    UnfitFamily(
+        reason="it reads a layer's keys once more after the layer's attention has evicted rows",
+        source="mlx_lm/models/iquestloopcoder.py",
+        mlx_lm={"iquestloopcoder.IQuestLoopCoderModel": ""},
+        model_types=("iquestloopcoder",),
+    ),
+    UnfitFamily(
+        reason="its block-sparse mask takes a row's index for its position",
+        source="mlx_lm/models/phi3small.py",
+        mlx_lm={"phi3small.Attention": "block_sparse"},
+        model_types=("phi3small",),
+    ),
+    UnfitFamily(
+        reason="mlx-swift-lm makes its mask for all tokens seen and not for the rows that are "
+        "kept",
+        source="mlx-swift-lm 3.31.4, Gemma2.swift",
+        swift=("Gemma2Model",),
+        model_types=("gemma2",),
+    ),
+    UnfitFamily(
+        reason="mlx-swift-lm makes plain caches for its layers with a sliding window too",
+        source="mlx-swift-lm 3.31.4, Olmo3.swift; fit with sliding caches, as in main",
+        swift=("Olmo3Model",),
+        model_types=("olmo3",),
+    ),
+    UnfitFamily(
+        reason="mlx-swift-lm uses one mask for its layers with a sliding window and those "
+        "without",
+        source="mlx-swift-lm 3.31.4, Exaone4.swift; fit where no layer has a window",
+        swift=("Exaone4Model",),
+    ),
+    UnfitFamily(
+        reason="it takes back the tokens of each block that it denoises",
+        source="mlx-swift-lm 3.31.4, NemotronLabsDiffusion.swift",
+        swift=("NemotronLabsDiffusionModel",),
+        model_types=("nemotron_labs_diffusion",),
+    ),
+)
 
 UNFIT = {
     layer: (family.reason, attribute)

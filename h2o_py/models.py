@@ -10,13 +10,15 @@ from typing import Any
 from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 
 from h2o_py.budgets import Budgets
-from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache, join
-from h2o_py.cache_list import H2OCacheList
-from h2o_py.config import H2OConfig
-from h2o_py.errors import H2OBudgetsError, H2OModelError, H2OScoresMissingWarning
+from h2o_py.cache import H2OCacheList, H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache, join
+from h2o_py.config import H2OConfig, H2ORecall
+from h2o_py.errors import (
+    H2OBudgetsError,
+    H2OConfigError,
+    H2OModelError,
+    H2OScoresMissingWarning,
+)
 from h2o_py.families import shares_one_mask, why_unfit, why_without_scores
-from h2o_py.policy_rules import unknown_choice
-from h2o_py.recall import H2ORecall
 from h2o_py.storages import STORAGE_BITS, StorageBits
 
 
@@ -190,5 +192,5 @@ def _check_recall(
 
 def _storage(kv: str) -> Callable[[H2OConfig, int], H2OKVCache]:
     if kv not in STORAGES:
-        raise unknown_choice("kv", kv, STORAGES)
+        raise H2OConfigError.unknown_choice("kv", kv, STORAGES)
     return STORAGES[kv]

@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 import mlx.core as mx
 from mlx_lm.models import base
+from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache
 
 import h2o_py.models  # noqa: F401  registers every cache class for load_prompt_cache
-from h2o_py import speculation
-from h2o_py.cache import read_by_another_layer
+from h2o_py.cache import H2OCacheList, H2OKVCache, read_by_another_layer
+from h2o_py.errors import H2OStateError
 
 _NAME = "scaled_dot_product_attention"
 _SPECULATION = "speculative_generate_step"
 _upstream: Callable[..., mx.array] = getattr(base, _NAME)
 _generate = importlib.import_module("mlx_lm.generate")
+_speculate = _generate.speculative_generate_step
 
 
 def routed_attention(
@@ -73,16 +75,41 @@ def routed_attention(
     return _upstream(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks)
 
 
+def guarded_speculation(
+    prompt: Any, model: Any, draft_model: Any, *stream: Any, **options: Any
+) -> Generator[Any, None, None]:
+    """mlx_lm's `speculative_generate_step`, which would go on when a rewind is not possible.
+
+    It takes rejected draft tokens back by trimming the caches, and does nothing where a
+    cache cannot be trimmed: the rejected tokens would stay in the context.
+
+    Raises:
+        H2OStateError: a cache has evicted rows (before it starts or on its way).
+
+    """
+    caches = options.get("prompt_cache")
+    if caches is None:
+        caches = [*make_prompt_cache(model), *make_prompt_cache(draft_model)]
+    if not any(isinstance(cache, H2OKVCache | H2OCacheList) for cache in caches):
+        yield from _speculate(prompt, model, draft_model, *stream, **options)
+        return
+    _check_trimmable(caches)
+    options["prompt_cache"] = caches
+    for step in _speculate(prompt, model, draft_model, *stream, **options):
+        _check_trimmable(caches)
+        yield step
+
+
 def install_routing() -> None:
     """Route the attention of all mlx_lm models, imported already or later. Idempotent."""
     _replace(base, _NAME, _upstream, routed_attention)
-    _replace(_generate, _SPECULATION, speculation.upstream, speculation.guarded)
+    _replace(_generate, _SPECULATION, _speculate, guarded_speculation)
 
 
 def remove_routing() -> None:
     """Undo `install_routing`. Idempotent."""
     _replace(base, _NAME, routed_attention, _upstream)
-    _replace(_generate, _SPECULATION, speculation.guarded, speculation.upstream)
+    _replace(_generate, _SPECULATION, guarded_speculation, _speculate)
 
 
 def routing_installed() -> bool:
@@ -100,6 +127,11 @@ def routed() -> Iterator[None]:
     finally:
         if not was_installed:
             remove_routing()
+
+
+def _check_trimmable(caches: Sequence[Any]) -> None:
+    if not can_trim_prompt_cache(list(caches)):
+        raise H2OStateError("speculation")
 
 
 def _replace(home: ModuleType, name: str, old: Any, new: Any) -> None:

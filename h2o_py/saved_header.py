@@ -14,10 +14,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig, warned_before
 from h2o_py.errors import H2OFileError, H2OStateError
-from h2o_py.recall_rules import warned_before
-from h2o_py.row_format import BITS, DENSE, DTYPES, RowFormat, check_choice
+from h2o_py.rows import BITS, DENSE, DTYPES, RowFormat, check_choice
 
 RECALL = "+recall"
 """Stands behind the format of a saved cache that has an archive."""

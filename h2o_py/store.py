@@ -1,19 +1,26 @@
-"""Saves caches to a file, so that a conversation can continue in another process."""
+"""Saves caches to a file, so that a conversation can continue in another process.
+
+The archives of caches in files are removed here with their conversation.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import mlx.core as mx
 
+from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
-from h2o_py.errors import H2OError, H2OFileError
+from h2o_py.errors import H2OError, H2OFileError, of_archive
 from h2o_py.saved_header import RECALL
 
+Failure = tuple[str, str, int]
+"""A code of `h2o_py.errors`, the file or folder, and errno or 0."""
+Result = TypeVar("Result")
 _KIND = "h2o-pack cache"
 _VERSION = "1"
 _CLASSES = {cls.FORMAT: cls for cls in (H2OKVCache, QuantizedH2OKVCache, MixedH2OKVCache)}
@@ -101,6 +108,51 @@ def load_cache(
             raise _unreadable(str(path), error) from error
         caches.append(cache)
     return caches, _metadata(str(path), header)
+
+
+def delete_archive(folder: str | Path) -> None:
+    """Remove the archive in files of one conversation: `store` of its `H2ORecall`.
+
+    Only files of the archive go, and folders that are empty then. It is no error if there is
+    none.
+
+    Raises:
+        H2OFileError: a cache has it open, or the system refuses. Nothing is removed while
+            any layer is open.
+
+    """
+    unless_failed(ext.delete_archive(str(folder)))
+
+
+def delete_stale_archives(root: str | Path, keep: Iterable[str] = ()) -> list[str]:
+    """Remove the archives that conversations left which ended without removing theirs.
+
+    Args:
+        root: the folder that holds a folder for each conversation.
+        keep: names of folders in it that stay: those that a saved cache goes on from.
+
+    Returns:
+        The names of the folders that were removed: all others that hold an archive and that
+        no cache has open, in this process or another.
+
+    Raises:
+        H2OFileError: the system refuses.
+
+    """
+    return unless_failed(ext.delete_stale_archives(str(root), list(keep)))
+
+
+def unless_failed(result: Result | Failure) -> Result:
+    """The result, which is no failure.
+
+    Raises:
+        H2OFileError: it is one.
+
+    """
+    if isinstance(result, tuple):
+        code, path, error = result
+        raise H2OFileError(code, **of_archive(path, error))
+    return result
 
 
 def _read(path: str) -> tuple[dict[str, mx.array], dict[str, str]]:

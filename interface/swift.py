@@ -1,12 +1,12 @@
-"""What the Swift templates write of settings, formulas and messages."""
+"""What the Swift templates write of settings and messages."""
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Callable
 
-from interface.source import Case, Field, Source
-from interface.words import camel, in_swift, names_in_order, pieces
+from interface.source import Case, Field
+from interface.words import camel
 
 TYPES = {
     "integer": "Int",
@@ -18,29 +18,21 @@ TYPES = {
     "folder": "String",
 }
 VALUE_TYPES = {"text": "String", "integer": "Int", "names": "[String]"}
-
-
-def tools(source: Source) -> dict[str, Callable[..., object]]:
-    """Functions of templates, by their names there."""
-    return {
-        "swift": lambda formula: in_swift(formula, source),
-        "swift_value": value,
-        "swift_default": default,
-        "swift_recall_type": recall_type,
-        "swift_recall_default": recall_default,
-        "swift_arguments": lambda field, derived="": arguments(source, field, derived),
-        "swift_formula_parameters": lambda field: ", ".join(
-            f"{camel(name)}: Int" for name in names_in_order(field.formula, source)
-        ),
-        "swift_constants": lambda formulas: constants(source, formulas),
-        "swift_case_values": lambda case: [
-            f"{camel(name)}: {VALUE_TYPES[kind]}" for name, kind in shown(case).items()
-        ],
-        "swift_case_bindings": lambda case: [f"let {camel(name)}" for name in shown(case)],
-        "swift_text": text_literal,
-        "swift_message": lambda case, indent: message(source, case, indent),
-        "field_named": lambda name: next(f for f in source.fields if f.name == name),
-    }
+SETTINGS = {  # what the core is given
+    "integer": ".integer({})",
+    "number": ".number(Double({}))",
+    "score": ".text({}.rawValue)",
+    "ranges": ".integers({}.flatMap {{ [$0.lowerBound, $0.upperBound] }})",
+    "bytes": ".integer({})",
+    "layers": ".integers({})",
+    "folder": ".text({})",
+}
+VALUES = {  # and what it gives back; ranges stay what they are
+    "integer": 'policy.integer("{}")',
+    "number": 'Float(policy.number("{}"))',
+    "score": 'Score(rawValue: policy.text("{}")) ?? .peak',
+    "ranges": "pinned",
+}
 
 
 def value(field: Field, given: object) -> str:
@@ -67,23 +59,38 @@ def recall_default(field: Field) -> str:
     return "nil" if field.default is None else f"{field.default}"
 
 
-def arguments(source: Source, field: Field, derived: str) -> list[str]:
-    """The arguments of a formula's function; `derived` stands before what is a formula."""
-    formulas = {each.name for each in source.fields if each.formula}
-    return [
-        f"{camel(name)}: {derived if name in formulas else ''}{camel(name)}"
-        for name in names_in_order(field.formula, source)
-    ]
+def setting(field: Field, may_be_nil: bool = False) -> str:  # noqa: FBT001, FBT002  a template's
+    """What the core gets of a setting; nil where it was left out."""
+    name, made = camel(field.name), SETTINGS[field.type]
+    return f"{name}.map {{ {made.format('$0')} }}" if may_be_nil else made.format(name)
 
 
-def constants(source: Source, formulas: dict[str, str]) -> list[str]:
-    """Defaults that formulas of a named policy start from, as `name = value`."""
-    named = {name for each in formulas.values() for name in names_in_order(each, source)}
-    return [
-        f"{camel(field.name)} = {field.default}"
-        for field in source.fields
-        if field.name in named - set(formulas) and field.default is not None
-    ]
+def case_values(case: Case) -> list[str]:
+    """The values of a case with their types."""
+    return [f"{camel(name)}: {VALUE_TYPES[kind]}" for name, kind in shown(case).items()]
+
+
+def case_arguments(case: Case) -> list[str]:
+    """The values of a case as they are read of the core's problem."""
+    return [f"{camel(name)}: {given(name, kind)}" for name, kind in shown(case).items()]
+
+
+def given(name: str, kind: str) -> str:
+    """A value of the core's problem."""
+    if name == "allowed":
+        return "H2OCacheError.allowed(problem)"
+    read = f'problem.{"integer" if kind == "integer" else "text"}("{name}")'
+    return f'{read}.components(separatedBy:\0", ")' if kind == "names" else read
+
+
+def allowed(template: str) -> str:
+    """What a setting allows as a string literal, its values those of the core's problem."""
+
+    def hole(found: re.Match[str]) -> str:
+        kind = "text" if found[1] == "choices" else "integer"
+        return f'\\(problem.{kind}("{found[1]}"))'
+
+    return f'"{re.sub("{(.*?)}", hole, template)}"'
 
 
 def shown(case: Case) -> dict[str, str]:
@@ -91,21 +98,21 @@ def shown(case: Case) -> dict[str, str]:
     return {name: kind for name, kind in case.values.items() if name != "near"}
 
 
-def message(source: Source, case: Case, indent: str) -> str:
+def message(case: Case, indent: str) -> str:
     """A case's text as string literals with interpolation, on lines of their own."""
 
-    def hole(name: str) -> str:
-        if name in source.policy.constants:
-            return str(source.policy.constants[name])
-        if case.values[name] == "names":
-            return f'\\({camel(name)}.joined(separator:\0", "))'
-        return f"\\({camel(name)})"
+    def hole(found: re.Match[str]) -> str:
+        setting, word, is_quoted = found.groups()
+        if setting and word != "field":
+            return word
+        names = case.values[word] == "names"
+        value = f'{camel(word)}.joined(separator:\0", ")' if names else camel(word)
+        quote = '\\"' if is_quoted and word != "value" else ""
+        return f"{quote}\\({value}){quote}"
 
     remedy = "" if "near" in case.remedy else case.remedy
-    template = f"{case.what}. {remedy}".strip()
-    return text_literal(
-        "".join(pieces(template, lambda part: part.replace('"', '\\"'), hole)), indent
-    )
+    template = f"{case.what}. {remedy}".strip().replace('"', '\\"')
+    return text_literal(re.sub(r"\{(name\.)?(\w+)(!r)?\}", hole, template), indent)
 
 
 def text_literal(text: str, indent: str) -> str:
@@ -116,3 +123,21 @@ def text_literal(text: str, indent: str) -> str:
     literals = [f'"{line} "' for line in lines[:-1]] + [f'"{lines[-1]}"']
     joined = f"\n{indent}    + ".join(literals)
     return f"{indent}{joined}".replace("\0", " ")
+
+
+TOOLS = {
+    "swift_types": TYPES,
+    "swift_value": value,
+    "swift_default": default,
+    "swift_recall_type": recall_type,
+    "swift_recall_default": recall_default,
+    "swift_setting": setting,
+    "swift_value_of": lambda field: VALUES[field.type].format(field.name),
+    "swift_case_values": case_values,
+    "swift_case_arguments": case_arguments,
+    "swift_case_bindings": lambda case: [f"let {camel(name)}" for name in shown(case)],
+    "swift_text": text_literal,
+    "swift_message": message,
+    "swift_allowed": allowed,
+}
+"""What templates use, by the names that it has there."""

@@ -1,4 +1,4 @@
-"""Finds settings that the source states but no formula uses."""
+"""Finds settings that the source states but nothing uses."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from interface.source import Source, SourceError, names_in
+from interface.source import Source, SourceError
 
 ORACLE = ("bridge/h2o_pack/parity/reference/*.py",)
 CACHES = ("h2o_py/*.py", *ORACLE)
+RULES = ("cexport/h2o/policy_rules.cpp",)
 CORE = ("cexport/h2o/**/*.cpp", "cexport/h2o/**/*.h", "metal/kernels/*.h")
 
 
@@ -27,9 +28,7 @@ def check_used(source: Source, root: Path, generated: Iterable[str]) -> None:
     skipped = {root / path for path in generated}
     oracle = set().union(*(_attributes(path) for path in _files(root, ORACLE, skipped)))
     core = set().union(*(_members(path) for path in _files(root, CORE, skipped)))
-    in_rules = set().union(
-        *(names_in(" ".join((r.holds, *r.let.values()))) for r in source.policy.rule)
-    )
+    in_rules = set().union(*(_members(path) for path in _files(root, RULES, skipped)))
     problems = []
     for field in source.fields:
         missing = [

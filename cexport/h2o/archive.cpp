@@ -19,7 +19,6 @@ constexpr const char* archive_function = "Archive";
 
 Archive::Archive(Recall recall, int group_size, std::shared_ptr<SegmentFolder> folder)
     : recall_(std::move(recall)), files_(std::move(folder)) {
-  validate(recall_);
   format_ = {recall_.archive_bits, recall_.archive_bits, group_size, mx::float32};
   validate(format_);
 }

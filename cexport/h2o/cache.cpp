@@ -10,7 +10,6 @@ namespace h2o {
 
 Ledger make_ledger(
     int batch, int kv_heads, int key_dim, const CacheConfig& config, mx::StreamOrDevice s) {
-  validate(config);
   if (batch < 1 || kv_heads < 1 || key_dim < 1) {
     refuse(
         "make_ledger", "batch, kv_heads and key_dim are ", batch, ", ", kv_heads, " and ",
@@ -31,7 +30,6 @@ Ledger trim_ledger(
     const CacheConfig& config,
     mx::StreamOrDevice s) {
   constexpr const char* function = "trim_ledger";
-  validate(config);
   if (rows.ring || config.format.has_ring()) {
     refuse(function, "a cache with a ring cannot be trimmed.");
   }
@@ -43,14 +41,17 @@ Ledger trim_ledger(
     refuse(function, "length is ", length, "; expected between 0 and ", size, ".");
   }
   auto stays = mx::less(mx::arange(size, s), mx::array(length), s);
-  auto keys = unpacked_rows(
-                  first_rows(rows.pool, length, s), config.format, key_dim, mx::float32, s)
-                  .first;
+  auto key_sum = mx::zeros_like(ledger.key_sum, s);
+  if (length > 0) {
+    auto first = first_rows(rows.pool, length, s);
+    auto keys = unpacked_rows(first, config.format, key_dim, mx::float32, s).first;
+    key_sum = mx::sum(unit_keys(keys, s), 2, false, s);
+  }
   return {
       mx::where(stays, ledger.scores, mx::array(-1.0f), s),
       mx::where(stays, ledger.positions, mx::array(-1), s),
       mx::where(stays, ledger.novelty, mx::array(0.0f), s),
-      mx::sum(unit_keys(keys, s), 2, false, s),
+      key_sum,
       mx::full(ledger.victim.shape(), -1, mx::int32, s),
       ledger.held};
 }
@@ -62,7 +63,6 @@ std::pair<mx::array, mx::array> cache_fetch(
     int tokens,
     const CacheConfig& config,
     mx::StreamOrDevice s) {
-  validate(config);
   const CacheStep step{config, offset, tokens};
   check_tokens("cache_fetch", offset, tokens, 0);
   check_rows_in_use("cache_fetch", rows, step);

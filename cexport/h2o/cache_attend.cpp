@@ -122,7 +122,6 @@ bool kernels_take(
 Attended cache_attend(
     const AttendArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s) {
   const auto& [queries, rows, ledger, tokens, offset, scale, mask, sinks] = arguments;
-  validate(config);
   const CacheStep step{config, offset, tokens};
   check(arguments, step);
   const Settings settings{

@@ -175,7 +175,6 @@ void check_buffer(
 
 Rows cache_write(
     const WriteArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s) {
-  validate(config);
   const RowFormat& format = config.format;
   check(arguments, format);
   const auto& [rows, keys, values, victim, offset, copy] = arguments;

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "policy_fields.h"
+#include "policy_rules.h"
 
 /// Which positions come back, from how much each is asked for.
 namespace h2o {

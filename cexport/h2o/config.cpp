@@ -1,6 +1,8 @@
 #include "config.h"
 
 #include <algorithm>
+#include <sstream>
+#include <stdexcept>
 
 #include "mlx/utils.h"
 
@@ -10,12 +12,15 @@ namespace {
 
 constexpr int growth_step = 256;
 
-} // namespace
-
-void validate(const CacheConfig& config) {
-  validate(static_cast<const Policy&>(config));
-  validate(config.format);
+template <class... Parts>
+[[noreturn]] void refuse_config(const Parts&... parts) {
+  std::ostringstream text;
+  text << "H2O cache configuration: ";
+  (text << ... << parts);
+  throw std::invalid_argument(text.str());
 }
+
+} // namespace
 
 void validate(const RowFormat& format) {
   for (auto [name, bits] :

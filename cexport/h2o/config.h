@@ -1,7 +1,7 @@
 #pragma once
 
 #include "mlx/dtype.h"
-#include "policy_fields.h"
+#include "policy_rules.h"
 
 namespace h2o {
 
@@ -35,7 +35,7 @@ struct RowFormat {
   }
 };
 
-/// Which rows a cache keeps, and how they are stored.
+/// Which rows a cache keeps, of a policy that `complete` gave, and how they are stored.
 struct CacheConfig : Policy {
   RowFormat format = {};
 
@@ -47,8 +47,7 @@ struct CacheConfig : Policy {
   }
 };
 
-/// Each throws std::invalid_argument naming the field, its value and what is allowed.
-void validate(const CacheConfig& config);
+/// Throws std::invalid_argument naming the field, its value and what is allowed.
 void validate(const RowFormat& format);
 
 /// Rows that a buffer of `capacity` rows must have to hold `needed`: it grows in

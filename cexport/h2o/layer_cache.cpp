@@ -87,10 +87,6 @@ LayerCache::LayerCache(CacheConfig config, std::optional<Recall> recall, bool in
     : config_(std::move(config)),
       recall_(std::move(recall)),
       in_operations_(in_operations) {
-  validate(config_);
-  if (recall_) {
-    validate(*recall_);
-  }
 }
 
 LayerCache LayerCache::copy() {

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <sstream>
-#include <stdexcept>
+#include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace h2o {
@@ -16,6 +16,11 @@ inline constexpr int segment_tokens = 256;
 inline constexpr int packed_tokens = 64;
 /// Bytes of archives that wait to be written, of all folders.
 inline constexpr int64_t most_waiting = 67108864;
+/// Fewer recent tokens than these are warned about.
+inline constexpr int safe_recent = 64;
+/// The largest integer of a setting, and the largest number of bytes.
+inline constexpr int64_t largest_integer = 2147483647;
+inline constexpr int64_t largest_bytes = 9007199254740991;
 
 /// How a row is scored from the attention that it receives.
 enum class Score {
@@ -26,8 +31,9 @@ enum class Score {
   /// The moving average of |logit| (H2O on MLX, 3.2).
   abs_logit,
 };
+inline constexpr const char* score_names[] = {"peak", "softmax", "abs_logit"};
 
-/// Which rows a cache keeps, all defaults filled in.
+/// Which rows a cache keeps, all defaults filled in; `complete` gives the values of one.
 struct Policy {
   /// Rows that a KV head may keep (C).
   int max_size;
@@ -78,24 +84,104 @@ struct Recall {
   int64_t limit = 0;
 };
 
-/// Throws std::invalid_argument with a text that names the setting.
-template <class... Parts>
-[[noreturn]] void refuse_config(const Parts&... parts) {
-  std::ostringstream text;
-  text << "H2O cache configuration: ";
-  (text << ... << parts);
-  throw std::invalid_argument(text.str());
+/// What a setting holds.
+enum class Kind { integer, number, score, ranges, bytes, layers, folder };
+
+/// A number or a name; none is std::monostate.
+using Constant = std::variant<std::monostate, int64_t, double, const char*>;
+
+/// A setting: what it may be, and its default.
+struct Field {
+  const char* name;
+  Kind kind;
+  Constant default_value = {}; ///< none where there is none, or it follows from others
+  bool is_derived = false;     ///< whether the default follows from others
+  int64_t least = 0;
+  std::optional<int64_t> most = {};
+  std::vector<int64_t> choices = {}; ///< all that are allowed, where they are few
+};
+
+/// The settings of a policy, in their order.
+inline const std::vector<Field> policy_fields = {
+    {.name = "max_size", .kind = Kind::integer, .least = 1},
+    {.name = "sink_size", .kind = Kind::integer, .default_value = int64_t(4)},
+    {.name = "heavy_budget", .kind = Kind::integer, .is_derived = true},
+    {.name = "recent_budget", .kind = Kind::integer, .is_derived = true, .least = 1},
+    {.name = "score", .kind = Kind::score, .default_value = "peak"},
+    {.name = "decay", .kind = Kind::number, .is_derived = true, .most = 1},
+    {.name = "novelty", .kind = Kind::number, .default_value = 2.0},
+    {.name = "pinned", .kind = Kind::ranges},
+    {.name = "observation_window",
+     .kind = Kind::integer,
+     .default_value = int64_t(64),
+     .least = 1},
+    {.name = "novelty_margin", .kind = Kind::number, .default_value = 0.0},
+};
+
+/// The settings of recall, in their order. Those without a default may be none.
+inline const std::vector<Field> recall_fields = {
+    {.name = "rows", .kind = Kind::integer, .is_derived = true, .least = 1},
+    {.name = "spread", .kind = Kind::integer, .default_value = int64_t(16)},
+    {.name = "before", .kind = Kind::integer, .default_value = int64_t(4)},
+    {.name = "threshold", .kind = Kind::integer, .default_value = int64_t(20)},
+    {.name = "ask", .kind = Kind::integer, .default_value = int64_t(32), .least = 1},
+    {.name = "every", .kind = Kind::integer, .default_value = int64_t(0)},
+    {.name = "archive_bits",
+     .kind = Kind::integer,
+     .default_value = int64_t(4),
+     .choices = {4, 8, 16}},
+    {.name = "layers", .kind = Kind::layers},
+    {.name = "store", .kind = Kind::folder},
+    {.name = "limit", .kind = Kind::bytes, .default_value = int64_t(0)},
+};
+
+/// The defaults that a named policy changes.
+struct NamedPolicy {
+  const char* name;
+  std::vector<std::pair<const char*, Constant>> values;
+};
+
+inline const std::vector<NamedPolicy> named_policies = {
+    {"standard", {}},
+    {"tuned",
+     {
+         {"decay", 0.97},
+         {"novelty_margin", 0.25},
+     }},
+    {"paper",
+     {
+         {"score", "abs_logit"},
+         {"decay", 0.95},
+         {"novelty", 0.0},
+     }},
+};
+
+/// Calls `visit` with the name of each setting and the member that holds it.
+template <class Visit>
+void each_setting(Policy& policy, Visit visit) {
+  visit("max_size", policy.max_size);
+  visit("sink_size", policy.sink_size);
+  visit("heavy_budget", policy.heavy_budget);
+  visit("recent_budget", policy.recent_budget);
+  visit("score", policy.score);
+  visit("decay", policy.decay);
+  visit("novelty", policy.novelty);
+  visit("pinned", policy.pinned);
+  visit("observation_window", policy.observation_window);
+  visit("novelty_margin", policy.novelty_margin);
 }
 
-/// Throws std::invalid_argument naming the setting, its value and what is allowed.
-void validate(const Policy& policy);
-void validate(const Recall& recall);
-
-/// Rows per KV head that a recall chooses (M): those asked for, as far as eviction can spare
-/// them; 0 if it can spare none.
-int recall_rows(const Policy& policy, const Recall& recall);
-
-/// The score called `name`; throws std::invalid_argument listing the names.
-Score score_from_name(const std::string& name);
+template <class Visit>
+void each_setting(Recall& recall, Visit visit) {
+  visit("rows", recall.rows);
+  visit("spread", recall.spread);
+  visit("before", recall.before);
+  visit("threshold", recall.threshold);
+  visit("ask", recall.ask);
+  visit("every", recall.every);
+  visit("archive_bits", recall.archive_bits);
+  visit("store", recall.store);
+  visit("limit", recall.limit);
+}
 
 } // namespace h2o

@@ -17,7 +17,6 @@ namespace h2o {
 
 Layouts checked_archived(
     const char* function, const ArchivedCache& cache, const CacheConfig& config) {
-  validate(config);
   const auto& [rows, ledger, archive, offset] = cache;
   check_tokens(function, offset, 0, 0);
   check_rows_in_use(function, rows, {config, offset, 0});
@@ -286,8 +285,6 @@ mx::array chosen_positions(
     const Recall& recall,
     mx::StreamOrDevice s) {
   constexpr const char* function = "chosen_positions";
-  validate(policy);
-  validate(recall);
   if (asked_for.ndim() != 2 || asked_for.dtype() != mx::float32) {
     refuse(
         function, "asked_for has shape ", asked_for.shape(), " and dtype ",

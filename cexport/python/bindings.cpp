@@ -34,7 +34,7 @@ void bind(nb::module_& m) {
             h2o::CacheConfig config{
                 policy_from(policy),
                 {key_bits, value_bits, group_size, dtype, recent_bits, rotated}};
-            h2o::validate(config);
+            h2o::validate(config.format);
             new (self) h2o::CacheConfig(std::move(config));
           },
           "policy"_a, nb::kw_only(), "key_bits"_a, "value_bits"_a, "group_size"_a,

@@ -60,8 +60,8 @@ def default(field: Field) -> str:
 
 def changes(policy: Policy) -> str:
     """Write which defaults a policy changes."""
-    changed = {**policy.values, **policy.formulas}
-    return ", ".join(f"{code(name)}: {code(str(value))}" for name, value in changed.items())
+    changed = [f"{code(name)}: {code(str(value))}" for name, value in policy.values.items()]
+    return ", ".join([*changed, *(f"{code(name)}: by the rows" for name in policy.by_rows)])
 
 
 def storages(source: Source) -> list[tuple[str, ...]]:

@@ -63,7 +63,7 @@ extension H2OCacheCore {
     /// Each token that was seen has one row at most, in the ring the newest ones their slots.
     private func checkPositions(_ positions: [Int]) throws {
         let before = offset - pending, size = configuration.maxSize
-        let slots = hasRing ? configuration.policy.recentBudget : 0
+        let slots = hasRing ? configuration.recentBudget : 0
         let older = max(0, before - slots)
         let ring = (0 ..< slots).map { slot in
             slot < before ? before - 1 - (before - 1 - slot) % slots : -1

@@ -7,10 +7,18 @@ import MLX
 /// score of its head, plus `novelty` times how much its key differs from the keys before
 /// it. Sinks, pinned positions and the newest positions are never evicted.
 ///
-/// A configuration is checked when it is created, by the same rules as Python's `H2OConfig`;
+/// A configuration is checked when it is created, by the same core as Python's `H2OConfig`;
 /// ``init(from:)`` and ``encode(to:)`` use Python's names.
 public struct H2OConfiguration: Hashable, Sendable {
-    public typealias Score = MLXFast.H2OPolicy.Score
+    /// How a row is scored from the attention that it receives.
+    public enum Score: String, Codable, Sendable, CaseIterable {
+        /// The largest attention probability that the row received, fading by `decay` per query.
+        case peak
+        /// The moving average of the row's attention probability.
+        case softmax
+        /// The moving average of |logit| (H2O on MLX, 3.2).
+        case absLogit = "abs_logit"
+    }
 
     /// Rows that a KV head may keep (C).
     public let maxSize: Int
@@ -37,6 +45,8 @@ public struct H2OConfiguration: Hashable, Sendable {
     /// The settings of recall; nil for none. Rows that were evicted come back from an archive
     /// when a prompt asks for them.
     public let recall: H2ORecall?
+    /// Rows per KV head that a recall chooses (M); 0 without recall or without room.
+    public let recallRows: Int
 
     /// - Parameters:
     ///   - maxSize: see ``maxSize``
@@ -57,38 +67,42 @@ public struct H2OConfiguration: Hashable, Sendable {
         pinned: [Range<Int>] = [], observationWindow: Int = 64, noveltyMargin: Float = 0.0,
         recall: H2ORecall? = nil
     ) throws {
-        self.maxSize = maxSize
-        self.sinkSize = sinkSize
-        self.heavyBudget =
-            heavyBudget
-            ?? Self.heavyBudget(
-                maxSize: maxSize)
-        self.recentBudget =
-            recentBudget
-            ?? Self.recentBudget(
-                maxSize: maxSize, sinkSize: sinkSize, heavyBudget: self.heavyBudget)
-        self.score = score
-        self.decay = decay ?? Self.decay(score)
-        self.novelty = novelty
-        self.pinned = pinned
-        self.observationWindow = observationWindow
-        self.noveltyMargin = noveltyMargin
-        self.recall = recall
-        try validateRanges(recentBudget: recentBudget != nil)
-        if recentBudget == nil, self.recentBudget < 1 {
-            let smallest = Self.smallest { maxSize in
-                let heavyBudget = heavyBudget
-                    ?? Self.heavyBudget(maxSize: maxSize)
-                let recentBudget = Self.recentBudget(
-                    maxSize: maxSize, sinkSize: sinkSize, heavyBudget: heavyBudget)
-                return recentBudget >= 1
-            }
-            let problem = H2OCacheError.ConfigurationProblem.noRecentRows(
-                maxSize: self.maxSize, sinkSize: self.sinkSize, heavyBudget: self.heavyBudget,
-                smallest: smallest)
-            throw H2OCacheError.invalidConfiguration(problem)
+        var settings: [String: MLXFast.H2OPolicy.Setting] = [:]
+        settings["max_size"] = .integer(maxSize)
+        settings["sink_size"] = .integer(sinkSize)
+        settings["heavy_budget"] = heavyBudget.map { .integer($0) }
+        settings["recent_budget"] = recentBudget.map { .integer($0) }
+        settings["score"] = .text(score.rawValue)
+        settings["decay"] = decay.map { .number(Double($0)) }
+        settings["novelty"] = .number(Double(novelty))
+        settings["pinned"] = .integers(pinned.flatMap { [$0.lowerBound, $0.upperBound] })
+        settings["observation_window"] = .integer(observationWindow)
+        settings["novelty_margin"] = .number(Double(noveltyMargin))
+        try self.init(settings, pinned: pinned, recall: recall)
+    }
+
+    /// Fills in the settings that are left out, with the defaults of a named policy.
+    private init(
+        _ settings: [String: MLXFast.H2OPolicy.Setting], defaultsOf named: String = "standard",
+        pinned: [Range<Int>] = [], recall: H2ORecall? = nil
+    ) throws {
+        let ofRecall = recall?.named ?? [:]
+        let policy = try H2OCacheError.checked {
+            try MLXFast.H2OPolicy(
+                settings.merging(ofRecall) { first, _ in first }, defaultsOf: named)
         }
-        try validateRules()
+        self.maxSize = policy.integer("max_size")
+        self.sinkSize = policy.integer("sink_size")
+        self.heavyBudget = policy.integer("heavy_budget")
+        self.recentBudget = policy.integer("recent_budget")
+        self.score = Score(rawValue: policy.text("score")) ?? .peak
+        self.decay = Float(policy.number("decay"))
+        self.novelty = Float(policy.number("novelty"))
+        self.pinned = pinned
+        self.observationWindow = policy.integer("observation_window")
+        self.noveltyMargin = Float(policy.number("novelty_margin"))
+        self.recall = recall
+        self.recallRows = policy.recallRows
     }
 
     /// A policy chosen on the bundled demo model, and measured on no other.
@@ -97,19 +111,12 @@ public struct H2OConfiguration: Hashable, Sendable {
     /// docs/results/policy). A quarter of the rows are for recent tokens, but 64 where half of
     /// the rows are as many; only keys that differ by more than a typical one count as novel.
     public static func tuned(maxSize: Int) throws -> H2OConfiguration {
-        let sinkSize = 4
-        let recentBudget = min(max(maxSize / 4, 64), maxSize - sinkSize - maxSize / 2)
-        let heavyBudget = maxSize - sinkSize - recentBudget
-        let fits = recentBudget >= 1 && heavyBudget >= 0
-        return try H2OConfiguration(
-            maxSize: maxSize, heavyBudget: fits ? heavyBudget : nil,
-            recentBudget: fits ? recentBudget : nil, decay: 0.97, noveltyMargin: 0.25)
+        try H2OConfiguration(["max_size": .integer(maxSize)], defaultsOf: "tuned")
     }
 
     /// The published policy (H2O on MLX): moving average of |logit|, no novelty.
     public static func paper(maxSize: Int) throws -> H2OConfiguration {
-        return try H2OConfiguration(
-            maxSize: maxSize, score: .absLogit, decay: 0.95, novelty: 0.0)
+        try H2OConfiguration(["max_size": .integer(maxSize)], defaultsOf: "paper")
     }
 
     /// The same with other rows, pins or recall.
@@ -129,63 +136,79 @@ public struct H2OConfiguration: Hashable, Sendable {
             noveltyMargin: noveltyMargin, recall: recall ?? self.recall)
     }
 
-    /// The configuration of one layer's cache: without recall where its `layers` leave it out,
-    /// and with a folder of its own where the archive is in files.
-    func ofLayer(_ index: Int) throws -> H2OConfiguration {
-        guard let recall else { return self }
-        if let layers = recall.layers, !layers.contains(index) {
-            return try with(recall: .some(nil))
-        }
-        let digits = String(index)
-        let name = "layer-" + String(repeating: "0", count: max(0, 3 - digits.count)) + digits
-        return try with(recall: recall.with(layers: .some(nil), store: recall.store.map { $0 + "/" + name }))
-    }
-
-    /// Rows per KV head that a recall chooses (M); 0 without recall or without room.
-    public var recallRows: Int {
-        guard let recall else { return 0 }
-        let asked = recall.rows ?? max(16, min(maxSize / 2, 64))
-        return max(0, min(asked, mostRecallRows))
-    }
-
+    /// What the core computes with.
     var policy: MLXFast.H2OPolicy {
-        MLXFast.H2OPolicy(
-            maxSize: maxSize, sinkSize: sinkSize, heavyBudget: heavyBudget,
-            recentBudget: recentBudget, score: score, decay: decay, novelty: novelty,
-            pinned: pinned, observationWindow: observationWindow, noveltyMargin: noveltyMargin)
+        var settings = recall?.named ?? [:]
+        settings["max_size"] = .integer(maxSize)
+        settings["sink_size"] = .integer(sinkSize)
+        settings["heavy_budget"] = .integer(heavyBudget)
+        settings["recent_budget"] = .integer(recentBudget)
+        settings["score"] = .text(score.rawValue)
+        settings["decay"] = .number(Double(decay))
+        settings["novelty"] = .number(Double(novelty))
+        settings["pinned"] = .integers(pinned.flatMap { [$0.lowerBound, $0.upperBound] })
+        settings["observation_window"] = .integer(observationWindow)
+        settings["novelty_margin"] = .number(Double(noveltyMargin))
+        return MLXFast.H2OPolicy(checked: settings)
     }
 }
 
-/// The defaults that follow from other settings.
-extension H2OConfiguration {
-    private var mostRecallRows: Int {
-        maxSize - 1 - covered(pinned, sinkSize) - recentBudget
+extension H2OConfiguration: Codable {
+    /// The settings by their names in files, which are Python's.
+    enum Field: String, CodingKey, CaseIterable {
+        case maxSize = "max_size"
+        case sinkSize = "sink_size"
+        case heavyBudget = "heavy_budget"
+        case recentBudget = "recent_budget"
+        case score
+        case decay
+        case novelty
+        case pinned
+        case observationWindow = "observation_window"
+        case noveltyMargin = "novelty_margin"
+        case recall
     }
 
-    private static func heavyBudget(maxSize: Int) -> Int {
-        maxSize / 2
-    }
-
-    private static func recentBudget(maxSize: Int, sinkSize: Int, heavyBudget: Int) -> Int {
-        maxSize - sinkSize - heavyBudget
-    }
-
-    private static func decay(_ score: Score) -> Float {
-        switch score {
-        case .peak: 0.999
-        case .softmax: 0.95
-        case .absLogit: 0.95
+    /// Reads a configuration; missing settings have their defaults, except `max_size`.
+    ///
+    /// - Throws: `DecodingError`, ``H2OCacheError/invalidConfiguration(_:layer:)``
+    public init(from decoder: any Decoder) throws {
+        let names = Field.allCases.map(\.rawValue)
+        try decoder.refuseFields(except: names) {
+            H2OCacheError.invalidConfiguration(.unknownField(field: $0, known: names))
         }
+        let fields = try decoder.container(keyedBy: Field.self)
+        try self.init(
+            maxSize: fields.decode(Int.self, forKey: .maxSize),
+            sinkSize: fields.decodeIfPresent(Int.self, forKey: .sinkSize)
+                ?? 4,
+            heavyBudget: fields.decodeIfPresent(Int.self, forKey: .heavyBudget),
+            recentBudget: fields.decodeIfPresent(Int.self, forKey: .recentBudget),
+            score: fields.decodeIfPresent(Score.self, forKey: .score)
+                ?? .peak,
+            decay: fields.decodeIfPresent(Float.self, forKey: .decay),
+            novelty: fields.decodeIfPresent(Float.self, forKey: .novelty)
+                ?? 2.0,
+            pinned: (fields.decodeIfPresent([[Int]].self, forKey: .pinned) ?? []).map(Self.range),
+            observationWindow: fields.decodeIfPresent(Int.self, forKey: .observationWindow)
+                ?? 64,
+            noveltyMargin: fields.decodeIfPresent(Float.self, forKey: .noveltyMargin)
+                ?? 0.0,
+            recall: Self.recall(in: fields))
     }
 
-    /// The smallest number of rows that is enough; what is enough stays so with more.
-    private static func smallest(where isEnough: (Int) -> Bool) -> Int {
-        var range = 1 ..< 2147483647
-        while range.lowerBound < range.upperBound {
-            let middle = range.lowerBound + (range.upperBound - range.lowerBound) / 2
-            range = isEnough(middle)
-                ? range.lowerBound ..< middle : middle + 1 ..< range.upperBound
-        }
-        return range.lowerBound
+    public func encode(to encoder: any Encoder) throws {
+        var fields = encoder.container(keyedBy: Field.self)
+        try fields.encode(maxSize, forKey: .maxSize)
+        try fields.encode(sinkSize, forKey: .sinkSize)
+        try fields.encode(heavyBudget, forKey: .heavyBudget)
+        try fields.encode(recentBudget, forKey: .recentBudget)
+        try fields.encode(score, forKey: .score)
+        try fields.encode(decay, forKey: .decay)
+        try fields.encode(novelty, forKey: .novelty)
+        try fields.encode(pinned.map { [$0.lowerBound, $0.upperBound] }, forKey: .pinned)
+        try fields.encode(observationWindow, forKey: .observationWindow)
+        try fields.encode(noveltyMargin, forKey: .noveltyMargin)
+        try fields.encodeIfPresent(recall, forKey: .recall)
     }
 }

@@ -4,7 +4,7 @@ import MLX
 
 /// Rows that were evicted come back from an archive when a prompt asks for them.
 ///
-/// The settings are checked when they are created, by the same rules as Python's `H2ORecall`;
+/// The settings are checked when they are created, by the same core as Python's `H2ORecall`;
 /// ``init(from:)`` and ``encode(to:)`` use Python's names.
 public struct H2ORecall: Hashable, Sendable {
     /// Rows per KV head that a recall chooses and holds until the next one (M). nil: half of
@@ -46,7 +46,7 @@ public struct H2ORecall: Hashable, Sendable {
         self.layers = layers
         self.store = store
         self.limit = limit
-        try validate()
+        _ = try H2OCacheError.checked { try MLXFast.H2OPolicy(named) }
     }
 
     /// The same for other layers or in another folder.
@@ -57,60 +57,24 @@ public struct H2ORecall: Hashable, Sendable {
             store: store ?? self.store, limit: limit)
     }
 
-    /// What the C core gets; `rows` is 0 where none were asked for.
-    var settings: MLXFast.H2ORecall {
-        MLXFast.H2ORecall(
-            rows: rows ?? 0, spread: spread, before: before, threshold: threshold, ask: ask,
-            every: every, archiveBits: archiveBits, store: store, limit: limit)
+    /// The settings by the names that they have in the core.
+    var named: [String: MLXFast.H2OPolicy.Setting] {
+        var named: [String: MLXFast.H2OPolicy.Setting] = [:]
+        named["recall.rows"] = rows.map { .integer($0) }
+        named["recall.spread"] = .integer(spread)
+        named["recall.before"] = .integer(before)
+        named["recall.threshold"] = .integer(threshold)
+        named["recall.ask"] = .integer(ask)
+        named["recall.every"] = .integer(every)
+        named["recall.archive_bits"] = .integer(archiveBits)
+        named["recall.layers"] = layers.map { .integers($0) }
+        named["recall.store"] = store.map { .text($0) }
+        named["recall.limit"] = .integer(limit)
+        return named
     }
 
-    private func validate() throws {
-        if let rows, !(1 ... 2147483647).contains(rows) {
-            throw Self.outOfRange(
-                "rows", rows, "between 1 and 2147483647")
-        }
-        if !(0 ... 2147483647).contains(spread) {
-            throw Self.outOfRange(
-                "spread", spread, "between 0 and 2147483647")
-        }
-        if !(0 ... 2147483647).contains(before) {
-            throw Self.outOfRange(
-                "before", before, "between 0 and 2147483647")
-        }
-        if !(0 ... 2147483647).contains(threshold) {
-            throw Self.outOfRange(
-                "threshold", threshold, "between 0 and 2147483647")
-        }
-        if !(1 ... 2147483647).contains(ask) {
-            throw Self.outOfRange(
-                "ask", ask, "between 1 and 2147483647")
-        }
-        if !(0 ... 2147483647).contains(every) {
-            throw Self.outOfRange(
-                "every", every, "between 0 and 2147483647")
-        }
-        if ![4, 8, 16].contains(archiveBits) {
-            throw Self.outOfRange(
-                "archive_bits", archiveBits, "one of 4, 8, 16")
-        }
-        if let layers, layers.contains(where: { $0 < 0 || $0 > 2147483647 }) {
-            throw Self.outOfRange("layers", layers, "a list of layer indices, each 0 or more")
-        }
-        if store == "" {
-            throw Self.outOfRange("store", "", "the path of a folder")
-        }
-        if !(0 ... 9007199254740991).contains(limit) {
-            throw Self.outOfRange(
-                "limit", limit, "between 0 and 9007199254740991")
-        }
-    }
-
-    private static func outOfRange(_ field: String, _ value: Any, _ allowed: String)
-        -> H2OCacheError
-    {
-        .invalidConfiguration(
-            .outOfRange(field: "recall.\(field)", value: "\(value)", allowed: allowed))
-    }
+    /// What the core gets.
+    var settings: MLXFast.H2ORecall { MLXFast.H2ORecall(checked: named) }
 }
 
 extension H2ORecall: Codable {

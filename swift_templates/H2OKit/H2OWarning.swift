@@ -20,11 +20,8 @@ enum H2OWarning {
         once(reason, "nothing is recalled from here on: \(reason)")
     }
 
-    /// The first warning about a configuration; later ones are not printed.
-    static func configuration(_ text: String) { once("configuration", text) }
-
-    /// The same of the rows that a recall may hold.
-    static func recallRows(_ text: String) { once("recall.rows", text) }
+    /// The first warning of a kind about a configuration; later ones are not printed.
+    static func configuration(_ kind: String, _ text: String) { once(kind, text) }
 
     private static let lock = NSLock()
     private nonisolated(unsafe) static var told = Set<String>()
@@ -41,9 +38,15 @@ enum H2OWarning {
 }
 
 extension H2OConfiguration {
+    /// What works but is known to serve text badly, by its code.
+    package var warnings: [(code: String, text: String)] {
+        policy.warnings.compactMap { problem in
+            H2OCacheError.ConfigurationWarning(problem).map { (problem.code, $0.text) }
+        }
+    }
+
     /// Prints what works but is known to serve text badly, once per process.
     func warnOnce() {
-        if let warning { H2OWarning.configuration(warning) }
-        if let recallWarning { H2OWarning.recallRows(recallWarning) }
+        for (code, text) in warnings { H2OWarning.configuration(code, text) }
     }
 }

@@ -12,15 +12,14 @@ from typing import Any
 
 import mlx.core as mx
 
-from h2o_py import fast
 from h2o_py.cache import H2OKVCache
-from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.models import STORAGES
-from h2o_py.recall import H2ORecall
 from h2o_py.store import load_cache, save_cache
 from tests.attacks import mutations
 from tests.attacks.calls import changed
 from tests.attacks.saved import use
+from tests.h2o_py import core
 from tests.h2o_py.cases import fallback, random_tokens, saved_of, step
 
 
@@ -64,7 +63,7 @@ def change_recall(random: Random, folder: Path) -> None:
     for _ in range(random.choice([0, 1, 1, 2, 3])):
         name = random.choice(sorted(given))
         given[name] = changed(random, given[name])
-    recalled = random.choice([fast.recall, fallback.recall])(**given)
+    recalled = random.choice([core.recall, fallback.recall])(**given)
     mx.eval([each for each in (*recalled.rows, *recalled.ledger) if each is not None])
 
 
@@ -87,7 +86,7 @@ def change_archive(random: Random, folder: Path) -> None:
             arrays[at] = mutations.array(random, arrays[at])
     recall = cache.config.recall
     assert recall is not None
-    restored = fast.Archive.restored(arrays, saved, recall, **numbers)
+    restored = core.Archive.restored(arrays, saved, recall, **numbers)
     for _ in range(3):
         kind = random.randrange(4)
         if kind == 0:
@@ -97,7 +96,7 @@ def change_archive(random: Random, folder: Path) -> None:
             key_sum = mx.zeros((1, 2, 32))
             new = [mutations.array(random, each) for each in (k, v, key_sum)]
             given = [random.choice(pair) for pair in zip((k, v, key_sum), new, strict=True)]
-            restored.append(*given, fast._native(cache.config))
+            restored.append(*given, core._native(cache.config))
         else:
             begin = random.choice([restored.first, mutations.integer(random)])
             end = random.choice([restored.length, begin + 1, mutations.integer(random)])

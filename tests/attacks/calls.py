@@ -9,11 +9,10 @@ from typing import Any
 
 import mlx.core as mx
 
-from h2o_py import fast
-from h2o_py.ledger import Ledger, Rows
-from h2o_py.row_format import RowFormat
+from h2o_py.rows import Ledger, RowFormat, Rows
 from tests.attacks import mutations
 from tests.attacks.saved import some_cache
+from tests.h2o_py import core
 from tests.h2o_py.cases import fallback, random_tokens
 
 Arguments = dict[str, Any]
@@ -71,30 +70,30 @@ def _of_cache(random: Random) -> tuple[Any, Arguments]:
 def _write(random: Random) -> tuple[Any, Arguments]:
     (cache, (_q, k, v)), given = _of_cache(random)
     new = {"keys": k, "values": v, "victim": cache.ledger.victim}
-    return fast.cache_write, {**given, **new, "copy": random.random() < 0.5}
+    return core.cache_write, {**given, **new, "copy": random.random() < 0.5}
 
 
 def _attend(random: Random) -> tuple[Any, Arguments]:
     (cache, (q, k, v)), given = _of_cache(random)
-    rows = fast.cache_write(**given, keys=k, values=v, victim=cache.ledger.victim, copy=True)
+    rows = core.cache_write(**given, keys=k, values=v, victim=cache.ledger.victim, copy=True)
     count = rows.pool.shape[2]
     masks = [None, "causal", mx.zeros((q.shape[2], count)), mx.ones((1, 1, 1, 1), mx.bool_)]
     new = {"rows": rows, "ledger": cache.ledger, "tokens": q.shape[2], "scale": 0.2}
     new |= {"queries": random.choice([q, q, None]), "mask": random.choice(masks)}
     new["sinks"] = random.choice([None, mx.zeros((q.shape[1],))])
-    function = random.choice([fast.cache_attend, _on_a_gpu("cache_attend")])
+    function = random.choice([core.cache_attend, _on_a_gpu("cache_attend")])
     return function, {**given, **new}
 
 
 def _fetch(random: Random) -> tuple[Any, Arguments]:
     _, given = _of_cache(random)
-    return fast.cache_fetch, {**given, "key_dim": 32, "tokens": 0}
+    return core.cache_fetch, {**given, "key_dim": 32, "tokens": 0}
 
 
 def _trim(random: Random) -> tuple[Any, Arguments]:
     (cache, _), given = _of_cache(random)
     del given["offset"]
-    return fast.trim_ledger, {**given, "ledger": cache.ledger, "length": 3}
+    return core.trim_ledger, {**given, "ledger": cache.ledger, "length": 3}
 
 
 def _attention(random: Random) -> tuple[Any, Arguments]:
@@ -102,7 +101,7 @@ def _attention(random: Random) -> tuple[Any, Arguments]:
     masks = [None, "causal", mx.zeros((1, k.shape[2]))]
     options = {"scale": 0.2, "mask": random.choice(masks)}
     name = "scaled_dot_product_attention_with_scores"
-    function = random.choice([getattr(fast, name), _on_a_gpu(name)])
+    function = random.choice([getattr(core, name), _on_a_gpu(name)])
     return _positional(function), {"a": q, "b": k, "c": v, **options}
 
 
@@ -112,7 +111,7 @@ def _quantized(random: Random) -> tuple[Any, Arguments]:
     names = "bcdefg"
     parts = [*mx.quantize(k, group, bits), *mx.quantize(v, group, bits)]
     given = {"a": q, **dict(zip(names, parts, strict=True))}
-    function = fast.scaled_dot_product_attention_quantized_with_scores
+    function = core.scaled_dot_product_attention_quantized_with_scores
     options = {"scale": 0.2, "bits": bits, "group_size": group, "mask": None}
     return _positional(function), {**given, **options}
 
@@ -121,7 +120,7 @@ def _on_a_gpu(name: str) -> Any:
     """What a GPU runs for calls that the kernels do not take, after the same checks."""
 
     def call(*arrays: Any, **given: Any) -> Any:
-        getattr(fast, name)(*arrays, **given)
+        getattr(core, name)(*arrays, **given)
         return getattr(fallback, name)(*arrays, **given)
 
     return call

@@ -11,9 +11,8 @@ from mlx_lm.models.cache import load_prompt_cache, save_prompt_cache
 
 from h2o_py import fast
 from h2o_py.cache import H2OKVCache
-from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.models import STORAGES
-from h2o_py.recall import H2ORecall
 from h2o_py.store import load_cache, save_cache
 from tests.attacks import mutations
 from tests.h2o_py.cases import fallback, random_tokens, step

@@ -12,8 +12,9 @@ import h2o_py.errors
 from h2o_pack.cli import main
 from h2o_pack.measure import models
 from h2o_pack.measure.profiling import run
-from h2o_py import H2OConfig, commands, policy_rules
-from h2o_py.config_wording import Wording
+from h2o_py import H2OConfig, config
+from h2o_py import __main__ as commands
+from h2o_py.policy_fields import Wording
 
 CACHE = ["--model", "demo", "--max-kv"]
 BUDGETS = ["--model", "demo", "--max-kv", "256", "--budgets", "budgets.json"]
@@ -106,7 +107,7 @@ def test_other_words_change_no_exit_code_and_no_structure(folder, monkeypatch):
         for code, w in h2o_py.errors.WORDING.items()
     }
     monkeypatch.setattr(h2o_py.errors, "WORDING", garbled)
-    monkeypatch.setattr(policy_rules, "ALLOWED", dict.fromkeys(policy_rules.ALLOWED, "xyzzy"))
+    monkeypatch.setattr(config, "ALLOWED", dict.fromkeys(config.ALLOWED, "xyzzy"))
     monkeypatch.setattr(h2o_py.errors.H2OError, "__str__", lambda self: "model = xyzzy. plugh")
     monkeypatch.setattr(
         h2o_py.errors.H2OConfigWarning, "__str__", lambda self: "model = xyzzy. plugh"

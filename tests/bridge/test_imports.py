@@ -9,7 +9,7 @@ import h2o_pack
 import h2o_py
 
 EXEMPT = {("h2o_pack.__main__", "h2o_pack.cli")}  # runs what the command line is
-COMPILED = "h2o_py._ext"
+COMPILED = {"h2o_py._ext", "h2o_py._policy"}
 
 
 def modules() -> dict[str, Path]:
@@ -41,7 +41,7 @@ def imports(module: str) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    found = {module_of(name) for name in names if name != COMPILED} - {"", module}
+    found = {module_of(name) for name in names if name not in COMPILED} - {"", module}
     return {each for each in found if (module, each) not in EXEMPT}
 
 

@@ -21,7 +21,7 @@ from mlx_lm.models.cache import (
 from h2o_pack.parity.swift import environment, prepare
 from h2o_pack.parity.trace import TOLERANCES
 from h2o_py import H2OConfig, H2ORecall, save_cache
-from h2o_py.cache_list import H2OCacheList
+from h2o_py.cache import H2OCacheList
 from h2o_py.models import STORAGES
 
 CONFIG = H2OConfig(24, sink_size=2, heavy_budget=10, recent_budget=8, pinned=((5, 7),))

@@ -5,7 +5,7 @@ import pytest
 
 from h2o_pack.parity.op import TIE, tied
 from h2o_py import H2OConfig, H2OKVCache, fast
-from h2o_py.ledger import Ledger
+from h2o_py.rows import Ledger
 
 CONFIG = H2OConfig(16, sink_size=1, heavy_budget=1, recent_budget=1)
 

@@ -7,17 +7,17 @@ from types import SimpleNamespace
 import mlx.core as mx
 
 from h2o_pack.parity import reference
-from h2o_py import fast
+from h2o_pack.parity.reference.recall import Recalled
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache
-from h2o_py.ledger import Ledger, Recalled, Rows
-from h2o_py.row_format import DENSE
+from h2o_py.rows import DENSE, Ledger, Rows
+from tests.h2o_py import core
 
 TOLERANCE = {mx.float32: 1e-5, mx.float16: 2e-3, mx.bfloat16: 1.6e-2}
 
 
 def _fallback_layer(config, row_format):
-    return ext.LayerCache(fast._native(config, row_format), config.recall, in_operations=True)
+    return ext.LayerCache(core._native(config, row_format), config.recall, in_operations=True)
 
 
 def _fallback_recall(
@@ -29,7 +29,7 @@ def _fallback_recall(
         rows,
         ledger,
         archive,
-        config=fast._native(config, row_format),
+        config=core._native(config, row_format),
         fallback=True,
         **options,
     )
@@ -44,10 +44,10 @@ def _fallback_attention(*arguments, **options):
 fallback = SimpleNamespace(
     scaled_dot_product_attention_with_scores=_fallback_attention,
     layer_cache=_fallback_layer,
-    Archive=fast.Archive,
+    Archive=core.Archive,
     recall=_fallback_recall,
 )
-BACKENDS = {"fast": fast, "fallback": fallback}
+BACKENDS = {"fast": core, "fallback": fallback}
 
 
 def random_tokens(tokens, *, batch=1, heads=4, kv_heads=2, dim=64, dtype=mx.float32):

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from h2o_py import H2OConfig, H2ORecall, archive_files, fast
+from h2o_py import H2OConfig, H2ORecall
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache
+from tests.h2o_py import core
 
 QUERY_HEADS, KV_HEADS, DIM, ASK, ROWS = 32, 8, 128, 32, 1024
 MIB = 1024
@@ -35,17 +36,17 @@ def tokens(count: int, heads: int) -> mx.array:
     return mx.random.normal((1, heads, count, DIM)).astype(mx.float16)
 
 
-def archived(recall: H2ORecall, count: int) -> tuple[H2OKVCache, fast.Archive]:
+def archived(recall: H2ORecall, count: int) -> tuple[H2OKVCache, core.Archive]:
     """A full cache and an archive of `count` tokens, the first of which it has seen."""
     config = H2OConfig(ROWS, recall=recall)
     cache = H2OKVCache(H2OConfig(ROWS))
-    folder = archive_files.open_folder(recall.store) if recall.store else None
+    folder = core.open_folder(recall.store) if recall.store else None
     archive = ext.Archive(recall, 64, folder)
     for begin in range(0, count, 512):
         keys, values = tokens(512, KV_HEADS), tokens(512, KV_HEADS)
         key_sum = mx.ones((1, KV_HEADS, DIM)) if begin == 0 else cache.ledger.key_sum
         mx.eval(keys, values)
-        archive.append(keys, values, key_sum, fast._native(config))
+        archive.append(keys, values, key_sum, core._native(config))
         cache.update_and_fetch(keys, values)
         if cache.offset <= ROWS:
             cache.attend(tokens(512, QUERY_HEADS), scale=DIM**-0.5, mask="causal")
@@ -64,7 +65,7 @@ def main(store: str, count: int) -> None:
     mx.clear_cache()
     Path("/proc/self/clear_refs").write_text("5", "ascii")  # the most so far is what is now
     before = resident()
-    recalled = fast.recall(
+    recalled = core.recall(
         queries, keys, cache.rows, cache.ledger, archive, offset=cache.offset,
         config=H2OConfig(ROWS, recall=recall), scale=DIM**-0.5,
     )  # fmt: skip

@@ -10,10 +10,12 @@ import mlx.core as mx
 import pytest
 
 import h2o_py
-from h2o_py import archive_files, commands, errors, saved_header
+from h2o_py import __main__ as commands
+from h2o_py import errors, saved_header
 from h2o_py.cache import H2OKVCache
 from tests.cexport.segments import append, filled
 from tests.conftest import DEMO
+from tests.h2o_py import core
 from tests.h2o_py.cases import BACKENDS, random_tokens, step
 
 
@@ -32,7 +34,7 @@ def test_archives_of_sessions_that_ended_go_but_for_those_to_keep(tmp_path):
 
 
 def test_an_archive_that_is_open_stays(tmp_path):
-    folder = archive_files.open_folder(str(tmp_path / "chat/layer-000"))
+    folder = core.open_folder(str(tmp_path / "chat/layer-000"))
     with pytest.raises(h2o_py.H2OFileError) as refused:
         h2o_py.delete_archive(tmp_path / "chat")
     assert refused.value.code == "archive_locked"
@@ -49,7 +51,7 @@ def test_a_refusal_names_the_file_and_the_reason(tmp_path):
     segment = tmp_path / "chat/layer-000/000000.safetensors"
     segment.unlink()
     with pytest.raises(h2o_py.H2OFileError) as refused:
-        archive_files.open_folder(str(tmp_path / "chat/layer-000"), mark)
+        core.open_folder(str(tmp_path / "chat/layer-000"), mark)
     assert str(refused.value) == (
         f"{segment} is missing or not as the archive wrote it (No such file or "
         "directory). "
@@ -303,7 +305,7 @@ def continued(mark, folder):
     """The archive that goes on from `mark` in `folder`, as a saved cache does."""
     saved_header._check_mark(mark, str(folder / "layer-000"))
     made = tuple(mark[name] for name in ("session", "count", "chain"))
-    return archive_files.open_folder(str(folder / "layer-000"), made)
+    return core.open_folder(str(folder / "layer-000"), made)
 
 
 @pytest.mark.parametrize(

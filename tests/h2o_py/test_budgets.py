@@ -11,12 +11,12 @@ import mlx_lm
 import pytest
 from mlx_lm.models.cache import load_prompt_cache, make_prompt_cache, save_prompt_cache
 
-from h2o_py import commands, errors, generation, routing
+from h2o_py import __main__ as commands
+from h2o_py import errors, generation, routing
 from h2o_py.budgets import Budgets, LayerBudget, load_budgets
 from h2o_py.cache import H2OKVCache
-from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.models import STORAGES, attach_h2o_cache, detach_h2o_cache, make_h2o_cache
-from h2o_py.recall import H2ORecall
 from tests.conftest import DEMO
 from tests.h2o_py.cases import kept
 from tests.h2o_py.small_models import VOCABULARY, small_model

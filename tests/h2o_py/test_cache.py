@@ -10,7 +10,6 @@ from h2o_py.config import H2OConfig
 from tests.h2o_py.cases import (
     fallback,
     filled,
-    kept,
     largest_difference,
     random_tokens,
     step,
@@ -93,14 +92,6 @@ def test_masks_are_over_rows_not_over_positions():
     assert caught.value.code == "sliding_window"
     young = filled(SMALL, 8)
     assert young.make_mask(2, window_size=4).shape == (2, 10)
-
-
-def test_trimming_everything_leaves_a_working_cache():
-    cache = filled(SMALL, 10)
-    assert cache.trim(99) == 10
-    assert cache.offset == 0
-    step(cache, *random_tokens(4))
-    assert kept(cache)[0][0] == [0, 1, 2, 3]
 
 
 def test_a_state_of_another_kind_is_refused_by_name():

@@ -134,16 +134,16 @@ def test_the_core_refuses_what_python_refuses():
 
     make({})
     for change, message in [
-        ({"max_size": 10}, "= 4 + 32 + 28 = 64 is more than max_size = 10"),
-        ({"recent_budget": 0}, "recent_budget must be between 1 and 2147483647, got 0"),
-        ({"decay": 2.0}, "decay must be between 0 and 1, got 2"),
-        ({"novelty": float("nan")}, "novelty must be a finite number of 0 or more, got nan"),
-        ({"pinned": [(3, 2)]}, "pinned must be half-open position ranges (begin, end)"),
-        ({"pinned": [(4, 60)]}, "leaves no row to evict"),
+        ({"max_size": 10}, "budgets_exceed_max_size"),
+        ({"recent_budget": 0}, "'field': 'recent_budget'"),
+        ({"decay": 2.0}, "'field': 'decay'"),
+        ({"novelty": float("nan")}, "'allowed': 'at_least'"),
+        ({"pinned": [(3, 2)]}, "'allowed': 'ranges'"),
+        ({"pinned": [(4, 60)]}, "nothing_to_evict"),
         ({"key_bits": 3}, "key_bits is 3; it must be 4, 8 or 16."),
         ({"value_bits": 4}, "either both are 16 or neither is."),
         ({"group_size": 16}, "group_size is 16; it must be 32, 64 or 128."),
-        ({"score": "mean"}, "score must be one of peak, softmax, abs_logit, got 'mean'."),
+        ({"score": "mean"}, "'known': 'peak, softmax, abs_logit'"),
     ]:
         with pytest.raises(ValueError) as caught:
             make(change)

@@ -9,7 +9,7 @@ from h2o_pack.parity import reference
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
 from h2o_py.config import H2OConfig
-from h2o_py.ledger import Rows
+from h2o_py.rows import Rows
 from tests.h2o_py.cases import (
     BACKENDS,
     TOLERANCE,

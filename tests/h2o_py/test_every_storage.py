@@ -1,6 +1,7 @@
 """What holds of a cache however its rows are stored."""
 
 import copy
+import dataclasses
 
 import mlx.core as mx
 import pytest
@@ -8,7 +9,7 @@ from mlx_lm.models.cache import load_prompt_cache, save_prompt_cache, trim_promp
 
 from h2o_pack.measure.held import active_memory
 from h2o_py import errors
-from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.errors import H2OScoresMissingWarning
 from h2o_py.models import STORAGES
 from h2o_py.store import load_cache, save_cache
@@ -122,6 +123,17 @@ def test_trim_takes_tokens_back_until_the_first_eviction(kv):
     assert not cache.is_trimmable()
     assert cache.trim(5) == trim_prompt_cache([cache], 5) == 0
     assert cache.offset == 55
+
+
+@pytest.mark.parametrize("kv", ["dense", "8", "rotated4"], indirect=True)
+@pytest.mark.parametrize("recall", [None, H2ORecall(rows=4, ask=2)])
+def test_trimming_everything_leaves_a_working_cache(kv, recall):
+    cache = STORAGES[kv](dataclasses.replace(SMALL, recall=recall), 64)
+    step(cache, *random_tokens(10))
+    assert cache.trim(99) == 10
+    assert cache.offset == 0
+    step(cache, *random_tokens(4))
+    assert kept(cache)[0][0] == [0, 1, 2, 3]
 
 
 def test_without_attend_recency_decides_and_it_says_so_once(kv, monkeypatch):

@@ -1,9 +1,7 @@
 """Generation with mlx_lm on the bundled demo model through H2O caches."""
 
 import argparse
-import contextlib
 import gc
-import importlib
 import inspect
 import textwrap
 import weakref
@@ -13,7 +11,8 @@ import mlx_lm
 import pytest
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
-from h2o_py import H2ORecall, commands, generation, routing
+from h2o_py import H2ORecall, generation, loading, models, routing
+from h2o_py import __main__ as commands
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.models import attach_h2o_cache, detach_h2o_cache, make_h2o_cache
@@ -165,15 +164,12 @@ def test_the_command_has_an_option_for_each_setting(capsys):
 def test_the_command_takes_recall_in_words(monkeypatch, capsys):
     configs = []
 
-    def load(*_arguments, **_options):
+    def attach(_model, config, **_storage):
+        configs.append(config)
         raise SystemExit
 
-    def h2o_caches(_upstream, config, _storage):
-        configs.append(config)
-        return contextlib.nullcontext()
-
-    monkeypatch.setattr(importlib.import_module("mlx_lm.generate"), "load", load)
-    monkeypatch.setattr(commands, "_h2o_caches", h2o_caches)
+    monkeypatch.setattr(loading, "load", lambda *_, **__: (None, None))
+    monkeypatch.setattr(models, "attach_h2o_cache", attach)
     given = ["generate", "--h2o-max-size", "512", "--h2o-recall"]
     for words in ([], ["every=4", "rows=9", "layers=1,3"]):
         with pytest.raises(SystemExit):

@@ -3,13 +3,11 @@
 import mlx.core as mx
 import pytest
 
-from h2o_py import fast
-from h2o_py.config import H2OConfig
-from h2o_py.ledger import Rows
+from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.models import STORAGES
-from h2o_py.recall import H2ORecall
-from h2o_py.row_format import DENSE, RowFormat
+from h2o_py.rows import DENSE, RowFormat, Rows
 from h2o_py.storages import STORAGE_BITS
+from tests.h2o_py import core
 from tests.h2o_py.cases import fallback, random_tokens, step
 
 SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
@@ -23,7 +21,7 @@ CONTENTS = {
 }
 
 
-def filled(kv, tokens, backend=fast):
+def filled(kv, tokens, backend=core):
     mx.random.seed(1)
     cache = STORAGES[kv](SMALL, 32)
     cache.backend = backend
@@ -32,7 +30,7 @@ def filled(kv, tokens, backend=fast):
     return cache
 
 
-@pytest.mark.parametrize("backend", [fast, fallback], ids=["fast", "fallback"])
+@pytest.mark.parametrize("backend", [core, fallback], ids=["fast", "fallback"])
 @pytest.mark.parametrize("kv", STORAGES)
 @pytest.mark.parametrize("name", CONTENTS)
 def test_contents_of_a_ledger_lead_nowhere_outside_the_buffers(name, kv, backend):
@@ -69,16 +67,16 @@ def call(function, given, **changes):
     last = {"config": given["config"], "row_format": given["row_format"]}
     if function == "write":
         victim = given.get("victim", ledger.victim)
-        result = fast.cache_write(rows, given["keys"], given["values"], victim, offset, **last)
+        result = core.cache_write(rows, given["keys"], given["values"], victim, offset, **last)
     elif function == "attend":
         numbers = {"tokens": given["tokens"], "offset": offset}
-        result = fast.cache_attend(given["queries"], rows, ledger, **numbers, **last)
+        result = core.cache_attend(given["queries"], rows, ledger, **numbers, **last)
     elif function == "fetch":
-        result = fast.cache_fetch(
+        result = core.cache_fetch(
             rows, given["key_dim"], offset, SMALL, tokens=1, row_format=given["row_format"]
         )
     else:
-        result = fast.trim_ledger(rows, ledger, given["length"], **last)
+        result = core.trim_ledger(rows, ledger, given["length"], **last)
     mx.eval(result)
 
 
@@ -185,12 +183,12 @@ def test_a_format_of_another_dtype_is_refused():
     victim = mx.full((1, 2), -1, mx.int32)
     for dtype in (mx.int8, mx.uint32, mx.bool_):
         with pytest.raises(ValueError, match="dtype is"):
-            fast.cache_write(
+            core.cache_write(
                 None, k, v, victim, 0, SMALL, row_format=RowFormat(8, 8, 32, dtype)
             )
     rows = Rows(mx.zeros((1, 2, 8, 128), mx.int8))
     with pytest.raises(ValueError, match="pool has shape"):
-        fast.cache_write(rows, k, v, victim, 2, SMALL, row_format=DENSE)
+        core.cache_write(rows, k, v, victim, 2, SMALL, row_format=DENSE)
 
 
 def test_arrays_without_memory_of_their_own_are_no_way_around():
@@ -198,25 +196,25 @@ def test_arrays_without_memory_of_their_own_are_no_way_around():
     k = mx.zeros((1, 1, 1, 64))
     huge = mx.broadcast_to(k, (1, 2**16, 2**15, 64))
     with pytest.raises(ValueError, match="may be at most"):
-        fast.scaled_dot_product_attention_with_scores(huge, k, k, scale=1.0)
+        core.scaled_dot_product_attention_with_scores(huge, k, k, scale=1.0)
     wide = mx.broadcast_to(mx.zeros((1, 1, 1, 1)), (1, 1, 1, 2**30))
     victim = mx.full((1, 1), -1, mx.int32)
     with pytest.raises(ValueError, match="head dim"):
-        fast.cache_write(None, wide, wide, victim, 0, SMALL)
+        core.cache_write(None, wide, wide, victim, 0, SMALL)
     words = mx.broadcast_to(mx.zeros((1, 1, 1, 1), mx.uint32), (1, 1, 1, 2**28))
     scales = mx.zeros((1, 1, 1, 1))
     with pytest.raises(ValueError, match="values has head dim"):
-        fast.scaled_dot_product_attention_with_scores(k, k, wide, scale=1.0)
+        core.scaled_dot_product_attention_with_scores(k, k, wide, scale=1.0)
     with pytest.raises(ValueError, match="keys has"):
-        fast.scaled_dot_product_attention_quantized_with_scores(
+        core.scaled_dot_product_attention_quantized_with_scores(
             k, words, scales, scales, words, scales, scales, scale=1.0, bits=4, group_size=32
         )
     many = mx.broadcast_to(k, (2**30, 2**26, 1, 64))
     none = mx.broadcast_to(victim, (2**30, 2**26))
     with pytest.raises(MemoryError):  # as many bytes as overflow to 0
-        mx.eval(fast.cache_write(None, many, many, none, 0, SMALL))
+        mx.eval(core.cache_write(None, many, many, none, 0, SMALL))
     thin = mx.broadcast_to(mx.random.normal((1, 2, 1, 1)), (1, 2, 1, 64))
-    rows = fast.cache_write(None, thin, thin, mx.full((1, 2), -1, mx.int32), 0, SMALL)
+    rows = core.cache_write(None, thin, thin, mx.full((1, 2), -1, mx.int32), 0, SMALL)
     assert mx.array_equal(rows.pool[:, :, :1, :64], thin).item()
 
 
@@ -225,4 +223,4 @@ def test_an_archive_without_the_arrays_of_its_tokens_is_refused(length):
     """Found by `make fuzz`: the number of segments overflowed."""
     saved = {"bits": 4, "dtype": "mlx.core.float32", "first": 0, "group_size": 32}
     with pytest.raises(ValueError, match="Archive"):
-        fast.Archive.restored([], saved, H2ORecall(), key_dim=64, length=length)
+        core.Archive.restored([], saved, H2ORecall(), key_dim=64, length=length)

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.measure import models
-from h2o_py import commands, loading
+from h2o_py import __main__ as commands
+from h2o_py import loading
 from h2o_py.errors import H2OModelError
 from tests.bridge.trees import write_model
 

@@ -8,8 +8,7 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 
-from h2o_py.cache import H2OKVCache
-from h2o_py.cache_list import H2OCacheList
+from h2o_py.cache import H2OCacheList, H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OScoresMissingWarning
 from h2o_py.models import STORAGES, make_h2o_cache

@@ -8,10 +8,11 @@ import pytest
 
 from h2o_pack.parity import reference
 from h2o_pack.parity.reference.recall import Ballot
-from h2o_py import H2OConfig, H2ORecall, fast, make_h2o_cache
+from h2o_py import H2OConfig, H2ORecall, make_h2o_cache
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache, join
 from h2o_py.routing import routed
+from tests.h2o_py import core
 from tests.h2o_py.cases import kept, random_tokens, step
 from tests.h2o_py.small_models import small_model
 from tests.h2o_py.test_held import held
@@ -26,7 +27,7 @@ def config(**changes):
     return H2OConfig(40, **SIZES, recall=H2ORecall(**recall))
 
 
-def joined(settings, backend=fast):
+def joined(settings, backend=core):
     caches = [H2OKVCache(settings, backend) for _ in range(LAYERS)]
     join(caches)
     return caches
@@ -95,7 +96,7 @@ def test_all_layers_and_heads_hold_what_most_looks_point_to():
 @pytest.mark.parametrize("every", [0, 2])
 def test_core_and_reference_agree_over_a_conversation(every):
     caches = [
-        joined(config(every=every, archive_bits=4), backend) for backend in (fast, reference)
+        joined(config(every=every, archive_bits=4), backend) for backend in (core, reference)
     ]
     calls = traffic(chunks=(70, 1, 1, 30, 1, 1, 1, 1, 12, 1, 1, 1, 1), batch=2)
     for ours, theirs in zip(run(caches[0], calls), run(caches[1], calls), strict=True):
@@ -170,7 +171,7 @@ def test_layers_whose_oldest_tokens_are_gone_vote_on_what_all_have():
     late = mx.zeros((1, 2, 25))
     late[:, :, 3] = 9.0
     for ballot, given in (
-        (ext.Ballot(30), (fast._native(settings), settings.recall)),
+        (ext.Ballot(30), (core._native(settings), settings.recall)),
         (Ballot(30), (settings,)),
     ):
         ballot.add(0, mx.ones((1, 2, 30)), 0, *given)

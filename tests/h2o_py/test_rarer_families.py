@@ -10,9 +10,8 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from h2o_pack.facts import architectures
-from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.models import STORAGES, make_h2o_cache
-from h2o_py.recall import H2ORecall
 from tests.h2o_py.cases import largest_difference
 from tests.h2o_py.rarer_models import RARER, rarer_model
 from tests.h2o_py.small_models import FAMILIES

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2o_pack.parity import reference
-from h2o_py import H2OConfig, H2ORecall, fast
+from h2o_pack.parity.reference.recall import Recalled
+from h2o_py import H2OConfig, H2ORecall
 from h2o_py.cache import H2OKVCache
-from h2o_py.ledger import Recalled
+from tests.h2o_py import core
 from tests.h2o_py.cases import largest_difference, random_tokens, step
 from tests.h2o_py.test_recall_core import MAKES
 
@@ -23,7 +24,7 @@ def config(**changes):
     return H2OConfig(40, **SIZES, recall=H2ORecall(**{"ask": 4, "rows": 12, **changes}))
 
 
-def filled(settings, make=H2OKVCache, backend=fast, traffic=TRAFFIC, seed=3, **shape):
+def filled(settings, make=H2OKVCache, backend=core, traffic=TRAFFIC, seed=3, **shape):
     """Return a cache that has seen this traffic, and all its keys and values."""
     mx.random.seed(seed)
     cache = make(settings, backend=backend)
@@ -36,7 +37,7 @@ def filled(settings, make=H2OKVCache, backend=fast, traffic=TRAFFIC, seed=3, **s
     return cache, mx.concatenate(keys, 2), mx.concatenate(values, 2)
 
 
-def read(cache, new, backend=fast, **options):
+def read(cache, new, backend=core, **options):
     """What the next tokens get that read everything."""
     queries, keys, values = new
     return backend.read_everything(
@@ -92,12 +93,12 @@ def test_core_and_reference_read_the_same(storage, dtype, bits):
     shape = {"batch": 2, "heads": 6, "kv_heads": 2, "dtype": dtype}
     both = [
         filled(config(archive_bits=bits), MAKES[storage], backend, **shape)[0]
-        for backend in (fast, reference)
+        for backend in (core, reference)
     ]
     new = random_tokens(7, **shape)
     ours, oracle = (
         read(cache, new, backend)
-        for cache, backend in zip(both, (fast, reference), strict=True)
+        for cache, backend in zip(both, (core, reference), strict=True)
     )
     tolerance = {mx.float32: 2e-5, mx.float16: 4e-3, mx.bfloat16: 3e-2}[dtype]
     assert largest_difference(ours.out, oracle.out) <= tolerance
@@ -144,7 +145,7 @@ def test_a_key_that_is_not_finite_is_seen_by_no_query_and_does_not_come():
     assert held(recalled)[0][1] == [20, 21]
 
 
-def bring_back(cache, positions, backend=fast):
+def bring_back(cache, positions, backend=core):
     return backend.bring_back(
         mx.array(positions),
         cache.rows,
@@ -171,12 +172,12 @@ def held(recalled):
 @pytest.mark.parametrize("storage", MAKES)
 def test_core_and_reference_bring_the_same_back(storage):
     both = [
-        filled(config(), MAKES[storage], backend, batch=2)[0] for backend in (fast, reference)
+        filled(config(), MAKES[storage], backend, batch=2)[0] for backend in (core, reference)
     ]
     positions = [[100, 3, 280, 10, 11, 12, 200, -1, 10], [250, 293, 0, 5, 6, 140, 141, 142, 7]]
     results = [
         bring_back(cache, positions, backend)
-        for cache, backend in zip(both, (fast, reference), strict=True)
+        for cache, backend in zip(both, (core, reference), strict=True)
     ]
     ours, oracle = results
     assert ours.came == oracle.came > 0
@@ -195,7 +196,7 @@ def test_core_and_reference_bring_the_same_back(storage):
         new = random_tokens(tokens, batch=2)
         states = [
             go_on(backend, cache, *state[:2], offset, new)
-            for backend, cache, state in zip((fast, reference), both, states, strict=True)
+            for backend, cache, state in zip((core, reference), both, states, strict=True)
         ]
         offset += tokens
         assert held(states[0]) == held(ours)
@@ -255,7 +256,7 @@ def test_the_choice_is_the_rule(data):
     seen = first + length + data.draw(st.integers(0, 12), "newer")
     rows = data.draw(st.integers(1, 20), "rows")
     wanted = brute_choice([float(np.float32(a)) for a in asked_for], first, seen, rows, chosen)
-    for backend in (fast, reference):
+    for backend in (core, reference):
         got = backend.chosen_positions(
             mx.array([asked_for], mx.float32), first=first, seen=seen, rows=rows, config=chosen
         )
@@ -272,8 +273,8 @@ def test_calls_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="positions has shape"):
         bring_back(cache, [1, 2])
     with pytest.raises(ValueError, match="rows is 0"):
-        fast.chosen_positions(mx.zeros((1, 9)), first=0, seen=9, rows=0, config=cache.config)
-    native = fast._native(cache.config)
+        core.chosen_positions(mx.zeros((1, 9)), first=0, seen=9, rows=0, config=cache.config)
+    native = core._native(cache.config)
     cache.archive.append(*new[1:], cache.ledger.key_sum, native)
     with pytest.raises(ValueError, match="the archive has positions"):
         read(cache, new)

@@ -6,9 +6,10 @@ import mlx.core as mx
 import pytest
 
 from h2o_pack.parity import reference
-from h2o_py import H2OConfig, H2ORecall, fast
+from h2o_py import H2OConfig, H2ORecall
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
+from tests.h2o_py import core
 from tests.h2o_py.cases import (
     BACKENDS,
     TOLERANCE,
@@ -84,7 +85,7 @@ def test_every_archive_and_head_dim_equals_the_reference(name, bits, dim, heads)
 
 
 def test_head_dims_that_no_group_divides_are_archived_as_they_are():
-    compare(config(archive_bits=16), fast, H2OKVCache, dim=80)
+    compare(config(archive_bits=16), core, H2OKVCache, dim=80)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -98,7 +99,7 @@ def test_every_instruction_set_chooses_the_same(instructions):
     before = ext.instruction_set()
     ext.use_instruction_set(instructions)
     try:
-        compare(config(archive_bits=8), fast, H2OKVCache, dim=96)
+        compare(config(archive_bits=8), core, H2OKVCache, dim=96)
     finally:
         ext.use_instruction_set(before)
 
@@ -139,17 +140,17 @@ def same_archives(one, other):
 @pytest.mark.parametrize("bits", [4, 8, 16])
 @pytest.mark.parametrize("sizes", [[1] * 300, [255, 1, 1, 43], [1] * 63 + [100] + [1] * 137])
 def test_what_an_archive_says_does_not_depend_on_how_it_was_told(sizes, bits):
-    whole = archived(fast, [300], bits=bits)
-    pieces = archived(fast, sizes, bits=bits)
+    whole = archived(core, [300], bits=bits)
+    pieces = archived(core, sizes, bits=bits)
     assert same_archives(pieces, whole)
     assert same_archives(pieces, archived(reference, [300], bits=bits))
 
 
 @pytest.mark.parametrize("trim", [1, 44, 45, 130, 300])
 def test_trimmed_archives_are_those_that_never_saw_the_tokens(trim):
-    archive = archived(fast, [260, *[1] * 40], trim=trim)
+    archive = archived(core, [260, *[1] * 40], trim=trim)
     assert archive.length == 300 - trim
-    fresh = archived(fast, [260, *[1] * 40])
+    fresh = archived(core, [260, *[1] * 40])
     assert archive.length == 0 or all(
         mx.array_equal(a, b)
         for a, b in zip(
@@ -160,13 +161,13 @@ def test_trimmed_archives_are_those_that_never_saw_the_tokens(trim):
 
 def test_trimming_more_than_there_is_is_refused():
     with pytest.raises(ValueError, match="n is 301; expected between 0 and the 300 positions"):
-        archived(fast, [300], trim=301)
+        archived(core, [300], trim=301)
 
 
 def test_a_limit_lets_whole_segments_go_whatever_the_sizes():
-    token = archived(fast, [1]).nbytes
+    token = archived(core, [1]).nbytes
     for sizes in ([1000], [1] * 1000, [600, *[1] * 400], [255, 1, 744]):
-        archive = archived(fast, sizes, limit=300 * token)
+        archive = archived(core, sizes, limit=300 * token)
         oracle = archived(reference, sizes, limit=300 * token)
         assert (archive.first, archive.length) == (oracle.first, 1000) == (768, 1000)
         assert archive.nbytes == 232 * token
@@ -174,13 +175,13 @@ def test_a_limit_lets_whole_segments_go_whatever_the_sizes():
 
 
 def test_what_was_saved_goes_on_as_if_it_had_not_been():
-    archive = archived(fast, [300], dtype=mx.float16).copy()  # without Python's own
-    back = fast.Archive.restored(
+    archive = archived(core, [300], dtype=mx.float16).copy()  # without Python's own
+    back = core.Archive.restored(
         archive.arrays, saved_of(archive), H2ORecall(), key_dim=64, length=300
     )
     _, keys, values = random_tokens(250, kv_heads=3, dtype=mx.float16)
     for each in (archive, back):
-        each.append(keys, values, mx.zeros((1, 3, 64)), fast._native(H2OConfig(32)))
+        each.append(keys, values, mx.zeros((1, 3, 64)), core._native(H2OConfig(32)))
     assert same_archives(archive, back)
     assert saved_of(archive) == saved_of(back)
 
@@ -200,7 +201,7 @@ def test_what_was_saved_goes_on_as_if_it_had_not_been():
     ],
 )
 def test_saved_archives_that_do_not_fit_are_refused(spoil, complaint):
-    archive = archived(fast, [300], dtype=mx.float16)
+    archive = archived(core, [300], dtype=mx.float16)
     given = {
         "arrays": archive.arrays,
         "saved": saved_of(archive),
@@ -211,7 +212,7 @@ def test_saved_archives_that_do_not_fit_are_refused(spoil, complaint):
     spoil(given)
     arrays, saved, settings = given.pop("arrays"), given.pop("saved"), given.pop("recall")
     with pytest.raises(ValueError, match=complaint):
-        fast.Archive.restored(arrays, saved, settings, **given)
+        core.Archive.restored(arrays, saved, settings, **given)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -283,7 +284,7 @@ def test_the_given_rows_and_ledger_stay_as_they_are():
     before = [mx.array(a) for a in (rows.pool, *ledger.arrays)]
     mx.eval(before)
     queries, keys, _ = random_tokens(4)
-    recalled = fast.recall(
+    recalled = core.recall(
         3 * queries, keys, rows, ledger, cache.archive,
         offset=90, config=cache.config, scale=0.125,
     )  # fmt: skip
@@ -310,7 +311,7 @@ def test_what_does_not_fit_is_refused(change, complaint):
     queries, keys, _ = random_tokens(4)
     given = {"queries": queries, "keys": keys, "offset": 90, "scale": 1.0, **change}
     with pytest.raises(ValueError, match=complaint):
-        fast.recall(
+        core.recall(
             rows=cache.rows,
             ledger=cache.ledger,
             archive=cache.archive,

@@ -6,11 +6,11 @@ import mlx.core as mx
 import pytest
 
 from h2o_pack.parity import reference
+from h2o_pack.parity.reference.recall import most_recall_rows
 from h2o_py import H2ORecall
 from h2o_py.budgets import Budgets, LayerBudget
 from h2o_py.cache import join
 from h2o_py.models import make_h2o_cache
-from h2o_py.policy_fields import most_recall_rows
 from tests.h2o_py.cases import kept, largest_difference
 from tests.h2o_py.small_models import small_model
 from tests.h2o_py.test_model_families import ANSWER, PROMPT, SMALL, evicting, generated

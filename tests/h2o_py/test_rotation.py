@@ -11,11 +11,10 @@ from h2o_pack.parity import reference
 from h2o_pack.parity.reference.rows import as_given, as_stored
 from h2o_py import fast
 from h2o_py.cache import H2OKVCache, QuantizedH2OKVCache
-from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.errors import H2OStateError
 from h2o_py.models import STORAGES
-from h2o_py.recall import H2ORecall
-from h2o_py.row_format import RowFormat
+from h2o_py.rows import RowFormat
 from tests.h2o_py.cases import (
     BACKENDS,
     assert_same_state,

@@ -20,7 +20,7 @@ from mlx_lm.models.cache import (
     save_prompt_cache,
 )
 
-from h2o_py import routing, speculation
+from h2o_py import routing
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES, attach_h2o_cache, detach_h2o_cache, make_h2o_cache
@@ -288,10 +288,10 @@ def test_trap_speculative_decoding_starts_on_rows_that_were_evicted(demo, attach
 def test_speculative_decoding_without_h2o_is_as_it_was():
     model, draft = small_model("qwen3"), small_model("llama")
     wanted = greedy(model, some_prompt(20), make_prompt_cache(model))
-    assert upstream.speculative_generate_step is speculation.guarded
+    assert upstream.speculative_generate_step is routing.guarded_speculation
     assert speculate(model, draft, some_prompt(20), 10) == wanted
     routing.remove_routing()
-    assert upstream.speculative_generate_step is speculation.upstream
+    assert upstream.speculative_generate_step is routing._speculate
 
 
 # Life of a cache

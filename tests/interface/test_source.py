@@ -77,8 +77,6 @@ help = "prompts that go by"
 CONTRADICTIONS = (
     ("policy.toml", 'name = "max_size"', 'name = "max_size"\ncolor = 3'),
     ("policy.toml", 'type = "integer"', 'type = "int"'),
-    ("policy.toml", "max_size // 2", "max_sise // 2"),
-    ("policy.toml", 'error = "nothing_to_evict"', 'error = "nothing_left"'),
     ("policy.toml", "values = { decay = 0.97", "values = { decai = 0.97"),
     ("errors.toml", "pin less.", "pin {fewer}."),
     ("storages.toml", "key = 8", "key = 7"),

@@ -17,10 +17,10 @@ from h2o_pack.measure.bench import default_policy
 from h2o_pack.measure.held import active_memory
 from h2o_pack.measure.tables import Table
 from h2o_pack.measure.timing import Burst, Timing, interleave
+from h2o_py.config import H2ORecall
 from h2o_py.errors import H2OConfigWarning
 from h2o_py.models import STORAGES
 from h2o_py.policy_fields import PACKED_TOKENS, SEGMENT_TOKENS
-from h2o_py.recall import H2ORecall
 from tools.bench.caches import Layer, Options, RestOfLayer, group_size
 from tools.bench.goals import Claim, Section
 

@@ -181,7 +181,7 @@ def unknown_attention(classes: Mapping[str, bool]) -> list[Drift]:
             f"{MODELS}/{name.partition('.')[0]}.py",
             "what the cache returns goes straight to scaled_dot_product_attention",
             f"{name} does something else with it",
-            "h2o_py/families.py and interface/families.toml list such classes",
+            "h2o_py/families.py lists such classes",
         )
         for name, routed in classes.items()
         if not routed and name not in LISTED

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from h2o_pack.errors import ExitCode, UserError, nearest, shown
 from h2o_pack.files.toml import read_tables
 from h2o_pack.results import Count, doc
-from h2o_py.unfit_families import UNFIT_FAMILIES
+from h2o_py.families import UNFIT_FAMILIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -22,8 +22,7 @@ from h2o_pack.memory.kept import (
 from h2o_pack.memory.queue import Backend, Buffer, CPUKit, Graph, Kit, Peak, Section
 from h2o_pack.memory.storages import Storage
 from h2o_pack.memory.terms import RECALL
-from h2o_py.config import H2OConfig
-from h2o_py.recall import H2ORecall
+from h2o_py.config import H2OConfig, H2ORecall
 
 KERNEL_TOKENS = 8  # of our Metal kernels: more run as MLX operations (cexport/h2o/metal)
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from h2o_pack.architectures.model import Layer, ModelConfig
 from h2o_pack.errors import UserError
 from h2o_pack.memory.storages import DENSE_BITS, STORAGES, Storage, storage_of
-from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.policy_fields import PACKED_TOKENS, SEGMENT_TOKENS
-from h2o_py.recall import H2ORecall
 
 FLOAT32 = 4
 STEP = 256  # rows by which caches grow: cexport/h2o/config.cpp, mlx_lm KVCache.step

@@ -21,8 +21,7 @@ from h2o_pack.files.write import Content
 from h2o_pack.memory.terms import KV, LEDGER, WEIGHTS
 from h2o_pack.plan.measured import MLX, TOTAL
 from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
-from h2o_py.config import H2OConfig
-from h2o_py.recall_rules import warned_before
+from h2o_py.config import H2OConfig, warned_before
 
 if TYPE_CHECKING:
     import mlx.core as mx

@@ -15,8 +15,8 @@ from h2o_pack.parity.report import CaseResult, Difference
 from h2o_pack.parity.trace import SCORE_TOLERANCE, Case, Trace
 from h2o_py import fast
 from h2o_py.config import H2OConfig
-from h2o_py.ledger import Ledger
 from h2o_py.models import STORAGES
+from h2o_py.rows import Ledger
 
 # Importance is a sum of numbers of about 1 in float32, made of scores and novelties that
 # other orders of summing change by up to 1e-6 (the largest tie seen: 8e-7). No two rows

@@ -21,8 +21,7 @@ from h2o_pack.facts import unsplit_prompts
 from h2o_pack.parity.trace import load, prompt_length, prompt_tokens
 from h2o_py import H2OScoresMissingWarning, make_h2o_cache
 from h2o_py.budgets import Budgets
-from h2o_py.config import H2OConfig
-from h2o_py.recall import H2ORecall
+from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.routing import routed
 
 FORMAT = 1

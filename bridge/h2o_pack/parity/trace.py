@@ -28,10 +28,9 @@ from h2o_pack.models.config import read_config
 from h2o_pack.parity.report import CaseResult, Difference
 from h2o_pack.parity.swift import Build, failure
 from h2o_py import H2OKVCache, make_h2o_cache
-from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.loading import load as load_checked
 from h2o_py.models import STORAGES
-from h2o_py.recall import H2ORecall
 from h2o_py.routing import routed
 
 FORMAT = 5

@@ -23,9 +23,9 @@ from h2o_pack.config_errors import OF_RECALL, user_errors
 from h2o_pack.errors import ExitCode, UserError, nearest, shown
 from h2o_pack.files.toml import Blame, line_of, load
 from h2o_pack.results import Result, doc
+from h2o_py.config import check
 from h2o_py.errors import H2OConfigError
 from h2o_py.policy_fields import FIELDS, NAMED_POLICIES, Field
-from h2o_py.policy_rules import check
 
 SETTINGS = {field.name: field for field in FIELDS if not field.required}
 """Settings of a policy by name: all but the rows, which the command line gives."""
@@ -199,11 +199,11 @@ def show(name: str) -> PolicyResult:
     settings = {
         key: value
         for key, value in values.items()
-        if value is not None and key not in policy.formulas
+        if value is not None and key not in policy.by_rows
     }
     lines = [f"# {policy.title}", f'policy = "{name}"']
     for key, field in SETTINGS.items():
-        default = "the policy's, by the rows" if key in policy.formulas else ""
+        default = "the policy's, by the rows" if key in policy.by_rows else ""
         lines += ["", *comment(field, default, follows=key not in settings)]
         lines.append(f"# {key} =" if key not in settings else f"{key} = {toml(settings[key])}")
     lines += ["", "# [recall]  # with this table, what is evicted comes back", ""]

@@ -20,9 +20,8 @@ from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.spec import PREFILL_STEP, CacheSpec
 from h2o_py.budgets import Budgets, load_budgets
-from h2o_py.config import POLICIES, H2OConfig
+from h2o_py.config import POLICIES, H2OConfig, H2ORecall
 from h2o_py.errors import H2OConfigWarning
-from h2o_py.recall import H2ORecall
 
 OF_BUDGETS = ("heavy_budget", "recent_budget")
 """Settings of the policy that a file of budgets has for each layer."""

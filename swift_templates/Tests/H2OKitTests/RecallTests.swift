@@ -166,8 +166,10 @@ final class RecallTests: XCTestCase {
     }
 
     func testMoreRowsThanARecallMayHoldAreWarnedOf() throws {
-        XCTAssertNil(try configuration(rows: 16).recallWarning)
-        let text = try XCTUnwrap(configuration(rows: 45).recallWarning)
+        let shrinks = "recall_rows_shrink"
+        XCTAssertFalse(try configuration(rows: 16).warnings.contains { $0.code == shrinks })
+        let text = try XCTUnwrap(
+            configuration(rows: 45).warnings.first { $0.code == shrinks }?.text)
         XCTAssertTrue(text.hasPrefix("recall.rows = 45, but with max_size = 48"), text)
     }
 

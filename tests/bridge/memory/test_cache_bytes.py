@@ -13,9 +13,9 @@ from h2o_pack.memory.storages import STORAGES
 from h2o_pack.memory.terms import ARCHIVE, KV, LEDGER, STATE
 from h2o_pack.models.config import describe
 from h2o_py.budgets import Budgets, LayerBudget
+from h2o_py.config import H2ORecall
 from h2o_py.models import STORAGES as REAL_STORAGES
 from h2o_py.models import make_h2o_cache
-from h2o_py.recall import H2ORecall
 from tests.bridge.memory.described import cache, request
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
 

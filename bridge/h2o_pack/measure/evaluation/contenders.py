@@ -25,11 +25,10 @@ from h2o_pack.memory.kept import LayerArchive
 from h2o_pack.memory.storages import STORAGES, TRIED
 from h2o_py.budgets import Budgets
 from h2o_py.cache import H2OKVCache
-from h2o_py.config import POLICIES, H2OConfig
+from h2o_py.config import POLICIES, H2OConfig, H2ORecall
 from h2o_py.errors import H2OConfigWarning, H2OError
-from h2o_py.ledger import Ledger
 from h2o_py.models import make_h2o_cache
-from h2o_py.recall import H2ORecall
+from h2o_py.rows import Ledger
 
 
 class ControlCache(H2OKVCache):

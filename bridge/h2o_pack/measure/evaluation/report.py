@@ -27,7 +27,7 @@ from h2o_pack.measure.evaluation.statistics import (
 from h2o_pack.measure.evaluation.tasks import Outcome
 from h2o_pack.measure.machine import Machine
 from h2o_pack.results import Result, doc
-from h2o_py.recall import H2ORecall
+from h2o_py.config import H2ORecall
 
 LOWER_IS_BETTER = ("nll", "kl", "peak_bytes")
 """What metrics end in of which less is better; of all others more is."""

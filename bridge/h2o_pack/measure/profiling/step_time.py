@@ -32,8 +32,8 @@ from h2o_py import fast
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigWarning, H2OScoresMissingWarning
-from h2o_py.ledger import Rows
 from h2o_py.models import make_h2o_cache
+from h2o_py.rows import Rows
 
 _CHUNK = 128
 

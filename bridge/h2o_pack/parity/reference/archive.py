@@ -1,4 +1,4 @@
-"""The archive of a cache in plain MLX operations; see `h2o_py.fast.Archive`."""
+"""The archive of a cache in plain MLX operations; see cexport/h2o/archive.h."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import mlx.core as mx
 
 from h2o_pack.parity.reference.policy import novelties
 from h2o_pack.parity.reference.rows import as_stored, packed, wide
-from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.policy_fields import SEGMENT_TOKENS
-from h2o_py.recall import H2ORecall
-from h2o_py.row_format import DENSE, DTYPES, RowFormat
+from h2o_py.rows import DENSE, DTYPES, RowFormat
 
 
 class Archive:

@@ -18,8 +18,7 @@ from h2o_pack.parity.reference.rows import (
     written,
 )
 from h2o_py.config import H2OConfig
-from h2o_py.ledger import Attended, Ledger, Rows
-from h2o_py.row_format import DENSE, RowFormat
+from h2o_py.rows import DENSE, Attended, Ledger, RowFormat, Rows
 
 LOWEST = mx.finfo(mx.float32).min
 

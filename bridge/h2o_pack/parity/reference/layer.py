@@ -13,14 +13,14 @@ from h2o_pack.parity.reference.archive import Archive
 from h2o_pack.parity.reference.recall import (
     Ballot,
     PromptChoice,
+    Recalled,
     bring_back,
     read_everything,
     recall,
 )
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigError, H2OStateError, say_once
-from h2o_py.ledger import Ledger, Recalled, Rows
-from h2o_py.row_format import RowFormat
+from h2o_py.rows import Ledger, RowFormat, Rows
 from h2o_py.saved_header import Saved
 
 _LEAST_GROUP = 32

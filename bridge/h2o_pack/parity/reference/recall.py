@@ -1,22 +1,45 @@
 """Recall in plain MLX operations: reading everything, choosing, and bringing rows back.
 
-See `h2o_py.fast` for shapes.
+See cexport/h2o/recall.h and reading.h for shapes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
 from h2o_pack.parity.reference.archive import Archive
 from h2o_pack.parity.reference.policy import eviction_order, importance_of, protected
 from h2o_pack.parity.reference.rows import as_given, as_stored, packed, wide
-from h2o_py.config import H2OConfig
-from h2o_py.ledger import Ledger, Reading, Recalled, Rows
-from h2o_py.policy_fields import most_recall_rows
-from h2o_py.recall import H2ORecall
-from h2o_py.row_format import DENSE, RowFormat
+from h2o_py.config import H2OConfig, H2ORecall
+from h2o_py.rows import DENSE, Ledger, RowFormat, Rows
+
+
+class Recalled(NamedTuple):
+    """What a recall gives."""
+
+    rows: Rows
+    """The rows, with archived ones in the places of others."""
+    ledger: Ledger
+    """The ledger of these rows, in which those that were chosen are held."""
+    came: int
+    """Rows that came, in all heads."""
+
+
+class Reading(NamedTuple):
+    """What queries get that read everything."""
+
+    out: mx.array
+    """[B, Hq, L, Dv] in the dtype of the queries."""
+    strongest: mx.array
+    """float32 [B, Hq, N]: of each archived position the largest probability in a query."""
+
+
+def most_recall_rows(config: H2OConfig) -> int:
+    """Rows that a recall may hold: all that are not protected, but one."""
+    apart = {*range(config.sink_size), *(p for pair in config.pinned for p in range(*pair))}
+    return config.max_size - 1 - len(apart) - config.recent_budget
 
 
 def read_everything(

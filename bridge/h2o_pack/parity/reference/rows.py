@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from h2o_py.row_format import RowFormat
+from h2o_py.rows import RowFormat
 
 _GROWTH_STEP = 256
 _SIGN_MODULUS = 2053

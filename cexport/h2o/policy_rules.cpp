@@ -1,0 +1,414 @@
+#include "policy_rules.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+#include <type_traits>
+
+namespace h2o {
+
+namespace policy_rules {
+
+struct Text {
+  std::ostringstream out;
+
+  void operator()(std::monostate) {
+    out << "none";
+  }
+  void operator()(const Unfit& value) {
+    out << value.text;
+  }
+  void operator()(const Ranges& ranges) {
+    const char* between = "";
+    for (auto [begin, end] : ranges) {
+      out << std::exchange(between, ", ") << "(" << begin << ", " << end << ")";
+    }
+  }
+  void operator()(const std::vector<int64_t>& numbers) {
+    const char* between = "";
+    for (int64_t number : numbers) {
+      out << std::exchange(between, ", ") << number;
+    }
+  }
+  template <class Plain>
+  void operator()(const Plain& value) {
+    out << value;
+  }
+};
+
+template <class Variant>
+std::string text(const Variant& value) {
+  Text text;
+  std::visit(text, value);
+  return text.out.str();
+}
+
+std::string described(const Problem& problem) {
+  std::string words = "H2O cache configuration: " + problem.code + " (";
+  const char* between = "";
+  for (const auto& [name, value] : problem.values) {
+    words += std::exchange(between, ", ") + name + " " + text(value);
+  }
+  return words + ")";
+}
+
+bool is_none(const Value& value) {
+  return std::holds_alternative<std::monostate>(value);
+}
+
+Value value_of(const Constant& constant) {
+  return std::visit(
+      [](auto held) -> Value {
+        if constexpr (std::is_same_v<decltype(held), const char*>) {
+          return std::string(held);
+        } else {
+          return held;
+        }
+      },
+      constant);
+}
+
+/// Refuses what is no setting.
+void check_names(
+    const Values& values, const std::vector<Field>& fields, const std::string& prefix) {
+  std::string known;
+  for (const auto& field : fields) {
+    known += known.empty() ? field.name : std::string(", ") + field.name;
+  }
+  for (const auto& [name, value] : values) {
+    const bool is_known = std::any_of(fields.begin(), fields.end(), [&](const auto& field) {
+      return name == field.name;
+    });
+    if (!is_known) {
+      throw PolicyError({"unknown_field", {{"field", prefix + name}, {"known", known}}});
+    }
+  }
+}
+
+/// Fills in what is left out and follows from nothing else.
+void add_defaults(Values& values, const std::vector<Field>& fields) {
+  for (const auto& field : fields) {
+    values.try_emplace(
+        field.name,
+        field.kind == Kind::ranges ? Value(Ranges()) : value_of(field.default_value));
+  }
+}
+
+[[noreturn]] void refuse_value(
+    const std::string& name,
+    const Value& value,
+    const char* allowed,
+    Problem problem = {}) {
+  problem.code = "out_of_range";
+  problem.values.insert({{"field", name}, {"value", text(value)}, {"allowed", allowed}});
+  throw PolicyError(std::move(problem));
+}
+
+void check_integer(const Field& field, const Value& value, const std::string& name) {
+  const auto* number = std::get_if<int64_t>(&value);
+  if (!number) {
+    refuse_value(name, value, "integer");
+  }
+  if (const auto& choices = field.choices; !choices.empty()) {
+    if (std::count(choices.begin(), choices.end(), *number) == 0) {
+      refuse_value(name, value, "choices", {"", {{"choices", text(Value(choices))}}});
+    }
+    return;
+  }
+  const int64_t most = field.kind == Kind::bytes ? largest_bytes : largest_integer;
+  if (*number < field.least || *number > most) {
+    refuse_value(name, value, "between", {"", {{"least", field.least}, {"most", most}}});
+  }
+}
+
+void check_number(const Field& field, const Value& value, const std::string& name) {
+  const auto* whole = std::get_if<int64_t>(&value);
+  const auto* real = std::get_if<double>(&value);
+  if (!whole && !real) {
+    refuse_value(name, value, "number");
+  }
+  const double number = whole ? double(*whole) : *real;
+  const bool fits = std::isfinite(number) && number >= double(field.least);
+  if (field.most && !(fits && number <= double(*field.most))) {
+    refuse_value(
+        name, value, "between", {"", {{"least", field.least}, {"most", *field.most}}});
+  }
+  if (!fits) {
+    refuse_value(name, value, "at_least", {"", {{"least", field.least}}});
+  }
+}
+
+void check_score(const Value& value, const std::string& name) {
+  const auto* score = std::get_if<std::string>(&value);
+  std::string known;
+  for (const char* each : score_names) {
+    if (score && *score == each) {
+      return;
+    }
+    known += known.empty() ? each : std::string(", ") + each;
+  }
+  throw PolicyError(
+      {"unknown_choice", {{"field", name}, {"value", text(value)}, {"known", known}}});
+}
+
+/// Positions in any of the ranges or below `first`, each counted once.
+int64_t covered(std::vector<std::pair<int, int>> ranges, int64_t first) {
+  std::sort(ranges.begin(), ranges.end());
+  int64_t count = first;
+  int64_t reached = first;
+  for (auto [begin, end] : ranges) {
+    count += std::max<int64_t>(0, end - std::max<int64_t>(begin, reached));
+    reached = std::max<int64_t>(reached, end);
+  }
+  return count;
+}
+
+/// Positions that are never evicted, but for the recent ones.
+int64_t protected_positions(const Policy& policy) {
+  return covered(policy.pinned, policy.sink_size);
+}
+
+int64_t integer(const Values& values, const char* name) {
+  return std::get<int64_t>(values.at(name));
+}
+
+/// The default of a setting that follows from those before it. Throws PolicyError where no row
+/// is left for a recent token; `has_heavy` says whether heavy_budget was given.
+Value derived(const std::string& name, const Values& values, bool has_heavy) {
+  if (name == "heavy_budget") {
+    return integer(values, "max_size") / 2;
+  }
+  if (name == "recent_budget") {
+    const int64_t max_size = integer(values, "max_size");
+    const int64_t sink_size = integer(values, "sink_size");
+    const int64_t heavy_budget = integer(values, "heavy_budget");
+    const int64_t left = max_size - sink_size - heavy_budget;
+    if (left < 1) {
+      const int64_t smallest = has_heavy ? sink_size + heavy_budget + 1 : 2 * sink_size + 1;
+      throw PolicyError(
+          {"no_recent_rows",
+           {{"max_size", max_size},
+            {"sink_size", sink_size},
+            {"heavy_budget", heavy_budget},
+            {"smallest", std::min(smallest, largest_integer)}}});
+    }
+    return left;
+  }
+  if (name == "decay") {
+    return std::get<std::string>(values.at("score")) == "peak" ? 0.999 : 0.95;
+  }
+  throw std::logic_error("h2o: nothing derives the default of " + name);
+}
+
+/// Refuses settings that do not fit together.
+void check_together(const Policy& policy) {
+  const int64_t max_size = policy.max_size, sink_size = policy.sink_size;
+  const int64_t heavy_budget = policy.heavy_budget, recent_budget = policy.recent_budget;
+  const int64_t total = sink_size + heavy_budget + recent_budget;
+  if (total > max_size) {
+    throw PolicyError(
+        {"budgets_exceed_max_size",
+         {{"sink_size", sink_size},
+          {"heavy_budget", heavy_budget},
+          {"recent_budget", recent_budget},
+          {"total", total},
+          {"max_size", max_size}}});
+  }
+  const int64_t apart = protected_positions(policy);
+  const int64_t held = apart + recent_budget;
+  if (held >= max_size) {
+    // The policies' own recent budgets, which grow with the rows, leave one of so many too.
+    const int64_t needed = std::max(held + 1, 2 * (apart - sink_size + 1));
+    throw PolicyError(
+        {"nothing_to_evict", {{"max_size", max_size}, {"held", held}, {"needed", needed}}});
+  }
+}
+
+void assign(const Value& value, int& member) {
+  const auto* number = std::get_if<int64_t>(&value);
+  member = number ? int(*number) : 0;
+}
+
+void assign(const Value& value, int64_t& member) {
+  member = std::get<int64_t>(value);
+}
+
+void assign(const Value& value, float& member) {
+  const auto* whole = std::get_if<int64_t>(&value);
+  member = whole ? float(*whole) : float(std::get<double>(value));
+}
+
+void assign(const Value& value, Score& member) {
+  const auto& name = std::get<std::string>(value);
+  member =
+      Score(std::find(std::begin(score_names), std::end(score_names), name) - score_names);
+}
+
+void assign(const Value& value, std::vector<std::pair<int, int>>& member) {
+  const auto& ranges = std::get<Ranges>(value);
+  member.assign(ranges.begin(), ranges.end());
+}
+
+void assign(const Value& value, std::string& member) {
+  const auto* words = std::get_if<std::string>(&value);
+  member = words ? *words : "";
+}
+
+template <class Settings>
+Settings structure_of(const Values& values) {
+  Settings settings{};
+  each_setting(
+      settings, [&](const char* name, auto& member) { assign(values.at(name), member); });
+  return settings;
+}
+
+} // namespace policy_rules
+
+PolicyError::PolicyError(Problem problem)
+    : std::invalid_argument(policy_rules::described(problem)), problem(std::move(problem)) {
+}
+
+void check(const Field& field, const Value& value, const std::string& prefix) {
+  using namespace policy_rules;
+  const std::string name = prefix + field.name;
+  auto in_int32 = [](int64_t number) {
+    return 0 <= number && number <= largest_integer;
+  };
+  switch (field.kind) {
+    case Kind::integer:
+    case Kind::bytes:
+      return check_integer(field, value, name);
+    case Kind::number:
+      return check_number(field, value, name);
+    case Kind::score:
+      return check_score(value, name);
+    case Kind::ranges: {
+      const auto* ranges = std::get_if<Ranges>(&value);
+      if (!ranges || !std::all_of(ranges->begin(), ranges->end(), [&](auto& range) {
+            return in_int32(range.first) && in_int32(range.second) &&
+                   range.first < range.second;
+          })) {
+        refuse_value(name, value, "ranges");
+      }
+      return;
+    }
+    case Kind::layers: {
+      const auto* layers = std::get_if<std::vector<int64_t>>(&value);
+      if (!layers || !std::all_of(layers->begin(), layers->end(), in_int32)) {
+        refuse_value(name, value, "layers");
+      }
+      return;
+    }
+    case Kind::folder: {
+      const auto* folder = std::get_if<std::string>(&value);
+      if (!folder || folder->empty()) {
+        refuse_value(name, value, "folder");
+      }
+    }
+  }
+}
+
+Completed complete(Values policy, std::optional<Values> recall) {
+  using namespace policy_rules;
+  check_names(policy, policy_fields, "");
+  add_defaults(policy, policy_fields);
+  const bool has_heavy = !is_none(policy.at("heavy_budget"));
+  for (const auto& field : policy_fields) {
+    Value& value = policy.at(field.name);
+    if (field.is_derived && is_none(value)) {
+      value = derived(field.name, policy, has_heavy);
+    }
+    check(field, value);
+  }
+  const Policy settings = policy_of(policy);
+  check_together(settings);
+  Completed completed{std::move(policy), std::nullopt, 0, {}};
+  if (settings.recent_budget < safe_recent) {
+    completed.warnings.push_back(
+        {"short_recent_window",
+         {{"recent_budget", int64_t(settings.recent_budget)},
+          {"safe_recent", int64_t(safe_recent)}}});
+  }
+  if (recall) {
+    completed.recall = complete_recall(std::move(*recall));
+    const Recall asked = recall_of(*completed.recall);
+    completed.recall_rows = recall_rows(settings, asked);
+    const int64_t wanted = std::max(1, asked.rows);
+    if (completed.recall_rows < wanted) {
+      completed.warnings.push_back(
+          {"recall_rows_shrink",
+           {{"field", "recall.rows"},
+            {"asked", wanted},
+            {"rows", int64_t(completed.recall_rows)},
+            {"max_size", int64_t(settings.max_size)}}});
+    }
+  }
+  return completed;
+}
+
+Values complete_recall(Values recall) {
+  using namespace policy_rules;
+  check_names(recall, recall_fields, "recall.");
+  add_defaults(recall, recall_fields);
+  for (const auto& field : recall_fields) {
+    const Value& value = recall.at(field.name);
+    const bool may_be_none = std::holds_alternative<std::monostate>(field.default_value);
+    if (!(may_be_none && is_none(value))) {
+      check(field, value, "recall.");
+    }
+  }
+  return recall;
+}
+
+Values with_defaults_of(const std::string& policy, Values given) {
+  using namespace policy_rules;
+  const auto named = std::find_if(
+      named_policies.begin(), named_policies.end(),
+      [&](const auto& each) { return each.name == policy; });
+  if (named == named_policies.end()) {
+    throw std::invalid_argument("h2o: there is no policy " + policy);
+  }
+  for (const auto& [name, constant] : named->values) {
+    given.try_emplace(name, value_of(constant));
+  }
+  if (policy != "tuned") {
+    return given;
+  }
+  Values known = given;
+  add_defaults(known, policy_fields);
+  const auto* max_size = std::get_if<int64_t>(&known.at("max_size"));
+  const auto* sink_size = std::get_if<int64_t>(&known.at("sink_size"));
+  auto fits = [](const int64_t* number) {
+    return number && 0 <= *number && *number <= largest_integer;
+  };
+  if (fits(max_size) && fits(sink_size)) {
+    const int64_t most = *max_size - *sink_size - *max_size / 2;
+    const int64_t recent_budget =
+        std::min(std::max<int64_t>(*max_size / 4, safe_recent), most);
+    const int64_t heavy_budget = *max_size - *sink_size - recent_budget;
+    if (recent_budget >= 1 &&
+        heavy_budget >= 0) { // else the default policy's, or its error
+      given.try_emplace("recent_budget", recent_budget);
+      given.try_emplace("heavy_budget", heavy_budget);
+    }
+  }
+  return given;
+}
+
+Policy policy_of(const Values& policy) {
+  return policy_rules::structure_of<Policy>(policy);
+}
+
+Recall recall_of(const Values& recall) {
+  return policy_rules::structure_of<Recall>(recall);
+}
+
+int recall_rows(const Policy& policy, const Recall& recall) {
+  const int64_t usual = std::max(16, std::min(policy.max_size / 2, 64));
+  const int64_t asked = recall.rows > 0 ? int64_t(recall.rows) : usual;
+  const int64_t most = int64_t(policy.max_size) - 1 -
+                       policy_rules::protected_positions(policy) - policy.recent_budget;
+  return int(std::max<int64_t>(0, std::min(asked, most)));
+}
+
+} // namespace h2o

@@ -1,0 +1,33 @@
+import Foundation
+
+extension H2OConfiguration {
+    /// The configuration of one layer's cache: without recall where its `layers` leave it out,
+    /// and with a folder of its own where the archive is in files.
+    func ofLayer(_ index: Int) throws -> H2OConfiguration {
+        guard let recall else { return self }
+        if let layers = recall.layers, !layers.contains(index) {
+            return try with(recall: .some(nil))
+        }
+        let digits = String(index)
+        let name = "layer-" + String(repeating: "0", count: max(0, 3 - digits.count)) + digits
+        return try with(
+            recall: recall.with(layers: .some(nil), store: recall.store.map { $0 + "/" + name }))
+    }
+
+    /// A mapping of settings, true for all defaults, or null.
+    static func recall(in fields: KeyedDecodingContainer<Field>) throws -> H2ORecall? {
+        if (try? fields.decodeIfPresent(Bool.self, forKey: .recall)) == true {
+            return try H2ORecall()
+        }
+        return try fields.decodeIfPresent(H2ORecall.self, forKey: .recall)
+    }
+
+    static func range(_ bounds: [Int]) throws -> Range<Int> {
+        guard bounds.count == 2, bounds[0] < bounds[1] else {
+            throw H2OCacheError.invalidConfiguration(
+                .outOfRange(
+                    field: "pinned", value: "\(bounds)", allowed: H2OCacheError.allowedRanges))
+        }
+        return bounds[0] ..< bounds[1]
+    }
+}
