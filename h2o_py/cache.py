@@ -230,7 +230,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         What their queries added to the scores of other rows stays.
         """
         self._is_attended = self._is_attended or self.is_trimmable()  # it settles then
-        return int(self._layer.trim(n))
+        return int(self._layer.trim(max(0, min(n, self.offset))))
 
     def to_quantized(self, group_size: int = 64, bits: int = 4) -> Any:
         """Refused: mlx_lm calls this when `kv_bits` is given, to replace the cache.

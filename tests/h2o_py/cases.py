@@ -10,7 +10,7 @@ from h2o_pack.parity import reference
 from h2o_pack.parity.reference.recall import Recalled
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache
-from h2o_py.rows import DENSE, Ledger, Rows
+from h2o_py.rows import DENSE, Attended, Ledger, Rows
 from tests.h2o_py import core
 
 TOLERANCE = {mx.float32: 1e-5, mx.float16: 2e-3, mx.bfloat16: 1.6e-2}
@@ -36,6 +36,14 @@ def _fallback_recall(
     return Recalled(Rows(*kept), Ledger(*state), came)
 
 
+def _fallback_attend(queries, rows, ledger, *, config, row_format=DENSE, **options):
+    config = core._native(config, row_format)
+    out, kept, state = ext.cache_attend(
+        queries, rows, ledger, config=config, fallback=True, **options
+    )
+    return Attended(out, Rows(*kept), Ledger(*state))
+
+
 def _fallback_attention(*arguments, **options):
     return ext.scaled_dot_product_attention_with_scores(*arguments, fallback=True, **options)
 
@@ -43,6 +51,7 @@ def _fallback_attention(*arguments, **options):
 # What a GPU runs for calls that the kernels do not take: the core in MLX operations.
 fallback = SimpleNamespace(
     scaled_dot_product_attention_with_scores=_fallback_attention,
+    cache_attend=_fallback_attend,
     layer_cache=_fallback_layer,
     Archive=core.Archive,
     recall=_fallback_recall,
