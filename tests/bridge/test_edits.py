@@ -57,11 +57,7 @@ def test_a_replacement_that_its_own_anchor_matches_is_made_only_once():
 
 @pytest.mark.parametrize(("anchor", "found"), [("return 7", 0), ("include", 2)])
 def test_an_anchor_that_drifted_names_file_anchor_count_and_version(anchor, found):
-    assert refused(apply, TEXT, edit(anchor, "after", "x\n"), code=ExitCode.VERSION) == (
-        f"anchor '{anchor}' matches {found} times instead of 1 "
-        "(mlx-swift/Source/f.cpp, expected as in mlx-swift 0.31.6). "
-        "Use the sources of mlx-swift 0.31.6."
-    )
+    says(refused(apply, TEXT, edit(anchor, "after", "x\n"), code=ExitCode.VERSION))
 
 
 def test_all_anchors_that_drifted_are_named_at_once():
@@ -77,8 +73,9 @@ def test_all_anchors_that_drifted_are_named_at_once():
 @pytest.mark.parametrize("version", upstream_versions())
 def test_an_anchor_of_one_upstream_version_that_drifted_names_that_version(version):
     [hook] = [e for e in edits_of(assets.root(), version).edits if "AttentionUtils" in e.file]
-    with pytest.raises(UserError, match=rf"expected as in mlx-swift-lm {version}\)"):
+    with pytest.raises(UserError) as caught:
         apply(TEXT, hook)
+    says(caught.value)
 
 
 def test_edits_of_one_file_that_would_not_be_recognised_are_refused():

@@ -95,8 +95,9 @@ def test_tests_run_after_the_build(swift, tmp_path):
 
 def test_a_build_that_fails_ends_with_swifts_words(swift, tmp_path):
     host, tool = swift("echo 'a.swift: error: no such thing'; exit 1")
-    with pytest.raises(UserError, match=r"swift build failed:\n  a.swift: error"):
+    with pytest.raises(UserError) as caught:
         toolchain.build(host, tool, tmp_path, print)
+    says(caught.value)
 
 
 def test_dependencies_that_cannot_be_fetched_are_named_with_the_remedy(swift, tmp_path):

@@ -18,6 +18,7 @@ from h2o_pack.verify.check import verify
 from tests.bridge.plans import plan_of
 from tests.bridge.repositories import commit, edits_tree, git
 from tests.bridge.trees import build_tree, names, tree
+from tests.messages import says
 
 EDITS = """
 [[copy]]
@@ -225,10 +226,7 @@ def refusal(package: Path, upstream: Path | Origin, code: ExitCode) -> str:
 def test_a_missing_checkout_is_named_and_nothing_is_left(package, upstream):
     shutil.rmtree(upstream / "mlx-swift" / "Source")
     before = tree(package)
-    assert refusal(package, upstream, ExitCode.USAGE) == (
-        f"mlx-swift/Source is missing ({upstream}). --upstream should hold mlx-swift 0.31.6, "
-        "mlx-swift-lm 3.31.4, with their submodules."
-    )
+    says(refusal(package, upstream, ExitCode.USAGE))
     assert tree(package) == before
     assert not [name for name in names(package) if "h2o-new" in name]
 
@@ -267,15 +265,12 @@ def test_an_interruption_leaves_the_earlier_vendor_folder_whole(package, upstrea
 
 def test_a_vendor_folder_of_somebody_else_is_left_alone(package, upstream):
     build_tree(package, {"Vendor/mine": "mine"})
-    assert refusal(package, upstream, ExitCode.OUTPUT) == (
-        f"{package}/Vendor exists and was not made by h2o-pack. "
-        "Move it away and run this again."
-    )
+    says(refusal(package, upstream, ExitCode.OUTPUT))
     assert tree(package / "Vendor") == {"mine": "mine"}
 
 
 def test_a_folder_that_is_no_package_is_refused(package, upstream, tmp_path):
-    assert "is not a package made by h2o-pack" in refusal(tmp_path, upstream, ExitCode.OUTPUT)
+    says(refusal(tmp_path, upstream, ExitCode.OUTPUT))
 
 
 def test_a_git_checkout_of_another_commit_is_refused(package, upstream):
@@ -296,7 +291,7 @@ def test_a_submodule_of_another_commit_is_refused(package, upstream):
 def test_a_clone_cannot_be_checked_without_git(package, upstream, tmp_path, monkeypatch):
     commit(upstream / "mlx-swift", {})
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert refusal(package, upstream, ExitCode.TOOL).startswith("git is missing")
+    says(refusal(package, upstream, ExitCode.TOOL))
 
 
 def test_folders_without_git_need_no_git(package, upstream, tmp_path, monkeypatch):
@@ -395,10 +390,9 @@ def test_a_package_of_somebody_else_is_refused_before_anything_is_fetched(
 )
 def test_a_dependency_that_would_be_fetched_later_is_refused(package, upstream, dependency):
     (upstream / "mlx-swift/Package.swift").write_text(f"gpu\n{dependency}\n")
-    with pytest.raises(
-        UserError, match=r"mlx-swift/Package\.swift depends on .(https|x)"
-    ) as error:
+    with pytest.raises(UserError) as error:
         vendor(package, upstream, "apple")
+    says(error.value)
     assert error.value.code == ExitCode.VERSION
     assert not (package / "Vendor").exists()
 

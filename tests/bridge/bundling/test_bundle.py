@@ -146,15 +146,14 @@ def test_a_link_out_of_a_models_folder_is_refused(folder, package, tmp_path, nam
     (folder / name).unlink()
     (folder / name).symlink_to("../secret")
     said = refusal(local(folder), package)
-    assert said.startswith(f"{name} is a link to ")
-    assert "outside of the folder" in said
+    says(said)
     assert not (package / "Model").exists()
 
 
 def test_a_linked_folder_out_of_a_models_folder_is_refused(folder, package, tmp_path):
     build_tree(tmp_path / "elsewhere", {"x.json": "x"})
     (folder / "sub").symlink_to(tmp_path / "elsewhere")
-    assert "outside of the folder" in refusal(local(folder, "sub/x.json"), package)
+    says(refusal(local(folder, "sub/x.json"), package))
 
 
 def test_a_link_inside_a_models_folder_is_followed(folder, package):

@@ -9,6 +9,7 @@ from h2o_pack.bundling import manifest
 from h2o_pack.bundling.manifest import BundledFile, Manifest
 from h2o_pack.errors import UserError
 from tests.bridge.trees import build_tree
+from tests.messages import says
 
 FILES = tuple(
     BundledFile(path, 2, digit * 64)
@@ -52,5 +53,6 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path):
 def test_a_digest_that_is_not_of_the_files_is_refused(tmp_path):
     document = json.loads(Manifest("tiny", FILES).to_json()) | {"digest": "0" * 64}
     build_tree(tmp_path, {"Model/manifest.json": json.dumps(document)})
-    with pytest.raises(UserError, match=r"manifest\.json is damaged"):
+    with pytest.raises(UserError) as caught:
         manifest.read(tmp_path)
+    says(caught.value)

@@ -13,6 +13,7 @@ from tests.bridge.bundling.sources import local, remote
 from tests.bridge.trees import build_tree
 from tests.hub import faults
 from tests.hub.contents import Content
+from tests.messages import says
 
 
 @pytest.fixture
@@ -37,11 +38,7 @@ def test_needs_on_one_disk_are_added_up(disks, tmp_path):
     with pytest.raises(UserError) as caught:
         check_space([Need(tmp_path / "a", 7 * 10**8, "x"), Need(tmp_path / "b", 10**9, "y")])
     assert caught.value.code == ExitCode.OUTPUT
-    assert str(caught.value) == (
-        "the disk has 1.07 GB free, and 0.70 GB for x and 1.00 GB for y are needed "
-        f"({tmp_path / 'a'}). Free 0.70 GB, or choose folders on another disk "
-        "(--output for the package, HF_HUB_CACHE for the hub's cache)."
-    )
+    says(caught.value)
 
 
 def test_each_disk_has_its_own_room(disks, tmp_path):
@@ -57,8 +54,9 @@ def test_each_disk_has_its_own_room(disks, tmp_path):
 def test_nothing_is_fetched_when_there_is_no_room(disks, hub, tmp_path):
     model = remote(hub.add("a/b", {"model.safetensors": b"x" * 1000, "config.json": "{}"}))
     disks({"": (1, RESERVE + 1001)})
-    with pytest.raises(UserError, match=r"for the hub's cache and 0\.0 MB for the package"):
+    with pytest.raises(UserError) as caught:
         bundle(model, tmp_path / "package")
+    says(caught.value)
     assert hub.requests == []
 
 
@@ -70,8 +68,9 @@ def folder(tmp_path):
 def test_a_copy_takes_room_on_the_disk_of_the_original_too(disks, folder, tmp_path):
     (tmp_path / "package").mkdir()
     disks({"": (1, RESERVE + 1001)})
-    with pytest.raises(UserError, match=r"0\.0 MB for the package are needed"):
+    with pytest.raises(UserError) as caught:
         bundle(local(folder), tmp_path / "package")
+    says(caught.value)
 
 
 def test_copies_that_share_blocks_take_no_room(disks, folder, tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from h2o_pack.errors import ExitCode, UserError
 from tests.bridge import schemas
 from tests.bridge.machines import BROKEN, GARBAGE, Machine
 from tests.bridge.trees import build_tree, tree
+from tests.messages import says
 
 GITHUB = "https://github.com"
 LM = f"{GITHUB}/ml-explore/mlx-swift-lm.git"
@@ -239,8 +240,9 @@ def test_the_first_form_of_resolved_versions_is_read(machine, tmp_path):
 
 
 def test_a_folder_that_is_no_app_is_refused(machine, tmp_path, run):
-    with pytest.raises(UserError, match=r"no Package\.swift and no Xcode project"):
+    with pytest.raises(UserError) as caught:
         check_app(tmp_path, machine.seen(), may_run=True)
+    says(caught.value)
     for folder in (tmp_path, tmp_path / "none"):
         result = run("doctor", folder)
         assert result.exit_code == ExitCode.USAGE == 2

@@ -19,6 +19,7 @@ from tests.bridge.refusals import refused
 from tests.bridge.trees import tree
 from tests.hub import faults
 from tests.hub.contents import large
+from tests.messages import says
 
 ID = "someone/tiny"
 WEIGHTS = bytes(range(256)) * 64
@@ -111,10 +112,7 @@ def test_a_later_run_continues_where_an_earlier_one_gave_up(hub, repository, pac
     hub.fail(CDN, faults.Drop(after=1000), numbers=range(1))
     hub.fail(CDN, faults.Status(500), numbers=range(1, 2))
     said = refusal(remote(repository), package, code=ExitCode.NETWORK)
-    assert said == (
-        f"{ID} cannot be read: the hub answers 500. "
-        "Wait a little, then run the command again; what has arrived is kept."
-    )
+    says(said)
     assert [path.stat().st_size for path in partials(hub)] == [1000]
     (tmp_path / "again").mkdir()
     say = Bars()
@@ -141,8 +139,7 @@ def test_other_bytes_are_refused_and_nothing_of_them_stays(
     hub.fail(CDN, faults.Drop(after=1000), numbers=range(1) if numbers.start else range(0))
     hub.fail(CDN, faults.Other(large(b"x" * len(WEIGHTS))), numbers=numbers)
     said = refusal(remote(repository), package, code=ExitCode.NETWORK)
-    assert f"model.safetensors of {ID} arrived with the sha256" in said
-    assert f"instead of {HASH[:12]}" in said
+    says(said)
     assert partials(hub) == []
     assert not list(hub.client.cache.rglob(HASH))
     (tmp_path / "again").mkdir()
@@ -197,8 +194,7 @@ def test_a_small_file_that_is_cut_is_an_error(hub, repository, package):
 def test_a_small_file_with_other_bytes_is_refused_and_removed(hub, repository, package):
     hub.fail("*/config.json", faults.Other(large(b'{"b": 1}')), numbers=range(2), method="GET")
     said = refusal(remote(repository), package)
-    assert "config.json has the git id" in said
-    assert "run the command again" in said
+    says(said)
 
 
 def test_a_repository_that_changes_between_requests_is_never_mixed(
@@ -221,13 +217,13 @@ def test_a_commit_whose_content_changed_is_refused(hub, repository, package):
         numbers=range(2),
     )
     said = refusal(model, package)
-    assert "model.safetensors of someone/tiny is not what the hub listed" in said
+    says(said)
 
 
 def test_a_commit_that_went_away_is_refused(hub, repository, package):
     model = remote(repository)
     del repository.commits[model.commit]
-    assert f"has no revision {model.commit!r}" in refusal(model, package)
+    says(refusal(model, package))
 
 
 def test_a_size_that_the_hub_lies_about_is_refused(hub, package):
@@ -269,7 +265,7 @@ def test_a_new_address_is_asked_for_when_the_signed_one_has_expired(hub, reposit
 def test_an_address_that_never_works_is_not_asked_for_for_ever(hub, repository, package):
     hub.fail(CDN, faults.Status(403))
     said = refusal(remote(repository), package)
-    assert "the hub answers 403" in said
+    says(said)
 
 
 @pytest.mark.parametrize(("busy", "status"), [(f"/{ID}/*", 429), (f"/{ID}/*", 503), (CDN, 429)])
@@ -285,7 +281,7 @@ def test_a_hub_that_is_gone_is_explained(hub, repository, package):
     hub.http.server_close()
     hub.http.shutdown()
     said = refusal(model, package, code=ExitCode.NETWORK)
-    assert f"{ID} cannot be fetched: the hub cannot be reached" in said
+    says(said)
 
 
 def test_without_a_network_the_cache_is_enough(hub, repository, package, tmp_path, monkeypatch):
@@ -296,7 +292,7 @@ def test_without_a_network_the_cache_is_enough(hub, repository, package, tmp_pat
     (tmp_path / "third").mkdir()
     other = hub.add("someone/other", FILES)
     said = refusal(remote(other), tmp_path / "third", code=ExitCode.NETWORK)
-    assert "HF_HUB_OFFLINE is set" in said
+    says(said)
 
 
 @pytest.mark.parametrize("how", ["bytes", "size"])
@@ -310,7 +306,7 @@ def test_a_damaged_copy_in_the_cache_is_refused_and_removed(
     blob.write_bytes(content if how == "bytes" else WEIGHTS[:-1])
     (tmp_path / "again").mkdir()
     said = refusal(remote(repository), tmp_path / "again")
-    assert "the copy in the hub's cache is damaged" in said
+    says(said)
     assert not blob.exists()
     (tmp_path / "third").mkdir()
     bundle(remote(repository), tmp_path / "third")
@@ -321,7 +317,7 @@ def test_a_cache_that_cannot_be_written_is_explained(hub, repository, package):
     hub.client.home.mkdir(exist_ok=True)
     hub.client.cache.write_text("a file in the way")
     said = refusal(remote(repository), package, code=ExitCode.OUTPUT)
-    assert "the hub's cache cannot be written" in said
+    says(said)
 
 
 def test_a_full_disk_is_explained_and_what_arrived_stays(
@@ -338,7 +334,7 @@ def test_a_full_disk_is_explained_and_what_arrived_stays(
 
     monkeypatch.setattr(Partial, "write", full)
     said = refusal(remote(repository), package, code=ExitCode.OUTPUT)
-    assert "the hub's cache cannot be written: No space left on device" in said
+    says(said)
     monkeypatch.setattr(Partial, "write", write)
     assert [path.stat().st_size for path in partials(hub)] == [2000]
 

@@ -17,6 +17,7 @@ from tests.bridge.bundling.sources import remote
 from tests.bridge.refusals import refused
 from tests.hub import faults
 from tests.hub.contents import Content
+from tests.messages import says
 
 ID = "someone/tiny"
 FILES = {"config.json": '{"a": 1}', "LICENSE": "free", "model.safetensors": b"w" * 5000}
@@ -62,7 +63,7 @@ def test_an_answer_without_an_end_is_cut(hub, tmp_path, package):
     endless = Content(b"x" * (3 << 20))
     hub.fail(f"/{ID}/*/config.json", faults.Instead(endless), method="GET")
     said = refusal(remote(repository), package)
-    assert "sends more than the 1,048,576 bytes expected" in said
+    says(said)
     sizes = [path.stat().st_size for path in hub.client.home.rglob("*") if path.is_file()]
     assert max(sizes, default=0) < 2 << 20
 
@@ -71,8 +72,9 @@ def test_a_listing_without_an_end_is_cut(hub, monkeypatch):
     hub.add(ID, FILES)
     monkeypatch.setattr(answers, "ANSWER_BYTES", 1000)
     hub.fail("/api/*", faults.Instead(Content(b"[" * (65 << 20))))
-    with pytest.raises(UserError, match="sends more than") as error:
+    with pytest.raises(UserError) as error:
         Repository(ID).listing()
+    says(error.value)
     assert error.value.code == ExitCode.NETWORK
 
 
@@ -98,8 +100,9 @@ def test_a_long_answer_at_an_ordinary_rate_is_taken(monkeypatch):
 def test_a_listing_that_is_none_is_an_error_of_the_network(hub, text):
     hub.add(ID, FILES)
     hub.fail("/api/*", faults.Instead(Content(text.encode())))
-    with pytest.raises(UserError, match="a listing that is not the hub's") as error:
+    with pytest.raises(UserError) as error:
         Repository(ID).listing()
+    says(error.value)
     assert error.value.code == ExitCode.NETWORK
 
 
@@ -114,4 +117,4 @@ def test_a_time_to_wait_of_5000_digits_is_not_read(hub, package):
 def test_compressed_bytes_are_refused(hub, package):
     repository = hub.add(ID, FILES)
     hub.fail(f"/{ID}/*", faults.Instead(headers={"Content-Encoding": "gzip"}), method="GET")
-    assert "sends compressed bytes" in refusal(remote(repository), package)
+    says(refusal(remote(repository), package))

@@ -24,6 +24,7 @@ from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec
 from h2o_py import H2OConfig, H2OKVCache, install_routing, make_h2o_cache, remove_routing
 from tests.bridge.models.checkpoints import folder_of
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
+from tests.messages import says
 
 NEEDS_METAL = {"bitnet"}
 MEASURED = sorted(set(architectures()) - NEEDS_METAL)
@@ -177,8 +178,9 @@ def test_the_last_layers_of_gemma_4_keep_nothing_and_share_keys_of_their_type():
     assert mixture.intermediate_size == 2 * 96 + 2 * 16
     said = describe(small_config("gemma4_text", **experts), "config.json").remarks
     assert "only main-2026-08-22 has the experts of this model" in said[0]
-    with pytest.raises(UserError, match="the last 5 layers share keys of layers of their type"):
+    with pytest.raises(UserError) as caught:
         config_of("gemma4_text", num_kv_shared_layers=5)
+    says(caught.value)
 
 
 def test_head_counts_that_gemma_3_leaves_out_are_those_of_mlx_lm():
@@ -203,8 +205,7 @@ def test_a_type_that_only_a_later_upstream_has_says_so_and_is_refused_for_others
     spec = PackageSpec((ModelSpec(str(folder), CacheSpec(max_kv=64)),))
     with pytest.raises(UserError) as caught:
         prepare(spec, lambda _: None)
-    assert 'mlx-swift-lm 3.31.4 has no language model of type "helium"' in str(caught.value)
-    assert "Give --upstream-version main-2026-08-22." in str(caught.value)
+    says(caught.value)
 
 
 @pytest.mark.parametrize(

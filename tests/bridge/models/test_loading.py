@@ -15,6 +15,7 @@ from h2o_pack.models.local import from_folder
 from tests.bridge.models.catalogue_models import config_of, quantized
 from tests.bridge.models.test_weights import tensors_of
 from tests.bridge.trees import write_model
+from tests.messages import says
 
 HUB = [each for each in known_models().values() if each.hub]
 FILE = "model.safetensors"
@@ -56,15 +57,12 @@ def test_all_tensors_that_are_missing_unknown_or_of_another_shape_are_named(head
     odd = replace(norm, name="model.odd.weight")
     turned = replace(table, shape=table.shape[::-1])
     said = refusal(dict(headers.config), (odd, turned, *rest))
-    assert 'lack tensor "model.norm.weight"' in said
-    assert 'have tensor "model.odd.weight"' in said
-    assert '"model.embed_tokens.weight" has [32, 100] instead of [100, 32]' in said
+    says(said)
 
 
 def test_layers_that_only_the_configuration_has_are_missing_tensors(headers):
     said = refusal({**headers.config, "num_hidden_layers": 40}, headers.tensors[FILE])
-    assert "model.layers.10." in said
-    assert "and 415 more" in said
+    says(said)
 
 
 @pytest.mark.parametrize("changed", [{"model_type": "unheard"}, {"hidden_size": "x"}])

@@ -101,7 +101,7 @@ def test_what_is_no_header_is_refused(tmp_path, content, what):
 )
 def test_a_tensor_that_cannot_be_is_named(tmp_path, described, what):
     said = refusal(tmp_path / "model.safetensors", packed({"a\nb": described}, 8))
-    assert f'model.safetensors: tensor "a\\nb" {what}' in said
+    says(said)
 
 
 def test_tensors_that_share_bytes_are_named_and_all_problems_told(tmp_path):
