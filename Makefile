@@ -2,8 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What the core is built with and h2o-pack imports, then the core, then what checks need.
+PACKAGES := $(VENV)/.packages
 RUNTIME := $(VENV)/.runtime
-INSTALLED := $(VENV)/.installed
+CHECKERS := $(VENV)/.installed
+INSTALLED := $(RUNTIME) $(CHECKERS)
 # Python compiles modules when it first imports them; of all of them few are needed.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SOURCES := $(shell find cexport -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt) \
@@ -43,28 +46,28 @@ real: $(RUNTIME)
 # pytest comes last and builds and tests the generated Swift package too. What comes before
 # it mostly keeps one core busy.
 test:
-	$(MAKE) --jobs=2 check metal-host
+	$(MAKE) --jobs=2 $(RUNTIME) metal-host check
 	$(MAKE) pytest
 
-check: lint types workflows
+check: types lint workflows
 	$(BIN)/python -m interface --check
 
 # Writes the files that follow from interface/*.toml, in every language.
 interface: $(INSTALLED)
 	$(BIN)/python -m interface
 
-lint: $(INSTALLED)
+lint: $(CHECKERS)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/clang-format --dry-run --Werror $(shell find cexport metal swift_templates tests \
 		-name "*.cpp" -o -name "*.h" -o -name "*.hpp" -o -name "*.c")
 
-types: $(INSTALLED)
+types: $(CHECKERS)
 	$(BIN)/mypy
 
 # Workflows and the scripts that they run.
 SCRIPTS := $(shell grep --recursive --files-with-matches '^\#!/usr/bin/env bash' .ci)
-workflows: $(INSTALLED)
+workflows: $(CHECKERS)
 	$(BIN)/zizmor --offline --quiet .github/workflows
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/shellcheck $(SCRIPTS)
@@ -81,7 +84,7 @@ fuzz: $(INSTALLED)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 # The module that runs the Metal kernels on the CPU, for tests. Needs clang++.
-metal-host: $(RUNTIME)
+metal-host: $(PACKAGES)
 	$(BIN)/python tests/metal/host/build.py
 
 # Writes the text that generated packages are compared with; look at the diff afterwards.
@@ -165,22 +168,25 @@ clean:
 	rm -rf build dist $(VENV)
 
 # What the checks and tests need besides.
-$(INSTALLED): $(RUNTIME) .ci/check.lock
+$(CHECKERS): .ci/check.lock | $(PACKAGES)
 	$(PIP) --require-hashes --requirement .ci/check.lock
 	@touch $@
 
-# What `make demo` needs: the core, compiled, and the packages that h2o-pack imports.
-$(RUNTIME): $(SOURCES)
-	$(CHECK_PYTHON)
+# What `make demo` needs: the core, compiled.
+$(RUNTIME): $(SOURCES) | $(PACKAGES)
 	@command -v c++ >/dev/null || command -v clang++ >/dev/null || { \
 		echo "h2o-pack needs a C++ compiler to build its core: install g++" \
 		"(Debian: apt-get install g++) or the Xcode command line tools."; exit 5; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
-		echo "Python cannot make a virtual environment: install its venv module" \
-		"(Debian: apt-get install python3-venv)."; exit 5; }
-	$(PIP) --require-hashes --requirement requirements.lock
 	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation --no-deps --editable .
 	@# Python reads these files in the locale's encoding, which may lack the path's letters.
 	@sed -i.absolute 's|^/.*/bridge$$|../../../../bridge|; s|^/.*|../../../..|' \
 		$(VENV)/lib/python*/site-packages/*editable*.pth
+	@touch $@
+
+$(PACKAGES): requirements.lock
+	$(CHECK_PYTHON)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+		echo "Python cannot make a virtual environment: install its venv module" \
+		"(Debian: apt-get install python3-venv)."; exit 5; }
+	$(PIP) --require-hashes --requirement requirements.lock
 	@touch $@

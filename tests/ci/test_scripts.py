@@ -184,7 +184,7 @@ def test_without_a_simulator_its_step_says_so(tmp_path):
 @pytest.mark.parametrize("target", ["wheel", "apple-wheel", "demo"])
 def test_a_python_that_is_too_old_is_named_before_anything_is_made(tmp_path, target):
     old = tool(tmp_path, "python3", "#!/bin/sh\nexit 1\n") / "python3"
-    for name in ("Makefile", "pyproject.toml"):
+    for name in ("Makefile", "pyproject.toml", "requirements.lock"):
         shutil.copy(ROOT / name, tmp_path)
     # What a virtual environment depends on is elsewhere: nothing of it is needed to say so.
     command = ["make", target, f"PYTHON={old}", "SOURCES="]

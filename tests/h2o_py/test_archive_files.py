@@ -19,13 +19,6 @@ from tests.h2o_py import core
 from tests.h2o_py.cases import BACKENDS, random_tokens, step
 
 
-def test_an_archive_goes_with_its_conversation(tmp_path):
-    filled(tmp_path / "chat/layer-000", 1)
-    h2o_py.delete_archive(tmp_path / "chat")
-    assert list(tmp_path.iterdir()) == []
-    h2o_py.delete_archive(tmp_path / "chat")
-
-
 def test_archives_of_sessions_that_ended_go_but_for_those_to_keep(tmp_path):
     for name in ("a", "b"):
         filled(tmp_path / name / "layer-000", 1)

@@ -31,7 +31,7 @@ LOSSY = {
     "8": 0.02, "k8v4": 0.3, "4": 1.0, "rotated4": 1.0, "r16h8": 0.02, "r16h4": 1.0, "r8h4": 1.0,
 }  # fmt: skip
 SMALL = H2OConfig(32, sink_size=3, heavy_budget=12, recent_budget=10)
-PROMPT, ANSWER = 70, 40
+PROMPT, ANSWER = 70, 12
 
 pytestmark = [
     pytest.mark.usefixtures("routed"),

@@ -128,23 +128,6 @@ def test_masks_hide_among_the_asking_tokens():
     assert largest_difference(alone.out[:, :, :1], out[:, :, :1]) < 1e-6
 
 
-def test_a_key_that_is_not_finite_is_seen_by_no_query_and_does_not_come():
-    mx.random.seed(5)
-    cache = H2OKVCache(config(archive_bits=16))
-    for tokens in (60, 40):
-        queries, keys, values = random_tokens(tokens)
-        if cache.offset == 0:
-            keys[:, 0, 20] = float("nan")
-            values[:, 0, 20] = float("inf")
-        mx.eval(step(cache, queries, keys, values))
-    out, strongest = read(cache, random_tokens(5))
-    assert bool(mx.isfinite(out).all())
-    assert bool((strongest[:, :2, 20] == 0).all())
-    recalled = bring_back(cache, [[20, 21]])
-    assert held(recalled)[0][0] == [21]
-    assert held(recalled)[0][1] == [20, 21]
-
-
 def bring_back(cache, positions, backend=core):
     return backend.bring_back(
         mx.array(positions),

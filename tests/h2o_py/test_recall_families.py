@@ -52,12 +52,3 @@ def test_layers_with_rows_of_their_own_recall_by_their_own_sizes(one_choice):
         assert all(a <= b <= c for a, b, c in zip(asked, held, most, strict=True))
     else:
         assert held == asked
-
-
-def test_budgets_name_the_layers_that_recall():
-    model = small_model("qwen3")
-    budgets = Budgets((None,) * 4, recall=(2,))
-    caches = make_h2o_cache(model, RECALL, budgets=budgets)
-    generated(model, caches)
-    assert [cache.recalled > 0 for cache in caches] == [False, False, True, False]
-    assert [cache.archive is None for cache in caches] == [True, True, False, True]

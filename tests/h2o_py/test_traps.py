@@ -94,15 +94,6 @@ def test_trap_keys_rotated_by_the_count_of_rows_instead_of_the_position():
         assert largest_difference(cache.keys[0, head], wanted) < 1e-5
 
 
-def test_trap_offset_that_stops_at_the_count_of_kept_rows():
-    model = small_model("qwen3")
-    caches = make_h2o_cache(model, SMALL)
-    for seen in (20, 40, 41, 42, 80):
-        count = seen - caches[0].offset
-        model(some_prompt(count)[None], cache=caches)
-        assert {(c.offset, c.size()) for c in caches} == {(seen, min(seen, 32))}
-
-
 # Eviction
 
 
@@ -119,15 +110,6 @@ def test_trap_new_tokens_are_evicted_at_once_for_having_no_score(config):
     assert min(survived.values()) >= 10
     # Nor does the cache freeze on what it held first: tokens of all ages have gone.
     assert max(survived.values()) > 30
-
-
-def test_trap_a_first_observation_averaged_with_a_score_of_zero():
-    cache = H2OKVCache(H2OConfig.paper(32, recent_budget=10))
-    q, k, v = random_tokens(1, heads=1, kv_heads=1)
-    mx.eval(step(cache, q, k, v))
-    assert cache.scores[0, 0, 0].item() == pytest.approx(
-        abs((q * k).sum().item()) / 8, rel=1e-4
-    )
 
 
 def test_trap_a_chunk_loses_rows_before_its_own_attention():
@@ -319,9 +301,8 @@ def _scores(cache):
 
 
 @pytest.mark.parametrize("kv", STORAGES)
-@pytest.mark.parametrize("family", ["qwen3", "llama sliding", "falcon_h1"])
-def test_trap_a_deep_copy_shares_rows_with_its_original(family, kv):
-    model = small_model(family)
+def test_trap_a_deep_copy_shares_rows_with_its_original(kv):
+    model = small_model("falcon_h1")  # its caches are in lists
     caches, control = (make_h2o_cache(model, SMALL, kv=kv, group_size=32) for _ in range(2))
     greedy(model, some_prompt(50), caches)
     greedy(model, some_prompt(50), control)

@@ -57,12 +57,12 @@ def both(name, backend, config=CONFIG):
     return FORMATS[name](config, backend), FORMATS[name](config, metal_rule.reference)
 
 
-def token_without_ties(name, dtype=mx.float32, batch=1):
+def token_without_ties(name, batch=1):
     """A token that MLX's CPU and Metal quantize alike: they round halves differently."""
     keys_through, values_through = QUANTIZED_TO[name]
     group = 32 if name == "k8v4" else 64
     while True:
-        q, k, v = random_tokens(1, batch=batch, dtype=dtype)
+        q, k, v = random_tokens(1, batch=batch)
         if metal_rule.agrees_with_the_cpu(
             k, keys_through, group
         ) and metal_rule.agrees_with_the_cpu(v, values_through, group):
@@ -78,14 +78,13 @@ def compare_step(host, ours, theirs, new, dtype, context):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_steps_far_past_the_budget_equal_the_cpu(host, backend, dtype, name):
+def test_steps_far_past_the_budget_equal_the_cpu(host, backend, name):
     mx.random.seed(11)
     ours, theirs = FORMATS[name](CONFIG, backend), FORMATS[name](CONFIG, None)
     host.reset_counters()
-    count = 300 if dtype == mx.float32 else 100
+    count = 150
     for i in range(count):
-        compare_step(host, ours, theirs, token_without_ties(name, dtype), dtype, i)
+        compare_step(host, ours, theirs, token_without_ties(name), mx.float32, i)
     assert ours.offset == count
     assert ours.length == 48
     assert_same_state(ours, theirs, 1e-4, name)
@@ -121,7 +120,7 @@ def test_every_score_and_novelty_keeps_what_the_reference_keeps(
     )
     for name in ("dense", "r16h8"):
         ours, theirs = both(name, backend, config)
-        for i in range(120):
+        for i in range(80):
             new = random_tokens(1, heads=6, kv_heads=3)
             compare_step(host, ours, theirs, new, mx.float32, (name, i))
         assert_same_state(ours, theirs, 1e-4, name)

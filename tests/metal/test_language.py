@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.metal.checking import clang, kernel, line_of, read
-from tools.kernels.compiler import check_language, translate
-from tools.kernels.source import prepare
+from tests.metal.checking import kernel, line_of, read
+from tools.kernels.compiler import check_language
 
 BODIES = {
     "double": "double x = 1;",
@@ -91,9 +90,3 @@ def test_constants_of_classes_and_functions_are_allowed(tmp_path):
     before = "struct A { static constant constexpr const int n = 3; };\n"
     body = "static constant constexpr int n = 3;\nout[0] = A::n + n;"
     assert check_language(*read(tmp_path, kernel(body, before))) == []
-
-
-def test_our_kernels_use_only_what_metal_has(tmp_path):
-    prepared = prepare(tmp_path)
-    for library in prepared.libraries:
-        assert check_language(translate(prepared, library, clang()), prepared) == []

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.metal.checking import HEAD, clang, kernel, line_of, read
+from tests.metal.checking import HEAD, kernel, line_of, read
 from tools.kernels.compiler import (
     check_buffers,
     check_limits,
     read_calls,
     read_names,
     threadgroup_bytes,
-    translate,
 )
 from tools.kernels.source import Buffer, kernels_of, prepare
 
@@ -71,10 +70,3 @@ def test_an_index_that_metal_lacks_or_that_is_taken_is_found(tmp_path):
     ]
     assert "the last is 30" in found[0].message
     assert "a shares the index 4" in found[1].message
-
-
-def test_our_kernels_are_within_the_limits(tmp_path):
-    prepared = prepare(tmp_path)
-    assert check_buffers(prepared) == []
-    for library in prepared.libraries:
-        assert check_limits(translate(prepared, library, clang()), prepared) == []
