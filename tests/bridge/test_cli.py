@@ -261,21 +261,16 @@ def test_vendor_and_parity_want_a_package(run, tmp_path):
         says(result.stderr)
 
 
-def test_another_mlx_ends_with_6(run, tmp_path, monkeypatch):
-    run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
+def test_another_mlx_ends_with_6(run, demo_package, monkeypatch):
     monkeypatch.setattr(parity.metadata, "version", lambda _name: "0.99.0")
-    result = run("parity", tmp_path / "Demo")
+    result = run("parity", demo_package)
     assert result.exit_code == ExitCode.VERSION
-    assert result.stderr == (
-        f"error: mlx 0.99.0 is installed, and this h2o-pack is made for {VERSIONS['mlx']}. "
-        f"Run: pip install mlx=={VERSIONS['mlx']}\n"
-    )
+    says(result.stderr)
 
 
-def test_a_missing_core_ends_with_5(run, tmp_path, monkeypatch):
-    run("ios", "--model", "demo", "--max-kv", 256, "--output", tmp_path / "Demo")
+def test_a_missing_core_ends_with_5(run, demo_package, monkeypatch):
     monkeypatch.setitem(sys.modules, "h2o_py.fast", None)
-    result = run("parity", tmp_path / "Demo", "--level", "op")
+    result = run("parity", demo_package, "--level", "op")
     assert result.exit_code == ExitCode.TOOL
     says(result.stderr)
 
@@ -347,10 +342,7 @@ def test_what_the_system_refuses_is_no_error_of_ours(run, tmp_path):
     place = tmp_path / ("x" * 300)
     result = run("ios", "--model", "demo", "--max-kv", 256, "--output", place)
     assert result.exit_code == ExitCode.OUTPUT
-    assert result.stderr == (
-        f"error: the system refuses: File name too long ({place}). Free space, or give a path "
-        "that can be read or written there.\n"
-    )
+    says(result.stderr)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
