@@ -3,32 +3,6 @@ import H2OKit
 import XCTest
 
 final class ConfigurationTests: XCTestCase {
-    func testHalfOfTheRowsAreForHeavyHitters() throws {
-        let configuration = try H2OConfiguration(maxSize: 512)
-
-        XCTAssertEqual(configuration.sinkSize, 4)
-        XCTAssertEqual(configuration.heavyBudget, 256)
-        XCTAssertEqual(configuration.recentBudget, 252)
-        XCTAssertEqual(configuration.score, .peak)
-        XCTAssertEqual(configuration.decay, 0.999)
-        XCTAssertEqual(configuration.novelty, 2)
-        XCTAssertEqual(configuration.pinned, [])
-        XCTAssertEqual(configuration.observationWindow, 64)
-    }
-
-    func testAveragesDecayFasterThanPeaks() throws {
-        XCTAssertEqual(try H2OConfiguration(maxSize: 64, score: .softmax).decay, 0.95)
-        XCTAssertEqual(try H2OConfiguration(maxSize: 64, score: .absLogit).decay, 0.95)
-    }
-
-    func testThePublishedPolicyHasNoNovelty() throws {
-        let configuration = try H2OConfiguration.paper(maxSize: 64)
-
-        XCTAssertEqual(configuration.score, .absLogit)
-        XCTAssertEqual(configuration.decay, 0.95)
-        XCTAssertEqual(configuration.novelty, 0)
-    }
-
     func testItIsWrittenWithPythonsNames() throws {
         let configuration = try H2OConfiguration(maxSize: 64, pinned: [10 ..< 12])
         let encoder = JSONEncoder()
@@ -112,28 +86,6 @@ final class ConfigurationTests: XCTestCase {
                 sinkSize: 4, heavyBudget: 40, recentBudget: 30, total: 74, maxSize: 64),
             "sink_size + heavy_budget + recent_budget = 4 + 40 + 30 = 74 is more than max_size = "
                 + "64. Lower a budget or raise max_size.")
-    }
-
-    func testNoRoomForTheNewestTokenIsRefused() {
-        assertRefused(
-            try H2OConfiguration(maxSize: 6),
-            .noRecentRows(maxSize: 6, sinkSize: 4, heavyBudget: 3, smallest: 9),
-            "max_size = 6 leaves no room for recent tokens: 4 sink tokens and heavy_budget = 3 take "
-                + "all of it. Raise max_size to at least 9, or lower sink_size or heavy_budget.")
-        assertRefused(
-            try H2OConfiguration(maxSize: 64, recentBudget: 0),
-            .outOfRange(
-                field: "recent_budget", value: "0", allowed: "between 1 and 2147483647"),
-            "recent_budget must be between 1 and 2147483647, got 0.")
-    }
-
-    func testARowMustRemainToEvict() {
-        assertRefused(
-            try H2OConfiguration(
-                maxSize: 16, heavyBudget: 0, recentBudget: 8, pinned: [2 ..< 6, 5 ..< 8]),
-            .nothingToEvict(maxSize: 16, held: 16, needed: 17),
-            "max_size = 16 leaves no row to evict: sink, pinned and recent tokens hold 16. Raise "
-                + "max_size to 17, lower recent_budget or pin less.")
     }
 
     func testValuesOutOfRangeAreRefused() {

@@ -71,3 +71,126 @@ final class ParityTokensTests: XCTestCase {
         }
     }
 }
+
+/// What `h2o-pack parity --level tokens` asks: `request.json`.
+struct ParityTokensRequest: Decodable {
+    let format: Int
+    let prompt: [Int32]
+    /// The longest chunk of the prompt that the model gets.
+    let prefill: Int
+    let texts: [Text]
+    let cases: [Case]
+
+    /// A text, or a user's message that goes through the chat template.
+    struct Text: Decodable {
+        let text: String
+        let isMessage: Bool
+
+        private enum CodingKeys: String, CodingKey {
+            case text
+            case isMessage = "message"
+        }
+
+        func ids(by tokenizer: any MLXLMCommon.Tokenizer) throws -> [Int] {
+            guard isMessage else { return tokenizer.encode(text: text, addSpecialTokens: true) }
+            return try tokenizer.applyChatTemplate(messages: [["role": "user", "content": text]])
+        }
+    }
+
+    struct Case: Decodable {
+        let name: String
+        let config: H2OConfiguration
+        /// How rows are stored; the model makes its own caches if it is not said.
+        let kv: H2OStorage?
+        let groupSize: Int
+        let budgets: H2OBudgets?
+        /// What Python chose after the prompt and after each of these tokens.
+        let tokens: [Int32]
+
+        private enum CodingKeys: String, CodingKey {
+            case name, config, kv, budgets, tokens
+            case groupSize = "group_size"
+        }
+
+        func makeCaches(for model: any LanguageModel) throws -> [any KVCache] {
+            guard let kv else { return try model.ownCaches() }
+            return try H2OCaches(
+                configuration: config, storage: kv, groupSize: groupSize,
+                budgets: budgets
+            ).makeCaches(for: model)
+        }
+    }
+
+    static let format = 1
+
+    init(folder: URL) throws {
+        let data = try Data(contentsOf: folder.appending(path: "request.json"))
+        self = try JSONDecoder().decode(Self.self, from: data)
+        guard format == Self.format else {
+            throw ParityTraceError.otherFormat(format, reads: Self.format)
+        }
+    }
+}
+
+/// What this side says to it: `answer.json`, and in `answer.safetensors` the logits
+/// `[1, vocabulary]` named `case.step` and the positions int32 `[B, Hkv, C]` that each
+/// evicting cache keeps at last, named `case.kept.layer`, and after each step, named
+/// `case.kept.layer.step`.
+struct ParityTokensAnswer: Encodable {
+    let format = 1
+    var texts = [Text]()
+    var cases = [Case]()
+    var arrays = [String: MLXArray]()
+
+    struct Text: Encodable {
+        var ids = [Int]()
+        var error: String?
+    }
+
+    struct Case: Encodable {
+        let name: String
+        /// The likeliest token of each step.
+        var tokens = [Int]()
+        /// Which of the model's caches evict.
+        var evicting = [Bool]()
+        var error: String?
+    }
+
+    private enum CodingKeys: String, CodingKey {
+        case format, texts, cases
+    }
+
+    func write(to folder: URL) throws {
+        try save(arrays: arrays, url: folder.appending(path: "answer.safetensors"))
+        // Last: who finds it finds the arrays too.
+        try JSONEncoder().encode(self).write(
+            to: folder.appending(path: "answer.json"), options: .atomic)
+    }
+}
+
+/// Notes the logits of each step and the token that is likeliest by them, and goes on with
+/// the tokens that it was given, so that every step is comparable.
+final class ParityTokensSampler: LogitSampler {
+    private let given: [Int32]
+    private(set) var tokens = [Int]()
+    private(set) var logits = [MLXArray]()
+    /// The caches whose positions are noted.
+    var caches = [any KVCache]()
+    /// After each step, by cache; nil for one that does not evict.
+    private(set) var kept = [[MLXArray?]]()
+
+    init(goingOnWith given: [Int32]) {
+        self.given = given
+    }
+
+    func sample(logits: MLXArray) -> MLXArray {
+        let likeliest = ArgMaxSampler().sample(logits: logits)
+        kept.append(caches.map { ($0 as? any H2OScoreTracking)?.positions })
+        eval([logits, likeliest] + kept[kept.count - 1].compactMap(\.self))
+        let own = likeliest.asType(.int32).asArray(Int32.self)
+        let step = tokens.count
+        tokens += own.map(Int.init)
+        self.logits.append(logits)
+        return step < given.count ? MLXArray([given[step]], [1]) : likeliest
+    }
+}

@@ -4,24 +4,14 @@ import MLXLMCommon
 import XCTest
 
 final class QuantizedTests: XCTestCase {
-    func testRowsHoldWordsScalesAndBiases() throws {
-        for (keyBits, valueBits, words) in [(8, 8, 20), (8, 4, 16), (4, 4, 12)] {
-            let cache = try QuantizedH2OKVCache(
-                maxSize: 16, groupSize: 32, keyBits: keyBits, valueBits: valueBits)
-
-            cache.attend(Tokens(7, seed: 1))
-
-            XCTAssertEqual(cache.state[0].dtype, .uint32)
-            XCTAssertEqual(cache.state[0].shape, [1, Heads.kv, 7, words])
-        }
-    }
-
     func testItsBitsCanBeAskedFor() throws {
         let same = try QuantizedH2OKVCache(maxSize: 16, groupSize: 32, bits: 4)
         let apart = try QuantizedH2OKVCache(maxSize: 16, keyBits: 8, valueBits: 4)
 
         XCTAssertEqual([same.keyBits, same.valueBits, same.groupSize], [4, 4, 32])
         XCTAssertEqual([apart.keyBits, apart.valueBits, apart.groupSize], [8, 4, 64])
+        let mixed = try MixedH2OKVCache(maxSize: 16, heavyBits: 4, recentBits: 8, groupSize: 32)
+        XCTAssertEqual([mixed.heavyBits, mixed.recentBits, mixed.groupSize], [4, 8, 32])
     }
 
     func testUpstreamDoesNotTakeItForOneOfItsOwn() throws {
@@ -43,6 +33,10 @@ final class QuantizedTests: XCTestCase {
             XCTAssertEqual(
                 $0.localizedDescription,
                 "group_size must be 32, 64 or 128, got 48.")
+        }
+        XCTAssertThrowsError(try MixedH2OKVCache(maxSize: 16, heavyBits: 3)) { error in
+            XCTAssertEqual(
+                error.localizedDescription, "heavy_bits must be 4, 8 or 16, got 3.")
         }
     }
 
@@ -83,9 +77,74 @@ final class QuantizedTests: XCTestCase {
     }
 }
 
+/// A ring of recent rows beside a pool, each at its own precision.
+final class MixedTests: XCTestCase {
+    func testNothingIsTakenBack() throws {
+        let cache = try MixedH2OKVCache(maxSize: 16, groupSize: 32)
+        cache.attend(Tokens(5, seed: 1))
+
+        XCTAssertFalse(cache.isTrimmable)
+        XCTAssertEqual(cache.trim(2), 0)
+        XCTAssertEqual(cache.offset, 5)
+    }
+
+    func testRowsOfAnotherKindAreRefused() throws {
+        let cache = try MixedH2OKVCache(maxSize: 16, groupSize: 32)
+        cache.attend(Tokens(5, seed: 1))
+        var fields = cache.metaState
+        fields[5] = try QuantizedH2OKVCache(maxSize: 16, groupSize: 32).metaState[5]
+        let state = cache.state
+
+        XCTAssertThrowsError(try MixedH2OKVCache(state: state, metaState: fields)) { error in
+            XCTAssertTrue(error.localizedDescription.contains("another kind"), "\(error)")
+        }
+    }
+}
+
+/// Rows that are rotated before they are quantized.
+final class RotationTests: XCTestCase {
+    /// Many models have elements of keys that are many times as large as the rest.
+    func testALargeElementCostsTheOthersLess() throws {
+        let tokens = Tokens(30, seed: 1)
+        let uneven = Tokens(
+            queries: tokens.queries.scalingOneElement(by: 1 / 20),
+            keys: tokens.keys.scalingOneElement(by: 20), values: tokens.values)
+        let exact = try H2OStorage.dense.makeCache(maxSize: 64).attend(uneven)
+
+        let lost = try [H2OStorage.fourBits, .rotatedFourBits].map { storage -> Float in
+            let output = try storage.makeCache(maxSize: 64).attend(uneven)
+            return zip(output, exact).reduce(0) { sum, pair in sum + abs(pair.0 - pair.1) }
+        }
+
+        XCTAssertLessThan(lost[1], lost[0] * 0.8)
+    }
+
+    /// A cache that is not rotated says nothing of it, as before there were rotated ones.
+    func testSavedCachesSayWhetherTheyAreRotated() throws {
+        for (storage, isRotated) in [(H2OStorage.fourBits, false), (.rotatedFourBits, true)] {
+            let cache = try storage.makeCache(maxSize: 16)
+            cache.attend(Tokens(20, seed: 1))
+
+            let saved = cache.metaState
+            let restored = try QuantizedH2OKVCache(state: cache.state, metaState: saved)
+
+            XCTAssertEqual(saved[5].contains("rotated"), isRotated, saved[5])
+            XCTAssertEqual(restored.isRotated, isRotated)
+        }
+    }
+}
+
 extension MLXArray {
     /// The floats whose bits these 32-bit words are.
     fileprivate var asFloats: MLXArray {
         MLXArray(asArray(UInt32.self).map { Float(bitPattern: $0) }, shape)
+    }
+
+    /// With the same element of each vector multiplied by a factor.
+    fileprivate func scalingOneElement(by factor: Float) -> MLXArray {
+        let values = asArray(Float.self).enumerated().map { index, value in
+            index % dim(-1) == 7 ? value * factor : value
+        }
+        return MLXArray(values, shape)
     }
 }

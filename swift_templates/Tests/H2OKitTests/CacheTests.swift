@@ -1,0 +1,141 @@
+import H2OKit
+import MLX
+import MLXLMCommon
+import XCTest
+
+/// What Swift adds to the core's cache: masks, trimming, copies and what upstream asks.
+/// What is kept and computed, parity compares with Python.
+final class CacheTests: XCTestCase {
+    func testAnEmptyCacheHoldsNothing() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+
+        XCTAssertEqual(cache.offset, 0)
+        XCTAssertEqual(cache.length, 0)
+        XCTAssertEqual(cache.maxSize, 16)
+        XCTAssertNil(cache.scores)
+        XCTAssertNil(cache.positions)
+        XCTAssertTrue(cache.state.isEmpty)
+        XCTAssertTrue(cache.innerState().isEmpty)
+    }
+
+    func testTheOffsetCountsEvictedTokensToo() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+
+        cache.attend(Tokens(30, seed: 1))
+        cache.attendOneByOne(5, seed: 2)
+
+        XCTAssertEqual(cache.offset, 35)
+        XCTAssertEqual(cache.length, 16)
+        guard case .scalar(35) = cache.ropeOffset else {
+            return XCTFail("RoPE would turn the next token by \(cache.ropeOffset)")
+        }
+    }
+
+    func testOneTokenNeedsNoMask() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        cache.attend(Tokens(30, seed: 1))
+
+        guard case .none = cache.makeMask(n: 1, windowSize: nil, returnArray: true) else {
+            return XCTFail("one token sees all rows")
+        }
+    }
+
+    func testAMaskArrayCountsRowsAndNotPositions() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        cache.attend(Tokens(30, seed: 1))
+
+        let mask = try XCTUnwrap(cache.makeMask(n: 3, windowSize: nil, returnArray: true).mask)
+
+        XCTAssertEqual(mask.shape, [3, 19])
+        let seen = mask.asArray(Bool.self)
+        XCTAssertEqual(seen[..<19], Array(repeating: true, count: 17)[...] + [false, false])
+    }
+
+    func testAMaskAfterAnUpdateCountsTheRowsThatWillRemain() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        let tokens = Tokens(30, seed: 1)
+        _ = cache.update(keys: tokens.keys, values: tokens.values)
+
+        let mask = try XCTUnwrap(cache.makeMask(n: 3, windowSize: nil, returnArray: true).mask)
+
+        XCTAssertEqual(mask.shape, [3, 19])
+    }
+
+    func testBeforeAnEvictionAWindowIsServed() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        cache.attend(Tokens(8, seed: 1))
+
+        let mask = try XCTUnwrap(cache.makeMask(n: 2, windowSize: 4, returnArray: false).mask)
+
+        let expected = (0 ..< 10).map { (5 ... 8).contains($0) }
+        XCTAssertEqual(Array(mask.asArray(Bool.self).prefix(10)), expected)
+    }
+
+    func testATrimmedCacheGoesOnAsIfTheTokensHadNeverCome() throws {
+        for storage in [H2OStorage.dense, .eightBits] {
+            let trimmed = try storage.makeCache(maxSize: 16)
+            let never = try storage.makeCache(maxSize: 16)
+            let unscored = Tokens(5, seed: 9)
+            for cache in [trimmed, never] { cache.attend(Tokens(7, seed: 1)) }
+
+            _ = trimmed.update(keys: unscored.keys, values: unscored.values)
+            XCTAssertEqual(trimmed.trim(5), 5)
+
+            XCTAssertEqual(trimmed.attendOneByOne(20, seed: 3), never.attendOneByOne(20, seed: 3))
+            XCTAssertEqual(trimmed.keptPositions, never.keptPositions)
+            XCTAssertFalse(trimmed.isTrimmable)
+        }
+    }
+
+    func testAfterAnEvictionNothingIsDropped() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        cache.attend(Tokens(16, seed: 1))
+        XCTAssertTrue(cache.isTrimmable)
+
+        cache.attend(Tokens(1, seed: 2))
+
+        XCTAssertFalse(cache.isTrimmable)
+        XCTAssertEqual(cache.trim(2), 0)
+        XCTAssertEqual(cache.offset, 17)
+    }
+
+    func testAStateStaysAsItWas() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        cache.attend(Tokens(30, seed: 1))
+
+        let state = cache.state
+        let before = state[0].asArray(Float.self)
+        cache.attendOneByOne(20, seed: 3)
+
+        XCTAssertEqual(state[0].asArray(Float.self), before)
+        XCTAssertNotEqual(cache.state[0].asArray(Float.self), before)
+    }
+
+    func testTheInnerStateStaysAsItWas() throws {
+        let cache = try H2OKVCache(maxSize: 16)
+        cache.attend(Tokens(16, seed: 1))
+
+        let scores = cache.innerState()[0]
+        let before = scores.asArray(Float.self)
+        cache.attendOneByOne(20, seed: 3)
+
+        XCTAssertEqual(scores.asArray(Float.self), before)
+    }
+
+    func testStepsThatAreEvaluatedTogetherEqualStepsOneByOne() throws {
+        let oneByOne = try H2OKVCache(maxSize: 16)
+        let together = try H2OKVCache(maxSize: 16)
+        for cache in [oneByOne, together] { cache.attend(Tokens(20, seed: 1)) }
+
+        let expected = oneByOne.attendOneByOne(12, seed: 2)
+        let lazy = (0 ..< 12).map { step in
+            let token = Tokens(1, seed: 2 + UInt64(step))
+            return together.attend(
+                queries: token.queries, keys: token.keys, values: token.values,
+                scale: Heads.scale, mask: .none)
+        }
+
+        XCTAssertEqual(together.keptPositions, oneByOne.keptPositions)
+        XCTAssertEqual(lazy.map { $0.asArray(Float.self) }, expected)
+    }
+}
