@@ -24,7 +24,7 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.naming import swift_string
 from h2o_pack.parity import op, request, trace
 from h2o_pack.parity.report import CaseResult
-from h2o_pack.parity.swift import environment, prepare, standin_files, sync
+from h2o_pack.parity.swift import SYSTEM, environment, prepare, standin_files, sync
 from h2o_pack.prove.report import ProofReport
 from tests.bridge.golden import package_files
 from tests.bridge.trees import build_tree

@@ -42,7 +42,7 @@ def test_a_refusal_names_the_file_and_the_reason(tmp_path):
     segment = tmp_path / "chat/layer-000/000000.safetensors"
     segment.unlink()
     with pytest.raises(h2o_py.H2OFileError) as refused:
-        archive_files.open_folder(str(tmp_path / "chat/layer-000"), mark)
+        core.open_folder(str(tmp_path / "chat/layer-000"), mark)
     says(refused.value)
 
 
