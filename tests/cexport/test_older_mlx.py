@@ -67,8 +67,9 @@ def older() -> Path:
             f"-DPython_EXECUTABLE={sys.executable}", "-DH2O_OPTIMIZATION=-O0",
         )  # fmt: skip
         run("cmake", "--build", build)
-        (module,) = build.glob("_ext*.so")
-        shutil.copy(module, TREE / "h2o_py")
+        for name in ("_ext", "_policy"):
+            (module,) = build.glob(f"{name}*.so")
+            shutil.copy(module, TREE / "h2o_py")
     return TREE
 
 

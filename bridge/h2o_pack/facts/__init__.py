@@ -362,7 +362,7 @@ def components(upstream_version: str = "") -> tuple[Component, ...]:
 
 def license_text(name: str) -> str:
     """Return a text that `texts` of a component name."""
-    return (FOLDER / "license_texts" / f"{name}.txt").read_text("utf-8")
+    return (Path(__file__).parent / "license_texts" / f"{name}.txt").read_text("utf-8")
 
 
 @dataclass(frozen=True)
