@@ -237,8 +237,6 @@ class TestWithSwift:
             "KilledConversationTests.testItGoesOnFromItsLastWholeTurn",
             "ParityReplayTests.testTheCacheDoesWhatPythonsDid",
             "ParityTokensTests.testTheModelAnswersTheRequest",
-            "SchemaRunTests.testTheModelRepliesToTheRequest",
-            "SchemaStartTests.testTheFirstSchemasTakeTheTimeThatIsReported",
         ]
         assert "warning:" not in output
 
