@@ -3,7 +3,6 @@
 import mlx.core as mx
 import pytest
 
-from h2o_pack.measure.bench import SINKS
 from h2o_py.routing import routed_attention
 from tests.h2o_py.cases import largest_difference
 from tools.bench import caches as layer
@@ -11,9 +10,7 @@ from tools.bench.caches import (
     BY_NAME,
     Layer,
     Options,
-    PaperH2OKVCache,
     group_size,
-    published_policy,
     steady,
 )
 
@@ -73,52 +70,6 @@ def test_a_cache_attends_over_its_kept_rows_which_are_tokens_it_was_given(name, 
         kept = set(tokens.tolist())
         assert len(kept) == TINY.capacity
         assert all_keys.shape[2] - 1 in kept
-
-
-def test_the_papers_way_keeps_sinks_recent_tokens_and_the_heaviest_by_the_moving_average():
-    mx.random.seed(2)
-    config = published_policy(128)
-    cache, tokens, scale = PaperH2OKVCache(config), 150, 0.125
-    queries = mx.random.normal((1, 4, tokens, 64))
-    keys, values = mx.random.normal((1, 2, tokens, 64)), mx.random.normal((1, 2, tokens, 64))
-    scores = [{} for _ in range(2)]
-    for t in range(tokens):
-        one = slice(t, t + 1)
-        for head in range(2):
-            if len(scores[head]) == 128:
-                open_to_all = [
-                    p for p in scores[head] if SINKS <= p <= t - config.recent_budget
-                ]
-                del scores[head][min(open_to_all, key=scores[head].__getitem__)]
-            scores[head][t] = 0.0
-            for p in scores[head]:
-                logits = queries[0, 2 * head : 2 * head + 2, t] @ keys[0, head, p] * scale
-                scores[head][p] = 0.95 * scores[head][p] + 0.05 * mx.abs(logits).mean().item()
-        cache.update_and_fetch(keys[:, :, one], values[:, :, one])
-        mx.eval(cache.attend(queries[:, :, one], scale=scale))
-    rows = cache.state[0]
-    for head in range(2):
-        kept = sorted(scores[head])
-        assert largest_difference(rows[0, head], keys[0, head][mx.array(kept)]) == 0
-        wanted = mx.array([scores[head][p] for p in kept])
-        assert largest_difference(cache.scores[0, head], wanted) < 1e-4
-
-
-def test_a_chunk_through_the_papers_way_attends_to_all_of_it_and_then_evicts():
-    mx.random.seed(3)
-    cache = PaperH2OKVCache(published_policy(128))
-    queries, keys = mx.random.normal((1, 4, 200, 64)), mx.random.normal((1, 2, 200, 64))
-    mask = cache.make_mask(200, return_array=False, window_size=None)
-    cache.update_and_fetch(keys, keys)
-    out = cache.attend(queries, scale=0.125, mask=mask)
-    assert (
-        largest_difference(out[:, :, -1:], plain_attention(queries[:, :, -1:], keys, keys))
-        < 1e-4
-    )
-    kept = cache.state[0]
-    assert kept.shape[2] == 128
-    assert largest_difference(kept[:, :, :SINKS], keys[:, :, :SINKS]) == 0
-    assert largest_difference(kept[:, :, -64:], keys[:, :, -64:]) == 0
 
 
 def test_a_layer_held_at_its_capacity_neither_grows_nor_shrinks():
