@@ -26,16 +26,16 @@
             _ reply: (@escaping @Sendable (H2OSession.Part) -> Void) async throws
                 -> H2OSession.Response
         ) async throws -> H2OSession.Response {
-            let (parts, sink) = AsyncStream<H2OSession.Part>.makeStream()
+            let parts = PartBuffer()
             async let sending: Void = {
-                for await part in parts { await self.send(part) }
+                while let part = try await parts.next() { await self.send(part) }
             }()
             let response: H2OSession.Response
             do {
-                defer { sink.finish() }
-                response = try await reply { sink.yield($0) }
+                defer { parts.finish(.success(())) }
+                response = try await reply { parts.add($0) }
             }
-            await sending
+            try await sending
             return response
         }
 

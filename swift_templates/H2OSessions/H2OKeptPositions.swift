@@ -38,7 +38,7 @@ public struct H2OKeptPositions: Hashable, Sendable {
     }
 
     /// For each position, from 0 to the newest: the share of KV heads that keep it, over all
-    /// layers with such a cache; 0...1. As long as the conversation: ``stretches(_:)`` is for
+    /// layers with such a cache; 0...1. As long as the conversation: ``shares(in:)`` is for
     /// drawings.
     public var shares: [Float] { means(count, \.kept) }
 
@@ -48,10 +48,10 @@ public struct H2OKeptPositions: Hashable, Sendable {
 
     /// The mean share in each of at most `parts` equal ranges of positions, for a drawing that
     /// is `parts` points wide.
-    public func stretches(_ parts: Int) -> [Float] { means(parts, \.kept) }
+    public func shares(in parts: Int) -> [Float] { means(parts, \.kept) }
 
     /// The same of ``recalled``.
-    public func recalledStretches(_ parts: Int) -> [Float] { means(parts, \.recalled) }
+    public func recalledShares(in parts: Int) -> [Float] { means(parts, \.recalled) }
 
     /// The mean share in a range of positions.
     func share(of positions: Range<Int>) -> Float { mean(positions, \.kept) }

@@ -14,8 +14,8 @@ struct KeptStrip: View {
                 Text("Kept positions of \(kept.count)")
             }
             Canvas { context, size in
-                draw(kept.stretches(Int(size.width)), .accentColor, in: context, size)
-                draw(kept.recalledStretches(Int(size.width)), .orange, in: context, size)
+                draw(kept.shares(in: Int(size.width)), .accentColor, in: context, size)
+                draw(kept.recalledShares(in: Int(size.width)), .orange, in: context, size)
             }
             .frame(height: 12)
             .background(.gray.opacity(0.15))
@@ -24,10 +24,10 @@ struct KeptStrip: View {
     }
 
     private func draw(
-        _ stretches: [Float], _ color: Color, in context: GraphicsContext, _ size: CGSize
+        _ shares: [Float], _ color: Color, in context: GraphicsContext, _ size: CGSize
     ) {
-        let width = size.width / CGFloat(max(1, stretches.count))
-        for (index, share) in stretches.enumerated() where share > 0 {
+        let width = size.width / CGFloat(max(1, shares.count))
+        for (index, share) in shares.enumerated() where share > 0 {
             let place = CGRect(x: CGFloat(index) * width, y: 0, width: width, height: size.height)
             context.fill(Path(place), with: .color(color.opacity(Double(share))))
         }

@@ -4,7 +4,7 @@ enum SchemaLimits {
     /// Bytes of its text.
     static let bytes = 256 << 10
     /// Brackets within each other in its text, or texts of one list that continue each other.
-    static let nesting = 64
+    static let nesting = 48
     /// Schemas of one `anyOf`, `oneOf` or `prefixItems`.
     static let ways = 256
     /// Characters, elements or members that it asks for in one place.

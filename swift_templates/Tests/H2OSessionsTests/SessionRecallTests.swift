@@ -62,7 +62,7 @@ final class SessionRecallTests: XCTestCase {
         for (recalled, share) in zip(kept.recalled, kept.shares) {
             XCTAssertLessThanOrEqual(recalled, share)
         }
-        XCTAssertEqual(kept.recalledStretches(10).count, 10)
+        XCTAssertEqual(kept.recalledShares(in: 10).count, 10)
     }
 
     func testTheLastChunkHasAllTokensThatAsk() async throws {

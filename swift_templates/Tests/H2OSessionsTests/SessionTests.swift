@@ -215,16 +215,16 @@ final class SessionPinningTests: XCTestCase {
         }
     }
 
-    func testStretchesAreMeansOfEqualParts() async throws {
+    func testSharesOfEqualPartsAreMeans() async throws {
         let session = try SessionFixture(maxSize: 64).makeSession()
         _ = try await session.respond(to: "abcdefgh")
 
         let kept = await session.keptPositions
 
         XCTAssertEqual(kept.shares.count, 22)
-        XCTAssertEqual(kept.stretches(5), [1, 1, 1, 1, 1])
-        XCTAssertEqual(kept.stretches(100), kept.shares)
-        XCTAssertEqual(kept.stretches(0), kept.shares)
+        XCTAssertEqual(kept.shares(in: 5), [1, 1, 1, 1, 1])
+        XCTAssertEqual(kept.shares(in: 100), kept.shares)
+        XCTAssertEqual(kept.shares(in: 0), kept.shares)
     }
 }
 
