@@ -34,7 +34,7 @@ class UnfitFamily(NamedTuple):
 
     mlx_lm: layers that make them so, with the attribute that must be true for it, or "". swift:
     model classes of mlx-swift-lm, which `python -m interface` writes to Swift. model_types:
-    what `h2o-pack` refuses to package; facts/architectures.toml has types refused for other
+    what `h2o-pack` refuses to package; facts/swift_models.toml has types refused for other
     reasons. source: where upstream shows it.
     """
 

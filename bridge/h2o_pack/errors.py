@@ -144,7 +144,7 @@ def unreadable(where: object, what: str) -> UserError:
     return UserError(what, where=str(where), remedy=ANOTHER_MODEL, code=ExitCode.MODEL)
 
 
-def in_one_line(error: Exception) -> str:
+def in_one_line(error: BaseException) -> str:
     """Return what another library's error says as one line; its name if it says nothing."""
     return " ".join(str(error).split()) or type(error).__name__
 

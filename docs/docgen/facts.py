@@ -10,8 +10,8 @@ import msgspec
 from docs.docgen.markdown import code, plain, table, yes
 
 LAST = ("measured", "source")
-HIDDEN = ("config", "keys", "unread", "required", "defaults", "like", "file")
-"""How configurations are read: for readers of the file itself."""
+HIDDEN = ("config",)
+"""For readers of the file itself."""
 
 
 def tables(name: str) -> str:
@@ -28,7 +28,21 @@ def tables(name: str) -> str:
     for key, rows in lists.items():
         heading = [f"### {name}: {key}"] if len(lists) > 1 else []
         parts += [*heading, rows_table(rows)]
+    if name == "swift_models":
+        parts.append(without_swift())
     return "\n\n".join(part for part in parts if part)
+
+
+def without_swift() -> str:
+    """Name the model types of mlx-lm that mlx-swift-lm does not have."""
+    from h2o_pack.models.config import types_of_mlx_lm, why_refused
+
+    reasons: dict[str, list[str]] = {}
+    for model_type in types_of_mlx_lm():
+        reasons.setdefault(why_refused(model_type), []).append(code(model_type))
+    reasons.pop("")
+    heads = ["the other model types of mlx-lm", "refused, as"]
+    return table(heads, [(", ".join(types), plain(why)) for why, types in reasons.items()])
 
 
 def comment(text: str) -> str:

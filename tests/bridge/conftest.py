@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from h2o_pack import assets, facts
-from h2o_pack.architectures.model import Model
 from h2o_pack.cli import main
-from h2o_pack.models.local import from_folder
+from h2o_pack.model import Model
+from h2o_pack.models.files import from_folder
 from tests.bridge.repositories import GitServer, Repositories, make_repositories
 from tests.bridge.trees import write_model
 

@@ -24,11 +24,11 @@ from typing import Any
 from rich.console import Console
 
 from h2o_pack import assets
-from h2o_pack.architectures.model import Model
 from h2o_pack.files import lock, write
 from h2o_pack.files.write import Content
 from h2o_pack.hub.resolve import resolve
-from h2o_pack.models.local import from_folder
+from h2o_pack.model import Model
+from h2o_pack.models.files import from_folder
 from h2o_pack.package.build import TEMPLATES
 from h2o_pack.package.icon import ICON
 from h2o_pack.package.render import SWIFT_TEMPLATES, marked, render

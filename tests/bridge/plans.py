@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from h2o_pack.architectures.model import Model
 from h2o_pack.devices.catalogue import catalogue
+from h2o_pack.model import Model
 from h2o_pack.plan.device_fit import (
     PlanResult,
     named_devices,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from h2o_pack import assets
-from h2o_pack.coexistence import openstep
+from h2o_pack.coexistence.app import read_openstep
 from h2o_pack.files import write
 from h2o_pack.package.build import TEMPLATES
 from h2o_pack.package.render import render
@@ -32,7 +32,7 @@ def files(model):
 
 @pytest.fixture
 def project(files):
-    return openstep.read(files[PROJECT])
+    return read_openstep(files[PROJECT])
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_its_settings_name_files_that_exist(objects, files):
 @pytest.mark.parametrize("name", ["MLX", "H2OKit", "Numerics"])
 def test_an_app_named_like_a_module_of_the_package_is_another_module(model, name):
     files = render(plan_of(model, CacheSpec(512), name), assets.root(), TEMPLATES)
-    objects = openstep.read(files[PROJECT])["objects"]
+    objects = read_openstep(files[PROJECT])["objects"]
     for each in of_kind(objects, "XCBuildConfiguration"):
         settings = each["buildSettings"]
         if "PRODUCT_NAME" in settings:
@@ -183,4 +183,4 @@ def test_plutil_reads_them(files, tmp_path):
 )
 def test_the_reader_of_projects_refuses_what_is_no_property_list(text):
     with pytest.raises((ValueError, IndexError)):
-        openstep.read(text)
+        read_openstep(text)

@@ -8,7 +8,7 @@ import pytest
 
 from h2o_pack import assets
 from h2o_pack.bundling.delivery import app_size, check_app_size
-from h2o_pack.coexistence import openstep
+from h2o_pack.coexistence.app import read_openstep
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.package.build import TEMPLATES, make_package
 from h2o_pack.package.render import render
@@ -69,7 +69,7 @@ def files(plan):
 
 @pytest.fixture
 def objects(files):
-    return openstep.read(files[PROJECT])["objects"]
+    return read_openstep(files[PROJECT])["objects"]
 
 
 def target(objects, name):
@@ -78,7 +78,7 @@ def target(objects, name):
 
 
 def test_every_object_of_its_project_exists_and_is_used(files, objects):
-    root = openstep.read(files[PROJECT])["rootObject"]
+    root = read_openstep(files[PROJECT])["rootObject"]
     assert references(list(objects.values())) | {root} == set(objects)
 
 

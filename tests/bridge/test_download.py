@@ -11,7 +11,7 @@ from h2o_pack import assets
 from h2o_pack.bundling import bundle as bundling
 from h2o_pack.bundling import manifest
 from h2o_pack.bundling.delivery import check_app_size, check_server
-from h2o_pack.coexistence import openstep
+from h2o_pack.coexistence.app import read_openstep
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
 from h2o_pack.package.build import TEMPLATES
@@ -120,7 +120,7 @@ def test_verify_misses_pieces_where_the_app_needs_them(run, package):
 
 
 def test_the_app_has_the_manifest_and_nothing_else_of_the_model(files):
-    project = openstep.read(files[PROJECT])
+    project = read_openstep(files[PROJECT])
     objects = project["objects"]
     assert references(list(objects.values())) | {project["rootObject"]} == set(objects)
     [phase] = of_kind(objects, "PBXResourcesBuildPhase")

@@ -18,7 +18,7 @@ from h2o_pack.files.paths import CACHE_VARIABLE, cache_folder
 from h2o_pack.package.build import make_package
 from h2o_pack.spec import CacheSpec
 from h2o_pack.vendoring import fetch
-from h2o_pack.vendoring import git as commands
+from h2o_pack.vendoring import fetch as commands
 from tests.bridge.bundling.sources import until
 from tests.bridge.plans import plan_of
 from tests.bridge.refusals import refused

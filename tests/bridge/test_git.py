@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from h2o_pack.vendoring import git
+from h2o_pack.vendoring import fetch as git
 from tests.bridge.repositories import ALL, commit, fetched, store
 from tests.bridge.trees import build_tree
 
@@ -67,4 +67,4 @@ def test_the_users_settings_may_choose_the_way(repositories, cache, tmp_path, mo
     ],
 )
 def test_the_line_that_says_why_is_found_in_gits_messages(errors, reason):
-    assert git.reason(errors) == (reason or "Denied (publickey)")
+    assert git.reason_of(errors) == (reason or "Denied (publickey)")

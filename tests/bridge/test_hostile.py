@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from h2o_pack import assets
-from h2o_pack.coexistence import openstep
+from h2o_pack.coexistence.app import read_openstep
 from h2o_pack.errors import UserError
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.package.build import TEMPLATES
@@ -117,7 +117,7 @@ def test_every_path_and_text_of_a_package_stays_plain_and_says_the_name(model, n
             assert text.isascii(), path
     assert "\n\n\n" not in made["README.md"]
     assert yaml.safe_load(made[".github/workflows/parity.yml"])["jobs"]
-    assert openstep.read(made["App/Chat.xcodeproj/project.pbxproj"])["objects"]
+    assert read_openstep(made["App/Chat.xcodeproj/project.pbxproj"])["objects"]
     assert plistlib.loads(made["App/Info.plist"].encode())
     recorded = json.loads(made["h2o-pack.lock.json"])
     assert recorded["models"][0]["model"] == name

@@ -9,7 +9,7 @@ import mlx_lm.models
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
-from h2o_pack.facts import architectures
+from h2o_pack.facts import swift_models
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.models import STORAGES, make_h2o_cache
 from tests.h2o_py.cases import largest_difference
@@ -101,5 +101,4 @@ def test_no_family_of_mlx_lm_is_left_out():
     ]
     built = {*RARER, *(family.split()[0] for family in FAMILIES)}
     # tests/bridge/models/test_families.py runs those that packages support.
-    known = {architecture.mlx_lm for architecture in architectures().values()}
-    assert set(files) - built - known - set(NOT_RUN) == set()
+    assert set(files) - built - set(swift_models()) - set(NOT_RUN) == set()

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from h2o_pack.architectures.model import Model
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import Limit, app_file, store_limits
+from h2o_pack.model import Model
 from h2o_pack.results import Count, doc
 from h2o_pack.sizes import disk_size
 from h2o_pack.spec import DeliverySpec

@@ -16,9 +16,14 @@ from typing import Annotated
 from msgspec import Meta
 
 from h2o_pack.errors import ExitCode, Problems, UserError
-from h2o_pack.files.layout import ADAPTER, ADAPTER_CONFIG, MODEL_FOLDER, MODEL_MANIFEST
 from h2o_pack.files.lock import FORMAT, PreparedPrompt, damaged, read_record
-from h2o_pack.files.paths import why_unsafe
+from h2o_pack.files.paths import (
+    ADAPTER,
+    ADAPTER_CONFIG,
+    MODEL_FOLDER,
+    MODEL_MANIFEST,
+    why_unsafe,
+)
 from h2o_pack.results import Count
 
 RESERVED = "resources"  # codesign takes such a folder for the bundle's own

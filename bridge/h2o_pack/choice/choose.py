@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from h2o_pack.architectures.model import Model
 from h2o_pack.bundling.delivery import app_size, limit_exceeded, model_bytes
 from h2o_pack.choice.choice import (
     CacheCandidate,
@@ -21,9 +20,10 @@ from h2o_pack.choice.losses import LossTable, read_losses
 from h2o_pack.devices.catalogue import Device
 from h2o_pack.devices.catalogue import catalogue as device_catalogue
 from h2o_pack.errors import ExitCode, Problems, UserError
-from h2o_pack.facts import KnownModel, architectures, upstream_versions
+from h2o_pack.facts import KnownModel, swift_models, upstream_versions
 from h2o_pack.hub.resolve import find_model
 from h2o_pack.memory.estimate import APP, BUFFER_CACHE
+from h2o_pack.model import Model
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.plan.device_fit import TIGHT, named_devices, plan_result, planned_model
@@ -525,9 +525,9 @@ def unsuitable(question: Question, model: Model) -> Refusal | None:
     config, weights = model.config, model.weights.bytes
     if question.tokens > config.context:
         return Refusal("context", f"attends to {config.context:,} tokens")
-    known = architectures().get(config.model_type)
-    version = question.spec.upstream or next(iter(upstream_versions()))
-    if known and known.upstream_versions and version not in known.upstream_versions:
+    known = swift_models().get(config.model_type)
+    if known and not known.is_in(question.spec.upstream):
+        version = question.spec.upstream or next(iter(upstream_versions()))
         return Refusal("upstream", f"mlx-swift-lm {version} has no {config.model_type}")
     limit = limit_exceeded(model_bytes(model), question.spec.delivery)
     if limit is not None and question.model is None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any
 
-import msgspec
-
-from h2o_pack.coexistence import openstep
 from h2o_pack.doctor.machine import Surroundings
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import identity
@@ -115,69 +113,23 @@ def joined(found: Iterable[Dependency]) -> tuple[Dependency, ...]:
 
 
 MOST_BYTES = 1 << 24
+Table = dict[str, Any]
 
 
-class Range(msgspec.Struct):
-    """Versions from one to before another."""
-
-    lowerBound: str  # noqa: N815  SwiftPM's names
-    upperBound: str  # noqa: N815
+def table(value: object) -> Table:
+    """Return a value that is a dictionary; anything else is taken for an empty one."""
+    return value if isinstance(value, dict) else {}
 
 
-class Wanted(msgspec.Struct):
-    """What a manifest asks for; one of these has a value."""
-
-    range: list[Range] = []
-    exact: list[str] = []
-    branch: list[str] = []
-    revision: list[str] = []
-
-    @property
-    def versions(self) -> Requirement:
-        """The versions that suit."""
-        for each in self.range:
-            return between(each.lowerBound, each.upperBound)
-        for text in self.exact:
-            return exactly(text)
-        for text in self.branch:
-            return Requirement(f"branch {text}")
-        return Requirement(f"commit {''.join(self.revision)[:12]}")
+def rows(value: object) -> list[Any]:
+    """Return a value that is a list; anything else is taken for an empty one."""
+    return value if isinstance(value, list) else []
 
 
-class Remote(msgspec.Struct):
-    """A package in a repository or a registry."""
-
-    identity: str
-    requirement: Wanted
-    location: dict[str, list[Any]] = {}
-
-
-class Local(msgspec.Struct):
-    """A package in a folder."""
-
-    identity: str
-    path: str
-
-
-class Entry(msgspec.Struct):
-    """One dependency; one of these has a value."""
-
-    sourceControl: list[Remote] = []  # noqa: N815
-    registry: list[Remote] = []
-    fileSystem: list[Local] = []  # noqa: N815
-
-
-class Target(msgspec.Struct):
-    """A target."""
-
-    name: str
-
-
-class Manifest(msgspec.Struct):
-    """What `swift package dump-package` prints."""
-
-    dependencies: list[Entry] = []
-    targets: list[Target] = []
+def text(entry: object, key: str) -> str:
+    """Return a value of a dictionary that is text; anything else is taken for none."""
+    value = table(entry).get(key, "")
+    return value if isinstance(value, str) else ""
 
 
 def read_manifest(folder: Path, machine: Surroundings) -> App:
@@ -190,37 +142,85 @@ def read_manifest(folder: Path, machine: Surroundings) -> App:
         return App(folder, unread={name: "Swift, which reads it, is missing"})
     start = ran.said.find("\n{") + 1 if not ran.said.startswith("{") else 0
     try:
-        manifest = msgspec.json.decode(ran.said[start:].encode(), type=Manifest)
-    except msgspec.DecodeError:
+        manifest = json.loads(ran.said[start:])
+    except (ValueError, RecursionError):
         return App(folder, unread={name: f"Swift cannot read it: {ran.line}"})
+    entries = rows(table(manifest).get("dependencies"))
+    targets = rows(table(manifest).get("targets"))
     return App(
         folder,
         (name,),
-        tuple(each for entry in manifest.dependencies for each in dependencies(entry)),
-        tuple(target.name for target in manifest.targets),
+        tuple(each for entry in entries for each in dependencies(table(entry))),
+        tuple(filter(None, (text(target, "name") for target in targets))),
     )
 
 
-def dependencies(entry: Entry) -> list[Dependency]:
-    """Return what one entry of a manifest asks for."""
-    remote, local = (*entry.sourceControl, *entry.registry), entry.fileSystem
-    return [
-        *(
-            Dependency(each.identity, address(each), each.requirement.versions)
-            for each in remote
-        ),
-        *(Dependency(each.identity, each.path, folder=Path(each.path)) for each in local),
-    ]
+def dependencies(entry: Table) -> Iterator[Dependency]:
+    """Yield what one entry of a manifest asks for, as `swift package dump-package` has it."""
+    for each in (*rows(entry.get("sourceControl")), *rows(entry.get("registry"))):
+        name = text(each, "identity")
+        places = table(table(each).get("location")).values()
+        place = next((at for listed in places for at in rows(listed)), name)
+        location = text(place, "urlString") if isinstance(place, dict) else str(place)
+        yield Dependency(
+            name, location, wanted_by_manifest(table(table(each).get("requirement")))
+        )
+    for each in rows(entry.get("fileSystem")):
+        path = text(each, "path")
+        yield Dependency(text(each, "identity"), path, folder=Path(path))
 
 
-def address(remote: Remote) -> str:
-    """Return the address of a repository; a registry's package has none."""
-    for place in (each for places in remote.location.values() for each in places):
-        return str(place.get("urlString", "")) if isinstance(place, dict) else str(place)
-    return remote.identity
+def wanted_by_manifest(requirement: Table) -> Requirement:
+    """Return the versions that a manifest takes."""
+    for each in rows(requirement.get("range")):
+        return between(text(each, "lowerBound"), text(each, "upperBound"))
+    for each in rows(requirement.get("exact")):
+        return exactly(str(each))
+    for each in rows(requirement.get("branch")):
+        return Requirement(f"branch {each}")
+    return Requirement(f"commit {''.join(map(str, rows(requirement.get('revision'))))[:12]}")
 
 
-Table: TypeAlias = "dict[str, openstep.Value]"
+TOKEN = re.compile(
+    r"""\s+ | //[^\n]* | /\*.*?\*/
+    | (?P<mark>[{}()=;,]) | "(?P<quoted>(?:[^"\\]|\\.)*)" | (?P<plain>[A-Za-z0-9_$/:.-]+)""",
+    re.VERBOSE | re.DOTALL,
+)
+MARKS = {"{": "{", "}": "}", "(": "[", ")": "]", "=": ":", ";": ",", ",": ","}
+
+
+def read_openstep(content: str) -> Any:
+    """Return the value of a property list in the old form, which Xcode's projects have.
+
+    Raises:
+        ValueError: it is none, or gives a key twice.
+
+    """
+    parts: list[str] = []
+    start = 0
+    while start < len(content):
+        match = TOKEN.match(content, start)
+        if match is None:
+            raise ValueError(f"unreadable: {content[start : start + 40]!r}")
+        start = match.end()
+        mark, quoted, plain = match["mark"], match["quoted"], match["plain"]
+        if mark == "}" and parts[-1:] not in ([","], ["{"]):
+            raise ValueError("a value of a dictionary ends with a semicolon")
+        if mark in ("}", ")") and parts[-1:] == [","]:
+            parts.pop()  # the last of a list ends with one too
+        if mark:
+            parts.append(MARKS[mark])
+        elif quoted is not None or plain:
+            parts.append(json.dumps(quoted if plain is None else plain))
+    return json.loads("".join(parts), object_pairs_hook=distinct)
+
+
+def distinct(pairs: list[tuple[str, Any]]) -> Table:
+    """Make a dictionary of its pairs; ValueError where a key is given twice."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key is given twice")
+    return dict(pairs)
+
 
 TARGETS = ("PBXNativeTarget", "PBXAggregateTarget", "PBXLegacyTarget")
 
@@ -230,104 +230,66 @@ def read_project(folder: Path, project: Path) -> App:
     path = project / "project.pbxproj"
     name = path.relative_to(folder).as_posix()
     try:
-        objects = table(table(openstep.read(path.read_text("utf-8"))).get("objects", {}))
-    except (OSError, ValueError, IndexError, RecursionError):
+        document = table(read_openstep(path.read_text("utf-8")))
+    except (OSError, ValueError, RecursionError):
         return App(folder, unread={name: "it is not as Xcode writes it"})
-    every = [table(each) for each in objects.values()]
+    every = table(document.get("objects")).values()
     return App(
         folder,
         (name,),
-        tuple(each for one in every for each in packages(one, project.parent)),
+        tuple(each for entry in every for each in packages(entry, project.parent)),
         tuple(text(each, "name") for each in every if text(each, "isa") in TARGETS),
     )
 
 
-def packages(entry: Table, parent: Path) -> Iterator[Dependency]:
+def packages(entry: object, parent: Path) -> Iterator[Dependency]:
     """Yield the package that an object of the project refers to, if it does."""
     kind = text(entry, "isa")
     if kind == "XCRemoteSwiftPackageReference":
         where = text(entry, "repositoryURL")
-        wanted = requirement(table(entry.get("requirement", {})))
+        wanted = wanted_by_project(table(entry).get("requirement"))
         yield Dependency(identity(where), where, wanted)
     elif kind == "XCLocalSwiftPackageReference":
         place = (parent / text(entry, "relativePath")).resolve()
         yield Dependency(identity(place.name), str(place), folder=place)
 
 
-def requirement(wanted: Table) -> Requirement:
-    """Return the versions that a reference takes."""
-    kind, least = text(wanted, "kind"), text(wanted, "minimumVersion")
+def wanted_by_project(requirement: object) -> Requirement:
+    """Return the versions that a reference of a project takes."""
+    kind, least = text(requirement, "kind"), text(requirement, "minimumVersion")
+    major, minor, *_ = (*version(least), 0, 0)
     if kind == "upToNextMajorVersion":
-        return between(least, f"{(*version(least), 0)[0] + 1}.0.0")
+        return between(least, f"{major + 1}.0.0")
     if kind == "upToNextMinorVersion":
-        major, minor, *_ = (*version(least), 0, 0)
         return between(least, f"{major}.{minor + 1}.0")
     if kind == "versionRange":
-        return between(least, text(wanted, "maximumVersion"))
+        return between(least, text(requirement, "maximumVersion"))
     if kind == "exactVersion":
-        return exactly(text(wanted, "version"))
+        return exactly(text(requirement, "version"))
     if kind == "branch":
-        return Requirement(f"branch {text(wanted, 'branch')}")
-    return Requirement(f"commit {text(wanted, 'revision')[:12]}")
-
-
-def table(value: openstep.Value) -> Table:
-    """Return a value that is a dictionary; anything else is taken for an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def text(entry: Table, key: str) -> str:
-    """Return a value that is text; anything else is taken for none."""
-    value = entry.get(key, "")
-    return value if isinstance(value, str) else ""
+        return Requirement(f"branch {text(requirement, 'branch')}")
+    return Requirement(f"commit {text(requirement, 'revision')[:12]}")
 
 
 IN_WORKSPACE = f"xcshareddata/swiftpm/{RESOLVED}"
-
-
-class State(msgspec.Struct):
-    """What was chosen."""
-
-    version: str | None = None
-    branch: str | None = None
-    revision: str | None = None
-
-
-class Pin(msgspec.Struct):
-    """A package, with the keys of all versions of the file."""
-
-    state: State
-    location: str = ""
-    repositoryURL: str = ""  # noqa: N815  SwiftPM's name
-
-
-class Pins(msgspec.Struct):
-    """Where the first version of the file has them."""
-
-    pins: list[Pin] = []
-
-
-class Resolved(Pins):
-    """The file."""
-
-    object: Pins = msgspec.field(default_factory=Pins)
 
 
 def read_resolved(folder: Path, path: Path) -> App:
     """Return the packages that a file names; no app asks for those that it alone names."""
     name = path.relative_to(folder).as_posix()
     try:
-        read = msgspec.json.decode(path.read_bytes(), type=Resolved)
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        document = json.loads(path.read_bytes())
+        pins = document.get("pins") or document["object"]["pins"]  # in its first version
+        return App(folder, (name,), tuple(dependency(pin) for pin in pins))
+    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
         return App(folder, unread={name: f"it is not as SwiftPM writes it: {error}"})
-    return App(folder, (name,), tuple(map(dependency, read.pins + read.object.pins)))
 
 
-def dependency(pin: Pin) -> Dependency:
-    """Return one package of the file."""
-    where, state = pin.location or pin.repositoryURL, pin.state
-    chosen = state.version or state.branch or (state.revision or "")[:12]
-    return Dependency(identity(where), where, resolved=chosen, direct=False)
+def dependency(pin: Table) -> Dependency:
+    """Return one package of Package.resolved; KeyError or TypeError where it is none."""
+    where, state = str(pin.get("location") or pin["repositoryURL"]), pin["state"]
+    chosen = state.get("version") or state.get("branch") or (state.get("revision") or "")[:12]
+    return Dependency(identity(where), where, resolved=str(chosen), direct=False)
 
 
 NOT_RUN = "it is a program, which runs only with --run-manifest or after a question"

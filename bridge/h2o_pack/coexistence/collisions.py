@@ -22,7 +22,7 @@ from h2o_pack.doctor.machine import Surroundings
 from h2o_pack.errors import UserError
 from h2o_pack.facts import Pin, coexistence, pins
 from h2o_pack.files import lock
-from h2o_pack.files.layout import VENDOR_FOLDER
+from h2o_pack.files.paths import VENDOR_FOLDER
 from h2o_pack.results import Result, doc
 
 if TYPE_CHECKING:

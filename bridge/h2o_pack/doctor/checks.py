@@ -24,7 +24,7 @@ from h2o_pack.doctor.machine import (
     shown,
     version_in,
 )
-from h2o_pack.errors import GET_SWIFT
+from h2o_pack.errors import GET_SWIFT, UserError, in_one_line
 from h2o_py._pins import VERSIONS
 
 IMPORT = "from h2o_py._compiled import ext; print(ext.instruction_set())"
@@ -176,48 +176,54 @@ def metal(machine: Surroundings) -> Finding:
 @mac_only("iOS SDK")
 def ios_sdk(machine: Surroundings) -> Finding:
     """The SDK that an app for the phone is built with."""
-    name, least = "iOS SDK", needed("ios-sdk")
+    name, update = "iOS SDK", "Update Xcode in the App Store."
     ran = machine.run("xcrun", "--sdk", "iphoneos", "--show-sdk-version")
     if ran is None:
         return problem(name, "xcrun is missing", GET_XCODE)
     if ran.code is not None and ran.code != 0:
         return problem(name, ran.line, f"Run: {PLATFORM}")
-    found = version_in(ran.said) if ran.code == 0 else None
-    if found is None:
+    version = version_in(ran.said) if ran.code == 0 else None
+    if version is None:
         return not_understood(name, ran, f"Run: {PLATFORM}")
-    if older(found, least):
-        what = f"{shown(found)} is older than {least}, for which packages are built"
-        return problem(name, what, "Update Xcode in the App Store.")
-    return ok(name, shown(found))
+    old = "{}, for which packages are built"
+    return compared(name, version, needed("ios-sdk"), problem, old, update)
 
 
 SWIFT = re.compile(r"Swift version (\d+(?:\.\d+)*)")
 GIT = re.compile(r"git version (\d+(?:\.\d+)*)")
 CLANG = re.compile(r"clang version (\d+(?:\.\d+)*)")
+Grade = Callable[[str, str, str], Finding]
+
+
+def compared(
+    name: str, version: tuple[int, ...], least: str, grade: Grade, old: str, update: str
+) -> Finding:
+    """Return whether a version is new enough; {} in `old` is "VERSION is older than LEAST"."""
+    if older(version, least):
+        return grade(name, old.format(f"{shown(version)} is older than {least}"), update)
+    return ok(name, shown(version))
 
 
 def swift(machine: Surroundings) -> Finding:
     """Builds and tests packages; elsewhere than on a Mac only parity asks for it."""
-    name, least = "Swift", needed("swift")
+    name = "Swift"
+    grade: Grade = problem if machine.is_mac else warning
     get = "Install Xcode." if machine.is_mac else f"Install Swift: {GET_SWIFT}"
     ran = machine.run("swift", "--version")
     if ran is None:
         what = "it is missing: `h2o-pack parity` cannot run the package's tests"
-        return problem(name, what, get) if machine.is_mac else warning(name, what, get)
+        return grade(name, what, get)
     found = SWIFT.search(ran.said)
     if ran.code != 0 or found is None:
         return not_understood(name, ran, get)
-    version = as_version(found[1])
-    if older(version, least):
-        what = f"{shown(version)} is older than {least}, which generated packages need"
-        get = get.replace("Install", "Update", 1)
-        return problem(name, what, get) if machine.is_mac else warning(name, what, get)
-    return ok(name, shown(version))
+    update = get.replace("Install", "Update", 1)
+    old = "{}, which generated packages need"
+    return compared(name, as_version(found[1]), needed("swift"), grade, old, update)
 
 
 def git(machine: Surroundings) -> Finding:
     """Fetches upstream's sources for a package's Vendor folder."""
-    name, least = "git", needed("git")
+    name = "git"
     install = "xcode-select --install" if machine.is_mac else "apt install git"
     ran = machine.run("git", "--version")
     if ran is None:
@@ -229,30 +235,24 @@ def git(machine: Surroundings) -> Finding:
     found = GIT.search(ran.said)
     if ran.code != 0 or found is None:
         return not_understood(name, ran, f"Run: {install}")
-    version = as_version(found[1])
-    if older(version, least):
-        what = f"{shown(version)} is older than {least}: it may not fetch commits by their id"
-        return warning(name, what, f"Update it: {install}")
-    return ok(name, shown(version))
+    old, update = "{}: it may not fetch commits by their id", f"Update it: {install}"
+    return compared(name, as_version(found[1]), needed("git"), warning, old, update)
 
 
 def clang(machine: Surroundings) -> Finding:
     """Only h2o-pack's own tests compile the Metal kernels with it."""
-    name, least = "clang", needed("clang")
-    use = "optional; h2o-pack's own tests use it"
+    name, use = "clang", "(optional; h2o-pack's own tests use it)"
     get = "Install Xcode." if machine.is_mac else "Run: apt install clang, or install Swift."
     ran = machine.run("clang++", "--version")
     if ran is None:
-        return warning(name, f"clang++ is missing ({use})", get)
+        return warning(name, f"clang++ is missing {use}", get)
     if ran.code == 0 and "Apple clang" in ran.said:
         return ok(name, ran.line)
     found = CLANG.search(ran.said)
     if ran.code != 0 or found is None:
         return not_understood(name, ran, get)
     version = as_version(found[1])
-    if older(version, least):
-        return warning(name, f"{shown(version)} is older than {least} ({use})", get)
-    return ok(name, shown(version))
+    return compared(name, version, needed("clang"), warning, f"{{}} {use}", get)
 
 
 GB = 10**9
@@ -342,22 +342,20 @@ def hub(machine: Surroundings) -> Finding:
 
 def ask(address: str, seconds: float) -> tuple[int | None, str]:
     """Return status and body of an address, or None and why there is no answer."""
-    from http.client import HTTPException
-    from urllib.error import HTTPError, URLError
-    from urllib.request import Request, urlopen
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
-    request = Request(address, headers={"User-Agent": "h2o-pack doctor"})  # noqa: S310  usable()
+    from h2o_pack.hub.client import at_most, guard
+
+    guard()
     try:
-        with urlopen(request, timeout=seconds) as response:  # noqa: S310
-            return response.status, response.read(MOST).decode("utf-8", "replace")
-    except HTTPError as error:
-        with error:
-            return error.code, ""
-    except URLError as error:
-        reason = error.reason
-        return None, str(getattr(reason, "strerror", None) or reason)
-    except (OSError, HTTPException, ValueError) as error:
-        return None, str(error) or type(error).__name__
+        with at_most(MOST):
+            response = get_session().get(address, timeout=seconds, follow_redirects=True)
+            return response.status_code, response.text
+    except UserError as error:
+        return None, error.what
+    except (HTTPError, OSError, ValueError) as error:
+        return None, in_one_line(error)
 
 
 def usable(endpoint: str) -> bool:

@@ -80,40 +80,30 @@ class KnownModel:
 
 
 @dataclass(frozen=True)
-class Architecture:
-    """A supported model type and the upstream code that implements it.
-
-    file: of mlx_lm, where it is not the type's name. scores: whether the Swift attention
-    passes through the cache. keys, unread, required and defaults: how its configuration
-    differs from what its class in h2o_pack.architectures reads; like: a type with the same.
-    upstream_versions: those that have it, if not all.
-    """
+class SwiftModel:
+    """A language model of mlx-swift-lm; swift_models.toml says what the fields are."""
 
     model_type: str
     swift: str
-    file: str = ""
     scores: bool = True
-    measured: bool = True
-    keys: dict[str, str] = field(default_factory=dict)
-    unread: tuple[str, ...] = ()
-    required: tuple[str, ...] = ()
-    defaults: dict[str, int | bool] = field(default_factory=dict)
-    like: str = ""
     upstream_versions: tuple[str, ...] = ()
+    experts: str = ""
+    inner: tuple[str, ...] = ()
+    needs: dict[str, str] = field(default_factory=dict)
+    defaults: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    @property
-    def mlx_lm(self) -> str:
-        """The module under mlx_lm/models."""
-        return self.file or self.model_type
+    def is_in(self, upstream_version: str) -> bool:
+        """Whether an upstream version has it; "" is the default one."""
+        version = upstream_version or next(iter(upstream_versions()))
+        return not self.upstream_versions or version in self.upstream_versions
 
 
 @dataclass(frozen=True)
 class Refused:
-    """Model types that are known and cannot be served."""
+    """Model types that are known and cannot be served, and why."""
 
     model_types: tuple[str, ...]
     reason: str
-    source: str
 
 
 @dataclass(frozen=True)
@@ -185,10 +175,11 @@ class ModelsFile:
 
 
 @dataclass(frozen=True)
-class ArchitecturesFile:
-    """architectures.toml."""
+class SwiftModelsFile:
+    """swift_models.toml."""
 
-    architecture: tuple[Architecture, ...]
+    model: tuple[SwiftModel, ...]
+    windows: tuple[Refused, ...]
     refused: tuple[Refused, ...]
 
 
@@ -286,23 +277,32 @@ def known_models() -> Mapping[str, KnownModel]:
 
 
 @cache
-def architectures_file() -> ArchitecturesFile:
-    """Everything that architectures.toml says."""
-    return read_tables(FOLDER / "architectures.toml", ArchitecturesFile)
+def swift_file() -> SwiftModelsFile:
+    """Everything that swift_models.toml says."""
+    return read_tables(FOLDER / "swift_models.toml", SwiftModelsFile)
 
 
 @cache
-def architectures() -> Mapping[str, Architecture]:
-    """Supported architectures by model type."""
-    return by("model_type", architectures_file().architecture)
+def swift_models() -> Mapping[str, SwiftModel]:
+    """The language models of mlx-swift-lm that packages can have, by model type."""
+    return by("model_type", swift_file().model)
 
 
 @cache
-def refused_architectures() -> Mapping[str, Refused]:
-    """Architectures that are known and cannot be served, by model type."""
-    unfit = (Refused(each.model_types, each.reason, each.source) for each in UNFIT_FAMILIES)
-    found = (*architectures_file().refused, *unfit)
-    return MappingProxyType({name: each for each in found for name in each.model_types})
+def refused_types() -> Mapping[str, Refused]:
+    """Model types that cannot be served, by their name."""
+    return by_type((*swift_file().refused, *UNFIT_FAMILIES))
+
+
+@cache
+def refused_windows() -> Mapping[str, Refused]:
+    """Model types whose layers with a sliding window cannot be served."""
+    return by_type(swift_file().windows)
+
+
+def by_type(refused: Iterable[Any]) -> Mapping[str, Refused]:
+    """Return reasons by model type."""
+    return MappingProxyType({name: each for each in refused for name in each.model_types})
 
 
 @cache

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 
 from h2o_pack.files.digests import sha256_of
-from h2o_pack.files.layout import APP_FOLDER, NEW_APP_FOLDER, REPLACED_FOLDER
+from h2o_pack.files.paths import APP_FOLDER, NEW_APP_FOLDER, REPLACED_FOLDER
 
 ANY = ""
 """Stands for a digest where a file is ours whatever is in it."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.files.layout import MODEL_FOLDER
+from h2o_pack.files.paths import MODEL_FOLDER
 from h2o_pack.results import Count, doc
 
 NAME = "h2o-pack.lock.json"

@@ -15,18 +15,23 @@ from urllib.parse import quote
 import msgspec
 from huggingface_hub import try_to_load_from_cache
 
-from h2o_pack.architectures.model import Model, ModelFile
 from h2o_pack.errors import Problems, shown
 from h2o_pack.files.paths import metadata_folder, why_unsafe
-from h2o_pack.hub.answers import COMMIT, SHA256
-from h2o_pack.hub.client import Listed, Repository, UnreachableError
+from h2o_pack.hub.client import COMMIT, SHA256, Listed, Repository, UnreachableError
 from h2o_pack.hub.download import snapshot
-from h2o_pack.models import files, index
+from h2o_pack.model import Model, ModelFile
+from h2o_pack.models import files
 from h2o_pack.models.config import describe
-from h2o_pack.models.inspection import Contents, inspect
+from h2o_pack.models.files import Contents, from_folder, inspect
 from h2o_pack.models.json_file import CONFIG_BYTES, INDEX_BYTES, parse_object
-from h2o_pack.models.local import from_folder
-from h2o_pack.models.safetensors import LENGTH, header_length, parse_header
+from h2o_pack.models.tensors import (
+    INDEX,
+    LENGTH,
+    check_files,
+    header_length,
+    parse_header,
+    weight_map,
+)
 
 
 @dataclass(frozen=True)
@@ -169,13 +174,13 @@ def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
             assume_full_attention=assume_full_attention,
         )
     mapping = None
-    if index.NAME in listed:
+    if INDEX in listed:
         with problems.caught():
-            data = small(repository, listed[index.NAME], INDEX_BYTES, problems)
-            document = parse_object(data, index.NAME, problems.where, INDEX_BYTES)
-            mapping = index.weight_map(document, problems)
+            data = small(repository, listed[INDEX], INDEX_BYTES, problems)
+            document = parse_object(data, INDEX, problems.where, INDEX_BYTES)
+            mapping = weight_map(document, problems)
             names = {name for name in listed if files.holds_weights(name)}
-            index.check_files(mapping, dict.fromkeys(names), problems)
+            check_files(mapping, dict.fromkeys(names), problems)
     problems.refuse()
     headers = {
         file: header(repository, file, problems)

@@ -22,14 +22,13 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.file_download import http_get, repo_folder_name
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-from h2o_pack.architectures.model import Model, ModelFile
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.digests import CHUNK
 from h2o_pack.files.paths import reason
 from h2o_pack.files.write import in_turn
-from h2o_pack.hub.answers import at_most
-from h2o_pack.hub.client import changed_on_hub, hub_errors, other_bytes
-from h2o_pack.models.inspection import Contents
+from h2o_pack.hub.client import at_most, changed_on_hub, hub_errors, other_bytes
+from h2o_pack.model import Model, ModelFile
+from h2o_pack.models.files import Contents
 from h2o_pack.progress import ProgressReporter
 
 SUFFIX = ".h2o-pack.incomplete"

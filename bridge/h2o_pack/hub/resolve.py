@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from h2o_pack.architectures.model import Model
 from h2o_pack.errors import ExitCode, UserError, nearest, shown, unreadable
 from h2o_pack.facts import KnownModel
 from h2o_pack.files.paths import local_file, metadata_folder
+from h2o_pack.model import Model
 from h2o_pack.models.catalogue import as_model, catalogue, find
-from h2o_pack.models.local import from_folder
+from h2o_pack.models.files import from_folder
 from h2o_pack.naming import readable
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.spec import ModelSpec, local_folder

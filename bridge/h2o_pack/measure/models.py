@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.hub.resolve import HUB_ID, unknown
+from h2o_pack.models.adapter import WEIGHTS
 from h2o_pack.models.catalogue import find
+from h2o_pack.models.files import TOKENIZER
+from h2o_pack.models.loading import try_tokenizer
+from h2o_pack.models.tensors import read_tensors
 from h2o_pack.spec import local_folder
 
 BUNDLED = ("demo", "demo-4bit")
@@ -40,6 +45,11 @@ def load(name: str, adapter: str | None = None) -> tuple[Any, Any]:
     from h2o_py.loading import load as load_checked  # imports what takes seconds
 
     path = str(resources.files("h2o_pack.models") / name) if name in BUNDLED else name
+    tokenizer = Path(path) / TOKENIZER
+    if tokenizer.is_file() and name not in BUNDLED:
+        try_tokenizer(tokenizer, name)
+    if adapter is not None:
+        read_tensors(Path(adapter) / WEIGHTS)  # mlx_lm would wait for a pipe
     try:
         loaded: Any = load_checked(path, adapter_path=adapter)
     except (OSError, ValueError) as error:

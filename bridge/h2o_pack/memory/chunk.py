@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from h2o_pack.architectures.model import Layer, ModelConfig
 from h2o_pack.memory.kept import (
     FLOAT32,
     STEP,
@@ -22,6 +21,7 @@ from h2o_pack.memory.kept import (
 from h2o_pack.memory.queue import Backend, Buffer, CPUKit, Graph, Kit, Peak, Section
 from h2o_pack.memory.storages import Storage
 from h2o_pack.memory.terms import RECALL
+from h2o_pack.model import Layer, ModelConfig
 from h2o_py.config import H2OConfig, H2ORecall
 
 KERNEL_TOKENS = 8  # of our Metal kernels: more run as MLX operations (cexport/h2o/metal)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from h2o_pack.architectures.model import Layer, Model
 from h2o_pack.memory import terms
 from h2o_pack.memory.chunk import Run, decode_peak, prefill_peak, recall_peak
 from h2o_pack.memory.kept import (
@@ -15,6 +14,7 @@ from h2o_pack.memory.kept import (
 from h2o_pack.memory.queue import Backend, backends
 from h2o_pack.memory.storages import DENSE_BITS, Storage, storage_of
 from h2o_pack.memory.terms import MemoryPlan, Term
+from h2o_pack.model import Layer, Model
 from h2o_pack.spec import PREFILL_STEP
 from h2o_py.config import H2OConfig
 from h2o_py.policy_fields import MOST_WAITING

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from h2o_pack.architectures.model import Layer, ModelConfig
 from h2o_pack.errors import UserError
 from h2o_pack.memory.storages import DENSE_BITS, STORAGES, Storage, storage_of
+from h2o_pack.model import Layer, ModelConfig
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.policy_fields import PACKED_TOKENS, SEGMENT_TOKENS
 

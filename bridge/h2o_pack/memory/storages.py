@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from h2o_pack.architectures.model import ModelConfig
 from h2o_pack.errors import ExitCode, UserError, nearest
+from h2o_pack.model import ModelConfig
 from h2o_py.storages import GROUP_SIZES, STORAGE_BITS, SYNONYMS
 
 DENSE_BITS = 16

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from h2o_pack.architectures.model import Tensor
 from h2o_pack.errors import Problems, shown
+from h2o_pack.model import Tensor
+from h2o_pack.models.config import BITS
 from h2o_pack.models.json_file import read_object
-from h2o_pack.models.quantization import BITS
-from h2o_pack.models.safetensors import read_tensors
+from h2o_pack.models.tensors import read_tensors
 from h2o_pack.results import Count, doc
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapters.safetensors"

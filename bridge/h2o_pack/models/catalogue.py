@@ -7,10 +7,10 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from h2o_pack.architectures.model import Model, Weights
 from h2o_pack.errors import ExitCode
 from h2o_pack.facts import KnownModel, known_models
 from h2o_pack.files.toml import Blame, read_tables
+from h2o_pack.model import Model, Weights
 from h2o_pack.models.config import describe
 
 VARIABLE = "H2O_PACK_MODELS"
@@ -73,8 +73,8 @@ def as_model(known: KnownModel) -> Model | None:
     """
     if not known.config:
         return None
-    where = f"{known.name} in the catalogue"
-    found = describe({"quantization": QUANTIZATION, **known.config}, where)
+    document = {"quantization": QUANTIZATION, **known.config}
+    found = describe(document, f"{known.name} in the catalogue", partial=True)
     text = known.config.get("text_config", known.config)
     tied = bool(text.get("tie_word_embeddings", True))
     weights = Weights(known.weights_bytes, tied, known.read_per_token)

@@ -1,23 +1,43 @@
-"""Reads a model's config.json into what the later stages need to know."""
+"""Reads a model's config.json into what the later stages need to know.
+
+What the layers keep is read off mlx_lm's own model, in another process (`built`); what
+mlx-swift-lm does otherwise is in facts/swift_models.toml.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from h2o_pack.architectures import FAMILIES, Wrapped
-from h2o_pack.architectures.decoder import Decoder
-from h2o_pack.architectures.fields import read
-from h2o_pack.architectures.model import DTYPES, ModelConfig
-from h2o_pack.errors import Problems, nearest, shown
-from h2o_pack.facts import architectures, refused_architectures
-from h2o_pack.models.json_file import read_object
-from h2o_pack.models.quantization import Quantization, read_quantization
+import msgspec
 
+from h2o_pack.errors import Problems, nearest, shown
+from h2o_pack.facts import (
+    FOLDER,
+    SwiftModel,
+    refused_types,
+    refused_windows,
+    swift_models,
+    upstream_versions,
+)
+from h2o_pack.model import DTYPES, ModelConfig
+from h2o_pack.models.json_file import read_object
+from h2o_pack.models.trial import attempt
+
+SHAPES = FOLDER / "shapes.json"
 ASSUME = "--assume-full-attention"
 DEFAULT_DTYPE = "bfloat16"
+BITS = (2, 3, 4, 5, 6, 8)
+GROUPS = (16, 32, 64, 128)
+# mlx_lm.utils.load_model: methods that it quantizes at once or repacks
+METHODS = {"mxfp4": (4, 32), "compressed-tensors": (4, 32), "bitnet": (2, 0)}
+CONVERTED = "Choose a model converted with mlx_lm.convert."
+ANOTHER_FAMILY = "Choose a model of another family."
 
 
 @dataclass(frozen=True)
@@ -41,6 +61,7 @@ def describe(
     *,
     assume_full_attention: bool = False,
     stored_dtype: str = "",
+    partial: bool = False,
 ) -> Described:
     """Make a description of the content of config.json.
 
@@ -51,6 +72,7 @@ def describe(
             attend to the whole context.
         stored_dtype: of activations, where the tensors tell it; it wins over the config,
             as it does in mlx_lm, which computes in the dtype of what it loads.
+        partial: the document may lack what shapes nothing, such as epsilons.
 
     Raises:
         UserError: one or several: all that is wrong.
@@ -60,124 +82,166 @@ def describe(
     model_type = document.get("model_type")
     if not isinstance(model_type, str):
         problems.fail("config.json names no model_type")
-    known = model_type in architectures()
-    if not known:
+    swift = swift_models().get(model_type)
+    if swift is None:
         refuse_unknown(model_type, problems, assume_full_attention=assume_full_attention)
     if document.get("model_file") is not None:
         problems.add(
             "config.json names a model_file, Python code that comes with the model",
             "h2o-pack runs no code from models. Choose another one.",
         )
-    text, inside, kind = language_model(document, model_type, problems, known=known)
-    quantization = read_quantization(document, text, problems)
-    dtype = stored_dtype or read_dtype(document, text, problems)
-    family = read(kind, text, problems, inside, architectures().get(read_like(model_type)))
-    family.check(problems)
     problems.refuse()
-    config = assemble(model_type, family, dtype, quantization)
+    text = text_of(document, swift, problems)
+    listed = text.get("layer_types")  # mlx_lm may have plain caches for layers that slide
+    if isinstance(listed, list) and "sliding_attention" in listed:
+        refuse_windows(model_type, problems)
+    bits, group_size = read_quantization(document, text, problems)
+    dtype = stored_dtype or read_dtype(document, text, problems)
+    shapes = known_shapes().get(digest(document, dtype))
+    if shapes is None:
+        with problems.caught():
+            arguments = {"config": document, "dtype": dtype, "assume": swift is None}
+            shapes = attempt("describe", where, **arguments, fill=partial)
+    problems.refuse()
+    own = {"model_type": model_type, "dtype": dtype, "bits": bits, "group_size": group_size}
+    config = msgspec.convert({**(shapes or {}), **own}, ModelConfig)
+    if "sliding" in config.kinds():
+        refuse_windows(model_type, problems)
     if not config.evicting:
-        problems.fail(
+        problems.add(
             f'no layer of this "{model_type}" model attends to the whole context, so there '
             "is nothing for H2O to bound",
             "Choose a model with full-attention layers.",
         )
-    remarks = (*family.remarks(), *remarks_on_type(model_type))
-    return Described(config, assumed=not known, remarks=remarks)
+    problems.refuse()
+    return Described(config, swift is None, remarks_on(config, document, swift))
 
 
-def remarks_on_type(model_type: str) -> tuple[str, ...]:
-    """Return what a user should know of models of a type."""
-    known = architectures().get(model_type)
-    if known is None:
+@cache
+def known_shapes() -> Mapping[str, Mapping[str, Any]]:
+    """Return what mlx_lm's models of our catalogue are, by `digest`; tools.shapes writes it."""
+    shapes: dict[str, dict[str, Any]] = json.loads(SHAPES.read_bytes())
+    return {
+        key: {**value, "layers": [layer for n, layer in value["layers"] for _ in range(n)]}
+        for key, value in shapes.items()
+    }
+
+
+def digest(document: Mapping[str, Any], dtype: str) -> str:
+    """Return the key of a configuration among the known shapes."""
+    text = json.dumps([document, dtype], sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def remarks_on(
+    config: ModelConfig, document: Mapping[str, Any], swift: SwiftModel | None
+) -> tuple[str, ...]:
+    """Return what a user should know: where mlx-swift-lm does otherwise than mlx_lm."""
+    if swift is None:
         assumed = (
-            f"nothing is known of model_type {shown(model_type)}: all its layers were taken "
-            "for layers that attend to the whole context, as asked."
+            f"nothing is known of model_type {shown(config.model_type)}: all its layers were "
+            "taken for layers that attend to the whole context, as asked."
         )
         return (assumed,)
+    wrapped = isinstance(document.get("text_config"), dict)
+    text = document["text_config"] if wrapped else document
+    where = "text_config of config.json" if wrapped else "config.json"
     remarks = []
-    if not known.scores:
+    defaults = [
+        f"{key} (mlx_lm takes {ours}, mlx-swift-lm {theirs})"
+        for key, (ours, theirs) in swift.defaults.items()
+        if text.get(key) is None
+    ]
+    if defaults:
         remarks.append(
-            f"mlx-swift-lm's {known.swift}.swift attends outside of the cache, so no scores "
+            f"{where} lacks {' and '.join(defaults)}: add them, or the package cannot load "
+            "the weights."
+        )
+    remarks += [
+        f"{where} lacks {key}: add it with the value of {other}, or the package cannot load "
+        "the weights."
+        for key, other in swift.needs.items()
+        if text.get(key) is None
+    ]
+    give = "give `h2o-pack ios` --upstream-version."
+    if swift.experts and config.experts:
+        remarks.append(
+            f"of mlx-swift-lm, only {swift.experts} has the experts of this model: {give}"
+        )
+    if not swift.scores:
+        remarks.append(
+            f"mlx-swift-lm's {swift.swift}.swift attends outside of the cache, so no scores "
             "arrive on the device: novelty and recency alone decide what stays."
         )
-    if known.upstream_versions:
+    if swift.upstream_versions:
         remarks.append(
-            f"of mlx-swift-lm, only {' and '.join(known.upstream_versions)} has models of this "
-            "type: give `h2o-pack ios` --upstream-version."
+            f"of mlx-swift-lm, only {' and '.join(swift.upstream_versions)} has models of this "
+            f"type: {give}"
         )
     return tuple(remarks)
 
 
-def assemble(
-    model_type: str, family: Decoder, dtype: str, quantization: Quantization
-) -> ModelConfig:
-    """Put the parts of a checked configuration together."""
-    experts, per_token = family.mixture
-    return ModelConfig(
-        model_type=model_type,
-        layers=family.layers(DTYPES[dtype]),
-        heads=family.num_attention_heads,
-        hidden_size=family.hidden_size,
-        intermediate_size=family.feed_forward,
-        vocabulary=family.vocab_size,
-        context=family.max_position_embeddings,
-        dtype=dtype,
-        bits=quantization.bits,
-        group_size=quantization.group_size,
-        experts=experts,
-        experts_per_token=per_token,
-    )
-
-
 def refuse_unknown(model_type: str, problems: Problems, *, assume_full_attention: bool) -> None:
     """Note why a model type cannot be packaged; an unknown one may be assumed."""
-    known, refused = architectures(), refused_architectures()
-    name = shown(model_type)
-    if model_type in refused:
-        reason = refused[model_type]
+    supported = f"Supported: {', '.join(sorted(swift_models()))}."
+    reason = why_refused(model_type)
+    if reason:
         problems.add(
-            f"model_type {name} is not supported: {reason.reason}",
-            f"Choose a model of another family. Supported: {', '.join(sorted(known))}.",
+            f"model_type {shown(model_type)} is not supported: {reason}",
+            f"{ANOTHER_FAMILY} {supported}",
         )
     elif not assume_full_attention:
         problems.add(
-            f"model_type {name} is not supported",
-            f"{nearest(model_type[:100], known)}Supported: {', '.join(sorted(known))}. "
+            f"model_type {shown(model_type)} is not supported",
+            f"{nearest(model_type[:100], swift_models())}{supported} "
             f"{ASSUME} takes an unknown one for a model whose layers all attend to the "
             "whole context; its package works only if mlx-swift-lm has such a model.",
         )
 
 
-def read_like(model_type: str) -> str:
-    """Return the type whose keys and defaults a type has: another one's or its own."""
-    known = architectures().get(model_type)
-    return (known.like if known else "") or model_type
+def why_refused(model_type: str) -> str:
+    """Return why models of a type that mlx_lm or mlx-swift-lm has are refused, "" if not."""
+    if model_type in refused_types():
+        return refused_types()[model_type].reason
+    if model_type not in swift_models() and model_type in types_of_mlx_lm():
+        return (
+            f"mlx-swift-lm {next(iter(upstream_versions()))} has no language model of this type"
+        )
+    return ""
 
 
-def language_model(
-    document: Mapping[str, Any], model_type: str, problems: Problems, *, known: bool
-) -> tuple[Mapping[str, Any], str, type[Decoder]]:
-    """Return the object that describes the language model, its key, and what reads it."""
-    family = FAMILIES[model_type] if known else Wrapped(Decoder, (), alone=True)
-    if not isinstance(family, Wrapped):
-        return document, "", family
+def refuse_windows(model_type: str, problems: Problems) -> None:
+    """Note that a model has layers with a window that mlx-swift-lm would not serve."""
+    if model_type in refused_windows():
+        reason = refused_windows()[model_type].reason
+        problems.add(f"this model has sliding-window layers, {reason}", ANOTHER_FAMILY)
+
+
+@cache
+def types_of_mlx_lm() -> tuple[str, ...]:
+    """Return the names of mlx_lm's files that have a model; nothing is imported."""
+    from importlib.util import find_spec
+
+    spec = find_spec("mlx_lm")
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    files = (path for each in folders for path in Path(each, "models").glob("*.py"))
+    return tuple(sorted(f.stem for f in files if "\nclass Model(" in f.read_text("utf-8")))
+
+
+def text_of(
+    document: Mapping[str, Any], swift: SwiftModel | None, problems: Problems
+) -> Mapping[str, Any]:
+    """Return the object that describes the language model; note one of another type."""
     text = document.get("text_config")
-    if text is None and family.alone:
-        return document, "", family.reader
     if not isinstance(text, dict):
-        problems.fail(f"text_config is {shown(text)} but should be an object")
+        return document
     inner = text.get("model_type")
-    if known and inner is not None and inner not in family.inner:
+    if swift is not None and swift.inner and inner is not None and inner not in swift.inner:
         problems.fail(
-            f"text_config.model_type is {shown(inner)} but should be {', '.join(family.inner)}",
+            f"text_config.model_type is {shown(inner)} but should be {', '.join(swift.inner)}",
             "Choose another model.",
         )
-    if not known:
-        return text, "text_config", family.reader
-    filled = {"vocab_size": document.get("vocab_size"), **text}
-    if model_type == "gemma3" and document.get("vocab_size") is None:
-        filled.setdefault("vocab_size", 262208)
-    return filled, "text_config", family.reader
+    return text
 
 
 def read_dtype(document: Mapping[str, Any], text: Mapping[str, Any], problems: Problems) -> str:
@@ -192,3 +256,55 @@ def read_dtype(document: Mapping[str, Any], text: Mapping[str, Any], problems: P
             problems.add(f"{key} is {shown(value)} but should be {', '.join(DTYPES)}")
             return DEFAULT_DTYPE
     return DEFAULT_DTYPE
+
+
+def read_quantization(
+    document: Mapping[str, Any], text: Mapping[str, Any], problems: Problems
+) -> tuple[int, int]:
+    """Return bits of a weight and elements of a group, 0 for weights that are not quantized.
+
+    Read "quantization" as mlx_lm.convert writes it, or a method's own settings. Layers may
+    have settings of their own, which the weights' sizes then show.
+    """
+    own = document.get("quantization")
+    if own is not None:
+        return affine(own, "quantization", problems)
+    given = document.get("quantization_config")
+    if given is None:
+        given = text.get("quantization_config")
+    if given is None:
+        return 0, 0
+    method = given.get("quant_method") if isinstance(given, dict) else None
+    if isinstance(given, dict) and method is None and "bits" in given:
+        return affine(given, "quantization_config", problems)
+    if isinstance(method, str) and method in METHODS:
+        return METHODS[method]
+    problems.add(
+        f"quantization_config has quant_method {shown(method)}, which mlx-swift-lm cannot load",
+        CONVERTED,
+    )
+    return 0, 0
+
+
+def affine(given: object, key: str, problems: Problems) -> tuple[int, int]:
+    """Read {"bits": ..., "group_size": ...}."""
+    if not isinstance(given, dict):
+        problems.add(f"{key} is {shown(given)} but should be an object", CONVERTED)
+        return 0, 0
+    bits, group_size = (
+        one_of(given, name, allowed, key, problems)
+        for name, allowed in (("bits", BITS), ("group_size", GROUPS))
+    )
+    return bits, group_size
+
+
+def one_of(
+    given: Mapping[str, Any], name: str, allowed: tuple[int, ...], key: str, problems: Problems
+) -> int:
+    """Return a value that MLX can compute with."""
+    value = given.get(name)
+    if isinstance(value, int) and not isinstance(value, bool) and value in allowed:
+        return value
+    listed = ", ".join(map(str, allowed))
+    problems.add(f"{key}.{name} is {shown(value)} but should be one of {listed}", CONVERTED)
+    return 0

@@ -1,9 +1,4 @@
-"""Whether mlx_lm can load a model, found out from its configuration and headers alone.
-
-mlx_lm's own code builds the module and converts the tensors' names and shapes. Nothing is
-computed and no weights are read: the tensors are those of files as long as the model's
-that hold headers and, behind them, nothing.
-"""
+"""Whether the libraries that run a model can load its files, tried in another process."""
 
 from __future__ import annotations
 
@@ -12,13 +7,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from h2o_pack.architectures.model import Headers, Tensor
 from h2o_pack.errors import Problems, in_one_line, shown, unreadable
-from h2o_pack.models.files import CONFIG
-from h2o_pack.models.index import some
-from h2o_pack.models.safetensors import LENGTH
-
-Shapes = dict[str, tuple[int, ...]]
+from h2o_pack.model import Headers, Model, Tensor
+from h2o_pack.models.files import CONFIG, TOKENIZER
+from h2o_pack.models.tensors import LENGTH, some
+from h2o_pack.models.trial import attempt
 
 
 def check_loads(headers: Headers, where: str) -> None:
@@ -38,7 +31,8 @@ def check_loads(headers: Headers, where: str) -> None:
         (folder / CONFIG).write_text(json.dumps(dict(headers.config)), "utf-8")
         for file, tensors in headers.tensors.items():
             write_hollow(folder / file, tensors)
-        given, needed = shapes(folder, where)
+        shapes = attempt("shapes", where, folder=name)
+    given, needed = shapes["given"], shapes["needed"]
     problems = Problems(where)
     for names, what in (
         (needed.keys() - given.keys(), "the weights lack {names}"),
@@ -77,28 +71,77 @@ def write_hollow(path: Path, tensors: tuple[Tensor, ...]) -> None:
         file.truncate(LENGTH + len(text) + end)
 
 
-def shapes(folder: Path, where: str) -> tuple[Shapes, Shapes]:
-    """Return the shapes of the tensors that a model gets and of those that it needs."""
-    import mlx.core as mx
-    from mlx.utils import tree_flatten
-    from mlx_lm import utils
+LARGEST = 64 << 20
+"""Bytes of a tokenizer.json that is read before a model is fetched."""
 
-    given: Shapes = {}
 
-    def classes(config: dict[str, Any]) -> tuple[type, type]:
-        model, arguments = utils._get_classes(config)  # noqa: SLF001  a default to wrap
+def load_tokenizer(data: bytes, where: str) -> Any:
+    """Return the tokenizer of a tokenizer.json.
 
-        class Described(model):  # type: ignore[misc, valid-type]
-            def load_weights(self, weights: Any, **_: Any) -> Any:
-                given.update({name: array.shape for name, array in weights})
-                return self
+    Raises:
+        UserError: it cannot be loaded, or makes no tokens of a text within the limits.
 
-        return Described, arguments
+    """
+    with tempfile.TemporaryDirectory(prefix="h2o-pack-") as folder:
+        path = Path(folder) / TOKENIZER
+        path.write_bytes(data)
+        try_tokenizer(path, where)
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_str(data.decode())
+
+
+def try_tokenizer(path: Path, where: str) -> None:
+    """Refuse a tokenizer.json that the library cannot load, or that makes no tokens of a text.
+
+    Raises:
+        UserError: why.
+
+    """
+    if not attempt("tokenizer", where, path=str(path.resolve())):
+        raise unreadable(where, f"{TOKENIZER} makes no tokens of a text")
+
+
+def tokenizer(path: str) -> int:
+    """Return the tokens of a letter; run by `trial`."""
+    from tokenizers import Tokenizer
 
     try:
-        model, _ = utils.load_model(folder, lazy=True, strict=False, get_model_classes=classes)
-    except Exception as error:  # what upstream's code raises for odd values is anything
-        said = f"mlx_lm cannot build a model from {CONFIG}: {in_one_line(error)}"
-        raise unreadable(where, said) from error
-    needed: Any = tree_flatten(model.parameters())
-    return given, {name: array.shape for name, array in needed if isinstance(array, mx.array)}
+        return len(Tokenizer.from_file(path).encode("a").ids)
+    except Exception as error:  # the library raises no narrower one
+        raise unreadable(path, f"{TOKENIZER} cannot be loaded: {in_one_line(error)}") from error
+
+
+SMALL = 64 << 20
+"""Bytes of weights up to which a model takes a step."""
+
+
+def try_model(model: Model, folder: Path) -> None:
+    """Refuse a model that cannot read a prompt, or, if it is small, cannot take a step.
+
+    Args:
+        model: is in the folder; its headers are as its configuration asks for.
+        folder: all its files.
+
+    Raises:
+        UserError: what does not work.
+
+    """
+    problems = Problems(model.id)
+    with problems.caught():
+        try_tokenizer(folder / TOKENIZER, model.id)
+    if model.weights.bytes <= SMALL and not model.assumed:
+        with problems.caught():
+            try_step(folder, model.config.vocabulary, model.id)
+    problems.refuse()
+
+
+def try_step(folder: Path, vocabulary: int, where: str) -> None:
+    """Refuse a model that does not give each token a logit."""
+    step = attempt("step", where, folder=str(folder))
+    shape = step["shape"]
+    if shape != [1, 1, vocabulary]:
+        what = f"a step gives logits of the shape {shape} for {vocabulary} tokens"
+        raise unreadable(where, what)
+    if not step["finite"]:
+        raise unreadable(where, "a step gives logits that are not finite numbers")

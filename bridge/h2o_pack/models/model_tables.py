@@ -8,9 +8,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from h2o_pack.architectures.model import Layer, Model, ModelConfig, ModelFile, Weights
 from h2o_pack.facts import KnownModel
 from h2o_pack.memory.kept import fixed_bytes, token_bytes
+from h2o_pack.model import Layer, Model, ModelConfig, ModelFile, Weights
 from h2o_pack.results import Count, Result, doc
 
 if TYPE_CHECKING:

@@ -11,14 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from h2o_pack import assets
-from h2o_pack.bundling.bundle import add_adapter, add_pieces, bundle, try_model
+from h2o_pack.bundling.bundle import add_adapter, add_pieces, bundle
 from h2o_pack.bundling.delivery import AppSize, app_size
 from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock, write
-from h2o_pack.files.layout import VENDOR_FOLDER
 from h2o_pack.files.lock import Vendored
+from h2o_pack.files.paths import VENDOR_FOLDER
 from h2o_pack.files.write import Content
+from h2o_pack.models.loading import try_model
 from h2o_pack.package.render import (
     AppState,
     Earlier,

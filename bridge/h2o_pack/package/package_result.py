@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 from h2o_pack.bundling.delivery import AppSize
 from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.choice.choice import Choice, print_choice
-from h2o_pack.files.layout import SYSTEM_PROMPT
 from h2o_pack.files.lock import EditedFile, PreparedPrompt, Vendored
+from h2o_pack.files.paths import SYSTEM_PROMPT
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.adapter import Adapter
 from h2o_pack.models.license_terms import ModelLicense

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from h2o_pack import naming
-from h2o_pack.architectures.model import Model
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.files import lock
+from h2o_pack.model import Model
 from h2o_pack.models import chat_template, generation_config, license_terms
 from h2o_pack.models.adapter import Adapter
 from h2o_pack.models.files import is_notice
@@ -202,7 +202,7 @@ def check_headers(model: Model, say: ProgressReporter) -> None:
 def adapter_of(folder: Path, model: Model) -> Adapter:
     """Read an adapter, and check it against the model's tensors."""
     from h2o_pack.models.adapter import check_fits, read_adapter, shapes_of
-    from h2o_pack.models.safetensors import total
+    from h2o_pack.models.tensors import total
 
     adapter = read_adapter(folder, len(model.config.layers))
     if model.headers is not None:
@@ -222,12 +222,12 @@ def adapted(model: Model, adapter: Adapter) -> Model:
 
 def refuse_missing_type(model: Model, upstream_version: str) -> None:
     """Refuse a model of a type that the upstream version does not have."""
-    from h2o_pack.facts import architectures, upstream_versions
+    from h2o_pack.facts import swift_models, upstream_versions
 
-    known = architectures().get(model.config.model_type)
-    version = upstream_version or next(iter(upstream_versions()))
-    if known is None or not known.upstream_versions or version in known.upstream_versions:
+    known = swift_models().get(model.config.model_type)
+    if known is None or known.is_in(upstream_version):
         return
+    version = upstream_version or next(iter(upstream_versions()))
     raise UserError(
         f'mlx-swift-lm {version} has no language model of type "{known.model_type}"',
         where=model.id,

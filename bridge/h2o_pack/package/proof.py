@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from h2o_pack import __version__
 from h2o_pack.facts import pins
-from h2o_pack.files.layout import TRACES_FOLDER
+from h2o_pack.files.paths import TRACES_FOLDER
 from h2o_pack.files.write import Content
 from h2o_pack.memory.terms import KV, LEDGER, WEIGHTS
 from h2o_pack.plan.measured import MLX, TOTAL

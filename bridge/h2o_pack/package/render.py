@@ -17,7 +17,7 @@ from h2o_pack import __version__, naming
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import locked_pins
 from h2o_pack.files import lock
-from h2o_pack.files.layout import APP_FOLDER, NEW_APP_FOLDER, TRACES_FOLDER
+from h2o_pack.files.paths import APP_FOLDER, NEW_APP_FOLDER, TRACES_FOLDER
 from h2o_pack.files.write import Content, as_bytes
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.naming import one_line, swift_lines, swift_string, xml_text

@@ -20,14 +20,14 @@ from h2o_pack.bundling.manifest import BundledFile, Manifest
 from h2o_pack.config_errors import user_errors
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.digests import sha256_of
-from h2o_pack.files.layout import ADAPTER, ADAPTER_CONFIG, SYSTEM_PROMPT
 from h2o_pack.files.lock import PreparedPrompt
+from h2o_pack.files.paths import ADAPTER, ADAPTER_CONFIG, SYSTEM_PROMPT
 from h2o_pack.files.text import read_text, usage_error
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.adapter import CONFIG, WEIGHTS
 from h2o_pack.models.chat_template import ChatTemplate
 from h2o_pack.models.files import TOKENIZER
-from h2o_pack.models.tokenizer import LARGEST, load_tokenizer
+from h2o_pack.models.loading import LARGEST, load_tokenizer
 from h2o_pack.plan.package_plan import ModelPlan
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.sizes import gigabytes

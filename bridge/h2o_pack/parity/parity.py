@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from h2o_pack.errors import GET_SWIFT, ExitCode, UserError
 from h2o_pack.files import lock, write
-from h2o_pack.files.layout import VENDOR_FOLDER
+from h2o_pack.files.paths import VENDOR_FOLDER
 from h2o_pack.models.config import read_config
 from h2o_pack.parity import swift
 from h2o_pack.parity.report import CaseResult, Level, Report
 from h2o_py._pins import VERSIONS
 
 if TYPE_CHECKING:
-    from h2o_pack.architectures.model import ModelConfig
+    from h2o_pack.model import ModelConfig
     from h2o_pack.parity.request import TokenCase
 
 LEVELS = {"op": 1, "trace": 2, "tokens": 3}

@@ -17,7 +17,7 @@ from h2o_pack import assets
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import pins
 from h2o_pack.files import lock
-from h2o_pack.files.layout import VENDOR_FOLDER
+from h2o_pack.files.paths import VENDOR_FOLDER
 from h2o_pack.vendoring.edits import edits_of
 from h2o_pack.vendoring.vendor import added_files, digest
 

@@ -22,8 +22,8 @@ from typing import Any, cast
 import mlx.core as mx
 from mlx_lm.models.cache import CacheList
 
-from h2o_pack.architectures.model import ModelConfig
 from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.model import ModelConfig
 from h2o_pack.models.config import read_config
 from h2o_pack.parity.report import CaseResult, Difference
 from h2o_pack.parity.swift import Build, failure

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from h2o_pack.architectures.model import Model
 from h2o_pack.bundling.delivery import AppSize, app_size, model_bytes
 from h2o_pack.config_errors import flag
 from h2o_pack.devices.catalogue import Catalogue, Device, catalogue
@@ -26,6 +25,7 @@ from h2o_pack.facts import KnownModel
 from h2o_pack.hub.resolve import find_model
 from h2o_pack.memory.storages import storage_of
 from h2o_pack.memory.terms import MemoryPlan
+from h2o_pack.model import Model
 from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.plan.advice import advice
 from h2o_pack.plan.measured import MeasuredMemory, SeenMemory, beside, read_measured

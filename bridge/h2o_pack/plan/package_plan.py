@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from h2o_pack import naming
-from h2o_pack.architectures.model import Model
 from h2o_pack.bundling.delivery import check_app_size, model_bytes
 from h2o_pack.bundling.manifest import RESERVED, folded
 from h2o_pack.config_errors import flag
 from h2o_pack.devices.catalogue import Device
 from h2o_pack.errors import Problems, UserError
-from h2o_pack.files.layout import MODEL_FOLDER
+from h2o_pack.files.paths import MODEL_FOLDER
 from h2o_pack.memory.storages import Storage
 from h2o_pack.memory.terms import MemoryPlan
+from h2o_pack.model import Model
 from h2o_pack.models.adapter import Adapter
 from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.models.chat_template import ChatTemplate

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Literal
 
-from h2o_pack.architectures.model import Model
 from h2o_pack.devices.catalogue import Catalogue, Device
 from h2o_pack.devices.facts import PublishedSpeed, SpeedFile
 from h2o_pack.facts import FOLDER, known_models
 from h2o_pack.files.toml import read_tables
 from h2o_pack.memory.kept import LayerArchive, archives, row_bytes, tokens_per_second
 from h2o_pack.memory.terms import MemoryPlan
+from h2o_pack.model import Model
 from h2o_pack.plan.workload import Workload
 from h2o_pack.results import Count, doc
 

@@ -18,7 +18,7 @@ from h2o_pack import __version__
 from h2o_pack.doctor.machine import Surroundings, shown, version_in
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
-from h2o_pack.files.layout import VENDOR_FOLDER
+from h2o_pack.files.paths import VENDOR_FOLDER
 from h2o_pack.measure import models
 from h2o_pack.measure.machine import processor, usable_cores
 from h2o_pack.parity.parity import DEFAULT, LEVELS, NO_SWIFT, run_parity

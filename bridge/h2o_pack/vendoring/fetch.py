@@ -1,16 +1,23 @@
-"""Upstream's repositories at their pinned commits: fetched once, kept in a cache.
+"""Upstream's repositories at their pinned commits: fetched once by git, kept in a cache.
 
-The cache holds one repository for each pin, without a work tree, so that no source
-is edited by accident. git compares every object with its id when it arrives. A
-repository appears in the cache when it is complete, by a rename; a lock lets one
-run at a time in, and only the user can open the folder.
+The cache holds one repository for each pin, without a work tree, so that no source is edited by
+accident. git compares every object with its id when it arrives. A repository appears in the
+cache when it is complete, by a rename; a lock lets one run at a time in, and only the user can
+open the folder.
+
+What a fetch brings is known by its commit id, so the user's settings of git (proxy,
+certificates, credentials) may choose the way there. They choose nothing else: all other
+commands run without any settings but the ones here, without prompts, hooks, filters or hangs.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+import signal
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +30,131 @@ from h2o_pack.facts import Pin
 from h2o_pack.files.paths import reason
 from h2o_pack.files.write import in_turn, refuse_others
 from h2o_pack.progress import ProgressReporter, silent
-from h2o_pack.vendoring import git
+
+REF = "refs/heads/pinned"
+FETCH_LIMIT = 1800.0
+LOCAL_LIMIT = 300.0
+ALWAYS = {"GIT_TERMINAL_PROMPT": "0", "GCM_INTERACTIVE": "never", "LC_ALL": "C"}
+NO_SETTINGS = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+}
+# What git sets for its own children, in a hook for one: another repository than ours.
+OF_A_REPOSITORY = frozenset(
+    (
+        *("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE"),
+        *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_SHALLOW_FILE"),
+        *("GIT_PREFIX", "GIT_GRAFT_FILE", "GIT_QUARANTINE_PATH", "GIT_REPLACE_REF_BASE"),
+    )
+)
+PROTOCOLS = ("https", "ssh", "file", "http")
+SETTINGS = (
+    *("-c", f"core.hooksPath={os.devnull}"),
+    *("-c", f"core.attributesFile={os.devnull}"),
+    *("-c", "core.fsmonitor=false"),
+    *("-c", "gc.auto=0"),
+    # Others, such as ext::, start programs.
+    *("-c", "protocol.allow=never"),
+    *(part for name in PROTOCOLS for part in ("-c", f"protocol.{name}.allow=always")),
+    *("-c", "maintenance.auto=false"),
+)
+FETCH = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules")
+"""One commit, without its history."""
+ON_THE_WAY = (
+    # git compares what arrives with its ids, and refuses malformed objects.
+    *("-c", "transfer.fsckObjects=true"),
+    *("-c", "fetch.fsckObjects=true"),  # a user's own setting would come before `transfer`
+    *("-c", "protocol.version=2"),  # servers give any commit by its id
+    *("-c", "http.lowSpeedLimit=1000"),
+    *("-c", "http.lowSpeedTime=60"),
+)
+NOT_GIVEN = ("not our ref", "unadvertised object", "couldn't find remote ref")
+VAGUE = "Could not read from remote repository"
+
+
+class FailedError(Exception):
+    """A git command that ended badly; the text is git's own reason."""
+
+
+def submodules(text: str) -> dict[str, str]:
+    """Return {path: commit} of the submodules in a `listing`."""
+    entries = (entry.partition("\t") for entry in text.split("\0") if entry)
+    modes = {path: about.split() for about, _, path in entries}
+    return {path: about[2] for path, about in modes.items() if about[0] == "160000"}
+
+
+def reason_of(errors: str) -> str:
+    """Return the line of git's messages that says why."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    fatal = [line for line in lines if line.startswith(("fatal: ", "error: "))]
+    telling = [line for line in fatal or lines if VAGUE not in line]
+    for line in (*telling, *lines):
+        return line.removeprefix("fatal: ").removeprefix("error: ").rstrip(".")
+    return "git gave no reason"
+
+
+def environment(outer: Mapping[str, str], *, as_user: bool) -> dict[str, str]:
+    """Return the environment for a command, with the user's settings of git or without."""
+    if as_user:
+        return {k: v for k, v in outer.items() if k not in OF_A_REPOSITORY} | ALWAYS
+    kept = {k: v for k, v in outer.items() if not k.startswith("GIT_") or k == "GIT_EXEC_PATH"}
+    return kept | ALWAYS | NO_SETTINGS
+
+
+def run_git(
+    *arguments: str,
+    as_user: bool = False,
+    limit: float = LOCAL_LIMIT,
+    index: Path | None = None,
+) -> str:
+    """Run git and return what it prints; FailedError when it fails or does not end.
+
+    as_user leaves it the user's settings; limit is in seconds; index is the file
+    for a work tree's index where the repository has none.
+    """
+    variables = environment(os.environ, as_user=as_user)
+    if index is not None:
+        variables["GIT_INDEX_FILE"] = str(index)
+    try:
+        process = subprocess.Popen(  # noqa: S603
+            ["git", *SETTINGS, *arguments],  # noqa: S607
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=variables,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+    except (FileNotFoundError, PermissionError) as error:
+        raise git_is_missing() from error
+    with process:
+        try:
+            printed, errors = process.communicate(timeout=limit)
+        except BaseException as error:
+            # git's own children too: one of them does the waiting.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise FailedError(f"git did not end within {limit:g} seconds") from error
+            raise
+    if process.returncode != 0:
+        raise FailedError(reason_of(errors))
+    return printed
+
+
+def git_is_missing() -> UserError:
+    """Make the error for a machine without git."""
+    return UserError(
+        "git is missing, and upstream's sources are fetched with it",
+        where="PATH",
+        remedy="Install it (Debian: apt-get install git; macOS: xcode-select --install), "
+        "or give --upstream a folder that has the sources.",
+        code=ExitCode.TOOL,
+    )
+
 
 FOLDER = "upstream"
 UNFINISHED = ".unfinished-"
@@ -84,13 +215,14 @@ def obtain(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, say: ProgressRepor
     with unfinished(folder) as temporary:
         arriving = Path(temporary) / store.name
         try:
-            git.run(git.initialize(arriving))
-        except git.FailedError as error:
+            run_git("init", "--quiet", "--bare", "--template=", str(arriving))
+        except FailedError as error:
             raise not_usable(folder, error) from error
-        command = git.fetch(arriving, address(pin, origin.mirror), pin.commit)
+        place = (*ON_THE_WAY, f"--git-dir={arriving}", "fetch", *FETCH, "--")
+        source = (address(pin, origin.mirror), f"+{pin.commit}:{REF}")
         try:
-            git.run(command, as_user=True, limit=git.FETCH_LIMIT)
-        except git.FailedError as error:
+            run_git(*place, *source, as_user=True, limit=FETCH_LIMIT)
+        except FailedError as error:
             raise not_fetched(pin, wanted, origin, str(error)) from error
         if not holds(arriving, pin.commit):
             raise not_fetched(pin, wanted, origin, "another commit arrived")
@@ -103,8 +235,8 @@ def obtain(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, say: ProgressRepor
 def holds(store: Path, commit: str) -> bool:
     """Whether a repository has fetched a commit."""
     try:
-        return git.run(git.pinned(store)).strip() == commit
-    except git.FailedError:
+        return run_git(f"--git-dir={store}", "rev-parse", "--verify", REF).strip() == commit
+    except FailedError:
         return False
 
 
@@ -113,16 +245,19 @@ def check_out(pin: Pin, wanted: tuple[Pin, ...], folder: Path, tree: Path) -> No
     store, target = store_of(pin, folder), tree / pin.place
     target.mkdir(parents=True, exist_ok=True)
     try:
-        submodules = git.submodules(git.run(git.listing(store, pin.commit)))
-        command = git.check_out(store, pin.commit, target)
-        git.run(command, index=tree / f".{pin.name}.index")
-    except git.FailedError as error:
+        listing = run_git(
+            f"--git-dir={store}", "ls-tree", "-r", "-z", "--full-tree", pin.commit
+        )
+        place = ("-c", "core.bare=false", f"--git-dir={store}", f"--work-tree={target}")
+        command = (*place, "read-tree", "--reset", "-u", pin.commit)
+        run_git(*command, index=tree / f".{pin.name}.index")
+    except FailedError as error:
         remedy = "Remove this folder and run this again: it is fetched again."
         raise not_usable(store, error, remedy) from error
     expected = {child.path: child.commit for child in wanted if child.parent == pin.name}
-    if submodules != expected:
+    if submodules(listing) != expected:
         raise ValueError(
-            f"upstream.toml: {pin.name} has submodules {submodules}, not {expected}"
+            f"upstream.toml: {pin.name} has submodules {submodules(listing)}, not {expected}"
         )
 
 
@@ -155,7 +290,7 @@ def without_password(url: str) -> str:
 
 def not_fetched(pin: Pin, wanted: tuple[Pin, ...], origin: Origin, why: str) -> UserError:
     """Make the error for a repository that does not come."""
-    refused = any(phrase in why for phrase in git.NOT_GIVEN)
+    refused = any(phrase in why for phrase in NOT_GIVEN)
     first = "Check the network and run this again (what has arrived is kept), or name"
     if refused and origin.mirror:
         first = "Bring the mirror up to date, or name"
@@ -199,8 +334,8 @@ def checked_commit(checkout: Path, pin: Pin) -> str:
     if not (checkout / ".git").exists():
         return ""
     try:
-        commit = git.run(git.head(checkout), as_user=True).strip()
-    except git.FailedError:
+        commit = run_git("-C", str(checkout), "rev-parse", "HEAD", as_user=True).strip()
+    except FailedError:
         return ""
     if commit != pin.commit:
         raise UserError(

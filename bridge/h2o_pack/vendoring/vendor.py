@@ -20,7 +20,7 @@ from h2o_pack.facts import Pin, coexistence, identity, locked_pins, pins, with_s
 from h2o_pack.files import lock, write
 from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.kept import ANY, Exchanged, Move, Written
-from h2o_pack.files.layout import REPLACED_FOLDER, VENDOR_FOLDER, VENDOR_MANIFEST
+from h2o_pack.files.paths import REPLACED_FOLDER, VENDOR_FOLDER, VENDOR_MANIFEST
 from h2o_pack.progress import silent
 from h2o_pack.vendoring.edits import FOLDER, apply_all, edits_of, guard_sources
 from h2o_pack.vendoring.fetch import checked, checked_out

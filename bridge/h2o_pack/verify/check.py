@@ -18,14 +18,14 @@ from h2o_pack.errors import UserError
 from h2o_pack.facts import coexistence, pins
 from h2o_pack.files import lock
 from h2o_pack.files.digests import in_parallel, sha256_of
-from h2o_pack.files.layout import (
+from h2o_pack.files.paths import (
     APP_FOLDER,
     MODEL_FOLDER,
     MODEL_MANIFEST,
     VENDOR_FOLDER,
     VENDOR_MANIFEST,
+    why_unsafe,
 )
-from h2o_pack.files.paths import why_unsafe
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.sizes import disk_size

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from h2o_pack.architectures.model import Model
 from h2o_pack.choice.choose import Question
 from h2o_pack.choice.losses import Loss, LossTable, MeasuredLoss, MeasuredRecall
 from h2o_pack.devices.catalogue import Device
 from h2o_pack.facts import KnownModel
+from h2o_pack.model import Model
 from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec
 
 GB = 10**9

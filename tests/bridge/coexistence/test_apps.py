@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from h2o_pack.facts import Pin, coexistence, pins, upstream_versions
-from h2o_pack.models.local import from_folder
+from h2o_pack.models.files import from_folder
 from h2o_pack.package.build import make_package
 from h2o_pack.spec import CacheSpec
 from h2o_pack.vendoring import vendor as vendoring

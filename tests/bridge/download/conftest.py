@@ -14,7 +14,7 @@ from h2o_pack import assets
 from h2o_pack.bundling import bundle
 from h2o_pack.bundling.manifest import BundledFile, Manifest, write
 from h2o_pack.files.digests import sha256_of
-from h2o_pack.files.layout import MODEL_MANIFEST
+from h2o_pack.files.paths import MODEL_MANIFEST
 from h2o_pack.progress import silent
 from tests.hub.server import HubServer
 

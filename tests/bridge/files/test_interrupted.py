@@ -11,7 +11,7 @@ import pytest
 
 from h2o_pack.errors import UserError
 from h2o_pack.files import lock
-from h2o_pack.models.local import from_folder
+from h2o_pack.models.files import from_folder
 from h2o_pack.package import build
 from h2o_pack.package.build import make_package
 from h2o_pack.spec import CacheSpec

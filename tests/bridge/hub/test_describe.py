@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from h2o_pack.architectures.model import ModelFile
 from h2o_pack.errors import ExitCode
 from h2o_pack.files.paths import CACHE_VARIABLE
 from h2o_pack.hub import client as hub_client
 from h2o_pack.hub.resolve import resolve
+from h2o_pack.model import ModelFile
 from tests.bridge.models.checkpoints import (
     ALL,
     TENSORS,

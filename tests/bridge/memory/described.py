@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from h2o_pack.architectures.model import Layer, Model, ModelConfig, Weights
+from h2o_pack.model import Layer, Model, ModelConfig, Weights
 from h2o_pack.plan.workload import Workload
 from h2o_py.config import H2OConfig
 

@@ -8,9 +8,9 @@ import pytest
 from mlx_lm.models.cache import CacheList
 
 import h2o_py
-from h2o_pack.architectures.model import Model, Weights
 from h2o_pack.memory.storages import STORAGES
 from h2o_pack.memory.terms import ARCHIVE, KV, LEDGER, STATE
+from h2o_pack.model import Model, Weights
 from h2o_pack.models.config import describe
 from h2o_py.budgets import Budgets, LayerBudget
 from h2o_py.config import H2ORecall

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from h2o_pack.architectures.model import Layer
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.measure.held import HeldRun, held_by
 from h2o_pack.memory.storages import STORAGES
+from h2o_pack.model import Layer
 from tests.bridge.memory.described import model, request
 
 RUNS = (

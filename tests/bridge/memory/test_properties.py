@@ -3,9 +3,9 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from h2o_pack.architectures.model import Layer
 from h2o_pack.memory.storages import STORAGES
 from h2o_pack.memory.terms import CACHE, KV
+from h2o_pack.model import Layer
 from tests.bridge.memory.described import model, request
 
 BACKENDS = ("iphone", "ipad", "mac", "cpu")

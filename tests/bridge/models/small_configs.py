@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import importlib
 from functools import cache
 from typing import Any
 
 import mlx.core as mx
 from mlx.utils import tree_map_with_path
-
-from h2o_pack.facts import architectures
+from mlx_lm import utils
 
 VOCABULARY = 60
 COMMON: dict[str, Any] = {
@@ -57,6 +55,7 @@ SPECIFIC: dict[str, dict[str, Any]] = {
         "sliding_window": 8, "sliding_window_layers": [0, 2], "conv_window": 2,
         "num_swa_attention_heads": 4, "num_swa_key_value_heads": 4,
     },
+    "bitnet": {"head_dim": 16},
     "bailing_moe": {**MIXTURE, "num_shared_experts": 1, "first_k_dense_replace": 1},
     "ernie4_5": {"use_bias": False},
     "exaone4": {"sliding_window": None, "sliding_window_pattern": None},
@@ -146,8 +145,8 @@ SPECIFIC: dict[str, dict[str, Any]] = {
 def small_config(model_type: str, **changes: Any) -> dict[str, Any]:
     """Return the content of a config.json; a change to None removes a key."""
     made = {"model_type": model_type, **COMMON, **SPECIFIC.get(model_type, {}), **changes}
-    given = {key: value for key, value in made.items() if value is not None}
-    return copy.deepcopy(given)
+    removed = {key for key, value in changes.items() if value is None}
+    return copy.deepcopy({key: value for key, value in made.items() if key not in removed})
 
 
 @cache
@@ -157,12 +156,9 @@ def small_model(model_type: str, dtype: Any = mx.float32, **changes: Any) -> Any
     What mlx_lm.convert leaves in float32 stays so.
     """
     mx.random.seed(7)
-    module = importlib.import_module(f"mlx_lm.models.{architectures()[model_type].mlx_lm}")
-    unset = dict.fromkeys(("rope_scaling", "sliding_window", "sliding_window_pattern"))
     document = small_config(model_type, **changes)
-    if model_type in ("exaone4", "glm4_moe"):
-        document = {**unset, **document}
-    model = module.Model(module.ModelArgs.from_dict(document))
+    model_class, arguments = utils._get_classes(document)
+    model = model_class(arguments.from_dict(document))
     casts = getattr(model, "cast_predicate", lambda _name: True)
 
     def cast(name: str, parameter: mx.array) -> mx.array:

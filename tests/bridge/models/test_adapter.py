@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from functools import partial
 from pathlib import Path
 
@@ -119,6 +120,14 @@ def test_tensors_that_swift_cannot_apply_are_refused(folder, tensors, what):
 def test_a_folder_without_an_adapter_is_refused(tmp_path):
     said = refusal(tmp_path, LAYERS)
     says(said)
+
+
+@pytest.mark.parametrize("name", ["adapter_config.json", "adapters.safetensors"])
+def test_a_pipe_is_refused_without_being_opened(folder, name):
+    path = folder() / name
+    path.unlink()
+    os.mkfifo(path)
+    assert f"{name} is not a regular file" in refusal(path.parent, LAYERS)
 
 
 def test_an_adapter_fits_dense_and_quantized_weights_of_its_shape(folder):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from h2o_pack.architectures.model import Layer, ModelConfig
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.facts import architectures, refused_architectures
+from h2o_pack.facts import refused_types, swift_models
+from h2o_pack.model import Layer, ModelConfig
 from h2o_pack.models.config import Described, describe, read_config
 from tests.bridge.models.small_configs import small_config
 from tests.bridge.trees import CONFIG, write_model
@@ -61,14 +61,14 @@ def test_an_unknown_architecture_is_refused_with_the_list_of_known_ones(tmp_path
     said = refusal(tmp_path, model_type="qwen4")
     assert said.startswith(
         f'model_type "qwen4" is not supported ({tmp_path}/config.json). Did you mean "qwen3"? '
-        f"Supported: {', '.join(sorted(architectures()))}. --assume-full-attention takes"
+        f"Supported: {', '.join(sorted(swift_models()))}. --assume-full-attention takes"
     )
 
 
-@pytest.mark.parametrize("model_type", ["gemma2", "deepseek_v32", "cohere2", "mamba2"])
+@pytest.mark.parametrize("model_type", ["gemma2", "deepseek_v32", "mamba2"])
 def test_a_known_architecture_that_cannot_work_is_refused_with_the_reason(tmp_path, model_type):
     said = refusal(tmp_path, model_type=model_type)
-    reason = refused_architectures()[model_type].reason
+    reason = refused_types()[model_type].reason
     assert said.startswith(f'model_type "{model_type}" is not supported: {reason} (')
 
 
@@ -105,7 +105,7 @@ def test_a_model_that_brings_code_is_refused(tmp_path):
     )
 
 
-COUNT = "a whole number of 1 to 16,777,216"
+COUNT = "a whole number of 0 to 16,777,216"
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ COUNT = "a whole number of 1 to 16,777,216"
         ({"num_hidden_layers": None}, "config.json lacks num_hidden_layers"),
         (
             {"num_hidden_layers": "2"},
-            'num_hidden_layers is "2" but should be a whole number of 1 to 10,000',
+            'num_hidden_layers is "2" but should be a whole number of 0 to 10,000',
         ),
         (
             {"num_hidden_layers": 1e300},
-            "num_hidden_layers is 1e+300 but should be a whole number of 1 to 10,000",
+            "num_hidden_layers is 1e+300 but should be a whole number of 0 to 10,000",
         ),
         ({"hidden_size": True}, f"hidden_size is true but should be {COUNT}"),
         ({"hidden_size": math.inf}, f"hidden_size is inf but should be {COUNT}"),
@@ -127,10 +127,14 @@ COUNT = "a whole number of 1 to 16,777,216"
             {"hidden_size": 10**3000},
             f"hidden_size is a number of more than 20 digits but should be {COUNT}",
         ),
-        ({"vocab_size": 0}, f"vocab_size is 0 but should be {COUNT}"),
+        ({"vocab_size": 0}, "mlx_lm cannot build a model from config.json: AssertionError"),
         ({"head_dim": -8}, f"head_dim is -8 but should be {COUNT}"),
         ({"head_dim": [8]}, f"head_dim is a list of 1 but should be {COUNT}"),
-        ({"num_key_value_heads": 3}, "4 query heads cannot share 3 KV heads evenly"),
+        (
+            {"num_key_value_heads": 3},
+            "mlx_lm cannot build a model from config.json: [scaled_dot_product_attention] "
+            "n_heads must be a multiple of n_kv_heads, found n_heads 4 for n_kv_heads 3.",
+        ),
         (
             {"torch_dtype": "int8"},
             'torch_dtype is "int8" but should be bfloat16, float16, float32',
@@ -146,7 +150,6 @@ def test_all_problems_are_told_together(tmp_path):
     said = refusal(
         tmp_path,
         hidden_size="x\n\x1b[31m" + "y" * 1000,
-        num_attention_heads=3,
         vocab_size=None,
         torch_dtype="int8",
         quantization={"bits": 7, "group_size": 64},
@@ -157,21 +160,19 @@ def test_all_problems_are_told_together(tmp_path):
         f'torch_dtype is "int8" but should be bfloat16, float16, float32 ({path}). {ELSE}',
         f'hidden_size is "x\\n\\x1b[31m{"y" * 46}..." but should be {COUNT} ({path}). {ELSE}',
         f"config.json lacks vocab_size ({path}). {ELSE}",
-        f"3 query heads cannot share 2 KV heads evenly ({path}). {ELSE}",
     ]
 
 
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"layer_types": ["full_attention"]}, "layer_types tells of 1 layers, and there are 4"),
         (
-            {"layer_types": ["x"] * 4},
-            'layer_types has "x", which is none of full_attention, sliding_attention',
+            {"layer_types": 3},
+            "layer_types is 3 but should be a list of at most 10,000",
         ),
-        ({"layer_types": 3}, "layer_types is 3 but should be a list of texts"),
+        ({"layer_types": ["x"] * 4}, "mlx_lm cannot build a model from config.json: "),
         ({"sliding_window": -1}, f"sliding_window is -1 but should be {COUNT}"),
-        ({"num_experts_per_tok": 9}, "a token passes 9 experts, and there are 4"),
+        ({"num_experts_per_tok": 9}, "mlx_lm cannot build a model from config.json: "),
     ],
 )
 def test_layer_types_are_checked(changes, what):
@@ -218,7 +219,7 @@ ODD = st.recursive(
 @st.composite
 def configs(draw) -> dict[str, object]:
     """Take a good configuration and spoil some of its values, inner ones too."""
-    document = small_config(draw(st.sampled_from(sorted(architectures()))))
+    document = small_config(draw(st.sampled_from(sorted(swift_models()))))
     inner = document.get("text_config")
     for target in (document, inner) if isinstance(inner, dict) else (document,):
         for name in draw(st.lists(st.sampled_from(sorted(target)), max_size=3)):
@@ -239,14 +240,7 @@ def understood(document: dict[str, object], *, assume: bool) -> Described | None
     return None
 
 
-def test_a_list_of_layers_that_is_empty_is_refused():
-    config = small_config("openelm") | {"ffn_multipliers": []}
-    with pytest.raises(UserError) as caught:
-        describe(config, "x")
-    says(caught.value)
-
-
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(configs(), st.booleans())
 @example({"model_type": "openelm", "ffn_multipliers": []}, False)
 @example({"model_type": "x", "text_config": {"vocab_size": {}}}, True)
@@ -265,7 +259,7 @@ def test_a_config_is_understood_or_refused_and_nothing_else(document, assume):
         )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.dictionaries(st.sampled_from(["model_type", "text_config", *CONFIG]), ODD))
 def test_any_json_object_is_understood_or_refused(document):
     understood(document, assume=True)

@@ -1,33 +1,28 @@
-"""Each family's layers are what mlx_lm's own caches of a small random model are."""
+"""Each family's layers are what mlx_lm's own caches of a small random model hold."""
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
-from pathlib import Path
-
 import mlx.core as mx
-import mlx_lm.models
-import mlx_lm.utils
 import pytest
 from mlx_lm.models.cache import ArraysCache, CacheList, make_prompt_cache
 
-from h2o_pack.architectures import FAMILIES, Wrapped
-from h2o_pack.architectures.fields import keys_of
-from h2o_pack.architectures.model import Layer, ModelConfig
 from h2o_pack.errors import UserError
-from h2o_pack.facts import architectures, refused_architectures, upstream_versions
+from h2o_pack.facts import refused_types, swift_models, upstream_versions
 from h2o_pack.hub.resolve import resolve
-from h2o_pack.models.config import describe, read_like
+from h2o_pack.model import Layer, ModelConfig
+from h2o_pack.models.config import describe, types_of_mlx_lm, why_refused
+from h2o_pack.models.trial import attempt
 from h2o_pack.package.prepare import prepare
 from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec
 from h2o_py import H2OConfig, H2OKVCache, install_routing, make_h2o_cache, remove_routing
 from tests.bridge.models.checkpoints import folder_of
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
+from tests.h2o_py.rarer_models import RARER
+from tests.h2o_py.small_models import COMMON, FAMILIES
 from tests.messages import says
 
 NEEDS_METAL = {"bitnet"}
-MEASURED = sorted(set(architectures()) - NEEDS_METAL)
+SERVED = sorted(set(swift_models()) - NEEDS_METAL)
 HALF = {
     "baichuan_m1": {},
     "falcon_h1": {},
@@ -40,12 +35,26 @@ HALF = {
 }
 """Without mixtures: MLX multiplies gathered matrices in float32 only on a CPU."""
 KINDS = {"KVCache": "full", "H2OKVCache": "full", "RotatingKVCache": "sliding"}
-ONLY_HERE = {"max_position_embeddings", "max_context_length"}
-"""What the plan reads and mlx_lm need not."""
-NO_MLX_LM = {
-    "__init__", "activations", "base", "bitlinear_layers", "cache", "gated_delta", "mla",
-    "pipeline", "rope_utils", "ssm", "switch_layers",
-}  # fmt: skip
+ALL_TYPES = {
+    **{name.split()[0]: {**COMMON, **settings} for name, settings in FAMILIES.items()},
+    **{name: {**COMMON, **settings} for name, settings in RARER.items()},
+}
+"""Settings of a small model of each type that small_configs does not have."""
+NOT_BUILT = {
+    "afm7": "reads? the keys of another layer's cache",
+    "deepseek_v32": "selects rows of one cache by their index in another",
+    "deepseek_v41": "keeps a LayerCache for a layer",
+    "gemma3n": "read the keys of another layer's cache",
+    "glm_moe_dsa": "selects rows of one cache by their index in another",
+    "iquestloopcoder": "reads a layer's keys once more",
+    "llama4": "keeps a ChunkedKVCache for a layer",
+    "longcat_flash": "keeps a KVCache and KVCache for a layer",
+    "longcat_flash_ngram": "keeps a KVCache and KVCache for a layer",
+    "minimax_m3_vl": "selects rows of one cache by their index in another",
+    "olmo": "cannot build a model",  # it exits without the package ai2-olmo
+    "phi3small": "takes a row's index for its position",
+}
+"""Types of mlx_lm whose model is refused, and why."""
 
 
 def config_of(model_type: str, dtype: str = "float32", **changes: object) -> ModelConfig:
@@ -87,15 +96,14 @@ def with_caches(config: ModelConfig) -> list[Layer]:
     return [layer for layer in config.layers if layer.kind != "none"]
 
 
-@pytest.mark.parametrize("model_type", MEASURED)
-def test_layers_are_what_the_models_own_caches_hold(model_type):
+@pytest.mark.parametrize("model_type", SERVED)
+def test_layers_are_what_caches_hold_after_a_text(model_type):
     model = small_model(model_type)
     caches = make_prompt_cache(model)
     run(model, caches)
     config = config_of(model_type)
     assert with_caches(config) == [as_layer(cache) for cache in caches]
     assert len(config.layers) == len(model.layers)
-    assert architectures()[model_type].measured
 
 
 @pytest.mark.parametrize("model_type", HALF)
@@ -114,7 +122,7 @@ def routed():
     remove_routing()
 
 
-@pytest.mark.parametrize("model_type", MEASURED)
+@pytest.mark.parametrize("model_type", SERVED)
 def test_the_layers_called_full_are_those_that_evict(model_type, routed):
     model = small_model(model_type)
     caches = make_h2o_cache(model, H2OConfig(16))
@@ -128,12 +136,8 @@ def test_the_layers_called_full_are_those_that_evict(model_type, routed):
         assert mx.all(cache.scores >= 0).item()
 
 
-def test_a_type_that_needs_metal_makes_no_caches_of_its_own():
-    (model_type,) = NEEDS_METAL
-    source = Path(mlx_lm.models.__path__[0]) / f"{architectures()[model_type].mlx_lm}.py"
-    assert "make_cache" not in source.read_text("utf-8")  # so mlx_lm makes plain ones
-    assert config_of(model_type).kinds() == {"full": 4}
-    assert not architectures()[model_type].measured
+def test_a_type_whose_kernels_need_metal_is_described_anywhere():
+    assert config_of("bitnet").layers == (Layer("full", 2, 16, 16),) * 4
 
 
 @pytest.mark.parametrize(
@@ -150,18 +154,15 @@ def test_a_type_that_needs_metal_makes_no_caches_of_its_own():
         ("gemma4_text", {}, 2 * 96),
         ("gemma4_text", {"num_kv_shared_layers": 0}, 96),
         ("openelm", {}, 256),
+        ("bitnet", {}, 96),
+        ("lfm2", {}, 64),  # two thirds of 96
     ],
 )
 def test_the_feed_forward_is_the_widest_that_a_token_passes(model_type, changes, width):
     assert config_of(model_type, **changes).intermediate_size == width
 
 
-def test_the_width_of_lfm2_is_that_of_its_layers():
-    width = small_model("lfm2").layers[0].feed_forward.w1.weight.shape[0]
-    assert config_of("lfm2").intermediate_size == width
-
-
-def test_a_width_that_only_mlx_lm_finds_is_named():
+def test_a_key_that_only_mlx_lm_finds_under_another_name_is_named():
     document = small_config("lfm2", block_ff_dim=None, block_auto_adjust_ff_dim=False)
     found = describe(document, "config.json")
     assert found.config.intermediate_size == document["intermediate_size"] == 96
@@ -169,18 +170,16 @@ def test_a_width_that_only_mlx_lm_finds_is_named():
     assert describe(small_config("lfm2"), "config.json").remarks == ()
 
 
-def test_the_last_layers_of_gemma_4_keep_nothing_and_share_keys_of_their_type():
+def test_the_last_layers_of_gemma_4_keep_nothing_and_its_experts_are_counted():
     kinds = [layer.kind for layer in config_of("gemma4_text").layers]
     assert kinds == ["sliding", "full"] * 2 + ["none"] * 2
     experts = {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2}
     mixture = config_of("gemma4_text", **experts, moe_intermediate_size=16)
     assert (mixture.experts, mixture.experts_per_token) == (4, 2)
     assert mixture.intermediate_size == 2 * 96 + 2 * 16
-    said = describe(small_config("gemma4_text", **experts), "config.json").remarks
-    assert "only main-2026-08-22 has the experts of this model" in said[0]
-    with pytest.raises(UserError) as caught:
-        config_of("gemma4_text", num_kv_shared_layers=5)
-    says(caught.value)
+    document = small_config("gemma4_text", **experts, moe_intermediate_size=16)
+    remarks = describe(document, "config.json").remarks
+    assert "only main-2026-08-22 has the experts of this model" in remarks[0]
 
 
 def test_head_counts_that_gemma_3_leaves_out_are_those_of_mlx_lm():
@@ -199,7 +198,9 @@ def test_families_that_give_no_scores_on_the_device_say_so():
 
 
 def test_a_type_that_only_a_later_upstream_has_says_so_and_is_refused_for_others(tmp_path):
-    folder = folder_of(tmp_path / "later", model_type="helium")
+    folder = folder_of(
+        tmp_path / "later", model_type="helium", attention_bias=False, mlp_bias=False
+    )
     (remark,) = resolve(str(folder)).remarks
     assert remark.startswith("of mlx-swift-lm, only main-2026-08-22 has models of this type")
     spec = PackageSpec((ModelSpec(str(folder), CacheSpec(max_kv=64)),))
@@ -208,20 +209,28 @@ def test_a_type_that_only_a_later_upstream_has_says_so_and_is_refused_for_others
     says(caught.value)
 
 
+SLIDING = {"layer_types": ["sliding_attention"] * 4, "sliding_window": 8}
+
+
 @pytest.mark.parametrize(
     ("document", "what"),
     [
         (
-            small_config("llama", layer_types=["sliding_attention"] * 4, sliding_window=8),
-            "which mlx-swift-lm's Llama.swift and SmolLM3.swift take for layers",
+            small_config("llama", **SLIDING),
+            "which mlx-swift-lm's Llama.swift and SmolLM3.swift",
+        ),
+        (
+            small_config("mistral3")
+            | {"text_config": {**small_config("mistral3")["text_config"], **SLIDING}},
+            "for which mlx-lm's mistral3 makes plain caches",
         ),
         (
             small_config("exaone4", sliding_window=8, sliding_window_pattern="LLLG"),
             "Exaone4.swift uses one mask",
         ),
         (
-            small_config("lfm2", full_attn_idxs=None, layer_types=["conv"] * 4),
-            'no layer of this "lfm2" model attends to the whole context',
+            small_config("granitemoehybrid", layer_types=["mamba"] * 4),
+            'no layer of this "granitemoehybrid" model attends to the whole context',
         ),
     ],
 )
@@ -231,32 +240,25 @@ def test_layers_that_upstream_would_not_serve_are_refused(document, what):
     assert what in str(caught.value)
 
 
-def test_every_type_is_read_by_a_dataclass_and_no_type_is_both_known_and_refused():
-    assert set(FAMILIES) == set(architectures())
-    assert not set(architectures()) & set(refused_architectures())
-    for known in architectures().values():
+@pytest.mark.parametrize("model_type", types_of_mlx_lm())
+def test_every_type_of_mlx_lm_is_served_or_refused_with_the_reason(model_type):
+    """A type that only mlx-swift-lm lacks is built too."""
+    document = {"model_type": model_type, **ALL_TYPES.get(model_type, COMMON)}
+    if model_type in swift_models():
+        assert config_of(model_type).evicting
+        return
+    with pytest.raises(UserError) as caught:
+        describe(document, "config.json")
+    assert f": {why_refused(model_type)} (config.json)" in str(caught.value)
+    if model_type not in NOT_BUILT:
+        assert attempt("describe", "config.json", config=document, dtype="float32")["layers"]
+        return
+    with pytest.raises(UserError, match=NOT_BUILT[model_type]):
+        attempt("describe", "config.json", config=document, dtype="float32")
+
+
+def test_no_type_is_both_served_and_refused():
+    assert not set(swift_models()) & set(refused_types())
+    for known in swift_models().values():
         assert set(known.upstream_versions) <= set(upstream_versions())
-        assert known.like in ("", *architectures())
-
-
-@pytest.mark.parametrize("model_type", MEASURED)
-def test_keys_and_defaults_are_those_that_mlx_lm_states(model_type):
-    family = FAMILIES[model_type]
-    wrapped = isinstance(family, Wrapped)
-    known = architectures()[read_like(model_type)]
-    name = {"gemma3": "gemma3_text", "mistral3": "ministral3"}.get(model_type, known.mlx_lm)
-    module = importlib.import_module(f"mlx_lm.models.{name}")
-    args = getattr(module, "TextModelArgs", module.ModelArgs)
-    stated = {each.name: each.default for each in dataclasses.fields(args)}
-    read = keys_of(family.reader if wrapped else family, known).values()
-    for key, _, default in read:
-        assert key in stated or key in ONLY_HERE, key
-        if isinstance(default, int) and default and key in stated:
-            assert default == stated[key], key
-
-
-def test_nothing_that_mlx_lm_has_is_unheard_of():
-    files = {path.stem for path in Path(mlx_lm.models.__path__[0]).glob("*.py")} - NO_MLX_LM
-    known = {*architectures(), *refused_architectures()}
-    assert {*files, *mlx_lm.utils.MODEL_REMAPPING} - known == set()
-    assert {each.mlx_lm for each in architectures().values()} <= files
+        assert known.experts in ("", *upstream_versions())

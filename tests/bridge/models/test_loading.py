@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from h2o_pack.architectures.model import Headers, Tensor
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import known_models
+from h2o_pack.model import Headers, Tensor
+from h2o_pack.models.files import from_folder
 from h2o_pack.models.loading import check_loads
-from h2o_pack.models.local import from_folder
 from tests.bridge.models.catalogue_models import config_of, quantized
 from tests.bridge.models.test_weights import tensors_of
 from tests.bridge.trees import write_model

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from h2o_pack.architectures.model import ModelFile
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.paths import why_unsafe
 from h2o_pack.hub.resolve import resolve
-from h2o_pack.models.local import from_folder
+from h2o_pack.model import ModelFile
+from h2o_pack.models.files import from_folder
 from tests.bridge.models.checkpoints import (
     ALL,
     EMBEDDING,

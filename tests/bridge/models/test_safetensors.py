@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2o_pack.architectures.model import Tensor
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.models.safetensors import BYTES, LENGTH, parse_header, read_tensors
+from h2o_pack.model import Tensor
+from h2o_pack.models.tensors import BYTES, LENGTH, parse_header, read_tensors
 from tests.bridge.models.checkpoints import packed
 from tests.messages import says
 

@@ -7,9 +7,9 @@ import pytest
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from h2o_pack.architectures.model import Tensor
-from h2o_pack.facts import architectures
-from h2o_pack.models.weights import weigh
+from h2o_pack.facts import swift_models
+from h2o_pack.model import Tensor
+from h2o_pack.models.tensors import weigh
 from tests.bridge.models.small_configs import small_model
 
 NAMES = {mx.bfloat16: "BF16", mx.float16: "F16", mx.float32: "F32", mx.uint32: "U32"}
@@ -33,7 +33,7 @@ def embedding(model):
     return next(m for name, m in tables.items() if not name.endswith("per_layer"))
 
 
-@pytest.mark.parametrize("model_type", sorted(set(architectures()) - {"bitnet"}))
+@pytest.mark.parametrize("model_type", sorted(set(swift_models()) - {"bitnet"}))
 def test_the_embedding_and_the_head_of_every_family_are_found(model_type):
     model = small_model(model_type)
     found = weigh(tensors_of(model))

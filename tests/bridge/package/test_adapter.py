@@ -13,7 +13,7 @@ from mlx_lm.tuner.utils import linear_to_lora_layers
 
 from h2o_pack.bundling import manifest
 from h2o_pack.errors import ExitCode
-from h2o_pack.files.layout import ADAPTER, ADAPTER_CONFIG, SYSTEM_PROMPT
+from h2o_pack.files.paths import ADAPTER, ADAPTER_CONFIG, SYSTEM_PROMPT
 from h2o_pack.measure.models import load
 from h2o_py import H2OConfig
 from h2o_py.models import make_h2o_cache

@@ -20,10 +20,10 @@ from mlx_lm.models.cache import (
 from h2o_pack.bundling import manifest
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
-from h2o_pack.files.layout import SYSTEM_PROMPT
+from h2o_pack.files.paths import SYSTEM_PROMPT
 from h2o_pack.measure import models
 from h2o_pack.models.chat_template import ChatTemplate
-from h2o_pack.models.tokenizer import load_tokenizer
+from h2o_pack.models.loading import load_tokenizer
 from h2o_pack.package import system_prompt as prepared
 from h2o_pack.package.system_prompt import check_kinds, opening_length
 from h2o_py import H2OConfig, H2OKVCache

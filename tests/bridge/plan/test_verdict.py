@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from h2o_pack.architectures.model import Layer
 from h2o_pack.devices.catalogue import catalogue
+from h2o_pack.model import Layer
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.plan.advice import advice

@@ -16,13 +16,13 @@ import mlx.core as mx
 from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 from msgspec import Struct
 
-from h2o_pack.architectures.model import Layer
 from h2o_pack.errors import UserError, nearest
 from h2o_pack.files.text import usage_error
 from h2o_pack.files.toml import parse_toml
 from h2o_pack.memory import kept
 from h2o_pack.memory.kept import LayerArchive
 from h2o_pack.memory.storages import STORAGES, TRIED
+from h2o_pack.model import Layer
 from h2o_py.budgets import Budgets
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import POLICIES, H2OConfig, H2ORecall

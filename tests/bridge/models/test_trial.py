@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
-import mlx.core as mx
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from h2o_pack.bundling import bundle as trial
-from h2o_pack.bundling.bundle import try_model
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.models.local import from_folder
+from h2o_pack.models import loading, trial
+from h2o_pack.models.files import from_folder
+from h2o_pack.models.loading import try_model
 from tests.bridge.trees import names, write_model
 from tests.messages import says
 
@@ -49,12 +51,9 @@ def test_a_small_model_whose_step_gives_no_numbers_is_refused(folder):
 
 
 def test_a_large_model_takes_no_step(folder, monkeypatch):
-    def computed(*_arguments):
-        raise AssertionError
-
-    monkeypatch.setattr(mx, "isfinite", computed)
+    monkeypatch.setattr(loading, "try_step", None)
     model = from_folder("tiny", folder)
-    weights = replace(model.weights, bytes=trial.SMALL + 1)
+    weights = replace(model.weights, bytes=loading.SMALL + 1)
     try_model(replace(model, weights=weights), folder)
 
 
@@ -90,6 +89,23 @@ def test_a_tokenizer_with_which_the_library_panics_is_refused(folder):
 
 
 def test_a_tokenizer_that_takes_too_long_is_refused(folder, monkeypatch):
-    monkeypatch.setattr(trial, "TRIAL_SECONDS", 1.0)
-    monkeypatch.setattr(trial, "READ_A_TEXT", "import time; time.sleep(60)")
+    monkeypatch.setattr(trial, "SECONDS", 3.0)
+    longer = replacing({"String": "a"}, "a" * 2000)
+    back = [replacing({"String": "a"}, "b"), replacing({"String": "b"}, "a")]
+    normalized(folder, {"type": "Sequence", "normalizers": [longer, longer, *back * 1000]})
     says(refusal(folder))
+
+
+def test_a_process_that_ended_is_replaced(folder):
+    first = trial.worker.start()
+    first.kill()
+    first.wait()
+    try_model(from_folder("tiny", folder), folder)
+    assert trial.worker.start().pid != first.pid
+
+
+def test_the_process_ends_with_the_program():
+    code = "from h2o_pack.models.trial import worker; print(worker.start().pid)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)

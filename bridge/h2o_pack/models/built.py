@@ -1,0 +1,423 @@
+"""Builds mlx_lm's model of a configuration, and reads off what it is; run by `trial`.
+
+MLX computes nothing before it must: a model of any size is built, and takes a token, in no
+memory. What its caches hold afterwards is what they will hold.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any
+
+import mlx.core as mx
+from mlx.nn.layers.base import Module
+from mlx.nn.layers.linear import Linear
+from mlx.utils import tree_flatten, tree_map_with_path
+from mlx_lm import utils
+from mlx_lm.models.base import BaseModelArgs
+from mlx_lm.models.cache import (
+    ArraysCache,
+    CacheList,
+    KVCache,
+    RotatingKVCache,
+    make_prompt_cache,
+)
+from mlx_lm.models.switch_layers import SwitchLinear
+
+from h2o_pack.errors import Problems, UserError, in_one_line, shown, unreadable
+from h2o_pack.model import Layer
+from h2o_pack.models.files import CONFIG
+from h2o_py.families import why_unfit
+
+MAX_COUNT = 1 << 24
+MAX_LAYERS = 10_000
+LARGE = 1e300
+CONTEXT = (
+    "max_position_embeddings", "max_context_length", "n_positions", "block_size",
+    "max_seq_len", "max_sequence_length", "model_max_length",
+)  # fmt: skip
+"""Keys for the longest text, which mlx_lm's models need not know."""
+PLAIN = "llama"
+CANNOT_BUILD = f"mlx_lm cannot build a model from {CONFIG}"
+
+if not mx.metal.is_available():  # kernels of their own, which nothing here computes
+
+    def no_kernel(**_: Any) -> Callable[..., list[mx.array]]:
+        """Return what a kernel would give, by its declared shapes."""
+        return lambda **call: [
+            mx.zeros(*output)
+            for output in zip(call["output_shapes"], call["output_dtypes"], strict=True)
+        ]
+
+    mx.fast.metal_kernel = no_kernel  # type: ignore[assignment]
+
+
+def describe(
+    config: dict[str, Any], dtype: str, *, assume: bool = False, fill: bool = False
+) -> dict[str, Any]:
+    """Return what mlx_lm's model of a configuration is, as the fields of `ModelConfig`.
+
+    Args:
+        config: the content of config.json.
+        dtype: of its activations.
+        assume: read it as that of a plain decoder.
+        fill: give keys that shape nothing, such as epsilons, a value where they are missing.
+
+    Raises:
+        UserError: a value that is absurd, or all keys that are missing, or mlx_lm or we
+            cannot serve such a model.
+
+    """
+    if assume:
+        config = as_plain(config)
+    config = utils._decode_tagged_floats(config)  # noqa: SLF001
+    try:
+        with checked_arguments(config, fill=fill):
+            model_class, arguments_class = utils._get_classes(config)  # noqa: SLF001
+            model = model_class(arguments_class.from_dict(config))
+        cast(model, getattr(mx, dtype))
+        caches = make_prompt_cache(model)
+        refuse_unfit(model)
+        watch = Watch(caches)
+        with watch.all_of(model):
+            logits = model(mx.array([[0]]), cache=caches)
+        layers = [layer_of(cache) for cache in caches]
+        layers += [Layer("none")] * (len(model.layers) - len(layers))
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # upstream's code raises what it likes
+        raise unreadable(CONFIG, f"{CANNOT_BUILD}: {in_one_line(error)}") from error
+    described = {
+        "layers": [asdict(layer) for layer in layers],
+        "heads": watch.heads,
+        "hidden_size": watch.hidden,
+        "intermediate_size": max(map(watch.width, filter(None, model.layers)), default=0),
+        "vocabulary": logits.shape[-1],
+        "context": context_of(config, model),
+        "experts": watch.experts,
+        "experts_per_token": watch.experts_per_token,
+    }
+    check_sizes(described, layers)
+    return described
+
+
+def check_sizes(described: Mapping[str, Any], layers: list[Layer]) -> None:
+    """Refuse a model that evicts and has no size where it needs one."""
+    rows = [layer for layer in layers if layer.kv_heads or layer.kind in ("full", "sliding")]
+    if not rows:
+        return
+    problems = Problems(CONFIG)
+    for name, what in (
+        ("hidden_size", "a hidden size"),
+        ("intermediate_size", "a width of its feed-forward"),
+        ("vocabulary", "a vocabulary"),
+        ("context", CONTEXT[0]),
+    ):
+        if not described[name]:
+            problems.add(f"config.json lacks {what}")
+    if not all(layer.kv_heads and layer.key_dim and layer.value_dim for layer in rows):
+        problems.add("config.json gives its heads no elements")
+    problems.refuse()
+
+
+def refuse_unfit(model: Module) -> None:
+    """Refuse a model that would be wrong with rows missing from its caches."""
+    why = why_unfit(model)
+    if why is not None:
+        raise unreadable(CONFIG, f"mlx_lm's model cannot evict: {why}")
+
+
+def as_plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a Llama with these sizes."""
+    if config["model_type"] in utils.MODEL_REMAPPING:
+        raise unreadable(CONFIG, "mlx-swift-lm has no language model of this type")
+    text = config.get("text_config")
+    sizes = {**config, **text} if isinstance(text, dict) else dict(config)
+    for key in (
+        "text_config",
+        "layer_types",
+        "sliding_window",
+        "rope_scaling",
+        "architectures",
+    ):
+        sizes.pop(key, None)
+    return {"rms_norm_eps": 1e-5, **sizes, "model_type": PLAIN}
+
+
+def cast(model: Module, dtype: mx.Dtype) -> None:
+    """Give parameters the dtype that mlx_lm.convert would give them."""
+    casts = getattr(model, "cast_predicate", lambda _name: True)
+
+    def converted(name: str, parameter: mx.array) -> mx.array:
+        floating = mx.issubdtype(parameter.dtype, mx.floating)
+        return parameter.astype(dtype) if floating and casts(name) else parameter
+
+    model.update(tree_map_with_path(converted, model.parameters()))
+
+
+def layer_of(cache: Any) -> Layer:
+    """Describe what a cache holds for one sequence after a token."""
+    members = list(cache.caches) if isinstance(cache, CacheList) else [cache]
+    states = [each for each in members if isinstance(each, ArraysCache)]
+    arrays: list[Any] = [array for each in states for array in each.cache if array is not None]
+    state = sum(array.nbytes for array in arrays)
+    rows = [each for each in members if not isinstance(each, ArraysCache)]
+    if not rows:
+        return Layer("recurrent", state_bytes=state)
+    kinds = [type(each) for each in rows]
+    if kinds not in ([KVCache], [RotatingKVCache]):
+        names = " and ".join(kind.__name__ for kind in kinds)
+        raise unreadable(CONFIG, f"mlx_lm keeps a {names} for a layer, which cannot evict")
+    (own,) = rows
+    if own.keys is None:
+        return Layer("none")
+    window = own.max_size if isinstance(own, RotatingKVCache) else 0
+    heads, key_dim, value_dim = own.keys.shape[1], own.keys.shape[3], own.values.shape[3]
+    kind: Any = "sliding" if window else "full"
+    return Layer(kind, heads, key_dim, value_dim, window, state)
+
+
+def context_of(config: Mapping[str, Any], model: Module) -> int:
+    """Return the longest text by the configuration or mlx_lm's defaults, 0 if neither tells."""
+    text = config.get("text_config")
+    sources = [text if isinstance(text, dict) else {}, config]
+    for module in model.modules():
+        own = getattr(module, "args", None) or getattr(module, "config", None)
+        sources.append(vars(own) if is_dataclass(own) else {})
+    values = (source.get(key) for source in sources for key in CONTEXT)
+    return next((value for value in values if isinstance(value, int) and value), 0)
+
+
+class Watch:
+    """What a model's parts are given while it takes a token.
+
+    heads: most query heads of a layer. hidden: elements of a layer's input. experts: of a
+    layer, and how many of them the token passes.
+    """
+
+    def __init__(self, caches: list[Any]) -> None:
+        members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else ())]
+        self._caches = {id(each) for each in (*caches, *members)}
+        self._layers: set[int] = set()
+        self._children: set[int] = set()
+        self._child = 0
+        self._mixers: set[int] = set()
+        self.heads = self.hidden = self.experts = self.experts_per_token = 0
+
+    @contextmanager
+    def all_of(self, model: Module) -> Iterator[None]:
+        """Watch a model's layers and their children, all attention, and all experts."""
+        layers = [layer for layer in model.layers if layer is not None]
+        parts = [part for layer in layers for part in children(layer)]
+        self._layers, self._children = set(map(id, layers)), set(map(id, parts))
+        with ExitStack() as stack:
+            for kind in {type(part) for part in (*layers, *parts)}:
+                stack.enter_context(preceded(kind, "__call__", self.part))
+            stack.enter_context(preceded(SwitchLinear, "__call__", self.chosen))
+            stack.enter_context(
+                preceded(mx.fast, "scaled_dot_product_attention", self.attention)
+            )
+            yield
+
+    def part(self, module: Module, *given: Any, **named: Any) -> None:
+        """Note a layer's input, and which of its children have a cache or attend."""
+        values = (*given, *named.values())
+        if id(module) in self._layers:
+            arrays = (value.shape[-1] for value in values if isinstance(value, mx.array))
+            self.hidden = next(arrays, 0)
+        elif id(module) in self._children:
+            self._child = id(module)
+            if any(id(value) in self._caches for value in values):
+                self._mixers.add(id(module))
+
+    def chosen(self, module: Any, _x: mx.array, indices: mx.array, *_: Any, **__: Any) -> None:
+        """Note the experts of a token."""
+        self.experts = max(self.experts, module.num_experts)
+        self.experts_per_token = max(self.experts_per_token, indices.shape[-1])
+
+    def attention(self, queries: mx.array, *_: Any, **__: Any) -> None:
+        """Note the query heads."""
+        self.heads = max(self.heads, queries.shape[1])
+        self._mixers.add(self._child)
+
+    def width(self, layer: Module) -> int:
+        """Return the elements of a layer's feed-forward, of experts those of one token.
+
+        They are what the last projections read: those into hidden states, from another width
+        where there is one.
+        """
+        inner, equal = 0, 0
+        for part in children(layer):
+            if id(part) in self._mixers or isinstance(part, Linear):
+                continue
+            for module in part.modules():
+                outputs, inputs = projection(module)
+                if outputs != self.hidden:
+                    continue
+                if isinstance(module, SwitchLinear):
+                    inputs *= self.experts_per_token
+                if inputs == self.hidden:
+                    equal = inputs
+                else:
+                    inner += inputs
+        return inner or equal
+
+
+def projection(module: Module) -> tuple[int, int]:
+    """Return the elements that a matrix gives and takes, 0 of any other module."""
+    if isinstance(module, Linear):
+        outputs, inputs = module.weight.shape
+        return outputs, inputs
+    if isinstance(module, SwitchLinear):
+        return module.output_dims, module.input_dims
+    return getattr(module, "out_features", 0), getattr(module, "in_features", 0)
+
+
+def children(layer: Module) -> list[Module]:
+    """Return a module's own modules."""
+    return [part for part in layer.values() if isinstance(part, Module)]
+
+
+@contextmanager
+def preceded(owner: Any, name: str, look: Callable[..., None]) -> Iterator[None]:
+    """Call `look` with the arguments of each call of a function before it."""
+    function = getattr(owner, name)
+
+    def looking(*arguments: Any, **named: Any) -> Any:
+        look(*arguments, **named)
+        return function(*arguments, **named)
+
+    setattr(owner, name, looking)
+    try:
+        yield
+    finally:
+        setattr(owner, name, function)
+
+
+@contextmanager
+def checked_arguments(config: Mapping[str, Any], *, fill: bool) -> Iterator[None]:
+    """Check all arguments that mlx_lm reads from a configuration before it builds with them."""
+    from_dict = BaseModelArgs.__dict__["from_dict"]
+
+    def checking(kind: type, values: Mapping[str, Any]) -> Any:
+        key = next((key for key, value in config.items() if value is values), "")
+        if fill and isinstance(values, dict):
+            values = {**shapeless(kind), **values}
+        check_arguments(kind, values, key)
+        return from_dict.__func__(kind, values)
+
+    BaseModelArgs.from_dict = classmethod(checking)  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        BaseModelArgs.from_dict = from_dict  # type: ignore[method-assign]
+
+
+def is_required(field: Field[Any]) -> bool:
+    """Whether a field of a dataclass has no default."""
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def shapeless(kind: type) -> dict[str, Any]:
+    """Return values for the fields of a dataclass that are needed and no whole numbers."""
+    values = {bool: False, float: 1.0, NoneType: None}
+    hints = typing.get_type_hints(kind)
+    return {"rope_theta": 10_000.0} | {
+        field.name: value
+        for field in fields(kind)
+        for hint, value in values.items()
+        if is_required(field)
+        and hint in (hints[field.name], *typing.get_args(hints[field.name]))
+    }
+
+
+def check_arguments(kind: type, values: object, inside: str) -> None:
+    """Refuse values that are not what a dataclass of mlx_lm's declares, or are absurd.
+
+    inside: the key of config.json whose object they are, for the messages.
+    """
+    problems = Problems(CONFIG)
+    if not isinstance(values, dict):
+        problems.fail(f"{inside or CONFIG} is {shown(values)} but should be an object")
+    hints = typing.get_type_hints(kind)
+    for field in fields(kind):
+        place = f"{inside}.{field.name}" if inside else field.name
+        value, hint = values.get(field.name), hints[field.name]
+        if value is None:
+            given = field.name in values and hint not in (int, float)
+            if is_required(field) and not given:
+                problems.add(f"config.json lacks {place}")
+        elif value != field.default and not fits(value, hint, field.name):
+            expected = wanted(hint, field.name)
+            problems.add(f"{place} is {shown(value)} but should be {expected}")
+    problems.refuse()
+
+
+def fits(value: Any, hint: Any, name: str) -> bool:
+    """Whether a value is of a declared type, and no larger than a model can have it."""
+    kind = typing.get_origin(hint) or hint
+    number = type(value) in (int, float)
+    if kind in (typing.Union, UnionType):
+        return any(fits(value, each, name) for each in typing.get_args(hint))
+    if kind is int:  # some that mlx_lm declares so are fractions
+        least = -1 if name.endswith("_id") else 0
+        return number and least <= value <= (MAX_LAYERS if "layer" in name else MAX_COUNT)
+    if kind is float:
+        return number and abs(value) < LARGE
+    if kind in (list, tuple):
+        inner = [each for each in typing.get_args(hint) if each is not ...] or [Any]
+        listed = isinstance(value, (list, tuple, str)) and len(value) <= MAX_LAYERS
+        return listed and all(any(fits(each, kind, "") for kind in inner) for each in value)
+    return kind not in (bool, str, dict, NoneType) or isinstance(value, kind)
+
+
+def wanted(hint: Any, name: str) -> str:
+    """Say what a value should be."""
+    kinds = [each for each in typing.get_args(hint) if each is not NoneType]
+    if typing.get_origin(hint) in (typing.Union, UnionType) and kinds:
+        return wanted(kinds[0], name)
+    kind = typing.get_origin(hint) or hint
+    if kind is int:
+        return f"a whole number of 0 to {MAX_LAYERS if 'layer' in name else MAX_COUNT:,}"
+    names = {bool: "true or false", float: "a number", str: "a text", dict: "an object"}
+    return names.get(kind, f"a list of at most {MAX_LAYERS:,}")
+
+
+def shapes(folder: str) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Return the shapes of the tensors that a model gets and of those that it needs.
+
+    mlx_lm's own code converts names and shapes. folder: has config.json, and hollow files.
+    """
+    given: dict[str, tuple[int, ...]] = {}
+
+    def classes(config: dict[str, Any]) -> tuple[type, type]:
+        model, arguments = utils._get_classes(config)  # noqa: SLF001  a default to wrap
+
+        class Described(model):  # type: ignore[misc, valid-type]
+            def load_weights(self, weights: Any, **_: Any) -> Any:
+                given.update({name: array.shape for name, array in weights})
+                return self
+
+        return Described, arguments
+
+    try:
+        model, _ = utils.load_model(
+            Path(folder), lazy=True, strict=False, get_model_classes=classes
+        )
+    except (Exception, SystemExit) as error:
+        raise unreadable(CONFIG, f"{CANNOT_BUILD}: {in_one_line(error)}") from error
+    parameters: Any = tree_flatten(model.parameters())
+    needed = {name: array.shape for name, array in parameters if isinstance(array, mx.array)}
+    return {"given": given, "needed": needed}
+
+
+def step(folder: str) -> dict[str, Any]:
+    """Compute a token: the shape of its logits, and whether all of them are finite."""
+    model, _ = utils.load_model(Path(folder), lazy=True)
+    logits = model(mx.array([[0]]))
+    return {"shape": logits.shape, "finite": bool(mx.isfinite(logits).all())}

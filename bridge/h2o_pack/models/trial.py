@@ -1,0 +1,146 @@
+"""Runs libraries on a model's files in another process, within limits of time and memory.
+
+A configuration, tensors or a tokenizer can be made to crash, to exhaust or to end the library
+that reads them. The process is kept for the next task, as mlx_lm takes seconds to import.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from importlib import import_module
+from threading import Lock
+from typing import Any
+
+from h2o_pack.errors import ExitCode, Problems, UserError, in_one_line, unreadable
+
+SECONDS = 60.0
+BYTES = 4 << 30
+TASKS = {
+    "describe": ("mlx_lm", "config.json", "h2o_pack.models.built"),
+    "shapes": ("mlx_lm", "config.json and the headers of its tensors", "h2o_pack.models.built"),
+    "step": ("mlx_lm", "a step of the model", "h2o_pack.models.built"),
+    "tokenizer": ("the tokenizers library", "tokenizer.json", "h2o_pack.models.loading"),
+}
+"""{function: the library that it runs, on what, and the function's module}."""
+
+
+class Worker:
+    """The process, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+        self._lock = Lock()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Return the process; a forked copy of this program has one of its own."""
+        if self._process is not None and self._process.poll() is not None:
+            self.stop()
+        if self._process is None or self._owner != os.getpid():
+            command = (
+                "import sys; sys.path[:] = sys.argv[1:]; from h2o_pack.models import trial"
+            )
+            self._owner = os.getpid()
+            self._process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-c", f"{command}; trial.serve()", *sys.path],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # an interrupt of the terminal is for us alone
+            )
+        return self._process
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any] | int:
+        """Return the answer, or the status with which the process ended instead."""
+        with self._lock:
+            process = self.start()
+            assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018
+            try:
+                process.stdin.write(json.dumps(request).encode() + b"\n")
+                process.stdin.flush()
+                line = process.stdout.readline()
+            except BrokenPipeError:
+                line = b""
+            except BaseException:  # interrupted: its answer must not be the next one's
+                self.stop()
+                raise
+            if not line:
+                status = process.wait()
+                self.stop()
+                return status
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+
+    def stop(self) -> None:
+        """End the process, if this program started it."""
+        if self._process is not None and self._owner == os.getpid():
+            self._process.kill()
+            with suppress(BrokenPipeError):
+                self._process.communicate()
+        self._process = None
+
+
+worker = Worker()
+atexit.register(worker.stop)
+
+
+def attempt(task: str, where: str, **arguments: Any) -> Any:
+    """Run one of `TASKS` and return its value.
+
+    Args:
+        task: its name.
+        where: the model, for messages.
+        arguments: those of its function, as JSON can hold them.
+
+    Raises:
+        UserError: what the function refuses, or that the library crashed, or took more
+            memory or time than it may.
+
+    """
+    answer = worker.ask({"task": task, "arguments": arguments, "seconds": SECONDS})
+    library, files, _ = TASKS[task]
+    if answer == -signal.SIGALRM:
+        raise unreadable(where, f"{library} takes more than {SECONDS:g} s with {files}")
+    if isinstance(answer, int):
+        raise unreadable(where, f"{library} fails with {files}")
+    problems = Problems()
+    for what, remedy in answer.get("refused", ()):
+        problems.found.append(UserError(what, where=where, remedy=remedy, code=ExitCode.MODEL))
+    problems.refuse()
+    return answer["value"]
+
+
+def serve() -> None:
+    """Answer requests until there are no more; libraries print where nobody reads."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if sys.platform == "linux":  # macOS does not keep such a limit
+        resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+    for line in sys.stdin.buffer:
+        request = json.loads(line)
+        signal.setitimer(signal.ITIMER_REAL, request.pop("seconds"))
+        answers.write(json.dumps(run(**request)).encode() + b"\n")
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        answers.flush()
+
+
+def run(task: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Run a task; what a library raises or wants to exit with becomes a refusal."""
+    library, files, module = TASKS[task]
+    try:
+        return {"value": getattr(import_module(module), task)(**arguments)}
+    except UserError as refusal:
+        errors = refusal.errors
+    except Exception as error:  # noqa: BLE001 - a library raises what it likes
+        errors = unreadable(files, f"{library} fails with {files}: {in_one_line(error)}").errors
+    except BaseException:  # noqa: BLE001 - a panic, or an exit
+        errors = unreadable(files, f"{library} fails with {files}").errors
+    return {"refused": [(each.what, each.remedy) for each in errors]}

@@ -1,0 +1,44 @@
+"""Writes what mlx_lm's models of the catalogue are, so that plans of them need no mlx_lm.
+
+    python -m tools.shapes
+
+Run it after a change of facts/models.toml, of a bundled model, or of the version of mlx_lm.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from typing import Any
+
+from h2o_pack.errors import Problems
+from h2o_pack.facts import known_models
+from h2o_pack.hub.resolve import BUNDLED
+from h2o_pack.models.built import describe
+from h2o_pack.models.catalogue import QUANTIZATION
+from h2o_pack.models.config import DEFAULT_DTYPE, SHAPES, digest, read_dtype
+from h2o_pack.models.json_file import read_object
+
+
+def shapes() -> str:
+    """Return the content of the file: a line for each configuration, like layers counted."""
+    found: dict[str, dict[str, Any]] = {}
+    for known in known_models().values():
+        if known.bundled:
+            document = read_object(BUNDLED / known.bundled / "config.json")
+        else:
+            document = {"quantization": QUANTIZATION, **known.config}
+        text = document.get("text_config", document)
+        dtypes = {read_dtype(document, text, Problems())}
+        if known.bundled:
+            dtypes |= {"float32", "float16", DEFAULT_DTYPE}  # whatever its tensors tell
+        for dtype in sorted(dtypes):
+            described = describe(document, dtype, fill=True)
+            runs = [(len(list(run)), layer) for layer, run in groupby(described["layers"])]
+            found[digest(document, dtype)] = {**described, "layers": runs}
+    lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in found.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+if __name__ == "__main__":
+    SHAPES.write_text(shapes(), "utf-8")
