@@ -107,7 +107,9 @@ def describe(
 
 
 def check_sizes(described: Mapping[str, Any], layers: list[Layer]) -> None:
-    """Refuse a model that evicts and has no size where it needs one."""
+    """Refuse a model without layers, and one that evicts and has no size where it needs one."""
+    if not layers:
+        raise unreadable(CONFIG, "config.json gives the model no layers")
     rows = [layer for layer in layers if layer.kv_heads or layer.kind in ("full", "sliding")]
     if not rows:
         return
@@ -183,14 +185,24 @@ def layer_of(cache: Any) -> Layer:
 
 
 def context_of(config: Mapping[str, Any], model: Module) -> int:
-    """Return the longest text by the configuration or mlx_lm's defaults, 0 if neither tells."""
+    """Return the longest text by the configuration or mlx_lm's defaults, 0 if neither tells.
+
+    Raises:
+        UserError: it is absurd.
+
+    """
     text = config.get("text_config")
     sources = [text if isinstance(text, dict) else {}, config]
     for module in model.modules():
         own = getattr(module, "args", None) or getattr(module, "config", None)
         sources.append(vars(own) if is_dataclass(own) else {})
-    values = (source.get(key) for source in sources for key in CONTEXT)
-    return next((value for value in values if isinstance(value, int) and value), 0)
+    for key, value in ((key, source.get(key)) for source in sources for key in CONTEXT):
+        if value is not None and not fits(value, int, ""):
+            expected = wanted(int, "")
+            raise unreadable(CONFIG, f"{key} is {shown(value)} but should be {expected}")
+        if value:
+            return int(value)
+    return 0
 
 
 class Watch:

@@ -244,6 +244,10 @@ def understood(document: dict[str, object], *, assume: bool) -> Described | None
 @given(configs(), st.booleans())
 @example({"model_type": "openelm", "ffn_multipliers": []}, False)
 @example({"model_type": "x", "text_config": {"vocab_size": {}}}, True)
+@example(small_config("phi") | {"max_position_embeddings": True}, False)
+@example(small_config("phi") | {"n_positions": 10**400}, False)
+@example(small_config("phi") | {"num_hidden_layers": 0}, False)
+@example(small_config("nanochat") | {"num_key_value_heads": 0}, False)
 @example(
     small_config("gemma4_text") | {"sliding_window_pattern": 0, "num_kv_shared_layers": 2},
     False,
