@@ -1,9 +1,173 @@
 #include "mlx/c/h2o.h"
 
-#include "c_conversions.h"
-#include "mlx/ops.h"
+#include <mutex>
+
+#include "archive_files.h"
+#include "layer_cache.h"
+#include "mlx/c/error.h"
+#include "mlx/c/private/mlx.h"
+#include "policy_of.h"
+
+namespace h2o::c {
 
 namespace mx = mlx::core;
+
+/// What the last function on this thread refused, by its code.
+struct LastError {
+  std::string code;
+  std::vector<std::pair<std::string, std::string>> values;
+};
+
+thread_local LastError last_error;
+
+/// Who is told what caches go on without.
+struct NoticeHandler {
+  mlx_h2o_notice_handler handler = nullptr;
+  std::shared_ptr<void> data;
+};
+
+std::mutex notice_mutex;
+NoticeHandler notice_handler;
+
+/// Runs `body`; an exception goes to the mlx error handler and becomes status 1.
+/// Its text is an argument, never the format.
+template <class Body>
+int guarded(Body body) {
+  last_error = {};
+  try {
+    body();
+    return 0;
+  } catch (const CacheError& error) {
+    last_error = {error.code, {error.values.begin(), error.values.end()}};
+    mlx_error("%s", error.what());
+  } catch (const ArchiveError& error) {
+    const auto& [code, path, number] = error.failure;
+    last_error = {code, {{"path", path}, {"error", std::to_string(number)}}};
+    mlx_error("%s", error.what());
+  } catch (const std::exception& error) {
+    mlx_error("%s", error.what());
+  }
+  return 1;
+}
+
+/// A cache, and the texts that were last given out for it.
+struct LayerHandle {
+  LayerCache cache;
+  std::optional<ArchiveMark> mark;
+};
+
+template <class Value, class Handle>
+Value& value_of(const Handle& handle, const char* name) {
+  if (!handle.ctx) {
+    throw std::invalid_argument(
+        std::string("an ") + name + " is empty where one is needed");
+  }
+  return *static_cast<Value*>(handle.ctx);
+}
+
+LayerHandle& handle_of(const mlx_h2o_layer_cache& cache) {
+  return value_of<LayerHandle>(cache, "mlx_h2o_layer_cache");
+}
+
+LayerCache& cache_of(const mlx_h2o_layer_cache& cache) {
+  return handle_of(cache).cache;
+}
+
+void set_cache(mlx_h2o_layer_cache* result, LayerCache cache) {
+  result->ctx = new LayerHandle{std::move(cache), std::nullopt};
+}
+
+/// Lets `work` use a cache, and tells what it goes on without.
+template <class Work>
+int with_cache(const mlx_h2o_layer_cache& cache, Work work) {
+  std::vector<CacheNotice> notices;
+  const int status = guarded([&] {
+    LayerCache& core = cache_of(cache);
+    work(core);
+    notices = core.take_notices();
+  });
+  if (!notices.empty()) {
+    const NoticeHandler told = [] {
+      std::scoped_lock lock(notice_mutex);
+      return notice_handler;
+    }();
+    for (const auto& [code, path, error] : notices) {
+      if (told.handler) {
+        told.handler(code.c_str(), path.c_str(), error, told.data.get());
+      }
+    }
+  }
+  return status;
+}
+
+/// What `get` gives of a cache, or nothing after an error.
+template <class Get>
+auto number_of(const mlx_h2o_layer_cache& cache, Get get) {
+  decltype(get(cache_of(cache))) number{};
+  guarded([&] { number = get(cache_of(cache)); });
+  return number;
+}
+
+mx::Dtype dtype_of(mlx_dtype dtype) {
+  switch (dtype) {
+    case MLX_FLOAT16:
+      return mx::float16;
+    case MLX_BFLOAT16:
+      return mx::bfloat16;
+    default:
+      return mx::float32;
+  }
+}
+
+mlx_dtype c_dtype_of(mx::Dtype dtype) {
+  if (dtype == mx::float16) {
+    return MLX_FLOAT16;
+  }
+  return dtype == mx::bfloat16 ? MLX_BFLOAT16 : MLX_FLOAT32;
+}
+
+CacheConfig config_of(const mlx_h2o_config& config) {
+  RowFormat format{config.key_bits,        config.value_bits,  config.group_size,
+                   dtype_of(config.dtype), config.recent_bits, config.rotated};
+  validate(format);
+  return {policy_of(config.policy), format};
+}
+
+std::optional<mx::array> optional_array(mlx_array a) {
+  return a.ctx ? std::make_optional(mlx_array_get_(a)) : std::nullopt;
+}
+
+Mask mask_of(const char* mode, mlx_array values) {
+  return make_mask(mode ? mode : "", optional_array(values));
+}
+
+const char* text(const char* given) {
+  return given ? given : "";
+}
+
+SavedCache saved_of(const mlx_h2o_saved_cache& saved) {
+  SavedCache result{
+      saved.offset,
+      saved.length,
+      saved.pending,
+      config_of(saved.config),
+      recall_of(saved.config.policy),
+      std::nullopt,
+      mlx_vector_array_get_(saved.arrays)};
+  if (const auto* archive = saved.archive) {
+    result.archive = {
+        archive->first,
+        archive->since,
+        {archive->bits, archive->bits, archive->group_size, dtype_of(archive->dtype)},
+        std::nullopt};
+    if (archive->session) {
+      result.archive->mark = {archive->session, archive->count, text(archive->chain)};
+    }
+  }
+  return result;
+}
+
+} // namespace h2o::c
 
 using namespace h2o::c;
 
@@ -21,8 +185,7 @@ extern "C" int mlx_fast_scaled_dot_product_attention_with_scores(
   return guarded([&] {
     auto result = h2o::scaled_dot_product_attention_with_scores(
         mlx_array_get_(queries), mlx_array_get_(keys), mlx_array_get_(values), scale,
-        h2o::make_mask(mask_mode ? mask_mode : "", optional_array(mask_arr)),
-        optional_array(sinks), mlx_stream_get_(s));
+        mask_of(mask_mode, mask_arr), optional_array(sinks), mlx_stream_get_(s));
     mlx_array_set_(*out, result.first);
     mlx_array_set_(*scores, result.second);
   });
@@ -52,98 +215,241 @@ extern "C" int mlx_fast_scaled_dot_product_attention_quantized_with_scores(
         {mlx_array_get_(key_words), mlx_array_get_(key_scales), mlx_array_get_(key_biases)},
         {mlx_array_get_(value_words), mlx_array_get_(value_scales),
          mlx_array_get_(value_biases)},
-        scale, {key_bits, value_bits, group_size},
-        h2o::make_mask(mask_mode ? mask_mode : "", optional_array(mask_arr)),
+        scale, {key_bits, value_bits, group_size}, mask_of(mask_mode, mask_arr),
         optional_array(sinks), mlx_stream_get_(s));
     mlx_array_set_(*out, result.first);
     mlx_array_set_(*scores, result.second);
   });
 }
 
-extern "C" int mlx_h2o_ledger_init(
-    mlx_h2o_ledger* res,
-    int batch,
-    int kv_heads,
-    int key_dim,
-    const mlx_h2o_config config,
-    const mlx_stream s) {
+extern "C" const char* mlx_h2o_error_code(void) {
+  return last_error.code.c_str();
+}
+
+extern "C" size_t mlx_h2o_error_values(void) {
+  return last_error.values.size();
+}
+
+extern "C" const char* mlx_h2o_error_name(size_t index) {
+  return index < last_error.values.size() ? last_error.values[index].first.c_str()
+                                          : nullptr;
+}
+
+extern "C" const char* mlx_h2o_error_value(size_t index) {
+  return index < last_error.values.size() ? last_error.values[index].second.c_str()
+                                          : nullptr;
+}
+
+extern "C" void mlx_h2o_set_notice_handler(
+    mlx_h2o_notice_handler handler, void* data, void (*dtor)(void*)) {
+  NoticeHandler next{handler, {data, [dtor](void* data) {
+                                 if (dtor) {
+                                   dtor(data);
+                                 }
+                               }}};
+  std::scoped_lock lock(notice_mutex);
+  std::swap(notice_handler, next);
+}
+
+extern "C" int mlx_h2o_layer_cache_new(
+    mlx_h2o_layer_cache* res, const mlx_h2o_config config) {
   return guarded([&] {
-    set_ledger(
-        res,
-        h2o::make_ledger(batch, kv_heads, key_dim, config_of(config), mlx_stream_get_(s)));
+    h2o::LayerCache cache(config_of(config), h2o::recall_of(config.policy));
+    cache.must_recall = false; // models that call it have no way to fail
+    set_cache(res, std::move(cache));
   });
 }
 
-extern "C" int mlx_h2o_cache_write(
-    mlx_h2o_rows* res,
-    const mlx_h2o_write_arguments arguments,
-    const mlx_h2o_config config,
-    const mlx_stream s) {
-  return guarded([&] {
-    std::optional<h2o::Rows> rows;
-    if (arguments.rows.pool.ctx) {
-      rows = rows_of(arguments.rows);
-    }
-    auto written = h2o::cache_write(
-        {std::move(rows), mlx_array_get_(arguments.keys), mlx_array_get_(arguments.values),
-         mlx_array_get_(arguments.victim), arguments.offset, arguments.copy},
-        config_of(config), mlx_stream_get_(s));
-    set_rows(res, written);
-  });
+extern "C" int mlx_h2o_layer_cache_free(mlx_h2o_layer_cache cache) {
+  delete static_cast<LayerHandle*>(cache.ctx);
+  return 0;
 }
 
-extern "C" int mlx_h2o_cache_attend(
-    mlx_array* out,
-    mlx_h2o_rows* rows_out,
-    mlx_h2o_ledger* ledger_out,
-    const mlx_h2o_attend_arguments arguments,
-    const mlx_h2o_config config,
-    const mlx_stream s) {
-  return guarded([&] {
-    auto result = h2o::cache_attend(
-        {optional_array(arguments.queries), rows_of(arguments.rows),
-         ledger_of(arguments.ledger), arguments.tokens, arguments.offset, arguments.scale,
-         h2o::make_mask(
-             arguments.mask_mode ? arguments.mask_mode : "",
-             optional_array(arguments.mask_arr)),
-         optional_array(arguments.sinks)},
-        config_of(config), mlx_stream_get_(s));
-    if (result.out) {
-      mlx_array_set_(*out, *result.out);
-    }
-    set_rows(rows_out, result.rows);
-    set_ledger(ledger_out, result.ledger);
-  });
+extern "C" int mlx_h2o_layer_cache_copy(
+    mlx_h2o_layer_cache* res, const mlx_h2o_layer_cache cache) {
+  return with_cache(cache, [&](auto& core) { set_cache(res, core.copy()); });
 }
 
-extern "C" int mlx_h2o_ledger_trim(
-    mlx_h2o_ledger* res,
-    const mlx_h2o_rows rows,
-    const mlx_h2o_ledger ledger,
-    int length,
-    const mlx_h2o_config config,
-    const mlx_stream s) {
-  return guarded([&] {
-    set_ledger(
-        res, h2o::trim_ledger(
-                 rows_of(rows), ledger_of(ledger), length, config_of(config),
-                 mlx_stream_get_(s)));
-  });
-}
-
-extern "C" int mlx_h2o_cache_fetch(
+extern "C" int mlx_h2o_layer_cache_write(
     mlx_array* keys,
     mlx_array* values,
-    const mlx_h2o_rows rows,
-    int key_dim,
-    int offset,
-    int tokens,
-    const mlx_h2o_config config,
+    const mlx_h2o_layer_cache cache,
+    const mlx_array new_keys,
+    const mlx_array new_values,
     const mlx_stream s) {
-  return guarded([&] {
-    auto result = h2o::cache_fetch(
-        rows_of(rows), key_dim, offset, tokens, config_of(config), mlx_stream_get_(s));
-    mlx_array_set_(*keys, result.first);
-    mlx_array_set_(*values, result.second);
+  return with_cache(cache, [&](auto& core) {
+    auto rows = core.write(
+        mlx_array_get_(new_keys), mlx_array_get_(new_values), false, mlx_stream_get_(s));
+    core.share();
+    mlx_array_set_(*keys, rows.first);
+    mlx_array_set_(*values, rows.second);
   });
+}
+
+extern "C" int mlx_h2o_layer_cache_attend(
+    mlx_array* out,
+    const mlx_h2o_layer_cache cache,
+    const mlx_array queries,
+    const mlx_array keys,
+    const mlx_array values,
+    float scale,
+    const char* mask_mode,
+    const mlx_array mask_arr,
+    const mlx_array sinks,
+    const mlx_stream s) {
+  return with_cache(cache, [&](auto& core) {
+    const auto mask = mask_of(mask_mode, mask_arr);
+    const auto& asking = mlx_array_get_(queries);
+    if (keys.ctx) {
+      core.store(mlx_array_get_(keys), mlx_array_get_(values), false, mlx_stream_get_(s));
+    }
+    mlx_array_set_(
+        *out, core.attend(asking, scale, mask, optional_array(sinks), mlx_stream_get_(s)));
+  });
+}
+
+extern "C" int mlx_h2o_layer_cache_settle(
+    const mlx_h2o_layer_cache cache, const mlx_stream s) {
+  return with_cache(cache, [&](auto& core) { core.settle(mlx_stream_get_(s)); });
+}
+
+extern "C" int mlx_h2o_layer_cache_finish(
+    const mlx_h2o_layer_cache cache, const mlx_stream s) {
+  return with_cache(cache, [&](auto& core) { core.finish(mlx_stream_get_(s)); });
+}
+
+extern "C" int mlx_h2o_layer_cache_trim(
+    int* res, const mlx_h2o_layer_cache cache, int n, const mlx_stream s) {
+  return with_cache(cache, [&](auto& core) { *res = core.trim(n, mlx_stream_get_(s)); });
+}
+
+extern "C" int mlx_h2o_layer_cache_share(const mlx_h2o_layer_cache cache) {
+  return with_cache(cache, [](auto& core) { core.share(); });
+}
+
+extern "C" int mlx_h2o_prompt_choice_new(mlx_h2o_prompt_choice* res) {
+  return guarded(
+      [&] { res->ctx = new std::shared_ptr<h2o::PromptChoice>(new h2o::PromptChoice()); });
+}
+
+extern "C" int mlx_h2o_prompt_choice_free(mlx_h2o_prompt_choice choice) {
+  delete static_cast<std::shared_ptr<h2o::PromptChoice>*>(choice.ctx);
+  return 0;
+}
+
+extern "C" int mlx_h2o_layer_cache_join(
+    const mlx_h2o_layer_cache cache, const mlx_h2o_prompt_choice choice, int layer) {
+  return with_cache(cache, [&](auto& core) {
+    core.join(
+        value_of<std::shared_ptr<h2o::PromptChoice>>(choice, "mlx_h2o_prompt_choice"),
+        layer);
+  });
+}
+
+extern "C" int mlx_h2o_layer_cache_move_archive(
+    const mlx_h2o_layer_cache cache, const char* folder, const mlx_stream s) {
+  return with_cache(
+      cache, [&](auto& core) { core.move_archive(text(folder), mlx_stream_get_(s)); });
+}
+
+extern "C" int mlx_h2o_layer_cache_offset(const mlx_h2o_layer_cache cache) {
+  return number_of(cache, [](auto& core) { return core.offset(); });
+}
+
+extern "C" int mlx_h2o_layer_cache_length(const mlx_h2o_layer_cache cache) {
+  return number_of(cache, [](auto& core) { return core.length(); });
+}
+
+extern "C" int mlx_h2o_layer_cache_waiting(const mlx_h2o_layer_cache cache) {
+  return number_of(cache, [](auto& core) { return core.waiting(); });
+}
+
+extern "C" bool mlx_h2o_layer_cache_is_trimmable(const mlx_h2o_layer_cache cache) {
+  return number_of(cache, [](auto& core) { return core.is_trimmable(); });
+}
+
+extern "C" int mlx_h2o_layer_cache_numbers(
+    mlx_h2o_layer_numbers* res, const mlx_h2o_layer_cache cache) {
+  return with_cache(cache, [&](auto& core) {
+    const auto* archive = core.archive();
+    *res = {core.value_dim(),   c_dtype_of(core.config().format.dtype),
+            core.row_bytes(),   core.ledger_bytes(),
+            archive != nullptr, archive ? archive->nbytes() : 0,
+            core.recalled(),    core.recall_seconds()};
+  });
+}
+
+extern "C" int mlx_h2o_layer_cache_ledger(
+    mlx_vector_array* res, const mlx_h2o_layer_cache cache) {
+  return with_cache(cache, [&](auto& core) {
+    std::vector<mlx::core::array> arrays;
+    if (!core.is_empty()) {
+      const auto& [scores, positions, novelty, key_sum, victim, held] = *core.ledger();
+      arrays = {scores, positions, novelty, key_sum, victim};
+      if (held) {
+        arrays.push_back(*held);
+      }
+    }
+    mlx_vector_array_set_(*res, std::move(arrays));
+  });
+}
+
+extern "C" int mlx_h2o_layer_cache_rows(
+    mlx_vector_array* res, const mlx_h2o_layer_cache cache) {
+  return with_cache(cache, [&](auto& core) {
+    std::vector<mlx::core::array> arrays;
+    if (!core.is_empty()) {
+      arrays.push_back(core.rows()->pool);
+      if (core.rows()->ring) {
+        arrays.push_back(*core.rows()->ring);
+      }
+    }
+    mlx_vector_array_set_(*res, std::move(arrays));
+  });
+}
+
+extern "C" int mlx_h2o_layer_cache_chosen(mlx_array* res, const mlx_h2o_layer_cache cache) {
+  return with_cache(cache, [&](auto& core) {
+    if (core.chosen()) {
+      mlx_array_set_(*res, *core.chosen());
+    }
+  });
+}
+
+extern "C" int mlx_h2o_layer_cache_arrays(
+    mlx_vector_array* res, const mlx_h2o_layer_cache cache, const mlx_stream s) {
+  return with_cache(cache, [&](auto& core) {
+    mlx_vector_array_set_(*res, core.arrays(mlx_stream_get_(s)));
+  });
+}
+
+extern "C" int mlx_h2o_layer_cache_archive(
+    mlx_h2o_saved_archive* res, bool* recalls, const mlx_h2o_layer_cache cache) {
+  return guarded([&] {
+    auto& [core, mark] = handle_of(cache);
+    const auto* archive = core.archive();
+    *recalls = archive != nullptr;
+    if (!archive) {
+      return;
+    }
+    mark = archive->files().mark();
+    const auto& format = archive->format();
+    *res = {archive->first(),         core.since(),
+            format.key_bits,          format.group_size,
+            c_dtype_of(format.dtype), mark ? mark->session.c_str() : nullptr,
+            mark ? mark->count : 0,   mark ? mark->chain.c_str() : nullptr};
+  });
+}
+
+extern "C" int mlx_h2o_layer_cache_restore(
+    mlx_h2o_layer_cache* res, const mlx_h2o_saved_cache saved, const mlx_stream s) {
+  return guarded([&] {
+    auto cache = h2o::LayerCache::restored(saved_of(saved), mlx_stream_get_(s));
+    cache.must_recall = false;
+    set_cache(res, std::move(cache));
+  });
+}
+
+extern "C" int mlx_h2o_delete_stale_archives(const char* root) {
+  return guarded([&] { h2o::delete_stale_archives(text(root), {}); });
 }

@@ -1,6 +1,7 @@
 /* C interface of the H2O cache, in the conventions of mlx-c: results first, an
  * int status (0 is success), errors through the mlx error handler, the stream
- * last. Arrays whose `ctx` is null are absent where "may be null" is said.
+ * last. Arrays whose `ctx` is null are absent where "may be null" is said. A
+ * function that fails leaves its results alone.
  *
  * Shapes: B batch, Hq query heads, Hkv KV heads, L new tokens, Dk and Dv the
  * head dims of keys and values, N rows in use, C `max_size`. */
@@ -9,45 +10,30 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "mlx/c/array.h"
 #include "mlx/c/h2o_policy.h"
 #include "mlx/c/stream.h"
+#include "mlx/c/vector.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* Which rows a cache keeps, and how they are stored; fields that are left out should be
-   zero. Checked by every function that takes it. */
+   zero. */
 typedef struct mlx_h2o_config_ {
-  mlx_h2o_policy policy;
-  int key_bits;    /* 16: keys as they are; 4 or 8: quantized */
-  int value_bits;  /* the same for values; 16 only together with keys */
-  int group_size;  /* 32, 64 or 128 elements share a scale and a bias */
-  mlx_dtype dtype; /* of keys and values; read only where any are quantized */
+  mlx_h2o_policy policy; /* complete; may be freed after the call */
+  int key_bits;          /* 16: keys as they are; 4 or 8: quantized */
+  int value_bits;        /* the same for values; 16 only together with keys */
+  int group_size;        /* 32, 64 or 128 elements share a scale and a bias */
+  mlx_dtype dtype;       /* of keys and values; read only where any are quantized */
   int recent_bits; /* 4, 8 or 16 for the newest `recent_budget` tokens, which a ring then
                       holds; 0: no ring */
   bool rotated;    /* whether rows hold keys and values that were rotated, which loses less
                       where bits are few; what goes in and comes out is not rotated */
 } mlx_h2o_config;
-
-/* The rows of a cache; all null while it is empty. Free each with mlx_array_free. */
-typedef struct mlx_h2o_rows_ {
-  mlx_array pool; /* [B, Hkv, capacity, Dk + Dv], or uint32 words of quantized rows */
-  mlx_array ring; /* the same, null without `recent_bits` */
-} mlx_h2o_rows;
-
-/* What is known about each row of a cache. */
-typedef struct mlx_h2o_ledger_ {
-  mlx_array scores;    /* float32 [B, Hkv, C], -1 where not yet observed */
-  mlx_array positions; /* int32 [B, Hkv, C], -1 where the row is empty */
-  mlx_array novelty;   /* float32 [B, Hkv, C] */
-  mlx_array key_sum;   /* float32 [B, Hkv, Dk], sum of all unit keys so far */
-  mlx_array victim;    /* int32 [B, Hkv], row that the next token takes */
-  mlx_array held;      /* bool [B, Hkv, C], rows that no eviction takes; null in a cache
-                          without recall */
-} mlx_h2o_ledger;
 
 /* Attention that also returns its logits, `scale * q.k (+ additive mask)`, as
  * float32 [B * Hq * L, N]; a hidden row's logit is -FLT_MAX.
@@ -87,85 +73,171 @@ int mlx_fast_scaled_dot_product_attention_quantized_with_scores(
     const mlx_array sinks /* may be null */,
     const mlx_stream s);
 
-/* The ledger of an empty cache. Free its arrays with mlx_array_free. */
-int mlx_h2o_ledger_init(
-    mlx_h2o_ledger* res,
-    int batch,
-    int kv_heads,
-    int key_dim,
-    const mlx_h2o_config config,
-    const mlx_stream s);
+/* What the last function on this thread refused, if the core has a code for it: the code, or ""
+ * if it has none or nothing failed, and named values that belong to it. All are texts that live
+ * until the next call on this thread. Codes are those of h2o::CacheError and h2o::ArchiveError,
+ * whose values are `path` and `error`, errno or 0. */
+const char* mlx_h2o_error_code(void);
+size_t mlx_h2o_error_values(void);
+const char* mlx_h2o_error_name(size_t index);  /* null past the last */
+const char* mlx_h2o_error_value(size_t index); /* null past the last */
 
-/* New tokens, and where they go. */
-typedef struct mlx_h2o_write_arguments_ {
-  mlx_h2o_rows rows; /* null for an empty cache */
-  mlx_array keys;    /* [B, Hkv, L, Dk] */
-  mlx_array values;  /* [B, Hkv, L, Dv] */
-  mlx_array victim;  /* the ledger's */
-  int offset;        /* tokens seen before */
-  bool copy;         /* write into copies of `rows` */
-} mlx_h2o_write_arguments;
+/* Told what a cache goes on without: a code, and of an archive in files path and errno, "" and 0
+ * otherwise. May be called by every function that takes a cache, on its thread. */
+typedef void (*mlx_h2o_notice_handler)(
+    const char* code, const char* path, int error, void* data);
 
-/* The rows with new tokens put in: one token takes the next free row or, of a full cache,
- * the one of `victim`; several tokens go after the rows in use until their attention. With
- * a ring they go into that, and one token moves the oldest recent one to the pool. Buffers
- * grow in steps of 256 rows. The result shares the buffers of `rows` unless `copy`: the
- * caller must then hold no other array that shares them. */
-int mlx_h2o_cache_write(
-    mlx_h2o_rows* res,
-    const mlx_h2o_write_arguments arguments,
-    const mlx_h2o_config config,
-    const mlx_stream s);
+/* Null tells nobody, as at first. `dtor` (may be null) frees `data` when another handler comes. */
+void mlx_h2o_set_notice_handler(
+    mlx_h2o_notice_handler handler, void* data, void (*dtor)(void*));
 
-/* The attention of the newest tokens. */
-typedef struct mlx_h2o_attend_arguments_ {
-  mlx_array queries; /* [B, Hq, tokens, Dk]; null: the attention was computed elsewhere */
-  mlx_h2o_rows rows; /* the result of the write */
-  mlx_h2o_ledger ledger; /* from before the write */
-  int tokens;            /* how many were written */
-  int offset;            /* tokens seen before them */
-  float scale;
-  const char* mask_mode; /* "" or "causal"; may be null */
-  mlx_array mask_arr;    /* broadcastable to [B, Hq, tokens, N]; may be null */
-  mlx_array sinks;       /* [Hq]; may be null */
-} mlx_h2o_attend_arguments;
+/* The cache of one layer; one thread at a time may use it. A null `ctx` is none. */
+typedef struct mlx_h2o_layer_cache_ {
+  void* ctx;
+} mlx_h2o_layer_cache;
 
-/* Attention of the newest tokens over the rows in use, and what follows from it: scores,
- * positions, novelty, the next victim and, for several tokens that overflow C, eviction.
- * Without queries *out is left alone and no row is observed. *rows_out are the given rows
- * unless a chunk was sorted into new ones. */
-int mlx_h2o_cache_attend(
-    mlx_array* out,
-    mlx_h2o_rows* rows_out,
-    mlx_h2o_ledger* ledger_out,
-    const mlx_h2o_attend_arguments arguments,
-    const mlx_h2o_config config,
-    const mlx_stream s);
+/* What the caches of one conversation share to choose together; see
+ * mlx_h2o_layer_cache_join. */
+typedef struct mlx_h2o_prompt_choice_ {
+  void* ctx;
+} mlx_h2o_prompt_choice;
 
-/* The ledger after the newest tokens were dropped again: rows from `length` on
- * become empty and key_sum is that of the rows that stay. Only for a cache
- * without a ring that has not evicted. */
-int mlx_h2o_ledger_trim(
-    mlx_h2o_ledger* res,
-    const mlx_h2o_rows rows,
-    const mlx_h2o_ledger ledger,
-    int length,
-    const mlx_h2o_config config,
-    const mlx_stream s);
+/* An empty cache. Where the first write cannot make the archive the cache goes on without
+ * recall: the notice has the error's code. */
+int mlx_h2o_layer_cache_new(mlx_h2o_layer_cache* res, const mlx_h2o_config config);
 
-/* The keys [B, Hkv, N, Dk] and values [B, Hkv, N, Dv] of the rows in use, those of the pool
- * first, for attention that is computed elsewhere: views of dense rows, quantized ones
- * widened to the configuration's dtype. `tokens` were just written and their attention is
- * outstanding; `offset` were seen before them. */
-int mlx_h2o_cache_fetch(
+int mlx_h2o_layer_cache_free(mlx_h2o_layer_cache cache);
+
+/* An independent cache in the same state. Each of the two copies the rows when it writes next;
+ * segments of an archive are shared. */
+int mlx_h2o_layer_cache_copy(mlx_h2o_layer_cache* res, const mlx_h2o_layer_cache cache);
+
+/* Writes new tokens, [B, Hkv, L, Dk] after RoPE and [B, Hkv, L, Dv], and gives keys and values
+ * of all rows in use, [B, Hkv, N, D], the new ones included, for attention that is computed
+ * elsewhere. They stay as they are: the next write copies. */
+int mlx_h2o_layer_cache_write(
     mlx_array* keys,
     mlx_array* values,
-    const mlx_h2o_rows rows,
-    int key_dim,
-    int offset,
-    int tokens,
-    const mlx_h2o_config config,
+    const mlx_h2o_layer_cache cache,
+    const mlx_array new_keys,
+    const mlx_array new_values,
     const mlx_stream s);
+
+/* Attention [B, Hq, L, Dv] of new tokens over the rows in use, from which follows what goes next.
+ * Writes `keys` and `values` first, in place; null: the tokens are those of the last write.
+ * queries [B, Hq, L, Dk]; mask_mode "" or "causal"; mask_arr broadcastable to [B, Hq, L, N];
+ * sinks [Hq]. */
+int mlx_h2o_layer_cache_attend(
+    mlx_array* out,
+    const mlx_h2o_layer_cache cache,
+    const mlx_array queries,
+    const mlx_array keys /* may be null */,
+    const mlx_array values /* may be null */,
+    float scale,
+    const char* mask_mode,
+    const mlx_array mask_arr /* may be null */,
+    const mlx_array sinks /* may be null */,
+    const mlx_stream s);
+
+/* Enters the written tokens without scores, and evicts down to C. */
+int mlx_h2o_layer_cache_settle(const mlx_h2o_layer_cache cache, const mlx_stream s);
+
+/* Brings back what was chosen, and writes tokens that nobody attended without recall. */
+int mlx_h2o_layer_cache_finish(const mlx_h2o_layer_cache cache, const mlx_stream s);
+
+/* Removes the newest `n` tokens; *res is how many went, 0 after an eviction. */
+int mlx_h2o_layer_cache_trim(
+    int* res, const mlx_h2o_layer_cache cache, int n, const mlx_stream s);
+
+/* Makes the next write copy the rows, which something still reads. */
+int mlx_h2o_layer_cache_share(const mlx_h2o_layer_cache cache);
+
+int mlx_h2o_prompt_choice_new(mlx_h2o_prompt_choice* res);
+int mlx_h2o_prompt_choice_free(mlx_h2o_prompt_choice choice);
+
+/* Lets the cache of a layer read everything at prompts, and choose what comes back together with
+ * all that have the same choice, which it keeps alive. */
+int mlx_h2o_layer_cache_join(
+    const mlx_h2o_layer_cache cache, const mlx_h2o_prompt_choice choice, int layer);
+
+/* Goes on with the archive in files of a new folder; nothing where there is no archive. */
+int mlx_h2o_layer_cache_move_archive(
+    const mlx_h2o_layer_cache cache, const char* folder, const mlx_stream s);
+
+/* Tokens seen so far; rows in use; written tokens whose attention is outstanding; whether the
+ * newest tokens can be removed. Of no cache 0, after an error. */
+int mlx_h2o_layer_cache_offset(const mlx_h2o_layer_cache cache);
+int mlx_h2o_layer_cache_length(const mlx_h2o_layer_cache cache);
+int mlx_h2o_layer_cache_waiting(const mlx_h2o_layer_cache cache);
+bool mlx_h2o_layer_cache_is_trimmable(const mlx_h2o_layer_cache cache);
+
+typedef struct mlx_h2o_layer_numbers_ {
+  int value_dim;         /* 0 before the first values */
+  mlx_dtype dtype;       /* of keys and values where any are quantized */
+  size_t row_bytes;      /* of the buffers, spare rows included */
+  size_t ledger_bytes;   /* of scores, positions and what else decides what is evicted */
+  bool recalls;          /* whether there is an archive */
+  size_t archive_bytes;  /* in memory or in files */
+  int64_t recalled;      /* rows that came back, of all heads */
+  double recall_seconds; /* that choosing and bringing them took */
+} mlx_h2o_layer_numbers;
+
+int mlx_h2o_layer_cache_numbers(
+    mlx_h2o_layer_numbers* res, const mlx_h2o_layer_cache cache);
+
+/* What is known about each row, none while the cache is empty: scores float32 [B, Hkv, C], -1
+ * where not yet observed; positions int32 [B, Hkv, C], -1 where the row is empty; novelty
+ * float32 [B, Hkv, C]; the sum of all unit keys float32 [B, Hkv, Dk]; the row that the next token
+ * takes, int32 [B, Hkv]; with recall also held bool [B, Hkv, C], the rows that no eviction
+ * takes. */
+int mlx_h2o_layer_cache_ledger(mlx_vector_array* res, const mlx_h2o_layer_cache cache);
+
+/* The buffers of the rows, which the next write changes unless they are shared: the pool
+ * [B, Hkv, capacity, Dk + Dv], or uint32 words of quantized rows, then the ring. */
+int mlx_h2o_layer_cache_rows(mlx_vector_array* res, const mlx_h2o_layer_cache cache);
+
+/* The positions that came back for the last prompt in all layers, int32 [B, M]; *res is left
+ * alone where there are none. */
+int mlx_h2o_layer_cache_chosen(mlx_array* res, const mlx_h2o_layer_cache cache);
+
+/* What is saved: the rows in use of each buffer, where a row of zeros stands for none, then the
+ * ledger's arrays, then those of the archive; none while the cache is empty. */
+int mlx_h2o_layer_cache_arrays(
+    mlx_vector_array* res, const mlx_h2o_layer_cache cache, const mlx_stream s);
+
+/* What a saved cache knows of its archive beside the arrays. */
+typedef struct mlx_h2o_saved_archive_ {
+  int64_t first;       /* the oldest position that is still there */
+  int64_t since;       /* single tokens since the last recall */
+  int bits;            /* 4, 8, or 16 for keys and values as they come */
+  int group_size;      /* elements that share a scale and a bias */
+  mlx_dtype dtype;     /* of keys and values */
+  const char* session; /* of its files; null: it is in memory */
+  int64_t count;       /* segments in files, those dropped included */
+  const char* chain;   /* of their digests, hexadecimal */
+} mlx_h2o_saved_archive;
+
+/* *res has texts that live until the next call for this cache; *recalls is false without an
+ * archive. */
+int mlx_h2o_layer_cache_archive(
+    mlx_h2o_saved_archive* res, bool* recalls, const mlx_h2o_layer_cache cache);
+
+/* What a saved cache said of itself, of which nothing is trusted. */
+typedef struct mlx_h2o_saved_cache_ {
+  int64_t offset, length;
+  int64_t pending;       /* tokens written whose attention is outstanding */
+  mlx_h2o_config config; /* whose `recall.store` is the folder that the caller gives */
+  const mlx_h2o_saved_archive* archive; /* may be null */
+  mlx_vector_array arrays;              /* as mlx_h2o_layer_cache_arrays gives them */
+} mlx_h2o_saved_cache;
+
+/* The cache that had these arrays. Checks everything before it uses anything. */
+int mlx_h2o_layer_cache_restore(
+    mlx_h2o_layer_cache* res, const mlx_h2o_saved_cache saved, const mlx_stream s);
+
+/* Removes the folders in `root` that hold archives and are not open anywhere: of sessions that
+ * ended without removing theirs. */
+int mlx_h2o_delete_stale_archives(const char* root);
 
 #ifdef __cplusplus
 }

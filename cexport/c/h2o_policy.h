@@ -15,9 +15,6 @@ typedef struct mlx_h2o_policy_ {
   void* ctx;
 } mlx_h2o_policy;
 
-/* The same of which only recall is read. */
-typedef mlx_h2o_policy mlx_h2o_recall;
-
 /* None of its settings is given. */
 int mlx_h2o_policy_new(mlx_h2o_policy* res);
 int mlx_h2o_policy_free(mlx_h2o_policy policy);

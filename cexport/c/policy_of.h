@@ -30,9 +30,10 @@ inline Policy policy_of(const mlx_h2o_policy& policy) {
   return policy_of(c::completed_of(policy).policy);
 }
 
-/// The settings of recall of a C handle, which has some.
-inline Recall recall_of(const mlx_h2o_recall& policy) {
-  return recall_of(c::completed_of(policy).recall.value());
+/// The settings of recall of a C handle, if it has some.
+inline std::optional<Recall> recall_of(const mlx_h2o_policy& policy) {
+  const auto& recall = c::completed_of(policy).recall;
+  return recall ? std::optional(recall_of(*recall)) : std::nullopt;
 }
 
 } // namespace h2o

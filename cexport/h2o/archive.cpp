@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "checks.h"
-#include "fallback_ops.h"
+#include "fallback.h"
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
 #include "rotation.h"

@@ -2,12 +2,46 @@
 
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
-#include "archive_pack.h"
+#include "functions.h"
+#include "row_layout.h"
+#include "segment_file.h"
 #include "segment_folder.h"
 
 namespace h2o {
+
+/// Tokens as a cache is given them, and its ledger's key_sum from before them.
+struct ArchivePiece {
+  mx::array keys;    // [B, Hkv, L, Dk]
+  mx::array values;  // [B, Hkv, L, Dv]
+  mx::array key_sum; // float32 [B, Hkv, Dk]
+};
+
+/// Consecutive positions of an archive, row by row.
+struct ArchiveBlock {
+  mx::array rows;    // [B, Hkv, n, row], as a pool of its format has them
+  mx::array novelty; // float32 [B, Hkv, n]
+
+  int count() const {
+    return rows.shape(2);
+  }
+};
+
+/// What follows when tokens come after `tail`, a block of less than a segment if there is
+/// one: segments, and one of what is left. `position` is that of the first
+/// piece's first token, and `format` has no ring. Nothing is evaluated here.
+///
+/// A token's novelty is what a ledger would enter for its key as given. A key that is not
+/// finite in some element is packed as zeros with biases of NaN, so that it stays not finite.
+std::vector<ArchiveBlock> pack_archive(
+    const std::optional<ArchiveBlock>& tail,
+    const std::vector<ArchivePiece>& pieces,
+    int position,
+    const RowFormat& format,
+    const Policy& policy,
+    mx::StreamOrDevice s);
 
 /// Which segments of an archive are in files, and which of its blocks are on their way.
 /// Without a folder there are none. A copy reads what is in files, and writes nothing: what
@@ -91,5 +125,19 @@ class ArchiveFiles {
   std::deque<int64_t> handed_; // those of the blocks in memory that are being written
   mutable bool is_lost_ = false;
 };
+
+/// "FOLDER/layer-007"
+std::string layer_folder(const std::string& folder, int layer);
+
+/// Removes a conversation's archive: our files and, where nothing else is in them, the
+/// folders. Nothing is removed while any layer is open (archive_locked). A folder that is not
+/// there is no error. Throws ArchiveError.
+void delete_archive(const std::string& folder);
+
+/// Removes the conversations in `root` that are not open anywhere and whose names are not in
+/// `keep`: those of sessions that ended without saying so. Gives their names. Throws
+/// ArchiveError.
+std::vector<std::string> delete_stale_archives(
+    const std::string& root, const std::vector<std::string>& keep);
 
 } // namespace h2o

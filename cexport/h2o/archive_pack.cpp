@@ -1,5 +1,5 @@
-#include "archive_pack.h"
-#include "allocated.h"
+#include "archive_files.h"
+#include "primitives.h"
 
 #include <cmath>
 #include <cstring>
@@ -7,13 +7,10 @@
 
 #include "checks.h"
 #include "cpu_attention.h"
-#include "cpu_dispatch.h"
-#include "fallback_ops.h"
+#include "fallback.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
-#include "placement.h"
 #include "policy.h"
-#include "unit_keys.h"
 
 namespace h2o {
 
@@ -194,7 +191,7 @@ std::vector<ArchiveBlock> in_operations(
   for (const auto& piece : pieces) {
     keys.push_back(piece.keys);
     values.push_back(piece.values);
-    units.push_back(unit_keys(piece.keys, s));
+    units.push_back(fallback::unit_keys(piece.keys, s));
     sums.push_back(fallback::key_sums(units.back(), piece.key_sum, s));
   }
   auto joined = [&](const std::vector<mx::array>& parts) {

@@ -1,15 +1,13 @@
 #include <algorithm>
 
-#include "allocated.h"
 #include "checks.h"
 #include "cpu_attention.h"
-#include "cpu_dispatch.h"
 #include "fallback.h"
 #include "functions.h"
 #include "metal/encode.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
-#include "placement.h"
+#include "primitives.h"
 
 namespace h2o {
 

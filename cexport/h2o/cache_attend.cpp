@@ -1,17 +1,319 @@
 #include <algorithm>
+#include <cstring>
+#include <numeric>
 
-#include "allocated.h"
-#include "cache_attend_cpu.h"
+#include "cache_step.h"
 #include "checks.h"
-#include "cpu_dispatch.h"
 #include "fallback.h"
 #include "functions.h"
 #include "metal/encode.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
-#include "placement.h"
+#include "policy.h"
+#include "primitives.h"
 #include "rotation.h"
 #include "row_layout.h"
+
+/// What cache_attend's primitive is told, where its inputs and outputs stand, and its
+/// evaluation on the CPU.
+namespace h2o::attend {
+
+struct Settings {
+  CacheStep step;
+  Layouts layouts;
+  mx::Dtype dtype; // of keys and values
+  float scale;
+  bool causal;
+  bool has_queries;
+  bool has_mask;
+  bool has_sinks;
+  bool has_held;
+};
+
+/// The ledger's arrays come first, in inputs and outputs alike. Inputs: which rows are held,
+/// if the cache says so, pool, ring if there is one, queries, mask and sinks follow. Outputs:
+/// what attention gives, if there are queries, and where rows are rearranged, which of them
+/// are held and the new buffers.
+enum { scores, positions, novelty, key_sum, victim, ledger_arrays, held = ledger_arrays };
+
+inline int pool_input(const Settings& settings) {
+  return ledger_arrays + (settings.has_held ? 1 : 0);
+}
+inline int newest_input(const Settings& settings) {
+  return pool_input(settings) + (settings.layouts.ring ? 1 : 0);
+}
+inline int queries_input(const Settings& settings) {
+  return newest_input(settings) + 1;
+}
+
+namespace {
+
+int64_t row_stride(const mx::array& rows) {
+  return rows.strides(2) * int64_t(rows.itemsize());
+}
+
+/// One evaluation of the primitive; the inputs and outputs outlive it. The working ledger
+/// of a head lists the rows that attention reads: the pool's, then the ring's.
+class Attend {
+ public:
+  Attend(
+      const Settings& settings,
+      std::vector<mx::array>& inputs,
+      std::vector<mx::array>& outputs)
+      : settings_(settings), step_(settings.step), in_(inputs), out_(outputs) {
+  }
+
+  void run() {
+    const int room = std::max(step_.rows(), policy().max_size);
+    scores_.resize(room);
+    positions_.resize(room);
+    novelty_.resize(room);
+    held_.resize(settings_.has_held ? room : 0);
+    scratch_.resize(std::max(room, key_dim()));
+    for (int b = 0; b < pool().shape(0); ++b) {
+      for (int h = 0; h < pool().shape(1); ++h) {
+        cpu::HeadLedger ledger = enter_tokens(b, h);
+        if (settings_.has_queries) {
+          attend(b, h, ledger);
+        }
+        store(b, h, ledger);
+      }
+    }
+  }
+
+ private:
+  const Settings& settings_;
+  const CacheStep& step_;
+  std::vector<mx::array>& in_;
+  std::vector<mx::array>& out_;
+  std::vector<float> scores_, novelty_, scratch_, widened_, packing_;
+  std::vector<int32_t> positions_;
+  std::vector<uint8_t> held_;
+  cpu::Workspace workspace_;
+
+  const Policy& policy() const {
+    return step_.config;
+  }
+  mx::array& pool() {
+    return in_[pool_input(settings_)];
+  }
+  /// Where new tokens are: the ring, or the pool without one.
+  mx::array& newest() {
+    return in_[newest_input(settings_)];
+  }
+  /// Of those that a rearrangement has.
+  mx::array& held_output() {
+    return out_[ledger_arrays + (settings_.has_queries ? 1 : 0)];
+  }
+  int key_dim() const {
+    return settings_.layouts.pool.key.dim;
+  }
+  char* row_of(mx::array& rows, int b, int h, int64_t row) {
+    int64_t start = b * rows.strides(0) + h * rows.strides(1);
+    return rows.data<char>() + start * int64_t(rows.itemsize()) + row * row_stride(rows);
+  }
+  cpu::RowsPart part(const RowLayout& layout, mx::array& rows, int b, int h, int count) {
+    const char* head = row_of(rows, b, h, 0);
+    return {
+        layout.key.view(head, row_stride(rows)), layout.value.view(head, row_stride(rows)),
+        count};
+  }
+
+  /// Copies `count` of the head's entries of one array from `from` on to those from `to` on.
+  template <class T>
+  void load(int which, int b, int h, int from, int count, std::vector<T>& into, int to) {
+    const int64_t stride = in_[which].strides(2);
+    const T* entries = cpu::head_of<T>(in_[which], b, h) + from * stride;
+    if (stride == 1) {
+      std::copy(entries, entries + count, into.begin() + to);
+      return;
+    }
+    for (int n = 0; n < count; ++n) {
+      into[to + n] = entries[n * stride];
+    }
+  }
+
+  /// The same for all that is known of the rows that attention reads.
+  void load(int b, int h, int from, int count, int to) {
+    load(scores, b, h, from, count, scores_, to);
+    load(positions, b, h, from, count, positions_, to);
+    load(novelty, b, h, from, count, novelty_, to);
+    if (settings_.has_held && step_.rearranges()) {
+      load(held, b, h, from, count, held_, to);
+    }
+  }
+
+  /// The working ledger of one head with the new tokens in it.
+  cpu::HeadLedger enter_tokens(int b, int h) {
+    const int pool_size = step_.config.pool_rows(), pool_used = step_.pool_used();
+    const bool has_ring = step_.config.format.has_ring();
+    const int old_victim = *cpu::head_of<int32_t>(in_[victim], b, h);
+    int first = step_.first_row();
+    if (first == over_victim) {
+      first = std::clamp(old_victim, 0, pool_size - 1);
+    }
+    load(b, h, 0, step_.pool_length(step_.offset), 0);
+    load(b, h, pool_size, step_.ring_length(step_.offset), pool_used);
+    if (step_.leaves_ring()) {
+      const int row = step_.pool_row_for_leaving(old_victim);
+      if (row >= 0) {
+        load(b, h, pool_size + first, 1, row);
+      }
+    }
+    auto& old_sum = in_[key_sum];
+    float* sum = cpu::head_of<float>(out_[key_sum], b, h);
+    for (int d = 0; d < key_dim(); ++d) {
+      sum[d] = cpu::head_of<float>(old_sum, b, h)[d * old_sum.strides(2)];
+    }
+    cpu::HeadLedger ledger{scores_.data(), positions_.data(), novelty_.data(), sum};
+    if (settings_.has_held && step_.rearranges()) {
+      std::fill(held_.begin() + step_.rows() - step_.tokens, held_.end(), 0);
+      ledger.held = held_.data();
+    }
+    const auto keys = part(settings_.layouts.newest(), newest(), b, h, 0).keys;
+    for (int t = 0; t < step_.tokens; ++t) {
+      cpu::enter_token(
+          policy(), ledger, first + t + (has_ring ? pool_used : 0), step_.offset + t,
+          cpu::row_at(keys, first + t), key_dim(), scratch_.data());
+    }
+    return ledger;
+  }
+
+  void attend(int b, int h, cpu::HeadLedger& ledger) {
+    const auto& queries = in_[queries_input(settings_)];
+    const Layouts& layouts = settings_.layouts;
+    const int group = queries.shape(1) / pool().shape(1);
+    cpu::AttentionShape shape{group,           step_.tokens,           step_.rows(),
+                              key_dim(),       layouts.pool.value.dim, settings_.scale,
+                              settings_.causal};
+    cpu::MaskView mask;
+    if (settings_.has_mask) {
+      mask = {
+          in_[queries_input(settings_) + 1],
+          {queries.shape(0), queries.shape(1), step_.tokens, shape.rows}};
+    }
+    std::vector<cpu::RowsPart> parts{part(layouts.pool, pool(), b, h, step_.pool_used())};
+    if (layouts.ring) {
+      parts.push_back(part(*layouts.ring, newest(), b, h, step_.ring_used()));
+    }
+    const mx::array* sinks = settings_.has_sinks ? &in_.back() : nullptr;
+    const int first_observed = step_.tokens - policy().observation_window;
+    cpu::attend_head(
+        shape, queries, std::move(parts), mask, /* low_bias_hides */ true, sinks, b, h,
+        out_[ledger_arrays], workspace_, [&](const cpu::QueryResult& query) {
+          if (query.query >= first_observed) {
+            cpu::observe(
+                policy(), query, group, settings_.has_mask, ledger.scores, scratch_.data());
+          }
+        });
+  }
+
+  /// Fills the outputs of one head, with the row that the next token takes.
+  void store(int b, int h, const cpu::HeadLedger& ledger) {
+    const int size = policy().max_size;
+    cpu::HeadLedger saved{
+        cpu::head_of<float>(out_[scores], b, h),
+        cpu::head_of<int32_t>(out_[positions], b, h),
+        cpu::head_of<float>(out_[novelty], b, h), ledger.key_sum};
+    std::fill(saved.scores, saved.scores + size, -1.0f);
+    std::fill(saved.positions, saved.positions + size, -1);
+    std::fill(saved.novelty, saved.novelty + size, 0.0f);
+    if (step_.rearranges()) {
+      rearrange(b, h, ledger, saved);
+      if (settings_.has_held) {
+        saved.held = cpu::head_of<uint8_t>(held_output(), b, h);
+      }
+    } else {
+      if (settings_.has_held) {
+        load(held, b, h, 0, size, held_, 0);
+        saved.held = held_.data();
+      }
+      save(ledger, 0, step_.pool_used(), saved, 0);
+      save(ledger, step_.pool_used(), step_.ring_used(), saved, step_.config.pool_rows());
+    }
+    *cpu::head_of<int32_t>(out_[victim], b, h) =
+        step_.chooses_victim()
+            ? cpu::choose_victim(
+                  policy(), saved, size, step_.seen() + 1 - policy().recent_budget,
+                  scratch_.data())
+            : -1;
+  }
+
+  static void save(
+      const cpu::HeadLedger& from, int row, int count, cpu::HeadLedger& to, int entry) {
+    std::copy_n(from.scores + row, count, to.scores + entry);
+    std::copy_n(from.positions + row, count, to.positions + entry);
+    std::copy_n(from.novelty + row, count, to.novelty + entry);
+  }
+
+  /// Drops the rows beyond C and puts the others in new buffers: the newest in their slots
+  /// of the ring, if there is one, the others in the pool.
+  void rearrange(int b, int h, const cpu::HeadLedger& ledger, cpu::HeadLedger& saved) {
+    const int count = step_.rows(), seen = step_.seen(), pool_used = step_.pool_used();
+    const int slots = step_.config.ring_rows(), pool_size = step_.config.pool_rows();
+    std::vector<int> kept(count);
+    std::iota(kept.begin(), kept.end(), 0);
+    if (count > policy().max_size) {
+      kept = cpu::rows_to_keep(
+          policy(), ledger, count, count - policy().max_size, seen - policy().recent_budget,
+          scratch_.data());
+    }
+    const Layouts& layouts = settings_.layouts;
+    auto& new_pool = out_[out_.size() - (layouts.ring ? 2 : 1)];
+    auto& new_ring = out_.back();
+    // Positions may come from a tampered file: none leads out of the buffers, and rows that
+    // it leaves open are empty.
+    const int pool_length = step_.pool_length(seen), ring_length = step_.ring_length(seen);
+    uint8_t* new_held = nullptr;
+    if (settings_.has_held) {
+      new_held = cpu::head_of<uint8_t>(held_output(), b, h);
+      std::fill(new_held, new_held + policy().max_size, 0);
+    }
+    int filled = 0;
+    std::vector<bool> is_taken(ring_length);
+    for (int row : kept) {
+      const int position = ledger.positions[row];
+      const bool is_recent =
+          layouts.ring && position >= seen - ring_length && position < seen;
+      const int target = is_recent ? position % slots : filled;
+      if (is_recent) {
+        is_taken[target] = true;
+      } else if (filled++ >= pool_length) {
+        continue;
+      }
+      const int entry = is_recent ? pool_size + target : target;
+      save(ledger, row, 1, saved, entry);
+      if (new_held) {
+        new_held[entry] = held_[row] != 0;
+      }
+      const bool was_pooled = row < pool_used;
+      move_row(
+          was_pooled ? layouts.pool : *layouts.ring,
+          was_pooled ? row_of(pool(), b, h, row) : row_of(newest(), b, h, row - pool_used),
+          is_recent ? *layouts.ring : layouts.pool,
+          row_of(is_recent ? new_ring : new_pool, b, h, target), widened_, packing_);
+    }
+    for (int row = filled; row < pool_length; ++row) {
+      std::memset(row_of(new_pool, b, h, row), 0, layouts.pool.bytes());
+    }
+    for (int slot = 0; slot < ring_length; ++slot) {
+      if (!is_taken[slot]) {
+        std::memset(row_of(new_ring, b, h, slot), 0, layouts.ring->bytes());
+      }
+    }
+  }
+};
+
+} // namespace
+
+void evaluate(
+    const Settings& settings,
+    std::vector<mx::array>& inputs,
+    std::vector<mx::array>& outputs) {
+  Attend(settings, inputs, outputs).run();
+}
+
+} // namespace h2o::attend
 
 namespace h2o {
 

@@ -20,6 +20,18 @@ void check_heads(
   }
 }
 
+void check_tokens_of(const char* function, const mx::array& keys, const mx::array& values) {
+  check_heads(function, "keys", keys, "[B, Hkv, L, Dk]");
+  check_heads(function, "values", values, "[B, Hkv, L, Dv]");
+  for (int axis : {0, 1, 2}) {
+    if (keys.shape(axis) != values.shape(axis)) {
+      refuse(
+          function, "keys has shape ", keys.shape(), " and values ", values.shape(),
+          "; all but the head dim must agree.");
+    }
+  }
+}
+
 void check_head_dim(const char* function, const char* name, int64_t dim) {
   const int64_t largest = 1 << 20;
   if (dim < 1 || dim > largest) {

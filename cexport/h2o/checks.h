@@ -25,6 +25,9 @@ bool is_supported(mx::Dtype dtype);
 void check_heads(
     const char* function, const char* name, const mx::array& a, const char* layout);
 
+/// Keys [B, Hkv, L, Dk] and values [B, Hkv, L, Dv] of the same tokens.
+void check_tokens_of(const char* function, const mx::array& keys, const mx::array& values);
+
 /// A head dim must be 1 to 2^20, whose row is far from overflowing an int.
 void check_head_dim(const char* function, const char* name, int64_t dim);
 

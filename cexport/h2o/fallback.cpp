@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "cache_step.h"
-#include "fallback_ops.h"
 #include "mlx/ops.h"
 #include "rotation.h"
 #include "row_layout.h"

@@ -1,23 +1,12 @@
-#include "fallback_ops.h"
+#include "fallback.h"
 
 #include <cmath>
 #include <limits>
 
 #include "mlx/ops.h"
 #include "mlx_version.h"
-#include "unit_keys.h"
 
-namespace h2o {
-
-mx::array unit_keys(const mx::array& keys, mx::StreamOrDevice s) {
-  auto k = mx::astype(keys, mx::float32, s);
-  auto norm = mx::sqrt(mx::sum(mx::square(k, s), -1, true, s), s);
-  auto usable =
-      mx::logical_and(mx::greater(norm, mx::array(0.0f), s), mx::isfinite(norm, s), s);
-  return mx::where(usable, mx::divide(k, norm, s), mx::array(0.0f), s);
-}
-
-namespace fallback {
+namespace h2o::fallback {
 
 namespace {
 
@@ -51,6 +40,14 @@ mx::array probabilities(
 }
 
 } // namespace
+
+mx::array unit_keys(const mx::array& keys, mx::StreamOrDevice s) {
+  auto k = mx::astype(keys, mx::float32, s);
+  auto norm = mx::sqrt(mx::sum(mx::square(k, s), -1, true, s), s);
+  auto usable =
+      mx::logical_and(mx::greater(norm, mx::array(0.0f), s), mx::isfinite(norm, s), s);
+  return mx::where(usable, mx::divide(k, norm, s), mx::array(0.0f), s);
+}
 
 mx::array take_rows(
     const mx::array& a, int axis, int begin, int end, mx::StreamOrDevice s) {
@@ -278,5 +275,4 @@ std::pair<mx::array, mx::array> entered_keys(
       mx::squeeze(take_rows(sums, 2, tokens - 1, tokens, s), 2, s)};
 }
 
-} // namespace fallback
-} // namespace h2o
+} // namespace h2o::fallback

@@ -4,8 +4,8 @@
 
 #include "checks.h"
 #include "fallback.h"
-#include "fallback_ops.h"
 #include "mlx/ops.h"
+#include "mlx/transforms.h"
 #include "row_layout.h"
 
 namespace h2o {
@@ -101,6 +101,13 @@ void LayerCache::join(std::shared_ptr<PromptChoice> choice, int layer) {
 
 std::pair<mx::array, mx::array> LayerCache::write(
     const mx::array& keys, const mx::array& values, bool copy, mx::StreamOrDevice s) {
+  store(keys, values, copy, s);
+  return fetch(s);
+}
+
+void LayerCache::store(
+    const mx::array& keys, const mx::array& values, bool copy, mx::StreamOrDevice s) {
+  check_tokens_fit(keys, values);
   if (before_) {
     if (expects_queries) {
       notices_.push_back({notice_codes::not_routed});
@@ -113,14 +120,14 @@ std::pair<mx::array, mx::array> LayerCache::write(
     start(keys, values, s);
   }
   bring_back(s);
-  const int tokens = keys.ndim() == 4 ? keys.shape(2) : 0;
-  const int asking = this->asking(tokens);
+  const int asking = this->asking(keys.shape(2));
   is_replaced_ = false;
-  if (asking > 0) {
-    return defer({keys, values, asking}, s);
+  if (asking > 0) { // `attend` writes them
+    deferred_ = {keys, values, asking};
+    advance(keys.shape(2));
+  } else {
+    put(keys, values, s);
   }
-  put(keys, values, s);
-  return fetch(s);
 }
 
 mx::array LayerCache::attend(
@@ -144,17 +151,32 @@ void LayerCache::settle(mx::StreamOrDevice s) {
   }
 }
 
+/// Throws std::invalid_argument where new tokens are not of the shape of those before.
+void LayerCache::check_tokens_fit(const mx::array& keys, const mx::array& values) const {
+  constexpr const char* function = "write";
+  check_tokens_of(function, keys, values);
+  check_tokens(function, offset_, keys.shape(2), 1);
+  if (!rows_) {
+    return;
+  }
+  const auto& heads = ledger_->key_sum.shape();
+  if (heads != mx::Shape{keys.shape(0), keys.shape(1), keys.shape(3)} ||
+      values.shape(3) != value_dim()) {
+    refuse(
+        function, "keys has shape ", keys.shape(), " and values ", values.shape(),
+        "; the tokens before have [B, Hkv, Dk] = ", heads, " and Dv = ", value_dim(), ".");
+  }
+}
+
 /// Sets what depends on the first keys and values.
 void LayerCache::start(
     const mx::array& keys, const mx::array& values, mx::StreamOrDevice s) {
-  check_heads("write", "keys", keys, "[B, Hkv, L, Dk]");
-  check_heads("write", "values", values, "[B, Hkv, L, Dv]");
   if (config_.format.has_ring() || !config_.format.is_dense()) {
     config_.format.dtype = keys.dtype();
   }
   ledger_ = make_ledger(keys.shape(0), keys.shape(1), keys.shape(3), config_, s);
   archive_.reset();
-  start_archive(keys, values, s);
+  start_archive(keys.shape(3), values.shape(3), s);
 }
 
 /// Puts tokens into the rows and the archive.
@@ -182,31 +204,33 @@ void LayerCache::advance(int tokens) {
   }
 }
 
+/// Keys and values of the rows in use, then of the tokens that wait for `attend` to write
+/// them: attention that does not pass through the cache reads both.
 std::pair<mx::array, mx::array> LayerCache::fetch(mx::StreamOrDevice s) const {
-  return cache_fetch(
-      *rows_, ledger_->key_sum.shape(2), offset_ - waiting(), waiting(), config_, s);
+  const int waiting = deferred_ ? 0 : this->waiting();
+  if (deferred_ && !rows_) {
+    return {deferred_->keys, deferred_->values};
+  }
+  const int before = offset_ - this->waiting();
+  auto fetched =
+      cache_fetch(*rows_, ledger_->key_sum.shape(2), before, waiting, config_, s);
+  if (deferred_) {
+    auto behind = [&](const mx::array& rows, const mx::array& fresh) {
+      return mx::concatenate({rows, mx::astype(fresh, rows.dtype(), s)}, 2, s);
+    };
+    fetched = {
+        behind(fetched.first, deferred_->keys), behind(fetched.second, deferred_->values)};
+  }
+  return fetched;
 }
 
 std::pair<mx::array, mx::array> LayerCache::views(mx::StreamOrDevice s) {
   finish(s);
+  if (!rows_) {
+    refuse("views", "the cache is empty.");
+  }
   is_shared_ = true;
   return fetch(s);
-}
-
-/// Leaves the writing of tokens to `attend`; gives rows with them at the end. Only attention
-/// that does not pass through the cache computes these.
-std::pair<mx::array, mx::array> LayerCache::defer(Deferred tokens, mx::StreamOrDevice s) {
-  auto fetched = std::pair{tokens.keys, tokens.values};
-  if (rows_) {
-    const auto [keys, values] = fetch(s);
-    auto behind = [&](const mx::array& rows, const mx::array& fresh) {
-      return mx::concatenate({rows, mx::astype(fresh, rows.dtype(), s)}, 2, s);
-    };
-    fetched = {behind(keys, tokens.keys), behind(values, tokens.values)};
-  }
-  advance(tokens.keys.shape(2));
-  deferred_ = std::move(tokens);
-  return fetched;
 }
 
 LayerCache::Deferred LayerCache::take_deferred() {
@@ -321,9 +345,25 @@ void LayerCache::share() {
   is_shared_ = is_shared_ || !is_replaced_;
 }
 
+void LayerCache::move_archive(const std::string& folder, mx::StreamOrDevice s) {
+  finish(s);
+  if (!archive_) {
+    return;
+  }
+  Recall recall = *recall_;
+  recall.store = folder;
+  auto moved = Archive::restored(
+      archive_->arrays(s), recall, archive_->format(), ledger_->key_sum.shape(2),
+      archive_->first(), archive_->length(),
+      std::make_shared<SegmentFolder>(folder, std::nullopt));
+  mx::eval(moved.arrays(s));
+  archive_ = std::move(moved);
+  recall_ = std::move(recall);
+}
+
 std::vector<mx::array> LayerCache::arrays(mx::StreamOrDevice s) {
   finish(s);
-  if (!rows_) {
+  if (is_empty()) {
     return {};
   }
   is_shared_ = true;
@@ -346,21 +386,42 @@ std::vector<mx::array> LayerCache::arrays(mx::StreamOrDevice s) {
 }
 
 void LayerCache::set_ledger(Ledger ledger) {
+  constexpr const char* function = "set_ledger";
+  if (!rows_) {
+    refuse(function, "the cache is empty.");
+  }
+  const auto& heads = ledger_->key_sum.shape();
+  check_ledger(function, ledger, heads[0], heads[1], config_.max_size, heads[2]);
   ledger_ = std::move(ledger);
 }
 
-size_t LayerCache::nbytes() const {
+int LayerCache::value_dim() const {
   if (!rows_) {
     return 0;
   }
-  size_t bytes = rows_->pool.nbytes() + (rows_->ring ? rows_->ring->nbytes() : 0);
+  const int key_dim = ledger_->key_sum.shape(2);
+  return layouts_of("value_dim", config_.format, *rows_, key_dim).pool.value.dim;
+}
+
+size_t LayerCache::row_bytes() const {
+  return rows_ ? rows_->pool.nbytes() + (rows_->ring ? rows_->ring->nbytes() : 0) : 0;
+}
+
+size_t LayerCache::ledger_bytes() const {
+  if (!rows_) {
+    return 0;
+  }
+  size_t bytes = ledger_->held ? ledger_->held->nbytes() : 0;
   for (const auto* a :
        {&ledger_->scores, &ledger_->positions, &ledger_->novelty, &ledger_->key_sum,
         &ledger_->victim}) {
     bytes += a->nbytes();
   }
-  return bytes + (ledger_->held ? ledger_->held->nbytes() : 0) +
-         (archive_ ? archive_->nbytes() : 0);
+  return bytes;
+}
+
+size_t LayerCache::nbytes() const {
+  return row_bytes() + ledger_bytes() + (rows_ && archive_ ? archive_->nbytes() : 0);
 }
 
 } // namespace h2o

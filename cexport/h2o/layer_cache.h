@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "prompt_choice.h"
+#include "choice.h"
 
 /// The cache of one layer: its rows, ledger and archive, and all rules of when each changes.
 namespace h2o {
@@ -38,9 +38,9 @@ inline constexpr const char* numbers = "damaged_numbers";     // part
 
 /// What a cache goes on without, to be said once in a process.
 struct CacheNotice {
-  std::string code; ///< below, or one of archive_codes
-  std::string path; ///< of an archive in files
-  int error = 0;    ///< errno, or 0
+  std::string code;      ///< below, or one of archive_codes
+  std::string path = {}; ///< of an archive in files
+  int error = 0;         ///< errno, or 0
 };
 
 namespace notice_codes {
@@ -104,6 +104,13 @@ class LayerCache {
       bool copy = false,
       mx::StreamOrDevice s = {});
 
+  /// Writes new tokens as `write` does and gives no rows: for whom `attend` follows.
+  void store(
+      const mx::array& keys,
+      const mx::array& values,
+      bool copy = false,
+      mx::StreamOrDevice s = {});
+
   /// Attention [B, Hq, L, Dv] of the tokens just written, in the dtype of the queries.
   ///
   /// Throws CacheError: nothing was written since the last call.
@@ -132,6 +139,10 @@ class LayerCache {
   /// Makes the next write copy the rows that the last one gave, which something still reads.
   void share();
 
+  /// Goes on with its archive in files of a new folder; nothing without an archive. Nothing
+  /// archived is then left to compute. Throws ArchiveError.
+  void move_archive(const std::string& folder, mx::StreamOrDevice s = {});
+
   /// The rows in use of each buffer, where a row of zeros stands for none, then the ledger's
   /// arrays, then those of the archive; none while the cache is empty.
   std::vector<mx::array> arrays(mx::StreamOrDevice s = {});
@@ -151,8 +162,9 @@ class LayerCache {
   const std::optional<Recall>& recall() const {
     return recall_;
   }
+  /// Whether nothing was written yet, or all of it was trimmed again.
   bool is_empty() const {
-    return !rows_;
+    return !rows_ || offset_ == 0;
   }
   /// Tokens seen so far: the position of the next one.
   int offset() const {
@@ -174,7 +186,16 @@ class LayerCache {
   int64_t recalled() const {
     return recalled_;
   }
-  /// Bytes of all arrays.
+  /// Seconds that it took to choose these and to bring them back.
+  double recall_seconds() const {
+    return recall_seconds_;
+  }
+  /// Dv; 0 before the first values.
+  int value_dim() const;
+  /// Bytes of the rows' buffers, spare rows included.
+  size_t row_bytes() const;
+  size_t ledger_bytes() const;
+  /// Bytes of rows, ledger and archive.
   size_t nbytes() const;
 
   const std::optional<Rows>& rows() const {
@@ -197,6 +218,10 @@ class LayerCache {
 
   /// Whether missing queries are worth a notice.
   bool expects_queries = true;
+
+  /// Whether a write throws where it cannot make the archive. Otherwise the cache goes on
+  /// without recall, and a notice has the error's code.
+  bool must_recall = true;
 
   /// What came up since the last time this was asked.
   std::vector<CacheNotice> take_notices() {
@@ -230,6 +255,7 @@ class LayerCache {
   bool recall_ended_ = false;
   int since_ = 0;
   int64_t recalled_ = 0;
+  double recall_seconds_ = 0;
   std::optional<Deferred> deferred_;
   std::shared_ptr<PromptChoice> choice_;
   int layer_ = 0;
@@ -237,11 +263,11 @@ class LayerCache {
   std::optional<mx::array> chosen_;
   std::vector<CacheNotice> notices_;
 
+  void check_tokens_fit(const mx::array& keys, const mx::array& values) const;
   void start(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
   void put(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
   void advance(int tokens);
   std::pair<mx::array, mx::array> fetch(mx::StreamOrDevice s) const;
-  std::pair<mx::array, mx::array> defer(Deferred tokens, mx::StreamOrDevice s);
   Deferred take_deferred();
   std::optional<mx::array> attend_rows(
       const std::optional<mx::array>& queries,
@@ -256,7 +282,8 @@ class LayerCache {
 
   // Recall, in layer_cache_recall.cpp.
   int asking(int tokens);
-  void start_archive(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
+  void start_archive(int key_dim, int value_dim, mx::StreamOrDevice s);
+  void make_archive(int key_dim, int value_dim);
   std::optional<mx::array> read(
       const mx::array& queries,
       const Deferred& asking,
@@ -274,6 +301,8 @@ class LayerCache {
   void end_recall(CacheNotice notice);
   void check_archive();
   ArchivedCache archived();
+  template <class Work>
+  auto timed(std::vector<mx::array> arguments, Work work);
 };
 
 } // namespace h2o

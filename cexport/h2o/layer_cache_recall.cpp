@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <chrono>
 
 #include "layer_cache.h"
 #include "mlx/ops.h"
+#include "mlx/transforms.h"
 #include "reading.h"
 
 namespace h2o {
@@ -31,19 +33,34 @@ int archive_group(int group_size, int bits, int key_dim, int value_dim) {
 } // namespace layer_caches
 
 /// Makes the archive, if there is recall and room for it.
-void LayerCache::start_archive(
-    const mx::array& keys, const mx::array& values, mx::StreamOrDevice s) {
+void LayerCache::start_archive(int key_dim, int value_dim, mx::StreamOrDevice s) {
   if (!recall_ || recall_ended_ || recall_rows(config_, *recall_) < 1) {
     return;
   }
+  try {
+    make_archive(key_dim, value_dim);
+    ledger_->held = mx::zeros(ledger_->scores.shape(), mx::bool_, s);
+  } catch (const CacheError& error) {
+    if (must_recall) {
+      throw;
+    }
+    end_recall({error.code});
+  } catch (const ArchiveError& error) {
+    if (must_recall) {
+      throw;
+    }
+    end_recall({error.failure.code, error.failure.path, error.failure.error});
+  }
+}
+
+void LayerCache::make_archive(int key_dim, int value_dim) {
   const int group = layer_caches::archive_group(
-      config_.format.group_size, recall_->archive_bits, keys.shape(3), values.shape(3));
+      config_.format.group_size, recall_->archive_bits, key_dim, value_dim);
   std::shared_ptr<SegmentFolder> folder;
   if (!recall_->store.empty()) {
     folder = std::make_shared<SegmentFolder>(recall_->store, std::nullopt);
   }
   archive_.emplace(*recall_, group, std::move(folder));
-  ledger_->held = mx::zeros(ledger_->scores.shape(), mx::bool_, s);
 }
 
 /// How many of the new tokens, the last ones, ask before their attention: none where nothing
@@ -65,6 +82,19 @@ ArchivedCache LayerCache::archived() {
   return {*rows_, *ledger_, *archive_, offset_};
 }
 
+/// What `work` gives, and counts its time. What it is computed from, and the rows, take
+/// theirs, which is not recall's.
+template <class Work>
+auto LayerCache::timed(std::vector<mx::array> arguments, Work work) {
+  arguments.insert(arguments.end(), {rows_->pool, ledger_->victim});
+  mx::eval(arguments);
+  const auto begun = std::chrono::steady_clock::now();
+  auto result = work();
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begun;
+  recall_seconds_ += time.count();
+  return result;
+}
+
 /// Attention of the asking tokens to all there is, which votes for what comes back; none where
 /// the archive cannot be read: recall has ended then.
 std::optional<mx::array> LayerCache::read(
@@ -73,10 +103,12 @@ std::optional<mx::array> LayerCache::read(
     const Attention& attention,
     const Mask& mask,
     mx::StreamOrDevice s) {
-  const auto reading = read_everything(
-      {queries, asking.keys, asking.values, archived(), attention.scale, mask,
-       attention.sinks},
-      config_, s);
+  const auto reading = timed({queries, asking.keys, asking.values}, [&] {
+    return read_everything(
+        {queries, asking.keys, asking.values, archived(), attention.scale, mask,
+         attention.sinks},
+        config_, s);
+  });
   if (!reading) {
     check_archive();
     return std::nullopt;
@@ -95,9 +127,10 @@ void LayerCache::recall_for(
     mx::StreamOrDevice s) {
   const RecallArguments arguments{
       queries, keys, archived(), attention.scale, mask, attention.sinks, chosen_};
-  take(
-      in_operations_ ? fallback::recall(arguments, config_, s)
-                     : h2o::recall(arguments, config_, s));
+  take(timed({queries, keys}, [&] {
+    return in_operations_ ? fallback::recall(arguments, config_, s)
+                          : h2o::recall(arguments, config_, s);
+  }));
 }
 
 /// Brings back what the layers chose together, if they did; before anything else.
@@ -106,8 +139,10 @@ void LayerCache::bring_back(mx::StreamOrDevice s) {
   if (!ballot || !archive_) {
     return;
   }
-  chosen_ = ballot->chosen(s);
-  take(h2o::bring_back(*chosen_, archived(), config_, s));
+  take(timed({}, [&] {
+    chosen_ = ballot->chosen(s);
+    return h2o::bring_back(*chosen_, archived(), config_, s);
+  }));
 }
 
 /// Goes on with these rows and this ledger.
@@ -135,6 +170,7 @@ void LayerCache::end_recall(CacheNotice notice) {
   chosen_.reset();
   since_ = 0;
   recalled_ = 0;
+  recall_seconds_ = 0;
   if (ledger_) {
     ledger_->held.reset();
   }

@@ -307,8 +307,8 @@ LayerCache LayerCache::restored(SavedCache saved, mx::StreamOrDevice) {
   using namespace saved_caches;
   LayerCache cache(saved.config, saved.recall);
   check_numbers(saved);
-  if (saved.arrays.empty() && saved.offset == 0 && !saved.archive) {
-    return cache;
+  if (saved.arrays.empty() && saved.offset == 0) {
+    return cache; // it may have been trimmed
   }
   Parts parts = parted(saved);
   const int value_dim = check_shapes(saved, parts);
@@ -323,6 +323,7 @@ LayerCache LayerCache::restored(SavedCache saved, mx::StreamOrDevice) {
     cache.archive_ = Archive::restored(
         parts.archived, *saved.recall, format, parts.ledger.key_sum.shape(2), int(first),
         int(saved.offset), std::move(folder));
+    mx::eval(cache.archive_->arrays()); // what is left to compute belongs to this thread
     cache.since_ = int(since);
   }
   cache.recall_ended_ = !saved.archive;

@@ -1,7 +1,7 @@
 #include "reading.h"
 
 #include "checks.h"
-#include "fallback_ops.h"
+#include "fallback.h"
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
 #include "rotation.h"

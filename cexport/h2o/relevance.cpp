@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "cpu_attention.h"
-#include "fallback_ops.h"
+#include "fallback.h"
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
 

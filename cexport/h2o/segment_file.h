@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,54 @@
 /// values (packed, as bytes), novelty and sums. Everything it says of itself follows from
 /// what its reader knows already, so its header is compared and never parsed.
 namespace h2o {
+
+struct ArchiveFailure {
+  std::string code; ///< one of archive_codes
+  std::string path; ///< the file or folder
+  int error = 0;    ///< errno, or 0 where the system refused nothing
+};
+
+namespace archive_codes {
+
+// At opening.
+inline constexpr const char* locked = "archive_locked";       // another has it open
+inline constexpr const char* not_empty = "archive_not_empty"; // of another conversation
+inline constexpr const char* other = "archive_other";         // not the saved cache's
+inline constexpr const char* too_short = "archive_too_short"; // ends before the saved cache
+inline constexpr const char* damaged = "archive_damaged";     // a file is not as written
+inline constexpr const char* unusable = "archive_unusable";   // the system refused
+
+// Later: the archive is of no more use, and says so once.
+inline constexpr const char* not_written = "archive_not_written"; // the system refused
+inline constexpr const char* not_read = "archive_not_read"; // refused, or not as written
+inline constexpr const char* too_slow = "archive_too_slow"; // more waits than memory allows
+inline constexpr const char* forked = "archive_forked";     // used in another process
+
+} // namespace archive_codes
+
+/// Thrown while a folder is opened; what happens later is a value.
+class ArchiveError : public std::runtime_error {
+ public:
+  explicit ArchiveError(ArchiveFailure failure)
+      : std::runtime_error(failure.code + ": " + failure.path),
+        failure(std::move(failure)) {
+  }
+
+  const ArchiveFailure failure;
+};
+
+/// errno, but 0 where the system read well and the content is wrong.
+inline int unless_content(int error) {
+  return error == EBADMSG ? 0 : error;
+}
+
+/// Why a folder's lock cannot be had.
+[[noreturn]] inline void refuse_lock(const std::string& folder, int error) {
+  if (error == EWOULDBLOCK) {
+    throw ArchiveError({archive_codes::locked, folder, 0});
+  }
+  throw ArchiveError({archive_codes::unusable, folder, error});
+}
 
 enum class Part { keys, values, novelty };
 
@@ -91,5 +141,41 @@ void copy_part(
     Part part,
     int64_t head,
     char* to);
+
+/// Serials and counts are below; the 12 digits that a file's name may have leave room for more.
+constexpr int64_t most_segments = 100'000'000'000;
+
+struct SegmentEntry {
+  int64_t serial;
+  Digest digest;
+};
+
+struct SegmentManifest {
+  std::string session; ///< 32 hexadecimal digits, drawn when the folder was made
+  std::string format;  ///< as SegmentIdentity's
+  SegmentShape shape = {};
+  int64_t dropped = 0; ///< older segments, which a byte limit removed
+  Digest chain = {};   ///< of those
+  std::vector<SegmentEntry> segments;
+
+  /// Of all segments up to listed one `count`: each digest with the chain before it. It
+  /// tells whether a folder still holds what it held when a cache was saved.
+  Digest chain_at(size_t count) const;
+};
+
+/// The chain after one more segment.
+Digest chained(const Digest& chain, const Digest& digest);
+
+/// 32 hexadecimal digits of chance.
+std::string random_session();
+
+/// Whether a text could be one.
+bool is_session(const std::string& text);
+
+/// The file's text, whose last line has a digest of the others.
+std::string text_of(const SegmentManifest& manifest);
+
+/// False for every text that `text_of` would not have written.
+bool parse_manifest(const std::string& text, SegmentManifest& manifest);
 
 } // namespace h2o

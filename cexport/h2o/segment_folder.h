@@ -7,9 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "archive_error.h"
 #include "posix_files.h"
-#include "segment_manifest.h"
+#include "segment_file.h"
 #include "segment_writer.h"
 
 /// An archive's whole segments in a folder: one file each and a manifest, written in the

@@ -6,9 +6,8 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
-#include "archive_folders.h"
-#include "archive_values.h"
-#include "bindings.h"
+#include "archive_files.h"
+#include "conversions.h"
 #include "mlx/array.h"
 #include "segment_folder.h"
 

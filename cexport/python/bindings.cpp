@@ -1,4 +1,4 @@
-#include "bindings.h"
+#include "conversions.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
@@ -9,7 +9,6 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
-#include "conversions.h"
 #include "fallback.h"
 #include "functions.h"
 #include "kernels.h"

@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "functions.h"
+#include "segment_folder.h"
 
 /// How Python passes what the functions take, as named tuples of h2o_py.
 namespace h2o::python {
@@ -58,6 +59,46 @@ inline RowsTuple to_tuple(const h2o::Rows& rows) {
 inline h2o::Rows to_rows(const RowsTuple& t) {
   return {std::get<0>(t), std::get<1>(t).array};
 }
+
+using FailureTuple = std::tuple<std::string, std::string, int>;  // code, path, errno
+using MarkTuple = std::tuple<std::string, int64_t, std::string>; // session, count, chain
+
+inline FailureTuple failure_tuple(const h2o::ArchiveFailure& failure) {
+  return {failure.code, failure.path, failure.error};
+}
+
+/// What `open` gives, or its failure as a value.
+template <class Result, class Open>
+std::variant<Result, FailureTuple> or_failure(Open&& open) {
+  try {
+    return open();
+  } catch (const h2o::ArchiveError& error) {
+    return failure_tuple(error.failure);
+  }
+}
+
+inline std::optional<MarkTuple> optional_mark(const std::optional<ArchiveMark>& mark) {
+  return mark ? std::optional(MarkTuple{mark->session, mark->count, mark->chain})
+              : std::nullopt;
+}
+
+inline std::optional<FailureTuple> optional_failure(
+    const std::optional<ArchiveFailure>& failure) {
+  return failure ? std::optional(failure_tuple(*failure)) : std::nullopt;
+}
+
+/// Gives a Python module the functions of functions.h; their signatures and
+/// docstrings for users are in h2o_py/fast.py.
+void bind(nanobind::module_& m);
+
+/// Archive and recall.
+void bind_recall(nanobind::module_& m);
+
+/// LayerCache, and what its layers choose together.
+void bind_layer_cache(nanobind::module_& m);
+
+/// The archive in files: SegmentFolder and the functions of archive_folders.h.
+void bind_archive_files(nanobind::module_& m);
 
 } // namespace h2o::python
 

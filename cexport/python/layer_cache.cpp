@@ -6,8 +6,6 @@
 
 #include <mutex>
 
-#include "archive_values.h"
-#include "bindings.h"
 #include "conversions.h"
 #include "policy_from.h"
 

@@ -1,4 +1,4 @@
-#include "bindings.h"
+#include "conversions.h"
 
 NB_MODULE(_ext, m) {
   h2o::python::bind(m);

@@ -2,8 +2,6 @@
 
 #include <nanobind/stl/shared_ptr.h>
 
-#include "archive_values.h"
-#include "bindings.h"
 #include "conversions.h"
 #include "policy_from.h"
 

@@ -72,9 +72,6 @@ public struct H2ORecall: Hashable, Sendable {
         named["recall.limit"] = .integer(limit)
         return named
     }
-
-    /// What the core gets.
-    var settings: MLXFast.H2ORecall { MLXFast.H2ORecall(checked: named) }
 }
 
 extension H2ORecall: Codable {

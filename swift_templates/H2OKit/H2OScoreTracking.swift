@@ -35,8 +35,8 @@ public protocol H2OScoreTracking: RoutedAttentionCache {
 
     /// A cache from the `state` and `metaState` of another.
     ///
-    /// - Parameter archive: the conversation's folder, if it was moved; its layer's folder in
-    ///   it has the name that it had. nil where the archive is in memory or where it was
+    /// - Parameter archive: the conversation's folder; its layer's folder in it has the name that
+    ///   it had. nil where the archive is in memory: what was saved names no folder
     /// - Throws: ``H2OCacheError`` when they are not those of such a cache
     init(state: [MLXArray], metaState: [String], archive: URL?) throws
 }
@@ -46,10 +46,10 @@ extension H2OScoreTracking {
     /// tokens get their positions, and what overflows C is evicted. The next write does
     /// this by itself.
     package func settle() {
-        (self as? any H2OCacheImplementation)?.core.settle()
+        (self as? any H2OCacheImplementation)?.layer.core.settle()
     }
 
-    /// A cache from the `state` and `metaState` of another, whose archive is where it was.
+    /// A cache from the `state` and `metaState` of another, whose archive is in memory.
     ///
     /// - Throws: ``H2OCacheError`` when they are not those of such a cache
     public init(state: [MLXArray], metaState: [String]) throws {
@@ -58,20 +58,30 @@ extension H2OScoreTracking {
 
     /// Whether a saved cache that says this of itself is of this class.
     static func reads(_ saved: String?) -> Bool {
-        saved == format || saved == format + H2OCacheMetadata.recalls
+        saved == format || saved == format + SavedHeader.recalls
     }
 }
 
 extension H2OScoreTracking {
     /// Bytes of the buffers of keys and values, spare rows included.
-    package var rowBytes: Int { bytes { $0.rows?.arrays.map(\.nbytes) } }
+    package var rowBytes: Int { numbers?.rowBytes ?? 0 }
 
     /// Bytes of scores, positions and what else decides what is evicted.
-    package var ledgerBytes: Int { bytes { $0.ledger?.arrays.map(\.nbytes) } }
+    package var ledgerBytes: Int { numbers?.ledgerBytes ?? 0 }
 
-    private func bytes(_ counts: (H2OCacheCore) -> [Int]?) -> Int {
-        let core = (self as? any H2OCacheImplementation)?.core
-        return core.flatMap(counts)?.reduce(0, +) ?? 0
+    private var numbers: MLXFast.H2OLayerNumbers? {
+        (self as? any H2OCacheImplementation)?.layer.core.numbers
+    }
+}
+
+extension [any KVCache] {
+    /// These caches of a conversation again, for another one; see ``MLXLMCommon/KVCache/copied(archive:)``.
+    ///
+    /// - Throws: ``H2OCacheError/archive(_:)``
+    package func copied(archive: URL? = nil) throws -> [any KVCache] {
+        let copies = try map { try $0.copied(archive: archive) }
+        H2OCaches.join(copies)
+        return copies
     }
 }
 
@@ -85,7 +95,7 @@ extension KVCache {
     package func copied(archive: URL? = nil) throws -> any KVCache {
         if let own = self as? any H2OCacheImplementation {
             own.settle()
-            guard let archive, own.core.recall?.archive.mark != nil else { return own.copy() }
+            guard let archive, own.layer.core.savedArchive?.mark != nil else { return own.copy() }
             return try type(of: own).init(
                 state: own.state, metaState: own.metaState, archive: archive)
         }
@@ -106,9 +116,8 @@ extension KVCache {
     /// Bytes of its buffers, those of an archive left out: copies share its segments.
     package var byteCount: Int {
         if self is CacheList { return leaves.map(\.byteCount).reduce(0, +) }
-        let own = (self as? any H2OCacheImplementation)?.core
-        let arrays = own.map { ($0.rows?.arrays ?? []) + ($0.ledger?.arrays ?? []) }
-        return (arrays ?? innerState()).map(\.nbytes).reduce(0, +)
+        if let own = self as? any H2OScoreTracking { return own.rowBytes + own.ledgerBytes }
+        return innerState().map(\.nbytes).reduce(0, +)
     }
 }
 
@@ -122,5 +131,49 @@ extension KVCache {
             return child
         }
         return leaves
+    }
+}
+
+/// What recall did and what its archive takes.
+public struct H2ORecallStatistics: Hashable, Codable, Sendable {
+    /// Rows that came back, of all heads.
+    public internal(set) var rows: Int
+    /// Seconds that it took to choose and to bring them.
+    public internal(set) var seconds: Double
+    /// Bytes of the archive now, in memory or in files.
+    public internal(set) var archiveBytes: Int
+
+    package init(rows: Int = 0, seconds: Double = 0, archiveBytes: Int = 0) {
+        self.rows = rows
+        self.seconds = seconds
+        self.archiveBytes = archiveBytes
+    }
+}
+
+extension H2ORecallStatistics {
+    /// The sum of all caches with recall, nil if there is none.
+    package init?(_ caches: [any H2OScoreTracking]) {
+        let all = caches.compactMap(\.recalled)
+        guard !all.isEmpty else { return nil }
+        self = all.reduce(into: H2ORecallStatistics()) { sum, each in
+            sum.rows += each.rows
+            sum.seconds += each.seconds
+            sum.archiveBytes += each.archiveBytes
+        }
+    }
+
+    /// Rows and seconds since an earlier moment; the bytes are those of now.
+    package func since(_ earlier: H2ORecallStatistics?) -> H2ORecallStatistics {
+        guard let earlier else { return self }
+        return H2ORecallStatistics(
+            rows: rows - earlier.rows, seconds: seconds - earlier.seconds,
+            archiveBytes: archiveBytes)
+    }
+
+    /// Rows and seconds of both; the bytes are those of the later one.
+    package static func + (earlier: Self, later: Self) -> Self {
+        H2ORecallStatistics(
+            rows: earlier.rows + later.rows, seconds: earlier.seconds + later.seconds,
+            archiveBytes: later.archiveBytes)
     }
 }

@@ -1,27 +1,43 @@
 import Foundation
+import MLX
 
 /// What is printed on standard error, once per process.
 enum H2OWarning {
-    static let scoresDoNotArrive: Void = say(
-        "the model calls a cache's update(keys:values:) and attends itself, so no scores arrive: "
-            + "novelty and recency alone decide what is evicted. Models that call "
-            + "attentionWithCacheUpdate are routed.")
-
     static let simulator: Void = say(
         "this is a simulator, where MLX runs on the CPU: expect a few tokens per second, and "
             + "neither the memory nor the speed of a device.")
 
-    static let archiveLimit: Void = say(
-        "the archive of a layer has reached its limit: the oldest tokens cannot be recalled any "
-            + "more. Raise the limit of recall.")
-
-    /// Why recall is off, once per reason.
-    static func recallEnds(_ reason: String) {
-        once(reason, "nothing is recalled from here on: \(reason)")
+    /// Prints what caches go on without, from the first one on.
+    static let listens: Void = MLXFast.h2oTell { notice in
+        let isOfRecall = notice.code != "not_routed" && notice.code != "recall_limit"
+        let text = text(of: notice)
+        once(notice.code, isOfRecall ? "nothing is recalled from here on: \(text)" : text)
     }
 
     /// The first warning of a kind about a configuration; later ones are not printed.
     static func configuration(_ kind: String, _ text: String) { once(kind, text) }
+
+    private static func text(of notice: MLXFast.H2OError) -> String {
+        switch notice.code {
+        case "not_routed":
+            "the model calls a cache's update(keys:values:) and attends itself, so no scores "
+                + "arrive: novelty and recency alone decide what is evicted. Models that call "
+                + "attentionWithCacheUpdate are routed."
+        case "recall_not_asked":
+            "the model calls a cache's update(keys:values:) and attends itself, so nothing says "
+                + "which rows to bring back."
+        case "recall_limit":
+            "the archive of a layer has reached its limit: the oldest tokens cannot be recalled "
+                + "any more. Raise the limit of recall."
+        case "archive_group":
+            "an archive of few bits does not suit the model's head dims, as groups of 32 "
+                + "elements share a scale. Set archiveBits to 16."
+        default:
+            MLXFast.H2OArchiveFailure(notice).map {
+                H2OCacheError.archive($0).localizedDescription
+            } ?? notice.code
+        }
+    }
 
     private static let lock = NSLock()
     private nonisolated(unsafe) static var told = Set<String>()

@@ -46,7 +46,7 @@ def passes(seed: int, folder: Path) -> bool:
     import mlx.core as mx
 
     from tests.attacks.archives import change_archive, change_folder, change_recall
-    from tests.attacks.calls import change_call
+    from tests.attacks.calls import change_call, change_layer
     from tests.attacks.saved import (
         change_file,
         change_other,
@@ -56,6 +56,7 @@ def passes(seed: int, folder: Path) -> bool:
 
     attacks: list[tuple[Callable[[Random, Path], None], tuple[type[Exception], ...]]] = [
         (change_call, (ValueError, TypeError, RuntimeError, MemoryError)),  # the binding's too
+        (change_layer, (ValueError, TypeError, RuntimeError, MemoryError)),
         (change_state, (ValueError, MemoryError)),  # of broadcast arrays
         (change_other, (ValueError,)),
         (change_file, (ValueError,)),
@@ -66,7 +67,7 @@ def passes(seed: int, folder: Path) -> bool:
     ]
     random = Random(seed)
     mx.random.seed(seed % 2**32)
-    [(attack, refusals)] = random.choices(attacks, [4, 4, 1, 1, 1, 2, 2, 1])
+    [(attack, refusals)] = random.choices(attacks, [4, 3, 4, 1, 1, 1, 2, 2, 1])
     try:
         attack(random, folder)
     except Exception as error:  # noqa: BLE001

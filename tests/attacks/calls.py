@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import mlx.core as mx
 
+from h2o_py import fast
 from h2o_py.rows import Ledger, RowFormat, Rows
 from tests.attacks import mutations
 from tests.attacks.saved import some_cache
@@ -26,6 +28,35 @@ def change_call(random: Random, folder: Path) -> None:
         name = random.choice(sorted(given))
         given[name] = changed(random, given[name])
     mx.eval(function(**given))
+
+
+def change_layer(random: Random, folder: Path) -> None:
+    """Some calls of a layer's cache, some of them with changed arguments."""
+    cache = some_cache(random)
+    layer, ledger = cache._layer, cache.ledger
+    batch, heads = (1, 2) if ledger is None else ledger.positions.shape[:2]
+    shape: Any = {"batch": batch, "heads": 2 * heads, "kv_heads": heads, "dim": 32}
+    for _ in range(random.choice([1, 2, 4])):
+        q, k, v = random_tokens(random.choice([1, 1, 2, 9, 60]), **shape)
+        tokens = {"keys": k, "values": v}
+        calls: list[tuple[Any, Arguments]] = [
+            (layer.write, {**tokens, "copy": random.random() < 0.5}),
+            (layer.attend, {"queries": q, "scale": 0.2, "mask": "causal"}),
+            (layer.trim, {"n": 3}),
+            (partial(setattr, layer, "ledger"), {"value": ledger}),
+            (layer.views, {}),
+            (layer.arrays, {}),
+            (layer.join, {"choice": fast.prompt_choice(), "layer": 1}),
+        ]
+        function, given = random.choices(calls, [4, 4, 1, 1, 1, 1, 1])[0]
+        if given and random.random() < 0.5:
+            name = random.choice(sorted(given))
+            given[name] = changed(random, given[name])
+        if "value" in given:
+            function(tuple(given["value"] or ()))
+        else:
+            function(**given)
+    mx.eval(layer.arrays())
 
 
 def changed(random: Random, value: Any) -> Any:

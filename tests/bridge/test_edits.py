@@ -150,7 +150,7 @@ def test_the_edits_that_ship_are_readable_and_their_files_exist():
     assert "mlx-swift/Source/Cmlx/h2o/metal/h2o_parameters.h" in ours
     assert "mlx-swift/Source/Cmlx/h2o/metal/kernel_text.cpp" in ours
     assert not [path for path in ours if "/mlx-generated/" in path]
-    assert "mlx-swift/Source/MLX/MLXFast+H2OCache.swift" in ours
+    assert "mlx-swift/Source/MLX/MLXFast+H2OLayerCache.swift" in ours
     assert "mlx-swift-lm/Libraries/MLXLMCommon/RoutedAttentionCache.swift" in ours
 
 

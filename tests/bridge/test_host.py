@@ -34,7 +34,7 @@ def test_without_vendored_sources_the_stand_in_takes_their_place(package):
         "mlx-swift/Package.swift",
         "mlx-swift/Source/Cmlx/h2o/h2o.cpp",
         "mlx-swift/Source/Cmlx/include/mlx/c/h2o.h",
-        "mlx-swift/Source/MLX/MLXFast+H2OCache.swift",
+        "mlx-swift/Source/MLX/MLXFast+H2OLayerCache.swift",
         "mlx-swift-lm/Libraries/MLXLMCommon/RoutedAttentionCache.swift",
     ):
         assert f"Vendor/{name}" in files

@@ -21,7 +21,7 @@ from mlx_lm.models.cache import (
 from h2o_pack.parity.swift import environment, prepare
 from h2o_pack.parity.trace import TOLERANCES
 from h2o_py import H2OConfig, H2ORecall, save_cache
-from h2o_py.cache import H2OCacheList
+from h2o_py.cache import H2OCacheList, join
 from h2o_py.models import STORAGES
 
 CONFIG = H2OConfig(24, sink_size=2, heavy_budget=10, recent_budget=8, pinned=((5, 7),))
@@ -63,7 +63,8 @@ def attend(cache, q, k, v) -> mx.array:
 def caches_of(situation: str):
     """One cache of each storage that has been through a situation.
 
-    Then some with recall, unless attention is awaited: recall ends where it does not come.
+    Then some with recall, which choose together, unless attention is awaited: recall ends
+    where it does not come.
     """
     counts, awaiting, dtype = SITUATIONS[situation]
     caches = [make(CONFIG, 32) for make in STORAGES.values()]
@@ -72,6 +73,7 @@ def caches_of(situation: str):
         for kv, recall in RECALLING.items()
         if not awaiting
     ]
+    join(caches)
     for cache in caches:
         cache.expects_scores = not awaiting
     for step, count in enumerate(counts):
@@ -181,6 +183,7 @@ class TestWhatSwiftWrote:
         assert metadata == METADATA
         loaded = [each.caches[1] if isinstance(each, CacheList) else each for each in loaded]
         ours = caches_of(situation)
+        join(loaded[: len(ours)])
         dtype = SITUATIONS[situation][2]
         for step, count in enumerate(NEXT):
             for cache in ours:

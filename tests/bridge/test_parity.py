@@ -52,7 +52,7 @@ BROKEN = {
         "query.normalizers[g]",
     ),
     "the ring has the precision of the pool": (
-        "cexport/c/c_conversions.h",
+        "cexport/c/h2o.cpp",
         "       config.recent_bits, config.rotated}};",
         "       config.recent_bits ? config.key_bits : 0, config.rotated}};",
     ),

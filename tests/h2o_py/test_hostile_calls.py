@@ -3,6 +3,7 @@
 import mlx.core as mx
 import pytest
 
+from h2o_py import fast
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.models import STORAGES
 from h2o_py.rows import DENSE, RowFormat, Rows
@@ -224,3 +225,51 @@ def test_an_archive_without_the_arrays_of_its_tokens_is_refused(length):
     saved = {"bits": 4, "dtype": "mlx.core.float32", "first": 0, "group_size": 32}
     with pytest.raises(ValueError, match="Archive"):
         core.Archive.restored([], saved, H2ORecall(), key_dim=64, length=length)
+
+
+@pytest.mark.parametrize("seen", [12, 60])  # with free rows, and where the last tokens ask
+@pytest.mark.parametrize("kv", STORAGES)
+def test_tokens_that_do_not_fit_leave_a_layers_cache_as_it_was(kv, seen):
+    config = H2OConfig(48, recent_budget=8, recall=H2ORecall(ask=4))
+    cache, twin = (STORAGES[kv](config, 32) for _ in range(2))
+    q, k, v = random_tokens(seen, dim=32)
+    for each in (cache, twin):
+        each.update_and_fetch(k, v)
+        each.attend(q, scale=0.2, mask="causal")
+    q, k, v = random_tokens(9, dim=32)
+    for keys, values in [
+        (k, v[:, :, :2]),
+        (k[:, :, :2], v),
+        (k[:, :1], v[:, :1]),
+        (k[..., :16], v),
+        (k, v[..., :16]),
+        (k[:, :, :0], v[:, :, :0]),
+        (mx.concatenate([k, k]), mx.concatenate([v, v])),
+    ]:
+        with pytest.raises(ValueError, match=r"keys has shape|tokens is 0"):
+            cache._layer.write(keys, values)
+        assert (cache.offset, cache.length) == (twin.offset, twin.length)
+    for each in (cache, twin):
+        each.update_and_fetch(k, v)
+    ours, theirs = (each.attend(q, scale=0.2, mask="causal") for each in (cache, twin))
+    assert mx.array_equal(ours, theirs)
+    assert mx.array_equal(cache.positions, twin.positions)
+
+
+def test_an_empty_cache_has_no_views_and_takes_no_ledger():
+    layer = fast.layer_cache(SMALL, DENSE)
+    with pytest.raises(ValueError, match="the cache is empty"):
+        layer.views()
+    with pytest.raises(ValueError, match="the cache is empty"):
+        layer.ledger = filled("dense", 20).ledger
+
+
+@pytest.mark.parametrize("name", ["scores", "positions", "novelty", "key_sum", "victim"])
+def test_a_ledger_of_other_shapes_does_not_take_the_place_of_a_caches(name):
+    cache = STORAGES["dense"](SMALL, 32)
+    _q, k, v = random_tokens(5, dim=32)
+    cache.update_and_fetch(k, v)
+    array = getattr(cache.ledger, name)
+    for wrong in (array[..., :0], array[0], array.astype(mx.int8)):
+        with pytest.raises(ValueError, match=rf"ledger\.{name}"):
+            cache._layer.ledger = cache.ledger._replace(**{name: wrong})

@@ -177,3 +177,15 @@ def test_layers_whose_oldest_tokens_are_gone_vote_on_what_all_have():
         ballot.add(0, mx.ones((1, 2, 30)), 0, *given)
         ballot.add(1, late, 5, *given)
         assert ballot.chosen()[0].tolist()[:2] == [8, -1]
+
+
+def test_layers_that_ask_with_other_numbers_of_tokens_choose_together_too():
+    held_by = []
+    for backend in (fast, reference):
+        caches = [H2OKVCache(config(ask=ask), backend) for ask in (4, 7, 1)]
+        join(caches)
+        for _ in run(caches, traffic(chunks=(70, 1, 12, 1))):
+            pass
+        held_by.append([held(cache) for cache in finished(caches)])
+    assert held_by[0] == held_by[1]
+    assert held_by[0][0] == held_by[0][1] == held_by[0][2]

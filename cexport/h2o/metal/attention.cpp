@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "attention.h"
+#include "encoder.h"
 
 namespace h2o::metal {
 

@@ -1,4 +1,4 @@
-#include "../allocated.h"
+#include "../primitives.h"
 #include "build.h"
 #if H2O_METAL
 

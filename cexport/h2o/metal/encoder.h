@@ -110,4 +110,8 @@ H2OVectorLayout layout_parameters(const VectorLayout& layout);
 /// The dtype as our kernels' instances have it; empty where there are none for it.
 std::string type_name(mx::Dtype dtype);
 
+/// As `attend`, on an encoder.
+void encode_attention(
+    Encoder& encoder, const Attention& attention, mx::array& out, mx::array* scores);
+
 } // namespace h2o::metal

@@ -64,12 +64,12 @@ package struct PreparedPrompt {
     /// - Parameter made: those that were made for it; archives go to the folders that they name
     /// - Throws: ``H2OCacheError/archive(_:)`` where these cannot be used
     package func copies(for made: [any KVCache]) throws -> [any KVCache] {
-        let copies = try caches.map { try $0.copied() }
+        let copies = try caches.copied()
         for (copy, made) in zip(copies.flatMap(\.leaves), made.flatMap(\.leaves)) {
             guard let copy = copy as? any H2OCacheImplementation,
                 let made = made as? any H2OCacheImplementation
             else { continue }
-            try copy.core.moveArchive(to: made.configuration)
+            try copy.layer.moveArchive(to: made.configuration)
         }
         return copies
     }
@@ -82,10 +82,10 @@ package struct PreparedPrompt {
         guard let own = cache as? any H2OCacheImplementation,
             let other = other as? any H2OCacheImplementation
         else { return true }
-        var format = other.core.format
-        format.dtype = own.core.format.dtype
-        let configuration = try? other.configuration.archivingInMemory()
-        return own.configuration == configuration && own.core.format == format
+        var format = other.layer.format
+        format.dtype = own.layer.format.dtype
+        let configuration = try? other.configuration.archiving(in: nil)
+        return own.configuration == configuration && own.layer.format == format
     }
 }
 

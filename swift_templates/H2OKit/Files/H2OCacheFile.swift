@@ -50,19 +50,21 @@ package enum H2OCacheFile {
         return Computed(arrays: arrays, header: contents.header)
     }
 
-    /// The caches of a file and the metadata that was saved with them.
+    /// The caches of a file, which choose together at prompts as new ones do, and the metadata
+    /// that was saved with them.
     ///
     /// - Parameters:
     ///   - file: what ``save(_:to:metadata:)``, mlx-lm or h2o_py wrote
-    ///   - archive: the folder with the layers' archives in files, `recall.store` when the
-    ///     caches were made, if it was moved since; an app's container is, by an update
+    ///   - archive: the folder with the layers' archives in files; nil for archives in memory.
+    ///     What the file names is not opened
     /// - Throws: ``H2OCacheError`` for another or a damaged file, or where the archive is not
     ///   there; or an error of reading
     package static func load(
         from file: URL, archive: URL? = nil
     ) throws -> (caches: [any KVCache], metadata: [String: String]) {
         let (arrays, header) = try contents(of: file)
-        return try H2OCacheError.reading(file) {
+        let loaded: (caches: [any KVCache], metadata: [String: String])
+        loaded = try H2OCacheError.reading(file) {
             if header["kind"] == ScoredCacheContents.kind {
                 let contents = ScoredCacheContents(arrays: arrays, header: header)
                 return (try contents.caches(archive: archive), try contents.metadata)
@@ -70,6 +72,8 @@ package enum H2OCacheFile {
             let contents = PromptCacheContents(arrays: arrays, header: header)
             return (try contents.caches(archive: archive), contents.metadata)
         }
+        H2OCaches.join(loaded.caches)
+        return loaded
     }
 
     /// The arrays and strings of a safetensors file, read to the end: MLX would read an

@@ -39,7 +39,7 @@ package struct ArchiveFolders: Sendable {
     ///
     /// - Throws: `H2OCacheError.archive`
     package func deleteStale() throws {
-        try H2OCacheError.withArchives {
+        try H2OCacheError.ofCore {
             try MLXFast.h2oDeleteStaleArchives(in: root.path(percentEncoded: false))
         }
     }

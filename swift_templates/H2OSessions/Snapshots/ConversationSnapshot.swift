@@ -75,7 +75,7 @@ package struct ConversationSnapshot: @unchecked Sendable {
 
     package init(of head: ConversationHead) throws {
         kept = ConversationHead(
-            state: head.state, caches: try head.caches.map { try $0.copied() },
+            state: head.state, caches: try head.caches.copied(),
             archive: head.archive)
     }
 
@@ -88,7 +88,7 @@ package struct ConversationSnapshot: @unchecked Sendable {
     ///   no longer there
     package func head(in folders: ArchiveFolders) throws -> ConversationHead {
         let folder = try kept.archive.map { try folders.copy(of: $0.url) }
-        let caches = try kept.caches.map { try $0.copied(archive: folder?.url) }
+        let caches = try kept.caches.copied(archive: folder?.url)
         return ConversationHead(state: state, caches: caches, archive: folder)
     }
 

@@ -27,14 +27,15 @@ final class ArchiveFilesTests: XCTestCase {
     private var segments: [URL] {
         get throws {
             try FileManager.default.contentsOfDirectory(
-                at: folder.appending(path: "layer"), includingPropertiesForKeys: nil
+                at: folder.appending(path: "layer-000"), includingPropertiesForKeys: nil
             ).filter { $0.pathExtension == "safetensors" }
         }
     }
 
     /// A cache whose oldest segments are in files alone: they are written in the background.
     private func stored() throws -> H2OKVCache {
-        let cache = try cache("layer")
+        let cache = try cache("layer-000")
+        H2OCaches.join([cache])
         for _ in 0 ..< 100 where try !XCTUnwrap(cache.metaState.last).isStored {
             cache.attend(Tokens(300, seed: 1))
         }
@@ -43,7 +44,7 @@ final class ArchiveFilesTests: XCTestCase {
     }
 
     func testItGivesWhatAnArchiveInMemoryGives() throws {
-        let (inFiles, inMemory) = (try cache("layer"), try cache(nil))
+        let (inFiles, inMemory) = (try cache("layer-000"), try cache(nil))
 
         for step in 0 ..< 4 {
             let chunk = Tokens(200, seed: UInt64(step))
@@ -62,10 +63,12 @@ final class ArchiveFilesTests: XCTestCase {
         let file = folder.appending(path: "cache.safetensors")
         try H2OCacheFile.save([XCTUnwrap(original)], to: file)
         let twin = try cache(nil)
+        H2OCaches.join([twin])
         for _ in 0 ..< (original?.offset ?? 0) / 300 { twin.attend(Tokens(300, seed: 1)) }
         original = nil  // and with it the lock
 
-        let loaded = try XCTUnwrap(H2OCacheFile.load(from: file).caches[0] as? H2OKVCache)
+        let loaded = try XCTUnwrap(
+            H2OCacheFile.load(from: file, archive: folder).caches[0] as? H2OKVCache)
 
         XCTAssertEqual(loaded.attend(Tokens(9, seed: 2)), twin.attend(Tokens(9, seed: 2)))
         XCTAssertEqual(loaded.recalled?.archiveBytes, twin.recalled?.archiveBytes)
@@ -97,13 +100,13 @@ final class ArchiveFilesTests: XCTestCase {
         XCTAssertEqual(copy.attend(Tokens(300, seed: 2)), original.attend(Tokens(300, seed: 2)))
         XCTAssertEqual(copy.recalled?.archiveBytes, original.recalled?.archiveBytes)
         XCTAssertTrue(try XCTUnwrap(copy.metaState.last).isStored)
-        XCTAssertTrue(try XCTUnwrap(copy.metaState[4]).contains("own/layer"))
+        XCTAssertTrue(try XCTUnwrap(copy.metaState[4]).contains("own/layer-000"))
     }
 
     private func copyFiles(to other: URL) throws {
         try FileManager.default.createDirectory(at: other, withIntermediateDirectories: true)
         try FileManager.default.copyItem(
-            at: folder.appending(path: "layer"), to: other.appending(path: "layer"))
+            at: folder.appending(path: "layer-000"), to: other.appending(path: "layer-000"))
     }
 
     func testASavedCacheWithoutItsFilesIsRefused() throws {
@@ -111,17 +114,23 @@ final class ArchiveFilesTests: XCTestCase {
         let file = folder.appending(path: "cache.safetensors")
         try H2OCacheFile.save([XCTUnwrap(original)], to: file)
         original = nil
-        try FileManager.default.removeItem(at: folder.appending(path: "layer"))
+        try FileManager.default.removeItem(at: folder.appending(path: "layer-000"))
 
         XCTAssertThrowsError(try H2OCacheFile.load(from: file)) { error in
+            guard case .archive(let failure)? = error as? H2OCacheError else {
+                return XCTFail("\(error)")
+            }
+            XCTAssertEqual(failure.problem, .notGiven)
+        }
+        XCTAssertThrowsError(try H2OCacheFile.load(from: file, archive: folder)) { error in
             guard case .archive? = error as? H2OCacheError else { return XCTFail("\(error)") }
-            XCTAssertTrue(error.localizedDescription.contains("layer"), "\(error)")
+            XCTAssertTrue(error.localizedDescription.contains("layer-000"), "\(error)")
         }
     }
 
     func testAFolderThatIsInUseIsNotShared() throws {
         let (first, second, plain) = (
-            try cache("layer"), try cache("layer"), try H2OKVCache(maxSize: 48, recentBudget: 8)
+            try cache("layer-000"), try cache("layer-000"), try H2OKVCache(maxSize: 48, recentBudget: 8)
         )
         for cache in [first, second, plain] { cache.attend(Tokens(600, seed: 1)) }
 

@@ -112,6 +112,78 @@ final class RecallTests: XCTestCase {
         }
     }
 
+    /// The caches of a model of three layers, which choose together.
+    private func joined(
+        _ storage: H2OStorage = .dense, bits: Int = 16
+    ) throws -> [any H2OScoreTracking] {
+        let recall = try H2ORecall(
+            rows: 16, spread: 2, before: 0, threshold: 0, ask: 6, archiveBits: bits)
+        let configuration = try H2OConfiguration(
+            maxSize: 48, recentBudget: 8, novelty: 0, recall: recall)
+        let model = TinyModel { [KVCacheSimple(), KVCacheSimple(), KVCacheSimple()] }
+        let caches = try H2OCaches(configuration: configuration, storage: storage, groupSize: 32)
+            .makeCaches(for: model)
+        return caches.compactMap { $0 as? any H2OScoreTracking }
+    }
+
+    func testTheLastTokensOfAPromptReadAllThatTheConversationHas() throws {
+        let cache = try joined()[0]
+        let (text, question) = (Tokens(180, seed: 11), Tokens(6, seed: 12))
+        cache.attend(text)
+
+        let answer = cache.attend(question)
+
+        let plain = MLXFast.scaledDotProductAttention(
+            queries: question.queries, keys: concatenated([text.keys, question.keys], axis: 2),
+            values: concatenated([text.values, question.values], axis: 2), scale: Heads.scale,
+            mask: .causal)
+        XCTAssertLessThan(largestDifference(answer, plain.asArray(Float.self)), 1e-4)
+        let alone = H2OKVCache(configuration: cache.configuration)
+        alone.attend(text)
+        XCTAssertGreaterThan(
+            largestDifference(alone.attend(question), plain.asArray(Float.self)), 1e-3)
+    }
+
+    func testOneChoiceServesAllLayersAndHeads() throws {
+        for storage in H2OStorage.allCases {
+            let caches = try joined(storage, bits: 4)
+            for (layer, cache) in caches.enumerated() {
+                cache.attend(layer == 1 ? Fact().text : Tokens(180, seed: UInt64(layer)))
+            }
+            for cache in caches { cache.attend(Fact().question) }
+
+            for cache in caches { cache.attend(Tokens(1, seed: 40)) }
+
+            let held = try caches.flatMap(held)
+            XCTAssertEqual(Set(held).count, 1, "\(held)")
+            XCTAssertTrue(Set(held[0]).isSuperset(of: Fact().positions), "\(held[0])")
+        }
+    }
+
+    func testALoadedSetOfCachesChoosesTogetherToo() throws {
+        let file = FileManager.default.temporaryDirectory.appending(
+            path: "\(UUID().uuidString).safetensors")
+        defer { try? FileManager.default.removeItem(at: file) }
+        for storage in H2OStorage.allCases {
+            let caches = try joined(storage, bits: 4)
+            for (layer, cache) in caches.enumerated() {
+                cache.attend(layer == 1 ? Fact().text : Tokens(180, seed: UInt64(layer)))
+            }
+            try H2OCacheFile.save(caches, to: file)
+            let sets = [try H2OCacheFile.load(from: file).caches, try [any KVCache](caches).copied()]
+
+            let answers = caches.map { $0.attend(Fact().question) }
+            let after = caches.map { $0.attend(Tokens(1, seed: 40)) }
+
+            for set in sets {
+                let set = set.compactMap { $0 as? any H2OScoreTracking }
+                XCTAssertEqual(set.map { $0.attend(Fact().question) }, answers)
+                XCTAssertEqual(set.map { $0.attend(Tokens(1, seed: 40)) }, after)
+                XCTAssertEqual(set.map(\.keptPositions), caches.map(\.keptPositions))
+            }
+        }
+    }
+
     func testACopyAndASavedCacheGoOnAsTheirOriginal() throws {
         for cache in try caches(configuration(every: 3)) {
             cache.attend(Tokens(300, seed: 1))

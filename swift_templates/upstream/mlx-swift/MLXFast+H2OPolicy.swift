@@ -90,12 +90,5 @@ extension MLXFast {
         func withCPolicy<Result>(_ body: (mlx_h2o_policy) throws -> Result) rethrows -> Result {
             try withExtendedLifetime(self) { try body(ctx) }
         }
-
-        func withCRecall<Result>(_ body: (mlx_h2o_recall) throws -> Result) rethrows -> Result {
-            try withCPolicy(body)
-        }
     }
-
-    /// Settings of recall alone.
-    public typealias H2ORecall = H2OPolicy
 }

@@ -231,8 +231,12 @@ class Ballot:
         if self._votes is None:
             self._first, self._votes = first, votes
         else:
+            # With other numbers of asking tokens layers vote for more or fewer positions.
             latest = max(first, self._first)
-            self._votes = self._votes[:, latest - self._first :] + votes[:, latest - first :]
+            own, other = self._votes[:, latest - self._first :], votes[:, latest - first :]
+            size = max(own.shape[1], other.shape[1])
+            own, other = (mx.pad(a, [(0, 0), (0, size - a.shape[1])]) for a in (own, other))
+            self._votes = own + other
             self._first = latest
         self._configs[layer] = config
         mx.async_eval(self._votes)

@@ -14,7 +14,7 @@
 #include "run.h"
 
 #if defined(H2O_WITH_CEXPORT)
-#include "bindings.h"
+#include "conversions.h"
 #endif
 
 namespace nb = nanobind;

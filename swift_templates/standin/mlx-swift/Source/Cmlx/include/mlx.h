@@ -2,8 +2,6 @@
 #include "mlx/c/array.h"
 #include "mlx/c/error.h"
 #include "mlx/c/h2o.h"
-#include "mlx/c/h2o_archive.h"
-#include "mlx/c/h2o_archive_files.h"
 #include "mlx/c/ops.h"
 #include "mlx/c/stream.h"
 #include "mlx/c/vector.h"

@@ -1,0 +1,253 @@
+import Foundation
+import MLX
+
+/// The strings that describe a saved cache beside its arrays: the kind of cache with the version
+/// of its format, tokens seen, rows in use, tokens whose attention is outstanding, the
+/// configuration and, except for dense rows, how the rows are stored, and with recall, which
+/// the format's last word says, its archive. Python's are the same.
+struct SavedHeader {
+    /// What the format of a cache with recall ends with.
+    static let recalls = "+recall"
+
+    let offset: Int
+    let length: Int
+    let pending: Int
+    let configuration: H2OConfiguration
+    let format: MLXFast.H2ORowFormat
+    /// Dv of a mixed cache, of which it is saved.
+    let valueDim: Int?
+    /// Nil without recall.
+    let archive: MLXFast.H2OSavedArchive?
+
+    init(of layer: H2OLayer) {
+        let core = layer.core
+        core.finish()
+        let numbers = core.numbers
+        (offset, length, pending) = (core.offset, core.length, core.waiting)
+        configuration = layer.configuration
+        var format = layer.format
+        if numbers.valueDim > 0 { format.dtype = numbers.dtype }
+        self.format = format
+        valueDim = format.recentBits == nil ? nil : numbers.valueDim
+        archive = core.savedArchive
+    }
+
+    /// - Parameters:
+    ///   - fields: what was saved; the core checks its numbers
+    ///   - kind: the kind of cache and version that is expected
+    ///   - blank: a format of such a cache
+    ///   - folder: the conversation's, for an archive in files; what was saved names none
+    /// - Throws: ``H2OCacheError``
+    init(
+        _ fields: [String], kind: String, like blank: MLXFast.H2ORowFormat, archive folder: URL?
+    ) throws {
+        let recalls = fields.first == kind + Self.recalls
+        let hasFormat = blank != .dense
+        guard recalls || fields.first == kind else {
+            throw H2OCacheError.otherFormat(found: fields.first ?? "", known: [kind])
+        }
+        guard fields.count == 5 + (hasFormat ? 1 : 0) + (recalls ? 1 : 0) else {
+            throw H2OCacheError.damaged(reason: "it has \(fields.count) texts")
+        }
+        offset = try Self.count(fields[1], "offset")
+        length = try Self.count(fields[2], "length")
+        pending = try Self.count(fields[3], "pending")
+        format = hasFormat ? try SavedRowFormat(fields[5], like: blank).format : blank
+        valueDim = nil
+        archive = recalls ? try decode(SavedArchive.self, fields.last).archive : nil
+        configuration = try decode(H2OConfiguration.self, fields[4]).archiving(
+            in: folder, hasFiles: archive?.mark != nil)
+    }
+
+    func fields(kind: String) -> [String] {
+        var fields = [archive == nil ? kind : kind + Self.recalls]
+        fields += [offset, length, pending].map(String.init)
+        fields.append(json(configuration))
+        if format.keyBits != 16 || format.recentBits != nil {
+            fields.append(json(SavedRowFormat(format: format, valueDim: valueDim)))
+        }
+        return fields + (archive.map { [json(SavedArchive($0))] } ?? [])
+    }
+
+    /// What the core checks and makes a cache of.
+    func cache(of arrays: [MLXArray]) -> MLXFast.H2OSavedCache {
+        MLXFast.H2OSavedCache(
+            offset: offset, length: length, pending: pending, policy: configuration.policy,
+            format: format, archive: archive, arrays: arrays)
+    }
+
+    private static func count(_ field: String, _ name: String) throws -> Int {
+        guard let value = Int(field) else {
+            throw H2OCacheError.damaged(reason: "\(name) is \"\(field.prefix(80))\", not a count")
+        }
+        return value
+    }
+}
+
+extension H2OConfiguration {
+    /// This configuration of one layer with its archive in files of the conversation's folder,
+    /// where the layer's own keeps its name; nil for an archive in memory.
+    ///
+    /// - Throws: ``H2OCacheError/archive(_:)`` if there are files and no folder is given
+    fileprivate func archiving(in folder: URL?, hasFiles: Bool) throws -> H2OConfiguration {
+        guard hasFiles else { return try archiving(in: nil) }
+        guard let folder else { throw H2OCacheError.archive(.init(.notGiven)) }
+        let named = recall?.store?.split(separator: "/").last.map(String.init) ?? ""
+        let isLayer = named.wholeMatch(of: /layer-[0-9]{3,9}/) != nil
+        let own = isLayer ? folder.appending(path: named, directoryHint: .notDirectory) : folder
+        return try archiving(in: own.path(percentEncoded: false))
+    }
+
+    /// This configuration with its archive in a folder, nil for memory.
+    func archiving(in store: String?) throws -> H2OConfiguration {
+        guard let recall, recall.store != store else { return self }
+        return try with(recall: recall.with(layers: recall.layers, store: .some(store)))
+    }
+}
+
+/// How a saved cache stores its rows, in Python's names: `key_bits` and `value_bits`, or,
+/// with a ring, `heavy_bits`, `recent_bits` and `value_dim`. `rotated` is left out where rows
+/// are not, as before there were such rows.
+private struct SavedRowFormat: Codable {
+    let format: MLXFast.H2ORowFormat
+    let valueDim: Int?
+
+    init(format: MLXFast.H2ORowFormat, valueDim: Int?) {
+        (self.format, self.valueDim) = (format, valueDim)
+    }
+
+    /// - Parameters:
+    ///   - text: what was saved
+    ///   - blank: one of the same kind of cache
+    /// - Throws: ``H2OCacheError``
+    init(_ text: String, like blank: MLXFast.H2ORowFormat) throws {
+        self = try decode(SavedRowFormat.self, text)
+        guard (format.recentBits == nil) == (blank.recentBits == nil) else {
+            throw H2OCacheError.damaged(reason: "its rows are those of another kind of cache")
+        }
+        try H2OStorage.check(format)
+    }
+
+    init(from decoder: any Decoder) throws {
+        let saved = try decoder.container(keyedBy: CodingKeys.self)
+        let recentBits = try saved.decodeIfPresent(Int.self, forKey: .recentBits)
+        let hasRing = recentBits != nil
+        format = MLXFast.H2ORowFormat(
+            keyBits: try saved.decode(Int.self, forKey: hasRing ? .heavyBits : .keyBits),
+            valueBits: try saved.decode(Int.self, forKey: hasRing ? .heavyBits : .valueBits),
+            groupSize: try saved.decode(Int.self, forKey: .groupSize),
+            dtype: try saved.decode(SavedDType.self, forKey: .dtype).value,
+            recentBits: recentBits,
+            isRotated: try !hasRing
+                && saved.decodeIfPresent(Bool.self, forKey: .rotated) ?? false)
+        valueDim = hasRing ? try saved.decode(Int.self, forKey: .valueDim) : nil
+    }
+
+    func encode(to encoder: any Encoder) throws {
+        var saved = encoder.container(keyedBy: CodingKeys.self)
+        if let recentBits = format.recentBits {
+            try saved.encode(format.keyBits, forKey: .heavyBits)
+            try saved.encode(recentBits, forKey: .recentBits)
+            try saved.encode(valueDim, forKey: .valueDim)
+        } else {
+            try saved.encode(format.keyBits, forKey: .keyBits)
+            try saved.encode(format.valueBits, forKey: .valueBits)
+            if format.isRotated { try saved.encode(true, forKey: .rotated) }
+        }
+        try saved.encode(format.groupSize, forKey: .groupSize)
+        try saved.encode(SavedDType(format.dtype), forKey: .dtype)
+    }
+
+    private enum CodingKeys: String, CodingKey {
+        case keyBits = "key_bits"
+        case valueBits = "value_bits"
+        case heavyBits = "heavy_bits"
+        case recentBits = "recent_bits"
+        case groupSize = "group_size"
+        case dtype
+        case valueDim = "value_dim"
+        case rotated
+    }
+}
+
+/// What a saved cache says of its archive, in Python's names.
+private struct SavedArchive: Codable {
+    let bits: Int
+    let dtype: SavedDType
+    let first: Int
+    let groupSize: Int
+    let since: Int
+    /// Where the archive ends in its folder; nil where it was in memory.
+    let files: Mark?
+
+    init(_ archive: MLXFast.H2OSavedArchive) {
+        (bits, dtype) = (archive.bits, SavedDType(archive.dtype))
+        (first, groupSize, since) = (archive.first, archive.groupSize, archive.since)
+        files = archive.mark.map {
+            Mark(session: $0.session, count: $0.count, chain: $0.chain)
+        }
+    }
+
+    var archive: MLXFast.H2OSavedArchive {
+        MLXFast.H2OSavedArchive(
+            first: first, since: since, bits: bits, groupSize: groupSize, dtype: dtype.value,
+            mark: files.map { .init(session: $0.session, count: $0.count, chain: $0.chain) })
+    }
+
+    private enum CodingKeys: String, CodingKey {
+        case bits, dtype, first, since, files
+        case groupSize = "group_size"
+    }
+
+    struct Mark: Codable {
+        let session: String
+        let count: Int
+        let chain: String
+    }
+}
+
+/// The dtypes of keys and values by Python's names.
+private enum SavedDType: String, Codable {
+    case float32 = "mlx.core.float32"
+    case float16 = "mlx.core.float16"
+    case bfloat16 = "mlx.core.bfloat16"
+
+    init(_ dtype: DType) {
+        switch dtype {
+        case .float16: self = .float16
+        case .bfloat16: self = .bfloat16
+        default: self = .float32
+        }
+    }
+
+    var value: DType {
+        switch self {
+        case .float32: .float32
+        case .float16: .float16
+        case .bfloat16: .bfloat16
+        }
+    }
+}
+
+/// A value's JSON with its keys in order.
+package func json(_ value: some Encodable) -> String {
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+    do {
+        return String(decoding: try encoder.encode(value), as: UTF8.self)
+    } catch {
+        preconditionFailure("What is saved has only finite numbers, but: \(error)")
+    }
+}
+
+/// - Throws: ``H2OCacheError/damaged(reason:file:)``
+package func decode<Value: Decodable>(_ type: Value.Type, _ text: String?) throws -> Value {
+    guard let text else {
+        throw H2OCacheError.damaged(reason: "a text that describes it is missing")
+    }
+    do {
+        return try JSONDecoder().decode(type, from: Data(text.utf8))
+    } catch is DecodingError {
+        throw H2OCacheError.damaged(reason: "a text that describes it is \(text.prefix(80))")
+    }
+}

@@ -1,0 +1,508 @@
+import Cmlx
+
+/// The H2O cache of one layer, which is in the C++ core. In the shapes: B batch, Hq query heads,
+/// Hkv KV heads, L new tokens, N rows in use, C `maxSize`, Dk and Dv the head dims of keys and
+/// values. A *position* is a token's index in the sequence, a *row* its place in the buffer.
+extension MLXFast {
+
+    /// How rows are stored: as they come, or as the words, scales and biases that
+    /// `quantized(_:groupSize:bits:)` makes of them.
+    ///
+    /// With `recentBits` the newest `recentBudget` tokens lie in a ring at that precision:
+    /// the token of position p in slot `p % recentBudget`, until as many newer ones have
+    /// come. All others are in a pool. The ledger's rows are the pool's, then the ring's.
+    public struct H2ORowFormat: Hashable, Sendable {
+        /// 4 or 8; 16 for keys as they are.
+        public var keyBits: Int
+        /// 4 or 8; 16 just where keys have 16.
+        public var valueBits: Int
+        /// 32, 64 or 128 elements share a scale and a bias.
+        public var groupSize: Int
+        /// Of keys and values, which scales and biases have too; set by the first keys.
+        public var dtype: DType
+        /// Of the ring: 4, 8 or 16; nil for rows without a ring.
+        public var recentBits: Int?
+        /// Whether rows hold keys and values that were rotated, which loses less where bits
+        /// are few. What goes in and comes out is not rotated.
+        public var isRotated: Bool
+
+        public init(
+            keyBits: Int, valueBits: Int, groupSize: Int = 64, dtype: DType = .float32,
+            recentBits: Int? = nil, isRotated: Bool = false
+        ) {
+            self.keyBits = keyBits
+            self.valueBits = valueBits
+            self.groupSize = groupSize
+            self.dtype = dtype
+            self.recentBits = recentBits
+            self.isRotated = isRotated
+        }
+
+        /// Keys and values as they come.
+        public static var dense: H2ORowFormat { H2ORowFormat(keyBits: 16, valueBits: 16) }
+    }
+
+    /// What is known about each row of a cache.
+    public struct H2OLedger {
+        /// float32 `[B, Hkv, C]`, -1 where not yet observed.
+        public let scores: MLXArray
+        /// int32 `[B, Hkv, C]`, -1 where the row is empty.
+        public let positions: MLXArray
+        /// float32 `[B, Hkv, C]`.
+        public let novelty: MLXArray
+        /// float32 `[B, Hkv, Dk]`, the sum of all unit keys so far.
+        public let keySum: MLXArray
+        /// int32 `[B, Hkv]`, the row that the next token takes.
+        public let victim: MLXArray
+        /// bool `[B, Hkv, C]`, the rows that no eviction takes; nil in a cache without recall.
+        public let held: MLXArray?
+
+        /// All of them, in the order of a saved cache.
+        public var arrays: [MLXArray] {
+            [scores, positions, novelty, keySum, victim] + (held.map { [$0] } ?? [])
+        }
+    }
+
+    /// What a cache takes, and what recall did.
+    public struct H2OLayerNumbers: Hashable, Sendable {
+        /// Dv; 0 before the first values.
+        public let valueDim: Int
+        /// Of keys and values where any are quantized.
+        public let dtype: DType
+        /// Bytes of the rows' buffers, spare rows included.
+        public let rowBytes: Int
+        /// Bytes of the ledger.
+        public let ledgerBytes: Int
+        /// Bytes of the archive, in memory or in files; nil without one.
+        public let archiveBytes: Int?
+        /// Rows that came back, of all heads.
+        public let recalledRows: Int
+        /// Seconds that it took to choose and to bring them.
+        public let recallSeconds: Double
+    }
+
+    /// What a saved cache knows of its archive beside the arrays.
+    public struct H2OSavedArchive: Hashable, Sendable {
+        /// The oldest position that is still there.
+        public var first: Int
+        /// Single tokens since the last recall.
+        public var since: Int
+        /// 4, 8, or 16 for keys and values as they come.
+        public var bits: Int
+        /// 32, 64 or 128 elements share a scale and a bias.
+        public var groupSize: Int
+        /// Of keys and values.
+        public var dtype: DType
+        /// Where it ends in its files; nil where it was in memory.
+        public var mark: Mark?
+
+        public init(
+            first: Int, since: Int, bits: Int, groupSize: Int, dtype: DType, mark: Mark?
+        ) {
+            self.first = first
+            self.since = since
+            self.bits = bits
+            self.groupSize = groupSize
+            self.dtype = dtype
+            self.mark = mark
+        }
+
+        public struct Mark: Hashable, Sendable {
+            /// Of the conversation, random.
+            public var session: String
+            /// Segments so far, those dropped included.
+            public var count: Int
+            /// Of the segments' digests, hexadecimal.
+            public var chain: String
+
+            public init(session: String, count: Int, chain: String) {
+                self.session = session
+                self.count = count
+                self.chain = chain
+            }
+        }
+    }
+
+    /// What a saved cache said of itself, of which nothing is trusted.
+    public struct H2OSavedCache {
+        /// Tokens seen.
+        public var offset: Int
+        /// Rows in use.
+        public var length: Int
+        /// Tokens written whose attention is outstanding.
+        public var pending: Int
+        /// Its `recall.store` is the folder that the caller gives.
+        public var policy: H2OPolicy
+        public var format: H2ORowFormat
+        public var archive: H2OSavedArchive?
+        /// As ``H2OLayerCache/arrays(stream:)`` gave them.
+        public var arrays: [MLXArray]
+
+        public init(
+            offset: Int, length: Int, pending: Int, policy: H2OPolicy, format: H2ORowFormat,
+            archive: H2OSavedArchive?, arrays: [MLXArray]
+        ) {
+            self.offset = offset
+            self.length = length
+            self.pending = pending
+            self.policy = policy
+            self.format = format
+            self.archive = archive
+            self.arrays = arrays
+        }
+    }
+
+    /// What caches share so that their layers choose together.
+    public final class H2OPromptChoice {
+        fileprivate let ctx: mlx_h2o_prompt_choice
+
+        public init() {
+            var ctx = mlx_h2o_prompt_choice()
+            mlx_h2o_prompt_choice_new(&ctx)
+            self.ctx = ctx
+        }
+
+        deinit {
+            mlx_h2o_prompt_choice_free(ctx)
+        }
+    }
+
+    /// The cache of one layer: its rows, ledger and archive, and all rules of when each changes.
+    ///
+    /// One thread at a time may use it. Wrong shapes are errors of MLX, and leave it as it was.
+    public final class H2OLayerCache {
+        private let ctx: mlx_h2o_layer_cache
+
+        private init(owning ctx: mlx_h2o_layer_cache) {
+            self.ctx = ctx
+        }
+
+        deinit {
+            mlx_h2o_layer_cache_free(ctx)
+        }
+
+        /// An empty cache. Where its first write cannot make the archive it goes on without
+        /// recall: see ``MLXFast/h2oTell(_:)``.
+        public convenience init(policy: H2OPolicy, format: H2ORowFormat) {
+            var ctx = mlx_h2o_layer_cache()
+            _ = withCConfig(policy, format) { mlx_h2o_layer_cache_new(&ctx, $0) }
+            self.init(owning: ctx)
+        }
+
+        /// The cache that was saved so; everything is checked before anything is used.
+        ///
+        /// - Throws: ``H2OError``, or `MLXError` for a policy or format that does not exist
+        public convenience init(_ saved: H2OSavedCache, stream: StreamOrDevice = .default) throws {
+            var ctx = mlx_h2o_layer_cache()
+            let arrays = new_mlx_vector_array(saved.arrays)
+            defer { mlx_vector_array_free(arrays) }
+            try throwing {
+                withCConfig(saved.policy, saved.format) { config in
+                    withCArchive(saved.archive) { archive in
+                        mlx_h2o_layer_cache_restore(
+                            &ctx,
+                            mlx_h2o_saved_cache(
+                                offset: Int64(saved.offset), length: Int64(saved.length),
+                                pending: Int64(saved.pending), config: config,
+                                archive: archive, arrays: arrays),
+                            stream.ctx)
+                    }
+                }
+            }
+            self.init(owning: ctx)
+        }
+
+        /// An independent cache in the same state. Rows are copied when one of the two writes,
+        /// and segments of the archive are shared.
+        public func copy() -> H2OLayerCache {
+            var copy = mlx_h2o_layer_cache()
+            mlx_h2o_layer_cache_copy(&copy, ctx)
+            return H2OLayerCache(owning: copy)
+        }
+
+        /// Writes new tokens, for attention that is computed elsewhere.
+        ///
+        /// - Parameters:
+        ///   - keys: `[B, Hkv, L, Dk]`, after RoPE
+        ///   - values: `[B, Hkv, L, Dv]`
+        ///   - stream: stream or device to evaluate on
+        /// - Returns: keys and values of all rows in use, the new ones included; the next write
+        ///   copies
+        public func write(
+            keys: MLXArray, values: MLXArray, stream: StreamOrDevice = .default
+        ) -> (MLXArray, MLXArray) {
+            var (allKeys, allValues) = (mlx_array_new(), mlx_array_new())
+            mlx_h2o_layer_cache_write(
+                &allKeys, &allValues, ctx, keys.ctx, values.ctx, stream.ctx)
+            return (MLXArray(allKeys), MLXArray(allValues))
+        }
+
+        /// Writes new tokens in place and attends to all rows in use, from which follows what
+        /// goes next.
+        ///
+        /// - Parameters:
+        ///   - queries: `[B, Hq, L, Dk]`
+        ///   - keys: `[B, Hkv, L, Dk]`, after RoPE; nil for the tokens of the last write
+        ///   - values: `[B, Hkv, L, Dv]`
+        ///   - scale: factor of the logits, usually `1 / sqrt(Dk)`
+        ///   - mask: an array must broadcast to `[B, Hq, L, N]`
+        ///   - stream: stream or device to evaluate on
+        /// - Returns: `[B, Hq, L, Dv]` in the queries' dtype
+        public func attend(
+            queries: MLXArray, keys: MLXArray?, values: MLXArray?, scale: Float,
+            mask: ScaledDotProductAttentionMaskMode, stream: StreamOrDevice = .default
+        ) -> MLXArray {
+            var output = mlx_array_new()
+            let none = mlx_array()
+            mlx_h2o_layer_cache_attend(
+                &output, ctx, queries.ctx, keys?.ctx ?? none, values?.ctx ?? none, scale,
+                mask.mode, mask.mask?.ctx ?? none, none, stream.ctx)
+            return MLXArray(output)
+        }
+
+        /// Enters written tokens whose attention was computed elsewhere, and evicts down to C.
+        public func settle(stream: StreamOrDevice = .default) {
+            mlx_h2o_layer_cache_settle(ctx, stream.ctx)
+        }
+
+        /// Does what the next write would do first, so that what is saved is whole.
+        public func finish(stream: StreamOrDevice = .default) {
+            mlx_h2o_layer_cache_finish(ctx, stream.ctx)
+        }
+
+        /// Removes the newest `count` tokens; returns how many went, 0 after an eviction.
+        public func trim(_ count: Int, stream: StreamOrDevice = .default) -> Int {
+            var trimmed: Int32 = 0
+            mlx_h2o_layer_cache_trim(&trimmed, ctx, Int32(clamping: count), stream.ctx)
+            return Int(trimmed)
+        }
+
+        /// Makes the next write copy the rows, which something still reads.
+        public func share() {
+            mlx_h2o_layer_cache_share(ctx)
+        }
+
+        /// Reads everything at prompts from now on, and chooses what comes back together with
+        /// the other layers that join `choice`.
+        public func join(_ choice: H2OPromptChoice, layer: Int) {
+            mlx_h2o_layer_cache_join(ctx, choice.ctx, Int32(clamping: layer))
+        }
+
+        /// Goes on with the archive in files of a new folder; nothing without an archive.
+        ///
+        /// - Throws: ``H2OError``
+        public func moveArchive(to folder: String, stream: StreamOrDevice = .default) throws {
+            try throwing { mlx_h2o_layer_cache_move_archive(ctx, folder, stream.ctx) }
+        }
+
+        /// Tokens seen so far.
+        public var offset: Int { Int(mlx_h2o_layer_cache_offset(ctx)) }
+
+        /// Rows in use: at most C, and more only while a chunk awaits its attention.
+        public var length: Int { Int(mlx_h2o_layer_cache_length(ctx)) }
+
+        /// Written tokens whose attention is outstanding.
+        public var waiting: Int { Int(mlx_h2o_layer_cache_waiting(ctx)) }
+
+        /// Whether the newest tokens can be removed.
+        public var isTrimmable: Bool { mlx_h2o_layer_cache_is_trimmable(ctx) }
+
+        public var numbers: H2OLayerNumbers {
+            var numbers = mlx_h2o_layer_numbers()
+            mlx_h2o_layer_cache_numbers(&numbers, ctx)
+            return H2OLayerNumbers(
+                valueDim: Int(numbers.value_dim), dtype: DType(numbers.dtype),
+                rowBytes: numbers.row_bytes, ledgerBytes: numbers.ledger_bytes,
+                archiveBytes: numbers.recalls ? numbers.archive_bytes : nil,
+                recalledRows: Int(numbers.recalled), recallSeconds: numbers.recall_seconds)
+        }
+
+        /// Nil while the cache is empty.
+        public var ledger: H2OLedger? {
+            let arrays = list { mlx_h2o_layer_cache_ledger(&$0, ctx) }
+            guard arrays.count >= 5 else { return nil }
+            return H2OLedger(
+                scores: arrays[0], positions: arrays[1], novelty: arrays[2], keySum: arrays[3],
+                victim: arrays[4], held: arrays.count > 5 ? arrays[5] : nil)
+        }
+
+        /// The buffers of pool and ring, which the next write changes unless they are shared.
+        public var rows: [MLXArray] { list { mlx_h2o_layer_cache_rows(&$0, ctx) } }
+
+        /// The positions that came back for the last prompt in all layers, int32 `[B, M]`.
+        public var chosen: MLXArray? {
+            var chosen = mlx_array_new()
+            mlx_h2o_layer_cache_chosen(&chosen, ctx)
+            return chosen.ctx == nil ? nil : MLXArray(chosen)
+        }
+
+        /// What is saved: the rows in use of each buffer, the ledger's arrays, then those of the
+        /// archive; none while the cache is empty.
+        public func arrays(stream: StreamOrDevice = .default) -> [MLXArray] {
+            list { mlx_h2o_layer_cache_arrays(&$0, ctx, stream.ctx) }
+        }
+
+        /// Nil without an archive.
+        public var savedArchive: H2OSavedArchive? {
+            var saved = mlx_h2o_saved_archive()
+            var recalls = false
+            mlx_h2o_layer_cache_archive(&saved, &recalls, ctx)
+            guard recalls else { return nil }
+            let mark = saved.session.map {
+                H2OSavedArchive.Mark(
+                    session: String(cString: $0), count: Int(saved.count),
+                    chain: String(cString: saved.chain))
+            }
+            return H2OSavedArchive(
+                first: Int(saved.first), since: Int(saved.since), bits: Int(saved.bits),
+                groupSize: Int(saved.group_size), dtype: DType(saved.dtype), mark: mark)
+        }
+    }
+}
+
+/// The arrays that a function puts into a list.
+private func list(_ fill: (inout mlx_vector_array) -> Int32) -> [MLXArray] {
+    var list = mlx_vector_array_new()
+    defer { mlx_vector_array_free(list) }
+    _ = fill(&list)
+    return mlx_vector_array_values(list)
+}
+
+private func withCConfig<Result>(
+    _ policy: MLXFast.H2OPolicy, _ format: MLXFast.H2ORowFormat,
+    _ body: (mlx_h2o_config) -> Result
+) -> Result {
+    policy.withCPolicy { policy in
+        body(
+            mlx_h2o_config(
+                policy: policy, key_bits: Int32(clamping: format.keyBits),
+                value_bits: Int32(clamping: format.valueBits),
+                group_size: Int32(clamping: format.groupSize), dtype: format.dtype.cmlxDtype,
+                recent_bits: Int32(clamping: format.recentBits ?? 0), rotated: format.isRotated))
+    }
+}
+
+private func withCArchive<Result>(
+    _ archive: MLXFast.H2OSavedArchive?, _ body: (UnsafePointer<mlx_h2o_saved_archive>?) -> Result
+) -> Result {
+    guard let archive else { return body(nil) }
+    var saved = mlx_h2o_saved_archive(
+        first: Int64(archive.first), since: Int64(archive.since),
+        bits: Int32(clamping: archive.bits), group_size: Int32(clamping: archive.groupSize),
+        dtype: archive.dtype.cmlxDtype, session: nil, count: 0, chain: nil)
+    guard let mark = archive.mark else { return body(&saved) }
+    return mark.session.withCString { session in
+        mark.chain.withCString { chain in
+            (saved.session, saved.count, saved.chain) = (session, Int64(mark.count), chain)
+            return body(&saved)
+        }
+    }
+}
+
+extension MLXFast {
+
+    /// What the core refused, or what a cache goes on without: a code and values by their names.
+    public struct H2OError: Error, Hashable, Sendable {
+        public let code: String
+        public let values: [String: String]
+
+        /// What the last function on this thread refused; nil if there is no code for it.
+        public static var last: H2OError? {
+            let code = String(cString: mlx_h2o_error_code())
+            guard !code.isEmpty else { return nil }
+            let values = (0 ..< mlx_h2o_error_values()).map { index in
+                (
+                    String(cString: mlx_h2o_error_name(index)),
+                    String(cString: mlx_h2o_error_value(index))
+                )
+            }
+            return H2OError(code: code, values: Dictionary(values) { first, _ in first })
+        }
+    }
+
+    /// Tells `hear` what caches go on without, from here on, on their threads.
+    public static func h2oTell(_ hear: @escaping @Sendable (H2OError) -> Void) {
+        mlx_h2o_set_notice_handler(
+            { code, path, error, data in
+                guard let code, let path, let data else { return }
+                let listener = Unmanaged<Listener>.fromOpaque(data).takeUnretainedValue()
+                listener.hear(
+                    H2OError(
+                        code: String(cString: code),
+                        values: ["path": String(cString: path), "error": "\(error)"]))
+            }, Unmanaged.passRetained(Listener(hear)).toOpaque(),
+            { data in
+                if let data { Unmanaged<Listener>.fromOpaque(data).release() }
+            })
+    }
+
+    private final class Listener: Sendable {
+        let hear: @Sendable (H2OError) -> Void
+
+        init(_ hear: @escaping @Sendable (H2OError) -> Void) {
+            self.hear = hear
+        }
+    }
+
+    /// What is wrong with an archive in files; caches throw it within their own error.
+    public struct H2OArchiveFailure: Error, Hashable, Sendable {
+        public enum Problem: String, Hashable, Sendable {
+            /// Open elsewhere, in this process or another.
+            case locked = "archive_locked"
+            /// Holds the archive of another conversation.
+            case notEmpty = "archive_not_empty"
+            /// Is not, or no longer, the one of the saved cache.
+            case other = "archive_other"
+            /// Ends before the saved cache does.
+            case tooShort = "archive_too_short"
+            /// A file is missing or not as it was written.
+            case damaged = "archive_damaged"
+            /// The system refused when it was opened.
+            case unusable = "archive_unusable"
+            /// The system refused later, and the archive is lost.
+            case notWritten = "archive_not_written"
+            /// Refused later, or not as it was written, and the archive is lost.
+            case notRead = "archive_not_read"
+            /// More waited to be written than memory allows, and the archive is lost.
+            case tooSlow = "archive_too_slow"
+            /// Used in a forked process, which has none.
+            case forked = "archive_forked"
+            /// The saved cache has one, and the caller gave no folder.
+            case notGiven = "archive_not_given"
+        }
+
+        public let problem: Problem
+        /// errno, or 0 where the system refused nothing.
+        public let error: Int32
+        /// The file or folder.
+        public let path: String
+
+        public init(_ problem: Problem, error: Int32 = 0, path: String = "") {
+            self.problem = problem
+            self.error = error
+            self.path = path
+        }
+
+        /// Nil where the error is of something else.
+        public init?(_ error: H2OError) {
+            guard let problem = Problem(rawValue: error.code) else { return nil }
+            self.init(
+                problem, error: Int32(error.values["error"] ?? "") ?? 0,
+                path: error.values["path"] ?? "")
+        }
+    }
+
+    /// Deletes the folders in `root` that hold archives and that nobody has open.
+    ///
+    /// - Throws: ``H2OError``
+    public static func h2oDeleteStaleArchives(in root: String) throws {
+        try throwing { mlx_h2o_delete_stale_archives(root) }
+    }
+}
+
+/// Calls a function of the core, and throws what it refuses.
+private func throwing(_ call: () -> Int32) throws {
+    try withError {
+        if call() != 0, let error = MLXFast.H2OError.last { throw error }
+    }
+}
