@@ -53,19 +53,25 @@ BROKEN = {
     ),
     "the ring has the precision of the pool": (
         "cexport/c/h2o.cpp",
-        "       config.recent_bits, config.rotated}};",
-        "       config.recent_bits ? config.key_bits : 0, config.rotated}};",
+        "dtype_of(config.dtype), config.recent_bits, config.rotated};",
+        "dtype_of(config.dtype), config.recent_bits ? config.key_bits : 0,\n"
+        "                   config.rotated};",
     ),
     "offset reset at eviction": (
-        "Sources/H2OKit/H2OCacheCore.swift",
-        "        pending = 0\n        return attended.output\n",
-        "        pending = 0\n        offset = min(offset, configuration.maxSize)\n"
-        "        return attended.output\n",
+        "cexport/h2o/layer_cache.cpp",
+        "  length_ = std::min(length_, config_.max_size);\n",
+        "  length_ = std::min(length_, config_.max_size);\n"
+        "  offset_ = std::min(offset_, config_.max_size);\n",
     ),
     "the whole chunk asks": (
-        "Sources/H2OKit/Recall/H2OCacheCore+Recall.swift",
-        "let asking = min(settings.ask, tokens)",
-        "let asking = tokens",
+        "cexport/h2o/layer_cache_recall.cpp",
+        "const int asking = std::min(recall_->ask, tokens);",
+        "const int asking = tokens;",
+    ),
+    "attention without its mask": (
+        "Sources/H2OKit/H2OKVCache.swift",
+        "values: values, scale: scale, mask: mask)",
+        "values: values, scale: scale, mask: .none)",
     ),
 }
 

@@ -103,6 +103,6 @@ def test_a_ledger_of_another_size_is_named():
     step(cache, *random_tokens(50))
     q, k, v = random_tokens(1)
     cache.update_and_fetch(k, v)
-    cache.ledger = cache.ledger._replace(scores=cache.ledger.scores[:, :, :7])
     with pytest.raises(ValueError, match=r"ledger\.scores has shape \(1,2,7\)"):
-        cache.attend(q, scale=0.125)
+        cache.ledger = cache.ledger._replace(scores=cache.ledger.scores[:, :, :7])
+    cache.attend(q, scale=0.125)
