@@ -13,11 +13,11 @@ from typing import Any
 
 from h2o_pack.errors import Problems
 from h2o_pack.facts import known_models
+from h2o_pack.files.text import read_object
 from h2o_pack.hub.resolve import BUNDLED
 from h2o_pack.models.built import describe
 from h2o_pack.models.catalogue import QUANTIZATION
 from h2o_pack.models.config import DEFAULT_DTYPE, SHAPES, digest, read_dtype
-from h2o_pack.models.json_file import read_object
 
 
 def shapes() -> str:

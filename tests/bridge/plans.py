@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from h2o_pack.devices.catalogue import catalogue
+from h2o_pack.devices.catalogue import catalogue, named_devices
 from h2o_pack.model import Model
 from h2o_pack.plan.device_fit import (
     PlanResult,
-    named_devices,
     one_of_each_kind,
     plan_models,
 )

@@ -114,6 +114,19 @@ PLAIN = re.compile(r"[A-Za-z0-9._~:/%\[\]@!$&'()*+,;=-]+")
 ADDRESS_REMEDY = "Give the folder's address, such as https://models.example.com/chat/1."
 
 
+def checked_delivery(spec: DeliverySpec) -> DeliverySpec:
+    """Check the address from which the app fetches its model; no asset pack brings it too."""
+    if not spec.download:
+        return spec
+    if spec.asset_pack:
+        raise UserError(
+            "--asset-pack and --download are two ways for one model to reach the device",
+            remedy="Give one of them.",
+            code=ExitCode.USAGE,
+        )
+    return DeliverySpec(download=check_server(spec.download))
+
+
 def check_server(url: str) -> str:
     """Return the address of the folder under which the model's files lie, without a last `/`.
 

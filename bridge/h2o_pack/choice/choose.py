@@ -17,7 +17,7 @@ from h2o_pack.choice.choice import (
     Refusal,
 )
 from h2o_pack.choice.losses import LossTable, read_losses
-from h2o_pack.devices.catalogue import Device
+from h2o_pack.devices.catalogue import Device, named_devices
 from h2o_pack.devices.catalogue import catalogue as device_catalogue
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.facts import KnownModel, swift_models, upstream_versions
@@ -26,7 +26,7 @@ from h2o_pack.memory.estimate import APP, BUFFER_CACHE
 from h2o_pack.model import Model
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.models.catalogue import catalogue as model_catalogue
-from h2o_pack.plan.device_fit import TIGHT, named_devices, plan_result, planned_model
+from h2o_pack.plan.device_fit import TIGHT, plan_result, planned_model
 from h2o_pack.plan.package_plan import devices_of_each, holders
 from h2o_pack.plan.speed import estimate, floor, recall_plan, with_recalls
 from h2o_pack.plan.workload import ROWS, Workload, largest, workload_of

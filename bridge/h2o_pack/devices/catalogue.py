@@ -29,6 +29,7 @@ from h2o_pack.memory.queue import backends
 from h2o_pack.models.catalogue import config_folder
 from h2o_pack.results import Result, doc
 from h2o_pack.sizes import gigabytes
+from h2o_pack.spec import DevicesSpec
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -192,6 +193,23 @@ def catalogue(own: Path | None = None) -> Catalogue:
         found = Catalogue(chips, memories, devices, numbers, tuple(map(str, files)))
         refuse_unknown_names(found, read, file)
     return found
+
+
+def named_devices(spec: DevicesSpec, known: Catalogue | None = None) -> tuple[Device, ...]:
+    """Find the devices that are named.
+
+    Raises:
+        UserError: all names that are unknown, together.
+
+    """
+    known = known or catalogue(spec.file)
+    problems = Problems()
+    devices: list[Device] = []
+    for name in spec.names:
+        with problems.caught():
+            devices += known.find(name)
+    problems.refuse()
+    return tuple(dict.fromkeys(devices))
 
 
 def own_files(own: Path | None) -> list[Path]:

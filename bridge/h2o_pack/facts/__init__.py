@@ -288,6 +288,20 @@ def swift_models() -> Mapping[str, SwiftModel]:
     return by("model_type", swift_file().model)
 
 
+def refuse_missing_type(model_type: str, upstream_version: str, where: str) -> None:
+    """Refuse a model whose type an upstream version does not have. where: the model's id."""
+    known = swift_models().get(model_type)
+    if known is None or known.is_in(upstream_version):
+        return
+    version = upstream_version or next(iter(upstream_versions()))
+    raise UserError(
+        f'mlx-swift-lm {version} has no language model of type "{model_type}"',
+        where=where,
+        remedy=f"Give --upstream-version {known.upstream_versions[-1]}.",
+        code=ExitCode.MODEL,
+    )
+
+
 @cache
 def refused_types() -> Mapping[str, Refused]:
     """Model types that cannot be served, by their name."""

@@ -1,21 +1,48 @@
-"""Finds a model by alias, folder, id or page address, and reads its small files."""
+"""Finds a model by alias, folder, id or page address, and reads its small files.
+
+Of a model on the Hugging Face hub it reads what describes it, without its weights, and keeps
+that.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import quote, unquote, urlsplit
 
-from h2o_pack.errors import ExitCode, UserError, nearest, shown, unreadable
+from h2o_pack.errors import ExitCode, Problems, UserError, shown, unreadable
 from h2o_pack.facts import KnownModel
-from h2o_pack.files.paths import local_file, metadata_folder
-from h2o_pack.model import Model
-from h2o_pack.models.catalogue import as_model, catalogue, find
-from h2o_pack.models.files import from_folder
+from h2o_pack.files.paths import local_file, metadata_folder, why_unsafe
+from h2o_pack.files.text import CONFIG_BYTES, INDEX_BYTES, parse_object
+from h2o_pack.model import Model, ModelFile
+from h2o_pack.models import files
+from h2o_pack.models.catalogue import as_model, catalogue, find, unknown
+from h2o_pack.models.config import describe
+from h2o_pack.models.files import (
+    INDEX,
+    LENGTH,
+    Contents,
+    check_files,
+    from_folder,
+    header_length,
+    inspect,
+    parse_header,
+    weight_map,
+)
 from h2o_pack.naming import readable
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.spec import ModelSpec, local_folder
+
+if TYPE_CHECKING:
+    from h2o_pack.hub.client import Listed, Repository
 
 HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
 WITH_REVISION = ("tree", "blob", "commit", "resolve")
@@ -101,31 +128,19 @@ def resolve(
         # A name that is not UTF-8 could be written neither to the terminal nor to the lock.
         name = readable(folder.name)
         return from_folder(name, folder, assume_full_attention=assume_full_attention)
-    if name.startswith((".", "/", "~")):
-        raise UserError(
-            f"{name!r} is not a folder",
-            remedy="Give the folder that holds config.json and the weights.",
-            code=ExitCode.MODEL,
-        )
-    hub_id = known.hub if known is not None else name
-    if not HUB_ID.fullmatch(hub_id) or ".." in hub_id or "--" in hub_id:
-        raise unknown(name, own)
-    offline = known is not None and stated and not revision
-    found = as_model(known) if known is not None and offline else None
-    if found is not None and not is_kept(hub_id):
-        return found
-    from h2o_pack.hub.describe import from_caches, from_hub  # folders need no hub
-
-    if known is not None and offline:
-        kept = from_caches(hub_id, known.revision or "main", assume_full_attention=False)
-        found = kept or found
+    if known is None:
+        refuse_impossible(name, own)
+    hub_id = name if known is None else known.hub
+    if known is not None and stated and not revision:
+        found = as_model(known)
+        revision = known.revision or "main"
+        if is_kept(hub_id):
+            found = from_caches(hub_id, revision, assume_full_attention=False) or found
         if found is not None:
             return found
-    return from_hub(
-        hub_id,
-        revision or (known.revision if known is not None else ""),
-        assume_full_attention=assume_full_attention,
-    )
+    elif known is not None:
+        revision = revision or known.revision
+    return from_hub(hub_id, revision, assume_full_attention=assume_full_attention)
 
 
 def is_kept(hub_id: str) -> bool:
@@ -158,6 +173,18 @@ def bundled(known: KnownModel) -> Model | None:
     return from_folder(known.name, BUNDLED / known.bundled) if known.bundled else None
 
 
+def refuse_impossible(name: str, own: Path | None) -> None:
+    """Refuse the name of neither a model nor a folder that the hub cannot have either."""
+    if name.startswith((".", "/", "~")):
+        raise UserError(
+            f"{name!r} is not a folder",
+            remedy="Give the folder that holds config.json and the weights.",
+            code=ExitCode.MODEL,
+        )
+    if not HUB_ID.fullmatch(name) or ".." in name or "--" in name:
+        raise unknown(name, own)
+
+
 def split_revision(name: str, revision: str) -> tuple[str, str]:
     """Split NAME@REVISION; an explicit revision must not contradict it."""
     base, at, inside = name.partition("@")
@@ -175,17 +202,6 @@ def split_revision(name: str, revision: str) -> tuple[str, str]:
             code=ExitCode.USAGE,
         )
     return base, given
-
-
-def unknown(name: str, own: Path | None) -> UserError:
-    """Make the error for a name that leads nowhere."""
-    names = [each.name for each in catalogue(own)]
-    return UserError(
-        f"there is no model {name!r}",
-        remedy=f"{nearest(name[:200], names)}Give an alias ({', '.join(names)}), a folder, "
-        "or an id on huggingface.co such as mlx-community/Qwen3-4B-4bit.",
-        code=ExitCode.MODEL,
-    )
 
 
 def read_small(model: Model, largest: Mapping[str, int]) -> dict[str, bytes] | None:
@@ -217,3 +233,221 @@ def read_from_hub(model: Model, sizes: Mapping[str, int]) -> dict[str, bytes] | 
         return {name: repository.read(name, 0, n) if n else b"" for name, n in sizes.items()}
     except UnreachableError:
         return None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The JSON of an entry."""
+
+    contents: Contents
+    format: Literal[4] = 4
+
+
+def load_contents(hub_id: str, commit: str) -> Contents | None:
+    """Return what is kept of a model at a commit, None if it is not or is damaged."""
+    import msgspec
+
+    try:
+        first, _, body = entry_path(hub_id, commit).read_bytes().partition(b"\n")
+        if hashlib.sha256(body).hexdigest().encode() != first:
+            return None
+        given = msgspec.convert(json.loads(body), Entry).contents
+    except (OSError, ValueError):
+        return None
+    return given if (given.id, given.commit) == (hub_id, commit) else None
+
+
+def store_contents(contents: Contents) -> None:
+    """Keep what describes a model. A cache that cannot be written is no error."""
+    import msgspec
+
+    # By json, as a configuration may have Infinity.
+    body = json.dumps(msgspec.to_builtins(Entry(contents)), separators=(",", ":")).encode()
+    digest = hashlib.sha256(body).hexdigest().encode()
+    write_if_possible(entry_path(contents.id, contents.commit), digest + b"\n" + body)
+
+
+def last_commit(hub_id: str, revision: str) -> str:
+    """Return the commit that a branch was at when it was last asked for, or ""."""
+    from h2o_pack.hub.client import COMMIT
+
+    try:
+        commit = branch_path(hub_id, revision).read_text("ascii")
+    except (OSError, ValueError):
+        return ""
+    return commit if COMMIT.fullmatch(commit) else ""
+
+
+def remember(hub_id: str, revision: str, commit: str) -> None:
+    """Keep the commit that a branch is at."""
+    if last_commit(hub_id, revision) != commit:
+        write_if_possible(branch_path(hub_id, revision), commit.encode())
+
+
+def entry_path(hub_id: str, commit: str) -> Path:
+    """Return the file of a model at a commit."""
+    return metadata_folder(hub_id) / f"{commit}.json"
+
+
+def branch_path(hub_id: str, revision: str) -> Path:
+    """Return the file with the commit of a branch."""
+    return metadata_folder(hub_id) / "branches" / quote(revision, safe="")
+
+
+def write_if_possible(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all; nothing happens where it cannot be written."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def from_hub(hub_id: str, revision: str = "", *, assume_full_attention: bool = False) -> Model:
+    """Describe a model of the hub, pinned to a commit.
+
+    What was fetched once is kept; then one small request tells whether the branch has
+    moved, and none if `revision` is a commit. Where the hub cannot be asked, what is kept
+    or what huggingface_hub has downloaded serves.
+
+    Raises:
+        UserError: the hub refuses or cannot be asked, or all that is wrong with the model.
+
+    """
+    from h2o_pack.hub.client import COMMIT, Repository, UnreachableError
+
+    asked = revision or "main"
+    try:
+        commit = asked if COMMIT.fullmatch(asked) else Repository(hub_id, asked).commit()
+        contents = load_contents(hub_id, commit)
+        if contents is None:
+            contents = fetch(hub_id, commit, assume_full_attention=assume_full_attention)
+            store_contents(contents)
+    except UnreachableError:
+        known = from_caches(hub_id, asked, assume_full_attention=assume_full_attention)
+        if known is None:
+            raise
+        return known
+    if commit != asked:
+        remember(hub_id, asked, commit)
+    return described(contents, assume_full_attention=assume_full_attention)
+
+
+def described(contents: Contents, *, assume_full_attention: bool) -> Model:
+    """Describe a model by its contents, in its folder if it has been downloaded."""
+    from h2o_pack.hub.download import downloaded
+
+    folder = downloaded(contents)
+    return inspect(
+        contents,
+        f"{contents.id}@{contents.commit[:12]}",
+        folder=folder,
+        assume_full_attention=assume_full_attention,
+    )
+
+
+def from_caches(hub_id: str, revision: str, *, assume_full_attention: bool) -> Model | None:
+    """Describe a model without the hub; None if nothing of it is kept."""
+    from huggingface_hub import try_to_load_from_cache
+
+    from h2o_pack.hub.client import COMMIT
+
+    commit = revision if COMMIT.fullmatch(revision) else ""
+    for each in (commit, last_commit(hub_id, revision)):
+        contents = load_contents(hub_id, each) if each else None
+        if contents is not None:
+            return described(contents, assume_full_attention=assume_full_attention)
+    kept = try_to_load_from_cache(hub_id, files.CONFIG, revision=revision)
+    if not isinstance(kept, str):
+        return None
+    folder = Path(kept).parent
+    return from_folder(
+        hub_id, folder, commit=folder.name, assume_full_attention=assume_full_attention
+    )
+
+
+def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
+    """Ask the hub for all that describes a model at a commit."""
+    from h2o_pack.hub.client import Repository
+
+    repository = Repository(hub_id, commit)
+    problems = Problems(f"{hub_id}@{commit[:12]}")
+    listed = needed(repository.listing(), problems)
+    files.check_complete(listed, problems)
+    problems.refuse()
+    config = parse_object(
+        small(repository, listed[files.CONFIG], CONFIG_BYTES, problems),
+        files.CONFIG,
+        f"{problems.where}/{files.CONFIG}",
+    )
+    with problems.caught():  # refused before headers are asked for
+        describe(
+            config,
+            f"{problems.where}/{files.CONFIG}",
+            assume_full_attention=assume_full_attention,
+        )
+    mapping = None
+    if INDEX in listed:
+        with problems.caught():
+            data = small(repository, listed[INDEX], INDEX_BYTES, problems)
+            document = parse_object(data, INDEX, problems.where, INDEX_BYTES)
+            mapping = weight_map(document, problems)
+            names = {name for name in listed if files.holds_weights(name)}
+            check_files(mapping, dict.fromkeys(names), problems)
+    problems.refuse()
+    headers = {
+        file: header(repository, file, problems)
+        for file in listed.values()
+        if files.holds_weights(file.path)
+    }
+    tensors = {}
+    for file, data in headers.items():
+        if not data:  # its problem was noted
+            continue
+        with problems.caught():
+            tensors[file.path] = parse_header(data, file.size, file.path, problems.where)
+    problems.refuse()
+    return Contents(hub_id, commit, config, mapping, tensors, tuple(listed.values()))
+
+
+def needed(listing: tuple[Listed, ...], problems: Problems) -> dict[str, ModelFile]:
+    """Return what packages need of a listing, by path; impossible entries are noted."""
+    from h2o_pack.hub.client import SHA256
+
+    found = {}
+    for each in listing:
+        reason = why_unsafe(each.path)
+        if reason is not None:
+            problems.add(
+                f"the hub lists a file {shown(each.path)}, which {reason}",
+                "Choose another model; nothing of this one was downloaded.",
+            )
+        elif files.belongs(each.path):
+            if isinstance(each.size, bool) or not isinstance(each.size, int) or each.size < 0:
+                problems.add(f"the hub lists {each.path} without a size")
+            elif each.sha256 and not SHA256.fullmatch(str(each.sha256)):
+                problems.add(f"the hub lists {each.path} with something else than a sha256")
+            else:
+                found[each.path] = ModelFile(each.path, each.size, each.sha256)
+    return dict(sorted(found.items()))
+
+
+def small(repository: Repository, file: ModelFile, most: int, problems: Problems) -> bytes:
+    """Read a whole file of at most `most` bytes."""
+    if file.size > most:
+        problems.fail(f"{file.path} is larger than {most >> 20} MiB")
+    return repository.read(file.path, 0, file.size) if file.size else b""
+
+
+def header(repository: Repository, file: ModelFile, problems: Problems) -> bytes:
+    """Read the header of a safetensors file by two ranges of it, b"" if it has none."""
+    first = repository.read(file.path, 0, LENGTH) if file.size >= LENGTH else b""
+    length = 0
+    with problems.caught():
+        length = header_length(first, file.size, file.path, problems.where)
+    return repository.read(file.path, LENGTH, length) if length else b""

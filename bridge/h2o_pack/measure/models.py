@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.hub.resolve import HUB_ID, unknown
+from h2o_pack.hub.resolve import HUB_ID
 from h2o_pack.models.adapter import WEIGHTS
-from h2o_pack.models.catalogue import find
-from h2o_pack.models.files import TOKENIZER
+from h2o_pack.models.catalogue import find, unknown
+from h2o_pack.models.files import TOKENIZER, read_tensors
 from h2o_pack.models.loading import try_tokenizer
-from h2o_pack.models.tensors import read_tensors
 from h2o_pack.spec import local_folder
 
 BUNDLED = ("demo", "demo-4bit")

@@ -12,7 +12,7 @@ from h2o_pack.memory.kept import (
     unbounded_rows,
 )
 from h2o_pack.memory.queue import Backend, backends
-from h2o_pack.memory.storages import DENSE_BITS, Storage, storage_of
+from h2o_pack.memory.storages import Storage, archive_bits, storage_of
 from h2o_pack.memory.terms import MemoryPlan, Term
 from h2o_pack.model import Layer, Model
 from h2o_pack.spec import PREFILL_STEP
@@ -173,12 +173,6 @@ def archive_terms(run: Run) -> tuple[Term, ...]:
         written = sum(each.in_flash(run.context) for each, _, _ in run.archives)
         held -= max(0, written - MOST_WAITING)
     return (Term(terms.ARCHIVE, held, "exact", what),)
-
-
-def archive_bits(caches: tuple[H2OConfig | None, ...]) -> int:
-    """Return the bits of the archives; 16 where there are none."""
-    bits = [each.recall.archive_bits for each in caches if each and each.recall]
-    return min(bits, default=DENSE_BITS)
 
 
 def kv_bytes(layer: Layer, cache: H2OConfig | None, run: Run, storage: Storage) -> int:

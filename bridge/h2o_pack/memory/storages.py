@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from h2o_pack.errors import ExitCode, UserError, nearest
 from h2o_pack.model import ModelConfig
+from h2o_py.config import H2OConfig
 from h2o_py.storages import GROUP_SIZES, STORAGE_BITS, SYNONYMS
 
 DENSE_BITS = 16
@@ -87,3 +88,9 @@ def storage_of(
         remedy=f"Use {'--archive-bits 16' if found.is_dense else '--kv dense'}.",
         code=ExitCode.USAGE,
     )
+
+
+def archive_bits(caches: tuple[H2OConfig | None, ...]) -> int:
+    """Return the bits of the archives; 16 where there are none."""
+    bits = [each.recall.archive_bits for each in caches if each and each.recall]
+    return min(bits, default=DENSE_BITS)

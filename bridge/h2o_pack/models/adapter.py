@@ -6,15 +6,15 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from h2o_pack.errors import Problems, shown
-from h2o_pack.model import Tensor
+from h2o_pack.files.text import read_object
+from h2o_pack.model import Model, Tensor
 from h2o_pack.models.config import BITS
-from h2o_pack.models.json_file import read_object
-from h2o_pack.models.tensors import read_tensors
+from h2o_pack.models.files import read_tensors, total
 from h2o_pack.results import Count, doc
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapters.safetensors"
@@ -57,15 +57,37 @@ class Adapter:
         return json.dumps(document, indent=2) + "\n"
 
 
-def read_adapter(folder: Path, layers: int) -> Adapter:
+def adapted(model: Model, folder: Path) -> tuple[Model, Adapter]:
+    """Return a model with the bytes of an adapter among those of its weights, and the adapter.
+
+    Raises:
+        UserError: all that is wrong with the adapter, or why it does not fit the model.
+
+    """
+    weights = None if model.headers is None else shapes_of(total(model.headers.tensors))
+    adapter = read_adapter(folder, len(model.config.layers), weights, model.id)
+    loaded = replace(
+        model.weights,
+        bytes=model.weights.bytes + adapter.bytes,
+        bytes_per_token=model.weights.bytes_per_token + adapter.bytes,
+    )
+    return replace(model, weights=loaded), adapter
+
+
+def read_adapter(
+    folder: Path, layers: int, weights: Shapes | None = None, where: str = ""
+) -> Adapter:
     """Read an adapter's configuration and the headers of its tensors.
 
     Args:
         folder: has adapter_config.json and adapters.safetensors.
         layers: those of the model.
+        weights: shapes of all tensors of the model, by name; None where nobody knows them.
+        where: the model, for messages.
 
     Raises:
-        UserError: all that is wrong with it.
+        UserError: all that is wrong with it, or the modules that the model lacks or that have
+            another shape there.
 
     """
     problems = Problems(str(folder))
@@ -99,11 +121,15 @@ def read_adapter(folder: Path, layers: int) -> Adapter:
     problems.refuse()
     assert isinstance(rank, int)  # noqa: S101 - or there was a problem
     assert isinstance(scale, (int, float))  # noqa: S101
-    adapted = modules(shapes_of(tensors), kind, rank, layers, problems)
+    shapes = shapes_of(tensors)
+    found = modules(shapes, kind, rank, layers, problems)
     problems.refuse()
-    first = min(layer for layer, _ in adapted)
+    if weights is not None:
+        check_fits(shapes, weights, where, problems)
+    problems.refuse()
+    first = min(layer for layer, _ in found)
     size = sum(tensor.bytes for tensor in tensors)
-    keys = tuple(sorted({key for _, key in adapted}))
+    keys = tuple(sorted({key for _, key in found}))
     return Adapter(folder, kind, rank, float(scale), layers - first, keys, size)
 
 
@@ -150,37 +176,32 @@ def modules(
     return found
 
 
-def check_fits(adapter: Adapter, model: Shapes, where: str) -> None:
-    """Check an adapter against the shapes of the model's tensors.
+def check_fits(shapes: Shapes, weights: Shapes, where: str, problems: Problems) -> None:
+    """Note modules of an adapter that the model lacks or that have another shape there.
 
     Args:
-        adapter: was read for a model of so many layers.
-        model: shapes of all its tensors, by name.
+        shapes: of the adapter's tensors.
+        weights: of the model's.
         where: the model, for messages.
-
-    Raises:
-        UserError: all modules that the model lacks or that have another shape.
+        problems: gets what is wrong.
 
     """
-    problems = Problems(str(adapter.folder))
-    shapes = shapes_of(read_tensors(adapter.folder / WEIGHTS))
     for name in sorted(shapes):
         path, _, tensor = name.rpartition(".")
         if tensor != "lora_a":
             continue
-        weight = model.get(f"{path}.weight")
+        weight = weights.get(f"{path}.weight")
         if weight is None:
             problems.add(f"it adapts {shown(path)}, which {where} does not have", REMEDY)
             continue
         inputs, outputs = shapes[name][0], shapes[f"{path}.lora_b"][1]
-        quantized = f"{path}.scales" in model
+        quantized = f"{path}.scales" in weights
         if weight[0] != outputs or not takes(weight[1], inputs, quantized=quantized):
             problems.add(
                 f"{shown(path)} is for {inputs} inputs and {outputs} outputs, and the weight "
                 f"of {where} has the shape {list(weight)}",
                 REMEDY,
             )
-    problems.refuse()
 
 
 def takes(width: int, inputs: int, *, quantized: bool) -> bool:

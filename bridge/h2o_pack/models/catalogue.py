@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from h2o_pack.errors import ExitCode
+from h2o_pack.errors import ExitCode, UserError, nearest
 from h2o_pack.facts import KnownModel, known_models
 from h2o_pack.files.toml import Blame, read_tables
 from h2o_pack.model import Model, Weights
@@ -62,6 +62,17 @@ def find(name: str, own: Path | None = None) -> KnownModel | None:
     """Return the model of a short name, in whatever case."""
     listed = catalogue(own)
     return next((each for each in listed if each.name.lower() == name.lower()), None)
+
+
+def unknown(name: str, own: Path | None) -> UserError:
+    """Make the error for a name that leads nowhere."""
+    names = [each.name for each in catalogue(own)]
+    return UserError(
+        f"there is no model {name!r}",
+        remedy=f"{nearest(name[:200], names)}Give an alias ({', '.join(names)}), a folder, "
+        "or an id on huggingface.co such as mlx-community/Qwen3-4B-4bit.",
+        code=ExitCode.MODEL,
+    )
 
 
 def as_model(known: KnownModel) -> Model | None:

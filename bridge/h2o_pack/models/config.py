@@ -25,8 +25,8 @@ from h2o_pack.facts import (
     swift_models,
     upstream_versions,
 )
+from h2o_pack.files.text import read_object
 from h2o_pack.model import DTYPES, ModelConfig
-from h2o_pack.models.json_file import read_object
 from h2o_pack.models.trial import attempt
 
 SHAPES = FOLDER / "shapes.json"

@@ -1,29 +1,27 @@
-"""A model's files: which of them packages need, and what they say together."""
+"""A model's files: which of them packages need, their tensors, and what they say together.
+
+A safetensors file is 8 bytes with the length of a JSON header, the header, then the tensors'
+bytes: https://huggingface.co/docs/safetensors
+"""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Mapping
+import math
+import stat
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from h2o_pack.errors import Problems, shown
 from h2o_pack.files.paths import why_bad_link, why_unsafe
-from h2o_pack.model import DTYPES, Headers, Model, ModelFile, Tensor
+from h2o_pack.files.text import INDEX_BYTES, parse_object, read_object
+from h2o_pack.model import DTYPES, Headers, Model, ModelFile, Tensor, Weights
 from h2o_pack.models.config import describe
-from h2o_pack.models.json_file import INDEX_BYTES, read_object
-from h2o_pack.models.tensors import (
-    INDEX,
-    check_apart,
-    check_files,
-    check_tensors,
-    read_tensors,
-    total,
-    weigh,
-    weight_map,
-)
 
+INDEX = "model.safetensors.index.json"
 CONFIG = "config.json"
 WEIGHTS = "model*.safetensors"
 TOKENIZER = "tokenizer.json"
@@ -75,6 +73,281 @@ def check_complete(names: Collection[str], problems: Problems) -> None:
         problems.add(f"there is no {WEIGHTS}")
     if TOKENIZER not in names:
         problems.add(f"there is no {TOKENIZER}")
+
+
+LENGTH = 8
+MAX_HEADER = 100 << 20  # the format's own limit
+MAX_DIMENSIONS = 32
+# Bytes of an element of the types that mlx 0.31.1 loads (mlx/io/safetensors.cpp).
+BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1,
+    "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
+    "U32": 4, "I32": 4, "F32": 4,
+    "U64": 8, "I64": 8, "C64": 8,
+}  # fmt: skip
+
+
+def header_length(first: bytes, size: int, name: str, where: str) -> int:
+    """Read the length of the header from a file's first 8 bytes.
+
+    Args:
+        first: the bytes.
+        size: of the whole file.
+        name: of the file.
+        where: the model, for messages.
+
+    Raises:
+        UserError: it cannot be the length of a header of this file.
+
+    """
+    problems = Problems(where)
+    if len(first) < LENGTH or size < LENGTH:
+        problems.fail(f"{name} is not a safetensors file: it has {min(len(first), size)} bytes")
+    length = int.from_bytes(first[:LENGTH], "little")
+    if length > MAX_HEADER:
+        problems.fail(
+            f"{name} is not a safetensors file: its header would be {shown(length)} bytes "
+            "long, and 100 MiB are the limit"
+        )
+    if length < len("{}") or LENGTH + length > size:
+        problems.fail(
+            f"{name} is cut short or damaged: its header would be {length} bytes long, and "
+            f"the file has {size}"
+        )
+    return length
+
+
+def parse_header(header: bytes, size: int, name: str, where: str) -> tuple[Tensor, ...]:
+    """Read a header, and check it against the size of the whole file.
+
+    Raises:
+        UserError: all tensors whose description cannot be true.
+
+    """
+    document = parse_object(header, f"the header of {name}", where, MAX_HEADER, unique=True)
+    problems = Problems(where)
+    data = size - LENGTH - len(header)
+    spans = []
+    tensors = []
+    for tensor, given in document.items():
+        if tensor == "__metadata__":
+            continue
+        title = f"{name}: tensor {shown(tensor)}"
+        try:
+            begin, end = described(given, data)
+        except ValueError as error:
+            problems.add(f"{title} {error}")
+            continue
+        spans.append((begin, end, tensor))
+        tensors.append(Tensor(tensor, given["dtype"], end - begin, tuple(given["shape"])))
+    spans.sort()
+    for (_, end, first), (begin, other_end, second) in pairwise(spans):
+        if begin < end and begin < other_end:
+            problems.add(
+                f"{name}: tensors {shown(first)} and {shown(second)} share bytes of the file"
+            )
+    problems.refuse()
+    return tuple(tensors)
+
+
+def described(given: object, data: int) -> tuple[int, int]:
+    """Return where a tensor lies in a file with `data` bytes; ValueError if it cannot."""
+    if not isinstance(given, dict):
+        raise ValueError(f"is {shown(given)} but should be an object")  # noqa: TRY004
+    dtype, shape = given.get("dtype"), given.get("shape")
+    if not isinstance(dtype, str) or dtype not in BYTES:
+        raise ValueError(f"has the dtype {shown(dtype)}, which mlx cannot load")
+    if not whole(shape) or len(shape) > MAX_DIMENSIONS:  # type: ignore[arg-type]
+        raise ValueError("has no shape of whole numbers")
+    offsets = given.get("data_offsets")
+    if not whole(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:  # type: ignore[arg-type, index] # noqa: PLR2004
+        raise ValueError("has no pair of data_offsets")
+    begin, end = offsets  # type: ignore[misc]
+    if end > data:
+        raise ValueError(f"ends at byte {end}, and the file has {data}: it is cut short")
+    wanted = math.prod(shape) * BYTES[dtype]  # type: ignore[arg-type]
+    if wanted != end - begin:
+        raise ValueError("does not have as many bytes as its shape and dtype need")
+    return begin, end
+
+
+def whole(value: object) -> bool:
+    """Whether a value is a list of whole numbers, none below 0 nor above 2^63."""
+    return isinstance(value, list) and all(
+        isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 1 << 63
+        for each in value
+    )
+
+
+def read_tensors(path: Path) -> tuple[Tensor, ...]:
+    """Read the header of a file on this machine; UserError when it is not one."""
+    problems = Problems(str(path))
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe may have no end, or no beginning
+            problems.fail(f"{path.name} is not a regular file")
+        size = status.st_size
+        with path.open("rb") as file:
+            length = header_length(file.read(LENGTH), size, path.name, str(path))
+            header = file.read(length)
+    except OSError as error:
+        problems.fail(f"{path.name} cannot be read: {error.strerror}")
+    return parse_header(header, size, path.name, str(path))
+
+
+def total(files: Mapping[str, tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """Return the tensors of all files of a model."""
+    return tuple(tensor for tensors in files.values() for tensor in tensors)
+
+
+SHOWN = 3
+
+
+def weight_map(document: Mapping[str, Any], problems: Problems) -> dict[str, str]:
+    """Return the file of each tensor by the index; names that are no files are noted."""
+    given = document.get("weight_map")
+    if not isinstance(given, dict):
+        problems.add(f"{INDEX} has no weight_map from tensors to files")
+        return {}
+    found: dict[str, str] = {}
+    for tensor, file in given.items():
+        reason = why_unsafe(file)
+        if reason is not None:
+            problems.add(f"{INDEX} names the file {shown(file)}, which {reason}")
+        else:
+            found[tensor] = file
+    return found
+
+
+def check_files(
+    mapping: Mapping[str, str], weights: Mapping[str, object], problems: Problems
+) -> None:
+    """Note files that only the index names."""
+    for file in sorted(set(mapping.values()) - set(weights)):
+        problems.add(
+            f"{INDEX} names {shown(file)}, which is missing or is not a model*.safetensors"
+        )
+
+
+def check_tensors(
+    mapping: Mapping[str, str],
+    weights: Mapping[str, tuple[Tensor, ...]],
+    problems: Problems,
+) -> None:
+    """Note tensors that are not where the index says, and those that it does not name."""
+    where = {tensor.name: file for file, tensors in weights.items() for tensor in tensors}
+    missing = [name for name in mapping if name not in where]
+    moved = [
+        name
+        for name, file in mapping.items()
+        if name in where and file in weights and where[name] != file
+    ]
+    unnamed = [name for name in where if name not in mapping]
+    for names, what in (
+        (missing, "names {names}, which no file has"),
+        (moved, "names another file than the one that has {names}"),
+        (unnamed, "does not name {names}, which the files have"),
+    ):
+        if names:
+            said = what.format(names=some(names, "tensor", "tensors"))
+            problems.add(f"{INDEX} is stale: it {said}")
+
+
+def check_apart(weights: Mapping[str, tuple[Tensor, ...]], problems: Problems) -> None:
+    """Note tensors that two files have: which one is loaded would be chance."""
+    files: dict[str, list[str]] = {}
+    for file, tensors in sorted(weights.items()):
+        for tensor in tensors:
+            files.setdefault(tensor.name, []).append(file)
+    twice = {name: found for name, found in files.items() if len(found) > 1}
+    if twice:
+        first, second, *_ = next(iter(twice.values()))
+        names = some(list(twice), "tensor", "tensors")
+        problems.add(f"{first} and {second} both have {names}")
+
+
+def some(names: list[str], one: str, many: str) -> str:
+    """Name a few of them."""
+    listed = ", ".join(shown(name) for name in names[:SHOWN])
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{one if len(names) == 1 else many} {listed}{more}"
+
+
+# Parts of a tensor's name. mlx_lm's and mlx-swift-lm's `sanitize` drop what is not of the
+# language model: towers for pictures and sound, heads that predict further tokens.
+SKIPPED = {
+    "vision_tower", "vision_model", "visual", "multi_modal_projector", "audio_tower",
+    "embed_audio", "embed_vision", "mtp", "mtp_layers", "inv_freq",
+}  # fmt: skip
+EMBEDDINGS = {
+    "embed_tokens", "wte", "tok_embeddings", "token_embeddings", "word_embeddings",
+    "embeddings",
+}  # fmt: skip
+TABLES = {"embed_tokens_per_layer"}  # of which a token reads one row (gemma4)
+HEADS = {"lm_head", "output"}
+EXPERTS = {"experts", "switch_mlp", "input_linear", "output_linear"}
+BLOCKS = {"layers", "h", "blocks"}
+ACTIVATIONS = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+
+
+def weigh(
+    tensors: Iterable[Tensor], *, experts: int = 0, experts_per_token: int = 0
+) -> Weights:
+    """Add up tensors.
+
+    Args:
+        tensors: of all files of the model.
+        experts: in a layer of experts, 0 if there are none.
+        experts_per_token: that one token passes.
+
+    """
+    sums = dict.fromkeys(("skipped", "embedding", "table", "head", "experts", "rest"), 0)
+    dtype = ""
+    for tensor in tensors:
+        part = part_of(tensor.name, mixture=experts > 0)
+        sums[part] += tensor.bytes
+        if part == "embedding" and not dtype:
+            dtype = activations(tensor)
+    tied = sums["head"] == 0
+    loaded = sum(sums.values()) - sums["skipped"]
+    unread = sums["table"] + (0 if tied else sums["embedding"])
+    if experts:
+        unread += sums["experts"] * max(0, experts - experts_per_token) // experts
+    return Weights(
+        bytes=loaded,
+        tied_embeddings=tied,
+        bytes_per_token=loaded - unread,
+        embedding_bytes=sums["embedding"],
+        head_bytes=sums["head"],
+        expert_bytes=sums["experts"],
+        skipped_bytes=sums["skipped"],
+        dtype=dtype,
+    )
+
+
+def part_of(name: str, *, mixture: bool) -> str:
+    """Tell what a tensor is by its name."""
+    parts = name.split(".")
+    module = parts[-2] if len(parts) > 1 else ""
+    if SKIPPED.intersection(parts):
+        return "skipped"
+    if BLOCKS.intersection(parts):
+        chosen = mixture and EXPERTS.intersection(parts) and "shared_mlp" not in parts
+        return "experts" if chosen else "rest"
+    if module in TABLES:
+        return "table"
+    if module in EMBEDDINGS:
+        return "embedding"
+    return "head" if module in HEADS else "rest"
+
+
+def activations(tensor: Tensor) -> str:
+    """Return the dtype that an embedding's tensor gives activations, "" if it gives none.
+
+    A quantized table is dequantized to the dtype of its scales.
+    """
+    leaf = tensor.name.rpartition(".")[2]
+    return ACTIVATIONS.get(tensor.dtype, "") if leaf in ("weight", "scales") else ""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from typing import Any
 
 from h2o_pack.errors import Problems, in_one_line, shown, unreadable
 from h2o_pack.model import Headers, Model, Tensor
-from h2o_pack.models.files import CONFIG, TOKENIZER
-from h2o_pack.models.tensors import LENGTH, some
+from h2o_pack.models.files import CONFIG, LENGTH, TOKENIZER, some
 from h2o_pack.models.trial import attempt
 
 

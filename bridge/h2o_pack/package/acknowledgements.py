@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from h2o_pack.facts import components, license_text
-from h2o_pack.models.license_terms import CARRIED
+from h2o_pack.models.texts import CARRIED
 from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
 
 HUB = "https://huggingface.co"

@@ -18,7 +18,7 @@ from h2o_pack.files.lock import EditedFile, PreparedPrompt, Vendored
 from h2o_pack.files.paths import SYSTEM_PROMPT
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.adapter import Adapter
-from h2o_pack.models.license_terms import ModelLicense
+from h2o_pack.models.texts import ModelLicense
 from h2o_pack.package.build import PackageResult
 from h2o_pack.package.render import STATES, AppState
 from h2o_pack.plan.package_plan import ModelPlan, PackagePlan

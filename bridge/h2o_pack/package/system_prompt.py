@@ -25,9 +25,9 @@ from h2o_pack.files.paths import ADAPTER, ADAPTER_CONFIG, SYSTEM_PROMPT
 from h2o_pack.files.text import read_text, usage_error
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.adapter import CONFIG, WEIGHTS
-from h2o_pack.models.chat_template import ChatTemplate
 from h2o_pack.models.files import TOKENIZER
 from h2o_pack.models.loading import LARGEST, load_tokenizer
+from h2o_pack.models.texts import ChatTemplate
 from h2o_pack.plan.package_plan import ModelPlan
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.sizes import gigabytes
@@ -53,24 +53,20 @@ def opening_tokens(tokenizer: Any, system: str, *, templated: bool) -> list[int]
     """
     if templated:
         return common([ids_of(tokenizer, conversation(system, user)) for user in USERS])
-    return common([tokenizer.encode(text) for text in first_turns(None, system)])
+    return common([tokenizer.encode(text) for text in plain_turns(system)])
 
 
-def first_turns(template: ChatTemplate | None, system: str) -> list[str]:
-    """Return the texts of first turns; without a template, that of the prompt alone too."""
-    if template is None:
-        return [f"{system}\n", *(f"{system}\n{user}" for user in USERS)]
-    turns = (conversation(system, user) for user in USERS)
-    return [template.render(turn, lambda _format: DATES[0]) for turn in turns]
+def plain_turns(system: str) -> list[str]:
+    """Return the texts of first turns without a template, and that of the prompt alone."""
+    return [f"{system}\n", *(f"{system}\n{user}" for user in USERS)]
 
 
-def opening_length(tokenizer: Any, system: str, template: ChatTemplate | None) -> int:
+def opening_length(tokenizer: Any, turns: Sequence[str], *, templated: bool) -> int:
     """Return the number of tokens with which every first turn begins.
 
     tokenizer: of the `tokenizers` library, which is at hand before the model is.
     """
-    marks = template is None  # a template writes the marks of a text's begin itself
-    turns = first_turns(template, system)
+    marks = not templated  # a template writes the marks of a text's begin itself
     return len(common([tokenizer.encode(text, add_special_tokens=marks).ids for text in turns]))
 
 
@@ -82,8 +78,8 @@ def ids_of(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
     return ids
 
 
-def check_template(template: ChatTemplate, system: str) -> None:
-    """Check that a system prompt is in what all first turns begin with.
+def checked_turns(template: ChatTemplate | None, system: str) -> list[str]:
+    """Return the texts of first turns, all of which begin with the system prompt.
 
     Raises:
         UserError: the template refuses one, leaves it out, or writes the date before its end.
@@ -91,20 +87,25 @@ def check_template(template: ChatTemplate, system: str) -> None:
     """
     from jinja2 import TemplateError
 
+    if template is None:
+        return plain_turns(system)
+
     def rendered(user: str, date: str) -> str:
         return template.render(conversation(system, user), lambda _format: date)
 
     try:
-        always = common([rendered(user, DATES[0]) for user in USERS])
-        each_day = common([rendered(USERS[0], date) for date in DATES])
+        turns = [rendered(user, DATES[0]) for user in USERS]
+        tomorrow = rendered(USERS[0], DATES[1])
     except TemplateError as error:
         raise refused_template(template, f"refuses a system prompt: {error}") from error
+    always = common(turns)
     if system not in "".join(always):
         raise refused_template(template, "leaves out what the system says")
-    if len(each_day) < len(always):
+    if len(common([turns[0], tomorrow])) < len(always):
         raise refused_template(
             template, "writes the date, so that each day's turns begin otherwise"
         )
+    return turns
 
 
 def conversation(system: str, user: str) -> list[dict[str, str]]:
@@ -165,20 +166,18 @@ def check_system(plan: ModelPlan, system: str) -> None:
     if unusable:
         remedy = "Leave --system out, or correct the template in a local copy of the model."
         raise UserError(unusable, where=plan.model.id, remedy=remedy, code=ExitCode.MODEL)
-    if template is not None:
-        check_template(template, system)
-    check_length(plan, system)
+    turns = checked_turns(template, system)
+    check_length(plan, turns, templated=template is not None)
     check_memory(plan.memory)
 
 
-def check_length(plan: ModelPlan, system: str) -> None:
+def check_length(plan: ModelPlan, turns: Sequence[str], *, templated: bool) -> None:
     """Refuse a prompt that the caches cannot pin, before the model's weights are fetched.
 
-    Nothing is known of a model whose tokenizer the hub has and cannot be asked for.
+    turns: the texts of first turns. Nothing is known of a model whose tokenizer the hub has and
+    cannot be asked for.
     """
-    template = plan.source.texts.template
-    texts = [system] if template is None else first_turns(template, system)
-    most = max(len(text.encode()) for text in texts)
+    most = max(len(text.encode()) for text in turns)
     with suppress(UserError):  # a text has no more tokens than bytes, but for marks around it
         check_pinned(plan, most + MARKS)
         return
@@ -187,7 +186,7 @@ def check_length(plan: ModelPlan, system: str) -> None:
     files = read_small(plan.model, {TOKENIZER: LARGEST})
     if files:
         tokenizer = load_tokenizer(files[TOKENIZER], plan.model.id)
-        check_pinned(plan, opening_length(tokenizer, system, template))
+        check_pinned(plan, opening_length(tokenizer, turns, templated=templated))
 
 
 def check_pinned(plan: ModelPlan, tokens: int) -> None:

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from h2o_pack.bundling.delivery import AppSize, app_size, model_bytes
 from h2o_pack.config_errors import flag
-from h2o_pack.devices.catalogue import Catalogue, Device, catalogue
+from h2o_pack.devices.catalogue import Catalogue, Device, catalogue, named_devices
 from h2o_pack.devices.facts import (
     BANDWIDTH,
     DEFAULT,
@@ -44,7 +44,7 @@ from h2o_pack.plan.workload import Workload, known_fitting, workload_of
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.sizes import gigabytes
-from h2o_pack.spec import CacheSpec, DevicesSpec, PackageSpec, refuse_with_several
+from h2o_pack.spec import CacheSpec, PackageSpec, refuse_with_several
 
 Fit = Literal["fits", "tight", "does not fit", "unknown"]
 TIGHT = 0.1  # of the limit: what estimates of the app and of the limit may be wrong by
@@ -260,23 +260,6 @@ def refuse_without_eviction(spec: CacheSpec) -> None:
             remedy="Give --max-kv too.",
             code=ExitCode.USAGE,
         )
-
-
-def named_devices(spec: DevicesSpec, known: Catalogue | None = None) -> tuple[Device, ...]:
-    """Find the devices that are named.
-
-    Raises:
-        UserError: all names that are unknown, together.
-
-    """
-    known = known or catalogue(spec.file)
-    problems = Problems()
-    devices: list[Device] = []
-    for name in spec.names:
-        with problems.caught():
-            devices += known.find(name)
-    problems.refuse()
-    return tuple(dict.fromkeys(devices))
 
 
 def refuse_twice(models: Sequence[Model]) -> None:

@@ -17,8 +17,7 @@ from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.model import Model
 from h2o_pack.models.adapter import Adapter
 from h2o_pack.models.catalogue import catalogue as model_catalogue
-from h2o_pack.models.chat_template import ChatTemplate
-from h2o_pack.models.license_terms import ModelLicense
+from h2o_pack.models.texts import ModelTexts
 from h2o_pack.plan.advice import advice
 from h2o_pack.plan.device_fit import refusal, refuse_twice
 from h2o_pack.plan.workload import Workload, workload_of
@@ -31,25 +30,6 @@ BACKENDS = {"phone": "iphone", "tablet": "ipad"}
 
 
 @dataclass(frozen=True)
-class ModelTexts:
-    """What a model's makers say of it.
-
-    template: None where there is none, or none that can be used. unusable: why it cannot be
-    used, "" where it can or there is none. remarks: what people should know.
-    """
-
-    template: ChatTemplate | None = None
-    unusable: str = ""
-    license: ModelLicense = field(default_factory=ModelLicense)
-    remarks: tuple[str, ...] = ()
-
-    @property
-    def drops_thoughts(self) -> bool:
-        """Whether the template leaves thoughts out of later turns."""
-        return self.template is not None and self.template.drops_thoughts
-
-
-@dataclass(frozen=True)
 class ModelSource:
     """A model that was found, with all that a package takes of it.
 
@@ -57,7 +37,7 @@ class ModelSource:
     """
 
     model: Model
-    texts: ModelTexts = ModelTexts()
+    texts: ModelTexts = field(default_factory=ModelTexts)
     adapter: Adapter | None = None
 
 

@@ -13,7 +13,7 @@ from h2o_pack.hub.resolve import resolve
 from h2o_pack.memory.kept import fixed_bytes, token_bytes
 from h2o_pack.model import Layer, ModelConfig
 from h2o_pack.models.catalogue import as_model, catalogue, config_folder, find
-from h2o_pack.models.tensors import weigh
+from h2o_pack.models.files import weigh
 from h2o_py import H2OConfig, make_h2o_cache
 from tests.bridge import schemas
 from tests.bridge.models.catalogue_models import quantized

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from h2o_pack.errors import UserError
-from h2o_pack.models.chat_template import ChatTemplate, find_template
+from h2o_pack.models.texts import ChatTemplate, find_template
 
 CHATML = (
     "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content }}"

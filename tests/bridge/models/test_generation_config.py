@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from h2o_pack.errors import ExitCode
-from h2o_pack.models.generation_config import check
+from h2o_pack.models.texts import check_sampling
 from tests.bridge.refusals import refused
 from tests.messages import says
 
@@ -15,13 +15,17 @@ def data(**values) -> bytes:
     return json.dumps(values).encode()
 
 
-refusal = partial(refused, check, code=ExitCode.MODEL)
+refusal = partial(refused, check_sampling, code=ExitCode.MODEL)
 
 
 def test_what_models_have_is_accepted():
-    check(data(temperature=0.6, top_p=0.95, top_k=20, min_p=0, eos_token_id=[7, 9]), 10, "m")
-    check(data(temperature=0, top_k=-1, repetition_penalty=1.05, eos_token_id=0), 10, "m")
-    check(data(temperature=None, eos_token_id=None, max_length=20), 10, "m")
+    check_sampling(
+        data(temperature=0.6, top_p=0.95, top_k=20, min_p=0, eos_token_id=[7, 9]), 10, "m"
+    )
+    check_sampling(
+        data(temperature=0, top_k=-1, repetition_penalty=1.05, eos_token_id=0), 10, "m"
+    )
+    check_sampling(data(temperature=None, eos_token_id=None, max_length=20), 10, "m")
 
 
 @pytest.mark.parametrize(

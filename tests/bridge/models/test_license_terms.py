@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from h2o_pack.bundling import manifest
 from h2o_pack.models.files import belongs, inference_needs
-from h2o_pack.models.license_terms import (
+from h2o_pack.models.texts import (
     CARRIED,
     FREE,
+    NO_LICENSE,
     NO_TEXT,
-    NONE,
     ModelLicense,
+    license_remark,
     read_license,
-    remark,
     terms,
 )
 from tests.bridge import schemas
@@ -79,17 +79,17 @@ def test_other_files_do_not(name):
 
 @pytest.mark.parametrize("name", sorted(terms()))
 def test_a_license_that_asks_something_is_said_with_its_source(name):
-    said = remark(ModelLicense(name, texts={"LICENSE": "..."}))
+    said = license_remark(ModelLicense(name, texts={"LICENSE": "..."}))
     assert terms()[name].asks in said
     assert terms()[name].source.startswith("https://")
     assert terms()[name].source in said
     assert NO_TEXT not in said
-    assert remark(ModelLicense(name)).endswith(NO_TEXT)
+    assert license_remark(ModelLicense(name)).endswith(NO_TEXT)
 
 
 def test_llama_asks_for_its_line_and_gemma_for_its_policy():
-    assert '"Built with Llama"' in remark(ModelLicense("llama3.2"))
-    assert "Prohibited Use Policy" in remark(ModelLicense("gemma"))
+    assert '"Built with Llama"' in license_remark(ModelLicense("llama3.2"))
+    assert "Prohibited Use Policy" in license_remark(ModelLicense("gemma"))
 
 
 @pytest.mark.parametrize(
@@ -103,28 +103,28 @@ def test_llama_asks_for_its_line_and_gemma_for_its_policy():
     ],
 )
 def test_conditions_of_families_that_can_be_packaged_are_known(name, asked):
-    assert asked in remark(ModelLicense(name))
+    assert asked in license_remark(ModelLicense(name))
 
 
 def test_a_model_that_is_only_shipped_need_not_be_called_built_with_qwen():
-    says(remark(ModelLicense("qwen-research")))
+    says(license_remark(ModelLicense("qwen-research")))
 
 
 @pytest.mark.parametrize("name", FREE)
 def test_nothing_is_said_of_a_free_license_whose_text_is_there(name):
     assert name not in terms()
-    assert remark(ModelLicense(name, texts={"LICENSE": "..."})) == ""
-    assert (remark(ModelLicense(name)) == "") == (name in CARRIED)
+    assert license_remark(ModelLicense(name, texts={"LICENSE": "..."})) == ""
+    assert (license_remark(ModelLicense(name)) == "") == (name in CARRIED)
 
 
 def test_an_unknown_license_should_be_read():
-    said = remark(ModelLicense("house-rules", "https://a.b", {"LICENSE": "..."}))
+    said = license_remark(ModelLicense("house-rules", "https://a.b", {"LICENSE": "..."}))
     says(said)
 
 
 def test_a_text_without_a_card_is_enough_and_neither_is_said():
-    assert remark(ModelLicense(texts={"LICENSE": "..."})) == ""
-    assert remark(ModelLicense()) == NONE
+    assert license_remark(ModelLicense(texts={"LICENSE": "..."})) == ""
+    assert license_remark(ModelLicense()) == NO_LICENSE
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_card_and_notices_are_in_the_package_and_its_manifest(package, tmp_path)
 def test_a_model_without_a_license_is_packaged_with_a_warning(package):
     made = package()
     assert made["license"] is None
-    assert NONE in made["warnings"]
+    assert NO_LICENSE in made["warnings"]
 
 
 def test_a_card_too_large_to_read_is_no_error(package):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.model import Tensor
-from h2o_pack.models.tensors import BYTES, LENGTH, parse_header, read_tensors
+from h2o_pack.models.files import BYTES, LENGTH, parse_header, read_tensors
 from tests.bridge.models.checkpoints import packed
 from tests.messages import says
 

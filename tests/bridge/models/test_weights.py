@@ -9,7 +9,7 @@ from mlx.utils import tree_flatten
 
 from h2o_pack.facts import swift_models
 from h2o_pack.model import Tensor
-from h2o_pack.models.tensors import weigh
+from h2o_pack.models.files import weigh
 from tests.bridge.models.small_configs import small_model
 
 NAMES = {mx.bfloat16: "BF16", mx.float16: "F16", mx.float32: "F32", mx.uint32: "U32"}

@@ -12,7 +12,7 @@ import pytest
 from h2o_pack import assets
 from h2o_pack.facts import components, license_text, pins, upstream_versions
 from h2o_pack.files import write
-from h2o_pack.models.license_terms import ModelLicense
+from h2o_pack.models.texts import ModelLicense
 from h2o_pack.package.acknowledgements import acknowledgements, shared_texts
 from h2o_pack.package.build import TEMPLATES
 from h2o_pack.package.render import render

@@ -1,0 +1,432 @@
+"""What a model's makers say of it: its chat template, how it is sampled, its license.
+
+Templates are Jinja, parsed and run here in a sandbox, with what transformers offers them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from h2o_pack.errors import Problems, shown, unreadable
+from h2o_pack.facts import FOLDER
+from h2o_pack.files.text import CONFIG_BYTES, parse_object
+from h2o_pack.files.toml import read_tables
+from h2o_pack.model import Model
+from h2o_pack.models.files import CARD, is_notice
+from h2o_pack.naming import one_line
+
+if TYPE_CHECKING:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+TEMPLATE_FILE, TEMPLATE_JSON, TOKENIZER_CONFIG = TEMPLATE_FILES = (
+    "chat_template.jinja",
+    "chat_template.json",
+    "tokenizer_config.json",
+)
+SAMPLING_FILE = "generation_config.json"
+TEMPLATE_BYTES = 16 << 20  # of a file; some tokenizer_config.json list a vocabulary
+NOTICE_BYTES = 1 << 20
+KEY = "chat_template"
+SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "cls_token", "sep_token")
+GIVEN = {
+    *SPECIAL,
+    *("messages", "tools", "documents", "add_generation_prompt"),
+    *("mask_token", "additional_special_tokens", "raise_exception", "strftime_now"),
+}
+"""What every template is given; whatever else one reads is a choice of the user's."""
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A template: its text, the file that has it, and the model's special tokens by name."""
+
+    source: str
+    file: str
+    special: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """What it reads that is not in every template, such as enable_thinking; sorted.
+
+        Raises:
+            jinja2.TemplateError: it cannot be parsed.
+
+        """
+        from jinja2 import meta
+
+        environment = sandbox()
+        read = meta.find_undeclared_variables(environment.parse(self.source))
+        return tuple(sorted(read - GIVEN - environment.globals.keys()))
+
+    def render(
+        self, messages: Sequence[Mapping[str, str]], strftime_now: Callable[[str], str]
+    ) -> str:
+        """Return the text of messages, with what begins the model's turn after them.
+
+        strftime_now: gives the date in a format, for templates that write it.
+
+        Raises:
+            jinja2.TemplateError: it cannot be parsed, or refuses the messages.
+
+        """
+        template = sandbox().from_string(self.source)
+        values = {"tools": None, "documents": None, "strftime_now": strftime_now}
+        return template.render(
+            messages=messages, add_generation_prompt=True, **values, **self.special
+        )
+
+    @cached_property
+    def drops_thoughts(self) -> bool:
+        """Whether it writes what a model thinks, and leaves it out once the user goes on."""
+        from jinja2 import TemplateError
+
+        def text(**thoughts: str) -> str:
+            reply = {"role": "assistant", "content": "b", **thoughts}
+            asked = [{"role": "user", "content": said} for said in "ac"]
+            return self.render([asked[0], reply, asked[1]], lambda _format: "today")
+
+        if "<think>" not in self.source:
+            return False
+        try:
+            return text(reasoning_content="t") == text()
+        except (TemplateError, TypeError, ValueError):
+            return False
+
+    def problem(self) -> str:
+        """Say why it cannot be used for a conversation that a user opens, or nothing."""
+        from jinja2 import TemplateError, TemplateSyntaxError
+
+        try:
+            self.render([{"role": "user", "content": "a"}], lambda _format: "today")
+        except TemplateSyntaxError as error:
+            return f"cannot be parsed: line {error.lineno}: {error.message}"
+        except TemplateError as error:
+            return f"refuses a user's message: {shown(str(error.message))}"
+        except Exception as error:  # noqa: BLE001 - a template runs whatever it says
+            return f"fails at a user's message: {shown(str(error))}"
+        return ""
+
+
+def find_template(files: Mapping[str, bytes], where: str) -> ChatTemplate | None:
+    """Return a model's template, None if it has none.
+
+    A file of its own comes before tokenizer_config.json, as in transformers and
+    swift-tokenizers; of several templates the one named "default" is for conversations.
+
+    Args:
+        files: those of `TEMPLATE_FILES` that the model has, by their names.
+        where: the model, for messages.
+
+    Raises:
+        UserError: a file that may have it cannot be read.
+
+    """
+    documents = {
+        name: parse_object(files[name], name, where, TEMPLATE_BYTES) if name in files else {}
+        for name in (TEMPLATE_JSON, TOKENIZER_CONFIG)
+    }
+    tokens = documents[TOKENIZER_CONFIG]
+    special = {name: text for name in SPECIAL if (text := token_text(tokens.get(name)))}
+    if TEMPLATE_FILE in files:
+        try:
+            return ChatTemplate(files[TEMPLATE_FILE].decode("utf-8"), TEMPLATE_FILE, special)
+        except UnicodeDecodeError as error:
+            raise unreadable(where, f"{TEMPLATE_FILE} is not UTF-8 text") from error
+    for name, document in documents.items():
+        given = document.get(KEY)
+        source = default_of(given)
+        if source is not None:
+            return ChatTemplate(source, name, special)
+        if given is not None:
+            raise unreadable(where, f"{KEY} in {name} is neither a text nor named texts")
+    return None
+
+
+def default_of(value: Any) -> str | None:
+    """Return the template for conversations among what a file gives; None if there is none."""
+    if isinstance(value, list):
+        named = {
+            each.get("name"): each.get("template") for each in value if isinstance(each, dict)
+        }
+        value = named.get("default")
+    return value if isinstance(value, str) else None
+
+
+def token_text(value: Any) -> str:
+    """Return the text of a special token, which is that or an object with it."""
+    text = value.get("content") if isinstance(value, dict) else value
+    return text if isinstance(text, str) else ""
+
+
+def sandbox() -> ImmutableSandboxedEnvironment:
+    """Return the environment that transformers gives templates."""
+    from jinja2 import TemplateError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    def refuse(message: str) -> NoReturn:
+        raise TemplateError(message)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.loopcontrols", generation_tag()],
+    )
+    environment.filters["tojson"] = lambda value, **options: json.dumps(
+        value, ensure_ascii=False, **{"indent": None, **options}
+    )
+    environment.globals["raise_exception"] = refuse
+    return environment
+
+
+def generation_tag() -> type[Any]:
+    """Return the extension for {% generation %}, which marks what training learns from."""
+    from jinja2.ext import Extension
+    from jinja2.parser import Parser
+
+    class GenerationTag(Extension):
+        tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
+
+        def parse(self, parser: Parser) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    return GenerationTag
+
+
+CORRECT_SAMPLING = (
+    "Correct it in a local copy of the model, or delete it there, and give that folder as "
+    "--model."
+)
+EOS = "eos_token_id"
+
+
+def number(value: Any, least: float, most: float = math.inf) -> bool:
+    """Whether a value is a number in a range."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and least <= value <= most and math.isfinite(value)
+
+
+def whole(value: Any) -> bool:
+    """Whether a value is an integer."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "temperature": ("a number of at least 0", lambda value: number(value, 0)),
+    "top_p": ("a number from 0 to 1", lambda value: number(value, 0, 1)),
+    "top_k": ("an integer of at least -1", lambda value: whole(value) and value >= -1),
+    "min_p": ("a number from 0 to 1", lambda value: number(value, 0, 1)),
+    "repetition_penalty": (
+        "a number above 0",
+        lambda value: number(value, 0) and value > 0,
+    ),
+}
+"""What a setting of sampling should be. -1 and 0 turn top_k off."""
+
+
+def check_sampling(data: bytes, vocabulary: int, where: str) -> None:
+    """Check what a session takes from generation_config.json.
+
+    Args:
+        data: its bytes.
+        vocabulary: the model's tokens.
+        where: the model, for messages.
+
+    Raises:
+        UserError: all of it that no model could be sampled with.
+
+    """
+    problems = Problems(f"{where}/{SAMPLING_FILE}")
+    document = parse_object(data, SAMPLING_FILE, where)
+    for name, (expected, fits) in RANGES.items():
+        value = document.get(name)
+        if value is not None and not fits(value):
+            problems.add(f"{name} is {shown(value)}, not {expected}", CORRECT_SAMPLING)
+    given = document.get(EOS)
+    ids = given if isinstance(given, list) else [] if given is None else [given]
+    wrong = [each for each in ids if not whole(each) or not 0 <= each < vocabulary]
+    if wrong:
+        problems.add(
+            f"{EOS} has {shown(wrong[0])}, which is none of the {vocabulary} tokens",
+            CORRECT_SAMPLING,
+        )
+    problems.refuse()
+
+
+LONGEST = 200  # characters of an entry that are shown
+FRONT_MATTER = re.compile(r"\A\s*---[ \t]*\n(.*?\n)---[ \t]*$", re.DOTALL | re.MULTILINE)
+OTHER = ("other", "unknown")
+ENTRY = re.compile(
+    r"^(license(?:_name|_link)?):[ \t]*(?:\n[ \t]*-[ \t]*)?(\S.*)$", re.MULTILINE
+)
+CARRIED = ("apache-2.0",)
+"""Ids of licenses whose text is the same for all, so that packages have it in any case."""
+NO_LICENSE = (
+    "the model's files name no license: neither a LICENSE file nor `license` in README.md. "
+    "Ask its makers before you ship it."
+)
+NO_TEXT = "Its text is not among the model's files: add it as LICENSE to a local copy of them."
+FREE = (
+    *("apache-2.0", "mit", "isc", "zlib", "bsd", "bsd-2-clause", "bsd-3-clause"),
+    *("cc0-1.0", "unlicense", "wtfpl", "bsl-1.0", "cdla-permissive-2.0", "afl-3.0"),
+)
+"""Ids of licenses that ask for no more than their text in the app."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Licenses that ask something of an app; see licenses.toml.
+
+    read: whether `asks` was written from the text itself, or else from summaries of it.
+    """
+
+    ids: tuple[str, ...]
+    name: str
+    asks: str
+    source: str
+    read: bool
+
+
+@dataclass(frozen=True)
+class TermsFile:
+    """licenses.toml."""
+
+    license: tuple[Terms, ...]
+
+
+@dataclass(frozen=True)
+class ModelLicense:
+    """What is known of a model's license.
+
+    id and link: as the model card has them, "" where it has none. texts: of license and
+    notices, by their names in Model/.
+    """
+
+    id: str = ""
+    link: str = ""
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+
+@cache
+def terms() -> Mapping[str, Terms]:
+    """Return the licenses that ask something of an app, by the ids of model cards."""
+    found = read_tables(FOLDER / "licenses.toml", TermsFile).license
+    return {name: each for each in found for name in each.ids}
+
+
+def read_license(files: Mapping[str, bytes]) -> ModelLicense:
+    """Find the license of a model in its card and notices, {name: content}."""
+    texts = {name: data.decode("utf-8", "replace") for name, data in sorted(files.items())}
+    cards = [name for name in texts if name.lower() == CARD]
+    card = front_matter(texts[cards[0]]) if cards else {}
+    notices = {name: text for name, text in texts.items() if name not in cards}
+    stated = card.get("license", "").lower()
+    named = card.get("license_name", "")
+    return ModelLicense(
+        id=named if named and stated in ("", *OTHER) else stated,
+        link=card.get("license_link", ""),
+        texts=notices,
+    )
+
+
+def front_matter(card: str) -> dict[str, str]:
+    """Return what a model card says of the license, of a list its first entry."""
+    head = FRONT_MATTER.match(card.replace("\r\n", "\n"))
+    if head is None:
+        return {}
+    found = {key: value.strip().strip("\"'[]") for key, value in ENTRY.findall(head[1])}
+    return {key: one_line(value)[:LONGEST] for key, value in found.items()}
+
+
+def license_remark(found: ModelLicense) -> str:
+    """Say what a developer should know before shipping the model, "" for nothing."""
+    if not found.id:
+        return "" if found.texts else NO_LICENSE
+    name = found.id.lower()
+    missing = "" if found.texts or name in CARRIED else NO_TEXT
+    if name in terms():
+        known = terms()[name]
+        asks = f"It asks you to {known.asks}: {known.source}."
+        return " ".join(filter(None, [f"the model's license is {known.name}.", asks, missing]))
+    if name not in FREE:
+        at = f" ({found.link})" if found.link else ""
+        said = f"the model's license is {found.id}{at}: read it before you ship it."
+        return " ".join(filter(None, [said, missing]))
+    return f"the model's license is {found.id}. {missing}" if missing else ""
+
+
+NO_TEMPLATE = (
+    "the model has no chat template: a session gives it plain lines, which only a model "
+    "without training for chat goes on with well."
+)
+CORRECT_TEMPLATE = (
+    "A session cannot reply with it: correct it in a local copy of the model and give that "
+    "folder as --model."
+)
+
+
+@dataclass(frozen=True)
+class ModelTexts:
+    """What a model's makers say of it.
+
+    template: None where there is none, or none that can be used. unusable: why it cannot be
+    used, "" where it can or there is none. remarks: what people should know.
+    """
+
+    template: ChatTemplate | None = None
+    unusable: str = ""
+    license: ModelLicense = field(default_factory=ModelLicense)
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def drops_thoughts(self) -> bool:
+        """Whether the template leaves thoughts out of later turns."""
+        return self.template is not None and self.template.drops_thoughts
+
+
+def text_files(model: Model) -> dict[str, int]:
+    """Return the most bytes of each file that `read_texts` reads, by its name."""
+    notices = [
+        file.path for file in model.files if is_notice(file.path) and file.size <= NOTICE_BYTES
+    ]
+    return {
+        **dict.fromkeys(TEMPLATE_FILES, TEMPLATE_BYTES),
+        SAMPLING_FILE: CONFIG_BYTES,
+        **dict.fromkeys(notices, NOTICE_BYTES),
+    }
+
+
+def read_texts(files: Mapping[str, bytes], model: Model) -> ModelTexts:
+    """Read and check what a model's files say of it.
+
+    files: those of `text_files` that the model has, by their names.
+
+    Raises:
+        UserError: all that is wrong in generation_config.json, or a file that is none.
+
+    """
+    where = str(model.folder or model.id)
+    problems, template = Problems(where), None
+    with problems.caught():
+        template = find_template(files, where)
+    with problems.caught():
+        if SAMPLING_FILE in files:
+            check_sampling(files[SAMPLING_FILE], model.config.vocabulary, where)
+    problems.refuse()
+    license_ = read_license({name: data for name, data in files.items() if is_notice(name)})
+    remarks = tuple(filter(None, [license_remark(license_)]))
+    if template is None:
+        return ModelTexts(license=license_, remarks=(NO_TEMPLATE, *remarks))
+    problem = template.problem()
+    if problem:
+        unusable = f"the chat template in {template.file} {problem}"
+        return ModelTexts(
+            None, unusable, license_, (f"{unusable}. {CORRECT_TEMPLATE}", *remarks)
+        )
+    return ModelTexts(template, license=license_, remarks=remarks)
