@@ -50,7 +50,8 @@ Fit = Literal["fits", "tight", "does not fit", "unknown"]
 TIGHT = 0.1  # of the limit: what estimates of the app and of the limit may be wrong by
 STEPS = (256, 128, 64)
 COMPACT = ("8", "k8v4", "4")
-FULL = ("dense", "8", "4")
+QUANTIZED = ("8", "4")
+FULL = ("dense", *QUANTIZED)
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,11 @@ class PlannedModel:
     size: Annotated[AppSize, doc("Of an app with this model alone in it.")]
     recall: Annotated[RecallPlan | None, doc("What recall costs; null without it.")]
     full_cache: Annotated[
-        FullCache | None, doc("In place of one that evicts; null where it fits nowhere.")
+        FullCache | None,
+        doc(
+            "In place of one that evicts, or of the model's own where that fits on fewer "
+            "devices; null where there is none."
+        ),
     ]
     devices: Annotated[tuple[DeviceFit, ...], doc("The devices that were asked for.")]
     advice: Annotated[tuple[str, ...], doc("What to know beforehand.")]
@@ -342,18 +347,19 @@ def planned_model(
 def full_cache(workload: Workload, devices: Sequence[Device]) -> FullCache | None:
     """Return the most exact cache of those that keep every token on most of the devices.
 
-    None where the cache keeps every token, or none that does fits on any device.
+    None where the cache keeps every token on as many, or none that does fits on any device.
     """
-    if not 0 < workload.max_kv < workload.tokens:
+    if workload.max_kv >= workload.tokens:
         return None
-    best = None
-    for kv in FULL:
+    evicts, best = workload.max_kv > 0, None
+    most = 0 if evicts else sum(holds(workload, device) for device in devices)
+    for kv in FULL if evicts else QUANTIZED:
         whole = replace(workload.without_recall(), kv=kv).with_max_kv(workload.tokens)
         if kv != "dense" and not can_quantize(whole):
             continue
         holding = tuple(device.identifier for device in devices if holds(whole, device))
-        if len(holding) > (0 if best is None else len(best.devices)):
-            best = FullCache(kv, workload.tokens, holding)
+        if len(holding) > most:
+            best, most = FullCache(kv, workload.tokens, holding), len(holding)
     return best
 
 

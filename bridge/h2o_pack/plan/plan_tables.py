@@ -27,7 +27,7 @@ STYLES = {"fits": "green", "tight": "yellow", "does not fit": "red", "unknown": 
 SHORT = {"fits": "fits", "tight": "tight", "does not fit": "no", "unknown": "?"}
 HELD = ("fits", "tight")
 HUNDREDTH = 0.01
-NAMES = 64  # characters of the devices of a group that are named
+NAMES = 36  # characters of the devices of a group, which then fit on a line of 80
 PAGE = 100  # columns
 
 
@@ -108,15 +108,17 @@ def sums(plan: MemoryPlan) -> dict[str, int]:
 
 
 def print_sums(models: Sequence[PlannedModel], console: Console) -> None:
-    """Show what takes how much, a line per model and backend."""
-    plans = [(model, plan) for model in models for plan in model.plans]
-    lines = [sums(plan) for _, plan in plans]
-    names = [name for name in lines[0] if any(line[name] for line in lines)]
-    table = plain_table("", *names, text=("",))
-    for (model, plan), line in zip(plans, lines, strict=True):
+    """Show what takes how much, in a sentence per model; backends that differ side by side."""
+    for model in models:
+        lines = [sums(plan) for plan in model.plans]
+        said = [
+            f"{name} {'/'.join(dict.fromkeys(f'{line[name] / 1e6:,.0f}' for line in lines))}"
+            for name in lines[0]
+            if any(line[name] for line in lines)
+        ]
+        backends = "/".join(plan.backend for plan in model.plans)
         name = f"{model_display_name(model.model)}, " if len(models) > 1 else ""
-        table.add_row(f"{name}{plan.backend}", *(f"{line[name] / 1e6:,.0f}" for name in names))
-    console.print(table)
+        console.print(f"{name}MB on {backends}: {', '.join(said)}", soft_wrap=False)
 
 
 @dataclass(frozen=True)
@@ -142,46 +144,40 @@ def groups(plan: PlanResult) -> list[Group]:
 
 def together(names: Sequence[str]) -> str:
     """Return names in one line, without what they have in common with the one before."""
-    said, before = "", ""
-    for number, name in enumerate(dict.fromkeys(names)):
+    shown, before = list[str](), ""
+    for name in dict.fromkeys(names):
         family = name.partition(" ")[0]
-        short = name.removeprefix(f"{family} ") if family == before else name
-        if said and len(said) + len(short) > NAMES:
-            return f"{said} and {len(names) - number} more"
-        said, before = f"{said}, {short}" if said else short, family
-    return said
+        shown.append(name.removeprefix(f"{family} ") if family == before else name)
+        before = family
+    for count in range(len(shown), 1, -1):
+        said = ", ".join(shown[:count])
+        said += f" and {len(shown) - count} more" if count < len(shown) else ""
+        if len(said) <= NAMES:
+            return said
+    return f"{shown[0]} and {len(shown) - 1} more" if len(shown) > 1 else shown[0]
 
 
 def print_groups(plan: PlanResult, console: Console) -> None:
-    """Show the devices, those alike on one line, and each model there."""
+    """Show the devices, those alike on one line, with the model that is loaded there."""
     if not plan.loaded:
         return
     several = len(plan.models) > 1
-    names = ("GiB", "devices", "needs", "of", "left", "tok/s")
-    if several:
-        table = plain_table(*names[:2], "model", *names[2:], "", text=("devices", "model"))
-    else:
-        table = plain_table(*names, "max_kv", text=("devices",))
+    columns = (
+        ("loads", "left", "tok/s") if several else ("needs", "of", "left", "tok/s", "max_kv")
+    )
+    table = plain_table("GiB", "devices", *columns, text=("devices", "loads"))
     for group in groups(plan):
-        loaded = plan.loaded[group.places[0]]
-        ram = plan.models[0].devices[group.places[0]].ram
-        label = ("-" if ram is None else f"{ram / 2**30:g}", group.names)
-        for model in plan.models:
-            fits = [model.devices[place] for place in group.places]
-            first = fits[0]
-            cells = (
-                f"{first.needed / 1e6:,.0f}",
-                entitled(first),
-                left(first.entitled),
-                speeds(fits),
-            )
-            if several:
-                loads = "loads" if loaded.model == model.model else ""
-                table.add_row(*label, model_display_name(model.model), *cells, loads)
-                label = ("", "")
-            else:
-                known = first.entitled.limit is not None
-                table.add_row(*label, *cells, str(first.largest.max_kv or 0) if known else "-")
+        loads = plan.loaded[group.places[0]].model
+        model = next((each for each in plan.models if each.model == loads), plan.models[-1])
+        fits = [model.devices[place] for place in group.places]
+        first, ram = fits[0], fits[0].ram
+        cells = [left(first.entitled), speeds(fits)]
+        if several:
+            cells = [model_display_name(loads) if loads else "-", *cells]
+        else:
+            rows = "-" if first.entitled.limit is None else str(first.largest.max_kv or 0)
+            cells = [f"{first.needed / 1e6:,.0f}", entitled(first), *cells, rows]
+        table.add_row("-" if ram is None else f"{ram / 2**30:g}", group.names, *cells)
     console.print(table)
 
 

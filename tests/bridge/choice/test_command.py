@@ -26,6 +26,14 @@ def test_choose_shows_the_candidates_and_why_each_was_refused(run, monkeypatch):
     schemas.check(json.loads(run("choose", *PHONE, "--json").stdout), "choose")
 
 
+@pytest.mark.parametrize(("tokens", "kv"), [(4096, "dense"), (5120, "8"), (6144, "r8h4")])
+def test_that_a_full_cache_fits_and_forgets_nothing_is_said_first(run, tokens, kv):
+    asked = ("--device", "iPhone 12 Pro", "--context", str(tokens))
+    lines = run("choose", *asked, "--model", "Qwen3-4B-4bit").stdout.splitlines()
+    keeps = f"keeps all {tokens:,} tokens (kv {kv}): it forgets nothing"
+    assert keeps in " ".join(" ".join(lines[1:3]).split())
+
+
 def test_plan_plans_what_it_chose(run):
     document = json.loads(run("plan", *PHONE, "--json").stdout)
     schemas.check(document, "plan")

@@ -32,6 +32,17 @@ def test_it_fits_one_screen_and_begins_with_the_verdict(screen):
     assert max(map(len, lines)) <= COLUMNS
 
 
+def test_several_models_on_all_devices_fit_a_screen_that_says_which_is_loaded(screen):
+    models = ("Llama-3.2-1B-Instruct-4bit", "Qwen3-8B-4bit")
+    lines = screen(*(word for name in models for word in ("--model", name)), "--all")
+    verdict = " ".join(" ".join(lines[:2]).split())
+    assert verdict.endswith(" of 95 devices; smallest: iPad Air (4th generation)")
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= COLUMNS
+    for name in ("Qwen3-4B-4bit", *models):
+        assert [line for line in lines if line.endswith(tuple("0123456789")) and name in line]
+
+
 def test_of_one_device_the_verdict_names_it(screen):
     assert screen("--device", "iPhone 15 Pro")[0] == "Qwen3-4B-4bit fits on iPhone 15 Pro"
     assert screen("--device", "iPhone 12")[0] == "Qwen3-4B-4bit does not fit on iPhone 12"
@@ -79,8 +90,17 @@ def test_a_cache_that_keeps_every_token_is_named_where_it_fits(screen):
     assert [full_cache(tokens, room).kv for tokens in (5120, 6144)] == ["8", "4"]
     assert full_cache(40960, room) is None
     assert full_cache(512, phone) is None
-    said = screen("--context", 8192, "--device", phone)[1]
-    assert said == "all 8,192 tokens fit and nothing is forgotten: --max-kv 8192 --kv dense"
+    for name, tokens, kv in ((phone, 8192, "dense"), (room, 5120, "8"), (room, 6144, "4")):
+        said = screen("--context", tokens, "--device", name)[1]
+        all_tokens = f"all {tokens:,} tokens fit and nothing is forgotten"
+        assert said == f"{all_tokens}: --max-kv {tokens} --kv {kv}"
+
+
+def test_of_the_models_own_cache_too_it_is_named_where_that_does_not_fit(run):
+    room = ("--device", "iPhone 12 Pro", "--model", "Qwen3-4B-4bit")
+    assert "nothing is forgotten" not in run("plan", *room, "--context", 4096).stdout
+    said = run("plan", *room, "--context", 5120).stdout.splitlines()[1]
+    assert said == "all 5,120 tokens fit and nothing is forgotten: --max-kv 5120 --kv 8"
 
 
 def test_where_it_fits_on_some_devices_these_are_named():
