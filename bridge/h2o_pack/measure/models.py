@@ -6,11 +6,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from h2o_pack.errors import ExitCode, UserError
+from h2o_pack.errors import ExitCode, UserError, unreadable
+from h2o_pack.files.text import read_object
 from h2o_pack.hub.resolve import HUB_ID
-from h2o_pack.models.adapter import WEIGHTS
+from h2o_pack.models.adapter import CONFIG, WEIGHTS
 from h2o_pack.models.catalogue import find, unknown
-from h2o_pack.models.files import TOKENIZER, read_tensors
+from h2o_pack.models.files import TOKENIZER, inference_needs, read_tensors
 from h2o_pack.models.loading import try_tokenizer
 from h2o_pack.spec import local_folder
 
@@ -41,16 +42,21 @@ def load(name: str, adapter: str | None = None) -> tuple[Any, Any]:
         UserError: mlx_lm cannot load it.
 
     """
-    from h2o_py.loading import load as load_checked  # imports what takes seconds
+    from h2o_py.loading import fetched  # imports what takes seconds
+    from h2o_py.loading import load as load_checked
 
-    path = str(resources.files("h2o_pack.models") / name) if name in BUNDLED else name
-    tokenizer = Path(path) / TOKENIZER
-    if tokenizer.is_file() and name not in BUNDLED:
-        try_tokenizer(tokenizer, name)
+    bundled = resources.files("h2o_pack.models") / name
+    folder = Path(str(bundled if name in BUNDLED else name))
     if adapter is not None:
-        read_tensors(Path(adapter) / WEIGHTS)  # mlx_lm would wait for a pipe
+        read_object(Path(adapter) / CONFIG)
+        read_tensors(Path(adapter) / WEIGHTS)
     try:
-        loaded: Any = load_checked(path, adapter_path=adapter)
+        folder = folder if folder.exists() else fetched(name, None)
+        if name not in BUNDLED:
+            refuse_pipes(folder)
+            if (folder / TOKENIZER).is_file():
+                try_tokenizer(folder / TOKENIZER, name)
+        loaded: Any = load_checked(str(folder), adapter_path=adapter)
     except (OSError, ValueError) as error:
         raise UserError(
             f'the model "{name}" could not be loaded: {error}',
@@ -58,3 +64,10 @@ def load(name: str, adapter: str | None = None) -> tuple[Any, Any]:
             code=ExitCode.MODEL,
         ) from error
     return loaded[0], loaded[1]
+
+
+def refuse_pipes(folder: Path) -> None:
+    """Refuse a model's folder with pipes or devices in it, for which mlx_lm would wait."""
+    for path in sorted(folder.iterdir()):
+        if inference_needs(path.name) and path.exists() and not path.is_file():
+            raise unreadable(path, f"{path.name} is not a regular file")

@@ -91,6 +91,8 @@ def read_adapter(
 
     """
     problems = Problems(str(folder))
+    if not folder.is_dir():
+        problems.fail("the adapter is not a folder", REMEDY)
     config: dict[str, Any] = {}
     with problems.caught():
         config = read_object(folder / CONFIG)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import mlx.core as mx
@@ -151,3 +152,37 @@ def test_an_adapter_of_another_model_is_refused_before_anything_is_written(
     result = package("--adapter", other, code=ExitCode.MODEL)
     assert "inputs and" in result.stderr
     assert "Demo" not in names(tmp_path)
+
+
+def a_pipe(path):
+    os.mkfifo(path)
+
+
+def a_device(path):
+    path.symlink_to("/dev/zero")
+
+
+def a_folder(path):
+    path.mkdir()
+
+
+@pytest.mark.parametrize("make", [a_pipe, a_device, a_folder])
+@pytest.mark.parametrize("name", ["adapter_config.json", "adapters.safetensors"])
+def test_what_is_no_adapter_is_refused_by_one_error_and_not_waited_for(
+    package, adapter, tmp_path, make, name
+):
+    odd = shutil.copytree(adapter, tmp_path / "odd")
+    (odd / name).unlink()
+    make(odd / name)
+    said = package("--adapter", odd, code=ExitCode.MODEL).stderr.splitlines()
+    [error] = [line for line in said if line.startswith("error: ")]
+    assert f"{name} is not a regular file" in error
+    assert "Demo" not in names(tmp_path)
+
+
+@pytest.mark.parametrize("make", [a_pipe, a_device])
+def test_an_adapter_that_is_not_a_folder_is_refused_as_such(package, tmp_path, make):
+    make(tmp_path / "odd")
+    said = package("--adapter", tmp_path / "odd", code=ExitCode.MODEL).stderr.splitlines()
+    [error] = [line for line in said if line.startswith("error: ")]
+    assert "the adapter is not a folder" in error
