@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import mlx.core as mx
+import mlx_lm.models.gemma3_text
 import pytest
 from mlx_lm.models.cache import ArraysCache, CacheList, make_prompt_cache
 
@@ -255,6 +261,38 @@ def test_every_type_of_mlx_lm_is_served_or_refused_with_the_reason(model_type):
         return
     with pytest.raises(UserError, match=NOT_BUILT[model_type]):
         attempt("describe", "config.json", config=document, dtype="float32")
+
+
+# Not in this process: `built` puts stand-ins in the place of kernels.
+NEW_FAMILY = """
+import json, sys
+import mlx_lm.models
+from h2o_pack.models.built import describe
+mlx_lm.models.__path__.append(sys.argv[1])
+print(json.dumps(describe(json.loads(sys.argv[2]), "float32")))
+"""
+
+
+def test_a_new_family_of_mlx_lm_is_described_without_a_line_here(tmp_path):
+    text = Path(mlx_lm.models.gemma3_text.__file__).read_text("utf-8")
+    text = text.replace("from .", "from mlx_lm.models.")
+    (tmp_path / "brand_new.py").write_text(text, "utf-8")
+    documents = [
+        {**small_config("gemma3_text"), "model_type": name}
+        for name in ("brand_new", "gemma3_text")
+    ]
+    new, known = (
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", NEW_FAMILY, tmp_path, json.dumps(document)],
+                capture_output=True,
+                check=True,
+            ).stdout
+        )
+        for document in documents
+    )
+    assert new == known
+    assert {layer["kind"] for layer in new["layers"]} == {"full", "sliding"}
 
 
 def test_no_type_is_both_served_and_refused():
