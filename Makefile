@@ -162,7 +162,7 @@ lock:
 	$(LOCK) pyproject.toml --extra build --output-file requirements.lock
 	$(LOCK) pyproject.toml .ci/check.in --extra build --extra dev --extra plot --extra docs \
 		--constraint requirements.lock --output-file .ci/check.lock
-	$(LOCK) .ci/wheel.in --output-file .ci/wheel.lock
+	$(LOCK) .ci/wheel.in --constraint requirements.lock --output-file .ci/wheel.lock
 
 clean:
 	rm -rf build dist $(VENV)
