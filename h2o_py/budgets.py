@@ -131,9 +131,22 @@ def load_budgets(path: str | Path) -> Budgets:
         OSError: the file cannot be read.
 
     """
-    source = str(path)
+    return parse_budgets(Path(path).read_bytes(), str(path))
+
+
+def parse_budgets(data: bytes, source: str) -> Budgets:
+    """Read the content of such a file.
+
+    Args:
+        data: the content.
+        source: what errors call it.
+
+    Raises:
+        H2OBudgetsError: it is not such JSON.
+
+    """
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = json.loads(data.decode())
     except RecursionError:
         raise H2OBudgetsError(
             "not_json", where=source, reason="it is nested too deep"

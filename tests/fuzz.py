@@ -1,10 +1,10 @@
 """Search for failures with random examples and attacks: `make fuzz SECONDS=3600`.
 
-Runs every property test with a seed, then attacks (see `tests/attacks`) for as long, on the
-core built with AddressSanitizer and UndefinedBehaviorSanitizer, and so on with other seeds
-until the time is over. A property test that fails is left out of later rounds; its example
-is printed as a decorator to add to the test, which then tries it in every run. An attack is
-printed with its seed, and becomes a test. `make fuzz SEED=...` repeats a search.
+Runs every property test with a seed, then attacks (see `tests/attacks`) for as long: on the
+core built with AddressSanitizer and UndefinedBehaviorSanitizer, and on the commands, and so on
+with other seeds until the time is over. A property test that fails is left out of later rounds;
+its example is printed as a decorator to add to the test, which then tries it in every run. An
+attack is printed with its seed, and becomes a test. `make fuzz SEED=...` repeats a search.
 
 pytest loads this module as a plugin too (`-p tests.fuzz`), to print the examples.
 """
@@ -48,7 +48,8 @@ def property_tests() -> list[str]:
 
 def search(seed: int, seconds: float) -> int:
     """Run rounds for about a number of seconds; return how many tests and attacks failed."""
-    attacks = Attacks(seed)
+    sanitized.build()
+    attacks = [Attacks(kind, seed) for kind in ("core", "commands")]
     start, number, failed = time.monotonic(), 0, list[str]()
     while number == 0 or time.monotonic() - start < seconds:
         begun = time.monotonic()
@@ -72,28 +73,30 @@ def search(seed: int, seconds: float) -> int:
             print(done.stdout, done.stderr)
             raise SystemExit(done.returncode)
         left = seconds - (time.monotonic() - start)
-        attacks.run(min(max(LEAST_SECONDS, time.monotonic() - begun), max(left, 1)))
-    return len(failed) + attacks.found
+        share = min(max(LEAST_SECONDS, time.monotonic() - begun), max(left, 1)) / len(attacks)
+        for each in attacks:
+            each.run(share)
+    return len(failed) + sum(each.found for each in attacks)
 
 
 class Attacks:
-    """Attacks with consecutive seeds, in processes that a finding may end."""
+    """Attacks of a kind with consecutive seeds, in processes that a finding may end."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, kind: str, seed: int) -> None:
+        self.kind = kind
         self.next = seed * 1_000_000
         self.found = 0
-        sanitized.build()
 
     def run(self, seconds: float) -> None:
         """Attack for a number of seconds."""
         end, first = time.monotonic() + seconds, self.next
         while (left := end - time.monotonic()) > 0:
-            command = [sys.executable, "-W", "ignore", "-m", "tests.attacks"]
+            command = [sys.executable, "-W", "ignore", "-m", "tests.attacks", "--of", self.kind]
             command += [f"--seed={self.next}", f"--seconds={left}", f"--count={1_000_000}"]
             done = subprocess.run(
                 command,
                 cwd=ROOT,
-                env=sanitized.environment(),
+                env=sanitized.environment() if self.kind == "core" else None,
                 capture_output=True,
                 text=True,
                 check=False,
@@ -106,8 +109,10 @@ class Attacks:
             if done.returncode != 0:
                 self.found += 1
                 print(done.stderr)
-                print(f"Repeat this attack: python -m tests.attacks --seed {tried[-1]}")
-        print(f"{self.next - first} attacks from seed {first}, {self.found} found in all")
+                again = f"python -m tests.attacks --of {self.kind} --seed {tried[-1]}"
+                print(f"Repeat this attack: {again}")
+        count = self.next - first
+        print(f"{self.kind}: {count} attacks from seed {first}, {self.found} found in all")
 
 
 def main() -> None:

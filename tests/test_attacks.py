@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from h2o_pack.errors import ExitCode
 from tests import fuzz
 from tests.attacks import __main__ as attacks
-from tests.attacks import archives, calls, saved
+from tests.attacks import archives, calls, commands, saved
 
 
 def test_some_attacks_do_no_harm():
@@ -18,6 +19,38 @@ def test_some_attacks_do_no_harm():
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split()[-1] == "250"
+
+
+def test_some_attacks_on_commands_end_as_documented(tmp_path):
+    for seed in range(12):
+        assert attacks.command_passes(seed, tmp_path)
+
+
+def test_what_is_attacked_is_what_the_commands_read(tmp_path, monkeypatch):
+    """Unchanged it is taken, so that an attack is not refused for something else."""
+    expected = {"vendor": ExitCode.USAGE, "eval": ExitCode.MODEL}
+    monkeypatch.setenv("H2O_PACK_CACHE", str(tmp_path / "cache"))
+    for number, target in enumerate(commands.TARGETS):
+        for at, call in enumerate(target.calls):
+            place = tmp_path / f"{number}-{at}"
+            place.mkdir()
+            monkeypatch.chdir(place)
+            monkeypatch.setattr("h2o_pack.prove.report.checkout", lambda at=place: at / "root")
+            arguments = call(target.make(place))
+            assert commands.run(*arguments) == expected.get(arguments[0], ExitCode.OK)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError, commands.TooLong, MemoryError],
+)
+def test_a_command_that_ends_otherwise_is_a_finding(error, tmp_path, monkeypatch, capsys):
+    def fail(*_):
+        raise error("found")
+
+    monkeypatch.setattr("h2o_pack.cli.plan.devices.callback", fail)
+    with pytest.raises((AssertionError, commands.TooLong)):
+        commands.run("devices")
 
 
 @pytest.mark.parametrize("error", [KeyError, IndexError, RecursionError, AssertionError])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -18,6 +19,9 @@ from random import Random
 
 from tests.attacks import sanitized
 
+MOST_MEMORY = 8 << 30
+"""Bytes of address space that a command may take."""
+
 
 def main() -> None:
     """Read the command line, run, and exit with 1 if anything is found."""
@@ -25,20 +29,44 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True, help="of the first attack")
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--of", choices=("core", "commands"), default="core")
     parser.add_argument("--usual", action="store_true", help="with the core as it is installed")
     options = parser.parse_args()
-    if not options.usual:
+    end = time.monotonic() + options.seconds
+    if options.of == "commands":
+        os.environ["MLX_DISABLE_COMPILE"] = "1"
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    elif not options.usual:
         if "LD_PRELOAD" not in os.environ:
             os.execve(sys.executable, sys.orig_argv, sanitized.environment())
         sanitized.load()
-    start = time.monotonic()
+    run = passes if options.of == "core" else command_passes
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(options.seed, options.seed + options.count):
-            if time.monotonic() - start > options.seconds:
+            if time.monotonic() > end:
                 break
-            os.write(1, f"{seed}\n".encode())
-            if not passes(seed, Path(folder)):
+            say(seed)
+            if not run(seed, Path(folder)):
                 raise SystemExit(1)
+
+
+def say(seed: int) -> None:
+    """Print a seed at once."""
+    os.write(1, f"{seed}\n".encode())
+
+
+def command_passes(seed: int, folder: Path) -> bool:
+    """Run the attack of a seed on a command; whether it ended as documented."""
+    from tests.attacks import commands
+
+    random = Random(seed)
+    attack = random.choice([commands.change_command] * 4 + [commands.change_hub])
+    try:
+        attack(random, folder)
+    except (Exception, commands.TooLong):  # noqa: BLE001
+        traceback.print_exc()
+        return False
+    return True
 
 
 def passes(seed: int, folder: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -57,6 +57,40 @@ def text(random: Random, given: str) -> str:
             values[name] = random.choice(others)
         return json.dumps(values)
     return data(random, given.encode()).decode("utf-8", "replace")
+
+
+def document(random: Random, given: Any) -> str:
+    """JSON in which a value anywhere is another one, is gone, or is there twice."""
+    text = json.dumps(given)
+    place, value = random.choice([*places(given)] or [(given, None)])
+    old = json.dumps(place) if value is None else f"{json.dumps(place)}: {json.dumps(value)}"
+    absurd = [
+        *JSON_VALUES,
+        *FLOATS,
+        integer(random),
+        10 ** random.choice([20, 400]),
+        "x" * 70_000,
+    ]
+    absurd += ["../../../evil", "/etc/passwd", "\x1b[2J", "\ud800", "-1", [None] * 5000]
+    other = random.choice([json.dumps(random.choice(absurd)), "9" * 5000, "[" * 9 + "]" * 9])
+    kind = random.randrange(4)
+    if value is None or kind == 0:
+        return text.replace(json.dumps(place), other, 1)
+    if kind == 1:
+        return text.replace(old, f"{old}, {json.dumps(place)}: {other}", 1)
+    return text.replace(old, f"{json.dumps(place)}: {other}", 1)
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Each key with its value, and each item with None, of all objects and lists."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield key, part
+            yield from places(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield part, None
+            yield from places(part)
 
 
 def data(random: Random, given: bytes) -> bytes:

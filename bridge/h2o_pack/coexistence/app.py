@@ -13,6 +13,7 @@ from typing import Any
 from h2o_pack.doctor.machine import Surroundings
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import identity
+from h2o_pack.files.paths import read_file
 from h2o_pack.vendoring.vendor import RESOLVED
 
 Version = tuple[int, ...]
@@ -230,7 +231,7 @@ def read_project(folder: Path, project: Path) -> App:
     path = project / "project.pbxproj"
     name = path.relative_to(folder).as_posix()
     try:
-        document = table(read_openstep(path.read_text("utf-8")))
+        document = table(read_openstep(read_file(path).decode()))
     except (OSError, ValueError, RecursionError):
         return App(folder, unread={name: "it is not as Xcode writes it"})
     every = table(document.get("objects")).values()
@@ -278,7 +279,7 @@ def read_resolved(folder: Path, path: Path) -> App:
     """Return the packages that a file names; no app asks for those that it alone names."""
     name = path.relative_to(folder).as_posix()
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(read_file(path))
         pins = document.get("pins") or document["object"]["pins"]  # in its first version
         return App(folder, (name,), tuple(dependency(pin) for pin in pins))
     except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:

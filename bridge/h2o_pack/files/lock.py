@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.files.paths import MODEL_FOLDER
+from h2o_pack.files.paths import MODEL_FOLDER, read_file
 from h2o_pack.results import Count, doc
 
 NAME = "h2o-pack.lock.json"
@@ -150,7 +150,7 @@ def read_record(path: Path, kind: type[_T], version: int = FORMAT) -> _T:
 
     """
     try:
-        data = path.read_bytes()
+        data = read_file(path)
         written = msgspec.json.decode(data, type=Head).format
         if written < version:
             raise earlier_format(path, written)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -87,6 +88,32 @@ def local_file(folder: Path, path: str) -> Path:
     if not os.access(real, os.R_OK):
         raise unusable(place, "cannot be read: Permission denied")
     return real
+
+
+MOST_BYTES = 64 << 20
+"""Of a file of settings, records or text."""
+
+
+def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Read a file of at most `most` bytes.
+
+    A pipe or a device may have no end, or no beginning: of those only what a shell hands over,
+    below /dev, is read.
+
+    Raises:
+        OSError: it cannot be read, is no file, or is longer; `strerror` says which.
+
+    """
+    mode = path.stat().st_mode
+    # Opening a folder is the system's error.
+    ordinary = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+    if not ordinary and not path.is_relative_to("/dev"):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB", str(path))
+    return data
 
 
 def reason(error: BaseException) -> str:

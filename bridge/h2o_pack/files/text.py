@@ -6,14 +6,13 @@ JSON that others wrote is read with bounds, and never as code.
 from __future__ import annotations
 
 import json
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from h2o_pack.errors import ExitCode, UserError, unreadable
-from h2o_pack.files.paths import reason
+from h2o_pack.files.paths import read_file, reason
 
 _T = TypeVar("_T")
 CONFIG_BYTES = 1 << 20
@@ -35,7 +34,7 @@ def read_text(path: Path, remedy: str) -> str:
 
     """
     try:
-        return path.read_text(encoding="utf-8")
+        return read_file(path).decode()
     except OSError as error:
         raise usage_error(f"{path} cannot be read: {reason(error)}", remedy) from None
     except UnicodeDecodeError as error:
@@ -67,10 +66,7 @@ class RepeatedKeyError(ValueError):
 def read_object(path: Path, most: int = CONFIG_BYTES) -> dict[str, Any]:
     """Read a JSON object of at most `most` bytes; UserError when it is none."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe may have no end, or no beginning
-            raise unreadable(path, f"{path.name} is not a regular file")
-        with path.open("rb") as file:
-            data = file.read(most + 1)
+        data = read_file(path, most)
     except OSError as error:
         raise unreadable(path, f"{path.name} cannot be read: {error.strerror}") from error
     return parse_object(data, path.name, str(path), most)

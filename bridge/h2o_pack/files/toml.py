@@ -23,6 +23,7 @@ import msgspec
 from msgspec import inspect
 
 from h2o_pack.errors import ExitCode, Problems, UserError, nearest
+from h2o_pack.files.paths import read_file
 
 File = TypeVar("File")
 
@@ -68,7 +69,7 @@ def read_tables(
 def load(path: Path, blame: Blame = PART_OF_PACKAGE) -> tuple[dict[str, Any], str]:
     """Return the content of a TOML file, and its text."""
     try:
-        text = path.read_text("utf-8")
+        text = read_file(path).decode()
         return msgspec.toml.decode(text, type=dict[str, Any]), text
     except OSError as error:
         raise blame.error(f"the file cannot be read: {error.strerror}", path) from error

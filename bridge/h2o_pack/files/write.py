@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
 from h2o_pack.files.kept import ANY, Exchanged, Move, Written
-from h2o_pack.files.paths import APP_FOLDER, MODEL_MANIFEST
+from h2o_pack.files.paths import APP_FOLDER, MODEL_MANIFEST, read_file
 
 Content = str | bytes
 
@@ -315,9 +315,9 @@ def written_of_model(package: Path, folder: str) -> dict[str, str]:
     own = {f"{folder}/{MODEL_MANIFEST}": ANY}
     if manifest.exists():
         try:
-            files = json.loads(manifest.read_text("utf-8"))["files"]
+            files = json.loads(read_file(manifest))["files"]
             own |= {f"{folder}/{each['path']}": each["sha256"] for each in files}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise lock.damaged(manifest) from error
     return own
 

@@ -57,7 +57,9 @@ def load(name: str, adapter: str | None = None) -> tuple[Any, Any]:
             if (folder / TOKENIZER).is_file():
                 try_tokenizer(folder / TOKENIZER, name)
         loaded: Any = load_checked(str(folder), adapter_path=adapter)
-    except (OSError, ValueError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # libraries raise anything for a model made to harm
         raise UserError(
             f'the model "{name}" could not be loaded: {error}',
             remedy="Give a folder, or an id on huggingface.co, of a model for mlx_lm.",

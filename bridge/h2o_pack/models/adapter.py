@@ -101,7 +101,7 @@ def read_adapter(
         tensors = read_tensors(folder / WEIGHTS)
     problems.refuse()
     kind = config.get("fine_tune_type", "lora")
-    if kind not in TYPES:
+    if not isinstance(kind, str) or kind not in TYPES:
         problems.fail(
             f"fine_tune_type is {shown(kind)}; mlx-swift-lm applies {' and '.join(TYPES)}",
             "Fuse it into the model with `mlx_lm.fuse` and package that.",

@@ -303,7 +303,9 @@ def keep(
     source = previous / folder / SYSTEM_PROMPT
     listed = next((file for file in earlier.files if file.path == SYSTEM_PROMPT), None)
     try:
-        if listed is None or sha256_of(source) != listed.sha256:
+        if listed is None or source.stat().st_size != listed.size:
+            return None
+        if sha256_of(source) != listed.sha256:
             return None
         shutil.copyfile(source, target)
     except OSError:

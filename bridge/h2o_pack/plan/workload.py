@@ -13,13 +13,14 @@ from h2o_pack.config_errors import OF_RECALL, config_warnings, flag, user_errors
 from h2o_pack.devices.catalogue import Device
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.facts import KnownModel
+from h2o_pack.files.paths import read_file
 from h2o_pack.memory.estimate import plan_memory
 from h2o_pack.memory.storages import Storage, archive_bits, storage_of
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.model import Model, ModelConfig
 from h2o_pack.models.catalogue import as_model
 from h2o_pack.spec import PREFILL_STEP, CacheSpec
-from h2o_py.budgets import Budgets, load_budgets
+from h2o_py.budgets import Budgets, parse_budgets
 from h2o_py.config import POLICIES, H2OConfig, H2ORecall
 from h2o_py.errors import H2OConfigWarning
 
@@ -75,7 +76,7 @@ def read_budgets(path: Path | None) -> Budgets | None:
         return None
     try:
         with user_errors():
-            return load_budgets(path)
+            return parse_budgets(read_file(path), str(path))
     except OSError as error:
         raise UserError(
             f"the budgets cannot be read: {error.strerror}",

@@ -24,6 +24,7 @@ from h2o_pack.files.paths import (
     MODEL_MANIFEST,
     VENDOR_FOLDER,
     VENDOR_MANIFEST,
+    read_file,
     why_unsafe,
 )
 from h2o_pack.progress import ProgressReporter, silent
@@ -190,7 +191,7 @@ def regular(path: Path) -> bool:
 def text_digest(path: Path) -> str:
     """Return the sha256 of a small file, "" when it cannot be read."""
     try:
-        return sha256_of(path)
+        return lock.sha256(read_file(path))
     except OSError:
         return ""
 
@@ -341,7 +342,7 @@ def of_resolution(package: Path, record: lock.Lock) -> Iterator[UsersFile]:
     shared = [each.name for each in coexistence().shared]
     try:
         ours = resolved(pins(record.upstream_version), shared)
-        same = resolution(place.read_text("utf-8")) == resolution(ours)
+        same = resolution(read_file(place).decode()) == resolution(ours)
     except (OSError, UserError, ValueError, RecursionError):
         same = False
     if not same:

@@ -191,7 +191,10 @@ def test_layer_types_are_checked(changes, what):
         ("[]", "config.json is not a JSON object"),
         ('{"model_type": NaN}', "config.json is not valid JSON"),
         ('{"model_type": Infinity}', "config.json names no model_type"),
-        (json.dumps({**CONFIG, "x": "y" * (10 << 20)}), "config.json is larger than 1 MiB"),
+        (
+            json.dumps({**CONFIG, "x": "y" * (10 << 20)}),
+            "config.json cannot be read: it is larger than 1 MiB",
+        ),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path, text, what):

@@ -12,6 +12,7 @@ import mlx.core as mx
 import mlx.utils as mlx_utils
 import numpy as np
 
+from h2o_pack.files.paths import read_file
 from h2o_pack.files.text import read_text
 from h2o_pack.measure.evaluation.contenders import (
     SINKS,
@@ -27,7 +28,7 @@ from h2o_pack.measure.profiling.report import Profile, read_profile
 from h2o_pack.measure.profiling.run import profile_model
 from h2o_pack.measure.text import Part, Tokens, held_out
 from h2o_pack.progress import silent
-from h2o_py.budgets import Budgets, load_budgets
+from h2o_py.budgets import Budgets, parse_budgets
 
 _PROFILED, _PIECES = 1024, 4
 """Tokens of a piece of the text that is profiled, and number of pieces, without a profile."""
@@ -136,7 +137,7 @@ def budgets_for(model: Any, tokens: Tokens, by_layer: LayerBudgetsSource) -> Bud
 
     def budgets(chosen: Contender) -> Budgets:
         if by_layer.budgets is not None:
-            return load_budgets(by_layer.budgets)
+            return parse_budgets(read_file(by_layer.budgets), str(by_layer.budgets))
         if policies()[chosen.policy].by_layer == "reach":
             by_index = rules.layer_rows(
                 rules.reaches(profile()),

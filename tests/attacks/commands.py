@@ -1,0 +1,424 @@
+"""Files and answers of a hub that commands read, changed; each ends by a documented code.
+
+A command is given what somebody else made: a model, a package, an adapter, a project's file, a
+report, a device's or an app's files, or a hub that lies. It does its work or says one error, in
+bounded time, and leaves nothing half-written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from h2o_pack.cli import main
+from h2o_pack.errors import ExitCode
+from tests.attacks import mutations
+from tests.bridge.memory.test_devices import OWN
+from tests.bridge.models import test_adapter as adapters
+from tests.bridge.models.checkpoints import checkpoint
+from tests.bridge.prove.reports import report
+from tests.bridge.trees import build_tree, write_model
+from tests.hub import faults
+from tests.hub.contents import Content
+from tests.hub.fixture import HubClient, use
+from tests.hub.server import HubServer
+
+LONGEST = 60
+"""Seconds that a command may take; the child process for a tokenizer has them too."""
+ROOT = Path(__file__).parents[2]
+FACTS = ROOT / "bridge/h2o_pack/facts"
+PRESETS = ROOT / "bridge/h2o_pack/measure/evaluation/presets"
+MODEL = "someone/tiny"
+CACHE = ("--max-kv", "64")
+Call = Callable[[Path], Sequence[object]]
+"""The arguments of a command on a file or folder."""
+
+PROJECT = """
+[[package]]
+model = "model"
+max-kv = 64
+output = "Made"
+vendor = false
+pin = ["0:8"]
+"""
+ROWS = {"heavy_budget": 20, "recent_budget": 30}
+BUDGETS = {"format": 1, "layers": [ROWS, {**ROWS, "max_size": 128}]}
+MEASURED = {"format": 1, "device": "iPhone16,1", "terms": [{"name": "total", "bytes": 9}]}
+RESOLVED = {
+    "pins": [
+        {
+            "identity": "mlx-swift",
+            "kind": "remoteSourceControl",
+            "location": "https://github.com/ml-explore/mlx-swift",
+            "state": {"revision": "0" * 40, "version": "0.31.0"},
+        }
+    ],
+    "version": 3,
+}
+
+
+KNOWN = """
+[[model]]
+name = "ours"
+folder = "model"
+source = "here"
+"""
+
+
+def shown(*arguments: str) -> str:
+    """Return what a command prints."""
+    return CliRunner().invoke(main, arguments).stdout
+
+
+class Target:
+    """Something that commands read: how it is made, and the calls that read it."""
+
+    def __init__(self, make: Callable[[Path], Path], *calls: Call) -> None:
+        self.make = make
+        self.calls = calls
+
+
+def of_model(folder: Path) -> Path:
+    """Write a model with every kind of file that is read."""
+    write_model(folder / "model")
+    more = {
+        "generation_config.json": json.dumps(
+            {"temperature": 0.7, "top_k": 5, "eos_token_id": 1}
+        ),
+        "tokenizer_config.json": json.dumps(
+            {"chat_template": "{{ messages }}", "eos_token": "a"}
+        ),
+        "special_tokens_map.json": json.dumps({"eos_token": {"content": "a"}}),
+        "LICENSE": "free",
+        "README.md": "---\nlicense: mit\nbase_model: a/b\n---\n# Tiny\n",
+    }
+    return build_tree(folder / "model", more)
+
+
+def of_package(folder: Path) -> Path:
+    """Make a package of it."""
+    package = folder / "package"
+    made = run("ios", "--model", of_model(folder), *CACHE, "--output", package, "--no-vendor")
+    assert made == 0
+    return package
+
+
+def of_adapter(folder: Path) -> Path:
+    """Write an adapter of the model's last layer."""
+    of_model(folder)
+    made = folder / "adapter"
+    made.mkdir()
+    tensors = adapters.pair("model.layers.1.self_attn.q_proj", 32, 32)
+    (made / "adapter_config.json").write_text(json.dumps(adapters.CONFIG))
+    (made / "adapters.safetensors").write_bytes(checkpoint(tensors))
+    return made
+
+
+def of_app(folder: Path) -> Path:
+    """Write an app's folder: a project, a manifest that is not run, what it resolved."""
+    app = of_package(folder) / "App"
+    (app / "Package.swift").write_text("// swift-tools-version: 6.1\n")
+    (app / "Package.resolved").write_text(json.dumps(RESOLVED))
+    return app
+
+
+def file(name: str, text: str) -> Callable[[Path], Path]:
+    """Return what writes one file, beside the model."""
+
+    def make(folder: Path) -> Path:
+        of_model(folder)
+        (folder / name).write_text(text, "utf-8")
+        return folder / name
+
+    return make
+
+
+def with_model(command: str, option: str, *more: str) -> Call:
+    """Return the call of a command with the model and a file for one option."""
+    return lambda path: (command, "--model", path.parent / "model", option, path, *more)
+
+
+PLAN = ("--max-kv", "64", "--context", "256")
+TARGETS = (
+    Target(
+        of_model,
+        lambda path: ("plan", "--model", path, *CACHE),
+        lambda path: ("choose", "--model", path, "--device", "iPhone 15"),
+        lambda path: ("models", path),
+        lambda path: ("ios", "--model", path, *CACHE, "--output", path.parent / "Made"),
+        lambda path: ("ios", "--model", path, *CACHE, "--dry-run"),
+        lambda path: ("profile", "--model", path, *CACHE, "--tokens", "64", "--no-timing"),
+    ),
+    Target(
+        of_package,
+        lambda path: ("verify", path),
+        lambda path: ("verify", path, "--quick", "--strict"),
+        lambda path: ("update", path, "--dry-run"),
+        lambda path: ("update", path),
+        lambda path: ("vendor", path, "--upstream", path / "none"),
+        lambda path: ("parity", path, "--level", "op"),
+        lambda path: ("ios", "--model", path.parent / "model", *CACHE, "--output", path),
+    ),
+    Target(of_adapter, with_model("ios", "--adapter", *CACHE, "--dry-run")),
+    Target(of_app, lambda path: ("doctor", path)),
+    Target(file("h2o-pack.toml", PROJECT), lambda path: ("ios", "--dry-run")),
+    Target(
+        file("policy.toml", shown("policy", "show", "tuned")),
+        with_model("plan", "--policy", *PLAN),
+    ),
+    Target(file("budgets.json", json.dumps(BUDGETS)), with_model("plan", "--budgets", *PLAN)),
+    Target(file("devices.toml", OWN), with_model("plan", "--devices", *PLAN)),
+    Target(
+        file("losses.json", (FACTS / "losses.json").read_text("utf-8")),
+        with_model("choose", "--losses", "--device", "iPhone 15"),
+    ),
+    Target(
+        file("report.json", msgspec.json.encode(report()).decode()),
+        lambda path: ("prove", "--import", path),
+    ),
+    Target(
+        file("profile.json", (ROOT / "docs/results/profile/profile.json").read_text("utf-8")),
+        lambda path: (
+            *("budgets", "--profile", path, "--max-kv", "64"),
+            *("--output", path.parent / "made.json"),
+        ),
+    ),
+    Target(
+        file("preset.toml", (PRESETS / "demo.toml").read_text("utf-8")),
+        lambda path: ("eval", "--preset", path, "--model", path.parent / "none"),
+    ),
+    Target(
+        file("measured.json", json.dumps(MEASURED)),
+        with_model("plan", "--measured", *PLAN, "--device", "iPhone16,1"),
+    ),
+    Target(
+        file("models.toml", KNOWN),
+        lambda path: ("models", "--catalogue", path),
+    ),
+)
+WEIGHTS = (8, 8, *[2] * 2, *[1] * (len(TARGETS) - 4))
+"""Most of what somebody else makes is a model or a package."""
+
+
+class TooLong(BaseException):
+    """A command that does not end."""
+
+
+@contextmanager
+def limited() -> Iterator[None]:
+    """End what takes too long as a finding."""
+
+    def late(*_: object) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(LONGEST)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run(*arguments: object) -> int:
+    """Run a command in this process; AssertionError unless it ends as documented."""
+    words = [str(each) for each in arguments]
+    with limited():
+        done = CliRunner().invoke(main, words)
+    what = f"{words}: exit {done.exit_code}\n{done.output[-3000:]}"
+    documented = {*ExitCode} - {ExitCode.INTERNAL, ExitCode.INTERRUPTED, ExitCode.UNREAD}
+    assert done.exit_code in documented, what
+    assert done.exit_code in (ExitCode.OK, ExitCode.DIFFERENT) or "rror: " in done.output, what
+    assert "\x1b" not in done.output, what
+    return done.exit_code
+
+
+def change_command(random: Random, folder: Path) -> None:
+    """One command on something of which one or two files were changed."""
+    place = Path(tempfile.mkdtemp(dir=folder))
+    [target] = random.choices(TARGETS, WEIGHTS)
+    here = Path.cwd()
+    try:
+        path = target.make(place)
+        os.chdir(place)
+        for _ in range(random.choice([1, 1, 2])):
+            change_file(random, path)
+        before = listed(place)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("H2O_PACK_CACHE", str(place / "cache"))
+            patch.setenv("H2O_PACK_VENDOR", "0")
+            patch.setattr("h2o_pack.prove.report.checkout", lambda: place / "root")
+            code = run(*random.choice(target.calls)(path))
+        if code not in (ExitCode.OK, ExitCode.DIFFERENT):
+            made = {name for name in listed(place) - before if not name.startswith("cache")}
+            assert not made, f"an error left {sorted(made)[:5]}"
+    finally:
+        os.chdir(here)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def change_hub(random: Random, folder: Path) -> None:
+    """One command on a model of a hub whose answers were changed."""
+    place = Path(tempfile.mkdtemp(dir=folder))
+    server = HubServer()
+    try:
+        model = of_model(place)
+        server.client = HubClient(server, place / "huggingface", [])
+        server.add(MODEL, {each.name: each.read_bytes() for each in model.iterdir()})
+        shutil.rmtree(model)
+        with pytest.MonkeyPatch.context() as patch:
+            use(server.client, patch)
+            patch.setattr("h2o_pack.hub.client.time.sleep", lambda _seconds: None)
+            patch.setenv("H2O_PACK_VENDOR", "0")
+            for _ in range(random.choice([1, 1, 2])):
+                pattern = random.choice([f"/api/models/{MODEL}*", *PATTERNS])
+                server.fail(pattern, effect(random, server, pattern), **when(random))
+            output = ("--output", place / "Made")
+            command = random.choice([("plan",), ("models",), ("ios", *output)])
+            name = (MODEL,) if command == ("models",) else ("--model", MODEL, *CACHE)
+            code = run(*command, *name)
+        own = ("huggingface", "Made") if code == 0 else ("huggingface",)
+        made = {name for name in listed(place) if not name.startswith(own)}
+        assert not made, f"{sorted(made)[:5]} is there"
+    finally:
+        server.close()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+PATTERNS = ("*/config.json", "*/model.safetensors", "*/tokenizer.json", "*/README.md", "*")
+HEADERS = (
+    *("ETag", "X-Linked-Etag", "X-Linked-Size", "X-Repo-Commit", "Content-Range", "Location"),
+    *("Content-Length", "Retry-After", "Content-Encoding", "Link", "X-Error-Message"),
+)
+VALUES = (
+    *("", "x", "-1", "0", "9" * 5000, "../../../evil", "/etc/passwd", '"' + "a" * 40 + '"'),
+    *(
+        "bytes 0-1/2",
+        "gzip",
+        "file:///etc/passwd",
+        "http://127.0.0.1:9/x",
+        "\x07",
+        "a" * 60_000,
+    ),
+)
+
+
+def when(random: Random) -> dict[str, Any]:
+    """To which of the requests something happens: all, or the first ones."""
+    return random.choice([{}, {}, {"numbers": range(random.choice([1, 2, 3]))}])
+
+
+def effect(random: Random, server: HubServer, pattern: str) -> faults.Effect:
+    """What a hub does in place of answering."""
+    kind = random.randrange(6)
+    if kind == 0:
+        return faults.Instead(headers={random.choice(HEADERS): random.choice(VALUES)})
+    if kind == 1:
+        status = random.choice([200, 204, 206, 301, 401, 403, 404, 416, 418, 429, 500, 503])
+        return faults.Status(
+            status, {"Retry-After": random.choice(["0", "-5", "x", "9" * 5000])}
+        )
+    if kind == 2:
+        return random.choice([faults.Truncate(random.choice([0, 1, 9])), faults.Drop(3)])
+    if kind == 3:
+        return random.choice([faults.IgnoreRange(), faults.ShiftRange(random.choice([-1, 4]))])
+    if pattern.startswith("/api"):
+        answer = {
+            "id": MODEL,
+            "sha": "0" * 40,
+            "private": False,
+            "gated": False,
+            "tags": [],
+            "siblings": [{"rfilename": "config.json", "size": 5, "blobId": "0" * 40}],
+        }
+        return faults.Instead(Content(mutations.document(random, answer).encode()))
+    return faults.Instead(Content(random.choice(WHOLE)))
+
+
+def listed(folder: Path) -> set[str]:
+    """Return all that lies below a folder, links not followed."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+
+
+WHOLE = (
+    *(b"", b"null", b"[]", b"{}", b"{", b"\xff\xfe", b"\x00" * 9, b"\xef\xbb\xbf{}", b"NaN"),
+    *(b"[" * 200_000, b'{"a":' * 50_000, b"9" * 10_000, b'"\\ud800"', b'{"a": 1, "a": 2}'),
+    *((1 << 63).to_bytes(8, "little") + b"{}", (100 << 20).to_bytes(8, "little") + b"{}"),
+)
+
+
+SPARSE = 1 << 33
+
+
+def change_file(random: Random, path: Path) -> None:
+    """Change one file of a folder, or the file."""
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    files = [each for each in files if each.stat().st_size < SPARSE]  # the next change reads it
+    json_files = [each for each in files if each.suffix in (".json", ".safetensors")]
+    if not files:
+        return
+    chosen = random.choice(json_files if json_files and random.random() < 0.7 else files)
+    kind = random.randrange(10)
+    if kind < 5:
+        change_content(random, chosen)
+    elif kind < 7:
+        chosen.write_bytes(random.choice(WHOLE))
+    else:
+        replace(random, chosen)
+
+
+def change_content(random: Random, path: Path) -> None:
+    """Change some of what a file says."""
+    data = path.read_bytes()
+    if path.suffix == ".toml" and random.random() < 0.7:
+        lines = data.decode("utf-8", "replace").splitlines() or [""]
+        at = random.randrange(len(lines))
+        key = lines[at].partition("=")[0] if "=" in lines[at] else "key"
+        value = random.choice(SETTINGS)
+        lines[at] = random.choice([f"{key} = {value}", f"{lines[at]}\n{lines[at]}", "[[x]]"])
+        path.write_text("\n".join(lines), "utf-8")
+        return
+    length = int.from_bytes(data[:8], "little") if path.suffix == ".safetensors" else 0
+    begin, end = (8, 8 + length) if length else (0, len(data))
+    try:
+        head = mutations.document(random, json.loads(data[begin:end])).encode()
+    except (ValueError, RecursionError):  # no JSON, or no more
+        path.write_bytes(mutations.data(random, data))
+        return
+    path.write_bytes((len(head).to_bytes(8, "little") if length else b"") + head + data[end:])
+
+
+SETTINGS = ("nan", "inf", "-1", "9" * 30, '""', "[]", "{}", "1979-05-27", "true", '"../../x"')
+
+
+def replace(random: Random, path: Path) -> None:
+    """Put something else than a file in its place, or take it away."""
+    path.unlink()
+    kind = random.randrange(8)
+    if kind == 0:
+        os.mkfifo(path)
+    elif kind == 1:
+        path.symlink_to(path.name)
+    elif kind == 2:
+        path.symlink_to(random.choice(["/dev/zero", "/dev/null", "/etc/passwd"]))
+    elif kind == 3:
+        path.symlink_to("nowhere")
+    elif kind == 4:
+        path.mkdir()
+    elif kind == 5:
+        with path.open("wb") as sparse:
+            sparse.truncate(random.choice([SPARSE, 1 << 40]))
+    elif kind == 6:
+        path.symlink_to("..")
