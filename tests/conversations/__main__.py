@@ -13,16 +13,26 @@ import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 
+from docs.docgen.markdown import replaced, table
 from h2o_pack.cli import main as cli
-from tests.conversations.kills import kill
-from tests.conversations.page import part, with_part
+from h2o_pack.measure.machine import describe
+from tests.conversations.kills import Kills, kill
 from tests.conversations.program import LONG, build
 
 # glibc keeps an arena per thread, and with it pages that the thread has freed.
 ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
+TURN = {
+    "new": "prompt, tokens",
+    "read": "read",
+    "generated": "generated",
+    "seen": "in all",
+    "active": "MLX's arrays, bytes",
+}
+"""What is shown of a turn, by its name in the report."""
 PAGE = Path(__file__).parents[2] / "docs/results/conversations.md"
 
 
@@ -34,13 +44,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2000, help="Of each prompt.")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=17)
-    parser.add_argument(
-        "--write",
-        type=Path,
-        nargs="?",
-        const=PAGE,
-        help=f"Page to write to, else {PAGE.name}.",
-    )
+    parser.add_argument("--write", action="store_true", help=f"Write {PAGE.name}.")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -56,12 +60,57 @@ def main() -> None:
         long.run(LONG, folder / "long")
         report = json.loads((folder / "long/long-conversation.json").read_text("utf-8"))
         kills = kill(program, chosen.kills, chosen.seed, folder / "kills")
-        model = "the demo model" if vendored else "a model of two layers without weights"
-        text = part(report, kills, model, program.host.name, chosen.seed)
+        on = "the demo model" if vendored else "a model of two layers without weights"
+        text = long_conversation(report, program.host.name) + interrupted(kills, chosen.seed)
     print(text)  # noqa: T201
     if chosen.write:
-        page = chosen.write.read_text("utf-8") if chosen.write.exists() else ""
-        chosen.write.write_text(with_part(page, text), encoding="utf-8")
+        PAGE.write_text(replaced(PAGE.read_text("utf-8"), on, text), "utf-8")
+
+
+def long_conversation(report: dict[str, Any], host: str) -> str:
+    """Say what the turns took, and what a change of an earlier turn read again.
+
+    report: what LongConversationTests wrote. host: the libraries and where they ran.
+    """
+    machine, turns = describe(), report["turns"]
+    taken = [turn["resident"] - turn["text"] for turn in turns[4:]]
+    shown = {1, 2, 5, *range(10, len(turns) + 1, 10), len(turns)}
+    numbers = sorted(number for number in shown if number <= len(turns))
+    rows = [
+        (
+            number,
+            *(f"{turns[number - 1][name]:,}" for name in TURN),
+            f"{turns[number - 1]['resident'] / 1e6:.1f}",
+        )
+        for number in numbers
+    ]
+    follows = turns[-1]["seen"] - report["cached"]
+    sizes = ", ".join(f"{count:,}" for count in report["snapshots"])
+    return (
+        f"On {host}; {machine.processor}, {machine.cores} cores.\n\n"
+        f"**{len(turns)} turns, {turns[-1]['seen']:,} tokens.** After turn 5 the memory of the "
+        f"process grows by {100 * (max(taken) / taken[0] - 1):.2f}%. That leaves out freed "
+        f"memory, and the text of the messages, {turns[-1]['text']:,} bytes, which the app "
+        f"keeps.\n\n{table(('turn', *TURN.values(), 'process, MB'), rows)}\n\n"
+        f"Then turn {report['changed']} was edited. {len(report['snapshots'])} snapshots were "
+        f"left, of {sizes} tokens. The next reply went on from the one of "
+        f"{report['cached']:,} and read {report['read']:,} tokens: its prompt, and again the "
+        f"{follows:,} after the snapshot.\n\n"
+    )
+
+
+def interrupted(kills: Kills, seed: int) -> str:
+    """Say how the kills ended."""
+    count = len(kills.kills)
+    whole = sum(kill.resumed_whole for kill in kills.kills)
+    saving = sum(kill.after.startswith("replied") for kill in kills.kills)
+    same = "equal" if kills.same else "DO NOT equal"
+    return (
+        f"**{count} kills.** A conversation that is saved after each turn was killed "
+        f"(`kill -9`) at {count} random moments (seed {seed}), {saving} of them during a save. "
+        f"{whole} times it resumed from its last whole turn. Its replies {same} those of a "
+        "conversation that nobody interrupted."
+    )
 
 
 def demo(folder: Path) -> Path:
