@@ -5,6 +5,7 @@ MLX computes nothing before it must, so the shapes of a model of any size cost n
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import mlx.core as mx
@@ -17,9 +18,10 @@ from tests.bridge.models.small_configs import small_config
 
 def quantized(known: KnownModel) -> Any:
     """Make mlx_lm's model of an entry: weights in bfloat16, or 4 bits in groups of 64."""
-    model_class, arguments = utils._get_classes(known.config)
-    with checked_arguments(known.config, fill=True):
-        model = model_class(arguments.from_dict(known.config))
+    config = copy.deepcopy(known.config)  # mlx_lm changes what it reads
+    model_class, arguments = utils._get_classes(config)
+    with checked_arguments(config, fill=True):
+        model = model_class(arguments.from_dict(config))
     cast(model, mx.bfloat16)
     return utils.quantize_model(model, {}, 64, 4)[0]
 

@@ -12,6 +12,7 @@ from h2o_pack.facts import known_models
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.memory.kept import fixed_bytes, token_bytes
 from h2o_pack.model import Layer, ModelConfig
+from h2o_pack.models import trial
 from h2o_pack.models.catalogue import as_model, catalogue, config_folder, find
 from h2o_pack.models.files import weigh
 from h2o_py import H2OConfig, make_h2o_cache
@@ -60,7 +61,8 @@ def test_the_weights_of_an_entry_are_those_of_mlx_lms_model(known):
     assert 0 <= header < 2e5
 
 
-def test_a_model_of_the_catalogue_is_planned_without_the_hub(run, hub):
+def test_a_model_of_the_catalogue_is_planned_without_the_hub_and_mlx_lm(run, hub, monkeypatch):
+    monkeypatch.setattr(trial.Worker, "ask", None)
     for known in HUB:
         assert resolve(known.name, stated=True) == as_model(known)
     result = run("plan", "--model", "Qwen3.5-2B-4bit", *PHONE)
