@@ -1,10 +1,11 @@
 """Search for failures with random examples and attacks: `make fuzz SECONDS=3600`.
 
 Runs every property test with a seed, then attacks (see `tests/attacks`) for as long: on the
-core built with AddressSanitizer and UndefinedBehaviorSanitizer, and on the commands, and so on
-with other seeds until the time is over. A property test that fails is left out of later rounds;
-its example is printed as a decorator to add to the test, which then tries it in every run. An
-attack is printed with its seed, and becomes a test. `make fuzz SEED=...` repeats a search.
+core built with AddressSanitizer and UndefinedBehaviorSanitizer, on the commands, and on a
+package's tests where there is Swift. So on with other seeds until the time is over. A property
+test that fails is left out of later rounds; its example is printed as a decorator to add to the
+test, which then tries it in every run. An attack is printed with its seed, and becomes a test.
+`make fuzz SEED=...` repeats a search.
 
 pytest loads this module as a plugin too (`-p tests.fuzz`), to print the examples.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -50,6 +52,10 @@ def search(seed: int, seconds: float) -> int:
     """Run rounds for about a number of seconds; return how many tests and attacks failed."""
     sanitized.build()
     attacks = [Attacks(kind, seed) for kind in ("core", "commands")]
+    if shutil.which("swift"):
+        attacks.append(Attacks("app", seed))
+    else:
+        print("app: not run (no Swift)")
     start, number, failed = time.monotonic(), 0, list[str]()
     while number == 0 or time.monotonic() - start < seconds:
         begun = time.monotonic()

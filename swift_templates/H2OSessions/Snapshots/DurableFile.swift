@@ -92,7 +92,7 @@ enum DurableFile {
         return start ..< start + placeholder.count
     }
 
-    /// The header's JSON, which starts at byte 8.
+    /// The header's JSON, which starts at byte 8: at most the 100 MiB that the format allows.
     private static func headerData(of file: URL) throws -> Data {
         let handle = try FileHandle(forReadingFrom: file)
         defer { try? handle.close() }
@@ -100,7 +100,7 @@ enum DurableFile {
         try handle.seek(toOffset: 0)
         let count = (try handle.read(upToCount: 8) ?? Data()).reversed()
             .reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
-        guard size >= 8, count <= size - 8,
+        guard size >= 8, count <= min(size - 8, 100 << 20),
             let data = try handle.read(upToCount: Int(count)), data.count == Int(count)
         else {
             throw damaged(file)

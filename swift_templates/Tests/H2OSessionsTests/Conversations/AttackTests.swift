@@ -1,0 +1,51 @@
+import Foundation
+import XCTest
+
+@testable import H2OSessions
+
+/// Schemas and saved conversations that a program changed at random: each is refused, or used.
+final class AttackTests: XCTestCase {
+    private let options = H2OSession.Options(sampling: .greedy, maxTokens: 4)
+
+    /// Reads all that `H2O_CONVERSATION` has: files are schemas, folders are conversations. Says
+    /// the name of each before, so that the one which ends the process is known.
+    func testEachIsRefusedOrUsed() async throws {
+        guard let folder = ConversationSettings.folder else {
+            throw XCTSkip("H2O_CONVERSATION names no folder of attacks.")
+        }
+        let model = try await ConversationSettings.model()
+        for name in try FileManager.default.contentsOfDirectory(atPath: folder.path).sorted() {
+            FileHandle.standardOutput.write(Data("conversation: \(name)\n".utf8))
+            let place = folder.appending(path: name)
+            if name.hasSuffix(".json") {
+                read(try Data(contentsOf: place))
+            } else {
+                await goOn(from: place, model)
+            }
+        }
+    }
+
+    /// On a thread with the stack that threads of Apple's systems have.
+    private func read(_ schema: Data) {
+        let done = DispatchSemaphore(value: 0)
+        let thread = Thread {
+            _ = try? H2OSchema(String(decoding: schema, as: UTF8.self))
+            done.signal()
+        }
+        thread.stackSize = 512 << 10
+        thread.start()
+        done.wait()
+    }
+
+    private func goOn(from folder: URL, _ model: H2OModel) async {
+        guard
+            let session = try? await H2OSession.restore(
+                from: folder, model: model, options: options)
+        else { return }
+        _ = try? await session.respond(to: "more")
+        try? await session.save(to: folder)
+        let messages = await session.messages
+        try? await session.setMessages(Array(messages.prefix(2)))
+        _ = try? await session.respond(to: "other")
+    }
+}
