@@ -3,20 +3,12 @@
 #include <mutex>
 
 #include "archive_files.h"
-#include "layer_cache.h"
-#include "mlx/c/error.h"
+#include "handles.h"
 #include "mlx/c/private/mlx.h"
-#include "policy_of.h"
 
 namespace h2o::c {
 
 namespace mx = mlx::core;
-
-/// What the last function on this thread refused, by its code.
-struct LastError {
-  std::string code;
-  std::vector<std::pair<std::string, std::string>> values;
-};
 
 thread_local LastError last_error;
 
@@ -29,44 +21,14 @@ struct NoticeHandler {
 std::mutex notice_mutex;
 NoticeHandler notice_handler;
 
-/// Runs `body`; an exception goes to the mlx error handler and becomes status 1.
-/// Its text is an argument, never the format.
-template <class Body>
-int guarded(Body body) {
-  last_error = {};
-  try {
-    body();
-    return 0;
-  } catch (const CacheError& error) {
-    last_error = {error.code, {error.values.begin(), error.values.end()}};
-    mlx_error("%s", error.what());
-  } catch (const ArchiveError& error) {
-    const auto& [code, path, number] = error.failure;
-    last_error = {code, {{"path", path}, {"error", std::to_string(number)}}};
-    mlx_error("%s", error.what());
-  } catch (const std::exception& error) {
-    mlx_error("%s", error.what());
-  }
-  return 1;
-}
-
 /// A cache, and the texts that were last given out for it.
 struct LayerHandle {
   LayerCache cache;
   std::optional<ArchiveMark> mark;
 };
 
-template <class Value, class Handle>
-Value& value_of(const Handle& handle, const char* name) {
-  if (!handle.ctx) {
-    throw std::invalid_argument(
-        std::string("an ") + name + " is empty where one is needed");
-  }
-  return *static_cast<Value*>(handle.ctx);
-}
-
 LayerHandle& handle_of(const mlx_h2o_layer_cache& cache) {
-  return value_of<LayerHandle>(cache, "mlx_h2o_layer_cache");
+  return held_by<LayerHandle>(cache, "mlx_h2o_layer_cache");
 }
 
 LayerCache& cache_of(const mlx_h2o_layer_cache& cache) {
@@ -126,11 +88,24 @@ mlx_dtype c_dtype_of(mx::Dtype dtype) {
   return dtype == mx::bfloat16 ? MLX_BFLOAT16 : MLX_FLOAT32;
 }
 
+const Completed& completed_of(const mlx_h2o_policy& policy) {
+  const auto& completed = handle_of(policy).completed;
+  if (!completed) {
+    throw std::invalid_argument("a policy must be completed before a cache is made of it");
+  }
+  return *completed;
+}
+
+std::optional<Recall> recall_of(const mlx_h2o_config& config) {
+  const auto& recall = completed_of(config.policy).recall;
+  return recall ? std::optional(h2o::recall_of(*recall)) : std::nullopt;
+}
+
 CacheConfig config_of(const mlx_h2o_config& config) {
   RowFormat format{config.key_bits,        config.value_bits,  config.group_size,
                    dtype_of(config.dtype), config.recent_bits, config.rotated};
   validate(format);
-  return {policy_of(config.policy), format};
+  return {policy_of(completed_of(config.policy).policy), format};
 }
 
 std::optional<mx::array> optional_array(mlx_array a) {
@@ -141,17 +116,13 @@ Mask mask_of(const char* mode, mlx_array values) {
   return make_mask(mode ? mode : "", optional_array(values));
 }
 
-const char* text(const char* given) {
-  return given ? given : "";
-}
-
 SavedCache saved_of(const mlx_h2o_saved_cache& saved) {
   SavedCache result{
       saved.offset,
       saved.length,
       saved.pending,
       config_of(saved.config),
-      recall_of(saved.config.policy),
+      recall_of(saved.config),
       std::nullopt,
       mlx_vector_array_get_(saved.arrays)};
   if (const auto* archive = saved.archive) {
@@ -254,7 +225,7 @@ extern "C" void mlx_h2o_set_notice_handler(
 extern "C" int mlx_h2o_layer_cache_new(
     mlx_h2o_layer_cache* res, const mlx_h2o_config config) {
   return guarded([&] {
-    h2o::LayerCache cache(config_of(config), h2o::recall_of(config.policy));
+    h2o::LayerCache cache(config_of(config), recall_of(config));
     cache.must_recall = false; // models that call it have no way to fail
     set_cache(res, std::move(cache));
   });
@@ -341,7 +312,7 @@ extern "C" int mlx_h2o_layer_cache_join(
     const mlx_h2o_layer_cache cache, const mlx_h2o_prompt_choice choice, int layer) {
   return with_cache(cache, [&](auto& core) {
     core.join(
-        value_of<std::shared_ptr<h2o::PromptChoice>>(choice, "mlx_h2o_prompt_choice"),
+        held_by<std::shared_ptr<h2o::PromptChoice>>(choice, "mlx_h2o_prompt_choice"),
         layer);
   });
 }

@@ -1,57 +1,76 @@
-#include "mlx/c/h2o_policy.h"
-
-#include "policy_of.h"
+#include "handles.h"
 
 namespace h2o::c {
-
-PolicyHandle& handle_of(mlx_h2o_policy policy) {
-  return *static_cast<PolicyHandle*>(policy.ctx);
-}
 
 constexpr std::string_view of_recall = "recall.";
 
 /// Settings are of recall where their names begin so; the rest of the name follows.
 std::pair<bool, std::string> split(const char* name) {
-  const std::string_view whole = name;
+  const std::string_view whole = text(name);
   const bool recalls = whole.substr(0, of_recall.size()) == of_recall;
   return {recalls, std::string(recalls ? whole.substr(of_recall.size()) : whole)};
 }
 
 int set(mlx_h2o_policy policy, const char* name, Value value) {
-  auto& handle = handle_of(policy);
-  const auto [recalls, key] = split(name);
-  if (recalls && !handle.recall) {
-    handle.recall.emplace();
-  }
-  (recalls ? *handle.recall : handle.policy)[key] = std::move(value);
-  return 0;
+  return guarded([&] {
+    auto& handle = handle_of(policy);
+    const auto [recalls, key] = split(name);
+    if (recalls && !handle.recall) {
+      handle.recall.emplace();
+    }
+    (recalls ? *handle.recall : handle.policy)[key] = std::move(value);
+  });
 }
 
-/// A setting that is complete; null if there is none of such a type.
+/// Null if there is none.
 template <class Held>
-const Held* get(mlx_h2o_policy policy, const char* name) {
-  const auto& completed = handle_of(policy).completed;
-  const auto [recalls, key] = split(name);
-  const Values* values = nullptr;
-  if (completed) {
-    values = !recalls            ? &completed->policy
-             : completed->recall ? &*completed->recall
-                                 : nullptr;
-  }
-  const auto found = values ? values->find(key) : Values::const_iterator();
-  return values && found != values->end() ? std::get_if<Held>(&found->second) : nullptr;
-}
-
-/// A value of a problem; null if there is none of such a type.
-template <class Held>
-const Held* get(mlx_h2o_policy policy, size_t index, const char* name) {
-  const auto& problems = handle_of(policy).problems;
-  if (index >= problems.size()) {
-    return nullptr;
-  }
-  const auto& values = problems[index].values;
+const Held* value_in(const std::map<std::string, Held>& values, const std::string& name) {
   const auto found = values.find(name);
-  return found == values.end() ? nullptr : std::get_if<Held>(&found->second);
+  return found == values.end() ? nullptr : &found->second;
+}
+
+/// A setting that is complete; null if there is none, or after an error.
+const Value* setting(mlx_h2o_policy policy, const char* name) {
+  const Value* value = nullptr;
+  guarded([&] {
+    const auto& completed = handle_of(policy).completed;
+    const auto [recalls, key] = split(name);
+    if (completed && !recalls) {
+      value = value_in(completed->policy, key);
+    } else if (completed && completed->recall) {
+      value = value_in(*completed->recall, key);
+    }
+  });
+  return value;
+}
+
+/// A problem; null if there are not so many, or after an error.
+const Problem* problem(mlx_h2o_policy policy, size_t index) {
+  const Problem* problem = nullptr;
+  guarded([&] {
+    const auto& problems = handle_of(policy).problems;
+    problem = index < problems.size() ? &problems[index] : nullptr;
+  });
+  return problem;
+}
+
+/// A value of a problem; null if there is none, or after an error.
+const decltype(Problem::values)::mapped_type* problem_value(
+    mlx_h2o_policy policy, size_t index, const char* name) {
+  const auto* of = problem(policy, index);
+  return of ? value_in(of->values, text(name)) : nullptr;
+}
+
+template <class Held>
+int64_t integer_of(const Held* value) {
+  const auto* integer = value ? std::get_if<int64_t>(value) : nullptr;
+  return integer ? *integer : 0;
+}
+
+template <class Held>
+const char* text_of(const Held* value) {
+  const auto* held = value ? std::get_if<std::string>(value) : nullptr;
+  return held ? held->c_str() : "";
 }
 
 /// Ranges of their bounds, where a setting is known to be of ranges.
@@ -85,8 +104,7 @@ Completed complete(const PolicyHandle& handle, const char* named) {
 using namespace h2o::c;
 
 extern "C" int mlx_h2o_policy_new(mlx_h2o_policy* res) {
-  res->ctx = new PolicyHandle();
-  return 0;
+  return guarded([&] { res->ctx = new PolicyHandle(); });
 }
 
 extern "C" int mlx_h2o_policy_free(mlx_h2o_policy policy) {
@@ -106,67 +124,72 @@ extern "C" int mlx_h2o_policy_set_number(
 
 extern "C" int mlx_h2o_policy_set_text(
     mlx_h2o_policy policy, const char* name, const char* value) {
-  return set(policy, name, std::string(value));
+  return set(policy, name, std::string(text(value)));
 }
 
 extern "C" int mlx_h2o_policy_set_integers(
     mlx_h2o_policy policy, const char* name, const int64_t* values, size_t count) {
-  return set(policy, name, integers(name, values, count));
+  return set(policy, name, integers(text(name), values, values ? count : 0));
 }
 
 extern "C" int mlx_h2o_policy_complete(mlx_h2o_policy policy, const char* named) {
-  auto& handle = handle_of(policy);
-  handle.completed.reset();
-  handle.problems.clear();
-  try {
-    handle.completed = complete(handle, named);
-    handle.problems = handle.completed->warnings;
-    return 0;
-  } catch (const h2o::PolicyError& error) {
-    handle.problems = {error.problem};
-  } catch (const std::exception& error) {
-    handle.problems = {{error.what(), {}}};
-  }
-  return 1;
+  bool is_complete = false;
+  guarded([&] {
+    auto& handle = handle_of(policy);
+    handle.completed.reset();
+    try {
+      handle.completed = complete(handle, named);
+      handle.problems = handle.completed->warnings;
+      is_complete = true;
+    } catch (const h2o::PolicyError& error) {
+      handle.problems = {error.problem};
+    } catch (const std::exception& error) {
+      handle.problems = {{error.what(), {}}};
+    }
+  });
+  return is_complete ? 0 : 1;
 }
 
 extern "C" int64_t mlx_h2o_policy_integer(mlx_h2o_policy policy, const char* name) {
-  const auto* value = get<int64_t>(policy, name);
-  return value ? *value : 0;
+  return integer_of(setting(policy, name));
 }
 
 extern "C" double mlx_h2o_policy_number(mlx_h2o_policy policy, const char* name) {
-  const auto* value = get<double>(policy, name);
-  return value ? *value : double(mlx_h2o_policy_integer(policy, name));
+  const auto* value = setting(policy, name);
+  const auto* number = value ? std::get_if<double>(value) : nullptr;
+  return number ? *number : double(integer_of(value));
 }
 
 extern "C" const char* mlx_h2o_policy_text(mlx_h2o_policy policy, const char* name) {
-  const auto* value = get<std::string>(policy, name);
-  return value ? value->c_str() : "";
+  return text_of(setting(policy, name));
 }
 
 extern "C" int mlx_h2o_policy_recall_rows(mlx_h2o_policy policy) {
-  const auto& completed = handle_of(policy).completed;
-  return completed ? completed->recall_rows : 0;
+  int rows = 0;
+  guarded([&] {
+    const auto& completed = handle_of(policy).completed;
+    rows = completed ? completed->recall_rows : 0;
+  });
+  return rows;
 }
 
 extern "C" size_t mlx_h2o_policy_problems(mlx_h2o_policy policy) {
-  return handle_of(policy).problems.size();
+  size_t count = 0;
+  guarded([&] { count = handle_of(policy).problems.size(); });
+  return count;
 }
 
 extern "C" const char* mlx_h2o_policy_problem_code(mlx_h2o_policy policy, size_t index) {
-  const auto& problems = handle_of(policy).problems;
-  return index < problems.size() ? problems[index].code.c_str() : "";
+  const auto* of = problem(policy, index);
+  return of ? of->code.c_str() : "";
 }
 
 extern "C" int64_t mlx_h2o_policy_problem_integer(
     mlx_h2o_policy policy, size_t index, const char* name) {
-  const auto* value = get<int64_t>(policy, index, name);
-  return value ? *value : 0;
+  return integer_of(problem_value(policy, index, name));
 }
 
 extern "C" const char* mlx_h2o_policy_problem_text(
     mlx_h2o_policy policy, size_t index, const char* name) {
-  const auto* value = get<std::string>(policy, index, name);
-  return value ? value->c_str() : "";
+  return text_of(problem_value(policy, index, name));
 }

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <optional>
+#include <stdexcept>
+
+#include "layer_cache.h"
+#include "mlx/c/error.h"
+#include "mlx/c/h2o.h"
+#include "policy_rules.h"
+
+/// What is behind the handles of the C interface, and how its functions fail.
+namespace h2o::c {
+
+/// What the last function on this thread refused, by its code.
+struct LastError {
+  std::string code;
+  std::vector<std::pair<std::string, std::string>> values;
+};
+
+extern thread_local LastError last_error;
+
+/// Runs `body`; an exception goes to the mlx error handler and becomes status 1.
+/// Its text is an argument, never the format.
+template <class Body>
+int guarded(Body body) {
+  last_error = {};
+  try {
+    body();
+    return 0;
+  } catch (const CacheError& error) {
+    last_error = {error.code, {error.values.begin(), error.values.end()}};
+    mlx_error("%s", error.what());
+  } catch (const ArchiveError& error) {
+    const auto& [code, path, number] = error.failure;
+    last_error = {code, {{"path", path}, {"error", std::to_string(number)}}};
+    mlx_error("%s", error.what());
+  } catch (const std::exception& error) {
+    mlx_error("%s", error.what());
+  }
+  return 1;
+}
+
+/// What a handle holds. Throws std::invalid_argument if it is empty.
+template <class Held, class Handle>
+Held& held_by(const Handle& handle, const char* name) {
+  if (!handle.ctx) {
+    throw std::invalid_argument(
+        std::string("an ") + name + " is empty where one is needed");
+  }
+  return *static_cast<Held*>(handle.ctx);
+}
+
+inline const char* text(const char* given) {
+  return given ? given : "";
+}
+
+struct PolicyHandle {
+  Values policy;
+  std::optional<Values> recall;
+  std::optional<Completed> completed;
+  std::vector<Problem> problems;
+};
+
+inline PolicyHandle& handle_of(const mlx_h2o_policy& policy) {
+  return held_by<PolicyHandle>(policy, "mlx_h2o_policy");
+}
+
+} // namespace h2o::c

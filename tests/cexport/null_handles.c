@@ -1,0 +1,123 @@
+/* Calls every function of the C interface that takes a handle with an empty one. */
+#include <stdio.h>
+#include <string.h>
+
+#include "mlx/c/error.h"
+#include "mlx/c/h2o.h"
+
+static int errors = 0;
+static int failures = 0;
+
+static void count(const char* message, void* data) {
+  (void)data;
+  errors += strstr(message, "empty where one is needed") != NULL;
+}
+
+/* Whether the last call reported one error, and what it gave was as it should be. */
+static void check(int is_right, const char* call) {
+  if (!is_right || errors != 1) {
+    printf("%s: %d errors\n", call, errors);
+    ++failures;
+  }
+  errors = 0;
+}
+
+#define FAILS(call) check((call) != 0, #call)
+#define GIVES(call, value) check((call) == (value), #call)
+#define GIVES_NO_TEXT(call) check(strcmp((call), "") == 0, #call)
+
+int main(void) {
+  const mlx_h2o_layer_cache none = {NULL};
+  const mlx_h2o_policy policy = {NULL};
+  const mlx_h2o_prompt_choice choice = {NULL};
+  const mlx_array array = {NULL};
+  const mlx_stream stream = mlx_default_cpu_stream_new();
+  const int64_t values[2] = {0, 1};
+  mlx_h2o_config config;
+  mlx_h2o_saved_cache saved;
+  mlx_h2o_saved_archive archive;
+  mlx_h2o_layer_numbers numbers;
+  mlx_h2o_layer_cache cache = {NULL};
+  mlx_h2o_policy whole = {NULL};
+  mlx_array first = {NULL}, second = {NULL};
+  mlx_vector_array arrays = {NULL};
+  bool recalls;
+  int removed;
+
+  memset(&config, 0, sizeof(config));
+  memset(&saved, 0, sizeof(saved));
+  config.key_bits = config.value_bits = 16;
+  config.group_size = 64;
+  config.dtype = MLX_FLOAT32;
+  saved.config = config;
+  mlx_set_error_handler(count, NULL, NULL);
+
+  FAILS(mlx_h2o_policy_set_integer(policy, "max_size", 64));
+  FAILS(mlx_h2o_policy_set_number(policy, "decay", 0.5));
+  FAILS(mlx_h2o_policy_set_text(policy, "score", "peak"));
+  FAILS(mlx_h2o_policy_set_integers(policy, "pinned", values, 2));
+  FAILS(mlx_h2o_policy_complete(policy, NULL));
+  GIVES(mlx_h2o_policy_integer(policy, "max_size"), 0);
+  GIVES(mlx_h2o_policy_number(policy, "decay"), 0.0);
+  GIVES_NO_TEXT(mlx_h2o_policy_text(policy, "score"));
+  GIVES(mlx_h2o_policy_recall_rows(policy), 0);
+  GIVES(mlx_h2o_policy_problems(policy), 0);
+  GIVES_NO_TEXT(mlx_h2o_policy_problem_code(policy, 0));
+  GIVES(mlx_h2o_policy_problem_integer(policy, 0, "value"), 0);
+  GIVES_NO_TEXT(mlx_h2o_policy_problem_text(policy, 0, "value"));
+
+  FAILS(mlx_h2o_layer_cache_new(&cache, config));
+  FAILS(mlx_h2o_layer_cache_restore(&cache, saved, stream));
+  FAILS(mlx_h2o_layer_cache_copy(&cache, none));
+  FAILS(mlx_h2o_layer_cache_write(&first, &second, none, array, array, stream));
+  FAILS(mlx_h2o_layer_cache_attend(
+      &first, none, array, array, array, 1.0f, "", array, array, stream));
+  FAILS(mlx_h2o_layer_cache_settle(none, stream));
+  FAILS(mlx_h2o_layer_cache_finish(none, stream));
+  FAILS(mlx_h2o_layer_cache_trim(&removed, none, 1, stream));
+  FAILS(mlx_h2o_layer_cache_share(none));
+  FAILS(mlx_h2o_layer_cache_join(none, choice, 0));
+  FAILS(mlx_h2o_layer_cache_move_archive(none, NULL, stream));
+  GIVES(mlx_h2o_layer_cache_offset(none), 0);
+  GIVES(mlx_h2o_layer_cache_length(none), 0);
+  GIVES(mlx_h2o_layer_cache_waiting(none), 0);
+  GIVES(mlx_h2o_layer_cache_is_trimmable(none), false);
+  FAILS(mlx_h2o_layer_cache_numbers(&numbers, none));
+  FAILS(mlx_h2o_layer_cache_ledger(&arrays, none));
+  FAILS(mlx_h2o_layer_cache_rows(&arrays, none));
+  FAILS(mlx_h2o_layer_cache_chosen(&first, none));
+  FAILS(mlx_h2o_layer_cache_arrays(&arrays, none, stream));
+  FAILS(mlx_h2o_layer_cache_archive(&archive, &recalls, none));
+
+  /* A cache, but nothing else. */
+  if (mlx_h2o_policy_new(&whole) != 0 ||
+      mlx_h2o_policy_set_integer(whole, "max_size", 64) != 0 ||
+      mlx_h2o_policy_complete(whole, NULL) != 0) {
+    printf("no policy: %s\n", mlx_h2o_policy_problem_code(whole, 0));
+    return 1;
+  }
+  config.policy = saved.config.policy = whole;
+  if (mlx_h2o_layer_cache_new(&cache, config) != 0) {
+    printf("no cache\n");
+    return 1;
+  }
+  FAILS(mlx_h2o_layer_cache_write(&first, &second, cache, array, array, stream));
+  FAILS(mlx_h2o_layer_cache_attend(
+      &first, cache, array, array, array, 1.0f, "", array, array, stream));
+  FAILS(mlx_h2o_layer_cache_join(cache, choice, 0));
+  FAILS(mlx_h2o_layer_cache_restore(&cache, saved, stream));
+  FAILS(mlx_fast_scaled_dot_product_attention_with_scores(
+      &first, &second, array, array, array, 1.0f, "", array, array, stream));
+  if (first.ctx || second.ctx || arrays.ctx) {
+    printf("a function that failed has left a result\n");
+    ++failures;
+  }
+
+  mlx_h2o_layer_cache_free(cache);
+  mlx_h2o_layer_cache_free(none);
+  mlx_h2o_policy_free(whole);
+  mlx_h2o_policy_free(policy);
+  mlx_h2o_prompt_choice_free(choice);
+  mlx_stream_free(stream);
+  return failures != 0;
+}
