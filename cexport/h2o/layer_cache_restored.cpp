@@ -244,7 +244,7 @@ void check_contents(const SavedCache& saved, const Ledger& given) {
     }
     if (given.held) {
       const bool* held = arrays[5].data<bool>() + int64_t(head) * size;
-      if (std::count(held, held + size, true) > recall_rows(saved.config, *saved.recall)) {
+      if (std::count(held, held + size, true) > most_recall_rows(saved.config)) {
         refuse_content(cache_codes::numbers, "held");
       }
     }

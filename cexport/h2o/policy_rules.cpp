@@ -403,12 +403,15 @@ Recall recall_of(const Values& recall) {
   return policy_rules::structure_of<Recall>(recall);
 }
 
-int recall_rows(const Policy& policy, const Recall& recall) {
-  const int64_t usual = std::max(16, std::min(policy.max_size / 2, 64));
-  const int64_t asked = recall.rows > 0 ? int64_t(recall.rows) : usual;
+int most_recall_rows(const Policy& policy) {
   const int64_t most = int64_t(policy.max_size) - 1 -
                        policy_rules::protected_positions(policy) - policy.recent_budget;
-  return int(std::max<int64_t>(0, std::min(asked, most)));
+  return int(std::max<int64_t>(0, most));
+}
+
+int recall_rows(const Policy& policy, const Recall& recall) {
+  const int usual = std::max(16, std::min(policy.max_size / 2, 64));
+  return std::min(recall.rows > 0 ? recall.rows : usual, most_recall_rows(policy));
 }
 
 } // namespace h2o

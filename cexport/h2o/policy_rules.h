@@ -72,6 +72,9 @@ void check(const Field& field, const Value& value, const std::string& prefix = "
 Policy policy_of(const Values& policy);
 Recall recall_of(const Values& recall);
 
+/// Rows per KV head that eviction can spare for recall: all that are not protected, but one.
+int most_recall_rows(const Policy& policy);
+
 /// Rows per KV head that a recall chooses (M): those asked for, as far as eviction can spare
 /// them; 0 if it can spare none.
 int recall_rows(const Policy& policy, const Recall& recall);

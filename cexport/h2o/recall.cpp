@@ -418,9 +418,7 @@ Recalled run(
   ArchiveReader reader(archive, archive.blocks(s));
   const int archived = reader.end() - reader.first();
   const int wanted = archive.failure() ? 0 : recall_rows(config, archive.recall());
-  Recall most_of_all = archive.recall();
-  most_of_all.rows = config.max_size;
-  const int most = recall_rows(config, most_of_all);
+  const int most = most_recall_rows(config);
 
   std::optional<mx::array> computed;
   if (in_operations && wanted > 0) {

@@ -20,6 +20,8 @@ package struct ParityTrace: Decodable, Sendable {
         let routed: Bool
         let kv: H2OStorage
         let groupSize: Int
+        /// Whether the caches choose together what comes back.
+        let joined: Bool
         let config: H2OConfiguration
         /// How many tokens each step has.
         package let steps: [Int]
@@ -29,13 +31,13 @@ package struct ParityTrace: Decodable, Sendable {
         package let scoreTolerance: Double
 
         private enum CodingKeys: String, CodingKey {
-            case name, folder, dtype, layers, scale, routed, kv, config, steps, tolerance
+            case name, folder, dtype, layers, scale, routed, kv, joined, config, steps, tolerance
             case groupSize = "group_size"
             case scoreTolerance = "score_tolerance"
         }
     }
 
-    private static let format = 5
+    private static let format = 6
 
     /// - Throws: ``ParityTraceError``, or what reading a file throws
     package init(contentsOf file: URL) throws {
@@ -87,6 +89,7 @@ extension ParityTrace {
         let caches = try traced.layers.map { _ in
             try traced.kv.makeCache(traced.config, groupSize: traced.groupSize)
         }
+        if traced.joined { H2OCaches.join(caches) }
         var result = ParityResult(
             name: traced.name, dtype: traced.dtype, layers: traced.layers.count,
             steps: traced.steps.count)

@@ -68,6 +68,11 @@ BROKEN = {
         "const int asking = std::min(recall_->ask, tokens);",
         "const int asking = tokens;",
     ),
+    "each layer chooses alone": (
+        "Sources/H2OKit/H2OCaches.swift",
+        ".layer.core.join(choice, layer: layer)",
+        ".layer.core.join(MLXFast.H2OPromptChoice(), layer: layer)",
+    ),
     "attention without its mask": (
         "Sources/H2OKit/H2OKVCache.swift",
         "values: values, scale: scale, mask: mask)",

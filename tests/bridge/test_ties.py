@@ -1,27 +1,28 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import mlx.core as mx
 import pytest
 
 from h2o_pack.parity.op import TIE, tied
-from h2o_py import H2OConfig, H2OKVCache, fast
+from h2o_py import H2OConfig
 from h2o_py.rows import Ledger
 
 CONFIG = H2OConfig(16, sink_size=1, heavy_budget=1, recent_budget=1)
 
 
-def cache(positions: list[int], scores: list[float]) -> H2OKVCache:
-    """Return a cache of one head that knows these rows, all of novelty 0.1."""
-    made = H2OKVCache(CONFIG, backend=fast)
+def cache(positions: list[int], scores: list[float]) -> SimpleNamespace:
+    """Return what `tied` asks of a cache, of one head that knows these rows, of novelty 0.1."""
     floats = mx.array([[scores]], mx.float32)
-    made.ledger = Ledger(
+    ledger = Ledger(
         floats,
         mx.array([[positions]], mx.int32),
         mx.full(floats.shape, 0.1),
         mx.zeros((1, 1, 4)),
         mx.array([[-1]], mx.int32),
     )
-    return made
+    return SimpleNamespace(ledger=ledger, positions=ledger.positions, config=CONFIG)
 
 
 @pytest.mark.parametrize("tokens", [1, 5])

@@ -102,7 +102,7 @@ def test_heads_that_no_group_divides_have_dense_rows():
 
 def test_the_trace_describes_itself(trace):
     document = json.loads((trace.folder / "trace.json").read_text())
-    assert document["format"] == 5
+    assert document["format"] == 6
     case = document["cases"][0]
     assert {
         key: case[key] for key in ("name", "folder", "dtype", "layers", "scale", "routed")

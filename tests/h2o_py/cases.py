@@ -53,6 +53,8 @@ fallback = SimpleNamespace(
     scaled_dot_product_attention_with_scores=_fallback_attention,
     cache_attend=_fallback_attend,
     layer_cache=_fallback_layer,
+    restored_layer_cache=core.restored_layer_cache,
+    prompt_choice=core.prompt_choice,
     Archive=core.Archive,
     recall=_fallback_recall,
 )

@@ -189,3 +189,13 @@ def test_layers_that_ask_with_other_numbers_of_tokens_choose_together_too():
         held_by.append([held(cache) for cache in finished(caches)])
     assert held_by[0] == held_by[1]
     assert held_by[0][0] == held_by[0][1] == held_by[0][2]
+
+
+def test_a_cache_that_holds_its_own_choice_beside_the_prompts_is_loaded_again():
+    caches = joined(config(rows=1, every=1))
+    for _ in run(caches, traffic(chunks=(70, 1, 1))):
+        pass
+    for cache in caches:
+        assert any(len(head) == 2 for sequence in held(cache) for head in sequence)
+        twin = H2OKVCache.restored(cache.arrays, cache.header)
+        assert held(twin) == held(cache)

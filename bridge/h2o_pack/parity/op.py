@@ -14,6 +14,7 @@ from h2o_pack.parity import reference
 from h2o_pack.parity.report import CaseResult, Difference
 from h2o_pack.parity.trace import SCORE_TOLERANCE, Case, Trace
 from h2o_py import fast
+from h2o_py.cache import join
 from h2o_py.config import H2OConfig
 from h2o_py.models import STORAGES
 from h2o_py.rows import Ledger
@@ -46,21 +47,34 @@ def compare_case(trace: Trace, case: Case) -> CaseResult:
     )
     for step, tokens in enumerate(case.steps):
         arrays = trace.arrays(case, step)
-        for layer, cache, core in zip(case.layers, caches, cores, strict=True):
-            recorded = {
+        recorded = [
+            {
                 what: arrays[f"{layer}.{what}"]
                 for what in ("q", "k", "v", "out", "positions", "scores", "held")
                 if f"{layer}.{what}" in arrays
             }
-            before = cache.ledger
-            out = advance(cache, recorded, tokens, case.scale)
-            advance(core, recorded, tokens, case.scale)
-            tie = tied(cache, core, before, tokens)
-            if tie:
-                result = result.tie(layer, step, tie)
-                cache.arrays, cache.header = core.arrays, core.header
-            for kind, difference, detail in differences(cache, out, recorded, case.tolerance):
-                result = result.compared(Difference(layer, step, kind, detail), difference)
+            for layer in case.layers
+        ]
+        before = [cache.ledger for cache in caches]
+        outs = [
+            advance(*pair, tokens, case.scale) for pair in zip(caches, recorded, strict=True)
+        ]
+        for pair in zip(cores, recorded, strict=True):
+            advance(*pair, tokens, case.scale)
+        ties = []
+        for i, (cache, core) in enumerate(zip(caches, cores, strict=True)):
+            tie = tied(cache, core, before[i], tokens)
+            ties += [i] if tie else []
+            result = result.tie(case.layers[i], step, tie) if tie else result
+            for kind, difference, detail in differences(
+                core if tie else cache, outs[i], recorded[i], case.tolerance
+            ):
+                first = Difference(case.layers[i], step, kind, detail)
+                result = result.compared(first, difference)
+        for i in ties:
+            caches[i].arrays, caches[i].header = cores[i].arrays, cores[i].header
+        if ties and case.joined:
+            join(caches)
     return result
 
 
@@ -69,6 +83,8 @@ def make_caches(case: Case, backend: Any) -> list[Any]:
     caches = [STORAGES[case.kv](case.config, case.group_size) for _ in case.layers]
     for cache in caches:
         cache.backend = backend
+    if case.joined:
+        join(caches)
     return caches
 
 

@@ -28,12 +28,13 @@ from h2o_pack.models.config import read_config
 from h2o_pack.parity.report import CaseResult, Difference
 from h2o_pack.parity.swift import Build, failure
 from h2o_py import H2OKVCache, make_h2o_cache
+from h2o_py.cache import join
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.loading import load as load_checked
 from h2o_py.models import STORAGES
 from h2o_py.routing import routed
 
-FORMAT = 5
+FORMAT = 6
 FILE = "trace.json"
 REPLAY_TESTS = "ParityReplayTests"
 PROMPT = Path(__file__).parent / "prompt.txt"
@@ -57,12 +58,15 @@ TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 SCORE_TOLERANCE = 1e-4
 
 # {name of a case: (how rows are stored, the settings of recall)}. Few tokens ask, so that
-# chunks are cut in two.
+# chunks are cut in two. Those of JOINED read everything then, and the layers choose together.
 RECALL = {
     "recall": ("dense", H2ORecall(ask=8)),
     "recall kv k8v4": ("k8v4", H2ORecall(ask=8, every=5)),
     "recall kv r16h4": ("r16h4", H2ORecall(ask=1, every=7, archive_bits=16)),
+    "recall together": ("dense", H2ORecall(ask=8)),
+    "recall together kv k8v4": ("k8v4", H2ORecall(ask=8)),
 }
+JOINED = ("recall together", "recall together kv k8v4")
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ class Case:
     """A run of the model, and an entry of trace.json once it is recorded.
 
     kv: how rows are stored, a name in h2o_py.models.STORAGES; group_size: of quantized rows;
+    joined: whether the caches of the recorded layers choose together what comes back;
     layers: those recorded, by their places among the caches that evict; scale: of logits;
     steps: new tokens of each call of the model.
     """
@@ -80,6 +85,7 @@ class Case:
     routed: bool = True
     kv: str = "dense"
     group_size: int = 64
+    joined: bool = False
     layers: tuple[int, ...] = ()
     scale: float = 0.0
     steps: tuple[int, ...] = ()
@@ -136,6 +142,7 @@ def cases(config: H2OConfig, head_dim: int) -> tuple[Case, ...]:
             replace(config, recall=recall),
             kv=kv,
             group_size=stored.get(kv, 64),
+            joined=name in JOINED,
         )
         for name, (kv, recall) in RECALL.items()
         if stored
@@ -280,6 +287,8 @@ def record_case(model: Any, tokens: list[int], case: Case, folder: Path) -> Case
                 cache.settle()
             if not steps:
                 layers = recorded_layers(recorders, len(new), len(tokens) + DECODED)
+                if case.joined:  # no tokens asked before: nothing was evicted
+                    join([recorders[layer] for layer in layers])
             recorded = {layer: recorders[layer] for layer in layers}
             write_step(folder / case.folder, len(steps), recorded)
             steps.append(len(new) or 1)

@@ -412,6 +412,7 @@ class LayerCache:
     def _end_recall(self, code: str) -> None:
         """Forget the archive and what is held, and say why."""
         self.archive, self._recall_ended = None, True
+        self.since = self.recalled = 0
         self._ballot = self.chosen = None
         if self.ledger is not None:
             self.ledger = self.ledger._replace(held=None)
