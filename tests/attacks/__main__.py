@@ -62,7 +62,7 @@ def attack_app(seeds: range, end: float) -> None:
     """Run attacks on an app, batch by batch until a time, and exit with 1 at a finding."""
     from tests.attacks import app
 
-    for seed, what in app.attacks(seeds, end):
+    for seed, what in app.attacks(app.built(), seeds, end):
         say(seed)
         if what:
             os.write(2, what.encode())

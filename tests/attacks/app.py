@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -52,17 +51,16 @@ PERSON = {
 }
 
 
-@cache
-def program() -> Program:
+def built() -> Program:
     """Build the tests of a package on the stand-in."""
     return build(demo(FOLDER / "Demo"), {})
 
 
-def attacks(seeds: range, end: float) -> Iterator[tuple[int, str]]:
+def attacks(program: Program, seeds: range, end: float) -> Iterator[tuple[int, str]]:
     """Attack with seeds until a time; yield each with "", or what the process said last."""
     with tempfile.TemporaryDirectory() as name:
         saved, folder = Path(name, "first"), Path(name, "attacks")
-        turns = replace(program(), settings={"H2O_CONVERSATION_TURNS": "3"})
+        turns = replace(program, settings={"H2O_CONVERSATION_TURNS": "3"})
         turns.run(KILLED, saved)
         for start in range(0, len(seeds), BATCH):
             if time.monotonic() > end:
@@ -72,16 +70,16 @@ def attacks(seeds: range, end: float) -> Iterator[tuple[int, str]]:
             folder.mkdir()
             for seed in batch:
                 change(Random(seed), folder / str(seed), saved / "saved")
-            said, what = read(folder)
+            said, what = read(program, folder)
             if what:
                 yield said[-1] if said else batch[0], what
                 return
             yield from ((seed, "") for seed in batch)
 
 
-def read(folder: Path) -> tuple[list[int], str]:
+def read(program: Program, folder: Path) -> tuple[list[int], str]:
     """Let the process read a folder; return the seeds it came to, and its words if it fails."""
-    process = program().start(ATTACKS, folder)
+    process = program.start(ATTACKS, folder)
     try:
         output, _ = process.communicate(timeout=LONGEST)
     except subprocess.TimeoutExpired:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -26,6 +27,7 @@ from h2o_pack.parity import op, request, trace
 from h2o_pack.parity.report import CaseResult
 from h2o_pack.parity.swift import SYSTEM, environment, prepare, standin_files, sync
 from h2o_pack.prove.report import ProofReport
+from tests.attacks import app
 from tests.bridge.golden import package_files
 from tests.bridge.trees import build_tree
 from tests.conversations.kills import kill
@@ -284,6 +286,10 @@ class TestWithSwift:
 
         assert [each for each in kills.kills if not each.resumed_whole] == []
         assert kills.same
+
+    def test_changed_schemas_and_saved_conversations_end_no_process(self, package):
+        attacks = app.attacks(build(package, {}), range(3 * app.BATCH), math.inf)
+        assert [found for found in attacks if found[1]] == []
 
     def test_a_model_with_storage_and_budgets_compiles_too(self, package, tmp_path):
         folder = "Sources/DemoModel"
