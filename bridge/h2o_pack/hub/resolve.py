@@ -128,9 +128,15 @@ def resolve(
         # A name that is not UTF-8 could be written neither to the terminal nor to the lock.
         name = readable(folder.name)
         return from_folder(name, folder, assume_full_attention=assume_full_attention)
-    if known is None:
-        refuse_impossible(name, own)
+    if name.startswith((".", "/", "~")):
+        raise UserError(
+            f"{name!r} is not a folder",
+            remedy="Give the folder that holds config.json and the weights.",
+            code=ExitCode.MODEL,
+        )
     hub_id = name if known is None else known.hub
+    if not HUB_ID.fullmatch(hub_id) or ".." in hub_id or "--" in hub_id:
+        raise unknown(name, own)
     if known is not None and stated and not revision:
         found = as_model(known)
         revision = known.revision or "main"
@@ -171,18 +177,6 @@ def listed(own: Path | None = None) -> tuple[tuple[KnownModel, Model | None], ..
 def bundled(known: KnownModel) -> Model | None:
     """Describe a model that is in this package."""
     return from_folder(known.name, BUNDLED / known.bundled) if known.bundled else None
-
-
-def refuse_impossible(name: str, own: Path | None) -> None:
-    """Refuse the name of neither a model nor a folder that the hub cannot have either."""
-    if name.startswith((".", "/", "~")):
-        raise UserError(
-            f"{name!r} is not a folder",
-            remedy="Give the folder that holds config.json and the weights.",
-            code=ExitCode.MODEL,
-        )
-    if not HUB_ID.fullmatch(name) or ".." in name or "--" in name:
-        raise unknown(name, own)
 
 
 def split_revision(name: str, revision: str) -> tuple[str, str]:

@@ -21,8 +21,8 @@ from h2o_pack.models.adapter import Adapter
 from h2o_pack.models.texts import ModelLicense
 from h2o_pack.package.build import PackageResult
 from h2o_pack.package.render import STATES, AppState
-from h2o_pack.plan.package_plan import ModelPlan, PackagePlan
-from h2o_pack.plan.plan_tables import size_sentence
+from h2o_pack.plan.package_plan import ModelPlan
+from h2o_pack.plan.plan_tables import common_first, size_sentence
 from h2o_pack.results import Count, ErrorEntry, Result, doc, error_entries
 from h2o_py.config import H2OConfig
 from h2o_py.storages import STORAGE_BITS
@@ -224,7 +224,7 @@ def print_made(made: PackageResult, choices: Choices, console: Console) -> None:
             markup=False,
             soft_wrap=False,
         )
-    for note in notes(made.plan):
+    for note in common_first([(each.model.id, each.warnings) for each in made.plan.models]):
         console.print(f"note: {note}", markup=False, soft_wrap=False)
     if made.verification is None:
         console.print("nothing was written: this was a dry run")
@@ -243,18 +243,6 @@ def print_made(made: PackageResult, choices: Choices, console: Console) -> None:
             f"{made.plan.spec.delivery.download}",
             markup=False,
         )
-
-
-def notes(plan: PackagePlan) -> list[str]:
-    """Return what works but may serve badly: of all models, then of some by name."""
-    of_each = [model.warnings for model in plan.models]
-    common = [note for note in of_each[0] if all(note in warnings for warnings in of_each)]
-    return common + [
-        f"{model.model.id}: {note}"
-        for model in plan.models
-        for note in model.warnings
-        if note not in common
-    ]
 
 
 def print_package(made: PackageResult, console: Console) -> None:

@@ -209,7 +209,7 @@ def remarks(plan: PlanResult) -> Iterator[str]:
     """Yield what to know beforehand, and with what it would fit where it does not."""
     size = plan.size
     yield f"app: about {disk_size(size.download)} to download, models {disk_size(size.models)}"
-    for text in advice(plan.models):
+    for text in common_first([(model.model, model.advice) for model in plan.models]):
         yield f"note: {text}"
     for group in groups(plan):
         first = group.places[0]
@@ -218,14 +218,15 @@ def remarks(plan: PlanResult) -> Iterator[str]:
             yield f"{group.names}: would fit with {', or '.join(settings)}"
 
 
-def advice(models: Sequence[PlannedModel]) -> Iterator[str]:
-    """Yield the advice on all models, then that on some by name."""
-    common = [text for text in models[0].advice if all(text in m.advice for m in models)]
+def common_first(texts: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    """Yield what is said of all models, then what is said of some, by name.
+
+    texts: of each model, its name and what is said of it.
+    """
+    common = [text for text in texts[0][1] if all(text in own for _, own in texts)]
     yield from common
-    for model in models:
-        for text in model.advice:
-            if text not in common:
-                yield f"{model.model}: {text}"
+    for name, own in texts:
+        yield from (f"{name}: {text}" for text in own if text not in common)
 
 
 def print_all(plan: PlanResult, console: Console) -> None:
