@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -293,14 +292,12 @@ def test_paths_in_the_document_are_those_on_disk(ios, tmp_path):
     assert Path(document["package"]) == tmp_path / "Demo"
 
 
-def test_budgets_may_come_from_a_pipe_which_can_be_read_once(ios, tmp_path):
-    pipe = tmp_path / "budgets.json"
-    os.mkfifo(pipe)
+def test_budgets_may_come_from_a_pipe_of_the_shell_which_can_be_read_once(ios):
     layer = {"heavy_budget": 16, "recent_budget": 24, "max_size": 48}
-    text = json.dumps({"format": 1, "layers": [layer, None, None, None]})
-    writer = Thread(target=pipe.write_text, args=(text,), daemon=True)
-    writer.start()
-    result = ios("--budgets", pipe, "--dry-run", max_kv=64)
-    writer.join(10)
+    read, write = os.pipe()
+    with os.fdopen(read), os.fdopen(write, "w") as file:
+        json.dump({"format": 1, "layers": [layer, None, None, None]}, file)
+        file.close()
+        result = ios("--budgets", f"/dev/fd/{read}", "--dry-run", max_kv=64)
     assert result.exit_code == 0, result.output
     assert "48 to 64 by layer" in result.output
