@@ -17,9 +17,9 @@ constexpr const char* archive_function = "Archive";
 
 } // namespace
 
-Archive::Archive(Recall recall, int group_size, std::shared_ptr<SegmentFolder> folder)
+Archive::Archive(Recall recall, std::shared_ptr<SegmentFolder> folder)
     : recall_(std::move(recall)), files_(std::move(folder)) {
-  format_ = {recall_.archive_bits, recall_.archive_bits, group_size, mx::float32};
+  format_ = {recall_.archive_bits, recall_.archive_bits, archive_group, mx::float32};
   validate(format_);
 }
 
@@ -245,8 +245,9 @@ Archive Archive::restored(
     int first,
     int length,
     std::shared_ptr<SegmentFolder> folder) {
+  validate(format);
   const bool has_files = folder != nullptr;
-  Archive archive(recall, format.group_size, std::move(folder));
+  Archive archive(recall, std::move(folder));
   if (format.key_bits != recall.archive_bits || format.value_bits != recall.archive_bits ||
       format.has_ring()) {
     refuse(

@@ -21,9 +21,9 @@ struct ArchivedTokens {
 /// Every function may throw std::invalid_argument with what was wrong.
 class Archive {
  public:
-  /// `group_size` elements share a scale and a bias; it divides the head dims. Whole segments
-  /// go to `folder`, if there is one.
-  Archive(Recall recall, int group_size, std::shared_ptr<SegmentFolder> folder = nullptr);
+  /// `archive_group` divides the head dims, unless an archive has 16 bits. Whole segments go
+  /// to `folder`, if there is one.
+  explicit Archive(Recall recall, std::shared_ptr<SegmentFolder> folder = nullptr);
 
   /// Adds tokens: keys [B, Hkv, L, Dk] as the cache is given them, values [B, Hkv, L, Dv],
   /// and its ledger's key_sum from before them. Rotates them if the cache's rows are rotated:

@@ -8,30 +8,6 @@
 
 namespace h2o {
 
-namespace layer_caches {
-
-constexpr int least_group = 32;
-constexpr int own_dtype_bits = 16;
-
-/// Elements of an archive's group: the rows' own, or the smallest where that divides no head
-/// dim. Bits that need no groups take any.
-int archive_group(int group_size, int bits, int key_dim, int value_dim) {
-  for (int group : {group_size, least_group}) {
-    if (key_dim % group == 0 && value_dim % group == 0) {
-      return group;
-    }
-  }
-  if (bits != own_dtype_bits) {
-    throw CacheError(
-        cache_codes::archive_group,
-        {{"bits", std::to_string(bits)},
-         {"dims", std::to_string(key_dim) + " and " + std::to_string(value_dim)}});
-  }
-  return group_size;
-}
-
-} // namespace layer_caches
-
 /// Makes the archive, if there is recall and room for it.
 void LayerCache::start_archive(int key_dim, int value_dim, mx::StreamOrDevice s) {
   if (!recall_ || recall_ended_ || recall_rows(config_, *recall_) < 1) {
@@ -54,13 +30,19 @@ void LayerCache::start_archive(int key_dim, int value_dim, mx::StreamOrDevice s)
 }
 
 void LayerCache::make_archive(int key_dim, int value_dim) {
-  const int group = layer_caches::archive_group(
-      config_.format.group_size, recall_->archive_bits, key_dim, value_dim);
+  constexpr int own_dtype_bits = 16;
+  const bool is_whole = key_dim % archive_group == 0 && value_dim % archive_group == 0;
+  if (recall_->archive_bits != own_dtype_bits && !is_whole) {
+    throw CacheError(
+        cache_codes::archive_group,
+        {{"bits", std::to_string(recall_->archive_bits)},
+         {"dims", std::to_string(key_dim) + " and " + std::to_string(value_dim)}});
+  }
   std::shared_ptr<SegmentFolder> folder;
   if (!recall_->store.empty()) {
     folder = std::make_shared<SegmentFolder>(recall_->store, std::nullopt);
   }
-  archive_.emplace(*recall_, group, std::move(folder));
+  archive_.emplace(*recall_, std::move(folder));
 }
 
 /// How many of the new tokens, the last ones, ask before their attention: none where nothing

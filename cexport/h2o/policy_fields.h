@@ -12,6 +12,8 @@ namespace h2o {
 
 /// Tokens of an archive's segment, which never changes.
 inline constexpr int segment_tokens = 256;
+/// Elements of an archived key or value that share a scale and a bias.
+inline constexpr int archive_group = 32;
 /// Single tokens that an archive packs together.
 inline constexpr int packed_tokens = 64;
 /// Bytes of archives that wait to be written, of all folders.

@@ -13,12 +13,11 @@ namespace reading {
 /// Bytes that the logits, keys and values of one tile may take, unless a segment takes more.
 constexpr int64_t tile_bytes = 8 << 20;
 
-/// Keys [B, Hkv, n, Dk] and values in float32, and which of them are left out: a bool array
-/// that broadcasts to [B, Hkv, 1, n].
-struct Tile {
+/// Keys [B, Hkv, n, Dk] in float32, and which of them are left out: a bool array that
+/// broadcasts to [B, Hkv, 1, n].
+struct Keys {
   mx::array keys;
-  mx::array values;
-  std::optional<mx::array> left_out;
+  std::optional<mx::array> left_out = std::nullopt;
 };
 
 /// Outputs of the queries over the tiles so far, with the largest logit and the sum of
@@ -60,19 +59,22 @@ class Reader {
   std::optional<Reading> run() {
     Merged merged = first();
     merged = with(merged, own_logits(), mx::astype(values_, mx::float32, s_));
-    const Tile rows = rows_in_use();
-    merged = with(merged, logits(rows), rows.values);
+    const auto [row_keys, row_values] = rows_in_use();
+    merged = with(merged, logits({row_keys}), row_values);
     const int blocks = given_.cache.archive.files().stored() + int(in_memory_.size());
     for (int block = 0; block < blocks; block += segments_) {
-      const Tile tile = archived(block, std::min(blocks, block + segments_));
-      auto next = with(merged, logits(tile), tile.values);
+      const int end = std::min(blocks, block + segments_);
+      const auto packed = archived(block, end);
+      const RowLayout layout = given_.cache.archive.layout();
+      auto next = with(
+          merged, logits(keys_of(packed, block)), wide(of_archive(packed, layout.value)));
       in_turn({merged.out, merged.sum}, {next.out, next.largest, next.sum});
       merged = next;
     }
     std::vector<mx::array> strongest;
     for (int block = 0; block < blocks; block += segments_) {
-      const Tile tile = archived(block, std::min(blocks, block + segments_));
-      auto next = largest_shares(logits(tile), merged);
+      const auto keys = archived_keys(block, std::min(blocks, block + segments_));
+      auto next = largest_shares(logits(keys), merged);
       in_turn(
           strongest.empty() ? std::vector<mx::array>{} : std::vector{strongest.back()},
           {next});
@@ -82,7 +84,7 @@ class Reader {
       return std::nullopt;
     }
     return Reading{
-        output(merged), with_kept(strongest, largest_shares(logits(rows), merged))};
+        output(merged), with_kept(strongest, largest_shares(logits({row_keys}), merged))};
   }
 
  private:
@@ -143,7 +145,8 @@ class Reader {
     return finite(mx::reshape(logits, {batch_, kv_heads_, group_ * asks_, asks_}, s_));
   }
 
-  Tile rows_in_use() {
+  /// Keys and values of the rows in use, in float32.
+  std::pair<mx::array, mx::array> rows_in_use() {
     auto parts = [&](const mx::array& rows, const RowFormat& format, int count) {
       auto used = first_rows(rows, count, s_);
       return unpacked_rows(used, format, keys_.shape(3), mx::float32, s_);
@@ -155,29 +158,64 @@ class Reader {
       keys = mx::concatenate({wide(keys), wide(newest.first)}, 2, s_);
       values = mx::concatenate({wide(values), wide(newest.second)}, 2, s_);
     }
-    return {wide(keys), wide(values), std::nullopt};
+    return {wide(keys), wide(values)};
   }
 
-  /// The archived tokens of the blocks from `begin` to before `end`.
-  Tile archived(int begin, int end) {
+  /// The packed tokens of the blocks from `begin` to before `end`.
+  mx::array archived(int begin, int end) {
     Archive& archive = given_.cache.archive;
     const int stored = archive.files().stored();
     std::vector<mx::array> parts;
-    for (int block = begin; block < end; ++block) {
-      if (block < stored) {
-        const auto dtype = rows_dtype(archive.layout(), archive.format().dtype);
-        parts.push_back(
-            archive.files().load(block, {batch_, kv_heads_}, dtype, archive.layout()).rows);
-      } else {
-        parts.push_back(in_memory_[block - stored].rows);
-      }
+    for (int block = begin; block < std::min(end, stored); ++block) {
+      const mx::Shape heads{batch_, kv_heads_};
+      parts.push_back(
+          archive.files().load(block, heads, packed_dtype(), archive.layout()).rows);
     }
-    auto packed = parts.size() == 1 ? parts[0] : mx::concatenate(parts, 2, s_);
-    auto [keys, values] =
-        unpacked_rows(packed, archive.format(), keys_.shape(3), mx::float32, s_);
+    return with_blocks(std::move(parts), begin, end);
+  }
+
+  /// The keys of these blocks. Values are not read where they are in files.
+  Keys archived_keys(int begin, int end) {
+    const Archive& archive = given_.cache.archive;
+    const int stored = std::min(end, archive.files().stored());
+    if (begin >= stored) {
+      return keys_of(with_blocks({}, begin, end), begin);
+    }
+    const int64_t key_bytes = archive.layout().key.bytes();
+    const ArchiveFiles::KeyRange range{batch_, kv_heads_,     0,
+                                       kv_heads_, begin, stored - begin};
+    auto packed = archive.files().load_keys(range, packed_dtype(), key_bytes);
+    if (stored < end) {
+      const auto rest = with_blocks({}, stored, end);
+      auto stop = rest.shape();
+      stop[3] = packed.shape(3);
+      packed = mx::concatenate({packed, mx::slice(rest, {0, 0, 0, 0}, stop, s_)}, 2, s_);
+    }
+    return keys_of(packed, begin);
+  }
+
+  mx::Dtype packed_dtype() {
+    const Archive& archive = given_.cache.archive;
+    return rows_dtype(archive.layout(), archive.format().dtype);
+  }
+
+  /// `parts`, and behind them the blocks in memory that are from `begin` to before `end`.
+  mx::array with_blocks(std::vector<mx::array> parts, int begin, int end) {
+    const int stored = given_.cache.archive.files().stored();
+    for (int block = std::max(begin, stored); block < end; ++block) {
+      parts.push_back(in_memory_[block - stored].rows);
+    }
+    return parts.size() == 1 ? parts[0] : mx::concatenate(parts, 2, s_);
+  }
+
+  Keys keys_of(const mx::array& packed, int begin) {
     const int first = begin * segment_tokens;
     auto left_out = fallback::take_rows(is_kept_, 3, first, first + packed.shape(2), s_);
-    return {wide(keys), wide(values), left_out};
+    return {wide(of_archive(packed, given_.cache.archive.layout().key)), left_out};
+  }
+
+  mx::array of_archive(const mx::array& packed, const VectorLayout& vector) {
+    return unpacked(packed, vector, given_.cache.archive.format(), mx::float32, s_);
   }
 
   mx::array wide(const mx::array& a) {
@@ -189,7 +227,7 @@ class Reader {
   }
 
   /// [B, Hkv, G * a, n], hidden ones at the lowest finite float.
-  mx::array logits(const Tile& tile) {
+  mx::array logits(const Keys& tile) {
     auto all = finite(mx::matmul(scaled_, mx::swapaxes(tile.keys, 2, 3, s_), s_));
     return tile.left_out ? mx::where(*tile.left_out, mx::array(lowest), all, s_) : all;
   }

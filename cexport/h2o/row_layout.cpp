@@ -239,6 +239,31 @@ mx::array packed_rows(
   return mx::concatenate(parts, 3, s);
 }
 
+mx::array unpacked(
+    const mx::array& rows,
+    const VectorLayout& vector,
+    const RowFormat& format,
+    mx::Dtype dtype,
+    mx::StreamOrDevice s) {
+  auto columns = [&](int64_t begin, int64_t end) {
+    mx::Shape start(4, 0), stop = rows.shape();
+    start[3] = int(begin / mx::size_of(rows.dtype()));
+    stop[3] = int(end / mx::size_of(rows.dtype()));
+    return mx::slice(rows, start, stop, s);
+  };
+  const int64_t end = vector.start + vector.bytes();
+  if (format.is_dense()) {
+    return columns(vector.start, end);
+  }
+  const auto scales = columns(vector.scales(), end);
+  auto both = mx::view(mx::contiguous(scales, false, s), format.dtype, s);
+  both = mx::astype(both, dtype, s);
+  auto halves = mx::split(both, 2, 3, s);
+  return mx::dequantize(
+      columns(vector.start, vector.scales()), halves[0], halves[1], vector.group_size,
+      vector.bits, "affine", std::nullopt, std::nullopt, s);
+}
+
 std::pair<mx::array, mx::array> unpacked_rows(
     const mx::array& rows,
     const RowFormat& format,
@@ -246,26 +271,9 @@ std::pair<mx::array, mx::array> unpacked_rows(
     mx::Dtype dtype,
     mx::StreamOrDevice s) {
   const RowLayout layout = layout_of("cache_fetch", format, rows, key_dim);
-  auto columns = [&](int64_t begin, int64_t end) {
-    mx::Shape start(4, 0), stop = rows.shape();
-    start[3] = int(begin);
-    stop[3] = int(end);
-    return mx::slice(rows, start, stop, s);
-  };
-  if (format.is_dense()) {
-    return {columns(0, key_dim), columns(key_dim, rows.shape(3))};
-  }
-  auto unpack = [&](const VectorLayout& vector) {
-    int64_t words = vector.start / 4, scales = vector.scales() / 4;
-    int64_t end = (vector.start + vector.bytes()) / 4;
-    auto both = mx::view(mx::contiguous(columns(scales, end), false, s), format.dtype, s);
-    both = mx::astype(both, dtype, s);
-    auto halves = mx::split(both, 2, 3, s);
-    return mx::dequantize(
-        columns(words, scales), halves[0], halves[1], vector.group_size, vector.bits,
-        "affine", std::nullopt, std::nullopt, s);
-  };
-  return {unpack(layout.key), unpack(layout.value)};
+  return {
+      unpacked(rows, layout.key, format, dtype, s),
+      unpacked(rows, layout.value, format, dtype, s)};
 }
 
 } // namespace h2o

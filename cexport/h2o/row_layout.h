@@ -109,8 +109,16 @@ mx::array packed_rows(
     const RowFormat& format,
     mx::StreamOrDevice s);
 
-/// Keys and values of rows, in MLX operations: dense ones as they are, quantized ones
-/// widened to `dtype`.
+/// The keys or the values of rows, in MLX operations: dense ones as they are, quantized ones
+/// widened to `dtype`. What is behind `vector` in a row need not be there.
+mx::array unpacked(
+    const mx::array& rows,
+    const VectorLayout& vector,
+    const RowFormat& format,
+    mx::Dtype dtype,
+    mx::StreamOrDevice s);
+
+/// Keys and values of rows, as `unpacked` gives them.
 std::pair<mx::array, mx::array> unpacked_rows(
     const mx::array& rows,
     const RowFormat& format,

@@ -32,11 +32,11 @@ void bind_recall(nb::module_& m) {
   nb::class_<h2o::Archive>(m, "Archive")
       .def(
           "__init__",
-          [](h2o::Archive* self, nb::handle recall, int group_size,
+          [](h2o::Archive* self, nb::handle recall,
              std::shared_ptr<h2o::SegmentFolder> folder) {
-            new (self) h2o::Archive(settings_of(recall), group_size, std::move(folder));
+            new (self) h2o::Archive(settings_of(recall), std::move(folder));
           },
-          "recall"_a, "group_size"_a, "folder"_a.none() = nb::none())
+          "recall"_a, "folder"_a.none() = nb::none())
       .def(
           "append",
           [](h2o::Archive& archive, const mx::array& keys, const mx::array& values,

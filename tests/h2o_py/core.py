@@ -44,16 +44,15 @@ class Archive(ext.Archive):
 
     Args:
         recall: its `archive_bits`, `limit` and `store`, the folder of this layer.
-        group_size: elements that share a scale and a bias; divides the head dims.
 
     Raises:
         H2OFileError: the folder cannot be used.
 
     """
 
-    def __init__(self, recall: H2ORecall, group_size: int) -> None:
+    def __init__(self, recall: H2ORecall) -> None:
         folder = None if recall.store is None else open_folder(recall.store)
-        super().__init__(recall, group_size, folder)
+        super().__init__(recall, folder)
 
     def append(
         self,

@@ -41,7 +41,7 @@ def archived(recall: H2ORecall, count: int) -> tuple[H2OKVCache, core.Archive]:
     config = H2OConfig(ROWS, recall=recall)
     cache = H2OKVCache(H2OConfig(ROWS))
     folder = core.open_folder(recall.store) if recall.store else None
-    archive = ext.Archive(recall, 64, folder)
+    archive = ext.Archive(recall, folder)
     for begin in range(0, count, 512):
         keys, values = tokens(512, KV_HEADS), tokens(512, KV_HEADS)
         key_sum = mx.ones((1, KV_HEADS, DIM)) if begin == 0 else cache.ledger.key_sum

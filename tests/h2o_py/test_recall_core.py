@@ -115,7 +115,7 @@ def archived(backend, sizes, *, bits=4, limit=0, seed=5, trim=0, **shape):
     """Return an archive that was given the same tokens in pieces of these sizes."""
     mx.random.seed(seed)
     _, keys, values = random_tokens(sum(sizes), kv_heads=3, **shape)
-    archive = backend.Archive(H2ORecall(archive_bits=bits, limit=limit), 32)
+    archive = backend.Archive(H2ORecall(archive_bits=bits, limit=limit))
     ledger_sum, begin = mx.zeros((keys.shape[0], 3, keys.shape[3])), 0
     for size in sizes:
         piece = slice(begin, begin + size)
@@ -239,7 +239,7 @@ def test_asking_tokens_see_each_other_as_their_mask_says(name, kind):
     queries, keys, _ = random_tokens(6, heads=4)
     results = []
     for backend in (BACKENDS[name], reference):
-        archive = backend.Archive(settings.recall, 64)
+        archive = backend.Archive(settings.recall)
         mx.random.seed(4)
         archive.append(*random_tokens(90)[1:], mx.zeros((1, 2, 64)), H2OConfig(40))
         results.append(

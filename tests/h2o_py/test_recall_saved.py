@@ -104,7 +104,7 @@ def test_a_damaged_archive_is_refused():
     arrays, header = cache.arrays, cache.header
     saved = json.loads(header[-1])
     assert saved == {
-        "bits": 4, "dtype": "mlx.core.float32", "first": 0, "group_size": 64, "since": 1
+        "bits": 4, "dtype": "mlx.core.float32", "first": 0, "group_size": 32, "since": 1
     }  # fmt: skip
     strings = [
         {**saved, key: value}

@@ -214,8 +214,7 @@ class Run:
     @cached_property
     def archives(self) -> list[tuple[LayerArchive, H2OConfig, H2ORecall]]:
         """The archives of the layers that recall."""
-        group_size = self.storage.group_size
-        return archives(self.config.layers, self.caches, group_size, self.dtype_bytes)
+        return archives(self.config.layers, self.caches, self.dtype_bytes)
 
     @property
     def grows(self) -> bool:

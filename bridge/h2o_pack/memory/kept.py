@@ -13,7 +13,7 @@ from h2o_pack.errors import UserError
 from h2o_pack.memory.storages import DENSE_BITS, STORAGES, Storage, storage_of
 from h2o_pack.model import Layer, ModelConfig
 from h2o_py.config import H2OConfig, H2ORecall
-from h2o_py.policy_fields import PACKED_TOKENS, SEGMENT_TOKENS
+from h2o_py.policy_fields import ARCHIVE_GROUP, PACKED_TOKENS, SEGMENT_TOKENS
 
 FLOAT32 = 4
 STEP = 256  # rows by which caches grow: cexport/h2o/config.cpp, mlx_lm KVCache.step
@@ -122,29 +122,30 @@ def tokens_per_second(bandwidth: float, bytes_per_token: float, efficiency: floa
 class LayerArchive:
     """The archive of one layer.
 
-    bits: of archived keys and values. group_size: elements that share a scale and a bias
-    where bits are 4 or 8. element: bytes of an element of keys and values as they come.
-    limit: bytes that it may take; 0 is no limit.
+    bits: of archived keys and values. element: bytes of an element of keys and values as they
+    come. limit: bytes that it may take; 0 is no limit.
     """
 
     layer: Layer
     bits: int
-    group_size: int
     element: int
     limit: int = 0
 
     @property
     def token_bytes(self) -> int:
         """Bytes of one token: key and value as an H2O cache packs them, novelty in float32."""
-        bits = (self.bits, self.bits)
-        rows = row_bytes(self.layer, bits, self.group_size, self.element)
-        return rows + self.layer.kv_heads * FLOAT32
+        return self.row_bytes + self.layer.kv_heads * FLOAT32
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one token's key and value."""
+        return row_bytes(self.layer, (self.bits, self.bits), ARCHIVE_GROUP, self.element)
 
     @property
     def key_bytes(self) -> int:
-        """Bytes of one token's keys alone, which is what a recall reads of every token."""
-        whole = row_bytes(self.layer, (self.bits, self.bits), self.group_size, self.element)
-        return whole * self.layer.key_dim // (self.layer.key_dim + self.layer.value_dim)
+        """Bytes of one token's key."""
+        key = vector_bytes(self.layer.key_dim, self.bits, ARCHIVE_GROUP, self.element)
+        return self.layer.kv_heads * key
 
     def tokens(self, context: int) -> int:
         """Tokens that it keeps of a conversation: whole oldest segments go at the limit."""
@@ -176,13 +177,12 @@ class LayerArchive:
 def archives(
     layers: Sequence[Layer],
     caches: Sequence[H2OConfig | None],
-    group_size: int,
     element: int,
 ) -> list[tuple[LayerArchive, H2OConfig, H2ORecall]]:
     """Return the archive of each layer that recalls, with its cache and settings."""
     return [
         (
-            LayerArchive(layer, recall.archive_bits, group_size, element, recall.limit),
+            LayerArchive(layer, recall.archive_bits, element, recall.limit),
             cache,
             recall,
         )

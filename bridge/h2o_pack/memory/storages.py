@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from h2o_pack.errors import ExitCode, UserError, nearest
 from h2o_pack.model import ModelConfig
 from h2o_py.config import H2OConfig
+from h2o_py.policy_fields import ARCHIVE_GROUP
 from h2o_py.storages import GROUP_SIZES, STORAGE_BITS, SYNONYMS
 
 DENSE_BITS = 16
@@ -59,7 +60,7 @@ def storage_of(
         name: of the storage, or a synonym.
         config: of the model.
         group_size: of quantized rows; None is 64 where that divides the head dims, or 32.
-        archive_bits: of an archive beside the rows, which is quantized in the same groups.
+        archive_bits: of an archive beside the rows.
 
     Raises:
         UserError: there is no such storage, or a head dim is no multiple of a group.
@@ -78,9 +79,12 @@ def storage_of(
         return found
     layers = [config.layers[index] for index in config.evicting]
     dims = sorted({dim for each in layers for dim in (each.key_dim, each.value_dim)})
-    for group in (group_size,) if group_size else TRIED:
-        if all(dim % group == 0 for dim in dims):
-            return dataclasses.replace(found, group_size=group)
+    if archive_bits == DENSE_BITS or all(dim % ARCHIVE_GROUP == 0 for dim in dims):
+        if found.is_dense:
+            return found
+        for group in (group_size,) if group_size else TRIED:
+            if all(dim % group == 0 for dim in dims):
+                return dataclasses.replace(found, group_size=group)
     option = f"--archive-bits {archive_bits}" if found.is_dense else f"--kv {name}"
     raise UserError(
         f"{option} quantizes in groups of {group_size or TRIED[-1]} elements, and "

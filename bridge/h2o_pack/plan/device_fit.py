@@ -400,7 +400,9 @@ def device_fit(
         default=verdict(plan.total, device.limit),
         entitled=entitled,
         speed=with_recalls(estimate(workload.model, plan, device), recall, device),
-        recall_seconds=None if recall is None else read_seconds(recall, device),
+        recall_seconds=None
+        if recall is None
+        else read_seconds(recall, device, recall.read_bytes),
         largest=most,
         remedies=tuple(remedies(workload, models, entitled.limit or 0, device.backend))
         if over

@@ -379,13 +379,15 @@ def size_sentence(size: AppSize) -> str:
 def recall_line(recall: RecallPlan) -> str:
     """What recall costs, in a sentence."""
     place = "in memory" if recall.archive == "memory" else "in files"
-    when = f", at prompts and every {recall.every} tokens" if recall.every else ""
+    every = (
+        f" Every {recall.every} generated tokens one reads {megabytes(recall.step_bytes)} MB."
+    )
     return (
         f"{recall.layers} layers archive {recall.bytes_per_token:,} bytes per token in "
         f"{recall.archive_bits} bits {place}, {megabytes(recall.archive_bytes)} MB at most. "
-        f"One recall brings back up to {recall.rows} rows per head{when}; it reads "
+        f"A prompt brings back up to {recall.rows} rows per head; it reads "
         f"{megabytes(recall.read_bytes)} MB, and computes as much as "
-        f"{recall.prompt_tokens:,.0f} tokens of a prompt."
+        f"{recall.prompt_tokens:,.0f} tokens more." + (every if recall.every else "")
     )
 
 

@@ -11,7 +11,7 @@ from h2o_pack.devices.catalogue import Catalogue, Device
 from h2o_pack.devices.facts import PublishedSpeed, SpeedFile
 from h2o_pack.facts import FOLDER, known_models
 from h2o_pack.files.toml import read_tables
-from h2o_pack.memory.kept import LayerArchive, archives, row_bytes, tokens_per_second
+from h2o_pack.memory.kept import archives, tokens_per_second
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.model import Model
 from h2o_pack.plan.workload import Workload
@@ -145,9 +145,15 @@ class RecallPlan:
     bytes_per_token: Annotated[Count, doc("Keys, values and novelty of a token.")]
     archive_bytes: Annotated[Count, doc("Of the archives, those in files included.")]
     file_bytes: Annotated[Count, doc("Of whole segments in files.")]
-    read_bytes: Annotated[Count, doc("Keys of all tokens, and the rows that come back.")]
+    read_bytes: Annotated[
+        Count,
+        doc("By a prompt: all keys twice, all values once, and the rows that come back."),
+    ]
+    step_bytes: Annotated[
+        Count, doc("By a generated token that asks: all keys, and the rows that come back.")
+    ]
     prompt_tokens: Annotated[
-        float, doc("Tokens of a prompt that take as many multiply-adds as one recall.")
+        float, doc("Tokens of a prompt that take as many multiply-adds as its recall.")
     ]
 
 
@@ -157,15 +163,18 @@ def recall_plan(workload: Workload) -> RecallPlan | None:
     if recall is None:
         return None
     config = model.config
-    group_size, element = workload.storage.group_size, config.element_bytes
-    found = archives(config.layers, workload.caches, group_size, element)
+    found = archives(config.layers, workload.caches, config.element_bytes)
     if not found:
         return None
     tokens = workload.tokens
     multiply_adds = sum(
-        settings.ask * config.heads * archive.layer.key_dim * archive.tokens(tokens)
+        settings.ask
+        * config.heads
+        * (2 * archive.layer.key_dim + archive.layer.value_dim)
+        * archive.tokens(tokens)
         for archive, _, settings in found
     )
+    returned = sum(cache.recall_rows * archive.row_bytes for archive, cache, _ in found)
     return RecallPlan(
         layers=len(found),
         rows=max(cache.recall_rows for _, cache, _ in found),
@@ -179,15 +188,19 @@ def recall_plan(workload: Workload) -> RecallPlan | None:
         if workload.archive_in_files
         else 0,
         read_bytes=sum(
-            read_bytes(archive, tokens, cache.recall_rows) for archive, cache, _ in found
-        ),
+            (archive.row_bytes + archive.key_bytes) * archive.tokens(tokens)
+            for archive, _, _ in found
+        )
+        + returned,
+        step_bytes=sum(archive.key_bytes * archive.tokens(tokens) for archive, _, _ in found)
+        + returned,
         prompt_tokens=round(multiply_adds / parameters(model), 1),
     )
 
 
 def with_recalls(speed: Speed | None, plan: RecallPlan | None, device: Device) -> Speed | None:
     """Return the speed of generation with the reads of one recall in every few tokens."""
-    seconds = None if plan is None else read_seconds(plan, device)
+    seconds = None if plan is None else read_seconds(plan, device, plan.step_bytes)
     if speed is None or plan is None or seconds is None or not plan.every:
         return speed
 
@@ -199,13 +212,6 @@ def with_recalls(speed: Speed | None, plan: RecallPlan | None, device: Device) -
     return replace(speed, tokens_per_second=(low, high), sustained=sustained)
 
 
-def read_bytes(archive: LayerArchive, tokens: int, rows: int) -> int:
-    """Bytes that one layer's recall reads: every key once, then whole rows."""
-    bits = (archive.bits, archive.bits)
-    row = row_bytes(archive.layer, bits, archive.group_size, archive.element)
-    return archive.tokens(tokens) * archive.key_bytes + rows * row
-
-
 def parameters(model: Model) -> float:
     """Weights that a token is multiplied with, from the bytes that it reads."""
     config = model.config
@@ -215,10 +221,10 @@ def parameters(model: Model) -> float:
     return model.weights.bytes_per_token * 8 / bits
 
 
-def read_seconds(plan: RecallPlan, device: Device) -> float | None:
-    """Seconds that a device takes to read what one recall reads; None where unknown."""
+def read_seconds(plan: RecallPlan, device: Device, nbytes: int) -> float | None:
+    """Seconds that a device takes to read bytes of the archives; None where unknown."""
     if plan.archive == "files":
-        return round(plan.read_bytes / rules()["flash_read"], 3)
+        return round(nbytes / rules()["flash_read"], 3)
     if device.bandwidth is None:
         return None
-    return round(plan.read_bytes / (rules()["efficiency"] * device.bandwidth), 4)
+    return round(nbytes / (rules()["efficiency"] * device.bandwidth), 4)

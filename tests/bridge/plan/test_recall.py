@@ -30,30 +30,31 @@ def request(context=CONTEXT, budgets=None, model=QWEN3_4B, max_kv=512, **options
 
 
 def test_an_archived_token_of_qwen3_4b_takes_what_the_formula_says():
-    """A key of 128: 64 bytes of words and 2 groups of 2 + 2; keys and values, 8 heads."""
-    for bits, vector in ((4, 64 + 8), (8, 128 + 8), (16, 256)):
-        archive = LayerArchive(QWEN3_LAYER, bits, 64, 2)
+    """A key of 128: 64 bytes of words and 4 groups of 2 + 2; keys and values, 8 heads."""
+    for bits, vector in ((4, 64 + 16), (8, 128 + 16), (16, 256)):
+        archive = LayerArchive(QWEN3_LAYER, bits, 2)
         assert archive.token_bytes == 8 * (2 * vector + 4)
         assert archive.key_bytes == 8 * vector
     plan = recall_plan(request())
-    assert plan.bytes_per_token == 41_472 + 36 * 8 * 4
+    assert plan.bytes_per_token == 46_080 + 36 * 8 * 4
     assert plan.archive_bytes == CONTEXT * plan.bytes_per_token + 64 * 36 * 8 * 2 * 256
 
 
-def test_a_recall_reads_all_keys_and_the_rows_that_come_back():
+def test_a_prompt_reads_keys_twice_and_values_and_a_generated_token_keys():
     plan = recall_plan(request())
     assert (plan.layers, plan.rows) == (36, 64)
-    assert plan.read_bytes == 20_736 * CONTEXT + 64 * 41_472
+    assert plan.read_bytes == (46_080 + 23_040) * CONTEXT + 64 * 46_080
+    assert plan.step_bytes == 23_040 * CONTEXT + 64 * 46_080
     (phone,) = catalogue(None).find("iPhone 15 Pro")
-    assert read_seconds(plan, phone) == round(plan.read_bytes / (0.8 * phone.bandwidth), 4)
+    assert read_seconds(plan, phone, 10**9) == round(10**9 / (0.8 * phone.bandwidth), 4)
     in_files = recall_plan(request(archive="files"))
-    assert read_seconds(in_files, phone) == round(plan.read_bytes / 1.45e9, 3)
+    assert read_seconds(in_files, phone, 10**9) == round(10**9 / 1.45e9, 3)
 
 
-def test_a_recall_multiplies_queries_with_all_keys():
-    """32 queries of 32 heads; Qwen3-4B has 4.02 billion weights with its output head."""
+def test_a_prompt_multiplies_queries_with_all_keys_and_values():
+    """32 queries of 32 heads read keys twice and values once; of 4.02 billion weights."""
     plan = recall_plan(request())
-    multiply_adds = 36 * 32 * 32 * 128 * CONTEXT
+    multiply_adds = 36 * 32 * 32 * 3 * 128 * CONTEXT
     assert plan.prompt_tokens == pytest.approx(multiply_adds / 4.02e9, rel=0.01)
 
 
@@ -68,7 +69,7 @@ def test_recalls_while_generating_slow_it_by_their_reads():
         )
     )  # fmt: skip
     assert in_files < often < seldom <= plain
-    seconds = 345_047_040 / (0.8 * phone.bandwidth)
+    seconds = (23_040 * CONTEXT + 64 * 46_080) / (0.8 * phone.bandwidth)
     assert often == pytest.approx(1 / (1 / plain + seconds / 4), rel=0.02)
 
 
@@ -96,7 +97,7 @@ def test_an_archive_in_files_leaves_its_newest_tokens_and_what_waits_in_memory()
 
 
 def test_a_limit_keeps_whole_newest_segments():
-    archive = LayerArchive(QWEN3_LAYER, 4, 64, 2, limit=1_000_000)
+    archive = LayerArchive(QWEN3_LAYER, 4, 2, limit=1_000_000)
     assert archive.tokens(500) == 500
     kept = archive.tokens(10_100)
     assert kept % 256 == 10_100 % 256
@@ -104,15 +105,15 @@ def test_a_limit_keeps_whole_newest_segments():
 
 
 def test_a_plan_says_what_is_beyond_the_limit_of_its_archives():
-    """16 segments of 256 tokens with 1,184 bytes each are within 5,000,000 bytes."""
+    """14 segments of 256 tokens with 1,312 bytes each are within 5,000,000 bytes."""
     assert recall_plan(request()).archive_tokens == CONTEXT
     own = request(archive_limit=5_000_000)
     plan = recall_plan(own)
-    assert plan.archive_tokens == 16 * 256
-    assert plan.archive_bytes == 36 * (16 * 256 * 1184 + 64 * 8 * 2 * 256)
+    assert plan.archive_tokens == 14 * 256
+    assert plan.archive_bytes == 36 * (14 * 256 * 1312 + 64 * 8 * 2 * 256)
     assert own.plan("iphone").of(terms.ARCHIVE) == plan.archive_bytes
     (said,) = [each for each in advice(own) if "--archive-limit 5000000" in each]
-    assert "4,096 of 16,384 tokens" in said
+    assert "3,584 of 16,384 tokens" in said
     assert not [each for each in advice(request()) if "--archive-limit" in each]
 
 
@@ -148,7 +149,7 @@ def test_budgets_name_the_layers_that_recall():
     budgets = Budgets((None,) * 36, recall=(3, 20))
     plan = recall_plan(request(budgets=budgets))
     assert plan.layers == 2
-    assert plan.bytes_per_token == 2 * 1184
+    assert plan.bytes_per_token == 2 * 1312
 
 
 def test_what_does_not_fit_may_fit_with_files_or_without_recall():
@@ -187,7 +188,7 @@ def test_plan_shows_recall_and_says_it_in_json(run):
     shown = run(*PLAN, "iPhone 15 Pro", "--recall", "--archive", "files", "--verbose")
     assert shown.exit_code == 0, shown.output
     assert "recall, s" in shown.stdout
-    assert "36 layers archive 42,624 bytes per token in 4 bits in files" in shown.stdout
+    assert "36 layers archive 47,232 bytes per token in 4 bits in files" in shown.stdout
     result = run(*PLAN, "iPhone 15 Pro", "--recall", "--archive-bits", 8, "--json")
     [document] = check(json.loads(result.stdout), "plan")["models"]
     assert document["recall"]["archive_bits"] == 8

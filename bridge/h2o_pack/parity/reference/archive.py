@@ -11,7 +11,7 @@ import mlx.core as mx
 from h2o_pack.parity.reference.policy import novelties
 from h2o_pack.parity.reference.rows import as_stored, packed, wide
 from h2o_py.config import H2OConfig, H2ORecall
-from h2o_py.policy_fields import SEGMENT_TOKENS
+from h2o_py.policy_fields import ARCHIVE_GROUP, SEGMENT_TOKENS
 from h2o_py.rows import DENSE, DTYPES, RowFormat
 
 
@@ -21,10 +21,10 @@ class Archive:
     mark = None
     """Where it ends in files: it has none."""
 
-    def __init__(self, recall: H2ORecall, group_size: int) -> None:
+    def __init__(self, recall: H2ORecall) -> None:
         self.recall = recall
         bits = recall.archive_bits
-        self.row_format = RowFormat(bits, bits, group_size)
+        self.row_format = RowFormat(bits, bits, ARCHIVE_GROUP)
         self.length = 0
         """Tokens seen so far."""
         self.first = 0
@@ -99,7 +99,7 @@ class Archive:
         length: int,
     ) -> Archive:
         """Make the archive that gave `arrays` and `saved`, with `length` tokens seen."""
-        archive = cls(recall, saved["group_size"])
+        archive = cls(recall)
         bits = saved["bits"]
         archive.row_format = RowFormat(bits, bits, saved["group_size"], DTYPES[saved["dtype"]])
         archive.first, archive.length, archive._key_dim = saved["first"], length, key_dim

@@ -20,10 +20,10 @@ from h2o_pack.parity.reference.recall import (
 )
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OConfigError, H2OStateError, say_once
+from h2o_py.policy_fields import ARCHIVE_GROUP
 from h2o_py.rows import Ledger, RowFormat, Rows
 from h2o_py.saved_header import Saved
 
-_LEAST_GROUP = 32
 _OWN_DTYPE = 16
 
 
@@ -246,15 +246,10 @@ class LayerCache:
         if settings is None or self.config.recall_rows == 0 or self._recall_ended:
             return
         dims = (key_dim, values.shape[3])
-        for group in (self._row_format.group_size, _LEAST_GROUP):
-            if all(dim % group == 0 for dim in dims):
-                break
-        else:
-            if settings.archive_bits != _OWN_DTYPE:
-                words = " and ".join(map(str, dims))
-                raise H2OConfigError("archive_group", bits=settings.archive_bits, dims=words)
-            group = self._row_format.group_size
-        self.archive = Archive(settings, group)
+        if settings.archive_bits != _OWN_DTYPE and any(dim % ARCHIVE_GROUP for dim in dims):
+            words = " and ".join(map(str, dims))
+            raise H2OConfigError("archive_group", bits=settings.archive_bits, dims=words)
+        self.archive = Archive(settings)
         self.ledger = self.ledger._replace(held=mx.zeros(self.ledger.scores.shape, mx.bool_))
 
     def _asking(self, tokens: int) -> int:
