@@ -19,24 +19,33 @@ def flat(value):
 def test_a_ratio_is_that_of_a_whole_layer():
     times = {"without": flat(100), "recalling": flat(250), "rest": flat(2900)}
     assert recall.whole_layer(times) == pytest.approx(1.05)
-    assert recall.cost_row("64 tokens", times, 1200) == (
-        "64 tokens", "0.100", "0.250", "2.900", "1.050", "1,200",
+    assert recall.token_row("a token", flat(100), flat(250), 2.5) == (
+        "a token", "0.100", "0.250", "2.500", "-",
     )  # fmt: skip
 
 
-def test_a_tiny_layer_is_measured_with_a_recall_in_each_chunk():
+def test_a_tiny_layer_reads_everything_in_each_chunk():
     with mx.stream(mx.Device(mx.cpu)):
-        section, rest = recall.recall_cost(TINY, "float32")
-    chunk, asking, step = section.table.rows
-    assert (chunk[0], asking[0]) == (
-        "64 tokens, 1,024 archived",
-        "1 token that asks, 1,024 archived",
-    )
-    assert int(chunk[-1]) > 0
-    assert int(asking[-1]) > 0
-    assert step[-1] == "-"
+        section = recall.chunk_costs(TINY, "float32", recall.RestOfLayer(TINY))
+        layer = recall.new_layer(TINY, mx.float32, recall.H2ORecall())
+        recall.read(layer, 1024)
+        layer.attend(layer.chunk(64))
+        layer.run()
+    assert layer.cache.recalled > 0
+    assert [row[:2] for row in section.table.rows] == [("64", "1,024"), ("512", "1,024")]
+    assert [claim.goal for claim in section.claims] == 2 * [
+        recall.CHUNK_GOAL, recall.CHOICE_GOAL,
+    ]  # fmt: skip
+
+
+def test_tokens_of_a_tiny_layer_ask_or_do_not():
+    with mx.stream(mx.Device(mx.cpu)):
+        section, rest = recall.token_costs(TINY, "float32", recall.RestOfLayer(TINY))
+    asking, between = section.table.rows
+    assert asking[0].startswith("a token that asks, 1,024 archived")
+    assert between[-1] != "-"
     assert min(rest.values) > 0
-    assert [claim.goal for claim in section.claims] == [None, None, recall.STEP_GOAL]
+    assert [claim.goal for claim in section.claims] == [recall.ASKING_GOAL, recall.STEP_GOAL]
 
 
 @pytest.mark.parametrize("store", ["memory", "files"])

@@ -123,7 +123,7 @@ def main() -> None:
     given = parser.parse_args()
     options = Options(quick=given.quick, tokens=64 if given.quick else 256)
     if given.recall:
-        given.recall.write_text(recall_page(options, options.dtypes[0]), encoding="utf-8")
+        given.recall.write_text(recall_page(options, "float32"), encoding="utf-8")
         return
     text = performance_page(options)
     if given.write:

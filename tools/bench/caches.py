@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -100,14 +101,19 @@ class Layer:
         mx.eval(chunk)
         return chunk
 
-    def attend(self, chunk: Chunk, cache: Any = None) -> None:
-        """Read a chunk with attention, in the layer's cache or another one."""
-        cache = self.cache if cache is None else cache
+    def attend(self, chunk: Chunk) -> None:
+        """Read a chunk with attention."""
         queries, keys, values = chunk
-        keys, values = cache.update_and_fetch(keys, values)
-        out = routed_attention(queries, keys, values, cache, self._scale, "causal")
+        keys, values = self.cache.update_and_fetch(keys, values)
+        out = routed_attention(queries, keys, values, self.cache, self._scale, "causal")
         del keys, values
-        mx.eval(out, cache.state)
+        mx.eval(out, self.cache.state)
+
+    def copied(self) -> Layer:
+        """Return the layer with a copy of its cache."""
+        twin = copy.copy(self)
+        twin.cache = self.cache.copy()
+        return twin
 
     def run(self) -> None:
         """Decode one token, evaluated before this returns."""

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import mlx.core as mx
@@ -17,15 +18,17 @@ from h2o_pack.measure.bench import default_policy
 from h2o_pack.measure.held import active_memory
 from h2o_pack.measure.tables import Table
 from h2o_pack.measure.timing import Burst, Timing, interleave
-from h2o_py.config import H2ORecall
+from h2o_py.cache import join
+from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.errors import H2OConfigWarning
 from h2o_py.models import STORAGES
-from h2o_py.policy_fields import PACKED_TOKENS, SEGMENT_TOKENS
-from tools.bench.caches import Layer, Options, RestOfLayer, group_size
+from h2o_py.policy_fields import ARCHIVE_GROUP, PACKED_TOKENS, SEGMENT_TOKENS
+from tools.bench.caches import Chunk, Layer, Options, RestOfLayer, group_size
 from tools.bench.goals import Claim, Section
 
-CHUNK = 64
-ARCHIVED = (1024, 4096, 16384)
+CHUNKS = (64, 512)
+ARCHIVED = (4096, 16384)
+QUICK_ARCHIVED = 1024
 STEPS = PACKED_TOKENS
 """Steps of a burst: an archive packs as many tokens together, so each burst packs once."""
 ASKING_STEPS = 4
@@ -34,19 +37,28 @@ _REPETITIONS = 3
 _BURSTS = 16
 
 
-CHUNK_GOALS = {4096: 1.1, 16384: 1.4}
+CHUNK_GOAL = 1.1
+CHOICE_GOAL = 0.01
+ASKING_GOAL = 1.2
 STEP_GOAL = 1.02
 WRITING_GOAL = 1.2
 GROWTH_GOAL = 0.02
-_COST_HEADER = (
-    "what", "without", "with recall", "rest of layer", "whole layer", "rows that came",
+_CHUNK_HEADER = (
+    "tokens", "archived", "full cache", "dequantized", "with recall", "ratio", "the choice",
+    "rest of layer", "choice of layer",
 )  # fmt: skip
-_COST_NOTE = (
-    "Write, attention and ledger without and with recall: an archive of 4 bits in memory, 32 "
-    "tokens ask, a quarter of the rows may come back. Rest: the layer's projections and "
-    "feed-forward, 4-bit weights and float32 activations, MLX's fastest on a CPU. Whole layer: "
-    "with recall over without, the median of each repetition's ratio. A token's share of "
-    "packing 64 tokens is part of its time."
+_CHUNK_NOTE = (
+    "Full cache: MLX's attention of these tokens to all before them. Dequantized: keys and "
+    "values of the archive once. With recall: write, attention, ledger and archive of the "
+    "chunk, whose last 32 tokens read everything, 4 bits in memory. Ratio: with recall over "
+    "the two before. The choice: what the next token takes longer because of it. Rest: the "
+    "layer's projections and feed-forward, 4-bit weights and float32 activations. Choice of "
+    "layer: the choice over the whole layer with recall."
+)
+_STEP_HEADER = ("what", "other", "with recall", "ratio", "rest of layer")
+_STEP_NOTE = (
+    "Write, attention and ledger of one token; for a token between recalls the ratio is that "
+    "of whole layers, the rest added to both."
 )
 _WRITING_HEADER = (
     "what", "steps", "others", "slow others", "writers", "slow writers", "CPU time",
@@ -63,59 +75,83 @@ _WRITING_NOTE = (
 
 def recall_sections(options: Options, dtype: str) -> list[Section]:
     """Measure one layer on the CPU, with recall and without."""
-    costs, rest = recall_cost(options, dtype)
-    return [costs, archive_writing(options, dtype, rest)]
-
-
-def recall_cost(options: Options, dtype: str) -> tuple[Section, Timing]:
-    """Measure chunks and tokens that ask, and tokens that do not; also the rest of a token."""
     rest = RestOfLayer(options)
+    tokens, token_rest = token_costs(options, dtype, rest)
+    return [
+        chunk_costs(options, dtype, rest),
+        tokens,
+        archive_writing(options, dtype, token_rest),
+    ]
+
+
+def chunk_costs(options: Options, dtype: str, rest: RestOfLayer) -> Section:
+    """Measure chunks that read everything, beside a full cache's attention."""
     kind = getattr(mx, dtype)
-    plain, recalling, asking = (
-        new_layer(options, kind, recall) for recall in (None, H2ORecall(), H2ORecall(every=1))
-    )
+    rows, claims = [], []
+    for archived in (QUICK_ARCHIVED,) if options.quick else ARCHIVED:
+        layer = new_layer(options, kind, H2ORecall())
+        read(layer, archived)
+        for tokens in CHUNKS:
+            chunk = layer.chunk(tokens)
+            bursts = {
+                "full": full_attention(options, kind, chunk, archived),
+                "dequantized": dequantizing(options, kind, archived),
+                "recall": chunk_burst(layer, chunk),
+                "next": next_token(layer, chunk),
+                "token": cpu_timed(layer.copied().run),
+                "rest": cpu_timed(partial(rest.run, tokens)),
+            }
+            of = interleave(bursts, _REPETITIONS, steps=1)
+            full, dequantized, recall, after, token, more = (of[name].median for name in bursts)
+            ratio, choice = recall / (full + dequantized), max(0.0, after - token)
+            share = choice / (recall + more)
+            times = (full, dequantized, recall)
+            rows.append((
+                f"{tokens}", f"{archived:,}", *(f"{time / 1e3:,.2f}" for time in times),
+                f"{ratio:.3f}", f"{choice / 1e3:,.2f}", f"{more / 1e3:,.2f}", f"{share:.4f}",
+            ))  # fmt: skip
+            what = f"{tokens} tokens of one layer, {archived:,} archived"
+            claims += [
+                Claim(
+                    f"{what}, with recall / full cache and dequantization",
+                    dtype, ratio, "at most", CHUNK_GOAL,
+                ),
+                Claim(f"{what}, the choice / the layer", dtype, share, "at most", CHOICE_GOAL),
+            ]  # fmt: skip
+    title = f"Chunks in one layer, {dtype}, milliseconds of CPU time"
+    return Section(Table(title, _CHUNK_HEADER, tuple(rows), _CHUNK_NOTE), tuple(claims))
+
+
+def token_costs(options: Options, dtype: str, rest: RestOfLayer) -> tuple[Section, Timing]:
+    """Measure tokens that ask, and tokens that do not; also the rest of a token."""
+    kind = getattr(mx, dtype)
     token_rest = cpu_timed(lambda: rest.run(1))
-    rows, claims, ask_rows, ask_claims = [], [], [], []
-    for archived in ARCHIVED[:1] if options.quick else ARCHIVED:
-        for layer in (plain, recalling, asking):
+    rows, claims = [], []
+    plain, recalling = (new_layer(options, kind, recall) for recall in (None, H2ORecall()))
+    for archived in (QUICK_ARCHIVED,) if options.quick else ARCHIVED:
+        asking = new_layer(options, kind, H2ORecall(every=1))
+        full = Layer(STORAGES["4"](H2OConfig(2 * archived), group_size(options)), options, kind)
+        for layer in (plain, recalling, asking, full):
             read(layer, archived)
-        bursts = {
-            "without": chunk_burst(plain),
-            "recalling": chunk_burst(recalling),
-            "rest": cpu_timed(lambda: rest.run(CHUNK)),
-        }
-        of = interleave(bursts, 2 if options.quick else _REPETITIONS, steps=1)
-        what = f"{CHUNK} tokens, {archived:,} archived"
-        rows.append(cost_row(what, of, rows_that_come(recalling)))
-        name = f"{CHUNK} tokens of one layer, {archived:,} archived, with recall / without"
-        goal = CHUNK_GOALS.get(archived)
-        claims.append(Claim(name, dtype, whole_layer(of), "at most", goal))
-        before = asking.cache.recalled
-        bursts = {
-            "without": cpu_timed(plain.run),
-            "recalling": cpu_timed(asking.run),
-            "rest": token_rest,
-        }
+        bursts = {"full": cpu_timed(full.run), "asking": cpu_timed(asking.run)}
         of = interleave(bursts, _REPETITIONS, steps=ASKING_STEPS)
-        came = (asking.cache.recalled - before) // (_REPETITIONS * ASKING_STEPS)
-        ask_rows.append(cost_row(f"1 token that asks, {archived:,} archived", of, came))
-        name = f"a layer's token that asks, {archived:,} archived, with / without"
-        ask_claims.append(Claim(name, dtype, whole_layer(of)))
+        ratio = of["asking"].median / of["full"].median
+        what = f"a token that asks, {archived:,} archived / of a full cache in 4 bits"
+        rows.append(token_row(what, of["full"], of["asking"], ratio))
+        claims.append(Claim(what, dtype, ratio, "at most", ASKING_GOAL))
     bursts = {
         "without": cpu_timed(plain.run),
         "recalling": cpu_timed(recalling.run),
         "rest": lambda _steps: token_rest(1),
     }
     of = interleave(bursts, 2 if options.quick else _BURSTS, steps=STEPS)
-    name = "a layer's token between recalls, with recall / without"
-    step = Claim(name, dtype, whole_layer(of), "at most", STEP_GOAL)
-    table = Table(
-        f"Recall in one layer, {dtype}, milliseconds of CPU time",
-        _COST_HEADER,
-        (*rows, *ask_rows, cost_row("1 token between recalls", of)),
-        _COST_NOTE,
-    )
-    return Section(table, (*claims, *ask_claims, step)), of["rest"]
+    ratio = whole_layer(of)
+    what = "a layer's token between recalls, with recall / without"
+    rows.append(token_row(what, of["without"], of["recalling"], ratio, of["rest"]))
+    claims.append(Claim(what, dtype, ratio, "at most", STEP_GOAL))
+    title = f"Tokens in one layer, {dtype}, milliseconds of CPU time"
+    table = Table(title, _STEP_HEADER, tuple(rows), _STEP_NOTE)
+    return Section(table, tuple(claims)), of["rest"]
 
 
 def whole_layer(times: Mapping[str, Timing]) -> float:
@@ -124,21 +160,23 @@ def whole_layer(times: Mapping[str, Timing]) -> float:
     return float(np.median([(one + more) / (other + more) for one, other, more in triples]))
 
 
-def cost_row(
-    what: str, times: Mapping[str, Timing], came: int | None = None
+def token_row(
+    what: str, other: Timing, own: Timing, ratio: float, rest: Timing | None = None
 ) -> tuple[str, ...]:
-    """Return a row of the table of costs; came: rows that recall brought back."""
-    parts = (times[name].median for name in ("without", "recalling", "rest"))
-    shown = "-" if came is None else f"{came:,}"
-    return (what, *(f"{part / 1e3:,.3f}" for part in parts), f"{whole_layer(times):.3f}", shown)
+    """Return a row of the table of tokens."""
+    more = "-" if rest is None else f"{rest.median / 1e3:,.3f}"
+    times = (f"{each.median / 1e3:,.3f}" for each in (other, own))
+    return (what, *times, f"{ratio:.3f}", more)
 
 
 def new_layer(options: Options, dtype: mx.Dtype, recall: H2ORecall | None) -> Layer:
-    """Return a layer with an empty dense cache."""
+    """Return a layer with an empty dense cache, which reads everything if it recalls."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)
         config = replace(default_policy(options.capacity), recall=recall)
-    return Layer(STORAGES["dense"](config, group_size(options)), options, dtype)
+    cache = STORAGES["dense"](config, group_size(options))
+    join([cache])
+    return Layer(cache, options, dtype)
 
 
 def read(layer: Layer, tokens: int) -> None:
@@ -147,29 +185,60 @@ def read(layer: Layer, tokens: int) -> None:
         layer.attend(layer.chunk(min(left, _READ)))
 
 
-def chunk_burst(layer: Layer) -> Burst:
+def full_attention(options: Options, dtype: mx.Dtype, chunk: Chunk, tokens: int) -> Burst:
+    """Return bursts of a chunk's attention to itself and so many tokens before it."""
+    queries, keys, values = chunk
+    older = mx.random.normal((2, 1, options.kv_heads, tokens, options.head_dim)).astype(dtype)
+    keys, values = (
+        mx.concatenate([a, b], 2) for a, b in zip(older, (keys, values), strict=True)
+    )
+    mx.eval(keys, values)
+    scale = options.head_dim**-0.5
+
+    def attend() -> None:
+        out = mx.fast.scaled_dot_product_attention(
+            queries, keys, values, scale=scale, mask="causal"
+        )
+        mx.eval(out)
+
+    return cpu_timed(attend)
+
+
+def dequantizing(options: Options, dtype: mx.Dtype, tokens: int) -> Burst:
+    """Return bursts of dequantizing keys and values of so many tokens."""
+    shape = (options.kv_heads, tokens, 2 * options.head_dim)
+    packed = mx.quantize(mx.random.normal(shape).astype(dtype), ARCHIVE_GROUP, 4)
+    mx.eval(packed)
+    return cpu_timed(lambda: mx.eval(mx.dequantize(*packed, ARCHIVE_GROUP, 4)))
+
+
+def chunk_burst(layer: Layer, chunk: Chunk) -> Burst:
     """Return bursts of a chunk, each in a copy of the cache as it is now."""
-    chunk = layer.chunk(CHUNK)
+    return over_copies(layer, lambda _copy: None, lambda copy: copy.attend(chunk))
+
+
+def next_token(layer: Layer, chunk: Chunk) -> Burst:
+    """Return bursts of the token after a chunk, which brings the chosen positions in."""
+    return over_copies(layer, lambda copy: copy.attend(chunk), Layer.run)
+
+
+def over_copies(
+    layer: Layer, prepare: Callable[[Layer], object], work: Callable[[Layer], object]
+) -> Burst:
+    """Return bursts of `work` in microseconds of CPU time, each on a prepared copy."""
 
     def burst(steps: int) -> float:
         spent = 0
         for _ in range(steps):
-            cache = layer.cache.copy()
-            mx.eval(cache.state)
+            copy = layer.copied()
+            mx.eval(copy.cache.state)
+            prepare(copy)
             start = time.process_time_ns()
-            layer.attend(chunk, cache)
+            work(copy)
             spent += time.process_time_ns() - start
         return spent / 1e3 / steps
 
     return burst
-
-
-def rows_that_come(layer: Layer) -> int:
-    """Return how many rows a chunk's recall brings back, of all heads."""
-    cache = layer.cache.copy()
-    before = cache.recalled
-    layer.attend(layer.chunk(CHUNK), cache)
-    return int(cache.recalled) - int(before)
 
 
 def cpu_timed(step: Callable[[], None]) -> Burst:
