@@ -427,6 +427,13 @@ Recalled run(
   }
   RelevanceOfHeads heads(asking, reader);
   std::vector<float> relevance(archived);
+  // Beside a prompt's choice a head has half of the rows for its own, and more places fit in if
+  // each brings half of its neighbors.
+  Recall own_settings = archive.recall();
+  if (also) {
+    own_settings.spread /= 2;
+    own_settings.before /= 2;
+  }
   auto choose = [&](RowSwap&, int b, int h) -> std::vector<int> {
     if (wanted < 1) {
       return {};
@@ -438,7 +445,7 @@ Recalled run(
       heads.compute(b, h, relevance.data());
     }
     auto own = choose_positions(
-        relevance, reader.first(), cache.offset + asks, wanted, config, archive.recall());
+        relevance, reader.first(), cache.offset + asks, wanted, config, own_settings);
     const int own_rows = std::max(1, wanted / 2);
     return joined(std::move(own), positions_of(besides, b, most, reader), own_rows, most);
   };

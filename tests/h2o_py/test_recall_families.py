@@ -15,7 +15,8 @@ from tests.h2o_py.cases import kept, largest_difference
 from tests.h2o_py.small_models import small_model
 from tests.h2o_py.test_model_families import ANSWER, PROMPT, SMALL, evicting, generated
 
-RECALL = dataclasses.replace(SMALL, recall=H2ORecall(ask=5, every=7))
+# In few bits a key at the edge of two codes may take either; logits differ by a code's step.
+RECALL = dataclasses.replace(SMALL, recall=H2ORecall(ask=5, every=7, archive_bits=16))
 FAMILIES = ("gemma3_text", "gemma4_text", "qwen3_next", "falcon_h1", "gpt_oss", "deepseek_v2")
 
 pytestmark = pytest.mark.usefixtures("routed")

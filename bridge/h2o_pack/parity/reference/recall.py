@@ -5,6 +5,7 @@ See cexport/h2o/recall.h and reading.h for shapes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -131,6 +132,11 @@ def counted(
     share = mx.array(recall.threshold, mx.float32) / 100.0
     enough = counts >= own.max(axis=-1, keepdims=True) * share
     return counts, (own >= 0) & (counts > 0) & enough
+
+
+def half_the_neighbors(recall: H2ORecall) -> H2ORecall:
+    """Settings of a head's own choice beside a prompt's, which leaves it half of the rows."""
+    return replace(recall, spread=recall.spread // 2, before=recall.before // 2)
 
 
 def ranking(counts: mx.array, candidates: mx.array) -> mx.array:
@@ -298,9 +304,8 @@ def recall(
     asked_for = probabilities(logits, sinks).reshape(group).mean(axis=2).max(axis=2)
     seen = mx.isfinite(logits).reshape(group).any(axis=(2, 3))
     asked_for = mx.where(seen, asked_for, -1.0)[:, :, : offset - first]
-    counts, candidates = counted(
-        asked_for, config.recall, config, first=first, seen=offset + tokens
-    )
+    settings = config.recall if also is None else half_the_neighbors(config.recall)
+    counts, candidates = counted(asked_for, settings, config, first=first, seen=offset + tokens)
     best = ranking(counts, candidates) + first
     numbers = _lists(mx.minimum(candidates.sum(axis=-1), config.recall_rows).reshape(-1))
     ranked = _lists(best.reshape(-1, best.shape[2]))
