@@ -7,6 +7,7 @@ bounded time, and leaves nothing half-written.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -88,6 +89,17 @@ class Target:
     def __init__(self, make: Callable[[Path], Path], *calls: Call) -> None:
         self.make = make
         self.calls = calls
+        self.made: tuple[Path, Path] | None = None
+
+    def put(self, place: Path) -> Path:
+        """Put a copy of it, which is made once, into a folder."""
+        if self.made is None:
+            folder = Path(tempfile.mkdtemp())
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            self.made = folder, self.make(folder).relative_to(folder)
+        folder, path = self.made
+        shutil.copytree(folder, place, dirs_exist_ok=True)
+        return place / path
 
 
 def of_model(folder: Path) -> Path:
@@ -251,7 +263,7 @@ def change_command(random: Random, folder: Path) -> None:
     [target] = random.choices(TARGETS, WEIGHTS)
     here = Path.cwd()
     try:
-        path = target.make(place)
+        path = target.put(place)
         os.chdir(place)
         outside = place / "outside"
         outside.mkdir()
@@ -366,7 +378,7 @@ WHOLE = (
 )
 
 
-SPARSE = 1 << 33
+SPARSE = 1 << 40
 
 
 def change_file(random: Random, path: Path) -> None:
@@ -383,7 +395,7 @@ def change_file(random: Random, path: Path) -> None:
     elif kind < 7:
         chosen.write_bytes(random.choice(WHOLE))
     else:
-        replace(random, chosen)
+        replace(random, chosen, whole=path.is_file())
 
 
 def change_content(random: Random, path: Path) -> None:
@@ -420,8 +432,11 @@ def link_folder(random: Random, path: Path, outside: Path) -> None:
     place.symlink_to(outside, target_is_directory=True)
 
 
-def replace(random: Random, path: Path) -> None:
-    """Put something else than a file in its place, or take it away."""
+def replace(random: Random, path: Path, *, whole: bool) -> None:
+    """Put something else than a file in its place, or take it away.
+
+    whole: whether it is all that the command reads. Of folders long files are hashed.
+    """
     path.unlink()
     kind = random.randrange(8)
     if kind == 0:
@@ -436,6 +451,6 @@ def replace(random: Random, path: Path) -> None:
         path.mkdir()
     elif kind == 5:
         with path.open("wb") as sparse:
-            sparse.truncate(random.choice([SPARSE, 1 << 40]))
+            sparse.truncate(SPARSE if whole else 1 << 27)
     elif kind == 6:
         path.symlink_to("..")
