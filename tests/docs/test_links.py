@@ -73,9 +73,8 @@ def test_links_are_found():
     assert slug("2: an option or `value`") == "2-an-option-or-value"
 
 
-def test_every_top_level_folder_is_in_the_readme():
+def test_contributing_lists_every_top_level_folder():
     folders = {path.partition("/")[0] for path in tracked() if "/" in path}
-    listed = set(
-        re.findall(r"^\| `([\w.]+)/` \|", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
-    )
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    listed = set(re.findall(r"^\| `([\w.]+)/` \|", text, re.MULTILINE))
     assert listed == folders

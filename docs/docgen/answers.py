@@ -1,0 +1,64 @@
+"""What caches do to answers, measured on a real chat model: the README's table.
+
+`python -m docs.docgen.answers` writes the block between the marks in README.md from
+docs/results/chat, which `make real-results` measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from docs.docgen.markdown import replaced, table
+from h2o_pack.measure.evaluation.report import Cell, read
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS, PAGE = ROOT / "docs/results/chat/results.json", ROOT / "README.md"
+MARK = "answers"
+BUDGET = "1/8"
+CACHES = {
+    "full": "every token kept",
+    "rotating": "a window",
+    "default": "eviction alone",
+    "default+recall": "with recall",
+    "default+recall4": "with recall every 4 tokens",
+}
+TASKS = {
+    "asked": "a fact in the text",
+    "wording": "the same in other words",
+    "second_turn": "another one, a turn later",
+    "instruction": "an instruction far back",
+    "earlier": "a fact in an earlier answer",
+    "tool": "a fact in a tool's output",
+    "middle": "needed in the middle of an answer",
+}
+
+
+def cells() -> dict[str, Cell]:
+    """Return the measured cell of each of CACHES."""
+    groups = read(RESULTS).experiments[0].groups
+    return {
+        cell.contender: cell
+        for group in groups
+        for cell in group.cells
+        if cell.contender in CACHES and cell.budget in ("all", BUDGET)
+    }
+
+
+def answers(measured: Mapping[str, Cell]) -> str:
+    """Return the table: the share of samples in which a task was answered right."""
+    rows = [
+        (title, *(f"{measured[name].metrics[task].mean:.2f}" for name in CACHES))
+        for task, title in TASKS.items()
+    ]
+    return table(("answered right", *CACHES.values()), rows)
+
+
+def main() -> None:
+    """Write the table."""
+    text = replaced(PAGE.read_text("utf-8"), MARK, answers(cells()))
+    PAGE.write_text(text, encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    main()
