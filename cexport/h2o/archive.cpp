@@ -7,7 +7,7 @@
 #include "fallback.h"
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
-#include "rotation.h"
+#include "row_layout.h"
 
 namespace h2o {
 

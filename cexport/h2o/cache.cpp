@@ -10,7 +10,6 @@
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
 #include "primitives.h"
-#include "rotation.h"
 #include "row_layout.h"
 
 namespace h2o {

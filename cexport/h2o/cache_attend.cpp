@@ -11,7 +11,6 @@
 #include "mlx/primitives.h"
 #include "policy.h"
 #include "primitives.h"
-#include "rotation.h"
 #include "row_layout.h"
 
 /// What cache_attend's primitive is told, where its inputs and outputs stand, and its

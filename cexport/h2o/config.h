@@ -16,7 +16,7 @@ struct RowFormat {
   int group_size = 64;
   mlx::core::Dtype dtype = mlx::core::float32; // of keys and values where any are quantized
   int recent_bits = 0;                         // of the ring; 0: there is none
-  bool rotated = false; // whether rows hold rotated keys and values; see rotation.h
+  bool rotated = false; // whether rows hold rotated keys and values; see row_layout.h
 
   bool has_ring() const {
     return recent_bits != 0;

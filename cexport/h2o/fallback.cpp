@@ -4,7 +4,6 @@
 
 #include "cache_step.h"
 #include "mlx/ops.h"
-#include "rotation.h"
 #include "row_layout.h"
 
 namespace h2o::fallback {

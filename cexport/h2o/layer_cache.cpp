@@ -99,13 +99,7 @@ void LayerCache::join(std::shared_ptr<PromptChoice> choice, int layer) {
   layer_ = layer;
 }
 
-std::pair<mx::array, mx::array> LayerCache::write(
-    const mx::array& keys, const mx::array& values, bool copy, mx::StreamOrDevice s) {
-  store(keys, values, copy, s);
-  return fetch(s);
-}
-
-void LayerCache::store(
+void LayerCache::write(
     const mx::array& keys, const mx::array& values, bool copy, mx::StreamOrDevice s) {
   check_tokens_fit(keys, values);
   if (before_) {
@@ -204,8 +198,6 @@ void LayerCache::advance(int tokens) {
   }
 }
 
-/// Keys and values of the rows in use, then of the tokens that wait for `attend` to write
-/// them: attention that does not pass through the cache reads both.
 std::pair<mx::array, mx::array> LayerCache::fetch(mx::StreamOrDevice s) const {
   const int waiting = deferred_ ? 0 : this->waiting();
   if (deferred_ && !rows_) {

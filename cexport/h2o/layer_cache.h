@@ -69,7 +69,7 @@ struct SavedCache {
 
 /// A step is two calls: `write` puts the new tokens into the rows, `attend` computes their
 /// attention, from which follows what goes next. Where nobody calls `attend`, the rows that
-/// `write` gives serve any attention, and novelty and recency alone decide what stays.
+/// `fetch` gives serve any attention, and novelty and recency alone decide what stays.
 ///
 /// With recall the last tokens of a chunk, or one token of several, first bring back what they
 /// ask for, as soon as something was evicted; `attend` writes these. Caches that `join` a
@@ -91,25 +91,22 @@ class LayerCache {
   /// Reads everything at prompts from now on, and chooses together with other layers.
   void join(std::shared_ptr<PromptChoice> choice, int layer);
 
-  /// Writes new tokens and gives keys and values of all rows in use, [B, Hkv, N, D], the new
-  /// ones included.
+  /// Writes new tokens.
   ///
   /// Args:
   ///   keys: [B, Hkv, L, Dk], after RoPE at positions `offset`, `offset` + 1, ...
   ///   values: [B, Hkv, L, Dv].
-  ///   copy: whether something still reads what the last write gave: it stays as it is then.
-  std::pair<mx::array, mx::array> write(
+  ///   copy: whether something still reads what `fetch` gave: it stays as it is then.
+  void write(
       const mx::array& keys,
       const mx::array& values,
       bool copy = false,
       mx::StreamOrDevice s = {});
 
-  /// Writes new tokens as `write` does and gives no rows: for whom `attend` follows.
-  void store(
-      const mx::array& keys,
-      const mx::array& values,
-      bool copy = false,
-      mx::StreamOrDevice s = {});
+  /// Keys and values of all rows in use, [B, Hkv, N, D], then of the tokens that wait for
+  /// `attend` to write them: what attention reads that does not pass through the cache. Only
+  /// after a write.
+  std::pair<mx::array, mx::array> fetch(mx::StreamOrDevice s = {}) const;
 
   /// Attention [B, Hq, L, Dv] of the tokens just written, in the dtype of the queries.
   ///
@@ -136,7 +133,7 @@ class LayerCache {
   /// queries added to the scores of other rows stays.
   int trim(int n, mx::StreamOrDevice s = {});
 
-  /// Makes the next write copy the rows that the last one gave, which something still reads.
+  /// Makes the next write copy the rows, which something still reads.
   void share();
 
   /// Goes on with its archive in files of a new folder; nothing without an archive. Nothing
@@ -249,7 +246,7 @@ class LayerCache {
   std::optional<Ledger> ledger_;
   std::optional<Before> before_;
   bool is_shared_ = false;   // the next write copies the rows
-  bool is_replaced_ = false; // new buffers came since the last write gave rows
+  bool is_replaced_ = false; // new buffers came since the last write
 
   std::optional<Archive> archive_;
   bool recall_ended_ = false;
@@ -267,7 +264,6 @@ class LayerCache {
   void start(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
   void put(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
   void advance(int tokens);
-  std::pair<mx::array, mx::array> fetch(mx::StreamOrDevice s) const;
   Deferred take_deferred();
   std::optional<mx::array> attend_rows(
       const std::optional<mx::array>& queries,

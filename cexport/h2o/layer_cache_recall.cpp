@@ -4,7 +4,7 @@
 #include "layer_cache.h"
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
-#include "reading.h"
+#include "recall.h"
 
 namespace h2o {
 

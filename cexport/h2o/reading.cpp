@@ -1,10 +1,10 @@
-#include "reading.h"
+#include "recall.h"
 
 #include "checks.h"
 #include "fallback.h"
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
-#include "rotation.h"
+#include "row_layout.h"
 
 namespace h2o {
 

@@ -12,8 +12,7 @@
 #include "mlx/transforms.h"
 #include "policy.h"
 #include "primitives.h"
-#include "relevance.h"
-#include "rotation.h"
+#include "row_layout.h"
 
 namespace h2o {
 

@@ -93,4 +93,78 @@ Recalled recall(
     const RecallArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s);
 
 } // namespace fallback
+
+// How much the last queries of a prompt ask for each archived position.
+
+/// The asking tokens, which neither cache nor archive has yet.
+struct Asking {
+  mx::array queries; // [B, Hq, a, Dk]
+  mx::array keys;    // [B, Hkv, a, Dk]
+  float scale;
+  Mask mask;                      // broadcasts to [B, Hq, a, a]; none: causal
+  std::optional<mx::array> sinks; // [Hq]
+};
+
+/// For each position j of an archive, from its first: the largest over the queries of the
+/// mean over the head group of the attention probability of j, over all archived positions
+/// and the asking tokens. -1 where no logit is finite.
+///
+/// One KV head at a time, whose logits, Hq / Hkv * a * positions floats, are kept. The
+/// archive is read once, packed as it is, and widened 256 positions at a time.
+class RelevanceOfHeads {
+ public:
+  RelevanceOfHeads(const Asking& asking, ArchiveReader& archive)
+      : asking_(asking), archive_(archive) {
+  }
+
+  /// `relevance` has a float for each position of the archive.
+  void compute(int batch, int head, float* relevance);
+
+ private:
+  const Asking& asking_;
+  ArchiveReader& archive_;
+  std::vector<float> queries_, logits_, wide_, most_, mean_, storage_;
+
+  void compute_logits(int batch, int head, int64_t stride);
+};
+
+/// The same [B, Hkv, positions] in MLX operations, for a GPU; as many heads at once as have
+/// logits of at most 32 MiB. Not evaluated.
+mx::array relevance_in_operations(
+    const Asking& asking, Archive& archive, mx::StreamOrDevice s);
+
+// Attention of a prompt's last tokens to everything there is: the rows that the cache keeps,
+// and what it evicted from the archive.
+
+struct ReadArguments {
+  mx::array queries;   ///< [B, Hq, a, Dk], of the tokens that ask
+  mx::array keys;      ///< [B, Hkv, a, Dk], theirs, which neither cache nor archive has yet
+  mx::array values;    ///< [B, Hkv, a, Dv]
+  ArchivedCache cache; ///< before them
+  float scale = 1.0f;
+  Mask mask =
+      {}; ///< broadcasts to [B, Hq, a, a], what they see of each other; none: causal
+  std::optional<mx::array> sinks = std::nullopt; ///< [Hq]
+};
+
+struct Reading {
+  mx::array out; ///< [B, Hq, a, Dv] in the dtype of the queries
+  mx::array
+      strongest; ///< float32 [B, Hq, N]: of each archived position, from its first, the
+                 ///< largest probability that one of the queries gives it
+};
+
+/// Exact attention: equal, to rounding, to attention over all positions at once. A position
+/// that a KV head keeps in the cache is taken from there, any other from the archive. A key
+/// that is not finite is seen by no query.
+///
+/// The archive is read in tiles of whole segments, twice: for outputs with their largest
+/// logits and sums, merged tile by tile, then for probabilities, which need the final sums.
+/// Logits and widened rows of two tiles are in memory at a time. None if an archive in files
+/// cannot be read, as its `failure` says.
+///
+/// Throws std::invalid_argument for what does not fit.
+std::optional<Reading> read_everything(
+    const ReadArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s = {});
+
 } // namespace h2o

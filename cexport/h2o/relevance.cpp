@@ -1,4 +1,4 @@
-#include "relevance.h"
+#include "recall.h"
 
 #include <algorithm>
 #include <cmath>

@@ -154,7 +154,10 @@ void bind_layer_cache(nb::module_& m) {
           "write",
           [](SharedCache& cache, const mx::array& keys, const mx::array& values,
              bool copy) {
-            return cache.with([&](auto& core) { return core.write(keys, values, copy); });
+            return cache.with([&](auto& core) {
+              core.write(keys, values, copy);
+              return core.fetch();
+            });
           },
           "keys"_a, "values"_a, "copy"_a = false)
       .def(

@@ -1,4 +1,4 @@
-#include "reading.h"
+#include "recall.h"
 
 #include <nanobind/stl/shared_ptr.h>
 

@@ -154,7 +154,7 @@ class EvictingAttention:
 
 
 def rotated(kit: Kit, vectors: Buffer, size: int) -> Buffer:
-    """Rotate vectors of `size` elements per token or turn them back (cexport/h2o/rotation.cpp).
+    """Rotate vectors of `size` elements per token or back (cexport/h2o/row_layout.cpp).
 
     Signs and transform are in place, in float32.
     """

@@ -1,6 +1,6 @@
 """Recall in plain MLX operations: reading everything, choosing, and bringing rows back.
 
-See cexport/h2o/recall.h and reading.h for shapes.
+See cexport/h2o/recall.h for shapes.
 """
 
 from __future__ import annotations

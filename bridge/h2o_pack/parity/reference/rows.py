@@ -1,6 +1,6 @@
 """How the reference keeps rows: buffers that grow, keys and values packed side by side.
 
-Rows of some formats are rotated first; cexport/h2o/rotation.h says why.
+Rows of some formats are rotated first; cexport/h2o/row_layout.h says why.
 """
 
 from __future__ import annotations
