@@ -182,8 +182,8 @@ class Reader {
       return keys_of(with_blocks({}, begin, end), begin);
     }
     const int64_t key_bytes = archive.layout().key.bytes();
-    const ArchiveFiles::KeyRange range{batch_, kv_heads_,     0,
-                                       kv_heads_, begin, stored - begin};
+    const ArchiveFiles::KeyRange range{batch_,    kv_heads_, 0,
+                                       kv_heads_, begin,     stored - begin};
     auto packed = archive.files().load_keys(range, packed_dtype(), key_bytes);
     if (stored < end) {
       const auto rest = with_blocks({}, stored, end);
