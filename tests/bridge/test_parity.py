@@ -239,10 +239,11 @@ class TestWithSwift:
         )
         output = done.stdout + done.stderr
         assert done.returncode == 0, output[-3000:]
-        # Parity runs the replay, test_interchange.py that of files, the next test the killed
-        # conversation; the stand-in has no models:
-        # level 3 and a session with the bundled one run on upstream only.
+        # Parity runs the replay, test_interchange.py that of files, the next tests attacks and
+        # the killed conversation; the stand-in has no models: level 3 and a session with the
+        # bundled one run on upstream only.
         assert sorted(re.findall(r"'(\S+)' skipped \(", output)) == [
+            "AttackTests.testEachIsRefusedOrUsed",
             "BundledModelTests.testItRepliesWithinItsBudget",
             "BundledModelTests.testTheFirstTurnBeginsAfterTheSystemPrompt",
             "BundledModelTests.testThePreparedCachesHaveReadTheSystemPrompt",
@@ -320,6 +321,7 @@ class TestWithSwift:
         output = done.stdout + done.stderr
         assert done.returncode == 0, output[-3000:]
         assert sorted(re.findall(r"'(\S+)' skipped \(", output)) == [
+            "AttackTests.testEachIsRefusedOrUsed",
             "BundledModelTests.testEachRepliesWithinItsBudget",
             "BundledModelTests.testThePreparedCachesOfEachHaveReadTheSystemPrompt",
         ]

@@ -63,10 +63,10 @@ RECALL = {
     "recall": ("dense", H2ORecall(ask=8)),
     "recall kv k8v4": ("k8v4", H2ORecall(ask=8, every=5)),
     "recall kv r16h4": ("r16h4", H2ORecall(ask=1, every=7, archive_bits=16)),
-    "recall together": ("dense", H2ORecall(ask=8)),
-    "recall together kv k8v4": ("k8v4", H2ORecall(ask=8)),
+    "joint recall": ("dense", H2ORecall(ask=8)),
+    "joint kv k8v4": ("k8v4", H2ORecall(ask=8)),
 }
-JOINED = ("recall together", "recall together kv k8v4")
+JOINED = ("joint recall", "joint kv k8v4")
 
 
 @dataclass(frozen=True)
