@@ -101,9 +101,11 @@ messages: $(INSTALLED)
 	H2O_PACK_WRITE_MESSAGES=1 $(BIN)/python -m pytest -q \
 		$$(grep --recursive --files-with-matches "import says" tests --include="test_*.py")
 
-# Writes the README's chart and the memory plan's sample: what `h2o-pack plan` says.
+# Writes the README's chart and the memory plan's sample, what `h2o-pack plan` says, and the
+# README's table, what docs/results/chat says.
 pages: $(INSTALLED)
 	$(BIN)/python -m docs.docgen.plan_pictures
+	$(BIN)/python -m docs.docgen.answers
 
 # The documentation's site, in build/site; a warning is an error.
 docs: $(INSTALLED)

@@ -1,10 +1,10 @@
-"""The README's chart and the memory plan's sample are what `h2o-pack plan` says."""
+"""The README's chart and table, and the memory plan's sample, are current."""
 
 from __future__ import annotations
 
 import pytest
 
-from docs.docgen import plan_pictures
+from docs.docgen import answers, plan_pictures
 from docs.docgen.markdown import replaced
 
 STALE = "run make pages"
@@ -27,3 +27,9 @@ def test_the_bounded_cache_is_flat_and_the_full_one_crosses_the_limit():
 def test_the_sample_is_what_the_command_prints():
     page = plan_pictures.PAGE.read_text("utf-8")
     assert replaced(page, plan_pictures.MARK, plan_pictures.sample()) == page, STALE
+
+
+def test_the_readmes_table_shows_what_was_measured():
+    page = answers.PAGE.read_text("utf-8")
+    shown = answers.answers(answers.cells())
+    assert replaced(page, answers.MARK, shown) == page, STALE

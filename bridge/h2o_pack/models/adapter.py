@@ -14,7 +14,7 @@ from h2o_pack.errors import Problems, shown
 from h2o_pack.files.text import read_object
 from h2o_pack.model import Model, Tensor
 from h2o_pack.models.config import BITS
-from h2o_pack.models.files import read_tensors, total
+from h2o_pack.models.files import read_tensors, require_regular, total
 from h2o_pack.results import Count, doc
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapters.safetensors"
@@ -95,6 +95,7 @@ def read_adapter(
         problems.fail("the adapter is not a folder", REMEDY)
     config: dict[str, Any] = {}
     with problems.caught():
+        require_regular(folder / CONFIG)
         config = read_object(folder / CONFIG)
     tensors: tuple[Tensor, ...] = ()
     with problems.caught():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fnmatch
 import math
-import stat
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -179,14 +178,18 @@ def whole(value: object) -> bool:
     )
 
 
+def require_regular(path: Path) -> None:
+    """Refuse what is there and no file: a pipe may have no end, or no beginning."""
+    if path.exists() and not path.is_file():
+        Problems(str(path)).fail(f"{path.name} is not a regular file")
+
+
 def read_tensors(path: Path) -> tuple[Tensor, ...]:
     """Read the header of a file on this machine; UserError when it is not one."""
     problems = Problems(str(path))
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # a pipe may have no end, or no beginning
-            problems.fail(f"{path.name} is not a regular file")
-        size = status.st_size
+        require_regular(path)
+        size = path.stat().st_size
         with path.open("rb") as file:
             length = header_length(file.read(LENGTH), size, path.name, str(path))
             header = file.read(length)
