@@ -237,6 +237,27 @@ ArchivedTokens Archive::tokens(int begin, int end, mx::StreamOrDevice s) {
       mx::astype(keys, mx::float32, s), mx::astype(values, mx::float32, s), cut(novelty)};
 }
 
+mx::array Archive::packed_keys(
+    int head, int last, int begin, int end, mx::StreamOrDevice s) {
+  const auto& in_memory = blocks(s);
+  const int64_t key_bytes = layout().key.bytes();
+  const auto dtype = rows_dtype(layout(), format_.dtype);
+  const int stored = std::clamp(files_.stored(), begin, end);
+  std::vector<mx::array> parts;
+  if (begin < stored) {
+    parts.push_back(files_.load_keys(
+        {batch_, kv_heads_, head, last, begin, stored - begin}, dtype, key_bytes));
+  }
+  for (int block = stored; block < end; ++block) {
+    const auto& rows = in_memory[block - files_.stored()].rows;
+    auto stop = rows.shape();
+    stop[1] = last;
+    stop[3] = int(key_bytes / mx::size_of(dtype));
+    parts.push_back(mx::slice(rows, {0, head, 0, 0}, stop, s));
+  }
+  return parts.size() == 1 ? parts[0] : mx::concatenate(parts, 2, s);
+}
+
 Archive Archive::restored(
     const std::vector<mx::array>& arrays,
     const Recall& recall,

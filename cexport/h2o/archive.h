@@ -79,6 +79,10 @@ class Archive {
   /// before them.
   const std::vector<ArchiveBlock>& blocks(mx::StreamOrDevice s = {});
 
+  /// The packed keys of the KV heads from `head` to before `last`, of the blocks from `begin` to
+  /// before `end`, those of `files` first: [B, heads, positions, row]. Values are not read.
+  mx::array packed_keys(int head, int last, int begin, int end, mx::StreamOrDevice s = {});
+
   const ArchiveFiles& files() const {
     return files_;
   }

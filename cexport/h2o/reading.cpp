@@ -165,47 +165,21 @@ class Reader {
   mx::array archived(int begin, int end) {
     Archive& archive = given_.cache.archive;
     const int stored = archive.files().stored();
+    const auto dtype = rows_dtype(archive.layout(), archive.format().dtype);
     std::vector<mx::array> parts;
     for (int block = begin; block < std::min(end, stored); ++block) {
       const mx::Shape heads{batch_, kv_heads_};
-      parts.push_back(
-          archive.files().load(block, heads, packed_dtype(), archive.layout()).rows);
+      parts.push_back(archive.files().load(block, heads, dtype, archive.layout()).rows);
     }
-    return with_blocks(std::move(parts), begin, end);
-  }
-
-  /// The keys of these blocks. Values are not read where they are in files.
-  Keys archived_keys(int begin, int end) {
-    const Archive& archive = given_.cache.archive;
-    const int stored = std::min(end, archive.files().stored());
-    if (begin >= stored) {
-      return keys_of(with_blocks({}, begin, end), begin);
-    }
-    const int64_t key_bytes = archive.layout().key.bytes();
-    const ArchiveFiles::KeyRange range{batch_,    kv_heads_, 0,
-                                       kv_heads_, begin,     stored - begin};
-    auto packed = archive.files().load_keys(range, packed_dtype(), key_bytes);
-    if (stored < end) {
-      const auto rest = with_blocks({}, stored, end);
-      auto stop = rest.shape();
-      stop[3] = packed.shape(3);
-      packed = mx::concatenate({packed, mx::slice(rest, {0, 0, 0, 0}, stop, s_)}, 2, s_);
-    }
-    return keys_of(packed, begin);
-  }
-
-  mx::Dtype packed_dtype() {
-    const Archive& archive = given_.cache.archive;
-    return rows_dtype(archive.layout(), archive.format().dtype);
-  }
-
-  /// `parts`, and behind them the blocks in memory that are from `begin` to before `end`.
-  mx::array with_blocks(std::vector<mx::array> parts, int begin, int end) {
-    const int stored = given_.cache.archive.files().stored();
     for (int block = std::max(begin, stored); block < end; ++block) {
       parts.push_back(in_memory_[block - stored].rows);
     }
     return parts.size() == 1 ? parts[0] : mx::concatenate(parts, 2, s_);
+  }
+
+  /// The keys of these blocks. Values are not read where they are in files.
+  Keys archived_keys(int begin, int end) {
+    return keys_of(given_.cache.archive.packed_keys(0, kv_heads_, begin, end, s_), begin);
   }
 
   Keys keys_of(const mx::array& packed, int begin) {

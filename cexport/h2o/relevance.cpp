@@ -95,25 +95,6 @@ constexpr int64_t logits_bytes = 32 << 20;
 /// Far below every logit, and far above that of a hidden row.
 constexpr float below_every_logit = -1e30f;
 
-/// The packed keys of the KV heads from `head` to `last`, [B, heads, positions, row].
-mx::array packed_keys(
-    Archive& archive, const VectorLayout& key, int head, int last, mx::StreamOrDevice s) {
-  std::vector<mx::array> parts;
-  const auto& blocks = archive.blocks(s);
-  if (const int stored = archive.files().stored(); stored > 0) {
-    parts.push_back(archive.files().load_keys(
-        {archive.batch(), archive.kv_heads(), head, last, 0, stored},
-        archive.format().is_dense() ? archive.format().dtype : mx::uint32, key.bytes()));
-  }
-  for (const auto& block : blocks) {
-    auto stop = block.rows.shape();
-    stop[1] = last;
-    stop[3] = int(key.bytes() / mx::size_of(block.rows.dtype()));
-    parts.push_back(mx::slice(block.rows, {0, head, 0, 0}, stop, s));
-  }
-  return mx::concatenate(parts, 2, s);
-}
-
 /// Columns [begin, end) of packed keys.
 mx::array columns(const mx::array& keys, int64_t begin, int64_t end, mx::StreamOrDevice s) {
   auto stop = keys.shape();
@@ -126,7 +107,8 @@ mx::array logits(
     const mx::array& queries, Archive& archive, int head, int last, mx::StreamOrDevice s) {
   const RowFormat& format = archive.format();
   const VectorLayout key = archive.layout().key;
-  const mx::array packed = packed_keys(archive, key, head, last, s);
+  const int blocks = int(archive.blocks(s).size()) + archive.files().stored();
+  const mx::array packed = archive.packed_keys(head, last, 0, blocks, s);
   if (format.is_dense()) {
     auto keys = mx::astype(packed, mx::float32, s);
     return mx::matmul(queries, mx::swapaxes(keys, 2, 3, s), s);
