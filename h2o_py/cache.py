@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -22,6 +22,8 @@ from h2o_py.errors import H2OConfigError, H2OStateError
 from h2o_py.rows import BITS, DENSE, Ledger, RowFormat, Rows, check_choice
 
 Cache = TypeVar("Cache", bound="H2OKVCache")
+Fetched = tuple[Callable[[], Any], Callable[[], Any]]
+"""Weak references to the keys and values that `update_and_fetch` returned."""
 ONE_STATE = not hasattr(mlx_lm_cache._BaseCache, "meta_state")  # noqa: SLF001
 """Whether `state` is all of a cache, arrays and strings: from mlx_lm 0.32 on. In 0.31, the last
 one for Python 3.10, `state` is the arrays and `meta_state` the strings."""
@@ -80,9 +82,10 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     store: str | None = None
     """Folder given to go on from an archive in files; set before `header` is."""
     _loaded: Sequence[mx.array] = ()
-    _fetched: tuple[weakref.ref[mx.array], weakref.ref[mx.array]] | None = None
+    awaited: Fetched | None = None
+    """The keys and values of the last write, until `attend` computes their attention."""
+    _fetched: Fetched | None = None
     _fetched_id = 0
-    _is_attended = True
     _backend: ModuleType | None = None
 
     def __init_subclass__(cls) -> None:
@@ -137,17 +140,10 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         if _lenders.get(self._fetched_id) is self:
             del _lenders[self._fetched_id]
         fetched_keys, fetched_values = self._layer.write(keys, values, is_read)
-        self._is_attended = False
-        self._fetched = weakref.ref(fetched_keys), weakref.ref(fetched_values)
+        self.awaited = self._fetched = weakref.ref(fetched_keys), weakref.ref(fetched_values)
         self._fetched_id = id(fetched_keys)
         _lenders[self._fetched_id] = self
         return fetched_keys, fetched_values
-
-    def awaits_attention(self, keys: mx.array, values: mx.array) -> bool:
-        """Whether these are the arrays of the last write, and `attend` was not called since."""
-        if self._is_attended or self._fetched is None:
-            return False
-        return keys is self._fetched[0]() and values is self._fetched[1]()
 
     def returned(self, keys: mx.array) -> bool:
         """Whether the last write returned these keys."""
@@ -181,13 +177,13 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
         """
         out: mx.array = self._layer.attend(queries, scale=scale, mask=mask, sinks=sinks)
-        self._is_attended = True
+        self.awaited = None
         return out
 
     def settle(self) -> None:
         """Add the written tokens to the ledger without scores, and evict down to `max_size`."""
         self._layer.settle()
-        self._is_attended = True
+        self.awaited = None
 
     def make_mask(
         self,
@@ -229,7 +225,8 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
         What their queries added to the scores of other rows stays.
         """
-        self._is_attended = self._is_attended or self.is_trimmable()  # it settles then
+        if self.is_trimmable():  # it settles then
+            self.awaited = None
         return int(self._layer.trim(max(0, min(n, self.offset))))
 
     def to_quantized(self, group_size: int = 64, bits: int = 4) -> Any:
@@ -347,7 +344,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         """An independent cache in the same state; the buffer is copied at the next write."""
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin._fetched, twin._fetched_id = None, 0  # noqa: SLF001
+        twin.awaited, twin._fetched, twin._fetched_id = None, None, 0  # noqa: SLF001
         twin._layer = self._layer.copy()  # noqa: SLF001
         return twin
 
@@ -376,7 +373,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     @header.setter
     def header(self, values: Sequence[str]) -> None:
         arrays, self._loaded = self._loaded, ()
-        self._fetched, self._is_attended = None, True
+        self.awaited, self._fetched = None, None
         if hasattr(self, "config"):  # empty, and so it stays if anything is refused
             self._make(self.config, self._row_format, None)
         saved = saved_header.read(values, self.FORMAT, self.store)

@@ -41,9 +41,9 @@ def routed_attention(
 ) -> mx.array:
     """mlx_lm's `scaled_dot_product_attention`, with two kinds of caches served first.
 
-    A cache whose `awaits_attention(keys, values)` is true computes the attention itself,
-    by its `attend`. A cache with `update_scores` gets the logits, float32 [B * Hq * L, N]. All
-    others go where they always went.
+    A cache whose `awaited` is a pair of weak references to these keys and values computes the
+    attention itself, by its `attend`. A cache with `update_scores` gets the logits, float32
+    [B * Hq * L, N]. All others go where they always went.
 
     Args:
         queries: [B, Hq, L, Dk].
@@ -58,8 +58,8 @@ def routed_attention(
         [B, Hq, L, Dv].
 
     """
-    awaits_attention = getattr(cache, "awaits_attention", None)
-    if awaits_attention is not None and awaits_attention(keys, values):
+    awaited = getattr(cache, "awaited", None)
+    if awaited is not None and keys is awaited[0]() and values is awaited[1]():
         out: mx.array = cache.attend(queries, scale=scale, mask=mask, sinks=sinks)
         return out
     if hasattr(cache, "update_scores"):

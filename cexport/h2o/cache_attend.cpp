@@ -305,13 +305,6 @@ class Attend {
 
 } // namespace
 
-void evaluate(
-    const Settings& settings,
-    std::vector<mx::array>& inputs,
-    std::vector<mx::array>& outputs) {
-  Attend(settings, inputs, outputs).run();
-}
-
 } // namespace h2o::attend
 
 namespace h2o {
@@ -337,7 +330,7 @@ class CacheAttend : public mx::Primitive {
     }
     allocate(outputs);
     cpu::dispatch(stream(), inputs, outputs, [settings = settings_](auto& in, auto& out) {
-      attend::evaluate(settings, in, out);
+      attend::Attend(settings, in, out).run();
     });
   }
 

@@ -76,7 +76,6 @@ def attended(cache, new, sinks=None):
     queries, keys, values = new
     mask = cache.make_mask(keys.shape[2])
     keys, values = cache.update_and_fetch(keys, values)
-    assert cache.awaits_attention(keys, values)
     return cache.attend(3 * queries, scale=DIM**-0.5, mask=mask, sinks=sinks)
 
 

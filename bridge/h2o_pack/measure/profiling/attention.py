@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from h2o_pack.measure.text import (
     too_short,
 )
 from h2o_py import fast
+from h2o_py.cache import Fetched
 
 TOP = 32
 FAINT = 0.01
@@ -349,7 +351,7 @@ def record(caches: list[Any], watch: Watch) -> None:
     for index, cache in attention_caches(caches).items():
         kind = type(cache)
         cache.__class__ = type(f"Recording{kind.__name__}", (_Recording, kind), {})
-        cache.watch, cache.layer, cache.fetched = watch, index, None
+        cache.watch, cache.layer, cache.awaited = watch, index, None
 
 
 def kind_of(cache: Any) -> tuple[Kind, int | None]:
@@ -365,17 +367,13 @@ class _Recording:
 
     watch: Watch
     layer: int
-    fetched: tuple[mx.array, mx.array] | None
+    awaited: Fetched | None
     offset: int
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        self.fetched = super().update_and_fetch(keys, values)  # type: ignore[misc]
-        return self.fetched
-
-    def awaits_attention(self, keys: mx.array, values: mx.array) -> bool:
-        return (
-            self.fetched is not None and keys is self.fetched[0] and values is self.fetched[1]
-        )
+        keys, values = super().update_and_fetch(keys, values)  # type: ignore[misc]
+        self.awaited = weakref.ref(keys), weakref.ref(values)
+        return keys, values
 
     def attend(
         self,
@@ -385,9 +383,8 @@ class _Recording:
         mask: mx.array | str | None = None,
         sinks: mx.array | None = None,
     ) -> mx.array:
-        assert self.fetched is not None  # noqa: S101  routing asked awaits_attention first
-        keys, values = self.fetched
-        self.fetched = None
+        keys, values = (array() for array in self.awaited)  # type: ignore[union-attr]
+        self.awaited = None
         out, logits = fast.scaled_dot_product_attention_with_scores(
             queries, keys, values, scale=scale, mask=mask, sinks=sinks
         )
