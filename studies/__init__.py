@@ -1,1 +1,1 @@
-"""Programs that need more than the project's tests install; their results are committed."""
+"""The pages of finished studies; their programs are in the project's history."""

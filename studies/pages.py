@@ -1,20 +1,23 @@
-"""Write the pages of finished comparisons again, from the figures beside them.
+"""Write the pages of finished studies again, from their figures in docs/results.
 
     python -m studies.pages
 
-The programs that measured are in the project's history: `git show eff7b2a1:studies`.
+The programs are in the project's history: those that compared, `git show eff7b2a1:studies`; the
+one that trained and measured the bundled models, `git show d18b0485:studies/tiny_lm`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from h2o_pack.measure.tables import markdown_table
 
-RESULTS = Path(__file__).parents[1] / "docs/results"
+ROOT = Path(__file__).parents[1]
+RESULTS, MODELS = ROOT / "docs/results", ROOT / "bridge/h2o_pack/models"
+CARDS = ("demo", "demo-4bit")
 
 POLICIES = """\
 # Which rows to keep: policies tried on the bundled demo model
@@ -150,6 +153,141 @@ def policy_row(policy: str, kinds: dict[str, Any]) -> tuple[str, ...]:
     return (policy, *recalls, f"{fact['nll']:.3f}", difference)
 
 
+TRAINED_BY = "d18b0485"
+"""The commit whose program has the hash that the card states."""
+CARD = """\
+---
+license: mit
+---
+
+# {name}: a 2 M-parameter model that can show forgetting
+
+For tests and demonstrations of h2o-pack, so that everything runs offline. It is not meant
+to be talked to. This card is written by `python -m studies.pages`.
+
+| | |
+|---|---|
+| Architecture | Qwen3: hidden {hidden}, {layers} layers, {heads} query and {kv_heads} KV \
+heads of {head_dim}, feed-forward {feed_forward}, RoPE theta {rope_theta:,.0f}, tied \
+embeddings |
+| Context | {context:,} tokens |
+| Vocabulary | {vocabulary:,}, byte-level BPE, every digit a token |
+| Parameters | {parameters:,} |
+| Weights | {weights}, {bytes:,} bytes |
+| sha256 of model.safetensors | `{sha256}` |
+| sha256 of the corpus | `{corpus_sha256}` |
+| sha256 of the program | `{program_sha256}` |
+| The program | `studies/tiny_lm` in commit {commit} of the project |
+
+## Data
+
+The sources ({source_files} files) and help topics ({topics}) of Python {python}'s standard \
+library: {source_tokens:,} tokens of source and {prose_tokens:,} of prose are trained on. \
+Whole documents are held out by the MD5 of their names ({held_out_files} and \
+{held_out_topics}); they lie in `{held_out}`, with {held_out_names} words that were never a \
+fact's name. Facts such as "the code of LANTERN is 4821.", stated in the text and asked for \
+again later, are made while training.
+
+## Recipe
+
+Seed {seed}. Muon for matrices (rate {muon_rate}) and AdamW for the rest (rate {adam_rate}), \
+weight decay {weight_decay}; {tokens:,} tokens in {steps:,} steps: {stages}. The rate falls in \
+a straight line over the last {decay_share:.0%}. {recall_share:.0%} of the sequences have \
+facts that are asked for (answers weigh {answer_weight:g}), {copy_share:.0%} at first and \
+{late_copy_share:.0%} later is copying, the rest is text, {prose_share:.0%} of it prose. In \
+the last {quantised_share:.0%} every other step sees its weights as the 4-bit variant will \
+hold them. Took {minutes:.0f} minutes on {threads} CPU threads, PyTorch {torch}; the curve is \
+docs/results/tiny-lm/loss-curve.png. A rerun is the same recipe, not the same bits: sums in \
+parallel are rounded in another order.
+
+## What it can do
+
+Through mlx-lm{precision}, greedy, {facts} random facts each, in held-out source and with \
+held-out words; a fact is asked for after at least so many tokens.
+
+{recall}
+
+| Held out | nats per token | bits per byte | {ngram}-gram, nats per token |
+|---|---|---|---|
+{losses}
+
+The {ngram}-gram model has modified Kneser-Ney smoothing and the same tokens and training \
+text. Losses are over windows of {window:,} tokens that do not overlap.
+
+## Limits
+
+It has seen little prose, follows no instructions, has no chat template and knows nothing of \
+the world. It recalls facts in the forms it was trained on. What an eviction policy does to it \
+says little about large models.
+
+## License
+
+The training text is the Python standard library's and its documentation's, under the Python \
+Software Foundation License Version 2. The weights are distributed under the project's own \
+license.
+"""
+
+
+def card(name: str) -> str:
+    """Write the card of the bundled model ("demo") or of its variant ("demo-4bit")."""
+    record, measured = (
+        figures(f"tiny-lm/{part}.json") for part in ("training", "measurements")
+    )
+    found = measured["models"][name]
+    recipe = record["recipe"]
+    packed = f"{recipe['bits']} bits, groups of {recipe['group_size']} (mlx_lm.convert)"
+    original = name == "demo"
+    facts = {
+        **record["recipe"],
+        **record["architecture"],
+        **record["corpus"],
+        **{key: value for key, value in record.items() if not isinstance(value, dict)},
+        "name": name,
+        "precision": "" if original else " in float32 with the packed weights",
+        "weights": "bfloat16" if original else packed,
+        "held_out": "held_out/" if original else "../demo/held_out/",
+        "minutes": record["curve"]["minutes"],
+        "stages": stages(record["recipe"]["stages"]),
+        "commit": TRAINED_BY,
+        "bytes": found["bytes"],
+        "sha256": found["sha256"],
+        "facts": measured["facts"],
+        "ngram": measured["order"],
+        "window": measured["window"],
+        "recall": recall_table(found["recall"], measured["facts"]),
+        "losses": "\n".join(loss_rows(found["losses"], measured["ngram"])),
+    }
+    return CARD.format(**facts)
+
+
+def stages(given: list[dict[str, int]]) -> str:
+    """Say how long sequences were for how many tokens."""
+    return ", ".join(
+        f"{each['total'] / 1e6:g} M at length {each['length']:,}" for each in given
+    )
+
+
+def recall_table(recalls: Iterable[dict[str, int]], facts: int) -> str:
+    """Return one row per trial."""
+    rows = ["| Tokens between | Other facts between | Cache | Recall |", "|---|---|---|---|"]
+    for each in recalls:
+        cache = f"`RotatingKVCache({each['window']}, keep=4)`" if each["window"] else "full"
+        share = each["right"] / facts
+        rows.append(f"| {each['distance']:,} | {each['others']} | {cache} | {share:.2f} |")
+    return "\n".join(rows)
+
+
+def loss_rows(
+    losses: dict[str, dict[str, float]], ngram: dict[str, dict[str, float]]
+) -> Iterable[str]:
+    """Return one row per part of the held-out text."""
+    for part, loss in losses.items():
+        yield (
+            f"| {part} | {loss['nats_a_token']:.3f} | {loss['bits_a_byte']:.3f} "
+            f"| {ngram[part]['nats_a_token']:.3f} |"
+        )
+
+
 PAGES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "peers.md": ("peers.json", peers),
     "rotation/README.md": ("rotation/results.json", rotation),
@@ -160,10 +298,18 @@ PAGES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 
 def text(page: str) -> str:
     """Return a page's text."""
-    figures, write = PAGES[page]
-    return write(json.loads((RESULTS / figures).read_text(encoding="utf-8")))
+    file, write = PAGES[page]
+    return write(figures(file))
+
+
+def figures(file: str) -> dict[str, Any]:
+    """Read a study's figures."""
+    document: dict[str, Any] = json.loads((RESULTS / file).read_text(encoding="utf-8"))
+    return document
 
 
 if __name__ == "__main__":
     for name in PAGES:
         (RESULTS / name).write_text(text(name), encoding="utf-8")
+    for name in CARDS:
+        (MODELS / name / "README.md").write_text(card(name), encoding="utf-8")
