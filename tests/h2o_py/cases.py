@@ -61,6 +61,19 @@ fallback = SimpleNamespace(
 BACKENDS = {"fast": core, "fallback": fallback}
 
 
+def in_pairs(first, second, third):
+    """Every pair of values of the first two axes, with the values of the third in turn.
+
+    With a third axis that is not the longest, so are all pairs of it with the others.
+    """
+    third = list(third)
+    return [
+        (a, b, third[(i + j) % len(third)])
+        for i, a in enumerate(first)
+        for j, b in enumerate(second)
+    ]
+
+
 def random_tokens(tokens, *, batch=1, heads=4, kv_heads=2, dim=64, dtype=mx.float32):
     """Queries, keys and values of new tokens."""
     make = lambda count: mx.random.normal((batch, count, tokens, dim)).astype(dtype)
@@ -123,6 +136,7 @@ __all__ = [
     "assert_same_state",
     "fallback",
     "filled",
+    "in_pairs",
     "kept",
     "largest_difference",
     "random_tokens",

@@ -14,12 +14,14 @@ from tests.h2o_py.cases import (
     BACKENDS,
     TOLERANCE,
     assert_same_state,
+    in_pairs,
     kept,
     largest_difference,
     random_tokens,
     step,
 )
 
+DTYPES = [mx.float32, mx.float16, mx.bfloat16]
 PROMPT_THEN_DECODE = [5, 40, 1, 1, 1, 7, 1, 33, *[1] * 40]
 
 
@@ -46,22 +48,27 @@ def in_use(cache):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("score", ["peak", "softmax", "abs_logit"])
-@pytest.mark.parametrize(("novelty", "margin"), [(0.0, 0.0), (2.0, 0.0), (2.0, 0.01)])
-@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
-def test_equals_the_reference_through_chunks_and_steps(name, score, novelty, margin, dtype):
+@pytest.mark.parametrize(
+    ("score", "novelty", "dtype"),
+    in_pairs(("peak", "softmax", "abs_logit"), ((0.0, 0.0), (2.0, 0.0), (2.0, 0.01)), DTYPES),
+    ids=str,
+)
+def test_equals_the_reference_through_chunks_and_steps(name, score, novelty, dtype):
     config = H2OConfig(
-        32, score=score, novelty=novelty, novelty_margin=margin, observation_window=8,
+        32, score=score, novelty=novelty[0], novelty_margin=novelty[1], observation_window=8,
         pinned=((6, 8),),
     )  # fmt: skip
     run_both(config, PROMPT_THEN_DECODE, BACKENDS[name], dtype=dtype, batch=2)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("bits", [(8, 8), (4, 4), (8, 4), (4, 8)])
-@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
-@pytest.mark.parametrize(("dim", "group_size"), [(64, 64), (96, 32), (128, 128)])
-def test_quantized_rows_equal_those_of_the_reference(name, bits, dtype, dim, group_size):
+@pytest.mark.parametrize(
+    ("bits", "shape", "dtype"),
+    in_pairs(((8, 8), (4, 4), (8, 4), (4, 8)), ((64, 64), (96, 32), (128, 128)), DTYPES),
+    ids=str,
+)
+def test_quantized_rows_equal_those_of_the_reference(name, bits, shape, dtype):
+    dim, group_size = shape
     make = partial(
         QuantizedH2OKVCache, key_bits=bits[0], value_bits=bits[1], group_size=group_size
     )
@@ -71,10 +78,8 @@ def test_quantized_rows_equal_those_of_the_reference(name, bits, dtype, dim, gro
 
 
 @pytest.mark.parametrize(
-    ("heavy", "recent"),
-    [(16, 16), (8, 16), (4, 16), (16, 8), (8, 8), (4, 8), (8, 4), (4, 4)],
+    ("heavy", "recent", "dtype"), in_pairs((16, 8, 4), (16, 8, 4), DTYPES), ids=str
 )
-@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
 def test_rows_of_two_precisions_equal_those_of_the_reference(heavy, recent, dtype):
     make = partial(MixedH2OKVCache, heavy_bits=heavy, recent_bits=recent)
     config = H2OConfig(

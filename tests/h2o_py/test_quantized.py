@@ -9,6 +9,7 @@ from h2o_py import fast
 from h2o_py.cache import H2OKVCache, QuantizedH2OKVCache
 from h2o_py.config import H2OConfig
 from tests.h2o_py.cases import (
+    in_pairs,
     largest_difference,
     random_tokens,
     step,
@@ -29,13 +30,16 @@ def quantized(k, v, bits, group_size):
     return [*keys, *values], wide
 
 
-@pytest.mark.parametrize("bits", BITS)
+SHAPES = [(d, g) for d in (64, 96, 128, 256) for g in (32, 64, 128) if d % g == 0]
+
+
 @pytest.mark.parametrize(
-    ("dim", "group_size"),
-    [(d, g) for d in (64, 96, 128, 256) for g in (32, 64, 128) if d % g == 0],
+    ("bits", "shape", "kind"),
+    in_pairs(BITS, SHAPES, ((mx.float32, 1e-5), (mx.float16, 1e-3))),
+    ids=str,
 )
-@pytest.mark.parametrize(("dtype", "tolerance"), [(mx.float32, 1e-5), (mx.float16, 1e-3)])
-def test_attention_equals_dequantize_then_dense(bits, dim, group_size, dtype, tolerance):
+def test_attention_equals_dequantize_then_dense(bits, shape, kind):
+    (dim, group_size), (dtype, tolerance) = shape, kind
     mx.random.seed(dim + group_size)
     for queries, rows, mask in ((1, 1, None), (1, 333, None), (7, 130, "causal")):
         q, _, _ = random_tokens(queries, dim=dim, dtype=dtype)

@@ -15,7 +15,7 @@ from h2o_py.models import STORAGES, make_h2o_cache
 from tests.h2o_py.cases import largest_difference
 from tests.h2o_py.rarer_models import RARER, rarer_model
 from tests.h2o_py.small_models import FAMILIES
-from tests.h2o_py.test_model_families import PROMPT, SMALL, evicting, generated
+from tests.h2o_py.test_model_families import PROMPT, SMALL, evicting, generated, in_turn
 
 LATER_ROWS = "selects rows of one cache by their index in another"
 REFUSED = {
@@ -52,20 +52,19 @@ def test_with_room_for_all_the_tokens_equal_those_of_the_models_own_caches(famil
     assert largest_difference(close, logprobs) < 1e-4
 
 
-@pytest.mark.parametrize("family", SERVED)
-def test_past_the_budget_it_goes_on_within_its_rows_in_every_storage(family):
+@pytest.mark.parametrize(("family", "kv"), in_turn(SERVED, STORAGES))
+def test_past_the_budget_it_goes_on_within_its_rows(family, kv):
     model = rarer_model(family)
-    for kv in STORAGES:
-        caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
-        _, logprobs = generated(model, caches, CHUNK, ANSWER)
-        assert mx.isfinite(logprobs).all().item()
-        used = [cache for cache in evicting(caches) if not cache.empty()]
-        for cache in used:
-            cache.settle()
-            assert (cache.offset, cache.length) == (PROMPT + ANSWER, 32)
-            assert (cache.scores >= 0).all().item() == (family not in WITHOUT_SCORES)
-        linear = family == "nemotron-nas"  # one of its caches belongs to a linear layer
-        assert len(used) == len(evicting(caches)) - linear > 0
+    caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)
+    _, logprobs = generated(model, caches, CHUNK, ANSWER)
+    assert mx.isfinite(logprobs).all().item()
+    used = [cache for cache in evicting(caches) if not cache.empty()]
+    for cache in used:
+        cache.settle()
+        assert (cache.offset, cache.length) == (PROMPT + ANSWER, 32)
+        assert (cache.scores >= 0).all().item() == (family not in WITHOUT_SCORES)
+    linear = family == "nemotron-nas"  # one of its caches belongs to a linear layer
+    assert len(used) == len(evicting(caches)) - linear > 0
 
 
 @pytest.mark.parametrize("family", SERVED)

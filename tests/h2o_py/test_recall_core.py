@@ -14,6 +14,7 @@ from tests.h2o_py.cases import (
     BACKENDS,
     TOLERANCE,
     assert_same_state,
+    in_pairs,
     largest_difference,
     random_tokens,
     saved_of,
@@ -69,17 +70,22 @@ def compare(settings, backend, make, traffic=TRAFFIC, *, sharp=3.0, mask="ask", 
     return ours
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("storage", MAKES)
-@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("name", "storage", "dtype"),
+    in_pairs(BACKENDS, MAKES, (mx.float32, mx.float16, mx.bfloat16)),
+    ids=str,
+)
 def test_every_storage_and_dtype_equals_the_reference(name, storage, dtype):
     compare(config(), BACKENDS[name], MAKES[storage], dtype=dtype, batch=2)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("bits", [4, 8, 16])
-@pytest.mark.parametrize(("dim", "heads"), [(64, 2), (96, 6), (128, 4), (256, 2)])
-def test_every_archive_and_head_dim_equals_the_reference(name, bits, dim, heads):
+@pytest.mark.parametrize(
+    ("bits", "shape", "name"),
+    in_pairs((4, 8, 16), ((64, 2), (96, 6), (128, 4), (256, 2)), BACKENDS),
+    ids=str,
+)
+def test_every_archive_and_head_dim_equals_the_reference(bits, shape, name):
+    dim, heads = shape
     settings = config(archive_bits=bits, spread=0, ask=1, every=1)
     compare(settings, BACKENDS[name], H2OKVCache, dim=dim, heads=heads)
 
