@@ -12,25 +12,25 @@ import Foundation
 /// names the caches that recall rows, unless the configuration names them itself.
 public struct H2OBudgets: Hashable, Sendable {
     /// Rows of one layer for heavy hitters, for the newest tokens, and all of its rows.
-    public struct Layer: Hashable, Sendable {
-        public let heavyBudget: Int
-        public let recentBudget: Int
+    package struct Layer: Hashable, Sendable {
+        package let heavyBudget: Int
+        package let recentBudget: Int
         /// C of the layer; nil for the common one.
-        public let maxSize: Int?
+        package let maxSize: Int?
 
-        public init(heavyBudget: Int, recentBudget: Int, maxSize: Int? = nil) {
+        package init(heavyBudget: Int, recentBudget: Int, maxSize: Int? = nil) {
             self.heavyBudget = heavyBudget
             self.recentBudget = recentBudget
             self.maxSize = maxSize
         }
     }
 
-    public let layers: [Layer?]
+    package let layers: [Layer?]
 
     /// Indices of the caches that recall rows; nil for all that evict.
     public let recall: [Int]?
 
-    public init(layers: [Layer?], recall: [Int]? = nil) {
+    package init(layers: [Layer?], recall: [Int]? = nil) {
         self.layers = layers
         self.recall = recall
     }
@@ -122,7 +122,7 @@ extension H2OBudgets.Layer: Codable {
         case maxSize = "max_size"
     }
 
-    public init(from decoder: any Decoder) throws {
+    package init(from decoder: any Decoder) throws {
         let names = Field.allCases.map(\.rawValue)
         try decoder.refuseFields(except: names) {
             H2OCacheError.invalidConfiguration(.unknownField(field: $0, known: names))
@@ -133,7 +133,7 @@ extension H2OBudgets.Layer: Codable {
         maxSize = try fields.decodeIfPresent(Int.self, forKey: .maxSize)
     }
 
-    public func encode(to encoder: any Encoder) throws {
+    package func encode(to encoder: any Encoder) throws {
         var fields = encoder.container(keyedBy: Field.self)
         try fields.encode(heavyBudget, forKey: .heavyBudget)
         try fields.encode(recentBudget, forKey: .recentBudget)

@@ -10,7 +10,7 @@ import MLXLMCommon
 ///
 /// B batch, Hkv KV heads, C the configuration's `maxSize`. A *position* is a token's
 /// index in the sequence, a *row* its place in the buffer; after eviction they differ.
-public protocol H2OScoreTracking: RoutedAttentionCache {
+package protocol H2OScoreTracking: RoutedAttentionCache {
     /// What a saved cache of this class says of itself first: its kind and version.
     static var format: String { get }
 
@@ -52,7 +52,7 @@ extension H2OScoreTracking {
     /// A cache from the `state` and `metaState` of another, whose archive is in memory.
     ///
     /// - Throws: ``H2OCacheError`` when they are not those of such a cache
-    public init(state: [MLXArray], metaState: [String]) throws {
+    package init(state: [MLXArray], metaState: [String]) throws {
         try self.init(state: state, metaState: metaState, archive: nil)
     }
 
@@ -135,13 +135,13 @@ extension KVCache {
 }
 
 /// What recall did and what its archive takes.
-public struct H2ORecallStatistics: Hashable, Codable, Sendable {
+package struct H2ORecallStatistics: Hashable, Codable, Sendable {
     /// Rows that came back, of all heads.
-    public internal(set) var rows: Int
+    package fileprivate(set) var rows: Int
     /// Seconds that it took to choose and to bring them.
-    public internal(set) var seconds: Double
+    package fileprivate(set) var seconds: Double
     /// Bytes of the archive now, in memory or in files.
-    public internal(set) var archiveBytes: Int
+    package fileprivate(set) var archiveBytes: Int
 
     package init(rows: Int = 0, seconds: Double = 0, archiveBytes: Int = 0) {
         self.rows = rows

@@ -78,7 +78,7 @@ def test_it_links_the_products_of_the_package_around_it(objects, files):
     assert package["relativePath"] == ".."
     products = of_kind(objects, "XCSwiftPackageProductDependency")
     names = {each["productName"] for each in products}
-    assert names == {"H2OChatScreen", "H2OSessions", "My_App_2Model"}
+    assert names == {"H2OSessions", "My_App_2Model"}
     for each in products:
         assert f'.library(name: "{each["productName"]}"' in files["Package.swift"]
 

@@ -40,7 +40,7 @@ struct StatusView: View {
         let speed = usage.tokensPerSecond.formatted(.number.precision(.fractionLength(1)))
         return VStack(alignment: .leading) {
             Text("\(speed) tokens/s, \(usage.readTokens) read, \(usage.generatedTokens) written")
-            if let recalled = usage.recalled { Text("\(recalled.rows) rows recalled") }
+            if let rows = usage.recalledRows { Text("\(rows) rows recalled") }
         }
     }
 }

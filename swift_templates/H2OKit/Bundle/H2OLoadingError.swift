@@ -13,8 +13,8 @@ public enum H2OLoadingError: LocalizedError, Hashable, Sendable {
     /// The manifest does not say how to fetch the model: the package was made without
     /// `--download`.
     case noPieces
-    /// The folder differs from its manifest.
-    case damaged(URL, [FileProblem])
+    /// The folder differs from its manifest, in words for the developer.
+    case damaged(URL, differences: [String])
 
     /// The download was stopped. What has arrived is kept.
     case stopped
@@ -42,18 +42,6 @@ public enum H2OLoadingError: LocalizedError, Hashable, Sendable {
     case noMetalLibrary(searched: [URL])
     /// The model takes more memory than is free; of several, by their names, each does.
     case noMemory(needs: [String: MemoryPlan], free: Int)
-
-    /// One difference between a folder and its manifest.
-    public enum FileProblem: Hashable, Sendable {
-        case missing(path: String)
-        case size(path: String, expected: Int, found: Int)
-        /// The size is right, but the sha256 is not.
-        case content(path: String)
-        /// A weights file that the manifest does not list.
-        case stray(path: String)
-        /// The manifest lists a path outside the folder.
-        case outside(path: String)
-    }
 }
 
 extension H2OLoadingError {
@@ -72,9 +60,9 @@ extension H2OLoadingError {
         case .noPieces:
             "The app's manifest does not say how to fetch the model. Make the package with "
                 + "--download."
-        case .damaged(let folder, let problems):
+        case .damaged(let folder, let differences):
             "The model in \(folder.path) is not as it was bundled: "
-                + problems.map(\.text).joined(separator: "; ")
+                + differences.joined(separator: "; ")
                 + ". Install the app again, or bundle the model again."
         case .stopped:
             "The download was stopped. What has arrived is kept."
@@ -126,17 +114,4 @@ extension H2OLoadingError {
     }
 
     private static func megabytes(_ bytes: Int) -> Int { (bytes + 999_999) / 1_000_000 }
-}
-
-extension H2OLoadingError.FileProblem {
-    fileprivate var text: String {
-        switch self {
-        case .missing(let path): "\(path) is missing"
-        case .size(let path, let expected, let found):
-            "\(path) has \(found) bytes instead of \(expected)"
-        case .content(let path): "\(path) has another sha256"
-        case .stray(let path): "\(path) does not belong there"
-        case .outside(let path): "\(path) lies outside the folder"
-        }
-    }
 }

@@ -79,42 +79,39 @@ package enum ModelVerification: Hashable, Sendable {
     @discardableResult
     package func check(_ folder: URL) throws -> ModelManifest {
         let manifest = try ModelManifest.read(in: folder)
-        let problems =
-            manifest.files.compactMap { problem(with: $0, in: folder) }
+        let differences =
+            manifest.files.compactMap { difference(of: $0, in: folder) }
             + strays(in: folder, besides: manifest)
-        guard problems.isEmpty else { throw H2OLoadingError.damaged(folder, problems) }
+        guard differences.isEmpty else {
+            throw H2OLoadingError.damaged(folder, differences: differences)
+        }
         return manifest
     }
 
-    private func problem(
-        with file: ModelManifest.File, in folder: URL
-    ) -> H2OLoadingError.FileProblem? {
-        guard file.isInside else { return .outside(path: file.path) }
+    private func difference(of file: ModelManifest.File, in folder: URL) -> String? {
+        guard file.isInside else { return "\(file.path) lies outside the folder" }
+        let missing = "\(file.path) is missing"
         let url = folder.appending(path: file.path).resolvingSymlinksInPath()
         let attributes = try? FileManager.default.attributesOfItem(atPath: url.path)
         guard let attributes, attributes[.type] as? FileAttributeType == .typeRegular else {
-            return .missing(path: file.path)
+            return missing
         }
         let size = (attributes[.size] as? NSNumber)?.intValue ?? 0
         guard size == file.size else {
-            return .size(path: file.path, expected: file.size, found: size)
+            return "\(file.path) has \(size) bytes instead of \(file.size)"
         }
         guard self == .full else { return nil }
-        guard let digest = try? FileDigest.sha256(of: url) else {
-            return .missing(path: file.path)
-        }
-        return digest == file.sha256 ? nil : .content(path: file.path)
+        guard let digest = try? FileDigest.sha256(of: url) else { return missing }
+        return digest == file.sha256 ? nil : "\(file.path) has another sha256"
     }
 
     /// Weights files that the manifest does not list: mlx-swift-lm loads every one it finds.
-    private func strays(
-        in folder: URL, besides manifest: ModelManifest
-    ) -> [H2OLoadingError.FileProblem] {
+    private func strays(in folder: URL, besides manifest: ModelManifest) -> [String] {
         let known = Set(manifest.files.map(\.path))
         let found = FileManager.default.enumerator(atPath: folder.path)?.allObjects ?? []
         return found.compactMap { $0 as? String }
             .filter { $0.hasSuffix(".safetensors") && !known.contains($0) }
             .sorted()
-            .map { .stray(path: $0) }
+            .map { "\($0) does not belong there" }
     }
 }

@@ -56,40 +56,41 @@ public final class BackgroundGuard: @unchecked Sendable {
     /// Whether new steps have to wait.
     public var isClosed: Bool { condition.withLock { closed } }
 
-    /// Whether a step that finds the guard closed throws ``H2OBackgroundError`` and does not wait
-    /// for the foreground. An App Intent that runs in the background would otherwise wait until
+    /// Whether a step that finds the guard closed throws an error and does not wait for the
+    /// foreground. An App Intent that runs in the background would otherwise wait until
     /// the system ends it.
     public var refusesInBackground: Bool {
         get { condition.withLock { refuses } }
         set { condition.withLock { refuses = newValue } }
     }
 
-    /// Lets steps run in the background as long as the result exists: for the time of a
-    /// `BGContinuedProcessingTask` that has the GPU, or of an App Intent that requires it. End it
-    /// in the task's expiration handler.
-    public func allowInBackground() -> Allowance {
+    /// Lets steps run in the background until the result is called, or exists no more: for the time
+    /// of a `BGContinuedProcessingTask` that has the GPU, or of an App Intent that requires it.
+    ///
+    /// - Returns: closes the guard if the app is in the background, and returns when its work has
+    ///   ended. Call it in the task's expiration handler.
+    public func allowInBackground() -> @Sendable () -> Void {
         let allowance = Allowance(self)
         let opens = condition.withLock {
             allowances += 1
             return closed
         }
         if opens { resume() }
-        return allowance
+        return { allowance.end() }
     }
 
     /// The system's word that the app may use the GPU in the background.
-    public final class Allowance: Sendable {
+    private final class Allowance: Sendable {
         private let background: BackgroundGuard
         private let hasEnded = NSLock()
 
-        fileprivate init(_ background: BackgroundGuard) {
+        init(_ background: BackgroundGuard) {
             self.background = background
         }
 
         deinit { end() }
 
-        /// Closes the guard if the app is in the background, and returns when its work has ended.
-        public func end() {
+        func end() {
             // Once: the lock is never given back.
             if hasEnded.try() { background.endAllowance() }
         }
@@ -107,8 +108,8 @@ public final class BackgroundGuard: @unchecked Sendable {
     ///
     /// - Parameter isLong: whether it may take so long that it should not begin when the app is
     ///   about to leave the foreground
-    /// - Throws: `CancellationError` if the task is canceled before, ``H2OBackgroundError``, an
-    ///   `MLXError`, or an error of the work
+    /// - Throws: `CancellationError` if the task is canceled before, an error where the guard
+    ///   ``refusesInBackground``, an `MLXError`, or an error of the work
     public func withGPU<Result>(
         isLong: Bool = false, isolation: isolated (any Actor)? = #isolation,
         _ work: () throws -> Result
@@ -123,10 +124,10 @@ public final class BackgroundGuard: @unchecked Sendable {
     /// Waits while the guard is closed, then counts a step as running.
     ///
     /// - Throws: `CancellationError` if the task is canceled while it waits,
-    ///   ``H2OBackgroundError``
+    ///   ``InBackgroundError``
     package func begin(isLong: Bool = false) async throws {
         while !beginIfOpen(isLong) {
-            if condition.withLock({ closed && refuses }) { throw H2OBackgroundError() }
+            if condition.withLock({ closed && refuses }) { throw InBackgroundError() }
             let id = UUID()
             try await withTaskCancellationHandler {
                 try await withCheckedThrowingContinuation { wait(id, isLong, $0) }
@@ -319,12 +320,12 @@ extension BackgroundGuard {
 
 /// The app is in the background, where it may not use the GPU, and
 /// ``BackgroundGuard/refusesInBackground`` is set.
-public struct H2OBackgroundError: LocalizedError, Hashable, Sendable {
-    public init() {}
+package struct InBackgroundError: LocalizedError {
+    package init() {}
 
-    public var errorDescription: String? { "The app answers when it is open." }
+    package var errorDescription: String? { "The app answers when it is open." }
 
-    public var recoverySuggestion: String? {
+    package var recoverySuggestion: String? {
         "Open the app, or take the GPU for the background and tell BackgroundGuard.system with "
             + "allowInBackground()."
     }

@@ -134,7 +134,7 @@ package actor Conversation: MemoryHolder {
         get async {
             let background = loaded.platform.background
             if !background.isClosed,
-                let now = try? await background.withGPU({ H2OKeptPositions(caches) })
+                let now = try? await onGPU({ H2OKeptPositions(caches) })
             {
                 kept = now
             }
@@ -143,6 +143,17 @@ package actor Conversation: MemoryHolder {
     }
 
     nonisolated var loaded: LoadedModel { model.loaded }
+
+    /// Does a step of work on the GPU, once the app may use it.
+    ///
+    /// - Throws: ``H2OSessionError/inBackground``, `CancellationError`, or an error of the work
+    func onGPU<Result>(isLong: Bool = false, _ work: () throws -> Result) async throws -> Result {
+        do {
+            return try await loaded.platform.background.withGPU(isLong: isLong, work)
+        } catch is InBackgroundError {
+            throw H2OSessionError.inBackground
+        }
+    }
 
     /// Whether the caches have read a message, and not only what comes before the first.
     var hasMessages: Bool { state.map { $0.chain.count > 0 } ?? false }
@@ -234,7 +245,7 @@ package actor Conversation: MemoryHolder {
     private func dropThoughts() async throws {
         if hasThoughts, let beforeThoughts {
             goOn(
-                from: try await loaded.platform.background.withGPU {
+                from: try await onGPU {
                     try beforeThoughts.head(in: loaded.platform.archives)
                 })
         }
@@ -244,7 +255,7 @@ package actor Conversation: MemoryHolder {
     /// Goes on from the snapshot with most of the transcript's messages, if there is one.
     private func returnTo(_ chain: TranscriptChain) async throws {
         leave()
-        let nearest = try await loaded.platform.background.withGPU {
+        let nearest = try await onGPU {
             snapshots.nearest(to: chain)
         }
         if let nearest { goOn(from: nearest) }
@@ -261,7 +272,7 @@ package actor Conversation: MemoryHolder {
             return
         }
         leave()
-        let nearest = try await loaded.platform.background.withGPU {
+        let nearest = try await onGPU {
             snapshots.nearest(toTokens: tokens, pinned: opening.pinned)
         }
         if let nearest {
@@ -366,7 +377,7 @@ extension Conversation {
             with: opening.tokens, pinned: opening.pinned, made: caches)
         guard preparedPromptProblem == nil else { return }
         do {
-            caches = try await loaded.platform.background.withGPU {
+            caches = try await onGPU {
                 try prepared.copies(for: caches)
             }
         } catch let error as H2OCacheError {
@@ -396,7 +407,7 @@ extension Conversation {
         guard let head, loaded.snapshots != .none, !loaded.platform.background.isClosed else {
             return
         }
-        let snapshot = try? await loaded.platform.background.withGPU {
+        let snapshot = try? await onGPU {
             try ConversationSnapshot(of: head)
         }
         guard let snapshot else { return }
@@ -409,7 +420,7 @@ extension Conversation {
     private func moveSnapshots(all: Bool = false) async {
         let background = loaded.platform.background
         while !background.isClosed, let moved = snapshots.takeExcess(all: all) {
-            let contents = try? await background.withGPU { try snapshots.contents(of: moved) }
+            let contents = try? await onGPU { try snapshots.contents(of: moved) }
             guard let contents = contents ?? nil else { continue }
             await BackgroundGuard.finishing { snapshots.write(moved, contents) }
         }
@@ -421,7 +432,7 @@ extension Conversation {
     ///   are not as they were written
     package func fork() async throws -> Conversation {
         guard let head else { return Conversation(model: model, head: nil, snapshots: snapshots) }
-        let other = try await loaded.platform.background.withGPU {
+        let other = try await onGPU {
             try ConversationSnapshot(of: head).head(in: loaded.platform.archives)
         }
         return Conversation(model: model, head: other, snapshots: snapshots)

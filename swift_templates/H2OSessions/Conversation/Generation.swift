@@ -85,7 +85,7 @@ extension Conversation {
         let count = (state?.unread.count ?? 0) - begin
         if count > 0 { try await read(count) }
         if beforeThoughts == nil, let head {
-            beforeThoughts = try await loaded.platform.background.withGPU {
+            beforeThoughts = try await onGPU {
                 try ConversationSnapshot(of: head)
             }
         }
@@ -103,7 +103,7 @@ extension Conversation {
 
     func read(_ count: Int) async throws {
         guard let tokens = state?.unread.prefix(count) else { return }
-        try await loaded.platform.background.withGPU(isLong: count > 1) {
+        try await onGPU(isLong: count > 1) {
             let begun = loaded.platform.elapsed()
             defer { loaded.noteChunk(of: count, took: loaded.platform.elapsed() - begun) }
             let input = LMInput.Text(tokens: MLXArray(tokens.map { Int32($0) }, [1, count]))
@@ -118,11 +118,10 @@ extension Conversation {
     private func write(
         _ reply: inout Reply, _ options: H2OSession.Options, _ emit: (H2OSession.Part) -> Void
     ) async throws -> H2OSession.Stop {
-        let background = loaded.platform.background
         let stops = loaded.stops.union(reply.stopTokens)
         var loop = try await startLoop(options)
         while reply.usage.generatedTokens < options.maxTokens ?? .max {
-            let token = try await background.withGPU { loop.next() }
+            let token = try await onGPU { loop.next() }
             if let failure = loop.failure { throw failure }
             state?.read.append([token])
             if reply.usage.generatedTokens == 0 {
@@ -148,7 +147,7 @@ extension Conversation {
             parameters.processor(), try loaded.schemaProcessor(for: options),
         ]
         let unread = state?.unread ?? []
-        let loop = try await loaded.platform.background.withGPU(isLong: unread.count > 1) {
+        let loop = try await onGPU(isLong: unread.count > 1) {
             TokenLoop(
                 reading: unread, loaded.context.model, caches: caches,
                 sampler: parameters.sampler(),

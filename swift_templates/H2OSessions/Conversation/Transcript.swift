@@ -4,7 +4,7 @@ import H2OKit
 /// What a transcript must be to be continued.
 enum Transcript {
     /// - Throws: ``H2OSessionError/emptyPrompt``, ``H2OSessionError/duplicateTool(_:)``, or
-    ///   ``H2OSessionError/contradictoryTranscript(_:)`` if no conversation can have gone so
+    ///   ``H2OSessionError/contradictoryTranscript(reason:)`` if no conversation can have gone so
     static func check(_ messages: [H2OMessage], _ tools: [H2OToolDefinition]) throws {
         var names = Set<String>()
         for tool in tools where !names.insert(tool.name).inserted {
@@ -12,36 +12,47 @@ enum Transcript {
         }
         guard let last = messages.last else { throw H2OSessionError.emptyPrompt }
         if last.role == .user, last.text.isEmpty { throw H2OSessionError.emptyPrompt }
-        guard last.role == .user || last.role == .tool else {
-            throw H2OSessionError.contradictoryTranscript(.endsWith(last.role))
+        if let reason = contradiction(in: messages) {
+            throw H2OSessionError.contradictoryTranscript(reason: reason)
+        }
+    }
+
+    /// What no conversation can have; nil for nothing.
+    private static func contradiction(in messages: [H2OMessage]) -> String? {
+        if let last = messages.last, last.role != .user, last.role != .tool {
+            return "its last message is of the role \(last.role.rawValue), and a reply follows a "
+                + "user's message or a tool's answer. Add one, or remove the last message."
         }
         var pending = [String]()
         var used = Set<String>()
+        func unanswered(before index: Int) -> String? {
+            pending.first.map {
+                "the tool call \"\($0)\" has no answer before message \(index). Add the answer, or "
+                    + "remove the call."
+            }
+        }
         for (index, message) in messages.enumerated() {
             switch message.role {
             case .system where index > 0:
-                throw H2OSessionError.contradictoryTranscript(.systemMessage(at: index))
+                return "message \(index) is of the role system, and only the first may be. Put it "
+                    + "first, or give it another role."
             case .tool:
-                guard let id = message.toolCallID, let call = pending.firstIndex(of: id) else {
-                    throw H2OSessionError.contradictoryTranscript(
-                        .unaskedAnswer(id: message.toolCallID ?? "", at: index))
+                let id = message.toolCallID ?? ""
+                guard message.toolCallID != nil, let call = pending.firstIndex(of: id) else {
+                    return "message \(index) answers the tool call \"\(id)\", which is not open "
+                        + "there. Put it after the message that calls, once per call."
                 }
                 pending.remove(at: call)
             case .system, .user, .assistant:
-                if let id = pending.first {
-                    throw H2OSessionError.contradictoryTranscript(
-                        .unansweredCall(id: id, at: index))
-                }
+                if let reason = unanswered(before: index) { return reason }
                 pending = message.toolCalls.map(\.id)
                 for id in pending where !used.insert(id).inserted {
-                    throw H2OSessionError.contradictoryTranscript(.repeatedCall(id: id, at: index))
+                    return "message \(index) calls with the identifier \"\(id)\", which an earlier "
+                        + "call has. Give each call its own."
                 }
             }
         }
-        if let id = pending.first {
-            throw H2OSessionError.contradictoryTranscript(
-                .unansweredCall(id: id, at: messages.count))
-        }
+        return unanswered(before: messages.count)
     }
 }
 

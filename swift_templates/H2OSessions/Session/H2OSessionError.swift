@@ -1,4 +1,5 @@
 import Foundation
+import H2OKit
 
 /// Why a session did not reply. That a model is not loaded is an `H2OLoadingError`.
 public enum H2OSessionError: LocalizedError, Hashable, Sendable {
@@ -34,22 +35,11 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     /// This package's version of mlx-swift-lm has no grammar engine, which schemas need; `version`
     /// does.
     case noGrammarEngine(version: String)
-    /// No conversation can have gone as the transcript says.
-    case contradictoryTranscript(Contradiction)
-
-    /// Indices are those of messages.
-    public enum Contradiction: Hashable, Sendable {
-        /// There is nothing to answer after a message of this role.
-        case endsWith(H2OMessage.Role)
-        /// A system message that is not the first one.
-        case systemMessage(at: Int)
-        /// A tool's answer to a call that was not made, or was answered before.
-        case unaskedAnswer(id: String, at: Int)
-        /// A call that is not answered when another message follows.
-        case unansweredCall(id: String, at: Int)
-        /// A call with the identifier of an earlier one.
-        case repeatedCall(id: String, at: Int)
-    }
+    /// No conversation can have gone as the transcript says. `reason` names the message, from 0.
+    case contradictoryTranscript(reason: String)
+    /// The app is in the background, where it may not use the GPU, and `BackgroundGuard.system`
+    /// refuses to wait.
+    case inBackground
 
     /// What is wrong with a JSON Schema. `place` is a JSON pointer into it; "" is the whole of it.
     public enum SchemaProblem: Hashable, Sendable {
@@ -70,6 +60,10 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
 }
 
 extension H2OSessionError {
+    public var recoverySuggestion: String? {
+        self == .inBackground ? InBackgroundError().recoverySuggestion : nil
+    }
+
     public var errorDescription: String? {
         switch self {
         case .busy:
@@ -112,8 +106,10 @@ extension H2OSessionError {
         case .noGrammarEngine(let version):
             "This package's version of mlx-swift-lm has no grammar engine. Package the model with "
                 + "--upstream-version \(version)."
-        case .contradictoryTranscript(let contradiction):
-            "The transcript contradicts itself: \(contradiction.text)"
+        case .contradictoryTranscript(let reason):
+            "The transcript contradicts itself: \(reason)"
+        case .inBackground:
+            InBackgroundError().errorDescription
         }
     }
 }
@@ -141,27 +137,5 @@ extension H2OSessionError.SchemaProblem {
 
     private static func shown(_ place: String) -> String {
         place.isEmpty ? "The schema" : "The schema at \(place)"
-    }
-}
-
-extension H2OSessionError.Contradiction {
-    fileprivate var text: String {
-        switch self {
-        case .endsWith(let role):
-            "its last message is of the role \(role.rawValue), and a reply follows a user's "
-                + "message or a tool's answer. Add one, or remove the last message."
-        case .systemMessage(let index):
-            "message \(index) is of the role system, and only the first may be. Put it first, "
-                + "or give it another role."
-        case .unaskedAnswer(let id, let index):
-            "message \(index) answers the tool call \"\(id)\", which is not open there. Put it "
-                + "after the message that calls, once per call."
-        case .unansweredCall(let id, let index):
-            "the tool call \"\(id)\" has no answer before message \(index). Add the answer, or "
-                + "remove the call."
-        case .repeatedCall(let id, let index):
-            "message \(index) calls with the identifier \"\(id)\", which an earlier call has. "
-                + "Give each call its own."
-        }
     }
 }

@@ -115,8 +115,7 @@ extension H2OSession {
         public var generatedTokens: Int
         /// Tokens of thoughts.
         public var thoughtTokens: Int
-        /// What recall did for this reply; its time is part of `duration`. nil without recall.
-        public var recalled: H2ORecallStatistics?
+        package var recalled: H2ORecallStatistics?
         /// Until the first token, including time spent in the background; zero without one.
         public var timeToFirstToken: Duration
         public var duration: Duration
@@ -129,8 +128,7 @@ extension H2OSession {
         public init(
             promptTokens: Int = 0, cachedTokens: Int = 0, readTokens: Int = 0,
             generatedTokens: Int = 0, thoughtTokens: Int = 0,
-            recalled: H2ORecallStatistics? = nil, timeToFirstToken: Duration = .zero,
-            duration: Duration = .zero, stop: Stop? = nil,
+            timeToFirstToken: Duration = .zero, duration: Duration = .zero, stop: Stop? = nil,
             preparedPromptProblem: String? = nil
         ) {
             self.promptTokens = promptTokens
@@ -138,12 +136,20 @@ extension H2OSession {
             self.readTokens = readTokens
             self.generatedTokens = generatedTokens
             self.thoughtTokens = thoughtTokens
-            self.recalled = recalled
             self.timeToFirstToken = timeToFirstToken
             self.duration = duration
             self.stop = stop
             self.preparedPromptProblem = preparedPromptProblem
         }
+
+        /// Rows of all heads that recall brought back for this reply; nil without recall.
+        public var recalledRows: Int? { recalled?.rows }
+
+        /// The part of `duration` in which recall chose and brought them; nil without recall.
+        public var recallDuration: Duration? { recalled.map { .seconds($0.seconds) } }
+
+        /// Bytes of the archive at the reply's end, in memory or in files; nil without recall.
+        public var archiveBytes: Int? { recalled?.archiveBytes }
 
         /// Tokens generated per second, not counting the first; 0 until there are two tokens.
         public var tokensPerSecond: Double {

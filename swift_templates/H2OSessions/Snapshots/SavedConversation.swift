@@ -21,7 +21,7 @@ extension Conversation {
         var details = [Detail.messages.rawValue: json(messages)]
         let archive = head.archive.map { (name: SavedConversation.newArchive(), own: $0) }
         details[Detail.archive.rawValue] = archive?.name
-        let computed = try await loaded.platform.background.withGPU {
+        let computed = try await onGPU {
             try SnapshotFile.computed(
                 head.state, caches: head.caches, identity: loaded.identity, details: details)
         }
@@ -53,7 +53,7 @@ extension Conversation {
         }
         let messages = try JSONDecoder().decode(
             [H2OMessage].self, from: Data((details[Detail.messages.rawValue] ?? "").utf8))
-        let newest = try await loaded.platform.background.withGPU {
+        let newest = try await onGPU {
             try SnapshotFile.read(saved.file, details, identity, own?.url)
         }
         goOn(from: ConversationHead(state: newest.state, caches: newest.caches, archive: own))

@@ -137,19 +137,19 @@ final class BackgroundTests: XCTestCase {
 
     func testWorkGoesOnInTheBackgroundAsLongAsItIsAllowed() async throws {
         let background = BackgroundGuard {}
-        var allowance: BackgroundGuard.Allowance? = background.allowInBackground()
+        var end: (() -> Void)? = background.allowInBackground()
         XCTAssertTrue(background.close())
         XCTAssertFalse(background.isClosed)
         try await background.withGPU {}
-        allowance?.end()
+        end?()
         XCTAssertTrue(background.isClosed)
 
-        allowance = background.allowInBackground()
+        end = background.allowInBackground()
         XCTAssertFalse(background.isClosed, "also from the background")
-        allowance = nil
+        end = nil
         XCTAssertTrue(background.isClosed, "what nobody holds has ended")
         background.open()
-        background.allowInBackground().end()
+        background.allowInBackground()()
         XCTAssertFalse(background.isClosed, "the foreground needs none")
     }
 
@@ -157,10 +157,17 @@ final class BackgroundTests: XCTestCase {
         let background = BackgroundGuard(isClosed: true) {}
         background.refusesInBackground = true
         await assertThrows(try await background.withGPU {}) {
-            XCTAssertTrue($0 is H2OBackgroundError)
+            XCTAssertTrue($0 is InBackgroundError)
+        }
+        var fixture = try SessionFixture()
+        fixture.background = background
+        let session = fixture.makeSession()
+        await assertThrows(try await session.respond(to: "a")) {
+            XCTAssertEqual($0 as? H2OSessionError, .inBackground)
         }
         background.open()
         try await background.withGPU {}
+        _ = try await session.respond(to: "a")
     }
 
     func testClosingWaitsForTheStreamsOfTheThreadsThatWorked() async throws {

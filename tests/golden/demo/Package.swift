@@ -8,8 +8,7 @@ let package = Package(
     platforms: [.iOS(.v17), .macOS(.v14)],
     products: [
         .library(name: "H2OKit", targets: ["H2OKit"]),
-        .library(name: "H2OSessions", targets: ["H2OSessions"]),
-        .library(name: "H2OChatScreen", targets: ["H2OChatScreen"]),
+        .library(name: "H2OSessions", targets: ["H2OSessions", "H2OChatScreen"]),
         .library(name: "H2OFoundationModels", targets: ["H2OFoundationModels"]),
         .library(name: "DemoModel", targets: ["DemoModel"]),
     ],

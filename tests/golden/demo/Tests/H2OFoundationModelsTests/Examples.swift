@@ -44,9 +44,9 @@ func continues(_ session: H2OSession) async throws {
 }
 
 func worksInTheBackground(_ session: H2OSession) async throws {
-    let allowance = BackgroundGuard.system.allowInBackground()
+    let end = BackgroundGuard.system.allowInBackground()
     print(try await session.respond(to: "Summarize this.").text)
-    allowance.end()
+    end()
 }
 
 func chooses(_ session: H2OSession) async throws {
