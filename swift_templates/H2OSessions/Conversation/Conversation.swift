@@ -24,8 +24,9 @@ package actor Conversation: MemoryHolder {
     package var snapshots: SnapshotStore
     /// Why this reply reads the system prompt although the package has its caches.
     var preparedPromptProblem: PreparedPromptProblem?
-    /// Where the thoughts of this turn begin, if the template leaves them out of later turns.
-    var beforeThoughts: ConversationSnapshot?
+    /// The transcript before the thoughts of this turn, if the template leaves them out of later
+    /// turns. A snapshot has it.
+    var beforeThoughts: TranscriptChain?
     /// Whether there are thoughts after that.
     private var hasThoughts = false
     private var kept = H2OKeptPositions([])
@@ -83,7 +84,8 @@ package actor Conversation: MemoryHolder {
             } catch is CancellationError {
                 return canceled(begun, emit)
             }
-            let response = try await generate(transcript, format, options, begun: begun, emit)
+            let response = try await generate(
+                transcript, chain, format, options, begun: begun, emit)
             chain.append(response.message(after: options.beginning).withoutThoughts)
             state?.chain = chain.head
             hasThoughts = hasThoughts || !response.thoughts.isEmpty
@@ -179,6 +181,9 @@ package actor Conversation: MemoryHolder {
         if state.map({ known.starts(with: $0.chain) }) != true {
             try await returnTo(known)
         }
+        if let state, state.chain == chain.head, try format.beginsOtherwise(than: state.unread) {
+            try await returnTo(chain.beforeLast)
+        }
         var waiting = transcript[...]
         if let state, hasMessages {
             waiting = waiting.dropFirst(state.chain.count)
@@ -232,22 +237,20 @@ package actor Conversation: MemoryHolder {
         await keepSnapshot()
     }
 
-    /// Whether the caches are held twice, for a reply that may begin with thoughts.
-    package var holdsBeforeThoughts: Bool { beforeThoughts != nil }
-
-    /// Lets go of what was kept in case that the reply begins with thoughts.
+    /// Lets go of the snapshot that was kept in case that the reply begins with thoughts.
     func releaseBeforeThoughts() {
-        if !hasThoughts { beforeThoughts = nil }
+        guard !hasThoughts, let begun = beforeThoughts else { return }
+        snapshots.remove(at: begun.head)
+        beforeThoughts = nil
     }
 
-    /// Returns to where the thoughts of the last turn began. Its answer is read again with the
-    /// next message.
+    /// Returns to where the thoughts of the last turn began, or as near before as a snapshot is.
+    /// What follows is read again with the next message. Without a snapshot the thoughts stay.
     private func dropThoughts() async throws {
-        if hasThoughts, let beforeThoughts {
-            goOn(
-                from: try await onGPU {
-                    try beforeThoughts.head(in: loaded.platform.archives)
-                })
+        if hasThoughts, let begun = beforeThoughts,
+            let head = try await onGPU({ snapshots.nearest(to: begun) })
+        {
+            goOn(from: head)
         }
         (beforeThoughts, hasThoughts) = (nil, false)
     }
@@ -419,7 +422,9 @@ extension Conversation {
     /// Leaving the app does not wait until they are written.
     private func moveSnapshots(all: Bool = false) async {
         let background = loaded.platform.background
-        while !background.isClosed, let moved = snapshots.takeExcess(all: all) {
+        while !background.isClosed,
+            let moved = snapshots.takeExcess(allBut: all ? tokensSeen : nil)
+        {
             let contents = try? await onGPU { try snapshots.contents(of: moved) }
             guard let contents = contents ?? nil else { continue }
             await BackgroundGuard.finishing { snapshots.write(moved, contents) }

@@ -10,8 +10,8 @@ extension Conversation {
     ///   - transcript: what the reply follows
     ///   - begun: when the reply was asked for
     func generate(
-        _ transcript: [H2OMessage], _ format: PromptFormat, _ options: H2OSession.Options,
-        begun: Duration, _ emit: (H2OSession.Part) -> Void
+        _ transcript: [H2OMessage], _ chain: TranscriptChain, _ format: PromptFormat,
+        _ options: H2OSession.Options, begun: Duration, _ emit: (H2OSession.Part) -> Void
     ) async throws -> H2OSession.Response {
         let recalledBefore = recalled
         let unread = state?.unread ?? []
@@ -29,7 +29,7 @@ extension Conversation {
         reply.usage.promptTokens = tokensSeen + unread.count
         let mayThink = reply.canThink && options.thinking != false
         let begin = try mayThink && format.dropsThoughts() ? format.replyBegin() : 0
-        reply.usage.stop = try await generate(&reply, begin, options, emit)
+        reply.usage.stop = try await generate(&reply, begin, chain, options, emit)
         noteText(of: transcript.count, reply)
         reply.finish().forEach(emit)
         if !reply.response.toolCalls.isEmpty, reply.usage.stop == .endOfTurn {
@@ -50,13 +50,13 @@ extension Conversation {
     ///   thoughts will be taken back; 0 if not
     /// - Returns: why the reply ended
     private func generate(
-        _ reply: inout Reply, _ begin: Int, _ options: H2OSession.Options,
-        _ emit: (H2OSession.Part) -> Void
+        _ reply: inout Reply, _ begin: Int, _ chain: TranscriptChain,
+        _ options: H2OSession.Options, _ emit: (H2OSession.Part) -> Void
     ) async throws -> H2OSession.Stop {
         defer { loaded.platform.background.drain() }
         do {
             try await read()
-            if begin > 0 { try await readBeforeThoughts(begin) }
+            if begin > 0 { try await readBeforeThoughts(begin, chain) }
             return try await write(&reply, options, emit)
         } catch is CancellationError {
             return .cancelled
@@ -81,13 +81,12 @@ extension Conversation {
 
     /// Reads all but the begin of the reply, keeps a snapshot, and reads on: token by token,
     /// so that what a recall brought back stays.
-    private func readBeforeThoughts(_ begin: Int) async throws {
+    private func readBeforeThoughts(_ begin: Int, _ chain: TranscriptChain) async throws {
         let count = (state?.unread.count ?? 0) - begin
         if count > 0 { try await read(count) }
-        if beforeThoughts == nil, let head {
-            beforeThoughts = try await onGPU {
-                try ConversationSnapshot(of: head)
-            }
+        if beforeThoughts == nil {
+            beforeThoughts = chain
+            await keepSnapshot()
         }
         for _ in 1 ..< begin { try await read(1) }
     }

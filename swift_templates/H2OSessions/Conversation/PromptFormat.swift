@@ -134,6 +134,17 @@ struct PromptFormat {
         return max(1, opened.count - commonPrefix(opened, whole))
     }
 
+    /// Whether a reply begins with other tokens than these few, which begin one that thinks, or one
+    /// that does not.
+    ///
+    /// - Throws: the template's own error
+    func beginsOtherwise(than unread: [Int]) throws -> Bool {
+        guard unread.count <= Conversation.promptEnd, let opened = try render([.user("a")]) else {
+            return false
+        }
+        return try Array(opened.suffix(replyBegin())) != unread
+    }
+
     /// Whether thoughts are left out once the user goes on.
     ///
     /// - Throws: the template's own error

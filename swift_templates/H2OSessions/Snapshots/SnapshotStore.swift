@@ -15,7 +15,8 @@ public struct H2OSnapshotLimits: Hashable, Sendable {
         self.files = files
     }
 
-    /// No snapshots: a change reads the conversation again from its beginning.
+    /// No snapshots: a change reads the conversation again from its beginning, and thoughts stay in
+    /// the caches.
     public static let none = H2OSnapshotLimits(memory: 0, files: 0)
 }
 
@@ -69,9 +70,9 @@ package struct SnapshotStore: @unchecked Sendable {
     }
 
     /// Takes a snapshot, in place of one of the same messages. Where none go to files, some are
-    /// forgotten to keep the limit in memory; otherwise ``takeExcess(all:)`` has those to move.
+    /// forgotten to keep the limit in memory; otherwise ``takeExcess(allBut:)`` has those to move.
     package mutating func add(_ snapshot: ConversationSnapshot) {
-        entries.removeAll { $0.state.chain == snapshot.state.chain }
+        remove(at: snapshot.state.chain)
         guard limits != .none else { return }
         made += 1
         entries.append(
@@ -85,13 +86,13 @@ package struct SnapshotStore: @unchecked Sendable {
     /// Takes out the oldest snapshot in memory that should go to a file: compute its ``contents(of:)``
     /// in a step of the background guard, and ``write(_:_:)`` them outside of it.
     ///
-    /// - Parameter all: whether all should go but the newest, which shares the buffers of the
-    ///   conversation; otherwise those that the limit in memory has no room for
+    /// - Parameter tokens: those that the conversation has read, if all should go but what shares
+    ///   its buffers; nil if only those should that the limit in memory has no room for
     /// - Returns: nil if there is none
-    package mutating func takeExcess(all: Bool = false) -> Entry? {
-        let isExcess = all ? memory.count > 1 : bytes(in: memory) > memoryLimit
-        guard limits.files > 0, isExcess else { return nil }
-        return entries.remove(at: memory[0])
+    package mutating func takeExcess(allBut tokens: Int? = nil) -> Entry? {
+        guard limits.files > 0, tokens != nil || bytes(in: memory) > memoryLimit else { return nil }
+        return memory.first { entries[$0].state.read.count != tokens }
+            .map { entries.remove(at: $0) }
     }
 
     /// What the file of a snapshot in memory will have; nil if it is in a file.
@@ -102,7 +103,7 @@ package struct SnapshotStore: @unchecked Sendable {
         return try snapshot.contents(identity: identity())
     }
 
-    /// Writes a snapshot that ``takeExcess(all:)`` took out, and keeps the limit of files. Where
+    /// Writes a snapshot that ``takeExcess(allBut:)`` took out, and keeps the limit of files. Where
     /// that fails, or all was forgotten meanwhile, there is one less.
     mutating func write(_ entry: Entry, _ contents: SnapshotFile.Computed) {
         guard entry.moment > forgotten, let stored = try? store(entry, contents) else { return }
@@ -150,6 +151,11 @@ package struct SnapshotStore: @unchecked Sendable {
     /// How many of these messages a snapshot has read; nil if none has.
     package func messagesRead(of chain: TranscriptChain) -> Int? {
         entries.map(\.state.chain).filter(chain.starts).map(\.count).max()
+    }
+
+    /// Forgets the one that has read just these messages, if there is one.
+    mutating func remove(at chain: TranscriptChain.Head) {
+        entries.removeAll { $0.state.chain == chain }
     }
 
     package mutating func removeAll() { (entries, forgotten) = ([], made) }

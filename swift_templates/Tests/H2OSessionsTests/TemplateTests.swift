@@ -81,7 +81,8 @@ struct TemplateFixture {
     /// - Parameter calls: how the model writes tool calls; nil for upstream's usual way
     init(
         _ template: ChatTemplate, calls: ToolCallFormat? = nil, thinks: Bool = true,
-        maxSize: Int = 2048, plan: MemoryPlan? = nil
+        maxSize: Int = 2048, plan: MemoryPlan? = nil,
+        snapshots: H2OSnapshotLimits = H2OSnapshotLimits()
     ) throws {
         self.template = template
         scripted = ScriptedModel(template, thinks: thinks)
@@ -94,7 +95,8 @@ struct TemplateFixture {
             tokenizer: tokenizer)
         let caches = H2OCaches(configuration: try H2OConfiguration(maxSize: maxSize))
         model = H2OModel(
-            context: context, caches: caches, archiveInFiles: false, plan: plan,
+            context: context, caches: caches, archiveInFiles: false, snapshots: snapshots,
+            plan: plan,
             platform: H2OPlatform(
                 memory: MemoryGuard { 1 << 30 }, background: BackgroundGuard(),
                 elapsed: { .zero })

@@ -120,22 +120,65 @@ final class ThoughtTests: XCTestCase {
     }
 
     func testNothingIsHeldTwiceOnceTheAnswerBeginsWithoutThoughts() async throws {
-        for (reply, thinking, holds) in [
-            ("Hello there.", nil, false), ("Hello there.", false, false),
-            ("<think>\nhm\n</think>\n\nHello there.", nil, true),
-        ] as [(String, Bool?, Bool)] {
+        for thinking in [nil, false] {
             let fixture = try TemplateFixture(.qwen3, thinks: thinking ?? true)
-            fixture.scripted.replies = [reply]
+            fixture.scripted.replies = ["Hello there."]
             let session = fixture.model.makeSession(
                 options: H2OSession.Options(thinking: thinking))
-            var isHeld = [Bool]()
+            let text = try fixture.rendered([.user("Hi")]) + "\n<|im_start|>assistant"
+            let prompt = TemplateTokenizer(.qwen3).encode(text: text, addSpecialTokens: false)
             for try await part in session.streamResponse(to: "Hi") {
                 guard case .text = part else { continue }
-                isHeld.append(await session.conversation.holdsBeforeThoughts)
-                break
+                let kept = await session.conversation.snapshots.tokens
+                XCTAssertFalse(kept.contains(prompt.count), "\(kept)")
             }
-            // Generation does not wait for its reader: by then it may have ended.
-            if !holds { XCTAssertEqual(isHeld, [false], reply) }
+        }
+    }
+
+    func testWhatIsKeptWhileTheModelThinksHasTheLimitsOfSnapshots() async throws {
+        let thoughts = String(repeating: "hm ", count: 50)
+        for (limits, warns, inFiles) in [
+            (H2OSnapshotLimits(memory: 0), false, true), (H2OSnapshotLimits(), true, true),
+            (.none, false, false),
+        ] {
+            let fixture = try TemplateFixture(.qwen3, snapshots: limits)
+            fixture.scripted.replies = ["<think>\n\(thoughts)</think>\n\nHello.", "Yes."]
+            let session = fixture.model.makeSession(instructions: "Be brief.")
+            var bytes = [H2OSnapshotLimits]()
+            for try await part in session.streamResponse(to: "Hi") {
+                guard case .thought = part else { continue }
+                if warns { await fixture.model.releaseMemory() }
+                bytes.append(await session.conversation.snapshots.bytes)
+            }
+
+            XCTAssertGreaterThan(bytes.count, 20)
+            let released = bytes.filter { $0.memory == 0 && ($0.files > 0) == inFiles }
+            // Generation does not wait for its reader: the turn ends with a snapshot in memory.
+            if warns { XCTAssertGreaterThan(released.count, 0) }
+            if !warns { XCTAssertEqual(released, bytes) }
+            let messages = await session.messages
+            let text = try fixture.rendered(messages.dropLast()) + "\n<|im_start|>assistant"
+            let tokens = TemplateTokenizer(.qwen3).encode(text: text, addSpecialTokens: false)
+            let seen = await session.tokensSeen
+            // Without snapshots there is nowhere to return to.
+            XCTAssertEqual(seen == tokens.count, inFiles)
+            let reply = try await session.respond(to: "Hi again")
+            XCTAssertEqual(reply.text, "Yes.")
+            XCTAssertGreaterThanOrEqual(reply.usage.cachedTokens, tokens.count)
+        }
+    }
+
+    func testAnotherReplyThinksOnlyIfItIsToThink() async throws {
+        let fixture = try TemplateFixture(.qwen3)
+        fixture.scripted.replies = ["<think>\nhm\n</think>\n\nHello.", "Hi.", "<think>\nhm"]
+        let session = fixture.model.makeSession(instructions: "Be brief.")
+        _ = try await session.respond(to: "Hi")
+        for thinking in [false, true] {
+            let known = fixture.given.count
+            let options = H2OSession.Options(thinking: thinking)
+            for try await _ in session.regenerate(options: options) {}
+            let given = fixture.given.dropFirst(known)
+            XCTAssertEqual(given.contains("<think>\n\n</think>\n\n"), !thinking, "\(given)")
         }
     }
 
