@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -36,8 +37,19 @@ def read(folder: Path, source: str) -> tuple[Translation, Prepared]:
 
 def kernel(body: str, before: str = "") -> str:
     """Write a kernel with a body, after other declarations."""
-    inside = textwrap.indent(textwrap.dedent(body), "  ")
-    return f"{HEAD}{textwrap.dedent(before)}{KERNEL}{inside}\n}}\n{NAMED}"
+    return kernels([body], before)[0]
+
+
+def kernels(bodies: Iterable[str], before: str = "") -> tuple[str, list[int]]:
+    """Write a kernel for each body; return the line in which each body begins too."""
+    source, lines = HEAD + textwrap.dedent(before), []
+    for number, body in enumerate(bodies):
+        name = f"tested{number or ''}"
+        source += KERNEL.replace("tested", name)
+        lines.append(source.count("\n") + 1)
+        inside = textwrap.indent(textwrap.dedent(body), "  ")
+        source += f"{inside}\n}}\n{NAMED.replace('tested', name)}"
+    return source, lines
 
 
 def line_of(source: str, part: str) -> int:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from interface import kernel_text as text
-from tests.metal.checking import clang, kernel, line_of, read
+from tests.metal.checking import clang, kernel, kernels, read
 from tools.kernels.compiler import check_address_spaces, read_names, translate
 from tools.kernels.source import prepare, rewrite
 
@@ -46,19 +44,18 @@ TAKEN = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_metal_refuses_is_found_in_its_line(tmp_path, name):
-    source = kernel(REFUSED[name], BEFORE)
+def test_what_metal_refuses_is_found_in_its_line(tmp_path):
+    source, lines = kernels(REFUSED.values(), BEFORE)
     found = check_address_spaces(*read(tmp_path, source))
-    lines = {finding.line for finding in found}
-    assert lines == {line_of(source, REFUSED[name].splitlines()[-1])}, found
+    last = {line + body.count("\n") for line, body in zip(lines, REFUSED.values(), strict=True)}
+    assert {finding.line for finding in found} == last, found
     assert all(finding.file.endswith("own/t.metal") for finding in found)
     assert not any("__" in finding.message for finding in found)
 
 
-@pytest.mark.parametrize("name", TAKEN)
-def test_what_metal_takes_is_taken(tmp_path, name):
-    assert check_address_spaces(*read(tmp_path, kernel(TAKEN[name], BEFORE))) == []
+def test_what_metal_takes_is_taken(tmp_path):
+    source, _ = kernels(TAKEN.values(), BEFORE)
+    assert check_address_spaces(*read(tmp_path, source)) == []
 
 
 def test_a_mistake_in_a_template_is_found_where_it_is_instantiated(tmp_path):

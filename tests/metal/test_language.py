@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.metal.checking import kernel, line_of, read
+from tests.metal.checking import kernel, kernels, line_of, read
 from tools.kernels.compiler import check_language
 
 BODIES = {
@@ -40,12 +40,10 @@ int fewer(int n) { return n > 0 ? fewer<step>(n - step) : 0; }
 """
 
 
-@pytest.mark.parametrize("name", BODIES)
-def test_a_statement_that_metal_lacks_is_found(tmp_path, name):
-    source = kernel(BODIES[name])
+def test_each_statement_that_metal_lacks_is_found(tmp_path):
+    source, lines = kernels(BODIES.values())
     found = check_language(*read(tmp_path, source))
-    first = BODIES[name].splitlines()[0]
-    assert {finding.line for finding in found} == {line_of(source, first)}, found
+    assert {finding.line for finding in found} == set(lines), found
     assert not any("OpenCL" in finding.message for finding in found)
 
 
