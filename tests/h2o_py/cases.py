@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from types import SimpleNamespace
 
 import mlx.core as mx
@@ -74,6 +75,12 @@ def in_pairs(first, second, third):
     ]
 
 
+def in_turn(families, storages, every=("qwen3",)):
+    """Each family with one storage, by turns; those of `every` with all of them."""
+    turn = cycle(storages)
+    return [(f, kv) for f in families for kv in (storages if f in every else [next(turn)])]
+
+
 def random_tokens(tokens, *, batch=1, heads=4, kv_heads=2, dim=64, dtype=mx.float32):
     """Queries, keys and values of new tokens."""
     make = lambda count: mx.random.normal((batch, count, tokens, dim)).astype(dtype)
@@ -137,6 +144,7 @@ __all__ = [
     "fallback",
     "filled",
     "in_pairs",
+    "in_turn",
     "kept",
     "largest_difference",
     "random_tokens",

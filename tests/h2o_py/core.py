@@ -27,28 +27,13 @@ def open_folder(path: str, mark: tuple[str, int, str] | None = None) -> ext.Segm
 def trim_ledger(
     rows: Rows, ledger: Ledger, length: int, config: H2OConfig, row_format: RowFormat = DENSE
 ) -> Ledger:
-    """The ledger after all rows from `length` on were dropped.
-
-    No row may be evicted yet, and there may be no ring.
-    """
+    """The ledger after all rows from `length` on were dropped."""
     native = _native(config, row_format)
     return Ledger(*ext.trim_ledger(rows, ledger, length, native))
 
 
 class Archive(ext.Archive):
-    """Keys after RoPE, values and novelty of all tokens of one layer, to recall from.
-
-    Tokens are packed in segments of 256, which never change and which copies share. A single
-    token costs nothing until 64 of them are packed together; what an archive says does not
-    depend on that.
-
-    Args:
-        recall: its `archive_bits`, `limit` and `store`, the folder of this layer.
-
-    Raises:
-        H2OFileError: the folder cannot be used.
-
-    """
+    """Keys after RoPE, values and novelty of all tokens of one layer, to recall from."""
 
     def __init__(self, recall: H2ORecall) -> None:
         folder = None if recall.store is None else open_folder(recall.store)
@@ -62,16 +47,7 @@ class Archive(ext.Archive):
         config: H2OConfig,
         row_format: RowFormat = DENSE,
     ) -> None:
-        """Add the next tokens, without evaluating them.
-
-        Args:
-            keys: [B, Hkv, L, Dk], after RoPE.
-            values: [B, Hkv, L, Dv].
-            key_sum: float32 [B, Hkv, Dk], the ledger's before these tokens.
-            config: the policy, for `novelty_margin`.
-            row_format: of the cache's rows; tokens are rotated here as they are there.
-
-        """
+        """Add the next tokens, without evaluating them."""
         super().append(keys, values, key_sum, _native(config, row_format))
 
     @classmethod
@@ -84,12 +60,7 @@ class Archive(ext.Archive):
         key_dim: int,
         length: int,
     ) -> ext.Archive:
-        """The archive in memory that had `arrays`, with `length` tokens seen.
-
-        Raises:
-            ValueError: they do not fit each other.
-
-        """
+        """The archive in memory that had `arrays`, with `length` tokens seen."""
         return ext.restored_archive(
             list(arrays),
             recall,
@@ -117,27 +88,7 @@ def recall(
     also: mx.array | None = None,
     row_format: RowFormat = DENSE,
 ) -> Recalled:
-    """The rows and the ledger once archived tokens that these queries ask for came back.
-
-    Evaluates its arguments. The rows are new buffers if any came, else the given ones.
-
-    Args:
-        queries: [B, Hq, L, Dk] of the tokens that ask.
-        keys: [B, Hkv, L, Dk], theirs.
-        rows: the cache's before these tokens are written, C in use.
-        ledger: from before the write.
-        archive: all tokens before these.
-        offset: tokens seen before them.
-        config: the policy.
-        scale: factor of q.k.
-        mask: which of each other they see: None or "causal", or an array that broadcasts to
-            [B, Hq, L, L].
-        sinks: [Hq], logits without a value.
-        also: int32 [B, M], positions to hold besides, the best first; half of a head's own
-            choice makes place for them.
-        row_format: how the rows are stored.
-
-    """
+    """The rows and the ledger once archived tokens that these queries ask for came back."""
     kept, state, came = ext.recall(
         queries,
         keys,
@@ -169,28 +120,7 @@ def read_everything(
     sinks: mx.array | None = None,
     row_format: RowFormat = DENSE,
 ) -> Reading | None:
-    """Attention of these queries to all positions, and what each position gets of it.
-
-    A position that a KV head keeps is taken from the cache, any other from the archive. The
-    archive is read in tiles, so that logits and widened rows of a few segments are in memory.
-    None where an archive in files cannot be read; its `failure` says why.
-
-    Args:
-        queries: [B, Hq, L, Dk] of the tokens that ask.
-        keys: [B, Hkv, L, Dk], theirs.
-        values: [B, Hkv, L, Dv], theirs.
-        rows: the cache's before these tokens are written, C in use.
-        ledger: from before the write.
-        archive: all tokens before these.
-        offset: tokens seen before them.
-        config: the policy.
-        scale: factor of q.k.
-        mask: which of each other they see: None or "causal", or an array that broadcasts to
-            [B, Hq, L, L].
-        sinks: [Hq], logits without a value.
-        row_format: how the rows are stored.
-
-    """
+    """Attention of these queries to all positions, and what each position gets of it."""
     reading = ext.read_everything(
         queries,
         keys,
@@ -210,20 +140,7 @@ def read_everything(
 def chosen_positions(
     asked_for: mx.array, *, first: int, seen: int, rows: int, config: H2OConfig
 ) -> mx.array:
-    """The positions that are asked for most, int32 [B, rows], the best first; -1 for none.
-
-    A position brings the `spread` behind it and the `before` ahead of it. Those that count
-    less than `threshold` percent of the best stay out, and so do sinks, pinned and recent
-    positions, which are kept anyway and bring nothing. Ties go to the lowest position.
-
-    Args:
-        asked_for: float32 [B, N], of the positions from `first` on.
-        first: the position of the first.
-        seen: tokens so far.
-        rows: how many to choose at most.
-        config: the policy, with its recall.
-
-    """
+    """The positions that are asked for most, int32 [B, rows], the best first; -1 for none."""
     return ext.chosen_positions(
         asked_for,
         first=first,
@@ -244,21 +161,7 @@ def bring_back(
     config: H2OConfig,
     row_format: RowFormat = DENSE,
 ) -> Recalled:
-    """The rows and the ledger once positions came back that were chosen for all layers.
-
-    Each KV head then holds them, and nothing else; a new victim is chosen. Evaluates its
-    arguments.
-
-    Args:
-        positions: int32 [B, M], the best first; -1 stands for none.
-        rows: the cache's, C in use.
-        ledger: of these rows.
-        archive: all tokens so far.
-        offset: that many.
-        config: the policy.
-        row_format: how the rows are stored.
-
-    """
+    """The rows and the ledger once positions came back that were chosen for all layers."""
     kept, state, came = ext.bring_back(
         positions,
         rows,

@@ -18,7 +18,7 @@ from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.models import STORAGES, attach_h2o_cache, detach_h2o_cache, make_h2o_cache
 from tests.conftest import DEMO
-from tests.h2o_py.cases import kept
+from tests.h2o_py.cases import in_turn, kept
 from tests.h2o_py.small_models import VOCABULARY, small_model
 
 generate_step = importlib.import_module("mlx_lm.generate").generate_step
@@ -101,8 +101,9 @@ def test_budgets_that_do_not_fit_are_refused_naming_the_layer(tmp_path):
 
 
 @pytest.mark.usefixtures("routed")
-@pytest.mark.parametrize("kv", STORAGES)
-@pytest.mark.parametrize("family", ["qwen3", "llama sliding", "falcon_h1"])
+@pytest.mark.parametrize(
+    ("family", "kv"), in_turn(["qwen3", "llama sliding", "falcon_h1"], STORAGES)
+)
 def test_pinned_positions_stay_in_every_layer_through_files_and_copies(tmp_path, family, kv):
     pinned = ((5, 12), (40, 44), (95, 97))
     config = H2OConfig(48, sink_size=2, heavy_budget=10, recent_budget=10, pinned=pinned)

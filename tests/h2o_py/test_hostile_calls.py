@@ -9,7 +9,7 @@ from h2o_py.models import STORAGES
 from h2o_py.rows import DENSE, RowFormat, Rows
 from h2o_py.storages import STORAGE_BITS
 from tests.h2o_py import core
-from tests.h2o_py.cases import fallback, random_tokens, step
+from tests.h2o_py.cases import BACKENDS, in_pairs, random_tokens, step
 
 SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
 LARGEST = 2**31 - 1
@@ -31,13 +31,11 @@ def filled(kv, tokens, backend=core):
     return cache
 
 
-@pytest.mark.parametrize("backend", [core, fallback], ids=["fast", "fallback"])
-@pytest.mark.parametrize("kv", STORAGES)
-@pytest.mark.parametrize("name", CONTENTS)
+@pytest.mark.parametrize(("name", "kv", "backend"), in_pairs(CONTENTS, STORAGES, BACKENDS))
 def test_contents_of_a_ledger_lead_nowhere_outside_the_buffers(name, kv, backend):
     for content in CONTENTS[name]:
         for tokens in (1, 20):
-            cache = filled(kv, 59, backend)
+            cache = filled(kv, 59, BACKENDS[backend])
             hostile = mx.full(
                 getattr(cache.ledger, name).shape, content, getattr(cache.ledger, name).dtype
             )

@@ -11,7 +11,7 @@ from h2o_py.errors import H2OConfigError, H2OError, H2OFileError, H2OStateError
 from h2o_py.models import STORAGES
 from h2o_py.storages import STORAGE_BITS
 from h2o_py.store import load_cache, save_cache
-from tests.h2o_py.cases import random_tokens, step
+from tests.h2o_py.cases import in_pairs, random_tokens, step
 
 SMALL = H2OConfig(32, sink_size=2, heavy_budget=10, recent_budget=12)
 LARGEST = 2**31 - 1
@@ -37,9 +37,9 @@ def put(array, index, value):
     return mx.where(chosen, mx.array(value, array.dtype), flat).reshape(array.shape)
 
 
-@pytest.mark.parametrize("pending", [0, 1, 7])
-@pytest.mark.parametrize("tokens", [5, 12, 20, 32, 33, 70])
-@pytest.mark.parametrize("kv", STORAGES)
+@pytest.mark.parametrize(
+    ("kv", "tokens", "pending"), in_pairs(STORAGES, (5, 12, 20, 32, 33, 70), (0, 1, 7))
+)
 def test_what_a_cache_saves_is_taken(kv, tokens, pending):
     cache = filled(kv, tokens, pending)
     twin = type(cache).restored(cache.arrays, cache.header)

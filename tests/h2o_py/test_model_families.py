@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from itertools import cycle
 
 import mlx.core as mx
 import pytest
@@ -13,7 +12,7 @@ from h2o_py.cache import H2OCacheList, H2OKVCache
 from h2o_py.config import H2OConfig
 from h2o_py.errors import H2OScoresMissingWarning
 from h2o_py.models import STORAGES, make_h2o_cache
-from tests.h2o_py.cases import kept, largest_difference
+from tests.h2o_py.cases import in_turn, kept, largest_difference
 from tests.h2o_py.small_models import SLIDING, VOCABULARY, small_model
 
 generate_step = importlib.import_module("mlx_lm.generate").generate_step
@@ -40,12 +39,6 @@ pytestmark = [
     pytest.mark.usefixtures("routed"),
     pytest.mark.filterwarnings("ignore::h2o_py.errors.H2OScoresMissingWarning"),
 ]
-
-
-def in_turn(families, storages, every=VARIED):
-    """Each family with one storage, by turns; those of `every` with all of them."""
-    turn = cycle(storages)
-    return [(f, kv) for f in families for kv in (storages if f in every else [next(turn)])]
 
 
 def generated(model, caches, chunk=16, answer=ANSWER):
@@ -76,7 +69,7 @@ def test_with_room_for_all_the_tokens_equal_those_of_the_models_own_caches(famil
     assert {c.offset for c in evicting(caches)} == {PROMPT + ANSWER}
 
 
-@pytest.mark.parametrize(("family", "kv"), in_turn(SCORED, LOSSY))
+@pytest.mark.parametrize(("family", "kv"), in_turn(SCORED, LOSSY, VARIED))
 def test_with_room_for_all_quantized_rows_stay_close_to_the_models_own_caches(family, kv):
     model = small_model(family)
     _, logprobs = generated(model, make_prompt_cache(model), answer=1)
@@ -86,7 +79,7 @@ def test_with_room_for_all_quantized_rows_stay_close_to_the_models_own_caches(fa
     assert 0 < largest_difference(close, logprobs) < LOSSY[kv] * SHARPER.get(family, 1)
 
 
-@pytest.mark.parametrize(("family", "kv"), in_turn(SCORED + WITHOUT_SCORES, STORAGES))
+@pytest.mark.parametrize(("family", "kv"), in_turn(SCORED + WITHOUT_SCORES, STORAGES, VARIED))
 def test_past_the_budget_it_goes_on_within_its_rows(family, kv):
     model = small_model(family)
     caches = make_h2o_cache(model, SMALL, kv=kv, group_size=32)

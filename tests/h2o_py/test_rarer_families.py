@@ -12,10 +12,10 @@ from mlx_lm.models.cache import make_prompt_cache
 from h2o_pack.facts import swift_models
 from h2o_py.config import H2OConfig, H2ORecall
 from h2o_py.models import STORAGES, make_h2o_cache
-from tests.h2o_py.cases import largest_difference
+from tests.h2o_py.cases import in_turn, largest_difference
 from tests.h2o_py.rarer_models import RARER, rarer_model
 from tests.h2o_py.small_models import FAMILIES
-from tests.h2o_py.test_model_families import PROMPT, SMALL, evicting, generated, in_turn
+from tests.h2o_py.test_model_families import PROMPT, SMALL, evicting, generated
 
 LATER_ROWS = "selects rows of one cache by their index in another"
 REFUSED = {

@@ -42,15 +42,18 @@ def work(model, tmp_path):
 
 
 def earlier(place, first):
-    """Make the earlier package with things of the user's; return its tree."""
+    """Make the earlier package with things of the user's, once; return its tree."""
+    made = place.parent / "earlier"
+    if not made.exists():
+        output = make_package(first, made / "Demo").folder
+        record = lock.Lock(
+            **{**vars(lock.read(output)), "vendor": lock.Vendored("apple", "0" * 64, ())}
+        )
+        (output / lock.NAME).write_text(record.to_json())
+        build_tree(output, MINE)
     shutil.rmtree(place)
-    output = make_package(first, place / "Demo").folder
-    record = lock.Lock(
-        **{**vars(lock.read(output)), "vendor": lock.Vendored("apple", "0" * 64, ())}
-    )
-    (output / lock.NAME).write_text(record.to_json())
-    build_tree(output, MINE)
-    return tree(output)
+    shutil.copytree(made, place)
+    return tree(place / "Demo")
 
 
 def delicate(events):
@@ -80,7 +83,8 @@ def test_a_stopped_run_breaks_nothing_and_the_next_one_finishes(work, how):
     after = tree(output)
     assert {path: after[path] for path in MINE} == MINE
     assert {"open", "os.mkdir", "os.link", "os.rename", "os.remove"} <= set(events)
-    for number in delicate(events):
+    # An interrupt is handled where a kill is not: some of the moments show that.
+    for number in delicate(events)[:: 1 if how == signal.SIGKILL else 3]:
         earlier(place, first)
         code = in_child(stopping(run, place, number, how))
         assert code in (-how, 130), number
