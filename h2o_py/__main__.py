@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def generate(arguments: Sequence[str]) -> int:
-    """`mlx_lm generate`, whose model has H2O caches when --h2o-max-size is given."""
+    """Run `mlx_lm generate`; with --h2o-max-size, the model gets H2O caches."""
     upstream = importlib.import_module("mlx_lm.generate")
     whole = upstream.setup_arg_parser()
     _add_options(whole)
@@ -95,13 +95,13 @@ def generate(arguments: Sequence[str]) -> int:
 
 
 def flag(field: str) -> str:
-    """The flag of a setting, with the key of recall's."""
+    """Return the flag of a setting; for a setting of recall, with its key."""
     part, _, key = field.partition(".")
     return f"--h2o-{part.replace('_', '-')} {key}".rstrip()
 
 
 def worded(error: H2OError) -> str:
-    """An error with this command's flags, or with a file's own keys if it is about one."""
+    """Return an error's text, which names settings by flags, or by keys for a file."""
     return str(error) if error.where or isinstance(error, H2OModelError) else error.text(flag)
 
 
@@ -110,7 +110,7 @@ def _dest(field: str) -> str:
 
 
 def _run(upstream: Any, arguments: Sequence[str], prepare: Callable[[Any], None]) -> int:
-    """Run mlx_lm's own main, which loads no code of models; `prepare` gets the model."""
+    """Run mlx_lm's own main without loading code of a model; call `prepare` with the model."""
     from h2o_py.loading import load  # noqa: PLC0415  after --help has been served
     from h2o_py.routing import routed  # noqa: PLC0415
 
@@ -119,12 +119,12 @@ def _run(upstream: Any, arguments: Sequence[str], prepare: Callable[[Any], None]
         prepare(loaded[0])
         return loaded
 
-    # It takes neither arguments nor a model.
+    # mlx_lm's `main` takes neither arguments nor a model, so both are patched in.
     argv = ["mlx_lm.generate", *arguments]
     with routed(), _replaced(upstream, "load", load_prepared), _replaced(sys, "argv", argv):
         try:
             upstream.main()
-        # Of the model, the settings for it, or the archive's folder, which a token opens.
+        # The model or its settings are refused, or the first token cannot open the archive.
         except H2OError as error:
             raise SystemExit(f"error: {worded(error)}") from None
     return 0

@@ -13,14 +13,14 @@ VERSIONS = {
 
 
 def wrong_mlx() -> str | None:
-    """What is wrong with the installed mlx and what to do, or None where it fits."""
+    """Say which mlx is installed instead of the one needed; None if it is the right one."""
     try:
-        found = metadata.version("mlx")
+        installed = metadata.version("mlx")
     except metadata.PackageNotFoundError:
-        found = "none"
-    if found == MLX_VERSION:
+        installed = "none"
+    if installed == MLX_VERSION:
         return None
     return (
-        f"h2o_py was compiled for mlx {MLX_VERSION}, but {found} is installed. "
+        f"h2o_py was compiled for mlx {MLX_VERSION}, but {installed} is installed. "
         f"Run: pip install mlx=={MLX_VERSION}, or build h2o-pack again for another mlx."
     )

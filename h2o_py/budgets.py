@@ -11,10 +11,10 @@
       "recall": [1]
     }
 
-There is one entry per cache of the model, in order: the rows for heavy hitters and for the
+`layers` has one entry per cache of the model, in order: the rows for heavy hitters and for the
 newest tokens, or null if the layer uses the common settings or keeps the model's own cache.
-A layer may have its own `max_size`; all other settings are common. `recall` may name the
-layers in which the common setting `recall` is for; without it, it is for all of them.
+A layer may have its own `max_size`; all other settings are common. `recall` is optional and
+lists the layers that recall; without it, all layers do.
 """
 
 from __future__ import annotations
@@ -61,18 +61,19 @@ class Budgets:
 
     def to_dict(self) -> dict[str, Any]:
         """The document as a file holds it."""
-        layers = [None if each is None else each.to_dict() for each in self.layers]
+        layers = [None if budget is None else budget.to_dict() for budget in self.layers]
         recall = {} if self.recall is None else {"recall": list(self.recall)}
         return {"format": FORMAT, "layers": layers, **recall}
 
     def config_of(self, layer: int, common: H2OConfig) -> H2OConfig:
         """Return the common configuration with this layer's budgets.
 
-        Recall is left out where `recall` leaves the layer out, unless the configuration
-        names its layers itself.
+        A layer that `recall` does not list gets no recall, unless the configuration lists
+        the layers itself.
 
         Raises:
-            H2OConfigError: they do not fit into the layer's rows; `where` names the entry.
+            H2OConfigError: the budgets do not fit into the layer's rows; `where` names the
+                entry.
 
         """
         budget, config = self.layers[layer], common.of_layer(layer)
@@ -90,17 +91,18 @@ class Budgets:
 
     def sizes(self, common: int) -> set[int]:
         """Return the different `max_size` of all layers, given the common one."""
-        return {each.max_size or common if each else common for each in self.layers}
+        return {(budget and budget.max_size) or common for budget in self.layers}
 
     def check_layers(self, evicting: list[bool], family: str) -> None:
-        """Refuse budgets that were made for another model.
+        """Refuse budgets made for another model.
 
         Args:
             evicting: whether each of the model's caches is an H2O cache.
             family: the name of the model in errors.
 
         Raises:
-            H2OBudgetsError: the number of layers differs, or a budget has no H2O cache.
+            H2OBudgetsError: the number of layers differs, or a budget is for a layer without
+                an H2O cache.
 
         """
         if len(self.layers) != len(evicting):
@@ -127,7 +129,7 @@ def load_budgets(path: str | Path) -> Budgets:
     """Read a file of budgets.
 
     Raises:
-        H2OBudgetsError: the file is not such JSON; `where` names the file and the entry.
+        H2OBudgetsError: the file is not a budgets document; `where` names file and entry.
         OSError: the file cannot be read.
 
     """
@@ -135,14 +137,14 @@ def load_budgets(path: str | Path) -> Budgets:
 
 
 def parse_budgets(data: bytes, source: str) -> Budgets:
-    """Read the content of such a file.
+    """Read the content of a budgets file.
 
     Args:
         data: the content.
-        source: what errors call it.
+        source: the name of the file in errors.
 
     Raises:
-        H2OBudgetsError: it is not such JSON.
+        H2OBudgetsError: the content is not a budgets document.
 
     """
     try:
@@ -157,21 +159,22 @@ def parse_budgets(data: bytes, source: str) -> Budgets:
 
 
 def read_budgets(document: Any, source: str) -> Budgets:
-    """Read the document of such a file.
+    """Check a budgets document that was parsed from JSON.
 
     Args:
         document: the parsed JSON.
         source: the name of the document in errors.
 
     Raises:
-        H2OBudgetsError: it is not a document of budgets.
+        H2OBudgetsError: it is not a budgets document.
 
     """
     if not isinstance(document, dict) or set(document) - {"recall"} != {"format", "layers"}:
         raise H2OBudgetsError("not_budgets", where=source, format=FORMAT)
     if document["format"] != FORMAT:
-        found = document["format"]
-        raise H2OBudgetsError("other_format", where=source, found=found, format=FORMAT)
+        raise H2OBudgetsError(
+            "other_format", where=source, found=document["format"], format=FORMAT
+        )
     entries = document["layers"] if isinstance(document["layers"], list) else None
     if entries is None:
         raise H2OBudgetsError("not_a_list", where=source)
@@ -186,8 +189,8 @@ def _recall(indices: Any, layers: int, source: str) -> tuple[int, ...] | None:
     if (
         not isinstance(indices, list)
         or not all(
-            isinstance(each, int) and not isinstance(each, bool) and each in known
-            for each in indices
+            isinstance(index, int) and not isinstance(index, bool) and index in known
+            for index in indices
         )
         or any(one >= other for one, other in itertools.pairwise(indices))
     ):

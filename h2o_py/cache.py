@@ -1,7 +1,7 @@
-"""The H2O cache of one layer, with the contract that mlx_lm expects of a KV cache.
+"""The H2O cache of one layer, with the methods that mlx_lm expects of a KV cache.
 
-What a cache is and when it changes is `h2o::LayerCache` of the core; here is what mlx_lm asks
-for, and the three ways in which rows are stored.
+The classes here wrap `h2o::LayerCache`, which holds the state and the rules. There are three,
+one for each way to store rows.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _lenders: weakref.WeakValueDictionary[int, H2OKVCache] = weakref.WeakValueDictio
 
 
 def read_by_another_layer(keys: mx.array) -> None:
-    """Note that attention without a cache reads these keys, if a cache returned them.
+    """Record that attention without a cache reads these keys, if a cache returned them.
 
-    Nothing orders that attention before the cache's next write, which therefore copies.
+    MLX does not order that attention before the cache's next write, so the write copies.
     """
     lender = _lenders.get(id(keys))
     if lender is not None and lender.returned(keys):
@@ -43,10 +43,11 @@ def read_by_another_layer(keys: mx.array) -> None:
 
 
 def join(caches: Iterable[H2OKVCache]) -> None:
-    """Let caches with recall choose together at prompts, in the order of the layers.
+    """Let the caches of a model recall the same positions at each prompt.
 
-    The last tokens of a prompt then read everything, and one choice of positions serves all
-    layers. Otherwise they read the rows, and each head chooses for itself.
+    `caches` are in the order of the layers. The last tokens of a prompt then read the rows and
+    the whole archive, and all layers choose positions together. Caches that are not joined
+    read the rows only, and each head chooses its own positions.
     """
     choice = None
     for layer, cache in enumerate(caches):
@@ -58,15 +59,16 @@ def join(caches: Iterable[H2OKVCache]) -> None:
 class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
     """Keys and values of one layer: sinks, heavy hitters and recent tokens.
 
-    A step is two calls: `update_and_fetch` writes the new tokens and `attend` computes
-    their attention, which also decides what goes next. Where `attend` is not called the
-    rows that `update_and_fetch` returns give the same attention, but nothing is observed:
-    novelty and recency alone then decide what stays.
+    A step is two calls: `update_and_fetch` writes the new tokens, and `attend` computes
+    their attention and chooses the next row to evict. A caller may compute attention itself
+    from the rows that `update_and_fetch` returns. The output is the same, but the cache sees
+    no scores, so novelty and recency alone decide which rows stay.
 
-    With `recall` in the configuration the last tokens of a chunk, or one token of several,
-    first bring back what they ask for, as soon as something was evicted. These are written
-    by `attend`. Caches that `join` a choice let the last tokens of a chunk read everything
-    instead, and bring back, before the next token, what all layers chose together.
+    With `recall` in the configuration, and once a row was evicted, the last tokens of a
+    chunk ask the archive for rows; with `recall.every`, so does one generated token of that
+    many. `attend` writes the asking tokens after the recalled rows. In caches that were
+    joined (`join`), the last tokens of a chunk read the whole archive, and the rows that all
+    layers chose come back before the next token.
 
     Args:
         config: the policy, or just its `max_size`.
@@ -90,7 +92,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        # load_prompt_cache finds classes by name in its own module.
+        # load_prompt_cache looks up classes by name in its own module.
         vars(mlx_lm_cache)[cls.__name__] = cls
 
     def __init__(self, config: H2OConfig | int, backend: ModuleType | None = None) -> None:
@@ -107,7 +109,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def backend(self) -> ModuleType:
-        """What computes."""
+        """The module whose `layer_cache` this cache uses."""
         if self._backend is None:
             from h2o_py import fast  # noqa: PLC0415  the compiled module, only where used
 
@@ -133,7 +135,8 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
         Returns:
             Keys [B, Hkv, N, Dk] and values [B, Hkv, N, Dv], the new ones included. They
-            stay as they are: if they are still held at the next write, it copies.
+            do not change: if one is still in use at the next write, the write copies the
+            buffer.
 
         """
         is_read = any(fetched() is not None for fetched in self._fetched or ())
@@ -146,11 +149,11 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         return fetched_keys, fetched_values
 
     def returned(self, keys: mx.array) -> bool:
-        """Whether the last write returned these keys."""
+        """Whether the last `update_and_fetch` returned these keys."""
         return self._fetched is not None and keys is self._fetched[0]()
 
     def share(self) -> None:
-        """Make the next write copy the rows, which something else still reads."""
+        """Make the next write copy the rows, because other code still reads them."""
         self._layer.share()
 
     def attend(
@@ -191,14 +194,14 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         return_array: bool = False,  # noqa: FBT001, FBT002  mlx_lm's signature
         window_size: int | None = None,
     ) -> mx.array | str | None:
-        """The mask of the next N tokens over the rows in use.
+        """Return the mask of the next N tokens over the rows in use.
 
-        Rows stand in the order of writing until the first eviction and after it each
-        head has its own, all older than the new tokens: causality over rows is right for
-        every layer and head.
+        Rows are in the order of writing until the first eviction. After it each head has its
+        own order, but all rows are older than the new tokens, so a causal mask over rows is
+        right for every layer and head.
 
         Raises:
-            ValueError: a sliding window is wanted but rows were evicted already.
+            ValueError: a sliding window is asked for, but rows were evicted already.
 
         """
         rows = self.size()
@@ -213,24 +216,25 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         return "causal"
 
     def is_trimmable(self) -> bool:
-        """Whether the newest tokens can be removed: until the first eviction.
+        """Whether `trim` can remove the newest tokens: True until the first eviction.
 
-        Never with a ring: what moved to the pool does not come back. Nor once a limit made
-        the archive drop its oldest tokens.
+        A cache with a ring is never trimmable, because rows that moved to the pool cannot
+        return to the ring's precision. A cache whose archive dropped tokens at its limit is
+        not trimmable either.
         """
         return bool(self._layer.is_trimmable)
 
     def trim(self, n: int) -> int:
         """Remove the `n` newest tokens; returns how many were removed, 0 after an eviction.
 
-        What their queries added to the scores of other rows stays.
+        Scores of the other rows keep what the queries of the removed tokens added.
         """
-        if self.is_trimmable():  # it settles then
+        if self.is_trimmable():  # settles the written tokens first
             self.awaited = None
         return int(self._layer.trim(max(0, min(n, self.offset))))
 
     def to_quantized(self, group_size: int = 64, bits: int = 4) -> Any:
-        """Refused: mlx_lm calls this when `kv_bits` is given, to replace the cache.
+        """Refuse `kv_bits`: mlx_lm calls this to replace the cache by a quantized one.
 
         Raises:
             ValueError: always.
@@ -240,7 +244,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def expects_scores(self) -> bool:
-        """Whether missing scores are a mistake; False for models known not to give any."""
+        """Whether to warn if no scores arrive; False for models that are known to give none."""
         return bool(self._layer.expects_queries)
 
     @expects_scores.setter
@@ -272,7 +276,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         return min(self.length, self.max_size)
 
     def empty(self) -> bool:
-        """Whether nothing was written yet."""
+        """Whether no token has been written."""
         return bool(self._layer.is_empty)
 
     @property
@@ -288,7 +292,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def ledger(self) -> Ledger | None:
-        """Scores, positions, novelty, key sum, victim and what is held; None while empty."""
+        """Scores, positions, novelty, key sum, victim and held rows; None while empty."""
         ledger = self._layer.ledger
         return None if ledger is None else Ledger(*ledger)
 
@@ -320,17 +324,17 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def archive(self) -> Any:
-        """What recall chooses from: `length` tokens in `nbytes` bytes; None without recall."""
+        """The archive: `length` tokens in `nbytes` bytes; None without recall."""
         return self._layer.archive
 
     @property
     def recalled(self) -> int:
-        """Rows that came back so far, in all heads."""
+        """Number of rows that recall has brought back, all heads together."""
         return int(self._layer.recalled)
 
     @property
     def chosen(self) -> mx.array | None:
-        """The positions that came back for the last prompt in all layers, int32 [B, M]."""
+        """Positions that all layers recalled for the last prompt, int32 [B, M]."""
         positions: mx.array | None = self._layer.chosen
         return positions
 
@@ -350,10 +354,10 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def arrays(self) -> Sequence[mx.array]:
-        """The rows, the ledger, then the archive if there is one; empty while the cache is.
+        """The arrays to save: rows, ledger, and the archive if there is one.
 
-        The rows in use, [B, Hkv, N, row], or those of pool and ring, in which a row of zeros
-        stands for none.
+        There are none while the cache is empty. Rows are those in use, [B, Hkv, N, row], or
+        those of the pool and of the ring, in which an unused row is all zeros.
         """
         arrays: list[mx.array] = self._layer.arrays()
         return arrays
@@ -364,7 +368,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def header(self) -> Sequence[str]:
-        """What `arrays` are of, as strings; see `h2o_py.saved_header`."""
+        """The strings to save beside `arrays`; see `h2o_py.saved_header`."""
         self._layer.finish()
         return saved_header.strings(
             self.FORMAT, self.config, self.row_format, self._layer, self.value_dim
@@ -395,7 +399,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         header: Sequence[str],
         store: str | None = None,
     ) -> Cache:
-        """Make a cache of what another one of its class was."""
+        """Make a cache from the `arrays` and the `header` of a saved one of this class."""
         cache = cls.__new__(cls)
         cache.store = store
         cache.arrays = arrays
@@ -404,7 +408,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def state(self) -> Any:
-        """What mlx_lm evaluates after each chunk of a prompt, and saves."""
+        """The arrays that mlx_lm evaluates after each chunk of a prompt, and saves."""
         return [*self.arrays, *self.header] if ONE_STATE else self.arrays
 
     @state.setter
@@ -417,7 +421,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
         @property
         def meta_state(self) -> Sequence[str]:
-            """What mlx_lm 0.31 saves beside `state`."""
+            """The strings that mlx_lm 0.31 saves beside `state`."""
             return self.header
 
         @meta_state.setter
@@ -431,9 +435,9 @@ vars(mlx_lm_cache)[H2OKVCache.__name__] = H2OKVCache
 class QuantizedH2OKVCache(H2OKVCache):
     """`H2OKVCache` whose rows are quantized once, when they are written.
 
-    Words, scales and biases are those of `mx.quantize`; attention reads them as they are,
-    and eviction moves none. There is no `bits` attribute: mlx_lm would take such a cache
-    for one of its own quantized ones.
+    Words, scales and biases are those of `mx.quantize`. Attention reads them without
+    unpacking rows, and eviction moves no row. The class has no attribute `bits`, because
+    mlx_lm takes a cache with one for its own quantized cache.
 
     Args:
         config: the policy, or just its `max_size`.
@@ -448,7 +452,7 @@ class QuantizedH2OKVCache(H2OKVCache):
             `layer_cache`.
 
     Raises:
-        ValueError: bits or group size are none of these.
+        ValueError: bits or group size are not among these values.
 
     """
 
@@ -497,10 +501,10 @@ class QuantizedH2OKVCache(H2OKVCache):
 class MixedH2OKVCache(H2OKVCache):
     """`H2OKVCache` that stores its newest tokens at one precision and the rest at another.
 
-    The token of position p lies in ring slot p % recent_budget at `recent_bits`. When as
-    many newer ones have come it moves into the pool of max_size - recent_budget rows at
-    `heavy_bits`, over the least important row if the pool is full. Policy and kept
-    positions are those of the other caches. Tokens cannot be taken back (`trim`).
+    The token at position p is stored in slot p % recent_budget of a ring, at `recent_bits`.
+    After recent_budget newer tokens it moves into a pool of max_size - recent_budget rows, at
+    `heavy_bits`; in a full pool it overwrites the least important row. The policy and the
+    kept positions are the same as in the other caches. `trim` is not possible.
 
     Args:
         config: the policy, or just its `max_size`.
@@ -511,7 +515,7 @@ class MixedH2OKVCache(H2OKVCache):
             `layer_cache`.
 
     Raises:
-        ValueError: bits or group size are none of these.
+        ValueError: bits or group size are not among these values.
 
     """
 
@@ -542,11 +546,11 @@ class MixedH2OKVCache(H2OKVCache):
 
 
 class H2OCacheList(mlx_lm_cache.CacheList):
-    """`CacheList` that mlx_lm neither batches nor quantizes without asking its members."""
+    """A `CacheList` with H2O caches, which mlx_lm must not batch or quantize."""
 
     @property
     def merge(self) -> Any:
-        """Absent, unlike in `CacheList`: mlx_lm takes it as a promise to batch."""
+        """Raise AttributeError, because mlx_lm batches every cache that has this attribute."""
         raise AttributeError("H2O caches cannot be merged into a batch.")
 
     @property
@@ -555,7 +559,7 @@ class H2OCacheList(mlx_lm_cache.CacheList):
         return max(int(cache.offset) for cache in self._evicting())
 
     def to_quantized(self, group_size: int = 64, bits: int = 4) -> Any:
-        """Refused, as by the H2O cache in the list."""
+        """Refuse `kv_bits`, as the H2O cache in the list does."""
         return self._evicting()[0].to_quantized(group_size, bits)
 
     def _evicting(self) -> list[Any]:

@@ -1,6 +1,7 @@
-"""Which rows a cache keeps, and which come back: the settings of one layer's cache.
+"""The settings of one layer's cache: which rows it keeps, and which recall brings back.
 
-The core says what follows from them and what cannot be used (cexport/h2o/policy_rules.h).
+The core derives defaults and refuses settings that contradict each other
+(cexport/h2o/policy_rules.h).
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ class H2ORecall(RecallSettings):
 
     @classmethod
     def from_value(cls, value: Any) -> H2ORecall | None:
-        """The settings in a configuration: a mapping, true for all defaults, or null.
+        """Read `recall` of a configuration: a mapping of settings, true for defaults, or null.
 
         Raises:
-            H2OConfigError: it is nothing of these, a key is unknown, or a value is not allowed.
+            H2OConfigError: the type is another one, a key is unknown, or a value is not
+                allowed.
 
         """
         if value is None or isinstance(value, cls):
@@ -59,7 +61,7 @@ class H2ORecall(RecallSettings):
 
     @classmethod
     def from_words(cls, words: Iterable[str]) -> H2ORecall:
-        """The settings in the words KEY=VALUE of a command line.
+        """Read settings from the words KEY=VALUE of a command line.
 
         Raises:
             H2OConfigError: a key is unknown, or a value is not allowed.
@@ -78,7 +80,7 @@ class H2ORecall(RecallSettings):
         return values
 
     def of_layer(self, index: int) -> H2ORecall | None:
-        """The settings of one layer, from those of all; None where `layers` leaves it out."""
+        """Return the settings of one layer; None if `layers` does not list it."""
         if self.layers is not None and index not in self.layers:
             return None
         store = None if self.store is None else f"{self.store}/layer-{index:03}"
@@ -89,13 +91,13 @@ class H2ORecall(RecallSettings):
 class H2OConfig(PolicySettings):
     """The eviction policy of one layer's cache.
 
-    A cache keeps `sink_size` first positions, the `recent_budget` newest ones and the
-    `pinned` ranges whatever happens; all other rows compete by importance: the score, in
-    relation to the head's largest, plus the weighted novelty. Rows that no budget claims
-    hold heavy hitters too.
+    A cache never evicts the first `sink_size` positions, the newest `recent_budget` ones
+    and the `pinned` ranges. Of all other rows it evicts the least important. Importance is
+    the row's score divided by the largest score of its head, plus `novelty` times the row's
+    novelty. Rows that no budget claims hold heavy hitters too.
 
-    The settings are those of `h2o_py.policy_fields.PolicySettings`, and `recall`: those of
-    recall, by default none.
+    The settings are those of `h2o_py.policy_fields.PolicySettings`, and `recall`, an
+    `H2ORecall` or None, which is the default.
 
     Raises:
         H2OConfigError: a value is not allowed, or the budgets leave nothing to evict.
@@ -135,8 +137,8 @@ class H2OConfig(PolicySettings):
             H2OConfigError: as for the class.
 
         """
-        given = {"max_size": max_size, **changes}
-        return cls(**{**_policy.defaults_of("tuned", given), **given})
+        settings = {"max_size": max_size, **changes}
+        return cls(**{**_policy.defaults_of("tuned", settings), **settings})
 
     @classmethod
     def paper(cls, max_size: int, **changes: Any) -> H2OConfig:
@@ -146,14 +148,14 @@ class H2OConfig(PolicySettings):
             H2OConfigError: as for the class.
 
         """
-        given = {"max_size": max_size, **changes}
-        return cls(**{**_policy.defaults_of("paper", given), **given})
+        settings = {"max_size": max_size, **changes}
+        return cls(**{**_policy.defaults_of("paper", settings), **settings})
 
     def of_layer(self, index: int) -> H2OConfig:
         """The configuration of one layer's cache.
 
-        Without recall where its `layers` leave it out, and with a folder of its own where
-        the archive is in files.
+        It has no recall if `recall.layers` does not list the layer. If the archive is in
+        files, the layer has its own folder in `recall.store`.
         """
         recall = None if self.recall is None else self.recall.of_layer(index)
         with warned_before():
@@ -161,7 +163,7 @@ class H2OConfig(PolicySettings):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> H2OConfig:
-        """The configuration that `to_dict` gave, or one with defaults for missing keys.
+        """Read what `to_dict` writes; a missing key gets its default.
 
         `recall` is a mapping of its settings, true for all defaults, or null.
 
@@ -192,7 +194,7 @@ POLICIES: dict[str, Callable[..., H2OConfig]] = {
     "tuned": H2OConfig.tuned,
     "paper": H2OConfig.paper,
 }
-"""What makes a configuration of `max_size` and changes, by the names of `NAMED_POLICIES`."""
+"""By policy name, the function that makes its configuration from `max_size` and changes."""
 
 
 def check(field: Field, value: Any) -> None:
@@ -208,21 +210,21 @@ def check(field: Field, value: Any) -> None:
 
 @contextmanager
 def warned_before() -> Iterator[None]:
-    """Give no warnings of a configuration that is made from another."""
+    """Silence warnings while a configuration is copied: the original has given them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", H2OConfigWarning)
         yield
 
 
 @contextmanager
-def _worded(given: Mapping[str, Any]) -> Iterator[None]:
-    """Raise what the core refuses of the given settings as an H2OConfigError."""
+def _worded(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Raise an H2OConfigError where the core refuses one of the settings."""
     try:
         yield
     except _policy.PolicyError as error:
         code, values = error.args
         if "value" in values:
-            values["value"] = given[str(values["field"]).removeprefix("recall.")]
+            values["value"] = settings[str(values["field"]).removeprefix("recall.")]
         if code == "out_of_range":
             values["allowed"] = ALLOWED[str(values["allowed"])].format(**values)
         if "known" in values:

@@ -1,9 +1,9 @@
-"""What h2o_py refuses and warns about, as values; words are made where they are shown.
+"""Errors and warnings of h2o_py as values; the front end turns them into text.
 
-An error has a code, the values that belong to it, and the place in a file it is about. Its
-text is a template of `WORDING` filled in with them: `{max_size}` is a value and
-`{name.max_size}` is what the reader knows that setting as. A command line passes a naming
-function that gives flags; without one, settings have their names in Python and JSON.
+An error has a code, values, and the place in a file that it is about. Its text is the
+template that `WORDING` has for the code, filled in with the values: `{max_size}` is a value,
+and `{name.max_size}` is the name of that setting. A command line passes a naming function
+that returns flags; without one, settings have their names in Python and JSON.
 """
 
 from __future__ import annotations
@@ -179,15 +179,15 @@ WORDING: dict[str, Wording] = {
         "It was damaged or changed. Make the cache again from its prompt",
     ),
     "damaged_positions": Wording(
-        "the saved cache's {part} are not those of the tokens that it has seen, each once",
+        "the saved cache's {part} do not list each token that it has seen exactly once",
         "It was damaged or changed. Make the cache again from its prompt",
     ),
     "damaged_victim": Wording(
-        "the saved cache's {part}, the next row to go, is none of its rows",
+        "the saved cache's {part}, the next row to evict, is outside of its rows",
         "It was damaged or changed. Make the cache again from its prompt",
     ),
     "damaged_numbers": Wording(
-        "the saved cache's {part} has a number that no cache has",
+        "the saved cache's {part} contains a number that no cache writes",
         "It was damaged or changed. Make the cache again from its prompt",
     ),
     "unreadable_cache_file": Wording(
@@ -229,7 +229,7 @@ class _Message(Exception):  # noqa: N818  errors and warnings share it
 
     @property
     def field(self) -> str:
-        """The setting that is wrong or is to be changed; "" if there is none."""
+        """The name of the setting to change; "" if there is none."""
         return str(self.values.get("field", WORDING[self.code].field))
 
     def what(self, name: Naming = plain) -> str:
@@ -246,7 +246,7 @@ class _Message(Exception):  # noqa: N818  errors and warnings share it
         return text if text.endswith(("?", ".")) else f"{text}."
 
     def text(self, name: Naming = plain) -> str:
-        """All of it: where, what and the remedy."""
+        """The whole message: the place, what is wrong, and the remedy."""
         place = f"{self.where}: " if self.where else ""
         return f"{place}{self.what(name)}. {self.remedy(name)}".rstrip()
 
@@ -261,7 +261,7 @@ class H2OError(_Message, ValueError):
     """An input, a model or a state that h2o_py refuses."""
 
     def at(self, where: str) -> H2OError:
-        """The same about a place in a file."""
+        """Return the same error with the place in a file that it is about."""
         return type(self)(self.code, where=where, **self.values)
 
 
@@ -293,7 +293,7 @@ class H2OStateError(H2OError):
 
 
 class H2OFileError(H2OError):
-    """Caches that cannot be saved, or a file that holds none."""
+    """Caches that cannot be saved, or a file that cannot be loaded as caches."""
 
 
 class H2OConfigWarning(_Message, UserWarning):
@@ -308,39 +308,42 @@ class H2ORecallWarning(_Message, UserWarning):
     """Recall is off, or it reaches less far back than the conversation."""
 
 
-_said: set[str] = set()
+_reported: set[str] = set()
 
 
 def say_once(code: str, path: str = "", error: int = 0, limit: int = 0) -> None:
-    """Warn of what a cache goes on without; later caches are silent about it.
+    """Warn that a cache goes on without scores or recall, once in a process for each code.
 
     Args:
         code: one of `WORDING`.
         path: of an archive in files.
-        error: errno, or 0.
+        error: errno, or 0 if the system reported none.
         limit: `recall.limit`.
 
     """
-    if code in _said:
+    if code in _reported:
         return
-    _said.add(code)
+    _reported.add(code)
     kind = H2OScoresMissingWarning if code == "not_routed" else H2ORecallWarning
     values = {**of_archive(path, error), "limit": limit}
     warnings.warn(kind(code, **values), stacklevel=4)
 
 
 def of_archive(path: str, error: int) -> dict[str, Any]:
-    """The values of an error or a warning about an archive in files; `error` is errno or 0."""
+    """Values of a message about an archive in files; `error` is errno, 0 if there is none."""
     reason = os.strerror(error) if error else "its content is not what was written"
     return {"path": path, "reason": reason}
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """The known name most like `name`, whatever its case, or ""; longer ones come first."""
-    asked = str(name).lower()
+    """Return the known name that is most like `name`, or "" if none is; case is ignored.
+
+    A name that begins with `name` is preferred, the shortest of them first.
+    """
+    wanted = str(name).lower()
     folded = {candidate.lower(): candidate for candidate in known}
-    longer = sorted((each for each in folded if asked and each.startswith(asked)), key=len)
-    close = longer or difflib.get_close_matches(asked, folded, n=1, cutoff=0.6)
+    longer = sorted((key for key in folded if wanted and key.startswith(wanted)), key=len)
+    close = longer or difflib.get_close_matches(wanted, folded, n=1, cutoff=0.6)
     return folded[close[0]] if close else ""
 
 

@@ -1,6 +1,6 @@
-"""Which model files of mlx_lm do something unusual with their caches.
+"""Models of mlx_lm that do something unusual with their caches.
 
-The usual thing: an attention layer writes its new keys and values, and passes what the
+Usually an attention layer writes its new keys and values to the cache, and passes what the
 cache returned to mlx_lm's `scaled_dot_product_attention`. Names here are "file.Class".
 """
 
@@ -30,7 +30,7 @@ WITHOUT_SCORES = {
 
 
 class UnfitFamily(NamedTuple):
-    """Models that would be wrong with rows missing from a cache, and why.
+    """Models that would compute wrong results with evicted rows, and why.
 
     mlx_lm: layers that make them so, with the attribute that must be true for it, or "". swift:
     model classes of mlx-swift-lm, which `python -m interface` writes to Swift. model_types:

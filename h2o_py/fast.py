@@ -1,8 +1,9 @@
-"""Attention that reports its logits, and the H2O cache: the compiled core.
+"""The functions of the compiled core: attention that reports its logits, and the H2O cache.
 
-Same functions and results as `h2o_pack.parity.reference`. B batch, Hq and Hkv query and KV
-heads, L new tokens, N rows in use, C `max_size`, Dk and Dv head dims of keys and values. Wrong
-shapes, dtypes and settings raise ValueError naming the argument and what is allowed.
+`h2o_pack.parity.reference` has the same functions, and their results are the same. Shapes use
+B for the batch, Hq and Hkv for query and KV heads, L for new tokens, N for rows in use, C for
+`max_size`, Dk and Dv for head dims of keys and values. A wrong shape, dtype or setting raises a
+ValueError that names the argument and what it must be.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def cache_fetch(
 ) -> tuple[mx.array, mx.array]:
     """Keys [B, Hkv, N, Dk] and values [B, Hkv, N, Dv] of the rows in use, pool first.
 
-    Views of dense rows; dequantized vectors otherwise.
+    They are views of the buffer if rows are dense, and dequantized copies otherwise.
 
     Args:
         rows: as `cache_write` or `cache_attend` returned them.
@@ -143,21 +144,23 @@ def cache_write(
 ) -> Rows:
     """Put new tokens into the rows.
 
-    One token goes over `victim` once C rows are in use; otherwise tokens go after the rows
-    in use, and the buffer grows in steps of 256 rows. With a ring one token takes the slot
-    of the oldest recent one, which moves to the pool, over the victim if that is full;
-    several tokens stand behind the ring until their attention.
+    If C rows are in use, a single token overwrites the row `victim`. Otherwise tokens are
+    written behind the rows in use, and the buffer grows in steps of 256 rows. With a ring, a
+    single token takes the slot of the oldest recent one, which moves to the pool, or over the
+    victim if the pool is full; several tokens are written behind the ring until their
+    attention is computed.
 
     Args:
-        rows: the cache's, or None while it is empty. The buffers are written in place unless
-            they must grow or `copy` is true: nothing else may then read them or a view.
+        rows: the rows of the cache, or None while it is empty. Buffers are written in place
+            unless they must grow or `copy` is true, so nothing else may read them or a
+            view of them.
         keys: [B, Hkv, L, Dk], after RoPE.
         values: [B, Hkv, L, Dv].
         victim: int32 [B, Hkv], from the ledger.
         offset: tokens seen before.
         config: the policy.
-        copy: write to copies.
-        row_format: how rows are stored; quantized on the way in.
+        copy: whether to write to copies of the buffers.
+        row_format: how rows are stored; quantizes what is written.
 
     Returns:
         The rows with the tokens in them.
@@ -180,16 +183,16 @@ def cache_attend(
     sinks: mx.array | None = None,
     row_format: RowFormat = DENSE,
 ) -> Attended:
-    """Attention of the newest tokens and the ledger that follows from it.
+    """Compute the attention of the newest tokens and the next ledger.
 
-    Enters the `tokens` just written with position and novelty, attends, observes the
-    last `observation_window` queries, evicts the rows beyond C (after the chunk's own
-    attention), and chooses the next victim. With a ring the ledger's rows are the pool's,
-    then the ring's slots.
+    This adds the `tokens` just written to the ledger, with position and novelty; computes
+    their attention; updates scores by the last `observation_window` queries; evicts the rows
+    beyond C; and chooses the next victim. With a ring, the ledger lists the rows of the pool
+    and then the slots of the ring.
 
     Args:
-        queries: [B, Hq, tokens, Dk], or None when attention was computed elsewhere: then
-            no row is observed.
+        queries: [B, Hq, tokens, Dk], or None if attention was computed elsewhere; scores
+            then stay as they are.
         rows: as `cache_write` returned them.
         ledger: from before the write.
         tokens: tokens just written.
@@ -217,16 +220,16 @@ def cache_attend(
 
 
 def layer_cache(config: H2OConfig, row_format: RowFormat) -> ext.LayerCache:
-    """The empty cache of a layer; see `h2o::LayerCache`."""
+    """Make an empty cache of one layer; see `h2o::LayerCache`."""
     return ext.LayerCache(_native(config, row_format), config.recall)
 
 
 def restored_layer_cache(saved: Saved, arrays: Sequence[mx.array]) -> ext.LayerCache:
-    """The cache of a layer that had these arrays and strings.
+    """Make the cache of one layer from the arrays and the header of a saved one.
 
     Raises:
-        H2OStateError: they do not fit each other.
-        H2OFileError: the folder of its archive is not the one that it goes on from.
+        H2OStateError: arrays and header contradict each other.
+        H2OFileError: the archive's folder is not the one that the cache was saved with.
 
     """
     archive, mark = None, None
@@ -246,7 +249,7 @@ def restored_layer_cache(saved: Saved, arrays: Sequence[mx.array]) -> ext.LayerC
 
 
 def prompt_choice() -> ext.PromptChoice:
-    """What the caches of one conversation share, so that their layers choose together."""
+    """Make the object through which the caches of a conversation choose together."""
     return ext.PromptChoice()
 
 

@@ -40,8 +40,8 @@ def stream_generate(
         h2o_config: the policy, or its fields as a mapping (`{"max_size": 512}`).
         h2o_kv: how rows are stored, a name in `h2o_py.storages.STORAGE_BITS`.
         h2o_budgets: heavy and recent budgets that differ per layer.
-        options: whatever `mlx_lm.stream_generate` takes; `kv_group_size` also holds for
-            quantized H2O rows.
+        options: those of `mlx_lm.stream_generate`; `kv_group_size` also sets the group size
+            of quantized H2O rows.
 
     Raises:
         H2OError: the configuration is refused, or an option contradicts it.
@@ -74,7 +74,7 @@ def generate(
     verbose: bool = False,
     **options: Any,
 ) -> str:
-    """Return the text that `stream_generate` yields; print it as it comes if `verbose`."""
+    """Return the text that `stream_generate` yields; with `verbose`, print it meanwhile."""
     parts = []
     for response in stream_generate(model, tokenizer, prompt, **options):
         parts.append(response.text)

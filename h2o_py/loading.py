@@ -1,4 +1,4 @@
-"""Loads models with mlx_lm, and runs no Python code that comes with one."""
+"""Loads models with mlx_lm without running Python code of a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load(name: str, **options: Any) -> Any:
             `trust_remote_code=True` only.
 
     Raises:
-        H2OModelError: there is no such model, or it comes with code.
+        H2OModelError: the model does not exist, or it contains code.
 
     """
     import mlx_lm.utils  # noqa: PLC0415  takes seconds
@@ -36,16 +36,16 @@ def load(name: str, **options: Any) -> Any:
     if not folder.exists():
         folder = fetched(name, options.pop("revision", None))
     refuse_code(folder)
-    # transformers would ask on a terminal whether to run a tokenizer's code.
+    # Without this, transformers asks at a terminal whether to run a tokenizer's code.
     tokenizer_config = {**(options.pop("tokenizer_config", None) or {}), TRUST: False}
     return mlx_lm.utils.load(str(folder), tokenizer_config=tokenizer_config, **options)
 
 
 def fetched(name: str, revision: str | None) -> Path:
-    """Fetch a model of the hub, its code left out; return its folder.
+    """Download a model from the hub without its code; return its folder.
 
     Raises:
-        H2OModelError: the hub does not give it, or cannot be asked.
+        H2OModelError: the hub refuses the model or cannot be reached.
 
     """
     from huggingface_hub import snapshot_download  # noqa: PLC0415  only for the hub
@@ -62,16 +62,16 @@ def fetched(name: str, revision: str | None) -> Path:
 
 
 def refuse_code(folder: Path) -> None:
-    """Refuse a model's folder whose configuration names code of its own.
+    """Refuse a model whose config.json names Python code of the model.
 
     Raises:
-        H2OModelError: it does.
+        H2OModelError: it names code.
 
     """
     path = folder / "config.json"
     try:
         config = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
-        return  # mlx_lm says what is wrong with it
+        return  # mlx_lm reports an unreadable file itself
     if isinstance(config, dict) and config.get("model_file") is not None:
         raise H2OModelError("model_code", where=str(path))

@@ -66,15 +66,15 @@ def make_h2o_cache(
         kv: how rows are stored, a name in `STORAGES`.
         group_size: of quantized rows; divides the head dims.
         budgets: heavy and recent budgets that differ per layer.
-        one_choice: whether the last tokens of a prompt read everything, and one choice of
-            positions then serves all layers. Otherwise each head chooses for itself, from
-            rows that eviction left, as the caches of a generated package do.
+        one_choice: True lets the last tokens of a prompt read the rows and the whole archive,
+            and recalls the same positions in all layers. With False these tokens read the
+            rows only, and each head chooses its own positions.
 
     Raises:
         H2OModelError: the model cannot work with an evicting cache or with recall, or no
             layer uses a plain `KVCache`.
         H2OConfigError: `kv` is unknown, or a layer's budgets do not fit.
-        H2OBudgetsError: the budgets are another model's.
+        H2OBudgetsError: the budgets were made for another model.
 
     """
     family = type(model).__module__.rpartition(".")[2]
@@ -100,20 +100,20 @@ def make_h2o_cache(
             stacklevel=2,
         )
 
-    made: list[H2OKVCache] = []
+    evicting_caches: list[H2OKVCache] = []
 
     def evicting_cache(layer: int) -> H2OKVCache:
         settings = config if budgets is None else budgets.config_of(layer, config)
         cache = make(settings.of_layer(layer), group_size)
         cache.expects_scores = without_scores is None
-        made.append(cache)
+        evicting_caches.append(cache)
         return cache
 
     caches = [
         _replaced(cache, partial(evicting_cache, layer)) for layer, cache in enumerate(own)
     ]
     if one_choice:
-        join(made)
+        join(evicting_caches)
     return caches
 
 
@@ -129,14 +129,14 @@ def attach_h2o_cache(model: Any, config: H2OConfig, **options: Any) -> None:
         options: as for `make_h2o_cache`.
 
     """
-    make_h2o_cache(model, config, **options)  # refuses what cannot work
+    make_h2o_cache(model, config, **options)  # raises an error now and not at the first request
     detach_h2o_cache(model)
     model.__dict__[_ORIGINAL] = model.__dict__.get("make_cache")
     model.make_cache = lambda: make_h2o_cache(model, config, **options)
 
 
 def detach_h2o_cache(model: Any) -> None:
-    """Give the model its own caches back. Does nothing where none were attached."""
+    """Undo `attach_h2o_cache`. Does nothing to a model without it."""
     if _ORIGINAL not in model.__dict__:
         return
     original = model.__dict__.pop(_ORIGINAL)
@@ -147,7 +147,7 @@ def detach_h2o_cache(model: Any) -> None:
 
 
 def _own_caches(model: Any) -> list[Any]:
-    """What the model would use without H2O attached."""
+    """Return the caches that the model makes without H2O."""
     if _ORIGINAL not in model.__dict__:
         return list(make_prompt_cache(model))
     original: Callable[[], list[Any]] | None = model.__dict__[_ORIGINAL]
@@ -166,10 +166,10 @@ def _holds_plain(cache: Any) -> bool:
 
 
 def _replaced(cache: Any, make: Callable[[], H2OKVCache]) -> Any:
-    """Return the cache, or what `make` makes in place of a plain one or of a plain member.
+    """Replace a plain cache, or each plain member of a list, by one that `make` returns.
 
-    A function in `make_h2o_cache` that calls itself would be a reference cycle, in which the
-    arrays of caches that nothing uses stay until Python collects garbage.
+    This is not a closure in `make_h2o_cache`, because a closure that calls itself is a
+    reference cycle, which would keep unused caches alive until a garbage collection.
     """
     if isinstance(cache, CacheList) and _holds_plain(cache):
         members = [_replaced(member, make) for member in cache.caches]

@@ -86,9 +86,9 @@ class PolicySettings:
         pinned: Half-open ranges of positions that are never evicted. Default: none.
         observation_window: How many queries at the end of a chunk update scores. Default:
             64.
-        novelty_margin: Cosine margin that a key must exceed, beyond what a typical key
-            differs by, to count as novel; 0 counts all of a key's difference, 1 - cosine with
-            the sum of all keys. Default: 0.0.
+        novelty_margin: How much more than a typical key a key must differ from all keys
+            before it, as a difference of cosines, to count as novel. 0 counts the whole
+            difference of every key, 1 - its cosine with the sum of all keys. Default: 0.0.
 
     """
 
@@ -112,19 +112,20 @@ class RecallSettings:
         rows: Rows per KV head that a recall chooses and holds until the next one (M).
             Default: half of `max_size`, at least 16 and at most 64, and never more than
             eviction can spare.
-        spread: Positions after an asked-for one that come with it. Default: 16.
-        before: Positions before an asked-for one that come with it. Default: 4.
-        threshold: Percent of the most asked-for position's votes that a position needs to
-            be chosen; more than 100 lets none be. Default: 20.
+        spread: How many positions after a recalled position are recalled with it. Default:
+            16.
+        before: How many positions before a recalled position are recalled with it. Default:
+            4.
+        threshold: Votes that a position needs to be recalled, in percent of the votes of
+            the best one; above 100 nothing is recalled. Default: 20.
         ask: Tokens at the end of a prompt whose queries choose the rows. Default: 32.
         every: Generated tokens from one recall to the next; 0 recalls at prompts only.
             Default: 0.
-        archive_bits: Bits of an archived key or value; 16 stands for the dtype they come
-            in. Default: 4.
+        archive_bits: Bits of an archived key or value; 16 keeps their dtype. Default: 4.
         layers: Indices of the layers that recall. Default: all that evict.
         store: Folder that holds the archive of one conversation. Default: memory.
-        limit: Bytes that one layer's archive may take, beyond which its oldest tokens go; 0
-            is no limit. Default: 0.
+        limit: Bytes that one layer's archive may take; beyond them the oldest tokens are
+            dropped. 0 sets no limit. Default: 0.
 
     """
 
@@ -183,7 +184,7 @@ FIELDS = (
         name="score",
         type="score",
         flag="--score",
-        help="How a token is scored.",
+        help="How attention becomes a token's score.",
         meaning="How a row is scored from the attention it receives, as a mean over the "
         "query heads that share the KV head.",
         default_meaning="peak",
@@ -232,9 +233,9 @@ FIELDS = (
         type="number",
         flag="--novelty-margin",
         help="Cosine margin a key must exceed to count as novel; 0 disables it.",
-        meaning="Cosine margin that a key must exceed, beyond what a typical key differs "
-        "by, to count as novel; 0 counts all of a key's difference, 1 - cosine with"
-        " the sum of all keys.",
+        meaning="How much more than a typical key a key must differ from all keys before "
+        "it, as a difference of cosines, to count as novel. 0 counts the whole "
+        "difference of every key, 1 - its cosine with the sum of all keys.",
         default_meaning="0.0",
         default=0.0,
         least=0,
@@ -256,8 +257,8 @@ RECALL_FIELDS = (
         name="spread",
         type="integer",
         flag="",
-        help="positions that come after each asked-for one",
-        meaning="Positions after an asked-for one that come with it.",
+        help="positions recalled after each recalled one",
+        meaning="How many positions after a recalled position are recalled with it.",
         default_meaning="16",
         default=16,
         least=0,
@@ -266,8 +267,8 @@ RECALL_FIELDS = (
         name="before",
         type="integer",
         flag="",
-        help="positions that come before each asked-for one",
-        meaning="Positions before an asked-for one that come with it.",
+        help="positions recalled before each recalled one",
+        meaning="How many positions before a recalled position are recalled with it.",
         default_meaning="4",
         default=4,
         least=0,
@@ -277,8 +278,8 @@ RECALL_FIELDS = (
         type="integer",
         flag="",
         help="percent of the best votes that a position needs",
-        meaning="Percent of the most asked-for position's votes that a position needs to be"
-        " chosen; more than 100 lets none be.",
+        meaning="Votes that a position needs to be recalled, in percent of the votes of the"
+        " best one; above 100 nothing is recalled.",
         default_meaning="20",
         default=20,
         least=0,
@@ -308,7 +309,7 @@ RECALL_FIELDS = (
         type="integer",
         flag="--archive-bits",
         help="4, 8 or 16 bits of archived keys and values",
-        meaning="Bits of an archived key or value; 16 stands for the dtype they come in.",
+        meaning="Bits of an archived key or value; 16 keeps their dtype.",
         default_meaning="4",
         default=4,
         choices=(4, 8, 16),
@@ -317,7 +318,7 @@ RECALL_FIELDS = (
         name="layers",
         type="layers",
         flag="",
-        help="layers that recall, as in 0,3,5",
+        help="indices of the layers that recall, such as 0,3,5",
         meaning="Indices of the layers that recall.",
         default_meaning="all that evict",
     ),
@@ -334,8 +335,8 @@ RECALL_FIELDS = (
         type="bytes",
         flag="--archive-limit",
         help="bytes of a layer's archive, 0: no limit",
-        meaning="Bytes that one layer's archive may take, beyond which its oldest tokens "
-        "go; 0 is no limit.",
+        meaning="Bytes that one layer's archive may take; beyond them the oldest tokens are"
+        " dropped. 0 sets no limit.",
         default_meaning="0",
         default=0,
         least=0,

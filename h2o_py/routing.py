@@ -1,9 +1,9 @@
 """Sends the attention of mlx_lm's models through the cache.
 
-Every model module binds `scaled_dot_product_attention` by name when it is imported, so
-installing replaces that name wherever it already is, and in mlx_lm's base module for
-models imported later. The same goes for mlx_lm's speculative decoding, which must not
-go on silently once rows were evicted.
+Every model module of mlx_lm imports `scaled_dot_product_attention` by name. So
+`install_routing` replaces the name in each module that is imported already, and in mlx_lm's
+base module for those imported later. It replaces mlx_lm's speculative decoding in the same
+way, with one that stops with an error where a rewind is impossible.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def routed_attention(
     mask: mx.array | str | None = None,
     sinks: mx.array | None = None,
 ) -> mx.array:
-    """mlx_lm's `scaled_dot_product_attention`, with two kinds of caches served first.
+    """mlx_lm's `scaled_dot_product_attention`, which asks the cache first.
 
     A cache whose `awaited` is a pair of weak references to these keys and values computes the
-    attention itself, by its `attend`. A cache with `update_scores` gets the logits, float32
-    [B * Hq * L, N]. All others go where they always went.
+    attention itself, by its `attend`. A cache with `update_scores` receives the logits, float32
+    [B * Hq * L, N]. For every other cache, mlx_lm's own function runs.
 
     Args:
         queries: [B, Hq, L, Dk].
@@ -78,13 +78,13 @@ def routed_attention(
 def guarded_speculation(
     prompt: Any, model: Any, draft_model: Any, *stream: Any, **options: Any
 ) -> Generator[Any, None, None]:
-    """mlx_lm's `speculative_generate_step`, which would go on when a rewind is not possible.
+    """mlx_lm's `speculative_generate_step`, which stops if a cache cannot be trimmed.
 
-    It takes rejected draft tokens back by trimming the caches, and does nothing where a
-    cache cannot be trimmed: the rejected tokens would stay in the context.
+    mlx_lm removes rejected draft tokens by trimming the caches, and ignores a cache that
+    cannot be trimmed. The rejected tokens would then stay in the context.
 
     Raises:
-        H2OStateError: a cache has evicted rows (before it starts or on its way).
+        H2OStateError: a cache has evicted rows, before the first step or later.
 
     """
     caches = options.get("prompt_cache")
@@ -119,7 +119,7 @@ def routing_installed() -> bool:
 
 @contextmanager
 def routed() -> Iterator[None]:
-    """Route attention within a block, and leave routing as it was before."""
+    """Route attention within a `with` block; afterwards routing is as it was before."""
     was_installed = routing_installed()
     install_routing()
     try:
@@ -135,7 +135,7 @@ def _check_trimmable(caches: Sequence[Any]) -> None:
 
 
 def _replace(home: ModuleType, name: str, old: Any, new: Any) -> None:
-    """Bind `name` to `new` in its home and wherever else it is bound to `old`."""
+    """Bind `name` to `new` in `home` and in every module where it is bound to `old`."""
     setattr(home, name, new)
     for module in list(sys.modules.values()):
         if isinstance(module, ModuleType) and vars(module).get(name) is old:

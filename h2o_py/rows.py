@@ -1,4 +1,4 @@
-"""The rows of a cache: how keys and values are stored, and what is known about each."""
+"""The rows of a cache, how they are stored, and the ledger that describes them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class RowFormat:
         key_bits: 4, 8 or 16.
         value_bits: 4, 8 or 16; 16 only if `key_bits` is.
         group_size: 32, 64 or 128 elements share a scale and a bias.
-        dtype: of keys and values, which scales and biases have.
+        dtype: of keys, values, scales and biases.
         recent_bits: 4, 8 or 16 for a ring of the newest tokens, `None` for no ring; with a
             ring `key_bits` and `value_bits` are equal.
-        rotated: whether rows hold keys and values that were rotated, so that few bits lose
-            less of them. What a cache is given and gives back is not rotated.
+        rotated: whether keys and values are rotated before they are quantized, which makes
+            the error of 4 bits smaller. The cache takes and returns them unrotated.
 
     Raises:
-        H2OConfigError: a value is not among these.
+        H2OConfigError: a value is not allowed.
 
     """
 
@@ -60,12 +60,12 @@ class RowFormat:
 
     @property
     def is_dense(self) -> bool:
-        """Whether the pool's rows, all without a ring, are stored as they come."""
+        """Whether rows of the pool are not quantized; without a ring, these are all rows."""
         return self.key_bits == _OWN_DTYPE
 
     @property
     def is_all_dense(self) -> bool:
-        """Whether all rows are stored as they come."""
+        """Whether no row is quantized."""
         return self.is_dense and self.recent_bits in {None, _OWN_DTYPE}
 
     @property
@@ -86,7 +86,7 @@ class RowFormat:
         return dataclasses.replace(self.pool, key_bits=bits, value_bits=bits)
 
     def value_dim(self, width: int, key_dim: int) -> int:
-        """Dv of the pool's rows of `width` elements with keys of `key_dim`; 0 if none fits."""
+        """Return Dv of pool rows of `width` elements with keys of `key_dim`; 0 if none fits."""
         if self.is_dense:
             return max(0, width - key_dim)
         both = 2 * 8 * self.dtype.size  # bits of a scale and a bias
@@ -108,7 +108,7 @@ DENSE = RowFormat()
 
 
 class Ledger(NamedTuple):
-    """The state beside the rows; B batch, Hkv KV heads, C `max_size`, Dk key head dim."""
+    """What is known about the rows. B batch, Hkv KV heads, C `max_size`, Dk key head dim."""
 
     scores: mx.array
     """float32 [B, Hkv, C]; -1 where a row has not been observed yet."""
@@ -120,13 +120,14 @@ class Ledger(NamedTuple):
     key_sum: mx.array
     """float32 [B, Hkv, Dk]; the sum of all unit keys so far."""
     victim: mx.array
-    """int32 [B, Hkv]; the row that the next token takes, -1 before C rows are in use."""
+    """int32 [B, Hkv]; the row that the next token overwrites; -1 before C rows are in use."""
     held: mx.array | None = None
-    """bool [B, Hkv, C]; the rows that no eviction takes. None in a cache without recall."""
+    """bool [B, Hkv, C]; rows that recall brought back and eviction must not take. None without
+    recall."""
 
     @property
     def arrays(self) -> list[mx.array]:
-        """Those that are there, in order."""
+        """The arrays that are not None, in order."""
         return [a for a in self if a is not None]
 
 
@@ -144,7 +145,7 @@ class Rows(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """What attention over a cache gives."""
+    """The result of attention over a cache."""
 
     out: mx.array | None
     """[B, Hq, L, Dv] in the dtype of the queries; None where there were no queries."""

@@ -1,9 +1,9 @@
-"""What a saved cache says of itself beside its arrays, as strings.
+"""The header of a saved cache: the strings that a file holds beside the arrays.
 
-Format, offset, length, tokens written but not attended, configuration as JSON; the row format
-as JSON where a class of caches has several; the archive's settings as JSON, where there is one.
-A file may be damaged, or made to harm: the core checks the numbers and the arrays against each
-other before it uses any.
+They are, in order: format, offset, length, number of tokens written but not attended, and the
+configuration as JSON. The row format follows as JSON where the class of the cache has several,
+and the archive's settings as JSON where there is an archive. A file may be damaged or hostile,
+so the core compares numbers and arrays before it uses them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MARK = {"session": str, "count": int, "chain": str}
 
 
 class Saved(NamedTuple):
-    """The strings of a saved cache, read."""
+    """A parsed header."""
 
     counts: tuple[int, int, int]
     """Offset, length, and tokens written whose attention is outstanding."""
@@ -41,7 +41,7 @@ class Saved(NamedTuple):
 def strings(
     form: str, config: H2OConfig, row_format: RowFormat, layer: Any, value_dim: int
 ) -> tuple[str, ...]:
-    """What the cache of a layer says of itself; `form` is its class's."""
+    """Return the header of a layer's cache; `form` is the format of the cache's class."""
     archive = layer.archive
     saved = [
         form if archive is None else form + RECALL,
@@ -61,7 +61,7 @@ def strings(
                 row_format.key_bits,
                 row_format.value_bits,
             )
-        if row_format.rotated:  # left out otherwise, as before there was such a format
+        if row_format.rotated:  # omitted if false: files without it stay valid
             values["rotated"] = True
         saved.append(json.dumps(values, sort_keys=True))
     if archive is not None:
@@ -79,24 +79,24 @@ def strings(
 
 
 def read(values: Sequence[str], form: str, store: str | None) -> Saved:
-    """Read the strings of a saved cache of the format `form`.
+    """Parse the header of a saved cache.
 
     Args:
-        values: the strings.
-        form: the format of a class of caches.
-        store: the folder of its archive, if that is in files. The folder is the caller's:
-            what a saved cache names is not opened.
+        values: the strings of the header.
+        form: the format of the class that the cache must have.
+        store: the folder of the conversation's archive, if it is in files. The caller gives
+            it, because a file must not choose which folder is opened.
 
     Raises:
-        H2OStateError: another format or number of strings, or one that is not what it must be.
-        H2OConfigError: there is no such configuration or row format.
-        H2OFileError: the archive is in files, and no folder is given.
+        H2OStateError: the format or the number of strings differs, or a string is invalid.
+        H2OConfigError: the configuration or the row format is invalid.
+        H2OFileError: the archive is in files, and `store` is None or another archive.
 
     """
     recalls = bool(values) and values[0] == form + RECALL
     if not recalls and (not values or values[0] != form):
-        found = values[0] if values else "nothing"
-        raise H2OStateError("other_state_format", found=str(found)[:80], format=form)
+        first = str(values[0])[:80] if values else "nothing"
+        raise H2OStateError("other_state_format", found=first, format=form)
     count = 5 + (form != _DENSE) + recalls
     if len(values) != count or not all(isinstance(text, str) for text in values):
         raise _wrong("strings", len(values), f"{count} texts")
@@ -109,7 +109,7 @@ def read(values: Sequence[str], form: str, store: str | None) -> Saved:
     archive = _archive(values[-1]) if recalls else None
     folder = None
     if archive is not None and archive["mark"] is not None:
-        folder = _given_folder(config, store)
+        folder = _layer_folder(config, store)
         _check_mark(archive["mark"], folder)
     return Saved((offset, length, pending), _in_folder(config, folder), row_format, archive)
 
@@ -151,7 +151,7 @@ def _archive(text: str) -> dict[str, Any]:
 
 
 def _in_folder(config: H2OConfig, folder: str | None) -> H2OConfig:
-    """The configuration with its archive in `folder`, or in memory."""
+    """Return the configuration with its archive in `folder`, or in memory for None."""
     if config.recall is None or config.recall.store == folder:
         return config
     recall = dataclasses.replace(config.recall, store=folder)
@@ -159,15 +159,16 @@ def _in_folder(config: H2OConfig, folder: str | None) -> H2OConfig:
         return dataclasses.replace(config, recall=recall)
 
 
-def _given_folder(config: H2OConfig, store: str | None) -> str:
-    """The folder of a layer's archive in `store`, which the caller gives.
+def _layer_folder(config: H2OConfig, store: str | None) -> str:
+    """Return the folder of the layer's archive in `store`.
 
-    Of the folder that the saved cache names, only the name of a layer counts.
+    The saved cache names a folder too, of which only the last part is used, and only if it
+    is the name of a layer.
     """
     if store is None:
         raise H2OFileError("archive_not_given")
-    named = (config.recall.store if config.recall else None) or ""
-    layer = named.rpartition("/")[2]
+    saved = (config.recall.store if config.recall else None) or ""
+    layer = saved.rpartition("/")[2]
     return f"{store}/{layer}" if re.fullmatch("layer-[0-9]{3,9}", layer) else store
 
 
@@ -204,5 +205,5 @@ def _count(text: str, name: str) -> int:
     return int(text)
 
 
-def _wrong(name: str, found: object, allowed: str) -> H2OStateError:
-    return H2OStateError("damaged_header", part=name, found=str(found)[:80], allowed=allowed)
+def _wrong(part: str, value: object, allowed: str) -> H2OStateError:
+    return H2OStateError("damaged_header", part=part, found=str(value)[:80], allowed=allowed)

@@ -1,7 +1,4 @@
-"""Saves caches to a file, so that a conversation can continue in another process.
-
-The archives of caches in files are removed here with their conversation.
-"""
+"""Saves and loads the caches of a conversation, and deletes its archives."""
 
 from __future__ import annotations
 
@@ -46,8 +43,8 @@ def save_cache(
     arrays: dict[str, mx.array] = {}
     for i, cache in enumerate(caches):
         if not isinstance(cache, H2OKVCache) or cache.empty():
-            found = "empty" if isinstance(cache, H2OKVCache) else type(cache).__name__
-            raise H2OFileError("not_an_h2o_cache", index=i, found=found)
+            kind = "empty" if isinstance(cache, H2OKVCache) else type(cache).__name__
+            raise H2OFileError("not_an_h2o_cache", index=i, found=kind)
         arrays.update({f"{i}.{j}": array for j, array in enumerate(cache.arrays)})
     header = {
         "kind": _KIND,
@@ -56,7 +53,8 @@ def save_cache(
         "metadata": json.dumps(dict(metadata or {})),
     }
     name = str(path) if str(path).endswith(".safetensors") else f"{path}.safetensors"
-    # MLX keeps the mode of a file that is there; a conversation is its owner's alone.
+    # Create the file with its mode first: MLX keeps the mode of a file that exists, and only
+    # the owner may read a conversation.
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         os.fchmod(descriptor, 0o600)
@@ -82,13 +80,12 @@ def load_cache(
 
     """
     arrays, header = _read(str(path))
-    if header.get("kind") != _KIND:
-        found = header.get("kind")
-        raise H2OFileError("not_a_cache_file", where=str(path), kind=found)
-    if header.get("version") != _VERSION:
-        found = header.get("version")
+    kind, version = header.get("kind"), header.get("version")
+    if kind != _KIND:
+        raise H2OFileError("not_a_cache_file", where=str(path), kind=kind)
+    if version != _VERSION:
         raise H2OFileError(
-            "other_cache_version", where=str(path), found=found, version=_VERSION
+            "other_cache_version", where=str(path), found=version, version=_VERSION
         )
     folder = None if store is None else str(store)
     caches = []
@@ -104,7 +101,7 @@ def load_cache(
             cache: H2OKVCache = _CLASSES[form].restored(state, described, folder)
         except H2OError as error:
             raise error.at(f"{path}, cache {i}") from error
-        except RuntimeError as error:  # MLX reads an array when it is needed
+        except RuntimeError as error:  # MLX reads the file only when an array is used
             raise _unreadable(str(path), error) from error
         caches.append(cache)
     return caches, _metadata(str(path), header)
@@ -113,27 +110,27 @@ def load_cache(
 def delete_archive(folder: str | Path) -> None:
     """Remove the archive in files of one conversation: `store` of its `H2ORecall`.
 
-    Only files of the archive go, and folders that are empty then. It is no error if there is
-    none.
+    This removes the files of the archive, and folders that are empty afterwards. A missing
+    archive is not an error.
 
     Raises:
-        H2OFileError: a cache has it open, or the system refuses. Nothing is removed while
-            any layer is open.
+        H2OFileError: a cache has the archive of a layer open, and nothing is removed; or
+            the system refuses.
 
     """
     unless_failed(ext.delete_archive(str(folder)))
 
 
 def delete_stale_archives(root: str | Path, keep: Iterable[str] = ()) -> list[str]:
-    """Remove the archives that conversations left which ended without removing theirs.
+    """Remove archives whose conversations ended without deleting them, as after a crash.
 
     Args:
         root: the folder that holds a folder for each conversation.
-        keep: names of folders in it that stay: those that a saved cache goes on from.
+        keep: names of the folders in `root` that stay, because a saved cache needs them.
 
     Returns:
-        The names of the folders that were removed: all others that hold an archive and that
-        no cache has open, in this process or another.
+        The names of the folders that were removed. Folders without an archive stay, and so
+        do those that a cache of any process has open.
 
     Raises:
         H2OFileError: the system refuses.
@@ -143,10 +140,10 @@ def delete_stale_archives(root: str | Path, keep: Iterable[str] = ()) -> list[st
 
 
 def unless_failed(result: Result | Failure) -> Result:
-    """The result, which is no failure.
+    """Return the result of a call of the core, or raise its failure.
 
     Raises:
-        H2OFileError: it is one.
+        H2OFileError: the result is a failure: code, path and errno.
 
     """
     if isinstance(result, tuple):
@@ -169,11 +166,11 @@ def _unreadable(path: str, error: Exception) -> H2OFileError:
 
 
 def _described(path: str, header: Mapping[str, str]) -> list[list[str]]:
-    """The strings of each cache."""
+    """Return the header of each cache."""
     layers = _json(path, header, "layers")
     if isinstance(layers, list) and all(
-        isinstance(each, list) and each and all(isinstance(text, str) for text in each)
-        for each in layers
+        isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)
+        for texts in layers
     ):
         return layers
     raise H2OFileError("damaged_cache_file", where=path, part="layers")
@@ -181,7 +178,7 @@ def _described(path: str, header: Mapping[str, str]) -> list[list[str]]:
 
 def _metadata(path: str, header: Mapping[str, str]) -> dict[str, str]:
     metadata = _json(path, header, "metadata")
-    if isinstance(metadata, dict) and all(isinstance(each, str) for each in metadata.values()):
+    if isinstance(metadata, dict) and all(isinstance(text, str) for text in metadata.values()):
         return metadata
     raise H2OFileError("damaged_cache_file", where=path, part="metadata")
 
@@ -194,7 +191,7 @@ def _json(path: str, header: Mapping[str, str], name: str) -> Any:
 
 
 def _state(arrays: Mapping[str, mx.array], i: int) -> Iterator[mx.array]:
-    """The arrays "i.0", "i.1" and so on."""
+    """Yield the arrays "i.0", "i.1" and so on."""
     j = 0
     while f"{i}.{j}" in arrays:
         yield arrays[f"{i}.{j}"]

@@ -1,7 +1,7 @@
-"""The one source of what several languages must agree on, and its generator.
+"""Definitions that all languages share, and the generator that writes them to each language.
 
-`policy.toml` has the settings of the eviction policy, their defaults and rules,
-`storages.toml` how rows are stored, and `errors.toml` what a configuration is refused for.
-`python -m interface` writes them to the languages: a folder of `languages/` has the templates
-of one. `python -m interface --check` names what is stale.
+`policy.toml` defines the settings of the eviction policy and their defaults, `storages.toml`
+the ways to store rows, and `errors.toml` the errors of a configuration. `python -m interface`
+writes the generated files, from one folder of templates for each language in `languages/`.
+`python -m interface --check` lists stale files and writes nothing.
 """

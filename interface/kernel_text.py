@@ -1,9 +1,9 @@
 """The Metal kernels as the text that is compiled where they run.
 
-Each header of metal/kernels that defines kernels is a library: its text is the header
-with all that it includes, without comments, and a line for every kernel that is
-instantiated. The compiled module carries the text (cexport/h2o/metal/kernel_text.cpp,
-which `python -m interface` writes) and adds the line of the one kernel that it needs.
+Each header of metal/kernels that defines kernels is a library. Its text is the header and all
+that it includes, without comments, followed by one line for each kernel that is instantiated.
+The compiled module contains the text (cexport/h2o/metal/kernel_text.cpp, which `python -m
+interface` writes) and appends the line of the one kernel that it needs.
 
 `python -m interface.kernel_text FOLDER` writes each library with all of its instances.
 """
@@ -68,7 +68,7 @@ def kernels() -> tuple[Kernel, ...]:
 
 
 def included(header: str) -> list[str]:
-    """Return a header behind all that it includes, each once."""
+    """Return the names of all headers that a header includes, each once, and its own last."""
     names: dict[str, None] = {}
     for name in INCLUDE.findall(read_header(header)):
         names.update(dict.fromkeys(included(name)))
@@ -76,7 +76,7 @@ def included(header: str) -> list[str]:
 
 
 def bare(text: str) -> str:
-    """Return a header without comments and what only matters to files."""
+    """Return a header without comments, include lines and include guards."""
     text = INCLUDE.sub("", COMMENT.sub("", text.replace("#pragma once\n", "")))
     return BLANK.sub("\n", text).lstrip("\n")
 
@@ -114,7 +114,7 @@ def libraries() -> tuple[str, ...]:
 
 
 def cpp(read: Callable[[str], str] = read_header) -> str:
-    """Return the C++ that carries the text of every library; read: gets a header by name."""
+    """Return the C++ source with the text of every library; `read` returns a header by name."""
     parts = {name: bare(read(name)) for name in headers()}
     variables = "".join(
         f'constexpr char {Path(name).stem}[] = R"metal({text})metal";\n\n'
@@ -138,7 +138,7 @@ def cpp(read: Callable[[str], str] = read_header) -> str:
 
 
 def main(folder: Path) -> None:
-    """Write each library with all of its instances, if it changed."""
+    """Write the text of each library with all of its instances; skip files that are current."""
     folder.mkdir(parents=True, exist_ok=True)
     for header in libraries():
         path = folder / f"{Path(header).stem}.metal"

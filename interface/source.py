@@ -18,15 +18,15 @@ ValueType = Literal["text", "integer", "names"]
 
 
 class SourceError(Exception):
-    """The source contradicts itself, or states what nothing uses."""
+    """Definitions contradict each other, or nothing uses a setting."""
 
 
 class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A setting of the policy. It has a default, one that follows from others, or none.
 
-    flag: "" for a setting of recall that `h2o-pack ios` has no option for. choices: all
-    values of an integer, where they are few. derived: whether its default follows from other
-    settings. kernel: whether Metal kernels get it by value. core: whether the C++ core gets it.
+    flag: option of `h2o-pack ios`; "" for a setting of recall without one. choices: the allowed
+    values of an integer that has only a few. derived: whether its default depends on other
+    settings. kernel: whether it is passed to Metal kernels. core: whether the C++ core has it.
     """
 
     name: str
@@ -45,12 +45,12 @@ class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def required(self) -> bool:
-        """Whether it must be given."""
+        """Whether the user must set it."""
         return self.default is None and not (self.derived or self.optional)
 
     @property
     def optional(self) -> bool:
-        """Whether nothing is a value of it: no ranges, all layers, no folder."""
+        """Whether the user may leave it empty: no ranges, all layers, no folder."""
         return self.type in ("ranges", "layers", "folder")
 
 
@@ -62,7 +62,7 @@ class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A named policy: the defaults that it changes, and those it works out by the rows."""
+    """A named policy: the defaults that it changes, and those it computes from `max_size`."""
 
     name: str
     title: str
@@ -91,7 +91,8 @@ class PolicyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An error or a warning.
 
-    field: the setting to change where no value names it. swift: whether Swift has the case.
+    field: the setting to change; "" if the case has a value `field`. swift: whether Swift has
+    the case.
     """
 
     code: str
@@ -132,7 +133,7 @@ class StoragesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """All that the files of a folder state."""
+    """The definitions of all files."""
 
     policy: PolicyFile
     errors: ErrorsFile
@@ -150,7 +151,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def read(folder: Path = FOLDER) -> Source:
-    """Read the source and check that it does not contradict itself.
+    """Read all definitions and check that they do not contradict each other.
 
     Raises:
         SourceError: names the file, the key and what is wrong.

@@ -1,4 +1,4 @@
-"""What the Swift templates write of settings and messages."""
+"""Swift source of settings and messages, for the templates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TYPES = {
     "folder": "String",
 }
 VALUE_TYPES = {"text": "String", "integer": "Int", "names": "[String]"}
-SETTINGS = {  # what the core is given
+SETTINGS = {  # types of arguments to the core
     "integer": ".integer({})",
     "number": ".number(Double({}))",
     "score": ".text({}.rawValue)",
@@ -27,7 +27,7 @@ SETTINGS = {  # what the core is given
     "layers": ".integers({})",
     "folder": ".text({})",
 }
-VALUES = {  # and what it gives back; ranges stay what they are
+VALUES = {  # types of results of the core; ranges need no conversion
     "integer": 'policy.integer("{}")',
     "number": 'Float(policy.number("{}"))',
     "score": 'Score(rawValue: policy.text("{}")) ?? .peak',
@@ -35,13 +35,13 @@ VALUES = {  # and what it gives back; ranges stay what they are
 }
 
 
-def value(field: Field, given: object) -> str:
-    """A value of a setting."""
-    return f".{camel(str(given))}" if field.type == "score" else str(given)
+def value(field: Field, setting: object) -> str:
+    """Return the Swift literal of a setting's value."""
+    return f".{camel(str(setting))}" if field.type == "score" else str(setting)
 
 
 def default(field: Field) -> str:
-    """What follows a parameter's type."""
+    """Return the default value of a parameter, as it follows the type."""
     if field.required:
         return ""
     if field.derived:
@@ -50,33 +50,45 @@ def default(field: Field) -> str:
 
 
 def recall_type(field: Field) -> str:
-    """The type of a setting of recall, whose defaults are not worked out in its structure."""
+    """Return the type of a setting of recall; optional if the core computes its default."""
     return TYPES[field.type] + ("?" if field.default is None else "")
 
 
 def recall_default(field: Field) -> str:
-    """The default of a setting of recall."""
+    """Return the default value of a setting of recall."""
     return "nil" if field.default is None else f"{field.default}"
 
 
 def setting(field: Field, may_be_nil: bool = False) -> str:  # noqa: FBT001, FBT002  a template's
-    """What the core gets of a setting; nil where it was left out."""
-    name, made = camel(field.name), SETTINGS[field.type]
-    return f"{name}.map {{ {made.format('$0')} }}" if may_be_nil else made.format(name)
+    """Return the expression that passes a setting to the core; nil if it is not set."""
+    name, expression = camel(field.name), SETTINGS[field.type]
+    if may_be_nil:
+        return f"{name}.map {{ {expression.format('$0')} }}"
+    return expression.format(name)
 
 
 def case_values(case: Case) -> list[str]:
-    """The values of a case with their types."""
-    return [f"{camel(name)}: {VALUE_TYPES[kind]}" for name, kind in shown(case).items()]
+    """Return the associated values of an enum case, with their types."""
+    return [
+        f"{camel(name)}: {VALUE_TYPES[kind]}" for name, kind in associated_values(case).items()
+    ]
+
+
+def case_bindings(case: Case) -> list[str]:
+    """Return the patterns that bind the associated values of an enum case."""
+    return [f"let {camel(name)}" for name in associated_values(case)]
 
 
 def case_arguments(case: Case) -> list[str]:
-    """The values of a case as they are read of the core's problem."""
-    return [f"{camel(name)}: {given(name, kind)}" for name, kind in shown(case).items()]
+    """Return the arguments that make an enum case from a problem that the core reports."""
+    return [
+        f"{camel(name)}: {problem_value(name, kind)}"
+        for name, kind in associated_values(case).items()
+    ]
 
 
-def given(name: str, kind: str) -> str:
-    """A value of the core's problem."""
+def problem_value(name: str, kind: str) -> str:
+    """Return the expression that reads one value of such a problem."""
     if name == "allowed":
         return "H2OCacheError.allowed(problem)"
     read = f'problem.{"integer" if kind == "integer" else "text"}("{name}")'
@@ -84,25 +96,25 @@ def given(name: str, kind: str) -> str:
 
 
 def allowed(template: str) -> str:
-    """What a setting allows as a string literal, its values those of the core's problem."""
+    """Return a string literal that says what a setting allows, with values of the problem."""
 
-    def hole(found: re.Match[str]) -> str:
-        kind = "text" if found[1] == "choices" else "integer"
-        return f'\\(problem.{kind}("{found[1]}"))'
+    def hole(match: re.Match[str]) -> str:
+        kind = "text" if match[1] == "choices" else "integer"
+        return f'\\(problem.{kind}("{match[1]}"))'
 
     return f'"{re.sub("{(.*?)}", hole, template)}"'
 
 
-def shown(case: Case) -> dict[str, str]:
-    """The values that a case of the Swift enum has: no nearest name."""
+def associated_values(case: Case) -> dict[str, str]:
+    """Return the values that the Swift case has: all but the nearest name."""
     return {name: kind for name, kind in case.values.items() if name != "near"}
 
 
 def message(case: Case, indent: str) -> str:
-    """A case's text as string literals with interpolation, on lines of their own."""
+    """Return a message as string literals with interpolation, one per line."""
 
-    def hole(found: re.Match[str]) -> str:
-        setting, word, is_quoted = found.groups()
+    def hole(match: re.Match[str]) -> str:
+        setting, word, is_quoted = match.groups()
         if setting and word != "field":
             return word
         names = case.values[word] == "names"
@@ -116,7 +128,7 @@ def message(case: Case, indent: str) -> str:
 
 
 def text_literal(text: str, indent: str) -> str:
-    """An escaped text as string literals on lines of their own; NUL is an unbroken space."""
+    """Return a text as string literals, one per line; NUL is a space that must not break."""
     lines = textwrap.wrap(
         text, 82 - len(indent), break_on_hyphens=False, break_long_words=False
     )
@@ -135,7 +147,9 @@ TOOLS = {
     "swift_value_of": lambda field: VALUES[field.type].format(field.name),
     "swift_case_values": case_values,
     "swift_case_arguments": case_arguments,
-    "swift_case_bindings": lambda case: [f"let {camel(name)}" for name in shown(case)],
+    "swift_case_bindings": lambda case: [
+        f"let {camel(name)}" for name in associated_values(case)
+    ],
     "swift_text": text_literal,
     "swift_message": message,
     "swift_allowed": allowed,

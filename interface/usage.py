@@ -1,4 +1,4 @@
-"""Finds settings that the source states but nothing uses."""
+"""Finds settings that are defined but that nothing uses."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CORE = ("cexport/h2o/**/*.cpp", "cexport/h2o/**/*.h", "metal/kernels/*.h")
 
 
 def check_used(source: Source, root: Path, generated: Iterable[str]) -> None:
-    """Refuse a setting that neither a rule nor both oracle and core compute with.
+    """Refuse settings that nothing uses.
 
-    A setting of recall must be read by the caches or the oracle, and by the core if it gets
-    it.
+    A setting of the policy must be used by a rule, or by both the oracle and the core. A
+    setting of recall must be used by the caches or the oracle, and by the core if it has it.
 
     Raises:
-        SourceError: names each such setting and where its use is missing.
+        SourceError: lists these settings and where their use is missing.
 
     """
     skipped = {root / path for path in generated}
@@ -56,8 +56,8 @@ def check_used(source: Source, root: Path, generated: Iterable[str]) -> None:
 
 
 def _files(root: Path, patterns: Iterable[str], skipped: set[Path]) -> list[Path]:
-    found = (path for pattern in patterns for path in root.glob(pattern))
-    return [path for path in found if path not in skipped]
+    paths = (path for pattern in patterns for path in root.glob(pattern))
+    return [path for path in paths if path not in skipped]
 
 
 def _attributes(path: Path) -> set[str]:

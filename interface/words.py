@@ -1,4 +1,4 @@
-"""Names, values and messages of the source as the languages write them."""
+"""Writes names, values and messages in the syntax of each language."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def cpp_constant(value: float | str) -> str:
 
 
 def comment(text: str) -> str:
-    """Prose without the backticks of Markdown."""
+    """Return prose without the backticks of Markdown."""
     return text.replace("`", "")
 
 
 def swift_comment(text: str) -> str:
-    """Prose with Swift's names where it has settings in backticks."""
-    return re.sub(r"`(\w+)`", lambda found: f"`{camel(found[1])}`", text)
+    """Return prose in which settings in backticks have their Swift names."""
+    return re.sub(r"`(\w+)`", lambda match: f"`{camel(match[1])}`", text)
 
 
 def python_text(text: str, indent: str) -> str:
@@ -65,7 +65,7 @@ def python_text(text: str, indent: str) -> str:
 
 
 def default_text(field: Field) -> str:
-    """What a setting is by default, for people; "" where it must be given."""
+    """Describe a setting's default in words; "" if it has none."""
     if field.required:
         return ""
     if field.type == "ranges":
@@ -74,18 +74,18 @@ def default_text(field: Field) -> str:
 
 
 def documented(field: Field) -> str:
-    """What a setting means and its default."""
+    """Return a setting's meaning and its default, as prose."""
     default = default_text(field)
     return f"{field.meaning} Default: {default}." if default else field.meaning
 
 
 def wrapped(text: str, prefix: str, width: int = 92) -> str:
-    """A text on lines of their own, each behind the prefix."""
+    """Wrap a text; each line begins with the prefix."""
     lines = textwrap.wrap(text, width - len(prefix), break_on_hyphens=False)
     return "\n".join(prefix + line for line in lines)
 
 
 def listed(items: Iterable[str], prefix: str, width: int = 98) -> str:
-    """Items with commas, none broken over lines."""
+    """Join items with commas; a line never breaks inside an item."""
     unbroken = ", ".join(item.replace(" ", "\0") for item in items)
     return wrapped(unbroken, prefix, width).replace("\0", " ")

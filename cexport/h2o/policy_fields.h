@@ -56,8 +56,9 @@ struct Policy {
   std::vector<std::pair<int, int>> pinned;
   /// How many queries at the end of a chunk update scores.
   int observation_window;
-  /// Cosine margin that a key must exceed, beyond what a typical key differs by, to count
-  /// as novel; 0 counts all of a key's difference, 1 - cosine with the sum of all keys.
+  /// How much more than a typical key a key must differ from all keys before it, as a
+  /// difference of cosines, to count as novel. 0 counts the whole difference of every key,
+  /// 1 - its cosine with the sum of all keys.
   float novelty_margin;
 };
 
@@ -66,23 +67,23 @@ struct Recall {
   /// Rows per KV head that a recall chooses and holds until the next one (M). 0: half of
   /// max_size, at least 16 and at most 64, and never more than eviction can spare.
   int rows = 0;
-  /// Positions after an asked-for one that come with it.
+  /// How many positions after a recalled position are recalled with it.
   int spread = 16;
-  /// Positions before an asked-for one that come with it.
+  /// How many positions before a recalled position are recalled with it.
   int before = 4;
-  /// Percent of the most asked-for position's votes that a position needs to be chosen;
-  /// more than 100 lets none be.
+  /// Votes that a position needs to be recalled, in percent of the votes of the best one;
+  /// above 100 nothing is recalled.
   int threshold = 20;
   /// Tokens at the end of a prompt whose queries choose the rows.
   int ask = 32;
   /// Generated tokens from one recall to the next; 0 recalls at prompts only.
   int every = 0;
-  /// Bits of an archived key or value; 16 stands for the dtype they come in.
+  /// Bits of an archived key or value; 16 keeps their dtype.
   int archive_bits = 4;
   /// Folder that holds the archive of one conversation. Empty: memory.
   std::string store;
-  /// Bytes that one layer's archive may take, beyond which its oldest tokens go; 0 is no
-  /// limit.
+  /// Bytes that one layer's archive may take; beyond them the oldest tokens are dropped. 0
+  /// sets no limit.
   int64_t limit = 0;
 };
 

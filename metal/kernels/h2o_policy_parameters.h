@@ -14,7 +14,8 @@ struct H2OPolicyParameters {
   float decay;
   /// Weight of how much a key differs from all keys before it; 0 disables novelty.
   float novelty;
-  /// Cosine margin that a key must exceed, beyond what a typical key differs by, to count
-  /// as novel; 0 counts all of a key's difference, 1 - cosine with the sum of all keys.
+  /// How much more than a typical key a key must differ from all keys before it, as a
+  /// difference of cosines, to count as novel. 0 counts the whole difference of every key,
+  /// 1 - its cosine with the sum of all keys.
   float novelty_margin;
 };

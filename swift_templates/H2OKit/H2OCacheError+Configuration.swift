@@ -5,13 +5,13 @@ import MLX
 extension H2OCacheError {
     /// Why a configuration was refused. Settings have Python's names.
     public enum ConfigurationProblem: Hashable, Sendable {
-        /// A value is not what its setting allows.
+        /// A value is outside of what its setting allows.
         case outOfRange(
             field: String, value: String, allowed: String)
-        /// A name is not among the known ones.
+        /// A setting has a name that does not exist.
         case unknownChoice(
             field: String, value: String, known: [String])
-        /// A key that no configuration has.
+        /// A configuration has an unknown key.
         case unknownField(
             field: String, known: [String])
         /// Sinks and heavy hitters leave no row for the newest token.
@@ -93,10 +93,10 @@ extension H2OCacheError {
 
     /// What works but is known to serve text badly, or to give less than was asked for.
     package enum ConfigurationWarning: Hashable, Sendable {
-        /// So few recent tokens that text is likely to lose coherence.
+        /// The recent tokens are so few that text is likely to lose coherence.
         case shortRecentWindow(
             recentBudget: Int, safeRecent: Int)
-        /// A recall can choose fewer rows than were asked for.
+        /// A recall can hold fewer rows than `recall.rows` asks for.
         case recallRowsShrink(
             field: String, asked: Int, rows: Int, maxSize: Int)
 

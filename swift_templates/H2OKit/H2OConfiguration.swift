@@ -39,8 +39,9 @@ public struct H2OConfiguration: Hashable, Sendable {
     public let pinned: [Range<Int>]
     /// How many queries at the end of a chunk update scores.
     public let observationWindow: Int
-    /// Cosine margin that a key must exceed, beyond what a typical key differs by, to count as
-    /// novel; 0 counts all of a key's difference, 1 - cosine with the sum of all keys.
+    /// How much more than a typical key a key must differ from all keys before it, as a
+    /// difference of cosines, to count as novel. 0 counts the whole difference of every key, 1 -
+    /// its cosine with the sum of all keys.
     public let noveltyMargin: Float
     /// The settings of recall; nil for none. Rows that were evicted come back from an archive
     /// when a prompt asks for them.
@@ -107,9 +108,10 @@ public struct H2OConfiguration: Hashable, Sendable {
 
     /// A policy chosen on the bundled demo model, and measured on no other.
     ///
-    /// It keeps more facts among similar ones, and costs text less (docs/results/eval,
-    /// docs/results/policy). A quarter of the rows are for recent tokens, but 64 where half of
-    /// the rows are as many; only keys that differ by more than a typical one count as novel.
+    /// There it keeps more facts among similar ones and predicts text better than the default
+    /// (docs/results/eval, docs/results/policy). A quarter of the rows hold recent tokens, or 64
+    /// rows if that is more and at most half of the rows. Only keys that differ more than a
+    /// typical key count as novel.
     public static func tuned(maxSize: Int) throws -> H2OConfiguration {
         try H2OConfiguration(["max_size": .integer(maxSize)], defaultsOf: "tuned")
     }

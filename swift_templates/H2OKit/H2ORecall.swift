@@ -10,24 +10,25 @@ public struct H2ORecall: Hashable, Sendable {
     /// Rows per KV head that a recall chooses and holds until the next one (M). nil: half of
     /// `maxSize`, at least 16 and at most 64, and never more than eviction can spare.
     public let rows: Int?
-    /// Positions after an asked-for one that come with it.
+    /// How many positions after a recalled position are recalled with it.
     public let spread: Int
-    /// Positions before an asked-for one that come with it.
+    /// How many positions before a recalled position are recalled with it.
     public let before: Int
-    /// Percent of the most asked-for position's votes that a position needs to be chosen; more
-    /// than 100 lets none be.
+    /// Votes that a position needs to be recalled, in percent of the votes of the best one; above
+    /// 100 nothing is recalled.
     public let threshold: Int
     /// Tokens at the end of a prompt whose queries choose the rows.
     public let ask: Int
     /// Generated tokens from one recall to the next; 0 recalls at prompts only.
     public let every: Int
-    /// Bits of an archived key or value; 16 stands for the dtype they come in.
+    /// Bits of an archived key or value; 16 keeps their dtype.
     public let archiveBits: Int
     /// Indices of the layers that recall. nil: all that evict.
     public let layers: [Int]?
     /// Folder that holds the archive of one conversation. nil: memory.
     public let store: String?
-    /// Bytes that one layer's archive may take, beyond which its oldest tokens go; 0 is no limit.
+    /// Bytes that one layer's archive may take; beyond them the oldest tokens are dropped. 0 sets
+    /// no limit.
     public let limit: Int
 
     /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)`` when a value is not allowed
