@@ -18,7 +18,7 @@ _OWN_DTYPE = 16
 
 @dataclasses.dataclass(frozen=True)
 class RowFormat:
-    """Bits of keys and values; 16 stands for the dtype they come in.
+    """Bits of keys and values; 16 keeps their dtype.
 
     Quantized rows hold MLX's affine triples: words, scales and biases of the key, then
     those of the value, as 32-bit words. With `recent_bits` the newest `recent_budget` tokens

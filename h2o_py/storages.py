@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class StorageBits(NamedTuple):
-    """Bits of keys and values; 16 stands for the dtype they come in.
+    """Bits of keys and values; 16 keeps their dtype.
 
     recent: bits of the newest `recent_budget` tokens where they differ. swift: the name of
     the case of H2OStorage. rotated: whether rows are rotated before they are quantized.
@@ -22,7 +22,7 @@ class StorageBits(NamedTuple):
 
     @property
     def is_dense(self) -> bool:
-        """Whether all rows are stored as they come."""
+        """Whether no row is quantized."""
         return self.key == self.value == 16 and self.recent is None  # noqa: PLR2004
 
 

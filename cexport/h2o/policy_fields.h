@@ -10,21 +10,21 @@
 
 namespace h2o {
 
-/// Tokens of an archive's segment, which never changes.
+/// Tokens in a segment of an archive; files depend on it.
 inline constexpr int segment_tokens = 256;
 /// Elements of an archived key or value that share a scale and a bias.
 inline constexpr int archive_group = 32;
-/// Single tokens that an archive packs together.
+/// Number of single tokens that an archive quantizes together.
 inline constexpr int packed_tokens = 64;
-/// Bytes of archives that wait to be written, of all folders.
+/// The most bytes of archives that may wait to be written, all folders together.
 inline constexpr int64_t most_waiting = 67108864;
-/// Fewer recent tokens than these are warned about.
+/// A smaller recent budget gives a warning.
 inline constexpr int safe_recent = 64;
 /// The largest integer of a setting, and the largest number of bytes.
 inline constexpr int64_t largest_integer = 2147483647;
 inline constexpr int64_t largest_bytes = 9007199254740991;
 
-/// How a row is scored from the attention that it receives.
+/// How the attention that a row receives becomes its score.
 enum class Score {
   /// The largest attention probability that the row received, fading by decay per query.
   peak,
@@ -35,7 +35,7 @@ enum class Score {
 };
 inline constexpr const char* score_names[] = {"peak", "softmax", "abs_logit"};
 
-/// Which rows a cache keeps, all defaults filled in; `complete` gives the values of one.
+/// The policy of a cache with all defaults filled in by `complete`.
 struct Policy {
   /// Rows that a KV head may keep (C).
   int max_size;
@@ -87,21 +87,21 @@ struct Recall {
   int64_t limit = 0;
 };
 
-/// What a setting holds.
+/// The type of a setting.
 enum class Kind { integer, number, score, ranges, bytes, layers, folder };
 
-/// A number or a name; none is std::monostate.
+/// A number or a name; std::monostate if there is none.
 using Constant = std::variant<std::monostate, int64_t, double, const char*>;
 
-/// A setting: what it may be, and its default.
+/// A setting: the values that it allows, and its default.
 struct Field {
   const char* name;
   Kind kind;
-  Constant default_value = {}; ///< none where there is none, or it follows from others
-  bool is_derived = false;     ///< whether the default follows from others
+  Constant default_value = {}; ///< none if there is no default, or it depends on others
+  bool is_derived = false;     ///< whether the default depends on others
   int64_t least = 0;
   std::optional<int64_t> most = {};
-  std::vector<int64_t> choices = {}; ///< all that are allowed, where they are few
+  std::vector<int64_t> choices = {}; ///< all allowed values, if they are few
 };
 
 /// The settings of a policy, in their order.
@@ -121,7 +121,7 @@ inline const std::vector<Field> policy_fields = {
     {.name = "novelty_margin", .kind = Kind::number, .default_value = 0.0},
 };
 
-/// The settings of recall, in their order. Those without a default may be none.
+/// The settings of recall, in their order. A setting without a default may be none.
 inline const std::vector<Field> recall_fields = {
     {.name = "rows", .kind = Kind::integer, .is_derived = true, .least = 1},
     {.name = "spread", .kind = Kind::integer, .default_value = int64_t(16)},

@@ -2,7 +2,7 @@ import Foundation
 import H2OKit
 import H2OSessions
 
-/// Where a chat keeps its conversations, each in a folder of its own, and its settings.
+/// The folder in which a chat keeps its settings and its conversations, each in a subfolder.
 struct ChatFolder: Sendable {
     struct Settings: Codable {
         var thinks: Bool
@@ -11,7 +11,7 @@ struct ChatFolder: Sendable {
 
     let url: URL
 
-    /// What is there, the newest first.
+    /// The saved conversations, the newest first.
     var conversations: [H2OChat.Conversation] {
         let names = (try? FileManager.default.contentsOfDirectory(atPath: url.path)) ?? []
         return names.compactMap { name in self[name].entry(name) }
@@ -37,10 +37,10 @@ struct ChatFolder: Sendable {
     }
 }
 
-/// Where a conversation is kept: its messages, and the session with its caches.
+/// The folder of one conversation, with its messages and the session's caches.
 ///
-/// The messages are in a file of their own, so that they outlive caches that another version
-/// of the app cannot use, and are there before a reply has ended.
+/// The messages have their own file. So they are on disk before a reply has ended, and remain
+/// readable where another version of the app cannot use the caches.
 struct ConversationFolder: Sendable {
     private struct Messages: Codable {
         let messages: [H2OMessage]
@@ -59,7 +59,7 @@ struct ConversationFolder: Sendable {
         }
     }
 
-    /// nil if it has no conversation.
+    /// nil if the folder has no conversation.
     func entry(_ id: String) -> H2OChat.Conversation? {
         guard let contents, let first = contents.messages.first(where: { $0.role == .user })
         else { return nil }
@@ -70,7 +70,7 @@ struct ConversationFolder: Sendable {
 
     private static let titleLength = 60
 
-    /// Writes the messages alone.
+    /// Writes the messages without the caches.
     ///
     /// - Throws: an error of writing
     func keep(_ messages: [H2OMessage], _ ending: H2OChat.Ending) throws {
@@ -89,9 +89,10 @@ struct ConversationFolder: Sendable {
         } catch H2OSessionError.nothingToSave {}
     }
 
-    /// The session as it was saved, with the tools and options of a new one, and with the messages
-    /// that were kept later. Where its caches cannot be used, the new one has its messages, which
-    /// the next reply reads again; where there is nothing, the session is the new one.
+    /// Restores the session with the tools and options of a new one, and adds messages that
+    /// were saved after its caches. If the caches cannot be used, returns the new session with
+    /// all messages, which the next reply reads again. If the folder is empty, returns the new
+    /// session.
     func restore(_ new: H2OSession) async -> (session: H2OSession, ending: H2OChat.Ending) {
         let saved = try? await H2OSession.restore(
             from: session, model: new.model, tools: new.tools, options: new.options)
@@ -108,7 +109,7 @@ struct ConversationFolder: Sendable {
     }
 }
 
-/// What an error says to who uses the app, and not to who made it.
+/// The text of an error for the user of the app, not for its developer.
 enum ChatProblem {
     static func text(_ error: any Error) -> String {
         switch error {

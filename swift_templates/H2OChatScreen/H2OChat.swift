@@ -3,68 +3,70 @@ import H2OKit
 import H2OSessions
 import Observation
 
-/// What a chat screen shows, and what its buttons do. It is not sent anywhere: the model runs
-/// on the device.
+/// The model of a chat screen: what the screen shows, as observable properties, and what its
+/// buttons do, as methods. Nothing leaves the device, where the language model runs.
 ///
 ///     @State private var chat = H2OChat { try await BundledModel.load() }
 ///
-/// While a reply arrives, ``messages`` changes at most ten times per second. With a folder there
-/// are several conversations, of which one is open. Messages are on disk when they are sent, and
-/// a reply while it arrives: an app that is ended meanwhile shows both when it is opened, and
-/// ``continueReply()`` goes on.
+/// While a reply arrives, ``messages`` changes at most ten times per second. With a folder, the
+/// chat has several conversations, one of them open. It writes a message to disk when the user
+/// sends it, and a reply while it arrives. If the app is ended during a reply, both are there
+/// at the next launch, and ``continueReply()`` continues the reply.
 @MainActor @Observable
 public final class H2OChat {
     public enum State: Hashable, Sendable {
         case loading
         case ready
         case replying
-        /// A text is being read, see ``H2OChat/read(_:questions:)``.
+        /// The model reads a text, see ``H2OChat/read(_:questions:)``.
         case reading
         /// The model is not loaded; ``H2OChat/load()`` tries again.
         case failed
     }
 
-    /// How the last reply ended. After all but a whole one, ``H2OChat/continueReply()`` goes on.
+    /// How the last reply ended. ``H2OChat/continueReply()`` continues it unless it is
+    /// complete.
     package enum Ending: String, Hashable, Codable, Sendable {
         case whole
-        /// It was stopped, reached its limit of tokens, or the app ended.
+        /// The user stopped it, it reached its limit of tokens, or the app ended.
         case cut
-        /// The model said nothing.
+        /// The model generated no text.
         case empty
     }
 
     public private(set) var state = State.loading
-    /// The conversation without its instructions and what tools answered.
+    /// The messages of the conversation, without instructions and answers of tools.
     public private(set) var messages = [Message]()
-    /// Why the model is not loaded, or why the last message has no reply, for the app's user.
+    /// Tells the user why the model is not loaded, or why the last message has no reply.
     public private(set) var problem: String?
-    /// The same for its developer.
+    /// The same error, described for the developer.
     public private(set) var problemDetails: String?
-    /// Of the last reply.
+    /// The usage of the last reply.
     public private(set) var usage = H2OSession.Usage()
-    /// Now, while a text is read or a reply arrives, and over the time before, for a chart: at most
-    /// a few hundred readings.
+    /// Memory readings over the conversation, for a chart: at most a few hundred, the newest
+    /// last.
     public private(set) var memory = [H2OMemoryReading]()
-    /// After the last reply.
+    /// The positions that the caches kept after the last reply.
     public private(set) var kept: H2OKeptPositions?
-    /// What the caches still hold of the messages, word by word; nil unless it is shown.
+    /// The words of the messages that the caches still hold; nil while they are not shown.
     public private(set) var words: [Message.ID: [H2ORememberedWord]]?
-    /// The share of a text that was read; nil while none is.
+    /// The share of a text that the model has read, from 0 to 1; nil while it reads none.
     public private(set) var readShare: Double?
-    /// The share of the model that was fetched, as far as the app knows it.
+    /// The downloaded share of the model, from 0 to 1; nil if the app does not know it.
     public var fetchedShare: Double?
-    /// What the user may ask next: what the app proposes, or questions to a text that was read.
+    /// Questions that the user may ask next: those of the app, or those about a text that was
+    /// read.
     public private(set) var suggestions: [String]
-    /// All that are kept, the newest first.
+    /// All saved conversations, the newest first.
     public private(set) var conversations = [Conversation]()
-    /// The one that is open.
+    /// The open conversation.
     public private(set) var conversation = newID()
     package private(set) var ending = Ending.whole
-    /// The message that the draft will take the place of, with all that follow it.
+    /// The message that the draft will replace, together with all messages after it.
     public private(set) var editing: Message.ID?
-    /// What the user is writing.
+    /// The text that the user is writing.
     public var draft = ""
-    /// Whether the model thinks before it answers, where it ``canThink``.
+    /// Whether the model thinks before it answers, if it ``canThink``.
     public var thinks: Bool { didSet { keepSettings() } }
     /// The most tokens of a reply; nil for no limit.
     public var maxTokens: Int? { didSet { keepSettings() } }
@@ -74,17 +76,17 @@ public final class H2OChat {
     /// nil until it is loaded.
     public var model: H2OModel? { session?.model }
 
-    /// Whether the caches bring back what they no longer hold; nil until the model is loaded.
+    /// Whether the caches recall evicted tokens; nil until the model is loaded.
     public var recalls: Bool? { model.map { $0.loaded.caches.configuration.recall != nil } }
 
-    /// Times between what is done again and again; tests shorten them.
+    /// Intervals of repeated work; tests shorten them.
     package struct Pace: Sendable {
-        /// Between two changes of what is shown of a reply.
+        /// Between two updates of the screen during a reply.
         package var shows = Duration.milliseconds(100)
-        /// Between two writes of what has arrived of a reply.
+        /// Between two writes of an arriving reply to disk.
         package var keeps = Duration.seconds(1)
-        /// After a reply, until the caches are written: they are large, and the next reply
-        /// changes them.
+        /// From the end of a reply until the caches are written. The delay avoids writing large
+        /// caches that the next reply changes at once.
         package var quiet = Duration.seconds(3)
 
         package init() {}
@@ -99,21 +101,23 @@ public final class H2OChat {
     private let loadModel: @Sendable () async throws -> H2OModel
     package private(set) var session: H2OSession?
     private var isLoading = false
-    /// Whether what the settings begin as is known.
+    /// Whether the initial settings are known.
     private var hasSettings = false
-    /// How many conversations were open; a reply belongs to one of them.
+    /// Counts the conversations that were opened, so that a reply is added only to its own.
     private var opened = 0
     private var reading: Task<Void, any Error>?
-    /// Writes the caches when it is quiet.
+    /// Writes the caches some time after the last reply.
     private var saving: Task<Void, Never>?
 
     /// - Parameters:
-    ///   - instructions: of a new conversation
-    ///   - tools: what the model may call; calls and answers are not among ``messages``
-    ///   - prompts: what the user may ask first
-    ///   - folder: keeps conversations and settings from launch to launch; nil to forget them
-    ///   - options: how replies are made; ``thinks`` and ``maxTokens`` begin as they say
-    ///   - loadModel: loads the model, or gives one that is loaded
+    ///   - instructions: the instructions of new conversations
+    ///   - tools: the tools that the model may call; calls and their answers are not in
+    ///     ``messages``
+    ///   - prompts: suggestions for the first message
+    ///   - folder: where conversations and settings are saved; nil to save nothing
+    ///   - options: the options of replies, with the initial values of ``thinks`` and
+    ///     ``maxTokens``
+    ///   - loadModel: returns the model, after loading it if needed
     public init(
         instructions: String? = nil, tools: [H2OTool] = [], prompts: [String] = [],
         folder: URL? = nil, options: H2OSession.Options = H2OSession.Options(),
@@ -138,7 +142,7 @@ public final class H2OChat {
 
     private nonisolated static func newID() -> Conversation.ID { UUID().uuidString }
 
-    /// Loads the model and the conversation, unless that was done or is being done.
+    /// Loads the model and the conversation. Does nothing if they are loaded or loading.
     public func load() async {
         guard session == nil, !isLoading else { return }
         (isLoading, state) = (true, .loading)
@@ -156,7 +160,7 @@ public final class H2OChat {
         }
     }
 
-    /// Opens a conversation, or begins one.
+    /// Opens a conversation, or begins a new one.
     private func open(_ id: Conversation.ID, on model: H2OModel) async {
         let new = model.makeSession(instructions: instructions, tools: tools, options: options)
         let restored = await folder?[id].restore(new)
@@ -169,15 +173,15 @@ public final class H2OChat {
         state = .ready
     }
 
-    /// Whether there is something to send, and nothing else goes on.
+    /// Whether the draft can be sent: it has text, and no other work is running.
     public var canSend: Bool { state == .ready && !prompt.isEmpty }
 
-    /// Whether the last reply was cut off and can go on, or the last message has none and can be
-    /// answered.
+    /// Whether the last reply is incomplete and can be continued, or the last message has no
+    /// reply and can be answered.
     public var canContinue: Bool { state == .ready && ending != .whole && !messages.isEmpty }
 
-    /// Sends the draft and shows the reply as it arrives. Where there is none, the draft is as
-    /// before, and ``problem`` says why.
+    /// Sends the draft and shows the reply as it arrives. If there is no reply, restores the
+    /// draft, and ``problem`` says why.
     public func send() async {
         guard let session, canSend else { return }
         let (text, index) = (prompt, editing)
@@ -204,8 +208,8 @@ public final class H2OChat {
         await receive(parts, of: session, into: Message(id: nextID, isUser: false, text: "")) {}
     }
 
-    /// Goes on with a reply that was cut off. One of which there are only thoughts gets its
-    /// answer; where there is nothing of it, the last message is answered again.
+    /// Continues an incomplete reply. If it has only thoughts, the answer follows. If it is
+    /// empty, the model answers the last message again.
     public func continueReply() async {
         guard let session, canContinue else { return }
         guard let last = messages.last, !last.isUser, await session.canContinue else {
@@ -217,34 +221,34 @@ public final class H2OChat {
         await receive(parts, of: session, into: last) {}
     }
 
-    /// Ends the reply, whose generated part stays, or the reading of a text.
+    /// Stops the reply, keeping what was generated, or stops reading a text.
     public func stop() async {
         reading?.cancel()
         await session?.cancel()
     }
 
-    /// Takes a message of the user as the draft. Sending it replaces that message and all that
-    /// follow.
+    /// Copies a message of the user into the draft. Sending the draft replaces that message and
+    /// all messages after it.
     public func edit(_ id: Message.ID) {
         guard state == .ready, let message = messages.first(where: { $0.id == id && $0.isUser })
         else { return }
         (draft, editing) = (message.text, id)
     }
 
-    /// Leaves the conversation as it is.
+    /// Ends editing and leaves the conversation unchanged.
     public func cancelEditing() { (draft, editing) = ("", nil) }
 
-    /// Begins another conversation. The one that is open is kept, and so is a reply that arrives,
-    /// as far as it came.
+    /// Begins a new conversation. The open one is saved, with as much of an arriving reply as
+    /// there is.
     public func beginConversation() async { await change(to: Self.newID()) }
 
-    /// Opens a conversation that was kept.
+    /// Opens a saved conversation.
     public func open(_ id: Conversation.ID) async {
         guard id != conversation else { return }
         await change(to: id)
     }
 
-    /// Deletes a conversation, also the one that is open.
+    /// Deletes a conversation, which may be the open one.
     public func delete(_ id: Conversation.ID) async {
         if id == conversation {
             guard let session, !isLoading else { return }
@@ -277,7 +281,7 @@ public final class H2OChat {
         conversations = folder?.conversations ?? []
     }
 
-    /// Shows what the caches still hold of the messages, or no longer.
+    /// Shows or hides the words that the caches still hold.
     public func showWords(_ isShown: Bool) async {
         words = isShown ? [:] : nil
         await showWords()
@@ -289,13 +293,13 @@ public final class H2OChat {
         if words != nil, opened == self.opened { words = now }
     }
 
-    /// Lets the model read a text in a conversation of its own, and answer questions about it
-    /// then. The caches stay as large as they are, however long the text is.
+    /// Lets the model read a text in a new conversation, and then answer questions about it.
+    /// The size of the caches does not depend on the length of the text.
     ///
     /// - Parameters:
-    ///   - text: its first line is the conversation's title. Of one that is longer than the model
-    ///     can read the beginning is taken
-    ///   - questions: what the user may ask then
+    ///   - text: the text, whose first line becomes the conversation's title. Of a text that is
+    ///     longer than the model's context, the model reads the beginning
+    ///   - questions: suggestions for the user's questions about the text
     public func read(_ text: String, questions: [String]) async {
         guard state == .ready else { return }
         if !messages.isEmpty { await beginConversation() }
@@ -335,7 +339,7 @@ public final class H2OChat {
         note(reading)
     }
 
-    /// Adds a reading; of many, every second one goes.
+    /// Adds a reading. At a few hundred readings, drops every second one.
     private func note(_ reading: H2OMemoryReading) {
         if memory.count >= Self.mostReadings {
             memory = memory.enumerated().compactMap { $0 % 2 == 0 ? $1 : nil }
@@ -345,13 +349,13 @@ public final class H2OChat {
 
     private static let mostReadings = 200
 
-    /// The conversation as text, to share.
+    /// The conversation as text, for sharing.
     public var transcript: String {
         messages.map { ($0.isUser ? "> " : "") + $0.text }.joined(separator: "\n\n")
     }
 
-    /// Writes the conversation with its caches now, as when the app leaves the foreground. While
-    /// a reply arrives, its caches are written when it has ended.
+    /// Writes the conversation and its caches now; call it when the app leaves the foreground.
+    /// During a reply, the caches are written after its end.
     public func save() async {
         saving?.cancel()
         guard let session, state == .ready, !messages.isEmpty else { return }
@@ -375,7 +379,7 @@ public final class H2OChat {
 
     private var nextID: Message.ID { (messages.last?.id ?? 0) + 1 }
 
-    /// Shows the session as it is.
+    /// Updates the screen's properties from the session.
     private func show(_ session: H2OSession) async {
         messages = await Message.shown(session.messages)
         kept = await session.keptPositions
@@ -388,9 +392,9 @@ public final class H2OChat {
         problemDetails = error?.localizedDescription
     }
 
-    /// Shows a reply while it arrives, and keeps the conversation.
+    /// Shows a reply while it arrives, and saves the conversation.
     ///
-    /// - Parameter message: the reply's, with what there is of it
+    /// - Parameter message: the reply, with the part that exists already
     private func receive(
         _ parts: AsyncThrowingStream<H2OSession.Part, any Error>, of session: H2OSession,
         into message: Message, withoutReply: () -> Void
@@ -426,13 +430,13 @@ public final class H2OChat {
         return .whole
     }
 
-    /// Appends parts to the last message, and keeps what has arrived.
+    /// Appends parts to the last message, and saves what has arrived.
     private func append(
         _ parts: AsyncThrowingStream<H2OSession.Part, any Error>, of session: H2OSession,
         _ opened: Int
     ) async throws {
         guard var message = messages.last else { return }
-        // What the session has no message of yet.
+        // Messages on the screen that the session does not have yet.
         var arriving = H2OMessage.assistant(message.text, thoughts: message.thoughts)
         let clock = ContinuousClock()
         var (shown, kept) = (clock.now, clock.now)
@@ -483,23 +487,23 @@ public final class H2OChat {
 }
 
 extension H2OChat {
-    /// A conversation that is kept.
+    /// A saved conversation.
     public struct Conversation: Identifiable, Hashable, Sendable {
         public let id: String
-        /// How it begins.
+        /// The beginning of its first message.
         public let title: String
-        /// When it was changed last.
+        /// The time of its last change.
         public let date: Date
     }
 
-    /// A message as it is shown.
+    /// A message as the screen shows it.
     public struct Message: Identifiable, Hashable, Sendable {
-        /// Its index in the session's messages.
+        /// The index of the message in the session's messages.
         public let id: Int
-        /// Whether the user wrote it; the others are the model's.
+        /// Whether the user wrote it; otherwise the model did.
         public let isUser: Bool
         public internal(set) var text: String
-        /// What the model thought before it answered; empty if nothing.
+        /// The model's thoughts before the answer; may be empty.
         public internal(set) var thoughts: String
 
         public init(id: Int, isUser: Bool, text: String, thoughts: String = "") {

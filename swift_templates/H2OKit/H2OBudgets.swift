@@ -1,15 +1,15 @@
 import Foundation
 
-/// Budgets that differ from layer to layer; the same JSON as Python's:
+/// Budgets that differ from layer to layer, in the same JSON format as Python's:
 ///
 ///     {"format": 1, "layers": [
 ///       {"heavy_budget": 300, "recent_budget": 208},
 ///       {"heavy_budget": 150, "recent_budget": 102, "max_size": 256}, null]}
 ///
-/// One entry for each of the model's caches, in its order, or null where the layer keeps
-/// the budgets common to all (and where it keeps the model's own cache). A layer may have a
-/// `max_size` of its own; all other settings are common. `"recall": [0, 3]` beside `layers`
-/// names the caches that recall rows, unless the configuration names them itself.
+/// `layers` has one entry for each of the model's caches, in order. null stands for the common
+/// budgets, or for a layer that keeps the model's own cache. A layer may have its own
+/// `max_size`; all other settings are common. `"recall": [0, 3]` beside `layers` lists the
+/// caches that recall rows, unless the configuration lists them itself.
 public struct H2OBudgets: Hashable, Sendable {
     /// Rows of one layer for heavy hitters, for the newest tokens, and all of its rows.
     package struct Layer: Hashable, Sendable {
@@ -35,7 +35,7 @@ public struct H2OBudgets: Hashable, Sendable {
         self.recall = recall
     }
 
-    /// Reads a file of budgets.
+    /// Reads a budgets file.
     ///
     /// - Throws: ``H2OCacheError``, `DecodingError`, or an error of reading
     public init(contentsOf file: URL) throws {
@@ -44,8 +44,8 @@ public struct H2OBudgets: Hashable, Sendable {
         }
     }
 
-    /// The common configuration with a layer's budgets, and without recall where it is not to
-    /// recall.
+    /// Returns the common configuration with a layer's budgets, without recall if `recall` does
+    /// not list the layer.
     ///
     /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)``
     func configuration(of layer: Int, common: H2OConfiguration) throws -> H2OConfiguration {
@@ -64,11 +64,11 @@ public struct H2OBudgets: Hashable, Sendable {
         }
     }
 
-    /// Refuses budgets of another model.
+    /// Refuses budgets that were made for another model.
     ///
     /// - Parameters:
-    ///   - caches: how many the model makes
-    ///   - evicting: indices of those that are H2O caches
+    ///   - caches: the number of caches that the model makes
+    ///   - evicting: indices of the H2O caches among them
     /// - Throws: ``H2OCacheError``
     func check(_ caches: Int, evicting: [Int], model: String) throws {
         guard layers.count == caches else {

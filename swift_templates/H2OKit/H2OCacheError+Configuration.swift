@@ -24,7 +24,7 @@ extension H2OCacheError {
         case nothingToEvict(
             maxSize: Int, held: Int, needed: Int)
 
-        /// Of a problem that the core found; nil if it is none of these.
+        /// Converts a problem that the core reports; nil if no case stands for it.
         init?(_ problem: MLXFast.H2OPolicy.Problem) {
             switch problem.code {
             case "out_of_range":
@@ -91,7 +91,7 @@ extension H2OCacheError {
         }
     }
 
-    /// What works but is known to serve text badly, or to give less than was asked for.
+    /// Settings that work but give poor text, or less than they ask for.
     package enum ConfigurationWarning: Hashable, Sendable {
         /// The recent tokens are so few that text is likely to lose coherence.
         case shortRecentWindow(
@@ -100,7 +100,7 @@ extension H2OCacheError {
         case recallRowsShrink(
             field: String, asked: Int, rows: Int, maxSize: Int)
 
-        /// Of a problem that the core found; nil if it is none of these.
+        /// Converts a problem that the core reports; nil if no case stands for it.
         init?(_ problem: MLXFast.H2OPolicy.Problem) {
             switch problem.code {
             case "short_recent_window":
@@ -131,19 +131,19 @@ extension H2OCacheError {
         }
     }
 
-    /// What `make` gives; a problem that the core finds as an ``invalidConfiguration(_:layer:)``.
+    /// Calls `make`, and throws a problem that the core reports as ``invalidConfiguration(_:layer:)``.
     static func checked<Result>(_ make: () throws -> Result) throws -> Result {
         do {
             return try make()
-        } catch let found as MLXFast.H2OPolicy.Problem {
-            guard let problem = ConfigurationProblem(found) else { throw found }
-            throw invalidConfiguration(problem)
+        } catch let problem as MLXFast.H2OPolicy.Problem {
+            guard let refusal = ConfigurationProblem(problem) else { throw problem }
+            throw invalidConfiguration(refusal)
         }
     }
 
     static let allowedRanges = "half-open position ranges (begin, end) with 0 <= begin < end"
 
-    /// What a setting allows, in words.
+    /// Says in words which values a setting allows.
     private static func allowed(_ problem: MLXFast.H2OPolicy.Problem) -> String {
         switch problem.text("allowed") {
         case "integer": "an integer"

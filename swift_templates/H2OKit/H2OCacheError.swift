@@ -3,31 +3,33 @@ import MLX
 
 /// Why caches were not made, saved or read.
 public enum H2OCacheError: LocalizedError, Hashable, Sendable {
-    /// A setting cannot be used, alone or together with others. `layer` is the one whose budgets
-    /// make it so; nil for what all layers have.
+    /// A setting is invalid, or contradicts another one. `layer` is the layer whose budgets
+    /// cause this; nil if the configuration of all layers does.
     case invalidConfiguration(ConfigurationProblem, layer: Int? = nil)
-    /// A setting names a layer that evicts nothing in this model; `evicting` are those that do.
+    /// A setting names a layer that evicts nothing in this model; `evicting` lists the layers
+    /// that do.
     case layerKeepsOwnCache(Int, setting: String, model: String, evicting: [Int])
-    /// Budgets have one entry for each of the model's caches.
+    /// The budgets have another number of entries than the model has caches.
     case wrongLayerCount(found: Int, expected: Int, model: String)
-    /// The model would compute something else with rows missing, or has no cache to bound.
+    /// The model would compute wrong results with evicted rows, or it has no cache to bound.
     case unfitModel(String, reason: String)
-    /// A parameter of generation that contradicts H2O caches.
+    /// A parameter of generation contradicts H2O caches.
     case excludedOption(String)
 
-    /// What was saved is something else, or of another version. `known` is what is read here.
+    /// The saved data is of another kind or version. `known` lists the formats that this
+    /// version reads.
     case otherFormat(found: String, known: [String], file: URL? = nil)
-    /// What was saved was cut short or changed.
+    /// The saved data was cut short or changed.
     case damaged(reason: String, file: URL? = nil)
-    /// The file belongs to another model. Both are the names of models.
+    /// The file belongs to another model; `found` and `expected` are names of models.
     case otherModel(found: String, expected: String, file: URL)
-    /// The file's caches had other settings. Both are JSON.
+    /// The file's caches have other settings; `found` and `expected` are JSON.
     case otherSettings(found: String, expected: String, file: URL)
     /// The file was made with another chat template.
     case otherTemplate(file: URL)
-    /// An empty cache, or one of a kind that is not saved.
+    /// A cache that is empty, or of a kind that cannot be saved.
     case notSavable(index: Int, found: String)
-    /// An archive in files is not there, not the cache's, or refused by the system.
+    /// An archive in files is missing, belongs to another cache, or cannot be read or written.
     case archive(MLXFast.H2OArchiveFailure)
 }
 
@@ -94,7 +96,7 @@ extension MLXFast.H2OArchiveFailure {
 }
 
 extension H2OCacheError {
-    /// Does work in the core, whose refusals become errors of caches.
+    /// Runs work in the core, and turns the core's errors into errors of this type.
     ///
     /// - Throws: ``H2OCacheError``, or an error of the work
     package static func ofCore<Result>(_ work: () throws -> Result) throws -> Result {
@@ -105,7 +107,7 @@ extension H2OCacheError {
         }
     }
 
-    /// The same of what was saved, with which anything else that is wrong is damage.
+    /// Runs work in the core on saved data, and reports every other error as damage.
     ///
     /// - Throws: ``H2OCacheError``
     static func ofSaved<Result>(_ work: () throws -> Result) throws -> Result {
@@ -116,7 +118,7 @@ extension H2OCacheError {
         }
     }
 
-    /// Reads what a file holds. An error that names no file names this one.
+    /// Reads a file, and adds its URL to an error that names no file.
     package static func reading<Result>(
         _ file: URL, _ work: () throws -> Result
     ) throws -> Result {

@@ -1,16 +1,16 @@
 import MLX
 import MLXLMCommon
 
-/// H2O caches for a whole model: what its full-attention layers get in place of a plain
-/// cache. Layers with a cache of another kind (sliding window, recurrent) keep it; in a
-/// layer with several caches the plain one is replaced.
+/// Makes the caches of a model: H2O caches for full-attention layers, in place of plain ones.
+/// Layers with a cache of another kind (sliding window, recurrent) keep it. In a layer with
+/// several caches only the plain one is replaced.
 public struct H2OCaches: Hashable, Sendable {
     /// Which tokens each cache keeps.
     public var configuration: H2OConfiguration
     /// How rows are stored.
     public var storage: H2OStorage
-    /// Elements of quantized rows that share a scale and a bias, 32, 64 or 128; divides the head
-    /// dims.
+    /// The number of elements of quantized rows that share a scale and a bias: 32, 64 or 128, a
+    /// divisor of the head dims.
     public var groupSize: Int
     /// Budgets that differ from layer to layer.
     public var budgets: H2OBudgets?
@@ -34,13 +34,13 @@ extension H2OCaches: KVCacheMaker {
         }
     }
 
-    /// One empty cache for each that the model makes, for
-    /// `generate(input:cache:parameters:context:)`.
+    /// Makes all caches of the model, empty, for `generate(input:cache:parameters:context:)`.
     ///
     /// - Throws: ``H2OCacheError``
     public func makeCaches(for model: any LanguageModel) throws -> [any KVCache] {
         let name = H2OFamilies.name(of: model)
-        // No parameters: those that bound or quantize would give other caches to replace.
+        // Without parameters, because some of them make the model use bounded or quantized
+        // caches.
         let own = try model.ownCaches()
         if let reason = H2OFamilies.reasonAgainst(model, caches: own) {
             throw H2OCacheError.unfitModel(name, reason: reason)
@@ -72,9 +72,10 @@ extension H2OCaches: KVCacheMaker {
         return caches
     }
 
-    /// Lets the caches of a conversation that recall choose together at prompts, in the order of
-    /// the layers. The last tokens of a prompt then read everything, and one choice of positions
-    /// serves all layers; otherwise they read the rows, and each head chooses for itself.
+    /// Lets the caches of a conversation recall the same positions at each prompt. `caches` are
+    /// in the order of the layers. The last tokens of a prompt then read the rows and the whole
+    /// archive, and all layers choose positions together. Otherwise these tokens read the rows
+    /// only, and each head chooses its own positions.
     package static func join(_ caches: [any KVCache]) {
         let choice = MLXFast.H2OPromptChoice()
         for (layer, cache) in caches.flatMap(\.leaves).enumerated()
@@ -85,14 +86,14 @@ extension H2OCaches: KVCacheMaker {
 }
 
 extension H2OStorage {
-    /// An empty cache that stores its rows so.
+    /// Makes an empty cache that stores its rows in this way.
     ///
     /// - Parameters:
     ///   - configuration: which tokens it keeps
     ///   - groupSize: 32, 64 or 128 elements of quantized rows share a scale and a bias;
     ///     divides the head dims
-    /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)`` when `groupSize` is none of
-    ///   these
+    /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)`` if `groupSize` is another
+    ///   number
     package func makeCache(
         _ configuration: H2OConfiguration, groupSize: Int = 64
     ) throws -> any H2OScoreTracking {
@@ -108,7 +109,7 @@ extension H2OStorage {
             isRotated: isRotated)
     }
 
-    /// Refuses bits and group sizes that no cache has, by their names in saved caches.
+    /// Refuses bits and group sizes that do not exist; errors use their names in saved caches.
     ///
     /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)``
     static func check(_ format: MLXFast.H2ORowFormat) throws {
@@ -138,7 +139,8 @@ extension H2OStorage {
 }
 
 extension KVCache {
-    /// How many of upstream's caches that keep all tokens this is or holds.
+    /// The number of caches here that keep all tokens: 1 for a plain cache, the number of
+    /// members for a list.
     fileprivate var plainCaches: Int {
         leaves.filter { type(of: $0) == KVCacheSimple.self }.count
     }
@@ -151,7 +153,7 @@ extension KVCache {
 }
 
 extension H2OCaches: Codable {
-    /// The fields by their names in files.
+    /// The names of the fields in files.
     private enum Field: String, CodingKey, CaseIterable {
         case configuration = "config"
         case storage = "kv"
@@ -159,7 +161,7 @@ extension H2OCaches: Codable {
         case budgets
     }
 
-    /// Reads settings; fields other than `config` may be missing and have their defaults.
+    /// Reads settings. A missing field has its default; `config` is required.
     ///
     /// - Throws: `DecodingError`, ``H2OCacheError``
     public init(from decoder: any Decoder) throws {
@@ -197,16 +199,15 @@ extension H2OCaches: Codable {
 }
 
 extension GenerateParameters {
-    /// Makes `ChatSession`, `generate` and `TokenIterator` use H2O caches wherever they
-    /// would make caches themselves.
+    /// Makes `ChatSession`, `generate` and `TokenIterator` use H2O caches instead of the
+    /// model's own.
     ///
     ///     var parameters = GenerateParameters(temperature: 0)
     ///     parameters.useH2O(H2OCaches(configuration: try H2OConfiguration(maxSize: 512)))
     ///     let session = ChatSession(container, generateParameters: parameters)
     ///
-    /// They throw ``H2OCacheError`` when the model is not fit for it, or where another
-    /// parameter bounds or quantizes the cache. Speculative decoding throws
-    /// `SpeculationRefused`.
+    /// They throw ``H2OCacheError`` if the model cannot use H2O caches, or if another parameter
+    /// bounds or quantizes the cache. Speculative decoding throws `SpeculationRefused`.
     public mutating func useH2O(_ caches: H2OCaches) {
         makeCaches(by: caches)
     }
@@ -214,7 +215,7 @@ extension GenerateParameters {
 
 /// Which models of mlx-swift-lm cannot use H2O caches.
 enum H2OFamilies {
-    /// - Parameter caches: what the model itself makes
+    /// - Parameter caches: the caches that the model makes
     static func reasonAgainst(_ model: any LanguageModel, caches: [any KVCache]) -> String? {
         let name = name(of: model)
         let slides = caches.contains { $0 is RotatingKVCache }
@@ -229,7 +230,7 @@ enum H2OFamilies {
 }
 
 extension Decoder {
-    /// Throws the error that `error` makes of the first field with none of these names.
+    /// Throws `error` for the first field whose name is not among these.
     func refuseFields(except names: [String], _ error: (String) -> any Error) throws {
         for field in try container(keyedBy: AnyField.self).allKeys
         where !names.contains(field.stringValue) {

@@ -1,8 +1,8 @@
 import Foundation
 
 extension H2OConfiguration {
-    /// The configuration of one layer's cache: without recall where its `layers` leave it out,
-    /// and with a folder of its own where the archive is in files.
+    /// The configuration of one layer's cache. It has no recall if `recall.layers` does not
+    /// list the layer. If the archive is in files, the layer has its own folder.
     func ofLayer(_ index: Int) throws -> H2OConfiguration {
         guard let recall else { return self }
         if let layers = recall.layers, !layers.contains(index) {
@@ -14,7 +14,7 @@ extension H2OConfiguration {
             recall: recall.with(layers: .some(nil), store: recall.store.map { $0 + "/" + name }))
     }
 
-    /// A mapping of settings, true for all defaults, or null.
+    /// `recall` as a file holds it: a mapping of settings, true for all defaults, or null.
     static func recall(in fields: KeyedDecodingContainer<Field>) throws -> H2ORecall? {
         if (try? fields.decodeIfPresent(Bool.self, forKey: .recall)) == true {
             return try H2ORecall()

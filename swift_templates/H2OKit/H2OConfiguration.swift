@@ -3,14 +3,14 @@ import MLX
 
 /// Which tokens an H2O cache keeps.
 ///
-/// Importance decides which rows are evicted: a row's score, in relation to the largest
-/// score of its head, plus `novelty` times how much its key differs from the keys before
-/// it. Sinks, pinned positions and the newest positions are never evicted.
+/// A cache evicts the row with the least importance: the row's score, divided by the largest
+/// score of its head, plus `novelty` times how much its key differs from the keys before it.
+/// Sinks, pinned positions and the newest positions are never evicted.
 ///
 /// A configuration is checked when it is created, by the same core as Python's `H2OConfig`;
 /// ``init(from:)`` and ``encode(to:)`` use Python's names.
 public struct H2OConfiguration: Hashable, Sendable {
-    /// How a row is scored from the attention that it receives.
+    /// How the attention that a row receives becomes its score.
     public enum Score: String, Codable, Sendable, CaseIterable {
         /// The largest attention probability that the row received, fading by `decay` per query.
         case peak
@@ -82,7 +82,7 @@ public struct H2OConfiguration: Hashable, Sendable {
         try self.init(settings, pinned: pinned, recall: recall)
     }
 
-    /// Fills in the settings that are left out, with the defaults of a named policy.
+    /// Fills in the settings that are nil, with the defaults of a named policy.
     private init(
         _ settings: [String: MLXFast.H2OPolicy.Setting], defaultsOf named: String = "standard",
         pinned: [Range<Int>] = [], recall: H2ORecall? = nil
@@ -121,7 +121,7 @@ public struct H2OConfiguration: Hashable, Sendable {
         try H2OConfiguration(["max_size": .integer(maxSize)], defaultsOf: "paper")
     }
 
-    /// The same with other rows, pins or recall.
+    /// Returns a copy with other rows, pins or recall.
     ///
     /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)``
     package func with(
@@ -138,7 +138,7 @@ public struct H2OConfiguration: Hashable, Sendable {
             noveltyMargin: noveltyMargin, recall: recall ?? self.recall)
     }
 
-    /// What the core computes with.
+    /// The policy in the form that the core takes.
     var policy: MLXFast.H2OPolicy {
         var settings = recall?.named ?? [:]
         settings["max_size"] = .integer(maxSize)
@@ -156,7 +156,7 @@ public struct H2OConfiguration: Hashable, Sendable {
 }
 
 extension H2OConfiguration: Codable {
-    /// The settings by their names in files, which are Python's.
+    /// The names of the settings in files, the same as in Python.
     enum Field: String, CodingKey, CaseIterable {
         case maxSize = "max_size"
         case sinkSize = "sink_size"
@@ -171,7 +171,7 @@ extension H2OConfiguration: Codable {
         case recall
     }
 
-    /// Reads a configuration; missing settings have their defaults, except `max_size`.
+    /// Reads a configuration. Missing settings get their defaults; `max_size` is required.
     ///
     /// - Throws: `DecodingError`, ``H2OCacheError/invalidConfiguration(_:layer:)``
     public init(from decoder: any Decoder) throws {

@@ -2,11 +2,11 @@ import Foundation
 import MLX
 import MLXLMCommon
 
-/// What each of the caches below is: the layer's cache in the core, and what it was made of.
+/// The state of each cache below: the layer's cache in the core, and its settings.
 struct H2OLayer {
     private(set) var configuration: H2OConfiguration
 
-    /// How the rows are stored; its dtype is the one that it was made with.
+    /// How the rows are stored, with the dtype of the initializer.
     let format: MLXFast.H2ORowFormat
 
     let core: MLXFast.H2OLayerCache
@@ -28,8 +28,8 @@ struct H2OLayer {
 
     func copy() -> H2OLayer { H2OLayer(configuration, format, core.copy()) }
 
-    /// Goes on with the archive in a new folder, the one that a configuration names. Does nothing
-    /// if it names none.
+    /// Continues the archive in the folder that the configuration names. Does nothing if it
+    /// names none.
     ///
     /// - Throws: ``H2OCacheError/archive(_:)`` or `MLXError`
     mutating func moveArchive(to other: H2OConfiguration) throws {
@@ -39,17 +39,17 @@ struct H2OLayer {
     }
 }
 
-/// What the H2O caches share: they differ in how their rows are stored.
+/// The base class of the H2O caches, which differ only in how they store rows.
 ///
 /// In the shapes: B batch, Hq query heads, Hkv KV heads, L new tokens, N rows in use,
 /// C the configuration's `maxSize`, Dk and Dv the head dims of keys and values.
 protocol H2OCacheImplementation: AnyObject, H2OScoreTracking {
-    /// A format of this kind of cache; a saved one says which it has.
+    /// A row format of this kind of cache; a saved cache names its own.
     static var blankFormat: MLXFast.H2ORowFormat { get }
 
     var layer: H2OLayer { get set }
 
-    /// The arrays that were set, until the strings that belong to them are.
+    /// The arrays that were set, until their strings are set too.
     var loaded: [MLXArray] { get set }
 
     init(_ layer: H2OLayer)
@@ -94,7 +94,7 @@ extension H2OCacheImplementation {
 
     public var isTrimmable: Bool { layer.core.isTrimmable }
 
-    /// Whether tokens could still be taken back after so many more.
+    /// Whether tokens can still be removed after writing so many more.
     public func isTrimmable(after positions: Int) -> Bool {
         isTrimmable && offset + positions <= configuration.maxSize
     }
@@ -102,8 +102,8 @@ extension H2OCacheImplementation {
     @discardableResult
     public func trim(_ n: Int) -> Int { layer.core.trim(n) }
 
-    /// The mask of `n` new tokens over the rows in use and themselves. After an eviction
-    /// rows are no longer positions, so that a window cannot be served.
+    /// The mask of `n` new tokens over the rows in use and themselves. A sliding window is not
+    /// possible after an eviction, because rows are no longer in the order of positions.
     public func makeMask(
         n: Int, windowSize: Int?, returnArray: Bool
     ) -> MLXFast.ScaledDotProductAttentionMaskMode {
@@ -122,8 +122,9 @@ extension H2OCacheImplementation {
 
     public func copy() -> any KVCache { Self(layer.copy()) }
 
-    /// What to evaluate so that the whole cache is: the ledger, which follows from the rows.
-    /// The rows themselves would be copied by the next write, as somebody might hold them.
+    /// The arrays to evaluate so that the whole cache is evaluated: the ledger, which is
+    /// computed from the rows. The rows are left out, because the next write would copy rows
+    /// that a caller might hold.
     public func innerState() -> [MLXArray] {
         let core = layer.core
         let ledger = core.ledger?.arrays ?? []
@@ -137,7 +138,8 @@ extension H2OCacheImplementation {
         set { loaded = newValue }
     }
 
-    /// What ``state`` is of. Setting it makes a cache of the arrays that were set before.
+    /// The strings that describe ``state``. Setting them restores the cache from the arrays
+    /// that were set before.
     public var metaState: [String] {
         get { SavedHeader(of: layer).fields(kind: Self.format) }
         set {
@@ -145,13 +147,13 @@ extension H2OCacheImplementation {
                 layer = try Self.restored(loaded, newValue, archive: nil)
                 loaded = []
             } catch {
-                // A setter cannot throw: as upstream's caches do.
+                // A setter cannot throw, so this ends the process, as upstream's caches do.
                 fatalError(error.localizedDescription)
             }
         }
     }
 
-    /// What a cache is made of again.
+    /// Restores the state of a saved cache.
     ///
     /// - Throws: ``H2OCacheError``
     static func restored(
@@ -163,11 +165,11 @@ extension H2OCacheImplementation {
     }
 }
 
-/// A KV cache that keeps at most C tokens per head: sinks, the newest tokens, and those
-/// that attention looks at (heavy hitters).
+/// A KV cache that keeps at most C tokens per head: sinks, the newest tokens, and heavy
+/// hitters, the tokens that receive most attention.
 ///
-/// Its `state` is the rows `[B, Hkv, N, Dk + Dv]`, scores, positions and novelty
-/// `[B, Hkv, C]`, key sum `[B, Hkv, Dk]` and victim `[B, Hkv]`; empty while the cache is.
+/// Its `state` is the rows `[B, Hkv, N, Dk + Dv]`, scores, positions and novelty `[B, Hkv, C]`,
+/// key sum `[B, Hkv, Dk]` and victim `[B, Hkv]`. It has no arrays while the cache is empty.
 package final class H2OKVCache: H2OCacheImplementation {
     public static let format = "h2o.dense.1"
 
@@ -208,9 +210,9 @@ package final class H2OKVCache: H2OCacheImplementation {
 
 /// ``H2OKVCache`` whose rows are quantized once, when they are written.
 ///
-/// Words, scales and biases are those of `quantized(_:groupSize:bits:)`; attention reads
-/// them as they are, and eviction moves none. It is no `QuantizedKVCacheProtocol`:
-/// upstream would take it to its own quantized attention, which gives no scores.
+/// Words, scales and biases are those of `quantized(_:groupSize:bits:)`. Attention reads them
+/// without unpacking rows, and eviction moves no row. It does not conform to
+/// `QuantizedKVCacheProtocol`, because mlx-swift-lm's quantized attention returns no scores.
 ///
 /// Its `state` begins with the rows, uint32 `[B, Hkv, N, words]`: words, scales and biases
 /// of the key, then those of the value. The rest is that of ``H2OKVCache``.
@@ -261,7 +263,7 @@ package final class QuantizedH2OKVCache: H2OCacheImplementation {
             sinkSize: sinkSize, groupSize: groupSize, keyBits: bits, valueBits: bits)
     }
 
-    /// The same with bits of their own for keys and values.
+    /// Makes a cache with different bits for keys and values.
     public convenience init(
         maxSize: Int, heavyBudget: Int? = nil, recentBudget: Int? = nil, sinkSize: Int = 4,
         groupSize: Int = 64, keyBits: Int, valueBits: Int
@@ -295,13 +297,13 @@ package final class QuantizedH2OKVCache: H2OCacheImplementation {
 
 /// ``H2OKVCache`` that stores its newest tokens at one precision and the rest at another.
 ///
-/// The token of position p lies in ring slot `p % recentBudget`. When as many newer ones
-/// have come it moves into the pool of `maxSize - recentBudget` rows, over the least
-/// important row if the pool is full. Policy and kept positions are those of the other
-/// caches. Tokens cannot be taken back: what moved to the pool has lost its precision.
+/// The token at position p is stored in slot `p % recentBudget` of a ring. After `recentBudget`
+/// newer tokens it moves into a pool of `maxSize - recentBudget` rows; in a full pool it
+/// overwrites the least important row. The policy and the kept positions are the same as in the
+/// other caches. Tokens cannot be removed, because rows in the pool have lost their precision.
 ///
-/// Its `state` is pool and ring, each `[B, Hkv, capacity, its row]`, then as
-/// ``H2OKVCache``'s, whose rows are the pool's and then the ring's slots.
+/// Its `state` is pool and ring, each `[B, Hkv, capacity, its row]`, followed by scores and so
+/// on as in ``H2OKVCache``, for the rows of the pool and then the slots of the ring.
 package final class MixedH2OKVCache: H2OCacheImplementation {
     public static let format = "h2o.mixed.1"
 

@@ -31,7 +31,7 @@ public struct H2ORecall: Hashable, Sendable {
     /// no limit.
     public let limit: Int
 
-    /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)`` when a value is not allowed
+    /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)`` if a value is not allowed
     public init(
         rows: Int? = nil, spread: Int = 16, before: Int = 4, threshold: Int = 20, ask: Int = 32,
         every: Int = 0, archiveBits: Int = 4, layers: [Int]? = nil, store: String? = nil,
@@ -50,7 +50,7 @@ public struct H2ORecall: Hashable, Sendable {
         _ = try H2OCacheError.checked { try MLXFast.H2OPolicy(named) }
     }
 
-    /// The same for other layers or in another folder.
+    /// Returns a copy for other layers or with another folder.
     package func with(layers: [Int]??, store: String??) throws -> H2ORecall {
         try H2ORecall(
             rows: rows, spread: spread, before: before, threshold: threshold, ask: ask,
@@ -58,7 +58,7 @@ public struct H2ORecall: Hashable, Sendable {
             store: store ?? self.store, limit: limit)
     }
 
-    /// The settings by the names that they have in the core.
+    /// The settings by their names in the core.
     var named: [String: MLXFast.H2OPolicy.Setting] {
         var named: [String: MLXFast.H2OPolicy.Setting] = [:]
         named["recall.rows"] = rows.map { .integer($0) }
@@ -76,7 +76,7 @@ public struct H2ORecall: Hashable, Sendable {
 }
 
 extension H2ORecall: Codable {
-    /// The settings by their names in files, which are Python's.
+    /// The names of the settings in files, the same as in Python.
     enum Field: String, CodingKey, CaseIterable {
         case rows
         case spread
@@ -90,7 +90,7 @@ extension H2ORecall: Codable {
         case limit
     }
 
-    /// Reads settings; missing ones have their defaults.
+    /// Reads settings. Missing ones get their defaults.
     ///
     /// - Throws: `DecodingError`, ``H2OCacheError/invalidConfiguration(_:layer:)``
     public init(from decoder: any Decoder) throws {

@@ -2,11 +2,11 @@ import Foundation
 import MLX
 import MLXLMCommon
 
-/// A cache that knows how much each of its rows matters, and keeps those that do.
+/// A cache that scores its rows by attention, and keeps the most important ones.
 ///
-/// A model that calls `attentionWithCacheUpdate` is routed to
-/// `attend(queries:keys:values:scale:mask:)`. One that calls `update(keys:values:)` and
-/// attends itself computes correctly too, but no scores arrive from it.
+/// `attentionWithCacheUpdate` sends a model's attention to
+/// `attend(queries:keys:values:scale:mask:)`. A model that calls `update(keys:values:)` and
+/// computes attention itself gets correct results too, but the cache receives no scores.
 ///
 /// B batch, Hkv KV heads, C the configuration's `maxSize`. A *position* is a token's
 /// index in the sequence, a *row* its place in the buffer; after eviction they differ.
@@ -16,8 +16,8 @@ package protocol H2OScoreTracking: RoutedAttentionCache {
 
     var configuration: H2OConfiguration { get }
 
-    /// Rows in use: at most C, and more only between an `update(keys:values:)` with several
-    /// tokens and what follows it.
+    /// Rows in use. They exceed C only between an `update(keys:values:)` with several tokens
+    /// and their attention.
     var length: Int { get }
 
     /// float32 `[B, Hkv, C]`, -1 where a row was not yet observed; nil while empty.
@@ -26,25 +26,25 @@ package protocol H2OScoreTracking: RoutedAttentionCache {
     /// int32 `[B, Hkv, C]`, -1 where a row is empty; nil while the cache is empty.
     var positions: MLXArray? { get }
 
-    /// bool `[B, Hkv, C]`, the rows that a recall chose and that stay until the next one; nil
-    /// without recall or while the cache is empty.
+    /// bool `[B, Hkv, C]`, the rows that a recall brought back and that stay until the next
+    /// one; nil without recall or while the cache is empty.
     var held: MLXArray? { get }
 
-    /// What recall did; nil without recall.
+    /// Figures of recall; nil without recall.
     var recalled: H2ORecallStatistics? { get }
 
     /// A cache from the `state` and `metaState` of another.
     ///
-    /// - Parameter archive: the conversation's folder; its layer's folder in it has the name that
-    ///   it had. nil where the archive is in memory: what was saved names no folder
+    /// - Parameter archive: the conversation's folder, in which the layer's folder has the same
+    ///   name as when the cache was saved; nil for an archive in memory. A folder that the
+    ///   saved cache names is never opened
     /// - Throws: ``H2OCacheError`` when they are not those of such a cache
     init(state: [MLXArray], metaState: [String], archive: URL?) throws
 }
 
 extension H2OScoreTracking {
-    /// Ends an `update(keys:values:)` whose attention was computed elsewhere: the new
-    /// tokens get their positions, and what overflows C is evicted. The next write does
-    /// this by itself.
+    /// Finishes an `update(keys:values:)` whose attention was computed elsewhere: gives the new
+    /// tokens their positions, and evicts the rows beyond C. The next write does this too.
     package func settle() {
         (self as? any H2OCacheImplementation)?.layer.core.settle()
     }
@@ -56,17 +56,17 @@ extension H2OScoreTracking {
         try self.init(state: state, metaState: metaState, archive: nil)
     }
 
-    /// Whether a saved cache that says this of itself is of this class.
+    /// Whether a saved cache with these strings is of this class.
     static func reads(_ saved: String?) -> Bool {
         saved == format || saved == format + SavedHeader.recalls
     }
 }
 
 extension H2OScoreTracking {
-    /// Bytes of the buffers of keys and values, spare rows included.
+    /// Bytes of the buffers of keys and values, including unused rows.
     package var rowBytes: Int { numbers?.rowBytes ?? 0 }
 
-    /// Bytes of scores, positions and what else decides what is evicted.
+    /// Bytes of the ledger: scores, positions, novelty and the other arrays that eviction uses.
     package var ledgerBytes: Int { numbers?.ledgerBytes ?? 0 }
 
     private var numbers: MLXFast.H2OLayerNumbers? {
@@ -75,7 +75,8 @@ extension H2OScoreTracking {
 }
 
 extension [any KVCache] {
-    /// These caches of a conversation again, for another one; see ``MLXLMCommon/KVCache/copied(archive:)``.
+    /// Copies the caches of a conversation for another one; see
+    /// ``MLXLMCommon/KVCache/copied(archive:)``.
     ///
     /// - Throws: ``H2OCacheError/archive(_:)``
     package func copied(archive: URL? = nil) throws -> [any KVCache] {
@@ -86,12 +87,12 @@ extension [any KVCache] {
 }
 
 extension KVCache {
-    /// This cache again, with nothing outstanding. Rows are copied when one of the two writes
-    /// next; segments of an archive in memory are shared.
+    /// Copies this cache after settling its written tokens. Rows are copied when one of the two
+    /// caches writes next. The copies share segments of an archive in memory.
     ///
-    /// - Parameter archive: where an archive in files goes on, a folder of the conversation's
-    ///   with the same files. nil keeps what is archived from now on in memory
-    /// - Throws: ``H2OCacheError/archive(_:)`` where the folder has not the archive
+    /// - Parameter archive: for an archive in files, a folder of the other conversation with
+    ///   the same files, where the copy continues it. nil keeps newly archived tokens in memory
+    /// - Throws: ``H2OCacheError/archive(_:)`` if the folder does not contain the archive
     package func copied(archive: URL? = nil) throws -> any KVCache {
         if let own = self as? any H2OCacheImplementation {
             own.settle()
@@ -113,7 +114,7 @@ extension KVCache {
         return list
     }
 
-    /// Bytes of its buffers, those of an archive left out: copies share its segments.
+    /// Bytes of its buffers without the archive, whose segments copies share.
     package var byteCount: Int {
         if self is CacheList { return leaves.map(\.byteCount).reduce(0, +) }
         if let own = self as? any H2OScoreTracking { return own.rowBytes + own.ledgerBytes }
@@ -151,7 +152,7 @@ package struct H2ORecallStatistics: Hashable, Codable, Sendable {
 }
 
 extension H2ORecallStatistics {
-    /// The sum of all caches with recall, nil if there is none.
+    /// Adds up the figures of all caches with recall; nil if there is none.
     package init?(_ caches: [any H2OScoreTracking]) {
         let all = caches.compactMap(\.recalled)
         guard !all.isEmpty else { return nil }

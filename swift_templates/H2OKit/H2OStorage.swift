@@ -19,8 +19,8 @@ public enum H2OStorage: String, Codable, CaseIterable, Sendable {
     /// Recent 8 bits, others 4.
     case recent8Heavy4 = "r8h4"
 
-    /// Bits of keys and values, and of the newest tokens where they differ; 16 stands for
-    /// the dtype in which keys and values come.
+    /// Bits of keys and values, and of the newest tokens if they differ; 16 keeps the dtype of
+    /// keys and values.
     var bits: (key: Int, value: Int, recent: Int?) {
         switch self {
         case .dense: (16, 16, nil)
@@ -39,6 +39,6 @@ public enum H2OStorage: String, Codable, CaseIterable, Sendable {
         [.rotatedFourBits].contains(self)
     }
 
-    /// How many elements may share a scale and a bias; the default comes first.
+    /// The possible numbers of elements that share a scale and a bias; the default comes first.
     static let groupSizes = [64, 32, 128]
 }

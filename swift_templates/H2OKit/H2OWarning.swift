@@ -1,13 +1,14 @@
 import Foundation
 import MLX
 
-/// What is printed on standard error, once per process.
+/// Warnings that are printed to standard error, each once per process.
 enum H2OWarning {
     static let simulator: Void = say(
         "this is a simulator, where MLX runs on the CPU: expect a few tokens per second, and "
             + "neither the memory nor the speed of a device.")
 
-    /// Prints what caches go on without, from the first one on.
+    /// Prints a warning when a cache continues without scores or recall, for the first such
+    /// cache.
     static let listens: Void = MLXFast.h2oTell { notice in
         let isOfRecall = notice.code != "not_routed" && notice.code != "recall_limit"
         let text = text(of: notice)
@@ -54,14 +55,15 @@ enum H2OWarning {
 }
 
 extension H2OConfiguration {
-    /// What works but is known to serve text badly, by its code.
+    /// Settings that work but are known to give poor text, by the warning's code.
     package var warnings: [(code: String, text: String)] {
         policy.warnings.compactMap { problem in
             H2OCacheError.ConfigurationWarning(problem).map { (problem.code, $0.text) }
         }
     }
 
-    /// Prints what works but is known to serve text badly, once per process.
+    /// Prints a warning about a setting that works but is known to give poor text, once per
+    /// process.
     func warnOnce() {
         for (code, text) in warnings { H2OWarning.configuration(code, text) }
     }

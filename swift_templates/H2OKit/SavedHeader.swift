@@ -1,12 +1,13 @@
 import Foundation
 import MLX
 
-/// The strings that describe a saved cache beside its arrays: the kind of cache with the version
-/// of its format, tokens seen, rows in use, tokens whose attention is outstanding, the
-/// configuration and, except for dense rows, how the rows are stored, and with recall, which
-/// the format's last word says, its archive. Python's are the same.
+/// The header of a saved cache: the strings that a file holds beside the arrays. They are, in
+/// order: the kind of cache with the version of its format, tokens seen, rows in use, tokens
+/// whose attention is outstanding, and the configuration. How the rows are stored follows,
+/// except for dense rows; then the archive, if the format ends in the word for recall. Python
+/// writes the same strings.
 struct SavedHeader {
-    /// What the format of a cache with recall ends with.
+    /// The end of the format of a cache with recall.
     static let recalls = "+recall"
 
     let offset: Int
@@ -14,7 +15,7 @@ struct SavedHeader {
     let pending: Int
     let configuration: H2OConfiguration
     let format: MLXFast.H2ORowFormat
-    /// Dv of a mixed cache, of which it is saved.
+    /// Dv of a mixed cache, whose header contains it.
     let valueDim: Int?
     /// Nil without recall.
     let archive: MLXFast.H2OSavedArchive?
@@ -33,10 +34,11 @@ struct SavedHeader {
     }
 
     /// - Parameters:
-    ///   - fields: what was saved; the core checks its numbers
-    ///   - kind: the kind of cache and version that is expected
-    ///   - blank: a format of such a cache
-    ///   - folder: the conversation's, for an archive in files; what was saved names none
+    ///   - fields: the saved strings, whose numbers the core checks
+    ///   - kind: the expected kind and version
+    ///   - blank: a row format of this kind of cache
+    ///   - folder: the conversation's folder, for an archive in files; a folder that the header
+    ///     names is never opened
     /// - Throws: ``H2OCacheError``
     init(
         _ fields: [String], kind: String, like blank: MLXFast.H2ORowFormat, archive folder: URL?
@@ -69,7 +71,7 @@ struct SavedHeader {
         return fields + (archive.map { [json(SavedArchive($0))] } ?? [])
     }
 
-    /// What the core checks and makes a cache of.
+    /// The values from which the core makes a cache, after checking them.
     func cache(of arrays: [MLXArray]) -> MLXFast.H2OSavedCache {
         MLXFast.H2OSavedCache(
             offset: offset, length: length, pending: pending, policy: configuration.policy,
@@ -85,8 +87,8 @@ struct SavedHeader {
 }
 
 extension H2OConfiguration {
-    /// This configuration of one layer with its archive in files of the conversation's folder,
-    /// where the layer's own keeps its name; nil for an archive in memory.
+    /// Returns this configuration of one layer with its archive in the conversation's folder,
+    /// in which the layer's folder keeps its name; with nil, in memory.
     ///
     /// - Throws: ``H2OCacheError/archive(_:)`` if there are files and no folder is given
     fileprivate func archiving(in folder: URL?, hasFiles: Bool) throws -> H2OConfiguration {
@@ -98,16 +100,16 @@ extension H2OConfiguration {
         return try archiving(in: own.path(percentEncoded: false))
     }
 
-    /// This configuration with its archive in a folder, nil for memory.
+    /// Returns this configuration with its archive in a folder; nil for memory.
     func archiving(in store: String?) throws -> H2OConfiguration {
         guard let recall, recall.store != store else { return self }
         return try with(recall: recall.with(layers: recall.layers, store: .some(store)))
     }
 }
 
-/// How a saved cache stores its rows, in Python's names: `key_bits` and `value_bits`, or,
-/// with a ring, `heavy_bits`, `recent_bits` and `value_dim`. `rotated` is left out where rows
-/// are not, as before there were such rows.
+/// How a saved cache stores its rows, in Python's names: `key_bits` and `value_bits` or, with a
+/// ring, `heavy_bits`, `recent_bits` and `value_dim`. `rotated` is omitted if false: files
+/// without it stay valid.
 private struct SavedRowFormat: Codable {
     let format: MLXFast.H2ORowFormat
     let valueDim: Int?
@@ -117,8 +119,8 @@ private struct SavedRowFormat: Codable {
     }
 
     /// - Parameters:
-    ///   - text: what was saved
-    ///   - blank: one of the same kind of cache
+    ///   - text: the saved JSON
+    ///   - blank: a row format of the same kind of cache
     /// - Throws: ``H2OCacheError``
     init(_ text: String, like blank: MLXFast.H2ORowFormat) throws {
         self = try decode(SavedRowFormat.self, text)
@@ -170,14 +172,14 @@ private struct SavedRowFormat: Codable {
     }
 }
 
-/// What a saved cache says of its archive, in Python's names.
+/// The archive's part of a header, in Python's names.
 private struct SavedArchive: Codable {
     let bits: Int
     let dtype: SavedDType
     let first: Int
     let groupSize: Int
     let since: Int
-    /// Where the archive ends in its folder; nil where it was in memory.
+    /// Where the archive ends in its folder; nil if it was in memory.
     let files: Mark?
 
     init(_ archive: MLXFast.H2OSavedArchive) {
@@ -206,7 +208,7 @@ private struct SavedArchive: Codable {
     }
 }
 
-/// The dtypes of keys and values by Python's names.
+/// The dtypes of keys and values, by their names in Python.
 private enum SavedDType: String, Codable {
     case float32 = "mlx.core.float32"
     case float16 = "mlx.core.float16"
@@ -229,7 +231,7 @@ private enum SavedDType: String, Codable {
     }
 }
 
-/// A value's JSON with its keys in order.
+/// Encodes a value as JSON with sorted keys.
 package func json(_ value: some Encodable) -> String {
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]

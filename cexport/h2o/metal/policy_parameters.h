@@ -8,7 +8,7 @@
 
 namespace h2o::metal {
 
-/// What kernels get of a policy.
+/// Converts a policy to the parameters of kernels.
 inline H2OPolicyParameters policy_parameters(const Policy& policy) {
   return {
       policy.sink_size,
@@ -18,7 +18,7 @@ inline H2OPolicyParameters policy_parameters(const Policy& policy) {
   };
 }
 
-/// The number by which kernels know a score.
+/// Returns the number of a score in kernels.
 inline int32_t score_number(Score score) {
   return int32_t(score);
 }

@@ -1,7 +1,7 @@
 import H2OSessions
 import SwiftUI
 
-/// The works that the app contains, and their licenses.
+/// Lists the works in the app and their licenses.
 struct AcknowledgementsView: View {
     let works: [H2OAcknowledgement]
 

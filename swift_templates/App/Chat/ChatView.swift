@@ -64,9 +64,10 @@ struct ChatView: View {
     }
 }
 
-/// Lets the model read the book that is in the app: Book.txt, "The Crystal Egg" by H. G. Wells
-/// (1897), which is in the public domain, as prepared by Standard Ebooks under CC0 1.0
-/// (github.com/standardebooks/h-g-wells_short-fiction, commit 7f7a769). Replace it with your own.
+/// Lets the model read the app's book: Book.txt, "The Crystal Egg" by H. G. Wells (1897), which
+/// is in the public domain, as prepared by Standard Ebooks under CC0 1.0
+/// (github.com/standardebooks/h-g-wells_short-fiction, commit 7f7a769). Replace it with your
+/// own.
 private struct ReadBookButton: View {
     let chat: H2OChat
 
@@ -80,7 +81,7 @@ private struct ReadBookButton: View {
         .disabled(chat.state != .ready)
     }
 
-    /// To the book's beginning.
+    /// Questions that the beginning of the book answers.
     private var questions: [String] {
         [
             String(localized: "What name was over the shop?"),
@@ -104,7 +105,7 @@ private struct EmptyConversation: View {
     }
 }
 
-/// What the user may ask next.
+/// Buttons with questions that the user may ask next.
 private struct Suggestions: View {
     @Bindable var chat: H2OChat
 
@@ -156,7 +157,7 @@ private struct MessageList: View {
     }
 }
 
-/// That a reply is not whole, and the way on.
+/// Says that a reply is incomplete, with a button to continue it.
 private struct EndingView: View {
     let chat: H2OChat
 
@@ -179,7 +180,7 @@ private struct EndingView: View {
     }
 }
 
-/// Why the model is not loaded, or why there is no reply.
+/// Says why the model is not loaded, or why there is no reply.
 private struct ProblemView: View {
     let chat: H2OChat
 

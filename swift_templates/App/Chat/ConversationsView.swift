@@ -2,7 +2,7 @@ import H2OChatScreen
 import H2OSessions
 import SwiftUI
 
-/// The conversations that are kept.
+/// Lists the saved conversations.
 struct ConversationsView: View {
     let chat: H2OChat
     @Environment(\.dismiss) private var dismiss
@@ -43,7 +43,7 @@ struct ConversationsView: View {
     }
 }
 
-/// How replies are made, and what the app is made of.
+/// Settings of replies, and the acknowledgements.
 struct SettingsView: View {
     @Bindable var chat: H2OChat
     let acknowledgements: [H2OAcknowledgement]

@@ -1,7 +1,7 @@
 import H2OChatScreen
 import SwiftUI
 
-/// Where the user writes.
+/// The text field for the next message, and its buttons.
 struct DraftBar: View {
     @Bindable var chat: H2OChat
 

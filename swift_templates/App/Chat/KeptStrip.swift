@@ -1,8 +1,8 @@
 import H2OSessions
 import SwiftUI
 
-/// The conversation from left to right. Darker means that more heads keep a position; orange
-/// is what the last prompt brought back.
+/// Shows the positions of the conversation from left to right. The darker a position is, the
+/// more heads keep it. Positions that the last prompt recalled are orange.
 struct KeptStrip: View {
     let kept: H2OKeptPositions
 

@@ -1,13 +1,14 @@
 import SwiftUI
 
-/// Markdown as the system reads it: paragraphs, headings, lists, quotes, tables and code.
-/// What is half written is shown as far as it can be read.
+/// Shows Markdown, parsed by the system: paragraphs, headings, lists, quotes, tables and code.
+/// Of an incomplete text it shows what can be parsed.
 struct MarkdownText: View {
     let text: String
 
     var body: some View {
         VStack(alignment: .leading, spacing: 8) {
-            // Blocks change only at the end while a reply arrives.
+            // Indices identify blocks, because only the last blocks change while a reply
+            // arrives.
             ForEach(Array(MarkdownBlock.blocks(of: text).enumerated()), id: \.offset) { _, block in
                 BlockView(block: block)
             }
@@ -42,7 +43,7 @@ private struct BlockView: View {
     }
 }
 
-/// A part of a Markdown text that stands by itself.
+/// A block of a Markdown text: a paragraph, a heading, an item and so on.
 private struct MarkdownBlock {
     enum Kind {
         case paragraph
@@ -67,7 +68,8 @@ private struct MarkdownBlock {
         var last: (block: Int, part: Int)?
         for (intent, range) in parsed.runs[\.presentationIntent] {
             let text = AttributedString(parsed[range])
-            // From the inside out: a cell is in a row, a paragraph in an item of a list.
+            // Intents come from the inside out: a cell before its row, a paragraph before its
+            // list item.
             let components = intent?.components ?? []
             let part = components.first?.identity ?? 0
             let block = components.first { $0.isRow }?.identity ?? part

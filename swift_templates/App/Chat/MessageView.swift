@@ -2,16 +2,16 @@ import H2OChatScreen
 import H2OSessions
 import SwiftUI
 
-/// A message: thoughts, folded once the text is there, then the text.
+/// Shows a message: its thoughts, collapsed once the text begins, and its text.
 struct MessageView: View {
-    /// What its menu offers; nil for what cannot be done now.
+    /// Actions of the message's menu; nil for an action that is not possible now.
     struct Actions {
         var edit: (() -> Void)?
         var regenerate: (() -> Void)?
     }
 
     let message: H2OChat.Message
-    /// What the caches still hold of the text; nil unless it is shown.
+    /// The words of the text that the caches still hold; nil while they are not shown.
     let words: [H2ORememberedWord]?
     let isArriving: Bool
     let actions: Actions
@@ -35,13 +35,13 @@ struct MessageView: View {
         .background(color, in: .rect(cornerRadius: 12))
         .contextMenu { menu }
         .frame(maxWidth: .infinity, alignment: message.isUser ? .trailing : .leading)
-        // VoiceOver reaches what is in it, the thoughts too.
+        // A container, so that VoiceOver reaches each part, the thoughts too.
         .accessibilityElement(children: .contain)
         .accessibilityLabel(message.isUser ? "You: \(summary)" : "Reply: \(summary)")
         .accessibilityActions { menu }
     }
 
-    /// A book is folded.
+    /// A book is collapsed.
     private static let longest = 2000
 
     private var summary: String { String(message.text.prefix(200)) }
@@ -65,8 +65,8 @@ struct MessageView: View {
         }
     }
 
-    /// The text as it is remembered: the less of a word is kept, the paler it is, and what recall
-    /// brought back is orange.
+    /// Shows what the caches remember of the text: the fewer heads keep a word, the paler it
+    /// is. Words that recall brought back are orange.
     private func faded(_ words: [H2ORememberedWord]) -> AttributedString {
         words.reduce(into: AttributedString()) { text, word in
             var part = AttributedString(word.text)

@@ -3,7 +3,7 @@ import H2OChatScreen
 import H2OSessions
 import SwiftUI
 
-/// What goes on, speed, memory, and which positions the cache keeps.
+/// Shows the current activity, speed, memory, and the positions that the caches keep.
 struct StatusView: View {
     let chat: H2OChat
     @State private var showsMemory = true
@@ -45,8 +45,8 @@ struct StatusView: View {
     }
 }
 
-/// MLX's memory over the conversation, and dashed what it would be with caches that keep all
-/// tokens, up to what the device gives the app.
+/// Plots MLX's memory over the conversation. The dashed line is the memory with caches that
+/// keep all tokens, up to the app's limit on this device.
 private struct MemoryChart: View {
     let readings: [H2OMemoryReading]
 

@@ -4,14 +4,14 @@ import Foundation
     import CryptoKit
 #endif
 
-/// The sha256 of files.
+/// Computes the sha256 of files.
 package enum FileDigest {
-    /// Bytes that are read at a time.
+    /// Bytes to read at a time.
     private static let chunk = 1 << 20
 
     /// Returns 64 lowercase hexadecimal digits.
     ///
-    /// - Parameter range: bytes that count as zeros, such as those that hold the digest
+    /// - Parameter range: bytes to hash as zeros, such as those that hold the digest itself
     /// - Throws: an error if the file cannot be read
     package static func sha256(of url: URL, zeroing range: Range<Int> = 0 ..< 0) throws -> String {
         let file = try FileHandle(forReadingFrom: url)
@@ -27,7 +27,7 @@ package enum FileDigest {
     }
 }
 
-/// A sha256 in the making.
+/// Computes a sha256 of bytes that arrive in parts.
 #if canImport(CryptoKit)
     package typealias SHA256Hash = SHA256
 #else
@@ -35,7 +35,7 @@ package enum FileDigest {
 #endif
 
 extension SHA256Hash {
-    /// 64 lowercase digits of what was added so far.
+    /// The sha256 of all bytes added so far, as 64 lowercase hexadecimal digits.
     package var hexadecimal: String {
         finalize().map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
     }
@@ -48,7 +48,7 @@ package struct PortableSHA256 {
         0x1f83_d9ab, 0x5be0_cd19,
     ]
     private var block = [UInt8]()
-    /// Bytes so far.
+    /// Bytes added so far.
     private var length: UInt64 = 0
     private var schedule = [UInt32](repeating: 0, count: 64)
 

@@ -1,14 +1,14 @@
 import Foundation
 
-/// Why a model was not loaded: it was not found or fetched, is not as it was bundled, or cannot
-/// run here. Sizes are in bytes.
+/// Why a model was not loaded: it was not found or downloaded, its files were changed, or it
+/// cannot run on this device. Sizes are in bytes.
 public enum H2OLoadingError: LocalizedError, Hashable, Sendable {
-    /// No folder has the model.
+    /// None of the folders that were searched contains the model.
     case notFound(searched: [URL])
     /// The app or the model's folder has no `manifest.json`.
     case noManifest(in: URL)
-    /// The manifest is not of the form that this version reads. `format` is the one that it
-    /// names; nil if it names none.
+    /// This version cannot read the manifest's format. `format` is the one that the manifest
+    /// names, nil if it names none.
     case otherManifest(format: Int?)
     /// The manifest does not say how to fetch the model: the package was made without
     /// `--download`.
@@ -16,31 +16,33 @@ public enum H2OLoadingError: LocalizedError, Hashable, Sendable {
     /// The folder differs from its manifest, in words for the developer.
     case damaged(URL, differences: [String])
 
-    /// The download was stopped. What has arrived is kept.
+    /// The download was stopped. Pieces that have arrived are kept.
     case stopped
-    /// The server was not reached, or the connection broke. The system says why. What has arrived
-    /// is kept.
+    /// The server could not be reached, or the connection broke, for the reason that the system
+    /// gives. Pieces that have arrived are kept.
     case network(reason: String)
-    /// The server answered another HTTP status than asked for. What has arrived is kept.
+    /// The server answered with an unexpected HTTP status. Pieces that have arrived are kept.
     case serverStatus(Int, path: String)
-    /// The server sent the file as a whole, where a part of it was asked for.
+    /// The server sent the whole file in answer to a request for a part of it.
     case serverWithoutRanges(path: String)
-    /// The server has a file of another size.
+    /// The file on the server has another size than the manifest says.
     case serverSize(expected: Int, found: Int, path: String)
-    /// The server has a file with other bytes from this one on, also when it was asked for again.
+    /// The file on the server differs from the manifest from this byte on, after repeated
+    /// requests.
     case serverContent(offset: Int, path: String)
-    /// There is too little room on the device's storage.
+    /// The device has too little free storage.
     case noSpace(needed: Int, free: Int)
-    /// What arrived could not be kept. The system says why.
+    /// A piece that arrived could not be written to disk, for the reason that the system gives.
     case notStored(reason: String)
-    /// The app's Info.plist does not declare asset packs, and the model is in the one named.
+    /// The model is in this asset pack, but the app's Info.plist does not declare asset packs.
     case assetPackNotDeclared(id: String)
     /// The system, or the SDK that the app was built with, is older than iOS 26.
     case assetPackUnsupported(id: String)
 
     /// None of these folders contains MLX's compiled kernels.
     case noMetalLibrary(searched: [URL])
-    /// The model takes more memory than is free; of several, by their names, each does.
+    /// The model needs more memory than is free. In a package of several models this holds for
+    /// each; `needs` has the plans by model name.
     case noMemory(needs: [String: MemoryPlan], free: Int)
 }
 

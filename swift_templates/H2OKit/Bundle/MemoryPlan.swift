@@ -1,6 +1,6 @@
 import Foundation
 
-/// The bytes that a model takes, as planned when its package was made.
+/// The bytes that a model needs, as `h2o-pack` planned them when it made the package.
 public struct MemoryPlan: Codable, Hashable, Sendable {
     /// Bytes of all weights.
     public var weights: Int
@@ -10,8 +10,9 @@ public struct MemoryPlan: Codable, Hashable, Sendable {
     public var prefill: Int
     /// Bytes of freed buffers that MLX may keep.
     public var bufferCache: Int
-    /// Bytes of the caches as they were before a reply's thoughts, which a session keeps while the
-    /// model thinks; 0 for a model that does not, or whose template keeps thoughts.
+    /// Bytes of the copy of the caches that a session keeps while the model thinks, so that it
+    /// can remove the thoughts later; 0 for a model that does not think, or whose chat template
+    /// keeps thoughts.
     public var thoughts: Int
 
     public init(weights: Int, caches: Int, prefill: Int, bufferCache: Int, thoughts: Int = 0) {
@@ -27,10 +28,10 @@ public struct MemoryPlan: Codable, Hashable, Sendable {
 }
 
 extension MemoryPlan {
-    /// The one of two plans that holds on this device: MLX queues more work on the GPU of an
-    /// iPad or a Mac than on an iPhone's, so a prompt takes more memory there.
+    /// Chooses the plan for this device. iPads and Macs have their own plan, because MLX queues
+    /// more work on their GPUs than on an iPhone's, so a prompt takes more memory.
     ///
-    /// - Parameter machine: the model identifier as the system gives it, such as "iPhone16,1"
+    /// - Parameter machine: the system's model identifier, such as "iPhone16,1"
     package static func onThisDevice(
         phone: MemoryPlan, tablet: MemoryPlan, machine: String = machineName()
     ) -> MemoryPlan {

@@ -7,18 +7,19 @@ import Foundation
 
 /// Finds the folder `Model` with the package's weights, tokenizer and configuration.
 ///
-/// Looks in these places, in this order, and takes the first with a `config.json`. Each of
-/// several models has a folder of its own there, in which it is looked for:
+/// Searches these places in this order, and returns the first with a `config.json`. In a
+/// package of several models, each has its own folder in these places:
 /// 1. the folder that the environment variable `H2O_MODEL_DIR` names;
 /// 2. `Model` in the app's main bundle: add the package's `Model` folder to the app
 ///    target as a folder reference, because a Swift package can only contain resources from
 ///    inside a target's folder;
 /// 3. `Model` next to `Sources`, in builds that run where they were compiled;
-/// 4. where the caller says.
+/// 4. the folder `fetched` that the caller passes.
 package enum ModelFolder {
     /// - Parameters:
-    ///   - name: the folder in `Model` of one of several models, "" for the only one
-    ///   - fetched: the folder to which the model was fetched; nil if it was not
+    ///   - name: the model's folder in `Model` of a package with several models; "" for a
+    ///     single model
+    ///   - fetched: the folder to which the model was downloaded; nil if it was not
     /// - Throws: ``H2OLoadingError/notFound(searched:)``
     package static func find(_ name: String = "", fetched: URL? = nil) throws -> URL {
         let places = [fromEnvironment, fromBundle, fromSources, fetched].compactMap { $0 }
@@ -45,7 +46,7 @@ package enum ModelFolder {
         Bundle.main.resourceURL?.appending(path: "Model", directoryHint: .isDirectory)
     }
 
-    /// Only in debug builds: others have no path of the developer's machine in them.
+    /// Only in debug builds, so that a release contains no path of the developer's machine.
     private static var fromSources: URL? {
         #if DEBUG
             URL(filePath: #filePath).appending(path: "../../../Model", directoryHint: .isDirectory)
@@ -57,21 +58,22 @@ package enum ModelFolder {
 }
 
 extension ModelFolder {
-    /// Finds the folder as ``find()`` does. If there is none, looks in an asset pack, which is
-    /// downloaded if the device does not have it yet. Needs iOS 26.
+    /// Finds the folder as ``find()`` does, or else in an asset pack, which the system
+    /// downloads if the device does not have it yet. Needs iOS 26.
     ///
     /// - Parameter id: the `assetPackID` of the package's `AssetPack/Manifest.json`
     /// - Throws: ``H2OLoadingError``, or an error of Background Assets
     package static func find(assetPack id: String) async throws -> URL {
         if let folder = try? find() { return folder }
-        // Background Assets ends the process of an app that has not declared its packs.
+        // Background Assets ends the process of an app that does not declare its asset packs.
         guard Bundle.main.object(forInfoDictionaryKey: "BAHasManagedAssetPacks") != nil else {
             throw H2OLoadingError.assetPackNotDeclared(id: id)
         }
         #if canImport(BackgroundAssets) && compiler(>=6.2)
             if #available(iOS 26, macOS 26, *) {
                 let manager = AssetPackManager.shared
-                // A pack that is here needs no network, which asking for it may.
+                // Checked first, because a request for a pack that is already here may use the
+                // network.
                 if let folder = try? manager.url(for: FilePath("Model")), hasModel(folder) {
                     return folder
                 }
@@ -83,7 +85,7 @@ extension ModelFolder {
         throw H2OLoadingError.assetPackUnsupported(id: id)
     }
 
-    /// The shares of an asset pack that have arrived, while it is downloaded.
+    /// Yields the share of an asset pack that has arrived, from 0 to 1, during its download.
     package static func shares(ofAssetPack id: String) -> AsyncStream<Double> {
         AsyncStream { continuation in
             #if canImport(BackgroundAssets) && compiler(>=6.2)
@@ -106,7 +108,7 @@ extension ModelFolder {
 }
 
 extension URL {
-    /// Leaves a folder out of backups.
+    /// Excludes a folder from backups.
     ///
     /// - Throws: an error of the file system
     package func excludeFromBackup() throws {

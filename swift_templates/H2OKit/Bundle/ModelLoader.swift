@@ -5,7 +5,7 @@ import MLXLLM
 import MLXLMCommon
 import MLXNN
 
-/// Makes a model from its folder.
+/// Loads a model from its folder.
 package protocol H2OModelLoader: Sendable {
     func load(
         from folder: URL, tokenizer: any TokenizerLoader
@@ -23,14 +23,15 @@ package struct LLMLoader: H2OModelLoader {
     }
 }
 
-/// The LoRA adapter that a model was bundled with, by `h2o-pack ios --adapter`.
+/// The LoRA adapter that `h2o-pack ios --adapter` bundled with a model.
 package enum BundledAdapter {
-    /// In the model's folder, in the format of safetensors; mlx-swift-lm takes all files of
-    /// that ending there for weights.
+    /// The name of its file in the model's folder. The file is in the format of safetensors,
+    /// but has another extension, because mlx-swift-lm loads every .safetensors file there as
+    /// weights.
     package static let weights = "adapters.tensors"
     package static let configuration = "adapter_config.json"
 
-    /// Adapts a model that was just loaded, if its folder has an adapter.
+    /// Applies the adapter to a loaded model, if its folder has one.
     ///
     /// - Throws: `ModelAdapterError` for a model whose layers mlx-swift-lm cannot adapt, or an
     ///   error of reading
@@ -46,19 +47,19 @@ package enum BundledAdapter {
     }
 }
 
-/// Loads the tokenizer of a model folder with swift-tokenizers. Never downloads.
+/// Loads the tokenizer of a model folder with swift-tokenizers, without a network.
 package struct BundledTokenizerLoader: TokenizerLoader {
     package init() {}
 
-    /// - Parameter directory: contains tokenizer.json and, if the model has them,
-    ///   tokenizer_config.json and a chat template
+    /// - Parameter directory: contains tokenizer.json, and tokenizer_config.json and a chat
+    ///   template if the model has them
     /// - Throws: an error of swift-tokenizers for a missing file or an unknown kind
     package func load(from directory: URL) async throws -> any MLXLMCommon.Tokenizer {
         BundledTokenizer(try await AutoTokenizer.from(directory: directory))
     }
 }
 
-/// Gives mlx-swift-lm a tokenizer of swift-tokenizers.
+/// Adapts a tokenizer of swift-tokenizers to mlx-swift-lm's protocol.
 struct BundledTokenizer: MLXLMCommon.Tokenizer {
     private let tokenizer: any H2OTokenizers.Tokenizer
 

@@ -1,6 +1,7 @@
 import Foundation
 
-/// The expected files of a model folder: its `manifest.json`, written when it was bundled.
+/// The list of a model folder's files, `manifest.json`, which `h2o-pack` writes when it bundles
+/// the model.
 package struct ModelManifest: Codable, Hashable, Sendable {
     /// The format that this version reads.
     package static let format = 1
@@ -13,11 +14,11 @@ package struct ModelManifest: Codable, Hashable, Sendable {
         package let size: Int
         /// 64 lowercase hexadecimal digits.
         package let sha256: String
-        /// Of each piece of ``ModelManifest/pieceSize`` bytes, the last one as short as it is;
-        /// nil where the model is in the app.
+        /// The sha256 of each piece of ``ModelManifest/pieceSize`` bytes; the last piece may be
+        /// shorter. nil if the model is in the app.
         package let pieces: [String]?
 
-        /// Whether the path leads to a place inside the folder.
+        /// Whether the path stays inside the folder.
         var isInside: Bool {
             let parts = path.split(separator: "/", omittingEmptySubsequences: false)
             return !parts.contains { ["", ".", ".."].contains($0) }
@@ -28,11 +29,11 @@ package struct ModelManifest: Codable, Hashable, Sendable {
     /// Where the model came from.
     package let model: String
     package let files: [File]
-    /// Says which model it is: caches of one cannot be used with another. 64 lowercase
-    /// hexadecimal digits, of weights, configuration and tokenizer; nil in a manifest of an
-    /// earlier version.
+    /// The sha256 of weights, configuration and tokenizer, as 64 lowercase hexadecimal digits.
+    /// It identifies the model, because caches of one model cannot be used with another. nil in
+    /// a manifest of an earlier version.
     package let digest: String?
-    /// Bytes of the pieces in which a model that is not in the app is fetched.
+    /// Size in bytes of the pieces in which a model is downloaded if it is not in the app.
     package let pieceSize: Int?
 
     private enum CodingKeys: String, CodingKey {
@@ -66,9 +67,9 @@ package struct ModelManifest: Codable, Hashable, Sendable {
 
 /// How thoroughly a model folder is compared with its manifest.
 package enum ModelVerification: Hashable, Sendable {
-    /// Names and sizes. No file is read, so this takes milliseconds.
+    /// Compares names and sizes. No file is read, so this takes milliseconds.
     case sizes
-    /// Names, sizes and the sha256 of every file, which takes seconds per gigabyte.
+    /// Compares names, sizes and the sha256 of every file, which takes seconds per gigabyte.
     case full
 
     /// Compares a folder with its manifest and collects all differences.

@@ -2,22 +2,23 @@ import Foundation
 import MLX
 import MLXLMCommon
 
-/// The caches of a system prompt that were computed when the package was made, by
-/// `h2o-pack ios --system`.
+/// The caches of a system prompt, which `h2o-pack ios --system` computed when it made the
+/// package.
 package struct PreparedPrompt {
-    /// In the model's folder, in the format of safetensors; mlx-swift-lm takes all files of
-    /// that ending there for weights.
+    /// The name of their file in the model's folder. The file is in the format of safetensors,
+    /// but has another extension, because mlx-swift-lm loads every .safetensors file there as
+    /// weights.
     package static let fileName = "system-prompt.tensors"
 
-    /// With which every first turn begins.
+    /// The tokens with which every first turn begins.
     package let tokens: [Int]
-    /// What the model has after these tokens: one cache for each that it makes.
+    /// The model's caches after these tokens, in the order in which the model makes them.
     package let caches: [any KVCache]
 
     /// - Parameters:
-    ///   - folder: of the model
-    ///   - digest: of the model, by its manifest
-    /// - Returns: nil if the folder has none
+    ///   - folder: the model's
+    ///   - digest: the model's, from its manifest
+    /// - Returns: nil if the folder has no prepared prompt
     /// - Throws: ``PreparedPromptProblem``
     package static func read(
         in folder: URL, digest: String?
@@ -30,7 +31,7 @@ package struct PreparedPrompt {
                 throw PreparedPromptProblem.otherModel
             }
             let tokens = try decode([Int].self, metadata["tokens"])
-            // What is left to compute belongs to this thread.
+            // Evaluated here, because this thread queued the work of these arrays.
             try withError { eval(caches.flatMap(\.leaves).flatMap { $0.innerState() }) }
             return PreparedPrompt(tokens: tokens, caches: caches)
         } catch let problem as PreparedPromptProblem {
@@ -43,38 +44,38 @@ package struct PreparedPrompt {
     /// Whether a conversation can begin with copies of these caches.
     ///
     /// - Parameters:
-    ///   - opening: the tokens of its first turn, or those before the user's message
-    ///   - pinned: positions that its caches never evict
-    ///   - made: empty caches that were made for it
+    ///   - opening: the tokens of the first turn, or those before the user's message
+    ///   - pinned: positions that the conversation's caches never evict
+    ///   - empty: the conversation's caches, before its first token
     package func problem(
-        with opening: [Int], pinned: Range<Int>, made: [any KVCache]
+        with opening: [Int], pinned: Range<Int>, made empty: [any KVCache]
     ) -> PreparedPromptProblem? {
         guard pinned == 0 ..< tokens.count, opening.starts(with: tokens) else {
             return .otherPrompt
         }
-        let (own, other) = (caches.map(\.leaves), made.map(\.leaves))
+        let (own, other) = (caches.map(\.leaves), empty.map(\.leaves))
         let alike =
             own.map(\.count) == other.map(\.count)
             && zip(own.joined(), other.joined()).allSatisfy(isAlike)
         return alike ? nil : .otherCaches
     }
 
-    /// Caches for a conversation to begin with.
+    /// Copies the caches for a new conversation.
     ///
-    /// - Parameter made: those that were made for it; archives go to the folders that they name
-    /// - Throws: ``H2OCacheError/archive(_:)`` where these cannot be used
-    package func copies(for made: [any KVCache]) throws -> [any KVCache] {
+    /// - Parameter empty: the conversation's caches, which name the folders for archives
+    /// - Throws: ``H2OCacheError/archive(_:)`` if such a folder cannot be used
+    package func copies(for empty: [any KVCache]) throws -> [any KVCache] {
         let copies = try caches.copied()
-        for (copy, made) in zip(copies.flatMap(\.leaves), made.flatMap(\.leaves)) {
+        for (copy, target) in zip(copies.flatMap(\.leaves), empty.flatMap(\.leaves)) {
             guard let copy = copy as? any H2OCacheImplementation,
-                let made = made as? any H2OCacheImplementation
+                let target = target as? any H2OCacheImplementation
             else { continue }
-            try copy.layer.moveArchive(to: made.configuration)
+            try copy.layer.moveArchive(to: target.configuration)
         }
         return copies
     }
 
-    /// Whether two caches keep the same rows in the same way.
+    /// Whether two caches have the same policy and storage.
     private func isAlike(_ cache: any KVCache, _ other: any KVCache) -> Bool {
         guard type(of: cache) == type(of: other), cache.maxSize == other.maxSize else {
             return false
@@ -89,17 +90,17 @@ package struct PreparedPrompt {
     }
 }
 
-/// Why the caches of the bundled system prompt were not used. The prompt was read instead, and
-/// the usage of the reply says so; no app has to catch it.
+/// Why the prepared caches of the system prompt were not used. This is not thrown to the app:
+/// the session reads the prompt as usual, and the usage of the reply has the reason.
 package enum PreparedPromptProblem: LocalizedError, Hashable, Codable, Sendable {
-    /// Their file cannot be read, for this reason.
+    /// The file of the caches cannot be read.
     case unreadable(String)
     /// Another model computed them.
     case otherModel
     /// The conversation's caches have other settings.
     case otherCaches
-    /// The conversation has other instructions or tools, or the chat template renders them
-    /// otherwise than when the package was made.
+    /// The conversation has other instructions or tools, or the chat template renders them in
+    /// another way than when the package was made.
     case otherPrompt
 
     package var errorDescription: String? {

@@ -2,19 +2,20 @@ import Foundation
 import MLX
 import MLXLMCommon
 
-/// All caches of a model in a file, so that a conversation goes on in another process: H2O
-/// caches and those that other layers keep.
+/// Saves all caches of a model to a file, so that a conversation can continue in another
+/// process. These are H2O caches and the caches of all other layers.
 ///
-/// A file is written in mlx-lm's layout, which its `load_prompt_cache` reads where h2o_py is
-/// imported. One that its `save_prompt_cache` or h2o_py's `save_cache` wrote is read as well.
+/// Files have mlx-lm's layout: mlx-lm's `load_prompt_cache` reads them if h2o_py is imported.
+/// ``load(from:archive:)`` also reads files that mlx-lm's `save_prompt_cache` or h2o_py's
+/// `save_cache` wrote.
 ///
-/// mlx-swift-lm's own functions know no H2O caches: they would write them as plain ones and end
-/// the process when they read them.
+/// Do not use mlx-swift-lm's own functions for H2O caches: they write them as plain caches, and
+/// end the process when they read them.
 package enum H2OCacheFile {
     /// - Parameters:
-    ///   - caches: one for each that the model makes, none empty
+    ///   - caches: all caches of the model, none empty
     ///   - file: its name ends in .safetensors
-    ///   - metadata: strings that ``load(from:archive:)`` gives back
+    ///   - metadata: strings that ``load(from:archive:)`` returns
     /// - Throws: ``H2OCacheError/notSavable(index:found:)``, or an error of writing
     package static func save(
         _ caches: [any KVCache], to file: URL, metadata: [String: String] = [:]
@@ -22,7 +23,7 @@ package enum H2OCacheFile {
         try computed(caches, metadata: metadata).write(to: file)
     }
 
-    /// What a file will have. Writing it takes no GPU any more.
+    /// The content of a file, computed so that writing it uses no GPU.
     package struct Computed {
         fileprivate let arrays: [String: MLXArray]
         fileprivate let header: [String: String]
@@ -44,21 +45,21 @@ package enum H2OCacheFile {
         for (i, cache) in caches.enumerated() {
             contents.header["1.\(i)"] = try contents.add(cache, index: i)
         }
-        // Row after row, as a file has them: MLX would copy a view when it writes it.
+        // Contiguous, because MLX would copy a view on the GPU when it writes it.
         let arrays = contents.arrays.mapValues { $0.reshaped([-1]).reshaped($0.shape) }
         try withError { eval(arrays.values) }
         return Computed(arrays: arrays, header: contents.header)
     }
 
-    /// The caches of a file, which choose together at prompts as new ones do, and the metadata
-    /// that was saved with them.
+    /// Loads the caches of a file, and the metadata that was saved with them. Like new caches,
+    /// they choose together at prompts.
     ///
     /// - Parameters:
-    ///   - file: what ``save(_:to:metadata:)``, mlx-lm or h2o_py wrote
+    ///   - file: a file of ``save(_:to:metadata:)``, mlx-lm or h2o_py
     ///   - archive: the folder with the layers' archives in files; nil for archives in memory.
-    ///     What the file names is not opened
-    /// - Throws: ``H2OCacheError`` for another or a damaged file, or where the archive is not
-    ///   there; or an error of reading
+    ///     A folder that the file names is never opened
+    /// - Throws: ``H2OCacheError`` if the file is damaged or of another kind, or if its archive
+    ///   is missing; or an error of reading
     package static func load(
         from file: URL, archive: URL? = nil
     ) throws -> (caches: [any KVCache], metadata: [String: String]) {
@@ -76,9 +77,10 @@ package enum H2OCacheFile {
         return loaded
     }
 
-    /// The arrays and strings of a safetensors file, read to the end: MLX would read an
-    /// array when it is asked for, when the file may be another one. MLX opens files by their
-    /// ending; the bytes of another one are given to it.
+    /// Reads the arrays and strings of a safetensors file. The whole file is read now, because
+    /// MLX would read an array only when it is used, after the file may have changed. MLX
+    /// decides by the extension how to open a file; of a file with another extension it gets
+    /// the bytes.
     static func contents(of file: URL) throws -> ([String: MLXArray], [String: String]) {
         let (arrays, header) =
             file.pathExtension == "safetensors"
@@ -100,7 +102,7 @@ package enum H2OCacheFile {
         [H2OKVCache.self, QuantizedH2OKVCache.self, MixedH2OKVCache.self]
     }
 
-    /// An H2O cache of the class that the metadata names.
+    /// Makes an H2O cache of the class that the metadata names.
     static func restore(
         _ state: [MLXArray], _ metaState: [String], archive: URL?
     ) throws -> any H2OScoreTracking {

@@ -2,15 +2,16 @@ import Foundation
 import MLX
 import MLXLMCommon
 
-/// Arrays and header of a file in mlx-lm's layout.
+/// The arrays and the header of a file in mlx-lm's layout.
 ///
-/// Member j of cache i's state is named `"i.j"`: an array, or a number, text or nothing, which
-/// the header says (`"2.k.0"` the name, `"2.k.1"` what it is). The state of cache j in a list
-/// is `"i.j.0"`, and the name of its class `"i.j.1"`. The header holds the caller's strings
-/// as `"0.key"` and class names as `"1.i"` too. Files of mlx-lm 0.31 and before are read as
-/// well: there the header has all numbers and texts, each cache's before those others.
+/// Member j of the state of cache i is named `"i.j"`. It is an array, or a number, text or
+/// nothing that the header holds (`"2.k.0"` is its name, `"2.k.1"` its value). Cache j in a
+/// list has its state as `"i.j.0"`, and the name of its class as `"i.j.1"`. The header also
+/// holds the caller's strings as `"0.key"` and class names as `"1.i"`. In files of mlx-lm 0.31
+/// and before, which are read as well, the header has all numbers and texts, before the
+/// caller's strings and the class names.
 struct PromptCacheContents {
-    /// What a state has besides arrays.
+    /// A member of a state that is not an array.
     enum Scalar {
         case number(Int)
         case text(String)
@@ -28,7 +29,8 @@ struct PromptCacheContents {
         self.header = header
     }
 
-    /// Whether mlx-lm 0.31 or before wrote it: class names are where kinds of scalars are now.
+    /// Whether mlx-lm 0.31 or before wrote the file: its class names stand where newer files
+    /// have kinds of scalars.
     var isOlder: Bool { header["2.0"] != "" }
 
     mutating func add(_ state: [MLXArray], _ scalars: [Scalar], at place: String) {
@@ -36,7 +38,7 @@ struct PromptCacheContents {
         add(scalars, at: place, after: state.count)
     }
 
-    /// The arrays are one member of the state.
+    /// All arrays together are one member of the state.
     mutating func add(nested state: [MLXArray], _ scalars: [Scalar], at place: String) {
         for (j, array) in state.enumerated() { arrays["\(place).0.\(j)"] = array }
         add(scalars, at: place, after: 1)
@@ -132,7 +134,7 @@ struct PromptCacheContents {
 
 extension PromptCacheContents {
     private static let known = ["KVCache", "RotatingKVCache", "ArraysCache", "MambaCache"]
-    /// Lists of plain caches, and those with an H2O cache among them.
+    /// Names of the classes of lists: of plain caches, and of lists with an H2O cache.
     private static let (plainList, scoredList) = ("CacheList", "H2OCacheList")
 
     /// Adds a cache of the model, or a layer's list of them.
@@ -157,8 +159,8 @@ extension PromptCacheContents {
         case is any H2OScoreTracking:
             add(state, cache.metaState.map { .text($0) }, at: place)
         case is RotatingKVCache:
-            // Python's order, and without the step, the third of Swift's, and what newer
-            // ones have at the end.
+            // In Python's order, without the step (Swift's third string) and without the
+            // strings that newer versions append.
             let values = cache.metaState.prefix(5).compactMap(Int.init)
             let (keep, size, offset, next) = (values[0], values[1], values[3], values[4])
             add(state, [offset, keep, size, next].map { .number($0) }, at: place)
@@ -213,7 +215,7 @@ extension PromptCacheContents {
         return try upstreamCache(name, state, strings)
     }
 
-    /// A cache of upstream's.
+    /// Makes a cache of a class of mlx-swift-lm.
     private func upstreamCache(
         _ name: String, _ state: [MLXArray], _ strings: [String]
     ) throws -> any KVCache {
@@ -257,10 +259,10 @@ extension PromptCacheContents {
     }
 }
 
-/// What h2o_py's `save_cache` writes: H2O caches alone.
+/// The arrays and the header of a file of h2o_py's `save_cache`, which has only H2O caches.
 ///
-/// Array j of cache i is named `"i.j"`, in the order of its `state`; the header holds kind,
-/// version and, as JSON, each cache's `metaState` ("layers") and strings of the caller
+/// Array j of cache i is named `"i.j"`, in the order of its `state`. The header holds the kind,
+/// the version and, as JSON, each cache's `metaState` ("layers") and the caller's strings
 /// ("metadata").
 struct ScoredCacheContents {
     static let kind = "h2o-pack cache"

@@ -8,27 +8,27 @@ import MLX
 /// Keeps work off the GPU while the app is in the background, because iOS ends apps whose command
 /// buffers run there.
 ///
-/// Work is done in steps. ``system`` lets no step begin while the app is in the background; a
-/// step that runs when the app goes there is waited for. Long steps, such as a chunk of a prompt,
-/// do not begin either once the app is about to leave the foreground.
+/// Work is divided into steps. ``system`` lets no step begin while the app is in the
+/// background, and entering the background waits for the running step. Long steps, such as a
+/// chunk of a prompt, do not begin once the app is about to leave the foreground.
 ///
-/// Where the system lets the app use the GPU in the background, as a `BGContinuedProcessingTask`
-/// with the `.gpu` resource does, ``allowInBackground()`` tells so.
+/// Call ``allowInBackground()`` while the system lets the app use the GPU in the background, as
+/// during a `BGContinuedProcessingTask` with the `.gpu` resource.
 public final class BackgroundGuard: @unchecked Sendable {
     private let condition = NSCondition()
     private let finishQueuedWork: (@Sendable () -> Void)?
-    /// Gives what waits for the stream in which the calling thread queues work.
+    /// Returns a function that waits for the stream in which the calling thread queues work.
     private let waitForStream: @Sendable () -> @Sendable () -> Void
-    /// Wait for the streams in which steps queued work, by the step's thread: each thread may have
-    /// a default stream of its own.
+    /// By thread, a function that waits for the stream in which that thread's steps queued
+    /// work. Each thread may have its own default stream.
     private var streams = [ObjectIdentifier: @Sendable () -> Void]()
     private var closed: Bool
-    /// Whether the app is about to leave the foreground, or not quite there.
+    /// Whether the app is about to leave the foreground, or has not fully entered it.
     private var isInactive = false
     private var isInBackground: Bool
     private var allowances = 0
     private var refuses = false
-    /// Whether closing did not wait for a step that took too long.
+    /// Whether the guard closed before a step ended, because the step took too long.
     private var overdue = false
     private var steps = 0
     private var waiting = [UUID: CheckedContinuation<Void, any Error>]()
@@ -36,9 +36,10 @@ public final class BackgroundGuard: @unchecked Sendable {
 
     /// - Parameters:
     ///   - isClosed: whether steps wait until ``open()``
-    ///   - finishQueuedWork: waits until nothing is queued on the GPU; nil waits for the streams
-    ///     of the threads that did steps
-    ///   - waitForStream: gives what waits for the stream in which the calling thread queues work
+    ///   - finishQueuedWork: waits until nothing is queued on the GPU; nil for the streams of
+    ///     all threads that ran steps
+    ///   - waitForStream: returns a function that waits for the stream in which the calling
+    ///     thread queues work
     package init(
         isClosed: Bool = false, finishQueuedWork: (@Sendable () -> Void)? = nil,
         waitForStream: @escaping @Sendable () -> @Sendable () -> Void = BackgroundGuard.stream
@@ -53,7 +54,7 @@ public final class BackgroundGuard: @unchecked Sendable {
         for observer in observers { NotificationCenter.default.removeObserver(observer) }
     }
 
-    /// Whether new steps have to wait.
+    /// Whether new steps must wait.
     public var isClosed: Bool { condition.withLock { closed } }
 
     /// Whether a step that finds the guard closed throws an error and does not wait for the
@@ -104,7 +105,7 @@ public final class BackgroundGuard: @unchecked Sendable {
         if closes { close() }
     }
 
-    /// Does a step of work on the GPU, once the guard is open.
+    /// Runs a step of work on the GPU, after waiting until the guard is open.
     ///
     /// - Parameter isLong: whether it may take so long that it should not begin when the app is
     ///   about to leave the foreground
@@ -148,19 +149,21 @@ public final class BackgroundGuard: @unchecked Sendable {
         }
     }
 
-    /// Waits until nothing is queued on the GPU, unless the guard is closed, which has waited.
+    /// Waits until nothing is queued on the GPU, unless the guard is closed and has waited for
+    /// it.
     package func drain() {
         guard beginIfOpen(false) else { return }
         finish()
         end()
     }
 
-    /// Lets no more steps begin, and returns when the running steps have ended and nothing is
-    /// queued on the GPU. A step that takes longer than that waits for the queue itself.
+    /// Closes the guard: no more steps begin. Returns when the running steps have ended and
+    /// nothing is queued on the GPU, or after `seconds`; a step that is still running then
+    /// waits for the queue itself.
     ///
     /// - Parameter seconds: the longest wait; iOS ends an app that takes about five seconds to
     ///   enter the background
-    /// - Returns: whether all work has ended, or may go on
+    /// - Returns: true if all work has ended, or may continue in the background
     @discardableResult
     package func close(within seconds: TimeInterval = 4) -> Bool {
         let deadline = Date(timeIntervalSinceNow: seconds)
@@ -187,10 +190,10 @@ public final class BackgroundGuard: @unchecked Sendable {
         resume()
     }
 
-    /// Lets no more long steps begin until ``open()`` or ``activate()``.
+    /// Keeps long steps from beginning until ``open()`` or ``activate()``.
     package func deactivate() { condition.withLock { isInactive = true } }
 
-    /// The app is in the foreground, and nothing takes it from there.
+    /// Lets long steps begin: the app is fully in the foreground.
     package func activate() {
         condition.withLock { isInactive = false }
         open()
@@ -206,7 +209,7 @@ public final class BackgroundGuard: @unchecked Sendable {
         for continuation in continuations { continuation.resume() }
     }
 
-    /// The notifications of an app's life.
+    /// The notifications of UIKit that the guard follows.
     package struct Notifications: Sendable {
         let background, foreground, inactive, active: Notification.Name
 
@@ -219,8 +222,8 @@ public final class BackgroundGuard: @unchecked Sendable {
         }
     }
 
-    /// Closes and opens with an app's notifications, on the thread that posts them, so that all
-    /// work has ended when posting returns.
+    /// Closes and opens the guard on an app's notifications. This runs on the thread that posts
+    /// them, so that all work has ended when posting returns.
     package func follow(_ names: Notifications) {
         let reactions: [(Notification.Name, @Sendable (BackgroundGuard) -> Void)] = [
             (names.background, { $0.close() }), (names.foreground, { $0.open() }),
@@ -243,12 +246,13 @@ public final class BackgroundGuard: @unchecked Sendable {
         }
     }
 
-    /// Under the lock.
+    /// Call this with the lock held.
     private func isOpen(_ isLong: Bool) -> Bool {
         !closed && !(isLong && isInactive && allowances == 0)
     }
 
-    /// Remembers where this thread queues work, as the thread that closes has a stream of its own.
+    /// Records the stream of this thread, because the thread that closes the guard has another
+    /// one.
     private func noteStream() {
         let thread = ObjectIdentifier(Thread.current)
         let isKnown = condition.withLock { finishQueuedWork != nil || streams[thread] != nil }
@@ -257,7 +261,7 @@ public final class BackgroundGuard: @unchecked Sendable {
         condition.withLock { streams[thread] = wait }
     }
 
-    /// Gives what waits for MLX's default stream of this thread.
+    /// Returns a function that waits for MLX's default stream of this thread.
     package static let stream: @Sendable () -> @Sendable () -> Void = {
         let stream = StreamOrDevice.default.stream
         return { stream.synchronize() }
@@ -283,9 +287,9 @@ public final class BackgroundGuard: @unchecked Sendable {
 }
 
 extension BackgroundGuard {
-    /// The guard of this process. With UIKit it is closed until the app is known to be in the
-    /// foreground, as the system also starts apps in the background, and then follows the app's
-    /// notifications. On other systems the GPU may work in the background, and the guard stays
+    /// The guard of this process. With UIKit it follows the app's notifications, and is closed
+    /// until the app is known to be in the foreground, because the system also starts apps in
+    /// the background. On other systems the GPU may work in the background, so the guard stays
     /// open.
     public static let system: BackgroundGuard = {
         #if canImport(UIKit)
@@ -305,8 +309,8 @@ extension BackgroundGuard {
         #endif
     }()
 
-    /// Does work that the system should let end when the app goes to the background meanwhile,
-    /// such as writing a file. It may not use the GPU.
+    /// Runs work that the system should let finish if the app goes to the background, such as
+    /// writing a file. The work must not use the GPU.
     package static func finishing<Result>(
         isolation: isolated (any Actor)? = #isolation, _ work: () throws -> Result
     ) async rethrows -> Result {

@@ -8,18 +8,18 @@ import MLX
     import UIKit
 #endif
 
-/// Refuses to load a model that takes so much memory that the system would end the app.
+/// Refuses to load a model that needs more memory than the app may use.
 package struct MemoryGuard: Sendable {
     private let freeBytes: @Sendable () -> Int?
 
-    /// - Parameter freeBytes: bytes that this process may still allocate, nil if unknown; called
-    ///   at every check
+    /// - Parameter freeBytes: returns the bytes that this process may still allocate, nil if
+    ///   unknown; called at every check
     package init(freeBytes: @escaping @Sendable () -> Int?) {
         self.freeBytes = freeBytes
     }
 
-    /// Uses the system's answer: on iOS the rest of the app's own limit; on macOS, where apps
-    /// have no limit, all physical memory.
+    /// Asks the system: on iOS it is the rest of the app's limit; on macOS, where apps have no
+    /// limit, all physical memory.
     package static let system = MemoryGuard { FreeMemory.bytes }
 
     /// Bytes that this process may still allocate; nil if unknown.
@@ -27,7 +27,7 @@ package struct MemoryGuard: Sendable {
 
     /// Compares a model's plan with the free memory. Does nothing if the free memory is unknown.
     ///
-    /// - Parameter id: the model's
+    /// - Parameter id: the model's id
     /// - Throws: ``H2OLoadingError/noMemory(needs:free:)`` if less is free than planned
     package func check(_ plan: MemoryPlan, of id: String) throws {
         guard let free, free < plan.total else { return }
@@ -36,13 +36,13 @@ package struct MemoryGuard: Sendable {
 }
 
 extension MemoryGuard {
-    /// The first model whose plan fits into the free memory; the first of all if the free
-    /// memory is unknown.
+    /// Returns the first model whose plan fits into the free memory, or the first of all if the
+    /// free memory is unknown.
     ///
     /// - Parameters:
-    ///   - models: those to choose from, the best first
-    ///   - plan: the bytes that a model takes
-    /// - Throws: ``H2OLoadingError/noMemory(needs:free:)`` if none does
+    ///   - models: the candidates, the best first
+    ///   - plan: returns the bytes that a model needs
+    /// - Throws: ``H2OLoadingError/noMemory(needs:free:)`` if no model fits
     package func first<Model: Identifiable>(
         of models: [Model], plan: (Model) -> MemoryPlan
     ) throws -> Model where Model.ID == String {
@@ -53,20 +53,20 @@ extension MemoryGuard {
     }
 }
 
-/// MLX's limits for a model that is in memory. They are those of the process, so each model
-/// adds its plan to the others' and takes it back when this is released.
+/// Sets MLX's memory limits while a model is in memory. MLX has one set of limits per process,
+/// so each model adds its plan to them, and subtracts it when this object is released.
 package final class MemoryLimits: Sendable {
     private static let lock = NSLock()
     private nonisolated(unsafe) static var limits = [
         ObjectIdentifier: (cache: Int, memory: Int)
     ]()
-    /// Those before the first model.
+    /// The limits before the first model.
     private nonisolated(unsafe) static var before = (cache: 0, memory: 0)
 
     /// - Parameters:
-    ///   - plan: of the model
-    ///   - snapshots: bytes that those of a conversation may take besides. Beyond its limit MLX
-    ///     waits for each step before it queues the next
+    ///   - plan: the model's
+    ///   - snapshots: bytes that a conversation's snapshots may take in addition. Beyond its
+    ///     limit, MLX waits for each step before it queues the next one
     package init(_ plan: MemoryPlan, snapshots: Int = 0) {
         Self.lock.withLock {
             if Self.limits.isEmpty { Self.before = (Memory.cacheLimit, Memory.memoryLimit) }
@@ -89,17 +89,18 @@ package final class MemoryLimits: Sendable {
     }
 }
 
-/// Tells when the system is short of memory, or will count what the app holds against it.
+/// Observes memory warnings, and the app's move to the background.
 package struct MemoryPressure: Sendable {
     private let names: [Notification.Name]
 
-    /// - Parameter names: those of the notifications that say so
+    /// - Parameter names: the notifications to observe
     package init(_ names: [Notification.Name] = []) {
         self.names = names
     }
 
-    /// Warnings, and that the app goes to the background, where the system ends first what holds
-    /// most. Macs have no limit for an app.
+    /// Observes memory warnings, and the move to the background, where the system first ends
+    /// the apps that use most memory. On a Mac it observes nothing, because apps have no limit
+    /// there.
     package static let system: MemoryPressure = {
         #if canImport(UIKit)
             MemoryPressure([
@@ -111,7 +112,7 @@ package struct MemoryPressure: Sendable {
         #endif
     }()
 
-    /// Calls `react` each time, until the result is released.
+    /// Calls `react` at each notification, until the result is released.
     package func observe(_ react: @escaping @Sendable () -> Void) -> Observation {
         Observation(
             names.map { name in
@@ -151,11 +152,11 @@ package enum FreeMemory {
         #endif
     }
 
-    /// What an answer of the system says of an app's limit. Zero is no answer: that of the
-    /// simulator, and of a Mac that runs an app for iPad, neither of which has a limit.
+    /// Interprets the system's answer. Zero means that there is no limit: the simulator answers
+    /// so, and a Mac that runs an iPad app.
     package static func known(_ bytes: Int) -> Int? { bytes > 0 ? bytes : nil }
 
-    /// MemAvailable of a text like /proc/meminfo, in bytes.
+    /// Reads MemAvailable from the text of /proc/meminfo, in bytes.
     static func available(meminfo: String) -> Int? {
         for line in meminfo.split(separator: "\n") where line.hasPrefix("MemAvailable:") {
             let words = line.split(separator: " ")
@@ -168,9 +169,9 @@ package enum FreeMemory {
     }
 }
 
-/// The memory that the system counts as this process's.
+/// The memory that the system counts for this process.
 package enum Footprint {
-    /// Bytes at this moment, and the most so far; nil if the system does not say.
+    /// Bytes now, and at the peak so far; nil if the system does not say.
     package static var bytes: (now: Int, most: Int)? {
         #if canImport(Darwin)
             var info = task_vm_info_data_t()
@@ -178,7 +179,8 @@ package enum Footprint {
                 MemoryLayout<task_vm_info_data_t>.size / MemoryLayout<natural_t>.size)
             let result = withUnsafeMutablePointer(to: &info) { pointer in
                 pointer.withMemoryRebound(to: integer_t.self, capacity: Int(count)) {
-                    // Swift 6 takes mach_task_self_ of older SDKs for shared mutable state.
+                    // A copy, because Swift 6 treats mach_task_self_ of older SDKs as shared
+                    // mutable state.
                     task_info(task_self_trap(), task_flavor_t(TASK_VM_INFO), $0, &count)
                 }
             }
@@ -190,7 +192,7 @@ package enum Footprint {
         #endif
     }
 
-    /// VmRSS and VmHWM of a text like /proc/self/status, in bytes.
+    /// Reads VmRSS and VmHWM from the text of /proc/self/status, in bytes.
     package static func known(status: String) -> (now: Int, most: Int)? {
         func bytes(_ name: String) -> Int? {
             let line = status.split(separator: "\n").first { $0.hasPrefix("\(name):") }

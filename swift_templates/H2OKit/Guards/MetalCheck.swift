@@ -4,12 +4,12 @@ import Foundation
     import MachO
 #endif
 
-/// Checks whether MLX can start, before it is used. Without its compiled kernels MLX ends the
-/// process instead of throwing.
+/// Checks for MLX's compiled kernels before MLX is used. Without them MLX ends the process
+/// instead of throwing an error.
 package struct MetalCheck: Sendable {
     private let folders: @Sendable () -> [URL]?
 
-    /// - Parameter folders: where the kernels may be; nil if MLX needs none
+    /// - Parameter folders: the folders to search; nil if MLX needs no kernels
     package init(folders: @escaping @Sendable () -> [URL]?) {
         self.folders = folders
     }
@@ -23,8 +23,8 @@ package struct MetalCheck: Sendable {
         }
     }
 
-    /// Where MLX finds its kernels in a folder: next to a binary, in SwiftPM's bundle for Cmlx
-    /// (in the layouts of iOS and macOS), or in a framework.
+    /// Places in a folder where MLX looks for its kernels: next to a binary, in SwiftPM's
+    /// bundle for Cmlx (in the layouts of iOS and macOS), or in a framework.
     private static let places = [
         "mlx.metallib", "Resources/mlx.metallib",
         "mlx-swift_Cmlx.bundle/default.metallib",
@@ -32,7 +32,7 @@ package struct MetalCheck: Sendable {
         "default.metallib", "Resources/default.metallib",
     ]
 
-    /// The first library that is not empty.
+    /// Returns the first library that is not empty.
     private static func library(in folders: [URL]) -> URL? {
         folders.lazy.flatMap { folder in places.map { folder.appending(path: $0) } }
             .first { size(of: $0) > 0 }
@@ -45,8 +45,8 @@ package struct MetalCheck: Sendable {
 }
 
 extension MetalCheck {
-    /// The check of this process. It looks in more places than MLX does, so that it never
-    /// refuses an app that would run. In a simulator MLX runs on the CPU, and this says so.
+    /// The check of this process. It searches more places than MLX does, so that it never
+    /// refuses an app that would run. In a simulator it logs that MLX runs on the CPU.
     package static let system: MetalCheck = {
         #if targetEnvironment(simulator)
             MetalCheck {
