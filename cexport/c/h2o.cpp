@@ -12,7 +12,7 @@ namespace mx = mlx::core;
 
 thread_local LastError last_error;
 
-/// Who is told what caches go on without.
+/// The callback that receives notices of caches.
 struct NoticeHandler {
   mlx_h2o_notice_handler handler = nullptr;
   std::shared_ptr<void> data;
@@ -21,7 +21,7 @@ struct NoticeHandler {
 std::mutex notice_mutex;
 NoticeHandler notice_handler;
 
-/// A cache, and the texts that were last given out for it.
+/// A cache, and the texts that its last call returned.
 struct LayerHandle {
   LayerCache cache;
   std::optional<ArchiveMark> mark;
@@ -39,7 +39,7 @@ void set_cache(mlx_h2o_layer_cache* result, LayerCache cache) {
   result->ctx = new LayerHandle{std::move(cache), std::nullopt};
 }
 
-/// Lets `work` use a cache, and tells what it goes on without.
+/// Runs `work` on a cache, and reports the cache's notices.
 template <class Work>
 int with_cache(const mlx_h2o_layer_cache& cache, Work work) {
   std::vector<CacheNotice> notices;
@@ -62,7 +62,7 @@ int with_cache(const mlx_h2o_layer_cache& cache, Work work) {
   return status;
 }
 
-/// What `get` gives of a cache, or nothing after an error.
+/// What `get` returns for a cache, or an empty value after an error.
 template <class Get>
 auto number_of(const mlx_h2o_layer_cache& cache, Get get) {
   decltype(get(cache_of(cache))) number{};

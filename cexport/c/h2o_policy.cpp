@@ -4,7 +4,7 @@ namespace h2o::c {
 
 constexpr std::string_view of_recall = "recall.";
 
-/// Settings are of recall where their names begin so; the rest of the name follows.
+/// The prefix of the names of recall's settings.
 std::pair<bool, std::string> split(const char* name) {
   const std::string_view whole = text(name);
   const bool recalls = whole.substr(0, of_recall.size()) == of_recall;
@@ -22,14 +22,14 @@ int set(mlx_h2o_policy policy, const char* name, Value value) {
   });
 }
 
-/// Null if there is none.
+/// Null if there is no such setting.
 template <class Held>
 const Held* value_in(const std::map<std::string, Held>& values, const std::string& name) {
   const auto found = values.find(name);
   return found == values.end() ? nullptr : &found->second;
 }
 
-/// A setting that is complete; null if there is none, or after an error.
+/// A setting of a complete policy; null if there is no such setting, or after an error.
 const Value* setting(mlx_h2o_policy policy, const char* name) {
   const Value* value = nullptr;
   guarded([&] {
@@ -44,7 +44,7 @@ const Value* setting(mlx_h2o_policy policy, const char* name) {
   return value;
 }
 
-/// A problem; null if there are not so many, or after an error.
+/// A problem by its index; null beyond the last one, or after an error.
 const Problem* problem(mlx_h2o_policy policy, size_t index) {
   const Problem* problem = nullptr;
   guarded([&] {
@@ -54,7 +54,7 @@ const Problem* problem(mlx_h2o_policy policy, size_t index) {
   return problem;
 }
 
-/// A value of a problem; null if there is none, or after an error.
+/// A value of a problem by name; null if there is no such value, or after an error.
 const decltype(Problem::values)::mapped_type* problem_value(
     mlx_h2o_policy policy, size_t index, const char* name) {
   const auto* of = problem(policy, index);
@@ -73,7 +73,7 @@ const char* text_of(const Held* value) {
   return held ? held->c_str() : "";
 }
 
-/// Ranges of their bounds, where a setting is known to be of ranges.
+/// Makes ranges of a list of bounds, for a setting that holds ranges.
 Value integers(const std::string& name, const int64_t* values, size_t count) {
   for (const auto& field : policy_fields) {
     if (name == field.name && field.kind == Kind::ranges && count % 2 == 0) {

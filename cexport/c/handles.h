@@ -8,10 +8,11 @@
 #include "mlx/c/h2o.h"
 #include "policy_rules.h"
 
-/// What is behind the handles of the C interface, and how its functions fail.
+/// The objects behind the handles of the C interface, and the error handling of its
+/// functions.
 namespace h2o::c {
 
-/// What the last function on this thread refused, by its code.
+/// The code of the last error on this thread.
 struct LastError {
   std::string code;
   std::vector<std::pair<std::string, std::string>> values;
@@ -40,7 +41,7 @@ int guarded(Body body) {
   return 1;
 }
 
-/// What a handle holds. Throws std::invalid_argument if it is empty.
+/// The object of a handle. Throws std::invalid_argument if the handle is empty.
 template <class Held, class Handle>
 Held& held_by(const Handle& handle, const char* name) {
   if (!handle.ctx) {

@@ -92,7 +92,7 @@ void Archive::append(
   if (!pieces_.empty() && (!is_single || pieces_.size() == size_t(packed_tokens))) {
     pack(s);
     if (is_single) {
-      // What they were made from was queued with the step before this one.
+      // Their inputs were queued with the previous step, so this waits for nothing.
       mx::async_eval(std::exchange(queued_, {}));
     }
   }
@@ -118,7 +118,7 @@ void Archive::append(
   }
 }
 
-/// Packs the pieces behind the blocks.
+/// Packs the pieces into blocks at the end.
 void Archive::pack(mx::StreamOrDevice s) {
   if (pieces_.empty()) {
     return;
@@ -140,7 +140,7 @@ void Archive::pack(mx::StreamOrDevice s) {
   drop_oldest();
 }
 
-/// Lets the blocks go that the limit has passed; those not packed yet follow later.
+/// Drops the blocks beyond the limit; tokens that are not packed yet are dropped later.
 void Archive::drop_oldest() {
   if (first_ == 0) {
     return;
@@ -157,7 +157,8 @@ void Archive::drop_oldest() {
     files_.drop_oldest();
   }
   auto block = blocks_.begin();
-  // A block that is not whole yet would leave the next one at another position.
+  // Only whole blocks, because dropping a partial one would shift the positions of the
+  // next.
   while (block != blocks_.end() && block->count() == segment_tokens && begin < first_) {
     begin += segment_tokens;
     files_.drop_oldest();
@@ -302,7 +303,8 @@ Archive Archive::restored(
   archive.length_ = length;
   if (blocks == 0) {
     if (archive.files_.stored() > 0) {
-      // The newest block is always saved: it says what shape those in files have.
+      // The newest block is always saved, because its shape is that of the blocks in
+      // files.
       throw ArchiveError({archive_codes::other, archive.files_.path(), 0});
     }
     return archive;
@@ -334,8 +336,8 @@ Archive Archive::restored(
   return archive;
 }
 
-/// The first position of an archive in files, whose folder may have dropped more than it had
-/// when the cache was saved, or not yet as much.
+/// The first position of an archive in files. Its folder may have dropped more or fewer
+/// segments than when the cache was saved.
 int Archive::first_with_files(int first, int length, const std::vector<mx::array>& arrays) {
   int64_t tokens = 0;
   for (size_t i = 0; i < arrays.size(); i += 2) {

@@ -4,30 +4,32 @@
 
 namespace h2o {
 
-/// Tokens as an archive has them, rotated if it was given a rotated cache's, in float32.
+/// Tokens of an archive in float32; rotated if the rows of the cache are rotated.
 struct ArchivedTokens {
   mx::array keys;   // [B, Hkv, n, Dk]
   mx::array values; // [B, Hkv, n, Dv]
   mx::array novelty;
 };
 
-/// Key, value and novelty of every position of one layer, in order, whatever its cache
-/// evicts: what `recall` chooses from.
+/// Key, value and novelty of every position of one layer, in order, whether or not its
+/// cache has evicted it. `recall` chooses from these.
 ///
-/// Tokens are packed at `archive_bits` into segments of 256 positions, which never change;
-/// copies share them. A single token is kept as it is until 64 of them are packed together, so
-/// that a step of generation costs nothing here. What an archive says never depends on that.
+/// Tokens are packed at `archive_bits` into segments of 256 positions, which never change
+/// and which copies share. Single tokens stay unpacked until 64 can be packed together,
+/// so that a step of generation does no work here. The packed content does not depend on
+/// this.
 ///
-/// Every function may throw std::invalid_argument with what was wrong.
+/// Every function may throw std::invalid_argument, which says what is wrong.
 class Archive {
  public:
-  /// `archive_group` divides the head dims, unless an archive has 16 bits. Whole segments go
-  /// to `folder`, if there is one.
+  /// `archive_group` must divide the head dims, unless the archive has 16 bits. If there
+  /// is a `folder`, whole segments are written to it.
   explicit Archive(Recall recall, std::shared_ptr<SegmentFolder> folder = nullptr);
 
-  /// Adds tokens: keys [B, Hkv, L, Dk] as the cache is given them, values [B, Hkv, L, Dv],
-  /// and its ledger's key_sum from before them. Rotates them if the cache's rows are rotated:
-  /// recall then gets rows as they are stored. Evaluates nothing that is not queued already.
+  /// Adds tokens: the keys [B, Hkv, L, Dk] and values [B, Hkv, L, Dv] that the cache
+  /// receives, and key_sum of the ledger before them. If the cache's rows are rotated,
+  /// rotates them, so that recall gets rows as the cache stores them. Evaluates only what
+  /// is queued already.
   void append(
       const mx::array& keys,
       const mx::array& values,
@@ -38,7 +40,7 @@ class Archive {
   const Recall& recall() const {
     return recall_;
   }
-  /// Positions so far (T); those below `first` are gone by the limit.
+  /// Number of positions so far (T); the limit has dropped those below `first`.
   int length() const {
     return length_;
   }
@@ -48,7 +50,7 @@ class Archive {
   int key_dim() const {
     return key_dim_;
   }
-  /// What [B, Hkv] tokens take; what an empty archive says has no meaning.
+  /// Bytes of one position, for all of [B, Hkv]; undefined while the archive is empty.
   size_t nbytes() const;
   const RowFormat& format() const {
     return format_;
@@ -57,12 +59,12 @@ class Archive {
   /// Drops the newest `n` positions.
   void trim(int n, mx::StreamOrDevice s = {});
 
-  /// Rows and novelty of each block, one after the other: whole segments, then what is left.
-  /// Those in files are left out; `files().mark()` says where they end.
+  /// Rows and novelty of each block in order: whole segments, then a shorter block.
+  /// Segments in files are left out; `files().mark()` says where they end.
   std::vector<mx::array> arrays(mx::StreamOrDevice s = {});
 
-  /// The archive whose `arrays` these are. `format` is what it said of its own. `folder` has
-  /// the segments before them, and `first` may be later than it was.
+  /// Restores an archive from its `arrays` and its `format`. `folder` contains the
+  /// segments before them; `first` may be later than when the archive was saved.
   static Archive restored(
       const std::vector<mx::array>& arrays,
       const Recall& recall,
@@ -72,24 +74,24 @@ class Archive {
       int length,
       std::shared_ptr<SegmentFolder> folder = nullptr);
 
-  /// The tokens of positions `begin` to before `end`.
+  /// The tokens at positions [begin, end).
   ArchivedTokens tokens(int begin, int end, mx::StreamOrDevice s = {});
 
-  /// The blocks in memory, the newest tokens packed too; for a reader. Those of `files` are
-  /// before them.
+  /// The blocks in memory with the newest tokens packed too, for a reader. Segments in
+  /// `files` come before them.
   const std::vector<ArchiveBlock>& blocks(mx::StreamOrDevice s = {});
 
-  /// The packed keys of the KV heads from `head` to before `last`, of the blocks from `begin` to
-  /// before `end`, those of `files` first: [B, heads, positions, row]. Values are not read.
+  /// The packed keys of the KV heads [head, last) in the blocks [begin, end), those of
+  /// `files` first: [B, heads, positions, row]. Does not read values.
   mx::array packed_keys(int head, int last, int begin, int end, mx::StreamOrDevice s = {});
 
   const ArchiveFiles& files() const {
     return files_;
   }
-  /// Of a token's key and value, packed.
+  /// The layout of a token's packed key and value.
   RowLayout layout() const;
 
-  /// Why the archive is of no more use; memory never fails. It forgets all then.
+  /// Why the archive failed, after which it is empty; an archive in memory never fails.
   std::optional<ArchiveFailure> failure() const {
     return files_.failure();
   }
@@ -124,15 +126,16 @@ class Archive {
   int first_with_files(int first, int length, const std::vector<mx::array>& arrays);
 };
 
-/// Where an archived token is, as the kernels of the CPU read it.
+/// An archived token in memory, in the form that CPU kernels read.
 struct ArchivedRow {
   cpu::RowsView key;
   cpu::RowsView value;
   float novelty;
 };
 
-/// Reads an archive whose blocks are evaluated. Heads count over the batch: b * Hkv + h.
-/// What is in files is read head by head: a view is right until the next one is asked for.
+/// Reads an archive whose blocks are evaluated. A head's index is b * Hkv + h. Segments
+/// in files are read head by head, so a view is valid only until the next one is
+/// requested.
 class ArchiveReader {
  public:
   /// Does not evaluate; `blocks` must be evaluated before anything is read.
@@ -154,7 +157,7 @@ class ArchiveReader {
   /// The keys of one head of a block.
   cpu::RowsView keys(size_t block, int head);
 
-  /// The token at a position from `first` on.
+  /// The token at a position, which must be at least `first`.
   ArchivedRow row(int position, int head);
 
  private:

@@ -15,7 +15,7 @@ namespace h2o {
 
 namespace {
 
-/// Tells rows apart that have the same bytes.
+/// Distinguishes row formats whose rows have the same number of bytes.
 std::string format_text(const RowFormat& format) {
   std::ostringstream text;
   text << format.key_bits << "-" << format.group_size << "-" << format.dtype;
@@ -66,7 +66,7 @@ void ArchiveFiles::keep(
     }
     handed_.push_back(serial);
   }
-  // The newest block stays, so that a saved archive always tells its shape.
+  // The newest block stays in memory, so that a saved archive always contains the shape.
   while (blocks.size() > 1 && !handed_.empty() && folder_->is_written(handed_.front())) {
     stored_.push_back(handed_.front());
     handed_.pop_front();
@@ -204,7 +204,7 @@ bool is_ours(const std::string& name) {
 std::vector<std::string> layers_of(const std::string& folder) {
   std::vector<std::string> layers;
   for (const std::string& name : names_of(folder)) {
-    // What a link leads to is not the archive's to remove.
+    // Skips links, because their targets do not belong to the archive.
     if (is_layer(name) && posix::check_own_folder(folder + "/" + name) == 0) {
       layers.push_back(folder + "/" + name);
     }

@@ -12,7 +12,7 @@
 
 namespace h2o {
 
-/// Tokens as a cache is given them, and its ledger's key_sum from before them.
+/// Tokens that a cache received, and key_sum of its ledger before them.
 struct ArchivePiece {
   mx::array keys;    // [B, Hkv, L, Dk]
   mx::array values;  // [B, Hkv, L, Dv]
@@ -29,12 +29,12 @@ struct ArchiveBlock {
   }
 };
 
-/// What follows when tokens come after `tail`, a block of less than a segment if there is
-/// one: segments, and one of what is left. `position` is that of the first
-/// piece's first token, and `format` has no ring. Nothing is evaluated here.
+/// Packs the pieces behind `tail`, an optional block of less than a segment, into
+/// segments and one shorter block. `position` is that of the first piece's first token,
+/// and `format` has no ring. Evaluates nothing.
 ///
-/// A token's novelty is what a ledger would enter for its key as given. A key that is not
-/// finite in some element is packed as zeros with biases of NaN, so that it stays not finite.
+/// A token's novelty is computed from its key before rounding. A key with an element that
+/// is not finite is packed as zeros with biases of NaN, so that it stays not finite.
 std::vector<ArchiveBlock> pack_archive(
     const std::optional<ArchiveBlock>& tail,
     const std::vector<ArchivePiece>& pieces,
@@ -43,9 +43,9 @@ std::vector<ArchiveBlock> pack_archive(
     const Policy& policy,
     mx::StreamOrDevice s);
 
-/// Which segments of an archive are in files, and which of its blocks are on their way.
-/// Without a folder there are none. A copy reads what is in files, and writes nothing: what
-/// it archives from then on stays in memory.
+/// Which segments of an archive are in files, and which of its blocks are being written.
+/// Without a folder there are none. A copy of the archive reads the files but writes
+/// none: tokens that it archives later stay in memory.
 class ArchiveFiles {
  public:
   ArchiveFiles() = default;
@@ -70,29 +70,31 @@ class ArchiveFiles {
     return folder_ && !is_copy_;
   }
 
-  /// If they are written: hands whole blocks over once they are evaluated, oldest first, and lets those go that
-  /// are written, but for the newest. Only chunks may wait for room. Evaluates nothing.
+  /// If there is a folder: passes evaluated whole blocks to the writer, oldest first, and
+  /// drops written blocks from memory, except the newest. Only a chunk waits if the
+  /// writer is full. Evaluates nothing.
   void keep(
       std::vector<ArchiveBlock>& blocks,
       const RowFormat& format,
       const RowLayout& layout,
       bool may_wait);
 
-  /// Lets the oldest segment go, wherever it is on its way. Those in memory are the archive's.
+  /// Drops the oldest segment, written or not. The archive drops its own blocks in
+  /// memory.
   void drop_oldest();
 
-  /// Lets the newest stored segment go.
+  /// Drops the newest stored segment.
   void drop_newest();
 
-  /// Lets those go that were handed over and are no longer whole blocks in memory.
+  /// Drops segments that were passed to the writer and are no longer whole blocks in
+  /// memory.
   void keep_whole(size_t blocks);
 
-  /// One part of one head of a stored segment; zeros where that fails, which `failure` says.
-  /// `to` has the size of the part.
+  /// Reads one part of one head of a stored segment into `to`, which has its size. If
+  /// that fails, fills it with zeros and sets `failure`.
   void read(int segment, Part part, int64_t head, std::vector<char>& to) const;
 
-  /// Keys of the KV heads [first, last) of stored segments from `begin` on, one after the
-  /// other.
+  /// Keys of the KV heads [first, last) of the stored segments from `begin` on, in order.
   struct KeyRange {
     int batch, heads;
     int first, last;
@@ -100,22 +102,22 @@ class ArchiveFiles {
   };
   mx::array load_keys(const KeyRange& range, mx::Dtype dtype, int64_t key_bytes) const;
 
-  /// A stored segment in memory again: rows [*heads, 256, row] of `dtype`.
+  /// Reads a stored segment back into memory: rows [*heads, 256, row] of `dtype`.
   ArchiveBlock load(
       int segment, const mx::Shape& heads, mx::Dtype dtype, const RowLayout& layout) const;
 
-  /// Throws ArchiveError where stored segments have other rows than these.
+  /// Throws ArchiveError if stored segments have rows of another format or shape.
   void check(const RowFormat& format, const RowLayout& layout, int64_t heads) const;
 
-  /// Waits until all that was handed over is written; false where the folder has failed.
+  /// Waits until the writer has written everything; false if the folder has failed.
   bool flush() const {
     return !folder_ || folder_->flush();
   }
 
-  /// Where the stored segments end, for a cache that is saved now.
+  /// Where the stored segments end, to save with a cache.
   std::optional<ArchiveMark> mark() const;
 
-  /// Why the archive is of no more use.
+  /// Why the archive failed.
   std::optional<ArchiveFailure> failure() const;
 
  private:
@@ -129,14 +131,13 @@ class ArchiveFiles {
 /// "FOLDER/layer-007"
 std::string layer_folder(const std::string& folder, int layer);
 
-/// Removes a conversation's archive: our files and, where nothing else is in them, the
-/// folders. Nothing is removed while any layer is open (archive_locked). A folder that is not
-/// there is no error. Throws ArchiveError.
+/// Removes a conversation's archive: the archive's files, and its folders if nothing else
+/// is in them. Removes nothing while any layer is open (archive_locked). A missing folder
+/// is not an error. Throws ArchiveError.
 void delete_archive(const std::string& folder);
 
-/// Removes the conversations in `root` that are not open anywhere and whose names are not in
-/// `keep`: those of sessions that ended without saying so. Gives their names. Throws
-/// ArchiveError.
+/// Removes the archives in `root` that no process has open and whose names are not in
+/// `keep`, such as those that a crash left. Returns their names. Throws ArchiveError.
 std::vector<std::string> delete_stale_archives(
     const std::string& root, const std::vector<std::string>& keep);
 

@@ -23,7 +23,7 @@ struct Settings {
   bool has_tail;
 };
 
-/// One evaluation on the CPU. Inputs: the tail's rows and novelty, if there is one, then
+/// One evaluation on the CPU. Inputs: rows and novelty of the tail, if there is one, then
 /// keys, values and key_sum of each piece. Outputs: rows and novelty of each block.
 class Pack {
  public:
@@ -87,7 +87,7 @@ class Pack {
     }
   }
 
-  /// Packs the piece whose inputs begin at `i` as the head's rows from `to` on.
+  /// Packs the piece whose inputs begin at `i` into the head's rows from `to` on.
   void pack_piece(int b, int h, size_t i, int to, int position) {
     const RowLayout& layout = settings_.layout;
     auto& sum = in_[i + 2];
@@ -156,7 +156,7 @@ class PackArchive : public mx::Primitive {
   Settings settings_;
 };
 
-/// Rows of tokens in MLX operations.
+/// Computes rows of tokens with MLX operations.
 mx::array rows_in_operations(
     const mx::array& keys, const mx::array& values, const RowFormat& format, mx::Stream s) {
   if (format.is_dense()) {
@@ -208,7 +208,7 @@ std::vector<ArchiveBlock> in_operations(
   std::vector<ArchiveBlock> blocks;
   for (int n = 0; n < rows.shape(2); n += segment_tokens) {
     const int end = std::min(rows.shape(2), n + segment_tokens);
-    // Each in a buffer of its own, so that one can go without the others.
+    // Each block has its own buffer, so that one can be released without the others.
     auto cut = [&](const mx::array& a) {
       return mx::contiguous(fallback::take_rows(a, 2, n, end, s), false, s);
     };

@@ -26,7 +26,7 @@ struct AttentionSettings {
   int value_dim;
   RowFormat format;
 
-  /// Arrays that make up the keys, and as many the values.
+  /// Number of arrays that make up the keys; the values have as many.
   int parts() const {
     return format.is_dense() ? 1 : 3;
   }
@@ -206,7 +206,7 @@ std::pair<mx::array, mx::array> attention_node(
   return {outputs[0], outputs[1]};
 }
 
-/// Whether our Metal kernels take it; `dtype` is that of keys and values, or of their
+/// Whether the Metal kernels can run it; `dtype` is that of keys and values, or of their
 /// scales.
 bool takes(
     const mx::array& queries,

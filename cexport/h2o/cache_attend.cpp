@@ -13,8 +13,8 @@
 #include "primitives.h"
 #include "row_layout.h"
 
-/// What cache_attend's primitive is told, where its inputs and outputs stand, and its
-/// evaluation on the CPU.
+/// The parameters of cache_attend's primitive, the order of its inputs and outputs, and
+/// its evaluation on the CPU.
 namespace h2o::attend {
 
 struct Settings {
@@ -29,10 +29,10 @@ struct Settings {
   bool has_held;
 };
 
-/// The ledger's arrays come first, in inputs and outputs alike. Inputs: which rows are held,
-/// if the cache says so, pool, ring if there is one, queries, mask and sinks follow. Outputs:
-/// what attention gives, if there are queries, and where rows are rearranged, which of them
-/// are held and the new buffers.
+/// The ledger's arrays come first in inputs and outputs. In the inputs, the held rows
+/// follow if there is recall, then the pool, the ring if there is one, queries, mask and
+/// sinks. In the outputs, the output of attention follows if there are queries, then the
+/// held rows and the new buffers if rows are rearranged.
 enum { scores, positions, novelty, key_sum, victim, ledger_arrays, held = ledger_arrays };
 
 inline int pool_input(const Settings& settings) {
@@ -100,7 +100,7 @@ class Attend {
   mx::array& newest() {
     return in_[newest_input(settings_)];
   }
-  /// Of those that a rearrangement has.
+  /// The index of one of the outputs that only a rearrangement has.
   mx::array& held_output() {
     return out_[ledger_arrays + (settings_.has_queries ? 1 : 0)];
   }
@@ -118,7 +118,7 @@ class Attend {
         count};
   }
 
-  /// Copies `count` of the head's entries of one array from `from` on to those from `to` on.
+  /// Copies `count` entries of one array of the head from index `from` to index `to`.
   template <class T>
   void load(int which, int b, int h, int from, int count, std::vector<T>& into, int to) {
     const int64_t stride = in_[which].strides(2);
@@ -132,7 +132,7 @@ class Attend {
     }
   }
 
-  /// The same for all that is known of the rows that attention reads.
+  /// Copies entries of all arrays of the ledger.
   void load(int b, int h, int from, int count, int to) {
     load(scores, b, h, from, count, scores_, to);
     load(positions, b, h, from, count, positions_, to);
@@ -207,7 +207,7 @@ class Attend {
         });
   }
 
-  /// Fills the outputs of one head, with the row that the next token takes.
+  /// Fills the outputs of one head, including the row that the next token overwrites.
   void store(int b, int h, const cpu::HeadLedger& ledger) {
     const int size = policy().max_size;
     cpu::HeadLedger saved{
@@ -245,8 +245,8 @@ class Attend {
     std::copy_n(from.novelty + row, count, to.novelty + entry);
   }
 
-  /// Drops the rows beyond C and puts the others in new buffers: the newest in their slots
-  /// of the ring, if there is one, the others in the pool.
+  /// Drops the rows beyond C and copies the others to new buffers: the newest to their
+  /// slots of the ring, if there is one, and the others to the pool.
   void rearrange(int b, int h, const cpu::HeadLedger& ledger, cpu::HeadLedger& saved) {
     const int count = step_.rows(), seen = step_.seen(), pool_used = step_.pool_used();
     const int slots = step_.config.ring_rows(), pool_size = step_.config.pool_rows();
@@ -260,8 +260,8 @@ class Attend {
     const Layouts& layouts = settings_.layouts;
     auto& new_pool = out_[out_.size() - (layouts.ring ? 2 : 1)];
     auto& new_ring = out_.back();
-    // Positions may come from a tampered file: none leads out of the buffers, and rows that
-    // it leaves open are empty.
+    // Positions may come from a hostile file: no position is used as an index outside of
+    // the buffers, and rows without a position are empty.
     const int pool_length = step_.pool_length(seen), ring_length = step_.ring_length(seen);
     uint8_t* new_held = nullptr;
     if (settings_.has_held) {
@@ -399,8 +399,8 @@ void check(const AttendArguments& arguments, const CacheStep& step) {
   }
 }
 
-/// Whether our Metal kernels take it: all but long chunks, those whose rows are rearranged,
-/// and head dims that MLX's kernels lack.
+/// Whether the Metal kernels can run it. They do not run long chunks, chunks whose rows
+/// are rearranged, or head dims that MLX's kernels lack.
 bool kernels_take(
     const std::optional<mx::array>& queries, const Settings& settings, int kv_heads) {
   const RowLayout& layout = settings.layouts.pool;

@@ -6,18 +6,19 @@
 
 namespace h2o {
 
-/// The row of a token that takes the victim's place.
+/// The row number of a token that overwrites the victim.
 inline constexpr int over_victim = -1;
 
-/// New tokens of a cache, and where they and the older ones lie.
+/// The new tokens of a cache, and the rows of old and new tokens.
 ///
-/// Without a ring all rows are the pool's. With one, the token of position p lies in slot
-/// p % ring_rows until as many newer ones have come; then it moves to the pool, over the
-/// victim if that is full. A chunk of several tokens stands behind the rows in use until its
-/// attention, which then sorts all of them into ring and pool.
+/// Without a ring, all rows are in the pool. With a ring, the token at position p is in
+/// slot p % ring_rows until ring_rows newer tokens have arrived. Then it moves to the
+/// pool, where it overwrites the victim if the pool is full. A chunk of several tokens is
+/// written behind the rows in use; its attention then sorts all rows into ring and pool.
 ///
-/// A *row* counts those that attention reads: the pool's in use, then the ring's. An *entry*
-/// is a row's place in the ledger: the pool's `pool_rows`, then the ring's slots.
+/// A *row* is an index into the rows that attention reads: those in use in the pool, then
+/// those of the ring. An *entry* is an index into the ledger: `pool_rows` of the pool,
+/// then the slots of the ring.
 struct CacheStep {
   CacheConfig config;
   int offset; // tokens seen before
@@ -30,7 +31,7 @@ struct CacheStep {
     return offset + tokens;
   }
 
-  /// Rows in use once `count` tokens were seen and evicted from.
+  /// Rows in use after `count` tokens, with evictions.
   int pool_length(int count) const {
     return std::clamp(count - config.ring_rows(), 0, config.pool_rows());
   }
@@ -38,7 +39,7 @@ struct CacheStep {
     return std::min(count, config.ring_rows());
   }
 
-  /// Rows in use with the new tokens, none of them evicted.
+  /// Rows in use with the new tokens, before eviction.
   int pool_used() const {
     if (is_single()) {
       return pool_length(seen());
@@ -55,7 +56,7 @@ struct CacheStep {
     return pool_used() + ring_used();
   }
 
-  /// Whether attention is followed by new buffers, in which the rows that stay are sorted.
+  /// Whether the rows that stay are sorted into new buffers after attention.
   bool rearranges() const {
     return config.format.has_ring() ? !is_single() : rows() > config.max_size;
   }
@@ -73,13 +74,13 @@ struct CacheStep {
     return is_single() && offset >= config.max_size ? over_victim : pool_length(offset);
   }
 
-  /// Whether the ring's row that the new token takes moves to the pool first.
+  /// Whether the ring's row that the new token overwrites moves to the pool first.
   bool leaves_ring() const {
     return config.format.has_ring() && is_single() && offset >= config.ring_rows();
   }
 
-  /// The pool's row for what leaves the ring: a free one, the victim's, or -1 where it is
-  /// the victim itself.
+  /// The pool's row for the token that leaves the ring: a free row, the victim's, or -1
+  /// if that token is the victim itself.
   int pool_row_for_leaving(int victim) const {
     const int filled = pool_length(offset);
     if (filled < config.pool_rows()) {

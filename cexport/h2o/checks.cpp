@@ -85,7 +85,7 @@ void check_rows(const char* function, const Rows& rows, const RowFormat& format)
         function, "rows has ", rows.ring ? "a ring" : "no ring", "; recent_bits is ",
         format.recent_bits, ".");
   }
-  // All dense rows have the dtype that their keys came in; others the one of the format.
+  // Dense rows have the dtype of the keys; quantized rows have the dtype of the format.
   const mx::Dtype dense = format.is_all_dense() && is_supported(rows.pool.dtype())
                               ? rows.pool.dtype()
                               : format.dtype;

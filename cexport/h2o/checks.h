@@ -6,8 +6,8 @@
 #include "cache_step.h"
 #include "functions.h"
 
-/// Argument checks shared by the functions. Each throws std::invalid_argument
-/// with what was wrong, what it was and what is allowed.
+/// Argument checks that the functions share. Each throws std::invalid_argument, which
+/// names the argument, its value and what is allowed.
 namespace h2o {
 
 template <class... Parts>
@@ -18,17 +18,17 @@ template <class... Parts>
   throw std::invalid_argument(text.str());
 }
 
-/// Whether keys and values may have it: float32, float16 and bfloat16.
+/// Whether keys and values may have this dtype: float32, float16 or bfloat16.
 bool is_supported(mx::Dtype dtype);
 
-/// `a` must have four dimensions, none of them but the third empty, and a supported dtype.
+/// `a` must have a supported dtype and four dimensions, of which only the third may be 0.
 void check_heads(
     const char* function, const char* name, const mx::array& a, const char* layout);
 
 /// Keys [B, Hkv, L, Dk] and values [B, Hkv, L, Dv] of the same tokens.
 void check_tokens_of(const char* function, const mx::array& keys, const mx::array& values);
 
-/// A head dim must be 1 to 2^20, whose row is far from overflowing an int.
+/// A head dim must be 1 to 2^20, so that the size of a row cannot overflow an int.
 void check_head_dim(const char* function, const char* name, int64_t dim);
 
 /// Shapes and dtypes of a cache's ledger.
@@ -47,10 +47,10 @@ void check_tokens(const char* function, int offset, int tokens, int least);
 /// heads, and have the dtypes that its format needs.
 void check_rows(const char* function, const Rows& rows, const RowFormat& format);
 
-/// As check_rows; and they must have as many rows as the step says are in use.
+/// Like check_rows, and the buffers must have the rows that the step has in use.
 void check_rows_in_use(const char* function, const Rows& rows, const CacheStep& step);
 
-/// The queries of a cache's step must be those of the tokens just written.
+/// The queries of a step must be as many as the tokens just written.
 void check_new_queries(const char* function, const mx::array& queries, int tokens);
 
 /// Shapes of q, k and v (or rows cut into them) that attention accepts.

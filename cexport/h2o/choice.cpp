@@ -87,7 +87,8 @@ void Ballot::add(
     mx::StreamOrDevice s) {
   auto votes = mx::sum(mx::square(strongest, s), 1, false, s);
   if (votes_) {
-    // With other numbers of asking tokens layers vote for more or fewer positions.
+    // Layers with different numbers of asking tokens vote for different numbers of
+    // positions.
     const int end = std::max(first + votes.shape(1), first_ + votes_->shape(1));
     auto up_to_end = [&](const mx::array& a, int begin) {
       const int missing = end - begin - a.shape(1);

@@ -7,22 +7,24 @@
 #include "policy_rules.h"
 #include "recall.h"
 
-/// Which positions come back, from how much each is asked for.
+/// Chooses the positions that recall brings back.
 namespace h2o {
 
-/// Whether every cache of this policy keeps the position, once it has seen so many tokens.
+/// Whether every cache of this policy keeps the position after `seen` tokens.
 bool is_kept_anyway(const Policy& policy, int position, int seen);
 
-/// The positions asked for most, at most `wanted`, the best first.
+/// Returns the positions with the highest counts, at most `wanted`, the best first.
 ///
-/// A position counts as much as the largest of itself, the `spread` before it and the `before`
-/// after it: what is asked for brings its neighbors along. What is kept anyway neither
-/// comes nor brings anything. Those stay out that count 0 or less than `threshold` percent of
-/// the largest. Ties go to the lowest position.
+/// A position's count is the largest value of `asked_for` at the position itself, at the
+/// `spread` positions before it and at the `before` positions after it. So a position
+/// that is asked for brings its neighbors. Positions that the policy keeps anyway are not
+/// chosen and bring no neighbors. A count of 0, or of less than `threshold` percent of
+/// the largest, is not enough. Ties go to the lowest position.
 ///
 /// Args:
-///   asked_for: of the positions from `first` on; negative where one cannot come.
-///   seen: tokens so far.
+///   asked_for: a value for each position from `first` on; negative for one that cannot be
+///     chosen.
+///   seen: number of tokens so far.
 std::vector<int> choose_positions(
     const std::vector<float>& asked_for,
     int first,
@@ -31,23 +33,24 @@ std::vector<int> choose_positions(
     const Policy& policy,
     const Recall& recall);
 
-/// The votes of all layers for one prompt, and the positions that they choose.
+/// Collects the votes of all layers for one prompt, and chooses positions.
 class Ballot {
  public:
   /// `seen` tokens so far, the prompt's included.
   explicit Ballot(int seen) : seen_(seen) {
   }
 
-  /// Whether it is of so many tokens and still open to this layer.
+  /// Whether the ballot is for this number of tokens and this layer has not voted.
   bool takes(int layer, int seen) const {
     return seen_ == seen && !voters_.contains(layer) && !chosen_;
   }
 
-  /// Counts a layer's votes: of each query head, its largest probability squared. Squares let
-  /// the few heads that look at one place outvote the many that look everywhere.
+  /// Adds a layer's votes: for each query head, its largest probability, squared. Squares
+  /// let the few heads that look at one place outvote the many that look everywhere.
   ///
-  /// `strongest` is float32 [B, Hq, N], as `read_everything` gives it, of the positions from
-  /// `first` on; those before it are gone. Policy and recall are those of the layer's cache.
+  /// `strongest` is the result of `read_everything`, float32 [B, Hq, N], for the
+  /// positions from `first` on; earlier ones were dropped. Policy and recall are those of
+  /// the layer's cache.
   void add(
       int layer,
       const mx::array& strongest,
@@ -72,13 +75,13 @@ class Ballot {
   std::optional<mx::array> chosen_;
 };
 
-/// What the caches of one conversation share, so that their layers vote together.
+/// The object through which the layers of one conversation vote together.
 ///
-/// A copy of the caches may share it too: who votes again, or for another number of tokens,
-/// opens a new ballot, and each cache keeps its own until it is counted.
+/// Copies of the caches may share it too. A layer that votes again, or for another number
+/// of tokens, opens a new ballot, and each cache keeps its ballot until it is counted.
 class PromptChoice {
  public:
-  /// The ballot that a layer votes in once so many tokens were seen.
+  /// Returns the ballot in which a layer votes after this number of tokens.
   std::shared_ptr<Ballot> ballot(int layer, int seen);
 
  private:

@@ -5,11 +5,11 @@
 
 namespace h2o {
 
-/// How keys and values are stored. 16 bits keep their own dtype; 4 and 8 bits are MLX's
+/// How keys and values are stored. 16 bits keep their dtype; 4 and 8 bits use MLX's
 /// affine quantization in groups of `group_size` elements.
 ///
-/// With `recent_bits` the newest tokens lie in a ring of `recent_budget` rows at that
-/// precision, and all others in a pool of the remaining rows; without, all are in the pool.
+/// With `recent_bits`, the newest tokens are in a ring of `recent_budget` rows at that
+/// precision, and all others in a pool. Without it, all tokens are in the pool.
 struct RowFormat {
   int key_bits = 16; // of the pool
   int value_bits = 16;
@@ -21,11 +21,11 @@ struct RowFormat {
   bool has_ring() const {
     return recent_bits != 0;
   }
-  /// Whether the pool's rows are stored as they come.
+  /// Whether the pool's rows are not quantized.
   bool is_dense() const {
     return key_bits == 16;
   }
-  /// Whether all rows are stored as they come.
+  /// Whether no row is quantized.
   bool is_all_dense() const {
     return is_dense() && (!has_ring() || recent_bits == 16);
   }
@@ -35,7 +35,7 @@ struct RowFormat {
   }
 };
 
-/// Which rows a cache keeps, of a policy that `complete` gave, and how they are stored.
+/// The policy of a cache, completed by `complete`, and the format of its rows.
 struct CacheConfig : Policy {
   RowFormat format = {};
 
@@ -47,7 +47,7 @@ struct CacheConfig : Policy {
   }
 };
 
-/// Throws std::invalid_argument naming the field, its value and what is allowed.
+/// Throws std::invalid_argument, which names the field, its value and what is allowed.
 void validate(const RowFormat& format);
 
 /// Rows that a buffer of `capacity` rows must have to hold `needed`: it grows in

@@ -10,7 +10,8 @@ namespace h2o::cpu {
 
 namespace {
 
-/// Query heads handled together, so that a row once read serves all of them.
+/// Number of query heads that are processed together, so that each row is read once for
+/// all.
 constexpr int tile_heads = 16;
 
 size_t element_size(Element element) {
@@ -21,7 +22,7 @@ const char* advance(const void* data, Element element, int64_t count) {
   return static_cast<const char*>(data) + count * int64_t(element_size(element));
 }
 
-/// The rows in float32: worth it once when many queries read them.
+/// Widens the rows to float32 once, if many queries read them.
 RowsView widened(RowsView rows, int count, int dim, std::vector<float>& storage) {
   if (rows.packing.bits == 16 && rows.element == Element::float32) {
     return rows;
@@ -31,7 +32,8 @@ RowsView widened(RowsView rows, int count, int dim, std::vector<float>& storage)
   return {storage.data(), Element::float32, dim * int64_t(sizeof(float))};
 }
 
-/// Calls visit(part, first row, rows) for what the first `count` rows touch.
+/// Calls visit(part, first row, rows) for each part that contains some of the first
+/// `count` rows.
 template <class Visit>
 void for_each_part(const std::vector<RowsPart>& parts, int count, Visit visit) {
   int start = 0;

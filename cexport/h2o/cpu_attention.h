@@ -6,7 +6,7 @@
 #include "functions.h"
 #include "kernels.h"
 
-/// Attention of one KV head of one sequence: what both primitives evaluate.
+/// Attention of one KV head of one sequence, which both primitives evaluate.
 namespace h2o::cpu {
 
 Element element_of(mx::Dtype dtype);
@@ -15,20 +15,20 @@ Element element_of(mx::Dtype dtype);
 /// `storage` only where the last dimension is not contiguous.
 RowsView rows_of(const mx::array& a, int batch, int head, std::vector<float>& storage);
 
-/// Row `n` on its own.
+/// One row.
 RowsView row_at(RowsView rows, int n);
 
 /// One query vector times `scale`, in float32.
 void load_query(
     const mx::array& queries, int batch, int head, int query, float scale, float* out);
 
-/// The logit without a value of a query head.
+/// The sink of a query head: a logit without a value.
 float load_sink(const mx::array& sinks, int head);
 
 /// Copies a[batch, head, row, :] to `to`, whatever its strides.
 void copy_vector(const mx::array& a, int batch, int head, int row, char* to);
 
-/// A mask array seen as [B, Hq, L, N], whatever it is broadcast from.
+/// A mask array, broadcast to [B, Hq, L, N].
 class MaskView {
  public:
   MaskView() = default;
@@ -38,10 +38,10 @@ class MaskView {
     return data_ != nullptr;
   }
 
-  /// Applies the mask to `logits` of one query. A hidden row's logit becomes the
-  /// lowest finite float: where a bool mask is false and where the sum is not
-  /// above it; with `low_bias_hides` also where an additive mask is so low (at most
-  /// -1e9, float16 half its lowest) that it means to hide.
+  /// Applies the mask to the `logits` of one query. The logit of a hidden row becomes the
+  /// lowest finite float. A row is hidden if a bool mask is false, or if its logit plus
+  /// the mask is not above that float. With `low_bias_hides`, a row is also hidden by an
+  /// additive mask of at most -1e9 (in float16, half the lowest number).
   void apply(
       int batch, int head, int query, int count, bool low_bias_hides, float* logits) const;
 
@@ -53,7 +53,7 @@ class MaskView {
   int64_t strides_[4] = {0, 0, 0, 0};
 };
 
-/// The numbers of one attention call, equal for all heads.
+/// The sizes of one attention call, equal for all heads.
 struct AttentionShape {
   int group;   // query heads of a KV head
   int queries; // L
@@ -64,14 +64,14 @@ struct AttentionShape {
   bool causal; // query l sees the first N - L + l + 1 rows
 };
 
-/// Rows of one head that lie together; a cache has one part, or a pool and a ring.
+/// Contiguous rows of one head: a cache has one part, or a pool and a ring.
 struct RowsPart {
   RowsView keys;
   RowsView values;
   int rows;
 };
 
-/// One query of all heads of a group, as just computed; arrays are [group, stride].
+/// The results for one query in all heads of a group; arrays are [group, stride].
 struct QueryResult {
   int query;
   int rows;                 // rows that causality lets it see
@@ -81,7 +81,7 @@ struct QueryResult {
   int64_t stride;
 };
 
-/// Buffers of one evaluation, kept from head to head.
+/// Buffers of one evaluation, reused for each head.
 struct Workspace {
   std::vector<float> query, logits, weights, weighted_sums, normalizers;
   std::vector<std::vector<float>> wide;

@@ -12,7 +12,7 @@ namespace {
 
 using Vectors = std::pair<mx::array, mx::array>; // keys and values
 
-/// What a step of a cache is computed from.
+/// The inputs of a step of a cache.
 struct Step : CacheStep {
   const AttendArguments& given;
   mx::StreamOrDevice s;
@@ -23,8 +23,9 @@ struct Step : CacheStep {
   int key_dim() const {
     return given.ledger.key_sum.shape(2);
   }
-  /// The ledger's [B, Hkv, 1], within the rows even if it comes from a tampered file. With
-  /// a ring it may be an entry of that: the very token that leaves it.
+  /// The ledger's victim [B, Hkv, 1], clipped to the rows, because a hostile file may
+  /// contain any number. With a ring it may be an entry of the ring: the token that
+  /// leaves it.
   mx::array victim() const {
     auto row = mx::maximum(given.ledger.victim, mx::array(0), s);
     if (!config.format.has_ring()) {
@@ -41,7 +42,7 @@ Vectors widened(
       first_rows(rows, count, step.s), format, step.key_dim(), mx::float32, step.s);
 }
 
-/// Those of the pool's rows, then of the ring's, in float32.
+/// Keys and values of the pool's rows, then of the ring's, in float32.
 Vectors joined(const Step& step, const Vectors& ring) {
   auto wide = [&](const mx::array& a) {
     return mx::astype(a, mx::float32, step.s);
@@ -55,8 +56,8 @@ Vectors joined(const Step& step, const Vectors& ring) {
       mx::concatenate({wide(pool.second), wide(ring.second)}, 2, step.s)};
 }
 
-/// Entries of the ledger by the rows that attention reads, `fresh` ones of the new tokens in
-/// their places.
+/// The ledger's entries in the order of the rows that attention reads, with `fresh`
+/// entries for the new tokens.
 mx::array entered(const Step& step, const mx::array& old, const mx::array& fresh) {
   const auto& s = step.s;
   const int size = step.config.pool_rows(), pool_used = step.pool_used();
@@ -83,7 +84,7 @@ mx::array entered(const Step& step, const mx::array& old, const mx::array& fresh
   return mx::concatenate({in_pool, mx::where(taken, fresh, in_ring, s)}, 2, s);
 }
 
-/// Which rows, by index [B, Hkv, *], stay in the pool and in the ring's slots.
+/// Indices [B, Hkv, *] of the rows that stay, for the pool and for the ring's slots.
 struct Kept {
   mx::array pool;
   std::optional<mx::array> ring;
@@ -121,7 +122,7 @@ Kept kept_rows(const Step& step, const Entries& entries) {
       take_rows(by_slot, 2, 0, step.ring_length(seen), s)};
 }
 
-/// Rows of one format in another; quantized anew only where they differ.
+/// Converts rows to another format; quantizes again only if the formats differ.
 mx::array converted(
     const Step& step,
     const mx::array& rows,
@@ -140,7 +141,7 @@ mx::array converted(
       mx::astype(keys, to.dtype, step.s), mx::astype(values, to.dtype, step.s), to, step.s);
 }
 
-/// New buffers with the rows that stay.
+/// Makes new buffers with the rows that stay.
 Rows rearranged(const Step& step, const Kept& kept) {
   const auto& s = step.s;
   const auto& rows = step.given.rows;
@@ -171,7 +172,7 @@ Rows rearranged(const Step& step, const Kept& kept) {
           *kept.ring, step.config.ring_rows())};
 }
 
-/// Entries at their places in the ledger, `empty` where there is none.
+/// Scatters entries to their places in the ledger; other places become `empty`.
 mx::array saved(const Step& step, const mx::array& entries, const mx::array& empty) {
   const int pool_length = step.pool_length(step.seen()), slots = step.config.ring_rows();
   const int size = step.config.pool_rows();
@@ -254,7 +255,8 @@ Attended cache_attend(
     victim = mx::astype(mx::squeeze(take_rows(order, 2, 0, 1, s), 2, s), mx::int32, s);
   }
   if (result.out) {
-    // The next write takes place behind the victim, so behind the reading of the values too.
+    // The next write depends on the victim, so it also waits until the values have been
+    // read.
     victim = mx::depends({victim}, {*result.out})[0];
   }
   result.ledger = {entries.scores, entries.positions, entries.novelty, key_sum,

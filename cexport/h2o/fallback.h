@@ -2,9 +2,9 @@
 
 #include "functions.h"
 
-/// The functions of functions.h in MLX operations: what a GPU runs for calls that our
-/// kernels do not take. Same results; the logits of the observed queries are materialized.
-/// Arguments are already checked.
+/// The functions of functions.h as MLX operations. A GPU runs them for calls that our
+/// kernels do not support. The results are the same; the logits of the observed queries
+/// are stored in memory. Arguments are already checked.
 namespace h2o::fallback {
 
 std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
@@ -19,7 +19,7 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
 Attended cache_attend(
     const AttendArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s);
 
-/// The ledger while a chunk is being entered: any number of rows.
+/// The ledger while a chunk is added, with any number of rows.
 struct Entries {
   mx::array scores;
   mx::array positions;
@@ -32,10 +32,10 @@ mx::array unit_keys(const mx::array& keys, mx::StreamOrDevice s);
 
 mx::array take_rows(const mx::array& a, int axis, int begin, int end, mx::StreamOrDevice s);
 
-/// [..., N] or [..., N, R] picked along the row axis by indices [B, Hkv, M].
+/// Takes rows of [..., N] or [..., N, R] by their indices [B, Hkv, M].
 mx::array pick_rows(const mx::array& a, const mx::array& indices, mx::StreamOrDevice s);
 
-/// `a` [B, Hkv, *] cut or filled to `size` rows.
+/// Cuts or pads `a` [B, Hkv, *] to `size` rows.
 mx::array resized(
     const mx::array& a, int size, const mx::array& empty, mx::StreamOrDevice s);
 
@@ -59,9 +59,10 @@ mx::array attention(
     const std::optional<mx::array>& sinks,
     mx::StreamOrDevice s);
 
-/// Scores [B, Hkv, N] after the queries whose logits [B, Hq, W, N] these are, in
-/// closed form: m_k, the k-th of n observations of a row, has weight
-/// (1-a) a^(n-k), a row's first ever a^(n-1); for peak the largest a^(n-k) m_k.
+/// Scores [B, Hkv, N] after the queries with the logits [B, Hq, W, N], in closed form
+/// with decay a. An average weights the k-th of n observations of a row by (1-a) a^(n-k),
+/// and its first observation ever by a^(n-1). A peak is the largest a^(n-k) m_k, where
+/// m_k is the k-th observation.
 mx::array observed_scores(
     const mx::array& scores,
     const mx::array& logits,
@@ -73,7 +74,8 @@ mx::array observed_scores(
 mx::array importance(
     const Entries& entries, const Policy& policy, int recent_from, mx::StreamOrDevice s);
 
-/// Row indices [B, Hkv, N] from the least important on, ties by position.
+/// Row indices [B, Hkv, N] in order of importance, the least important first; ties by
+/// position.
 mx::array eviction_order(
     const mx::array& importance, const mx::array& positions, mx::StreamOrDevice s);
 
@@ -82,7 +84,8 @@ Entries picked(const Entries& entries, const mx::array& indices, mx::StreamOrDev
 /// The sums [B, Hkv, L, Dk] of all unit keys up to each of L new ones, `key_sum` before them.
 mx::array key_sums(const mx::array& unit, const mx::array& key_sum, mx::StreamOrDevice s);
 
-/// Novelty [B, Hkv, L] of keys at positions from `offset` on, given their units and those sums.
+/// Novelty [B, Hkv, L] of the keys at positions from `offset` on, from their unit keys
+/// and these sums.
 mx::array key_novelty(
     const mx::array& keys,
     const mx::array& unit,

@@ -12,13 +12,13 @@ namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-/// Inclusive sums along axis 2, which MLX 0.31.1's CPU scan leaves unwritten for some
-/// arrays that have one element there.
+/// Inclusive sums along axis 2. For some arrays with one element there, the CPU scan of
+/// MLX 0.31.1 does not write its output.
 mx::array running_sum(const mx::array& a, bool reverse, mx::StreamOrDevice s) {
   return a.shape(2) == 1 ? a : mx::cumsum(a, 2, reverse, true, s);
 }
 
-/// Softmax over the rows that are seen, 0 elsewhere; sinks take their share.
+/// Softmax over the visible rows, 0 for others; sinks count in the sum.
 mx::array probabilities(
     const mx::array& logits, const std::optional<mx::array>& sinks, mx::StreamOrDevice s) {
   auto seen = mx::not_equal(logits, mx::array(lowest), s);

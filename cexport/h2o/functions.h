@@ -22,8 +22,9 @@ namespace mx = mlx::core;
 /// The logit of a row that a query does not see.
 inline constexpr float lowest = std::numeric_limits<float>::lowest();
 
-/// A mask as MLX's attention takes it: nothing, `causal`, or an array (bool:
-/// true is seen; otherwise added to the logits) broadcastable to [B, Hq, L, N].
+/// A mask in the forms of MLX's attention: none, `causal`, or an array that broadcasts to
+/// [B, Hq, L, N]. In a bool array true means visible; any other array is added to the
+/// logits.
 struct Mask {
   bool causal = false;
   std::optional<mx::array> values = std::nullopt;
@@ -44,8 +45,9 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
     const std::optional<mx::array>& sinks = std::nullopt,
     mx::StreamOrDevice s = {});
 
-/// The same over keys and values in MLX's affine quantization: each is words uint32
-/// [B, Hkv, N, D * bits / 32], scales and biases [B, Hkv, N, D / group_size].
+/// The same function for keys and values in MLX's affine quantization. Each consists of
+/// words, uint32 [B, Hkv, N, D * bits / 32], and of scales and biases [B, Hkv, N, D /
+/// group_size].
 std::pair<mx::array, mx::array> scaled_dot_product_attention_quantized_with_scores(
     const mx::array& queries,
     const std::vector<mx::array>& keys,
@@ -56,15 +58,16 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_quantized_with_scor
     const std::optional<mx::array>& sinks = std::nullopt,
     mx::StreamOrDevice s = {});
 
-/// What is known about each row of a cache.
+/// The scores, positions and novelty of a cache's rows, and the next row to evict.
 struct Ledger {
   mx::array scores;    ///< float32 [B, Hkv, C], -1 where not yet observed
   mx::array positions; ///< int32 [B, Hkv, C], -1 where the row is empty
   mx::array novelty;   ///< float32 [B, Hkv, C]
   mx::array key_sum;   ///< float32 [B, Hkv, Dk], the sum of all unit keys so far
   mx::array victim;    ///< int32 [B, Hkv], the row of the next token; -1 before C
-  /// bool [B, Hkv, C], the rows that no eviction takes; none in a cache without recall. Only
-  /// a chunk that is sorted into new rows gives another array.
+  /// bool [B, Hkv, C], the rows that recall holds and eviction skips; none without
+  /// recall. A step returns the same array, except for a chunk whose rows are sorted into
+  /// new buffers.
   std::optional<mx::array> held = std::nullopt;
 };
 
@@ -86,8 +89,8 @@ struct Rows {
   }
 };
 
-/// The ledger after all rows from `length` on were dropped again. Only right for a cache
-/// without a ring that has not evicted, whose rows are its positions.
+/// The ledger without the rows from `length` on. This is correct only for a cache without
+/// a ring before its first eviction, because there rows are positions.
 Ledger trim_ledger(
     const Rows& rows,
     const Ledger& ledger,
@@ -95,9 +98,10 @@ Ledger trim_ledger(
     const CacheConfig& config,
     mx::StreamOrDevice s = {});
 
-/// Keys [B, Hkv, N, Dk] and values [B, Hkv, N, Dv] of the rows in use, those of the pool
-/// first: views of dense rows, else widened to the format's dtype. `tokens` are those just
-/// written whose attention is outstanding, `offset` the ones seen before them.
+/// Keys [B, Hkv, N, Dk] and values [B, Hkv, N, Dv] of the rows in use, the pool's first.
+/// They are views of dense rows, or quantized rows widened to the format's dtype.
+/// `tokens` is the number of tokens whose attention is outstanding, `offset` the number
+/// of tokens before them.
 std::pair<mx::array, mx::array> cache_fetch(
     const Rows& rows,
     int key_dim,
@@ -115,11 +119,11 @@ struct WriteArguments {
   bool copy = false;        ///< write into copies of `rows`
 };
 
-/// The rows with new tokens put in, which grow in steps of 256. See CacheStep for where
-/// they go.
+/// Writes new tokens to the rows. Buffers grow in steps of 256 rows. CacheStep says which
+/// rows the tokens get.
 ///
-/// The result shares the buffers of `rows` unless they must grow or `copy` is true:
-/// nothing else may then read `rows` or a view of them.
+/// The result shares the buffers of `rows` unless they must grow or `copy` is true. If it
+/// shares them, nothing else may read `rows` or a view of them.
 Rows cache_write(
     const WriteArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s = {});
 
@@ -140,9 +144,9 @@ struct Attended {
   Ledger ledger;
 };
 
-/// The attention of the newest tokens over the rows in use, and the ledger that follows
-/// from it. Several tokens that overflow C are attended first and evicted from after.
-/// Without queries no row is observed.
+/// Computes the attention of the newest tokens over the rows in use, and the next ledger.
+/// If several tokens overflow C, eviction follows after their attention. Without queries,
+/// scores stay as they are.
 Attended cache_attend(
     const AttendArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s = {});
 

@@ -34,7 +34,7 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-/// A bfloat16 that is only ever read together with its neighbor.
+/// A bfloat16 that is always read together with its neighbor.
 struct PairedBFloat16 {
   uint16_t bits;
 };
@@ -114,7 +114,7 @@ BFloat16 narrowed(float value) {
   return {to_bfloat16(value)};
 }
 
-/// Stores `count` floats one by one, where there is no instruction for float16.
+/// Stores `count` floats one by one, for processors without float16 instructions.
 void store_halves(Float16* p, const float* values, int count) {
   for (int i = 0; i < count; ++i) {
     p[i] = narrowed<Float16>(values[i]);
@@ -212,7 +212,7 @@ struct Kernels {
         set::quantize_vector, set::from_float32, set::update_scores, available           \
   }
 
-// Widest first.
+// The instruction sets, widest first.
 const Kernels all_kernels[] = {
 #if defined(__x86_64__)
     H2O_KERNELS(

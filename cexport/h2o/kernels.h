@@ -6,14 +6,14 @@
 
 #include "policy_fields.h"
 
-/// The inner loops of the CPU evaluation. Each is compiled for every instruction
-/// set that a portable build may meet; the best one is chosen when first used.
+/// The inner loops of the CPU evaluation. Each is compiled for several instruction sets,
+/// and the best one for the processor is chosen at first use.
 namespace h2o::cpu {
 
 enum class Element { float32, float16, bfloat16 };
 
-/// What quantized vectors consist of beside their words: MLX's affine quantization,
-/// x = scale * q + bias for each group of elements.
+/// Scales and biases of quantized vectors: MLX's affine quantization, x = scale * q +
+/// bias for each group of elements.
 struct Packing {
   int bits = 16; // 4 or 8; 16: not quantized
   int group_size = 0;
@@ -32,7 +32,7 @@ struct RowsView {
   Packing packing = {};
 };
 
-/// The ledger of one KV head; all rows from some count on are empty.
+/// The ledger of one KV head; its empty rows come last.
 struct HeadLedger {
   float* scores;
   int32_t* positions;
@@ -65,16 +65,17 @@ void mix_rows(
 
 float largest(const float* values, int count);
 
-/// Updates scores by the policy's `decay` and `score`: decay * score + (1 - decay) * m, or
-/// for peak the larger of decay * score and m. A negative score (not yet observed) becomes
-/// m, and a score stays where m is not finite. m is never negative.
+/// Updates scores by the policy's `decay` and `score`: to decay * score + (1 - decay) *
+/// m, or for peak to the larger of decay * score and m. A negative score, which means not
+/// yet observed, becomes m. If m is not finite, the score does not change. m is never
+/// negative.
 void update_scores(const Policy& policy, const float* m, int count, float* scores);
 
 /// out[i] = exp(values[i] - shift), 0 below the smallest normal; returns the sum.
 float exp_shifted(const float* values, float shift, int count, float* out);
 
-/// Makes the logits that are not finite the lowest finite float, which counts as hidden, and
-/// returns the largest; most[i] becomes the larger of itself and logit i.
+/// Replaces logits that are not finite by the lowest finite float, which means hidden,
+/// and returns the largest logit. most[i] becomes the larger of itself and logit i.
 float hide_not_finite(float* logits, int count, float* most);
 
 /// sum[i] += factor * values[i].
@@ -89,8 +90,8 @@ void add_scaled_abs(const float* values, float factor, int count, float* sum);
 float importance(
     const Policy& policy, const HeadLedger& ledger, int count, int recent_from, float* out);
 
-/// Of the rows whose importance is `least`, that of the lowest position; -1 if that is
-/// infinite, so that all rows are protected.
+/// Returns the row with the lowest position among those whose importance is `least`; -1
+/// if `least` is infinite, because then all rows are protected.
 int least_important(
     const float* importance, const int32_t* positions, int count, float least);
 
@@ -110,11 +111,11 @@ void quantize_vector(
 
 void from_float32(const float* values, int count, Element element, void* out);
 
-/// The instruction set in use, and the ones that this processor has, widest first.
+/// The instruction set in use, and all that this processor supports, widest first.
 const char* instruction_set();
 std::vector<std::string> instruction_sets();
 
-/// Uses `name` from now on, for tests and comparisons.
+/// Switches to the instruction set `name`, for tests and comparisons.
 void use_instruction_set(const char* name);
 
 } // namespace h2o::cpu

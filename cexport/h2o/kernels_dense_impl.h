@@ -1,7 +1,8 @@
-// The kernels over vectors as they are; part of kernels_impl.h, in its namespace and with its macros.
+// The kernels over vectors that are not quantized; part of kernels_impl.h, in its
+// namespace and with its macros.
 
-/// Elements taken in one load, as vectors: bfloat16 that is read in pairs gives the even
-/// elements and the odd ones, each by one operation, where widening would take two.
+/// The vectors of one load. bfloat16 that is read in pairs gives a vector of even and one
+/// of odd elements, each by one operation instead of the two that widening takes.
 template <class T>
 constexpr int vectors_per_load = 1;
 

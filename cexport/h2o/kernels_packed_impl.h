@@ -7,7 +7,8 @@ typedef uint8_t Bytes __attribute__((vector_size(H2O_LANES)));
 typedef uint8_t HalfBytes __attribute__((vector_size(H2O_LANES / 2)));
 typedef uint16_t BytePairs __attribute__((vector_size(H2O_LANES)));
 
-/// Widens in steps of two: compilers know instructions for each, but not for four at once.
+/// Widens twofold in each step, because compilers have instructions for that but not for
+/// fourfold.
 H2O_INLINE Vector widen_bytes(Bytes bytes) {
   HalfWords wide = __builtin_convertvector(bytes, HalfWords);
   return __builtin_convertvector(__builtin_convertvector(wide, IntVector), Vector);
@@ -158,7 +159,8 @@ H2O_TARGET void dot_packed_heads(
   }
 }
 
-/// Calls run(first head, block), `block` a constant number of heads, until all had a turn.
+/// Calls run(first head, block) for all heads, where `block` is a constant number of
+/// heads.
 template <class Run>
 H2O_INLINE void for_head_blocks(int heads, Run run) {
   for (int h = 0; h < heads; h += head_block) {

@@ -79,7 +79,7 @@ H2O_INLINE Vector exponential(Vector x) {
   y = y * r + 1.6666665459e-1f;
   y = y * r + 5.0000001201e-1f;
   y = y * r * r + r + 1.0f;
-  // Unsigned, because it overflows for what the last lines replace.
+  // Unsigned, because it overflows for values that the last lines replace.
   WordVector exponent =
       __builtin_bit_cast(WordVector, shifted) - __builtin_bit_cast(WordVector, rounder);
   WordVector bits = __builtin_bit_cast(WordVector, y) + (exponent << 23);

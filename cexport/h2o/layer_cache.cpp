@@ -20,17 +20,17 @@ std::string text_of(const std::string& code, const CacheError::Values& values) {
   return text;
 }
 
-/// A chunk's mask for its two parts, and what its asking tokens see of each other.
+/// The masks of a chunk's two parts, and the mask of its asking tokens among themselves.
 struct MaskParts {
   Mask before, own, asking;
 };
 
-/// What the two parts of a chunk of `tokens` see, of which the last `asking` ask. These see all
-/// rows that are older than they are: after an eviction rows have no common order. A part of
-/// one token sees all rows, for the cache is full then.
+/// Makes the masks of a chunk of `tokens` whose last `asking` tokens ask. Asking tokens
+/// see all older rows, because rows have no common order after an eviction. A part of one
+/// token sees all rows, because the cache is full then.
 ///
-/// `mask` is for all tokens over the `rows` in use before them; `kept` are in use before the
-/// asking tokens.
+/// `mask` covers all tokens over the `rows` in use before them. `kept` is the number of
+/// rows in use before the asking tokens.
 MaskParts parts_of(
     const Mask& mask, int tokens, int asking, int rows, int kept, mx::StreamOrDevice s) {
   const int before = tokens - asking;
@@ -67,7 +67,8 @@ mx::array tokens_of(const mx::array& a, int begin, int end, mx::StreamOrDevice s
   return begin == 0 && end == a.shape(2) ? a : fallback::take_rows(a, 2, begin, end, s);
 }
 
-/// The first rows of a buffer; one of zeros for none, for MLX 0.31 saves no empty array.
+/// The first rows of a buffer. For none it is one row of zeros, because MLX 0.31 cannot
+/// save an empty array.
 mx::array used_rows(const mx::array& rows, int count, mx::StreamOrDevice s) {
   if (count == 0) {
     return mx::zeros({rows.shape(0), rows.shape(1), 1, rows.shape(3)}, rows.dtype(), s);
@@ -145,7 +146,7 @@ void LayerCache::settle(mx::StreamOrDevice s) {
   }
 }
 
-/// Throws std::invalid_argument where new tokens are not of the shape of those before.
+/// Throws std::invalid_argument if new tokens have another shape than earlier ones.
 void LayerCache::check_tokens_fit(const mx::array& keys, const mx::array& values) const {
   constexpr const char* function = "write";
   check_tokens_of(function, keys, values);
@@ -162,7 +163,7 @@ void LayerCache::check_tokens_fit(const mx::array& keys, const mx::array& values
   }
 }
 
-/// Sets what depends on the first keys and values.
+/// Sets the members that depend on the first keys and values.
 void LayerCache::start(
     const mx::array& keys, const mx::array& values, mx::StreamOrDevice s) {
   if (config_.format.has_ring() || !config_.format.is_dense()) {
@@ -173,7 +174,7 @@ void LayerCache::start(
   start_archive(keys.shape(3), values.shape(3), s);
 }
 
-/// Puts tokens into the rows and the archive.
+/// Writes tokens to the rows and to the archive.
 void LayerCache::put(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s) {
   auto written =
       cache_write({rows_, keys, values, ledger_->victim, offset_, is_shared_}, config_, s);
@@ -267,7 +268,8 @@ std::optional<mx::array> LayerCache::attend_rows(
   return attended.out;
 }
 
-/// Writes and attends the first tokens, lets the last ones ask, then writes and attends these.
+/// Writes the first tokens and computes their attention, lets the last ones ask, and then
+/// does the same for these.
 mx::array LayerCache::attend_in_parts(
     const mx::array& queries,
     const Attention& attention,
@@ -359,7 +361,7 @@ std::vector<mx::array> LayerCache::arrays(mx::StreamOrDevice s) {
     return {};
   }
   is_shared_ = true;
-  // Nothing is said of spare rows, not even what is in their memory.
+  // Saves no unused rows, so that a file contains no leftover memory.
   const CacheStep step{config_, offset_ - waiting(), waiting()};
   std::vector<mx::array> arrays{layer_caches::used_rows(rows_->pool, step.pool_used(), s)};
   if (rows_->ring) {

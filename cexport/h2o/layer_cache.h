@@ -8,10 +8,11 @@
 
 #include "choice.h"
 
-/// The cache of one layer: its rows, ledger and archive, and all rules of when each changes.
+/// The cache of one layer: its rows, ledger and archive, and all rules for changing them.
 namespace h2o {
 
-/// Why a cache refuses: a code that languages have words for, and the values that belong to it.
+/// An error of a cache: a code, for which each language has a message, and the message's
+/// values.
 class CacheError : public std::runtime_error {
  public:
   using Values = std::map<std::string, std::string>;
@@ -26,7 +27,7 @@ namespace cache_codes {
 
 inline constexpr const char* attend_before_write = "attend_before_write";
 inline constexpr const char* archive_group = "archive_group"; // bits, dims
-// Of a saved cache.
+// Errors of a saved cache.
 inline constexpr const char* arrays = "other_state";          // found, kind, names
 inline constexpr const char* header = "damaged_header";       // part, found, allowed
 inline constexpr const char* shape = "damaged_shape";         // part, shape, dtype, allowed
@@ -36,7 +37,7 @@ inline constexpr const char* numbers = "damaged_numbers";     // part
 
 } // namespace cache_codes
 
-/// What a cache goes on without, to be said once in a process.
+/// A notice that a cache continues without scores or recall, to show once in a process.
 struct CacheNotice {
   std::string code;      ///< below, or one of archive_codes
   std::string path = {}; ///< of an archive in files
@@ -51,7 +52,7 @@ inline constexpr const char* recall_limit = "recall_limit"; // the oldest tokens
 
 } // namespace notice_codes
 
-/// What `restored` makes a cache of: what a saved one said of itself, of which nothing is
+/// The parsed header and the arrays of a saved cache, for `restored`. Nothing in it is
 /// trusted.
 struct SavedCache {
   int64_t offset, length;
@@ -67,28 +68,31 @@ struct SavedCache {
   std::vector<mx::array> arrays; ///< as LayerCache::arrays gives them
 };
 
-/// A step is two calls: `write` puts the new tokens into the rows, `attend` computes their
-/// attention, from which follows what goes next. Where nobody calls `attend`, the rows that
-/// `fetch` gives serve any attention, and novelty and recency alone decide what stays.
+/// A step is two calls: `write` writes the new tokens to the rows, and `attend` computes
+/// their attention and chooses the next row to evict. A caller may compute attention
+/// itself from the rows that `fetch` returns. Then novelty and recency alone decide which
+/// rows stay.
 ///
-/// With recall the last tokens of a chunk, or one token of several, first bring back what they
-/// ask for, as soon as something was evicted; `attend` writes these. Caches that `join` a
-/// choice let the last tokens of a chunk read everything instead, and bring back, before the
-/// next token, what all layers chose together.
+/// With recall, and once a row was evicted, the last tokens of a chunk ask the archive
+/// for rows; with `every`, so does one generated token of that many. `attend` writes the
+/// asking tokens after the recalled rows. In caches that `join` a choice, the last tokens
+/// of a chunk read the whole archive, and the rows that all layers chose come back before
+/// the next token.
 ///
-/// B batch, Hkv KV heads, L new tokens, N rows in use, C `max_size`. Wrong shapes throw
-/// std::invalid_argument, and leave the cache as it was.
+/// B batch, Hkv KV heads, L new tokens, N rows in use, C `max_size`. A wrong shape throws
+/// std::invalid_argument and leaves the cache unchanged.
 class LayerCache {
  public:
-  /// An empty cache; `recall` only if it recalls. `in_operations` computes as a GPU does what
-  /// the kernels do not take: for tests.
+  /// Makes an empty cache; `recall` only if it recalls. `in_operations` is for tests: it
+  /// computes with MLX operations, as a GPU does where the kernels cannot be used.
   LayerCache(CacheConfig config, std::optional<Recall> recall, bool in_operations = false);
 
-  /// An independent cache in the same state, which copies the rows when it writes. So does the
-  /// one that it was copied from.
+  /// Returns an independent cache in the same state. Each of the two copies the rows at
+  /// its next write.
   LayerCache copy();
 
-  /// Reads everything at prompts from now on, and chooses together with other layers.
+  /// Makes the last tokens of a prompt read the whole archive, and choose together with
+  /// other layers.
   void join(std::shared_ptr<PromptChoice> choice, int layer);
 
   /// Writes new tokens.
@@ -96,16 +100,17 @@ class LayerCache {
   /// Args:
   ///   keys: [B, Hkv, L, Dk], after RoPE at positions `offset`, `offset` + 1, ...
   ///   values: [B, Hkv, L, Dv].
-  ///   copy: whether something still reads what `fetch` gave: it stays as it is then.
+  ///   copy: whether other code still reads the arrays of `fetch`, which must then not
+  ///     change.
   void write(
       const mx::array& keys,
       const mx::array& values,
       bool copy = false,
       mx::StreamOrDevice s = {});
 
-  /// Keys and values of all rows in use, [B, Hkv, N, D], then of the tokens that wait for
-  /// `attend` to write them: what attention reads that does not pass through the cache. Only
-  /// after a write.
+  /// Keys and values of all rows in use, [B, Hkv, N, D], followed by those of tokens that
+  /// `attend` has not written yet. Attention that does not pass through the cache reads
+  /// these. Call it only after a write.
   std::pair<mx::array, mx::array> fetch(mx::StreamOrDevice s = {}) const;
 
   /// Attention [B, Hq, L, Dv] of the tokens just written, in the dtype of the queries.
@@ -118,39 +123,41 @@ class LayerCache {
       const std::optional<mx::array>& sinks = std::nullopt,
       mx::StreamOrDevice s = {});
 
-  /// Enters the written tokens without scores, and evicts down to C.
+  /// Adds the written tokens to the ledger without scores, and evicts down to C.
   void settle(mx::StreamOrDevice s = {});
 
-  /// Brings back what was chosen, and writes tokens that nobody attended without recall: what
-  /// is saved is whole then.
+  /// Finishes outstanding work before a save: brings back chosen rows, and writes tokens
+  /// without attention, which then do not ask.
   void finish(mx::StreamOrDevice s = {});
 
-  /// Whether the newest tokens can be removed: until the first eviction; never with a ring,
-  /// whose tokens do not come back from the pool, nor once a limit made the archive drop some.
+  /// Whether the newest tokens can be removed: true until the first eviction. Always
+  /// false with a ring, because tokens do not return from the pool, and once the archive
+  /// dropped tokens at its limit.
   bool is_trimmable() const;
 
-  /// Removes the newest `n` tokens; gives how many went, 0 after an eviction. What their
-  /// queries added to the scores of other rows stays.
+  /// Removes the newest `n` tokens; returns how many were removed, 0 after an eviction.
+  /// Scores of other rows keep what the queries of these tokens added.
   int trim(int n, mx::StreamOrDevice s = {});
 
-  /// Makes the next write copy the rows, which something still reads.
+  /// Makes the next write copy the rows, because other code still reads them.
   void share();
 
-  /// Goes on with its archive in files of a new folder; nothing without an archive. Nothing
-  /// archived is then left to compute. Throws ArchiveError.
+  /// Moves the archive to files in a new folder and evaluates it; does nothing without an
+  /// archive. Throws ArchiveError.
   void move_archive(const std::string& folder, mx::StreamOrDevice s = {});
 
-  /// The rows in use of each buffer, where a row of zeros stands for none, then the ledger's
-  /// arrays, then those of the archive; none while the cache is empty.
+  /// The arrays to save: the rows in use of each buffer, where a row of zeros stands for
+  /// none, then the ledger's arrays, then those of the archive. There are none while the
+  /// cache is empty.
   std::vector<mx::array> arrays(mx::StreamOrDevice s = {});
 
-  /// The cache that had these arrays. Checks everything before it uses anything: the numbers,
-  /// the arrays against them, and what the ledger says of the rows.
+  /// Restores a saved cache. First checks the numbers, the arrays against the numbers,
+  /// and the ledger against the rows.
   ///
   /// Throws CacheError, or ArchiveError for an archive in files.
   static LayerCache restored(SavedCache saved, mx::StreamOrDevice s = {});
 
-  /// Keys and values of the rows in use; what writes next copies them.
+  /// Keys and values of the rows in use; the next write copies them.
   std::pair<mx::array, mx::array> views(mx::StreamOrDevice s = {});
 
   const CacheConfig& config() const {
@@ -159,7 +166,7 @@ class LayerCache {
   const std::optional<Recall>& recall() const {
     return recall_;
   }
-  /// Whether nothing was written yet, or all of it was trimmed again.
+  /// Whether no token was written, or all were trimmed.
   bool is_empty() const {
     return !rows_ || offset_ == 0;
   }
@@ -175,21 +182,21 @@ class LayerCache {
   int waiting() const {
     return before_ ? offset_ - before_->offset : 0;
   }
-  /// Single steps since the last recall.
+  /// Number of single-token steps since the last recall.
   int since() const {
     return since_;
   }
-  /// Rows that came back so far, in all heads.
+  /// Number of rows that recall has brought back, all heads together.
   int64_t recalled() const {
     return recalled_;
   }
-  /// Seconds that it took to choose these and to bring them back.
+  /// Seconds spent on choosing rows and bringing them back.
   double recall_seconds() const {
     return recall_seconds_;
   }
   /// Dv; 0 before the first values.
   int value_dim() const;
-  /// Bytes of the rows' buffers, spare rows included.
+  /// Bytes of the rows' buffers, including unused rows.
   size_t row_bytes() const;
   size_t ledger_bytes() const;
   /// Bytes of rows, ledger and archive.
@@ -201,26 +208,26 @@ class LayerCache {
   const std::optional<Ledger>& ledger() const {
     return ledger_;
   }
-  /// Puts another ledger in the place of the cache's: for measurements that decide otherwise.
+  /// Replaces the ledger, for measurements of other eviction rules.
   void set_ledger(Ledger ledger);
 
-  /// What recall chooses from; none without recall, or once it ended.
+  /// The archive; none without recall, or after recall has ended.
   Archive* archive() {
     return archive_ ? &*archive_ : nullptr;
   }
-  /// The positions that came back for the last prompt in all layers, int32 [B, M].
+  /// The positions that all layers recalled for the last prompt, int32 [B, M].
   const std::optional<mx::array>& chosen() const {
     return chosen_;
   }
 
-  /// Whether missing queries are worth a notice.
+  /// Whether to give a notice if no queries arrive.
   bool expects_queries = true;
 
-  /// Whether a write throws where it cannot make the archive. Otherwise the cache goes on
-  /// without recall, and a notice has the error's code.
+  /// Whether a write throws if it cannot create the archive. Otherwise the cache
+  /// continues without recall, and gives a notice with the error's code.
   bool must_recall = true;
 
-  /// What came up since the last time this was asked.
+  /// Returns the notices since the last call.
   std::vector<CacheNotice> take_notices() {
     return std::exchange(notices_, {});
   }

@@ -45,8 +45,8 @@ void LayerCache::make_archive(int key_dim, int value_dim) {
   archive_.emplace(*recall_, std::move(folder));
 }
 
-/// How many of the new tokens, the last ones, ask before their attention: none where nothing
-/// will have been evicted, nor between recalls. Counts the steps.
+/// Returns how many of the last new tokens ask before their attention: none if nothing
+/// will have been evicted, and none between recalls. Counts the steps.
 int LayerCache::asking(int tokens) {
   if (!archive_) {
     return 0;
@@ -64,8 +64,8 @@ ArchivedCache LayerCache::archived() {
   return {*rows_, *ledger_, *archive_, offset_};
 }
 
-/// What `work` gives, and counts its time. What it is computed from, and the rows, take
-/// theirs, which is not recall's.
+/// Runs `work` and counts its time. Its inputs and the rows are evaluated first, so that
+/// their time does not count as recall's.
 template <class Work>
 auto LayerCache::timed(std::vector<mx::array> arguments, Work work) {
   arguments.insert(arguments.end(), {rows_->pool, ledger_->victim});
@@ -77,8 +77,8 @@ auto LayerCache::timed(std::vector<mx::array> arguments, Work work) {
   return result;
 }
 
-/// Attention of the asking tokens to all there is, which votes for what comes back; none where
-/// the archive cannot be read: recall has ended then.
+/// Computes the attention of the asking tokens to rows and archive, and votes for
+/// positions. None if the archive cannot be read, which ends recall.
 std::optional<mx::array> LayerCache::read(
     const mx::array& queries,
     const Deferred& asking,
@@ -100,7 +100,7 @@ std::optional<mx::array> LayerCache::read(
   return reading->out;
 }
 
-/// Brings back what these queries ask for, each KV head by its own choice.
+/// Brings back the rows that these queries ask for; each KV head chooses its own.
 void LayerCache::recall_for(
     const mx::array& queries,
     const mx::array& keys,
@@ -115,7 +115,8 @@ void LayerCache::recall_for(
   }));
 }
 
-/// Brings back what the layers chose together, if they did; before anything else.
+/// Brings back the rows that the layers chose together, if they did. Called before
+/// anything else.
 void LayerCache::bring_back(mx::StreamOrDevice s) {
   const auto ballot = std::exchange(ballot_, nullptr);
   if (!ballot || !archive_) {
@@ -127,7 +128,7 @@ void LayerCache::bring_back(mx::StreamOrDevice s) {
   }));
 }
 
-/// Goes on with these rows and this ledger.
+/// Replaces the rows and the ledger.
 void LayerCache::take(const Recalled& recalled) {
   rows_ = recalled.rows;
   ledger_ = recalled.ledger;
@@ -137,14 +138,14 @@ void LayerCache::take(const Recalled& recalled) {
   check_archive();
 }
 
-/// Goes on without recall if the archive cannot be read or written any more.
+/// Ends recall if the archive can no longer be read or written.
 void LayerCache::check_archive() {
   if (const auto failure = archive_->failure()) {
     end_recall({failure->code, failure->path, failure->error});
   }
 }
 
-/// Forgets the archive and what is held, and says why.
+/// Drops the archive and releases held rows, with a notice that says why.
 void LayerCache::end_recall(CacheNotice notice) {
   archive_.reset();
   recall_ended_ = true;

@@ -13,7 +13,7 @@ namespace h2o {
 
 namespace saved_caches {
 
-/// Offsets and counts are below.
+/// Offsets and counts must be smaller than this.
 constexpr int64_t most_tokens = std::numeric_limits<int>::max();
 
 template <class... Parts>
@@ -31,7 +31,7 @@ std::string text(const Parts&... parts) {
 
 void check_shape(
     const char* part, const mx::array& a, bool fits, const std::string& allowed) {
-  // Too many elements for memory overflow their product.
+  // In double, because the product of a hostile shape overflows an integer.
   double bytes = double(a.itemsize());
   for (int axis = 0; axis < int(a.ndim()); ++axis) {
     bytes *= a.shape(axis);
@@ -50,7 +50,7 @@ void check_array(
   check_shape(part, a, a.shape() == shape && a.dtype() == dtype, text(dtype, " ", shape));
 }
 
-/// The numbers of a saved cache against each other.
+/// Checks the numbers of a saved cache against each other.
 void check_numbers(const SavedCache& saved) {
   const int64_t size = saved.config.max_size, before = saved.offset - saved.pending;
   for (auto [part, count] :
@@ -94,7 +94,7 @@ void check_numbers(const SavedCache& saved) {
   }
 }
 
-/// The arrays of a saved cache by what they are.
+/// The arrays of a saved cache by name.
 struct Parts {
   Rows rows;
   Ledger ledger;
@@ -139,7 +139,7 @@ int value_dim_of(const RowFormat& format, mx::Dtype dtype, int width, int key_di
   return fits ? int(left / group_bits * format.group_size) : 0;
 }
 
-/// Shapes and dtypes; gives the value's head dim.
+/// Checks shapes and dtypes; returns the value's head dim.
 int check_shapes(const SavedCache& saved, const Parts& parts) {
   const auto& [rows, ledger, archived] = parts;
   const CacheConfig& config = saved.config;
@@ -171,7 +171,7 @@ int check_shapes(const SavedCache& saved, const Parts& parts) {
     value_dim = value_dim == 0 ? dim : value_dim;
     const bool fits = dim > 0 && dim == value_dim && a.dtype() == dtype &&
                       a.shape(0) == batch && a.shape(1) == heads &&
-                      // Of two buffers one may be empty, which a row of zeros stands for.
+                      // One of two buffers may be empty; a row of zeros stands for that.
                       (format.has_ring() ? a.shape(2) >= used : a.shape(2) == used);
     check_shape(
         part, a, fits,
@@ -189,7 +189,7 @@ int check_shapes(const SavedCache& saved, const Parts& parts) {
   throw CacheError(code, {{"part", part}});
 }
 
-/// Whether each row has one of the positions that it may have, and no two have the same.
+/// Whether each row has an allowed position, and no two rows have the same one.
 bool positions_fit(const SavedCache& saved, const int32_t* positions) {
   const int before = int(saved.offset - saved.pending);
   const int pool_rows = saved.config.pool_rows(), slots = saved.config.ring_rows();
@@ -220,7 +220,7 @@ bool positions_fit(const SavedCache& saved, const int32_t* positions) {
   return true;
 }
 
-/// What the ledger says of the rows; evaluates it.
+/// Checks the ledger against the rows; evaluates it.
 void check_contents(const SavedCache& saved, const Ledger& given) {
   std::vector<mx::array> arrays{
       given.scores, given.positions, given.novelty, given.key_sum, given.victim};
@@ -262,7 +262,8 @@ void check_contents(const SavedCache& saved, const Ledger& given) {
   check_finite("key_sum", arrays[3], std::numeric_limits<float>::lowest());
 }
 
-/// The arrays of the archive: of one in files, those of its newest tokens.
+/// Checks the arrays of the archive. For an archive in files, they are those of its
+/// newest tokens.
 void check_archived(const SavedCache& saved, const Parts& parts, int value_dim) {
   const auto& [first, since, format, mark] = *saved.archive;
   std::vector<int> counts((saved.offset - first) / segment_tokens, segment_tokens);

@@ -1,5 +1,5 @@
-/// All that differs between the versions of MLX that the core compiles against: 0.31.1,
-/// which mlx-swift 0.31.6 contains, and 0.32.4, which Python uses.
+/// The differences between the versions of MLX that the core compiles with: 0.31.1, which
+/// mlx-swift 0.31.6 contains, and 0.32.4, which Python uses.
 #pragma once
 
 #include <optional>
@@ -36,7 +36,7 @@ inline mx::array mlx_attention(
 #endif
 }
 
-/// What MLX's allocator gives. From 0.32 on it owns its memory.
+/// Memory from MLX's allocator. From 0.32 on, the buffer owns its memory.
 #if MLX_VERSION_NUMERIC >= 32000
 using Memory = mx::allocator::Data;
 inline bool has_memory(const Memory& memory) {
@@ -52,7 +52,7 @@ inline bool has_memory(const Memory& memory) {
 #if H2O_METAL
 namespace metal {
 
-/// The encoder of a stream. From 0.32 on it is its thread's; before, its device had it.
+/// The encoder of a stream. From 0.32 on the thread has it; before, the device had it.
 inline mx::metal::CommandEncoder& encoder_of(mx::Stream stream) {
 #if MLX_VERSION_NUMERIC >= 32000
   return mx::metal::get_command_encoder(stream);
@@ -61,7 +61,7 @@ inline mx::metal::CommandEncoder& encoder_of(mx::Stream stream) {
 #endif
 }
 
-/// Keeps an array until the stream is done with it: what keeps it is found likewise.
+/// Keeps an array until the stream is done with it.
 inline void keep_until_done(mx::Stream stream, const mx::array& a) {
 #if MLX_VERSION_NUMERIC >= 32000
   encoder_of(stream).add_temporary(a);

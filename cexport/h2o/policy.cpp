@@ -86,7 +86,7 @@ void observe(
   if (may_hide) {
     for (int n = 0; n < query.rows; ++n) {
       if (!is_seen(query, group, n)) {
-        m[n] = infinity; // which counts as not observed
+        m[n] = infinity; // counts as not observed
       }
     }
   }
@@ -111,7 +111,7 @@ std::vector<int> rows_to_keep(
     int recent_from,
     float* scratch) {
   importance(policy, ledger, count, recent_from, scratch);
-  // What is no number, in a tampered ledger, has no place in an order: it goes first.
+  // A hostile ledger may contain NaN, which has no order: such rows are evicted first.
   std::replace_if(
       scratch, scratch + count, [](float x) { return std::isnan(x); }, -infinity);
   std::vector<int> rows(count);

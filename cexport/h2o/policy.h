@@ -5,18 +5,20 @@
 
 #include "cpu_attention.h"
 
-/// Which rows of one KV head stay: scores, novelty and the choice of rows to
-/// evict, as all implementations of the cache define them.
+/// The policy for the rows of one KV head: scores, novelty and the choice of rows to
+/// evict. All implementations of the cache follow these definitions.
 namespace h2o::cpu {
 
-/// The cosine that a typical one of `count` keys has with the mean of them all, from the
-/// squared length of the sum of their unit vectors, count + count (count - 1) c^2.
+/// The cosine c between a typical one of `count` keys and the mean of all of them. It
+/// follows from the squared length of the sum of their unit vectors, count + count (count
+/// - 1) c^2.
 float typical_cosine(float sum_square, int count);
 
-/// Enters a token written to `row`: unobserved, with its position, and its novelty
-/// 1 - u.S/|S| against S, the sum of all unit keys so far, u = `key`/|key| included; with a
-/// `novelty_margin` above 0, max(0, c - u.S/|S| - margin), c the typical cosine. A key
-/// without a finite direction adds nothing to S; if it is not finite its novelty is 0.
+/// Adds a token, written to `row`, to the ledger: unobserved, with its position and its
+/// novelty. With u = `key`/|key| and S the sum of all unit keys so far, u included,
+/// novelty is 1 - u.S/|S|. With a `novelty_margin` above 0 it is max(0, c - u.S/|S| -
+/// margin), where c is the typical cosine. A key without a finite direction adds nothing
+/// to S. A key that is not finite has novelty 0.
 void enter_token(
     const Policy& policy,
     HeadLedger& ledger,
@@ -26,9 +28,9 @@ void enter_token(
     int dim,
     float* scratch);
 
-/// Updates the scores of all rows that one query sees with m, the mean over the
-/// group of what `policy.score` looks at. A row's first m sets its score; m that
-/// is not finite counts as not seen. `m` is scratch of at least as many rows.
+/// Updates the scores of all rows that one query sees by m, the mean over the group of
+/// the quantity that `policy.score` names. A row's first m becomes its score; an m that
+/// is not finite is ignored. `m` is scratch memory for at least as many floats as rows.
 void observe(
     const Policy& policy,
     const QueryResult& query,
@@ -37,9 +39,9 @@ void observe(
     float* scores,
     float* m);
 
-/// The unprotected row of least importance among `count`, ties to the lowest
-/// position; `recent_from` is the oldest position of the recent window.
-/// `scratch` holds `count` floats.
+/// Returns the least important unprotected row among the first `count`; ties go to the
+/// lowest position. `recent_from` is the oldest position of the recent window. `scratch`
+/// has `count` floats.
 int choose_victim(
     const Policy& policy,
     const HeadLedger& ledger,
@@ -47,8 +49,8 @@ int choose_victim(
     int recent_from,
     float* scratch);
 
-/// The rows, ascending, that stay when the `drop` least important unprotected of
-/// `count` go.
+/// Returns the rows, ascending, that stay when the `drop` least important unprotected
+/// rows among the first `count` are evicted.
 std::vector<int> rows_to_keep(
     const Policy& policy,
     const HeadLedger& ledger,

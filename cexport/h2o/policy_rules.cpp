@@ -68,7 +68,7 @@ Value value_of(const Constant& constant) {
       constant);
 }
 
-/// Refuses what is no setting.
+/// Refuses unknown settings.
 void check_names(
     const Values& values, const std::vector<Field>& fields, const std::string& prefix) {
   std::string known;
@@ -85,7 +85,7 @@ void check_names(
   }
 }
 
-/// Fills in what is left out and follows from nothing else.
+/// Fills in missing settings whose defaults do not depend on others.
 void add_defaults(Values& values, const std::vector<Field>& fields) {
   for (const auto& field : fields) {
     values.try_emplace(
@@ -151,7 +151,7 @@ void check_score(const Value& value, const std::string& name) {
       {"unknown_choice", {{"field", name}, {"value", text(value)}, {"known", known}}});
 }
 
-/// Positions in any of the ranges or below `first`, each counted once.
+/// Counts the positions in any of the ranges or below `first`, each once.
 int64_t covered(std::vector<std::pair<int, int>> ranges, int64_t first) {
   std::sort(ranges.begin(), ranges.end());
   int64_t count = first;
@@ -163,7 +163,7 @@ int64_t covered(std::vector<std::pair<int, int>> ranges, int64_t first) {
   return count;
 }
 
-/// Positions that are never evicted, but for the recent ones.
+/// Counts the positions that are never evicted, without the recent ones.
 int64_t protected_positions(const Policy& policy) {
   return covered(policy.pinned, policy.sink_size);
 }
@@ -172,8 +172,8 @@ int64_t integer(const Values& values, const char* name) {
   return std::get<int64_t>(values.at(name));
 }
 
-/// The default of a setting that follows from those before it. Throws PolicyError where no row
-/// is left for a recent token; `has_heavy` says whether heavy_budget was given.
+/// The default of a setting that depends on earlier ones. Throws PolicyError if no row is
+/// left for a recent token. `has_heavy` says whether heavy_budget was set.
 Value derived(const std::string& name, const Values& values, bool has_heavy) {
   if (name == "heavy_budget") {
     return integer(values, "max_size") / 2;
@@ -200,7 +200,7 @@ Value derived(const std::string& name, const Values& values, bool has_heavy) {
   throw std::logic_error("h2o: nothing derives the default of " + name);
 }
 
-/// Refuses settings that do not fit together.
+/// Refuses settings that contradict each other.
 void check_together(const Policy& policy) {
   const int64_t max_size = policy.max_size, sink_size = policy.sink_size;
   const int64_t heavy_budget = policy.heavy_budget, recent_budget = policy.recent_budget;
@@ -217,7 +217,8 @@ void check_together(const Policy& policy) {
   const int64_t apart = protected_positions(policy);
   const int64_t held = apart + recent_budget;
   if (held >= max_size) {
-    // The policies' own recent budgets, which grow with the rows, leave one of so many too.
+    // Enough rows for the default recent budgets of all policies, which grow with the
+    // rows.
     const int64_t needed = std::max(held + 1, 2 * (apart - sink_size + 1));
     throw PolicyError(
         {"nothing_to_evict", {{"max_size", max_size}, {"held", held}, {"needed", needed}}});

@@ -5,18 +5,18 @@
 
 #include "policy_fields.h"
 
-/// What follows from the settings of a policy, and which of them cannot be used. All languages
-/// ask here, once, when a configuration is made.
+/// The rules of the settings of a policy: defaults that depend on other settings, and
+/// errors. All languages call them once, when they make a configuration.
 namespace h2o {
 
-/// A value of no type that any setting has.
+/// A value whose type no setting has.
 struct Unfit {
   std::string text; ///< as its language writes it
 };
 
 using Ranges = std::vector<std::pair<int64_t, int64_t>>;
 
-/// What a setting is given as; none is std::monostate.
+/// A value of a setting as the caller passes it; std::monostate is none.
 using Value = std::variant<
     std::monostate,
     int64_t,
@@ -26,18 +26,19 @@ using Value = std::variant<
     std::vector<int64_t>,
     Unfit>;
 
-/// Settings by their names; one that is left out has its default.
+/// Settings by name; a missing one gets its default.
 using Values = std::map<std::string, Value>;
 
-/// An error or a warning of interface/errors.toml, and what belongs to it. What `out_of_range`
-/// has in `allowed` is a key of errors.toml too, whose own values (`least`, `most`, `choices`)
-/// stand beside it.
+/// An error or a warning of interface/errors.toml, with its values. In `out_of_range`,
+/// the value `allowed` is a key of errors.toml too, and that text's values (`least`,
+/// `most`, `choices`) are beside it.
 struct Problem {
   std::string code;
   std::map<std::string, std::variant<int64_t, std::string>> values;
 };
 
-/// Settings that cannot be used. `what` is for developers; languages word the problem.
+/// An error for settings that cannot be used. `what` is for developers; each language
+/// turns the problem into a message.
 class PolicyError : public std::invalid_argument {
  public:
   explicit PolicyError(Problem problem);
@@ -45,7 +46,7 @@ class PolicyError : public std::invalid_argument {
   const Problem problem;
 };
 
-/// Settings with all defaults filled in, which can be used.
+/// Valid settings with all defaults filled in.
 struct Completed {
   Values policy;
   std::optional<Values> recall;
@@ -53,30 +54,30 @@ struct Completed {
   std::vector<Problem> warnings;
 };
 
-/// Fills in what is left out and checks all of it.
+/// Fills in missing settings and checks all of them.
 ///
 /// Throws PolicyError for the first value that is not allowed, or for settings that leave no
 /// row for a recent token or none to evict.
 Completed complete(Values policy, std::optional<Values> recall = std::nullopt);
 
-/// The same for the settings of recall alone. What may be none stays so.
+/// Does the same for the settings of recall alone. A setting that may be none stays none.
 Values complete_recall(Values recall);
 
-/// What is given, with the defaults of a named policy for what is left out.
+/// Returns the settings with the defaults of a named policy for the missing ones.
 Values with_defaults_of(const std::string& policy, Values given);
 
-/// Throws PolicyError where a setting does not allow a value; `prefix` stands before its name.
+/// Throws PolicyError if a setting does not allow a value; `prefix` precedes its name.
 void check(const Field& field, const Value& value, const std::string& prefix = "");
 
-/// The structures that the core computes with, of values that `complete` gave.
+/// Converts completed settings to the structures that the core uses.
 Policy policy_of(const Values& policy);
 Recall recall_of(const Values& recall);
 
-/// Rows per KV head that eviction can spare for recall: all that are not protected, but one.
+/// Rows per KV head that recall may hold: all unprotected rows except one.
 int most_recall_rows(const Policy& policy);
 
-/// Rows per KV head that a recall chooses (M): those asked for, as far as eviction can spare
-/// them; 0 if it can spare none.
+/// Rows per KV head that a recall chooses (M): as many as asked for, but at most those
+/// that it may hold.
 int recall_rows(const Policy& policy, const Recall& recall);
 
 } // namespace h2o

@@ -44,7 +44,8 @@ int write_all(const File& file, const Piece& piece) {
 
 int write_pieces(const std::string& path, const std::vector<Piece>& pieces) {
   File file;
-  // A file that is there may be another user's, or a second name of one: it is not written to.
+  // An existing file may belong to another user, or be a second name of another file, so
+  // it is never written to.
   ::unlink(path.c_str());
   int error = open_retrying(path, O_WRONLY | O_CREAT | O_EXCL, file);
   for (const Piece& piece : pieces) {
@@ -164,7 +165,7 @@ int lock(const std::string& path, File& file) {
       file = File();
       return error;
     }
-    // Whoever held it before may have deleted the folder meanwhile.
+    // The previous holder may have deleted the folder meanwhile.
     struct stat held, named;
     if (::fstat(file.descriptor(), &held) == 0 && ::stat(path.c_str(), &named) == 0 &&
         held.st_ino == named.st_ino && held.st_dev == named.st_dev) {

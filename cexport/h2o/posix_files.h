@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-/// Files by the system's calls, which say why they fail: every function gives 0 or errno.
+/// File functions over the system's calls. Each returns 0 or errno.
 namespace h2o::posix {
 
 /// An open file, closed with the object (and its lock released).
@@ -33,35 +33,36 @@ struct Piece {
   size_t size;
 };
 
-/// Opens a file for reading that is no link.
+/// Opens a file for reading; refuses a link.
 int open_to_read(const std::string& path, File& file);
 
 /// Bytes in an open file.
 int size_of(const File& file, uint64_t& size);
 
-/// All of `size` bytes from `begin` on; ENODATA where the file ends before.
+/// Reads `size` bytes from `begin` on; ENODATA if the file ends before.
 int read_at(const File& file, uint64_t begin, void* to, size_t size);
 
-/// The text of a file of at most `most` bytes; EFBIG for a larger one.
+/// Reads the text of a file of at most `most` bytes; EFBIG for a larger one.
 int read_text(const std::string& path, size_t most, std::string& text);
 
-/// Writes a file for its owner only, whole or not at all: under a temporary name first,
-/// which is removed where that fails.
+/// Writes a file that only its owner can read. It is written under a temporary name and
+/// renamed, so that it is complete or absent.
 int write_whole(const std::string& path, const std::vector<Piece>& pieces);
 
-/// Makes a folder for its owner only, unless it is there.
+/// Makes a folder that only its owner can read, unless it exists.
 int make_folder(const std::string& path);
 
-/// 0 for a folder of this user that is no link; ENOTDIR or EPERM for anything else.
+/// Checks that a path is a folder of this user and not a link; ENOTDIR or EPERM
+/// otherwise.
 int check_own_folder(const std::string& path);
 
-/// Opens `path` as this process's own, or EWOULDBLOCK where another holds it.
+/// Opens and locks `path`; EWOULDBLOCK if another holder has the lock.
 int lock(const std::string& path, File& file);
 
 /// The names in a folder, sorted, without "." and "..".
 int names_in(const std::string& folder, std::vector<std::string>& names);
 
-int remove_file(const std::string& path);   ///< 0 as well where there is none
-int remove_folder(const std::string& path); ///< 0 as well where there is none
+int remove_file(const std::string& path);   ///< also 0 if it does not exist
+int remove_folder(const std::string& path); ///< also 0 if it does not exist
 
 } // namespace h2o::posix

@@ -11,11 +11,12 @@
 #include "evaluate.h"
 #endif
 
-/// What our primitives have in common: their memory, which streams our Metal kernels evaluate,
-/// and how the CPU runs them in turn.
+/// Functions that our primitives share: memory, the streams on which Metal kernels run,
+/// and execution on the CPU.
 namespace h2o {
 
-/// Memory of so many bytes. MLX gives a null pointer where there is not as much.
+/// Allocates memory and checks it, because MLX returns a null pointer if there is too
+/// little.
 inline Memory allocated(size_t bytes) {
   Memory memory = mx::allocator::malloc(bytes);
   if (bytes > 0 && !has_memory(memory)) {
@@ -24,7 +25,7 @@ inline Memory allocated(size_t bytes) {
   return memory;
 }
 
-/// Memory for an array. Its shape may come from a broadcast one, whose size overflows.
+/// Allocates memory for an array. A broadcast shape may have a size that overflows.
 inline Memory allocated(const mx::array& a) {
   size_t bytes = a.itemsize();
   for (int size : a.shape()) {
@@ -35,7 +36,7 @@ inline Memory allocated(const mx::array& a) {
   return allocated(bytes);
 }
 
-/// An array whose elements the host writes at once.
+/// Makes an array whose elements the host writes immediately.
 inline mx::array host_array(const mx::Shape& shape, mx::Dtype dtype) {
   mx::array a(shape, dtype, nullptr, {});
   a.set_data(allocated(a));
@@ -45,7 +46,7 @@ inline mx::array host_array(const mx::Shape& shape, mx::Dtype dtype) {
 
 #ifdef H2O_METAL_HOST
 
-/// In the tests' build the kernels run on the CPU, and so serve every stream.
+/// In the build for tests the kernels run on the CPU, so they serve every stream.
 inline bool on_gpu(mx::Stream) {
   return true;
 }
@@ -72,8 +73,8 @@ T* head_of(mx::array& a, int batch, int head) {
   return a.data<T>() + batch * a.strides(0) + head * a.strides(1);
 }
 
-/// Runs `work(inputs, outputs)` on `stream` once what was dispatched before it is
-/// done. The outputs must have their buffers; MLX keeps all buffers alive.
+/// Runs `work(inputs, outputs)` on `stream` after the work dispatched before it. The
+/// outputs must have buffers; MLX keeps all buffers alive.
 template <class Work>
 void dispatch(
     mx::Stream stream,

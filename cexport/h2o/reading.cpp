@@ -10,18 +10,19 @@ namespace h2o {
 
 namespace reading {
 
-/// Bytes that the logits, keys and values of one tile may take, unless a segment takes more.
+/// The most bytes of logits, keys and values of one tile; a tile has at least one
+/// segment.
 constexpr int64_t tile_bytes = 8 << 20;
 
-/// Keys [B, Hkv, n, Dk] in float32, and which of them are left out: a bool array that
+/// Keys [B, Hkv, n, Dk] in float32, and a bool array of those that are left out, which
 /// broadcasts to [B, Hkv, 1, n].
 struct Keys {
   mx::array keys;
   std::optional<mx::array> left_out = std::nullopt;
 };
 
-/// Outputs of the queries over the tiles so far, with the largest logit and the sum of
-/// exp(logit - largest); [B, Hkv, G * a, Dv] and [B, Hkv, G * a, 1].
+/// The queries' outputs [B, Hkv, G * a, Dv] over the tiles so far, with the largest logit
+/// and the sum of exp(logit - largest), both [B, Hkv, G * a, 1].
 struct Merged {
   mx::array out;
   mx::array largest;
@@ -121,7 +122,7 @@ class Reader {
     return mx::reshape(wide, {batch_, kv_heads_, group_ * asks_, queries_.shape(3)}, s_);
   }
 
-  /// Before any tile: sinks have a logit and no value.
+  /// The state before any tile: only sinks, which have a logit and no value.
   Merged first() {
     const mx::Shape lines{batch_, kv_heads_, group_ * asks_, 1};
     auto shape = lines;
@@ -137,7 +138,7 @@ class Reader {
     return {out, mx::reshape(sinks, lines, s_), mx::ones(lines, mx::float32, s_)};
   }
 
-  /// The asking tokens' logits of each other, [B, Hkv, G * a, a].
+  /// Logits of the asking tokens among themselves, [B, Hkv, G * a, a].
   mx::array own_logits() {
     const Mask mask = given_.mask.values ? given_.mask : Mask{true};
     auto logits = fallback::masked_logits(
@@ -161,7 +162,7 @@ class Reader {
     return {wide(keys), wide(values)};
   }
 
-  /// The packed tokens of the blocks from `begin` to before `end`.
+  /// The packed tokens of the blocks [begin, end).
   mx::array archived(int begin, int end) {
     Archive& archive = given_.cache.archive;
     const int stored = archive.files().stored();
@@ -177,7 +178,7 @@ class Reader {
     return parts.size() == 1 ? parts[0] : mx::concatenate(parts, 2, s_);
   }
 
-  /// The keys of these blocks. Values are not read where they are in files.
+  /// The keys of these blocks. Values in files are not read.
   Keys archived_keys(int begin, int end) {
     return keys_of(given_.cache.archive.packed_keys(0, kv_heads_, begin, end, s_), begin);
   }
@@ -200,13 +201,13 @@ class Reader {
     return mx::where(mx::isfinite(logits, s_), logits, mx::array(lowest), s_);
   }
 
-  /// [B, Hkv, G * a, n], hidden ones at the lowest finite float.
+  /// Logits [B, Hkv, G * a, n]; hidden ones are the lowest finite float.
   mx::array logits(const Keys& tile) {
     auto all = finite(mx::matmul(scaled_, mx::swapaxes(tile.keys, 2, 3, s_), s_));
     return tile.left_out ? mx::where(*tile.left_out, mx::array(lowest), all, s_) : all;
   }
 
-  /// exp(logit - shift), 0 where the logit is hidden.
+  /// exp(logit - shift), and 0 for a hidden logit.
   mx::array weights(const mx::array& logits, const mx::array& shift) {
     auto hidden = mx::equal(logits, mx::array(lowest), s_);
     auto all = mx::exp(mx::subtract(logits, shift, s_), s_);
@@ -237,7 +238,7 @@ class Reader {
         mx::reshape(shares, {batch_, kv_heads_, group_, asks_, n}, s_), 3, false, s_);
   }
 
-  /// Evaluates tile after tile: `next` is queued, and what was queued before it done.
+  /// Evaluates tile by tile: queues `next`, and waits for the tile before it.
   static void in_turn(std::vector<mx::array> last, std::vector<mx::array> next) {
     mx::async_eval(std::move(next));
     mx::eval(std::move(last));
@@ -249,7 +250,8 @@ class Reader {
     return as_given(mx::astype(out, queries_.dtype(), s_), config_.format, s_);
   }
 
-  /// [B, Hq, archived] of the tiles, and of the rows, where a position is one.
+  /// Joins the tiles to [B, Hq, archived]; positions in the cache take the value of their
+  /// row.
   mx::array with_kept(std::vector<mx::array> tiles, const mx::array& rows) {
     tiles.push_back(mx::zeros({batch_, kv_heads_, group_, 1}, mx::float32, s_));
     auto all = mx::concatenate(tiles, 3, s_);

@@ -16,7 +16,7 @@
 
 namespace h2o {
 
-/// The ledger of one KV head, which the swap changes.
+/// The ledger of one KV head, which a swap of rows changes.
 struct HeadEntries {
   float* scores;
   int32_t* positions;
@@ -27,10 +27,10 @@ struct HeadEntries {
 
 class RowSwap {
  public:
-  /// `step` is that of the asking tokens.
+  /// `step`: the step of the asking tokens.
   RowSwap(CacheStep step, const Archive& archive, ArchiveReader& reader, Layouts layouts);
 
-  /// Leaves those out whose archived key is not finite.
+  /// Removes positions whose archived key is not finite.
   std::vector<int> with_finite_keys(const std::vector<int>& positions, int head);
 
   struct Move {
@@ -38,16 +38,16 @@ class RowSwap {
     int entry; // that it takes
   };
 
-  /// Makes `held` true for the entries of all chosen rows, the best of which is first. Those
-  /// that are not in the cache come over the least important rows; if there are too few of
-  /// them, the last stay out.
+  /// Sets `held` for the entries of all chosen positions, the best of which come first.
+  /// Positions that are not in the cache overwrite the least important rows; if there are
+  /// too few such rows, the last positions are skipped.
   std::vector<Move> place(const std::vector<int>& chosen, const HeadEntries& entries);
 
-  /// Writes the rows that come, and what the ledger says of them.
+  /// Writes the recalled rows and their entries in the ledger.
   void write(
       const std::vector<Move>& moves, int head, const HeadEntries& entries, Rows& rows);
 
-  /// The row that the token after the step takes.
+  /// The row that the token after the step overwrites.
   int next_victim(const HeadEntries& entries);
 
  private:
@@ -58,7 +58,7 @@ class RowSwap {
   std::vector<float> importance_, scores_, widened_, packing_;
   std::vector<uint8_t> stays_;
 
-  /// Whether an entry has a row now, and keeps it when the asking tokens are written.
+  /// Whether an entry has a row, and still has it after the asking tokens are written.
   bool is_there(const HeadEntries& entries, int entry) const;
   std::vector<int> least_important(const HeadEntries& entries, size_t count);
   void store(const VectorLayout& layout, cpu::RowsView vector, char* row);
@@ -82,7 +82,7 @@ bool RowSwap::is_there(const HeadEntries& entries, int entry) const {
 }
 
 std::vector<int> RowSwap::with_finite_keys(const std::vector<int>& positions, int head) {
-  // In order of position, so that a segment in a file is read once.
+  // In order of position, so that each segment in a file is read once.
   std::vector<int> hidden = positions;
   std::sort(hidden.begin(), hidden.end());
   const int dim = layouts_.pool.key.dim;
@@ -101,7 +101,7 @@ std::vector<int> RowSwap::with_finite_keys(const std::vector<int>& positions, in
   return finite;
 }
 
-/// Up to `count` entries of the least importance, but those of `stays_`, by entry.
+/// Up to `count` entries of least importance that are not in `stays_`, in order of entry.
 std::vector<int> RowSwap::least_important(const HeadEntries& entries, size_t count) {
   const Policy& policy = step_.config;
   const int size = policy.max_size;
@@ -164,7 +164,8 @@ std::vector<RowSwap::Move> RowSwap::place(
     entries.held[victims[k]] = 1;
   }
   if (step_.leaves_ring()) {
-    // The write moves this slot's row to the pool, and the token that takes it is not held.
+    // The write moves this slot's row to the pool, and the new token in the slot is not
+    // held.
     const int slot = step_.config.pool_rows() + step_.first_row();
     const int row = step_.pool_row_for_leaving(entries.victim);
     if (row >= 0) {
@@ -184,7 +185,7 @@ int RowSwap::next_victim(const HeadEntries& entries) {
 }
 
 void RowSwap::store(const VectorLayout& layout, cpu::RowsView vector, char* row) {
-  // Rounded to the vectors' own dtype in between, as a new token's come.
+  // Rounded to the vectors' dtype first, because new tokens arrive in it.
   const int dim = layout.dim;
   widened_.resize(2 * dim);
   float* rounded = widened_.data() + dim;
@@ -261,7 +262,7 @@ mx::array copy_of_rows(const mx::array& a) {
   return copy;
 }
 
-/// Everything evaluated, the other arrays too, and the ledger's arrays row by row.
+/// Evaluates the cache and the other arrays, and makes the ledger's arrays contiguous.
 ArchivedCache evaluated(
     const ArchivedCache& given, std::vector<mx::array> others, mx::StreamOrDevice s) {
   ArchivedCache ready = given;
@@ -290,8 +291,8 @@ ArchivedCache evaluated(
   return ready;
 }
 
-/// What `choose(swap, b, h)` gives comes back into each head, and is held; nothing changes where
-/// the archive fails.
+/// Brings back the positions that `choose(swap, b, h)` returns for each head, and holds
+/// them. Nothing changes if the archive fails.
 template <class Choose>
 Recalled swapped(
     const ArchivedCache& given,
@@ -346,7 +347,7 @@ Recalled swapped(
   return result;
 }
 
-/// The positions [B, M] of one sequence that the archive has, at most `count`.
+/// The positions of one sequence in [B, M] that the archive contains, at most `count`.
 std::vector<int> positions_of(
     const mx::array& positions, int batch, int count, const ArchiveReader& archive) {
   std::vector<int> result;
@@ -371,8 +372,8 @@ mx::array checked_positions(
   return mx::contiguous(positions, false, s);
 }
 
-/// A head's own choice and, behind it, the positions to hold besides: as many of both as
-/// eviction can spare.
+/// A head's own choice, followed by the further positions to hold: as many as eviction
+/// can spare.
 std::vector<int> joined(
     std::vector<int> own, const std::vector<int>& also, int own_rows, int most) {
   if (!also.empty() && int(own.size()) > own_rows) {
@@ -426,8 +427,8 @@ Recalled run(
   }
   RelevanceOfHeads heads(asking, reader);
   std::vector<float> relevance(archived);
-  // Beside a prompt's choice a head has half of the rows for its own, and more places fit in if
-  // each brings half of its neighbors.
+  // Beside a prompt's choice a head has half of the rows for its own. Each position then
+  // brings half as many neighbors, so that more places fit.
   Recall own_settings = archive.recall();
   if (also) {
     own_settings.spread /= 2;

@@ -4,7 +4,7 @@
 
 namespace h2o {
 
-/// A cache of which tokens are evicted, and all of them.
+/// A cache that evicts, and the archive of all its tokens.
 struct ArchivedCache {
   Rows rows; ///< C in use
   Ledger ledger;
@@ -12,11 +12,12 @@ struct ArchivedCache {
   int offset;       ///< that many
 };
 
-/// The layouts of its rows; throws std::invalid_argument for what does not fit.
+/// The layouts of its rows; throws std::invalid_argument if arguments contradict each
+/// other.
 Layouts checked_archived(
     const char* function, const ArchivedCache& cache, const CacheConfig& config);
 
-/// Keys of tokens that come next must be [B, Hkv, a, Dk] as the archive's are.
+/// The next tokens' keys must be [B, Hkv, a, Dk], with the archive's dimensions.
 void check_asking_keys(
     const char* function, const mx::array& keys, const Archive& archive, int offset);
 
@@ -28,8 +29,8 @@ struct RecallArguments {
   Mask mask =
       {}; ///< broadcasts to [B, Hq, a, a], what they see of each other; none: causal
   std::optional<mx::array> sinks = std::nullopt; ///< [Hq]
-  /// int32 [B, M], positions to hold besides, as `bring_back` takes them. Half of a head's own
-  /// choice makes place for them.
+  /// int32 [B, M], further positions to hold, as for `bring_back`. Each head then chooses
+  /// half as many of its own.
   std::optional<mx::array> also = std::nullopt;
 };
 
@@ -39,43 +40,44 @@ struct Recalled {
   int count;     ///< rows that came, of all heads
 };
 
-/// Brings the rows back that a prompt asks for: just before the write of its last tokens, whose
-/// queries choose up to M positions for each KV head, wherever they are. Those that were
-/// evicted take the place of the least important rows that are not protected. All of them, and
-/// no others, are then held, which eviction passes over until the next recall.
+/// Brings back the rows that a prompt asks for. This happens just before its last tokens
+/// are written: their queries choose up to M positions for each KV head. Chosen positions
+/// that were evicted replace the least important unprotected rows. Exactly the chosen
+/// rows are then held: eviction skips them until the next recall.
 ///
-/// For one asking token the ledger's victim counts as gone, since the token takes its row. Of
-/// a cache with a ring, `held` is then as after that write, which moves one row to the pool.
+/// For a single asking token, the ledger's victim counts as evicted, because the token
+/// will overwrite it. In a cache with a ring, `held` is already that after this write,
+/// which moves one row to the pool.
 ///
 /// An archive whose files cannot be read says so in `failure`, and nothing changes then.
 ///
-/// Evaluates its arguments; logits of one KV head (on a GPU, up to 32 MiB) are in memory.
-/// Throws std::invalid_argument for what does not fit.
+/// Evaluates its arguments. Keeps the logits of one KV head in memory (on a GPU, up to 32
+/// MiB). Throws std::invalid_argument if arguments contradict each other.
 Recalled recall(
     const RecallArguments& arguments, const CacheConfig& config, mx::StreamOrDevice s = {});
 
-/// Brings the positions back that were chosen for all layers, after the tokens that asked for
-/// them and before the next one: those that a KV head does not keep take the place of its
-/// least important rows that are not protected. All of them, and no others, are held then, and
-/// the ledger's victim is chosen anew. A token whose archived key is not finite stays out.
+/// Brings back the positions that were chosen for all layers, after the asking tokens and
+/// before the next one. In each KV head, positions that it does not keep replace its
+/// least important unprotected rows. Exactly these positions are then held, and the
+/// ledger's victim is chosen again. A token whose archived key is not finite is skipped.
 ///
-/// `positions` is int32 [B, M], the best first; -1 stands for none. Of more than
-/// `recall_rows` the last ones stay out, and where too few rows may go too.
-/// An archive whose files cannot be read says so in `failure`, and nothing changes then.
+/// `positions` is int32 [B, M], the best first; -1 stands for none. The last ones are
+/// skipped if there are more than `recall_rows`, or too few rows that may be evicted. An
+/// archive whose files cannot be read sets its `failure`, and nothing changes.
 Recalled bring_back(
     const mx::array& positions,
     const ArchivedCache& cache,
     const CacheConfig& config,
     mx::StreamOrDevice s = {});
 
-/// The positions of each sequence that are worth bringing back, int32 [B, M], the best first,
-/// -1 where there are fewer: `Recall` says the rule. Evaluates its argument.
+/// Chooses the positions to bring back in each sequence by the rule of `Recall`: int32
+/// [B, M], the best first, -1 if there are fewer. Evaluates its argument.
 ///
 /// Args:
-///   asked_for: float32 [B, N], how much each position from `first` on is asked for.
-///   first: the position of the first.
-///   seen: tokens so far, of which the newest `recent_budget` are kept anyway, as are sinks
-///     and pinned positions.
+///   asked_for: float32 [B, N], the votes of each position from `first` on.
+///   first: the first position.
+///   seen: number of tokens so far. The newest `recent_budget` of them, sinks and pinned
+///     positions are in the cache anyway.
 ///   rows: M, at least 1.
 mx::array chosen_positions(
     const mx::array& asked_for,
@@ -94,9 +96,9 @@ Recalled recall(
 
 } // namespace fallback
 
-// How much the last queries of a prompt ask for each archived position.
+// The arguments of `relevance`.
 
-/// The asking tokens, which neither cache nor archive has yet.
+/// The asking tokens, which are not yet in the cache or the archive.
 struct Asking {
   mx::array queries; // [B, Hq, a, Dk]
   mx::array keys;    // [B, Hkv, a, Dk]
@@ -105,12 +107,13 @@ struct Asking {
   std::optional<mx::array> sinks; // [Hq]
 };
 
-/// For each position j of an archive, from its first: the largest over the queries of the
-/// mean over the head group of the attention probability of j, over all archived positions
-/// and the asking tokens. -1 where no logit is finite.
+/// Returns a number for each position of an archive, from its first: the attention
+/// probability of the position, as the mean over the head group, and of these the largest
+/// over the queries. Probabilities are over all archived positions and the asking tokens.
+/// -1 if no logit is finite.
 ///
-/// One KV head at a time, whose logits, Hq / Hkv * a * positions floats, are kept. The
-/// archive is read once, packed as it is, and widened 256 positions at a time.
+/// Works on one KV head at a time and keeps its logits, Hq / Hkv * a * positions floats.
+/// Reads the packed archive once and widens 256 positions at a time.
 class RelevanceOfHeads {
  public:
   RelevanceOfHeads(const Asking& asking, ArchiveReader& archive)
@@ -128,13 +131,13 @@ class RelevanceOfHeads {
   void compute_logits(int batch, int head, int64_t stride);
 };
 
-/// The same [B, Hkv, positions] in MLX operations, for a GPU; as many heads at once as have
-/// logits of at most 32 MiB. Not evaluated.
+/// The same as MLX operations, [B, Hkv, positions], for a GPU. Processes as many heads at
+/// once as have at most 32 MiB of logits. Evaluates nothing.
 mx::array relevance_in_operations(
     const Asking& asking, Archive& archive, mx::StreamOrDevice s);
 
-// Attention of a prompt's last tokens to everything there is: the rows that the cache keeps,
-// and what it evicted from the archive.
+// Attention of a prompt's last tokens to all earlier tokens: those in the cache from its
+// rows, evicted ones from the archive.
 
 struct ReadArguments {
   mx::array queries;   ///< [B, Hq, a, Dk], of the tokens that ask
@@ -154,14 +157,14 @@ struct Reading {
                  ///< largest probability that one of the queries gives it
 };
 
-/// Exact attention: equal, to rounding, to attention over all positions at once. A position
-/// that a KV head keeps in the cache is taken from there, any other from the archive. A key
-/// that is not finite is seen by no query.
+/// The result is exact: it equals, up to rounding, attention over all positions at once.
+/// Positions that a KV head keeps are read from the cache, all others from the archive.
+/// No query sees a key that is not finite.
 ///
-/// The archive is read in tiles of whole segments, twice: for outputs with their largest
-/// logits and sums, merged tile by tile, then for probabilities, which need the final sums.
-/// Logits and widened rows of two tiles are in memory at a time. None if an archive in files
-/// cannot be read, as its `failure` says.
+/// Reads the archive twice, in tiles of whole segments: first for outputs, largest logits
+/// and sums, which are merged tile by tile, then for probabilities, which need the final
+/// sums. Keeps logits and widened rows of two tiles in memory. Returns none if an archive
+/// in files cannot be read; its `failure` says why.
 ///
 /// Throws std::invalid_argument for what does not fit.
 std::optional<Reading> read_everything(

@@ -89,10 +89,10 @@ void RelevanceOfHeads::compute(int batch, int head, float* relevance) {
 
 namespace relevant {
 
-/// Bytes of logits that may be there at once.
+/// The most bytes of logits at a time.
 constexpr int64_t logits_bytes = 32 << 20;
 
-/// Far below every logit, and far above that of a hidden row.
+/// Far below every real logit, and far above the logit of a hidden row.
 constexpr float below_every_logit = -1e30f;
 
 /// Columns [begin, end) of packed keys.
@@ -148,7 +148,7 @@ mx::array relevance_in_operations(
       return fallback::take_rows(a, 1, head, last, s);
     };
     auto older = relevant::logits(of_heads(scaled), archive, head, last, s);
-    // A query that sees nothing gives all its attention to what is behind the rows.
+    // For a query that sees no row, all probability goes to a column behind the rows.
     auto behind = mx::array(relevant::below_every_logit);
     if (sinks) {
       behind = of_heads(

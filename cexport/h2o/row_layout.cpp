@@ -15,8 +15,8 @@ int64_t size_of(cpu::Element element) {
   return element == cpu::Element::float32 ? 4 : 2;
 }
 
-/// Bits that one element takes, its share of scale and bias included; times the group
-/// size, so that it is a whole number.
+/// Bits per group of elements, including scale and bias: a whole number, unlike the bits
+/// per element.
 int64_t group_bits(int bits, int group_size, cpu::Element element) {
   return bits == 16 ? 8 * size_of(element) * group_size
                     : int64_t(bits) * group_size + 2 * 8 * size_of(element);
@@ -24,7 +24,7 @@ int64_t group_bits(int bits, int group_size, cpu::Element element) {
 
 constexpr int sign_modulus = 2053; // a prime whose signs have no large Hadamard coefficient
 
-/// 1 or -1 for each element of a vector.
+/// The sign, 1 or -1, of each element of a vector.
 mx::array rotation_signs(int dim) {
   static const auto is_square = [] {
     std::vector<bool> found(sign_modulus);
@@ -46,7 +46,7 @@ mx::array hadamard_blocks(const mx::array& vectors, mx::StreamOrDevice s) {
   return mx::flatten(mx::hadamard_transform(blocks, std::nullopt, s), -2, -1, s);
 }
 
-/// A vector without elements is left alone: MLX's transform refuses it.
+/// A vector without elements is returned unchanged, because MLX's transform refuses it.
 bool is_rotated(const mx::array& vectors, const RowFormat& format) {
   return format.rotated && vectors.size() > 0;
 }
@@ -122,7 +122,7 @@ void move_row(
         std::pair{&from_layout.value, &to_layout.value}}) {
     const int dim = source->dim;
     widened.resize(2 * dim);
-    // Rounded to the vectors' own dtype in between, as mx.quantize would find them.
+    // Rounded to the vectors' dtype first, because mx.quantize takes them in it.
     float* rounded = widened.data() + dim;
     cpu::to_float32(source->view(from, 0), 1, dim, widened.data(), dim);
     cpu::from_float32(widened.data(), dim, source->element, rounded);

@@ -3,8 +3,8 @@
 #include "functions.h"
 #include "kernels.h"
 
-/// How a token's key and value lie side by side in one row of the buffer: as they are,
-/// or quantized as words, scales and biases (the key's, then the value's).
+/// The layout of a row of the buffer, which holds a token's key and value side by side:
+/// as numbers, or quantized as words, scales and biases of the key and then of the value.
 namespace h2o {
 
 /// One vector of a row.
@@ -26,7 +26,8 @@ struct VectorLayout {
   /// The vectors of all rows from `row` on, `stride` bytes apart.
   cpu::RowsView view(const char* row, int64_t stride) const;
 
-  /// Stores `vector` in `row`, quantizing it. `scratch` is for the caller to keep.
+  /// Stores `vector` in `row`, quantized if the layout says so. `scratch` is a buffer
+  /// that the caller keeps between calls.
   void store(cpu::RowsView vector, char* row, std::vector<float>& scratch) const;
 };
 
@@ -39,7 +40,7 @@ struct RowLayout {
   }
 };
 
-/// How the rows of a cache lie in its pool and, if there is one, its ring.
+/// The layouts of a cache's pool and, if there is one, of its ring.
 struct Layouts {
   RowLayout pool;
   std::optional<RowLayout> ring;
@@ -49,7 +50,7 @@ struct Layouts {
   }
 };
 
-/// Stores the row at `from` as the row at `to`, quantizing anew where the layouts differ.
+/// Copies the row at `from` to `to`; quantizes it again if the layouts differ.
 void move_row(
     const RowLayout& from_layout,
     const char* from,
@@ -58,9 +59,9 @@ void move_row(
     std::vector<float>& widened,
     std::vector<float>& scratch);
 
-/// Makes `to` the very buffer of `from` where that can be: same shape, row by row. The
-/// caller's promise (see cache_write) replaces MLX's donation, which would never apply: the
-/// step that was just queued still holds its input.
+/// Lets `to` use the buffer of `from` if shapes are equal and rows are contiguous. MLX's
+/// own donation would never apply, because the step that was just queued still holds its
+/// input. The caller's promise (see cache_write) makes this safe.
 bool share_rows(const mx::array& from, mx::array& to);
 
 /// Copies the first `length` rows of every head into another buffer.
@@ -72,11 +73,13 @@ mx::Dtype rows_dtype(const RowLayout& layout, mx::Dtype dtype);
 /// Elements of such a row in a buffer of `dtype`.
 int row_width(const RowLayout& layout, mx::Dtype dtype);
 
-/// The dtype of keys and values in rows: their own where all are dense, else the format's.
+/// The dtype of keys and values in rows: their own if all rows are dense, else the
+/// format's.
 mx::Dtype vectors_dtype(const Rows& rows, const RowFormat& format);
 
-/// The layouts of keys of `key_dim` and values of `value_dim` in `dtype`; throws
-/// std::invalid_argument where a head dim is no multiple of the group or out of range.
+/// The layouts of keys of `key_dim` and values of `value_dim` in `dtype`. Throws
+/// std::invalid_argument if a head dim is not a multiple of the group size, or out of
+/// range.
 Layouts make_layouts(
     const char* function,
     const RowFormat& format,
@@ -84,8 +87,8 @@ Layouts make_layouts(
     int value_dim,
     mx::Dtype dtype);
 
-/// The same for the rows of a cache, which check_rows has checked. The value dim follows from
-/// the pool's width, and the ring's must be that of the same keys and values.
+/// The same for rows of a cache that check_rows has checked. The value dim is computed
+/// from the pool's width; the ring's width must fit the same keys and values.
 Layouts layouts_of(
     const char* function, const RowFormat& format, const Rows& rows, int key_dim);
 
@@ -102,15 +105,15 @@ Rows rows_from(Iterator first, Iterator last) {
 /// The first `count` rows of a buffer [B, Hkv, capacity, row].
 mx::array first_rows(const mx::array& rows, int count, mx::StreamOrDevice s);
 
-/// keys [B, Hkv, L, Dk] and values [B, Hkv, L, Dv] as rows, in MLX operations.
+/// Packs keys [B, Hkv, L, Dk] and values [B, Hkv, L, Dv] into rows, with MLX operations.
 mx::array packed_rows(
     const mx::array& keys,
     const mx::array& values,
     const RowFormat& format,
     mx::StreamOrDevice s);
 
-/// The keys or the values of rows, in MLX operations: dense ones as they are, quantized ones
-/// widened to `dtype`. What is behind `vector` in a row need not be there.
+/// Unpacks the keys or the values of rows with MLX operations; quantized ones are widened
+/// to `dtype`. A row may end after `vector`.
 mx::array unpacked(
     const mx::array& rows,
     const VectorLayout& vector,
@@ -118,7 +121,7 @@ mx::array unpacked(
     mx::Dtype dtype,
     mx::StreamOrDevice s);
 
-/// Keys and values of rows, as `unpacked` gives them.
+/// Unpacks keys and values of rows, as `unpacked` does.
 std::pair<mx::array, mx::array> unpacked_rows(
     const mx::array& rows,
     const RowFormat& format,
@@ -126,22 +129,22 @@ std::pair<mx::array, mx::array> unpacked_rows(
     mx::Dtype dtype,
     mx::StreamOrDevice s);
 
-// The rotation of keys and values that are quantized after it, and of the queries that meet
-// them.
+// The rotation of keys and values before they are quantized, and of queries.
 //
-// A few large elements of a vector set the scale of their whole group, and 4 bits then tell
-// the small ones no longer apart. A rotation spreads each element over all of them, and
-// leaves every product of a query and a key as it is (QuaRot, arXiv 2404.00456). Element i of
-// a vector is negated where i + 1 is not a square modulo 2053; then each block of elements,
-// as long as the largest power of two that divides the head dim, is multiplied with the
-// orthonormal Hadamard matrix of Sylvester's order.
+// A few large elements of a vector set the scale of their whole group, so that 4 bits
+// cannot distinguish the small ones. A rotation spreads each element over all of them,
+// and does not change any product of a query and a key (QuaRot, arXiv 2404.00456).
+// Element i of a vector is negated if i + 1 is not a square modulo 2053. Then each block
+// of elements, as long as the largest power of two that divides the head dim, is
+// multiplied by the orthonormal Hadamard matrix in Sylvester's order.
 
-/// Keys, values or queries [..., D] as a cache of this format computes with them: rotated in
-/// float32, in the dtype in which they came, where its rows are rotated.
+/// Converts keys, values or queries [..., D] for a cache of this format: rotates them in
+/// float32 and returns them in their dtype if its rows are rotated; otherwise returns
+/// them unchanged.
 mx::array as_stored(
     const mx::array& vectors, const RowFormat& format, mx::StreamOrDevice s);
 
-/// The vectors, or the attention's output, that `as_stored` or such rows made these of.
+/// Reverses `as_stored`, for vectors or for the output of attention.
 mx::array as_given(const mx::array& vectors, const RowFormat& format, mx::StreamOrDevice s);
 
 } // namespace h2o

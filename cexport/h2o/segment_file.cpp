@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::array all_parts = {Part::keys, Part::values, Part::novelty};
 
-/// A sum that differs whenever one word does: each step is one-to-one. Four at a time, since
-/// it is taken on every read.
+/// A checksum that changes whenever one word changes, because each step is one-to-one. It
+/// sums four words at a time to be fast, because every read computes it.
 uint64_t sum_of(const char* data, int64_t size) {
   constexpr uint64_t prime = 0x9e3779b97f4a7c15;
   uint64_t lanes[4] = {1, 2, 3, 4};
@@ -47,8 +47,8 @@ std::string path_of(const std::string& folder, const SegmentIdentity& identity) 
   return folder + "/" + segment_name(identity.serial);
 }
 
-/// The size of the header as safetensors has it, and the header, padded so that data is
-/// aligned.
+/// The size of the header in the format of safetensors, and the header, padded to align
+/// the data.
 std::string header_of(const SegmentIdentity& identity, const SegmentShape& shape) {
   std::ostringstream json;
   json << R"({"__metadata__":{"format":")" << identity.format << R"(","segment":")"
@@ -324,7 +324,7 @@ bool parse_manifest(const std::string& text, SegmentManifest& manifest) {
       manifest.segments.push_back(segment);
     }
   }
-  // Whatever was misread or left out does not come out as it went in.
+  // Any text that was misread or has extra content differs from what is written again.
   return is_sound(manifest) && text_of(manifest) == text;
 }
 

@@ -9,20 +9,20 @@
 #include "policy_fields.h"
 #include "sha256.h"
 
-/// One segment of an archive in a file of its own: a safetensors file with the arrays keys,
-/// values (packed, as bytes), novelty and sums. Everything it says of itself follows from
-/// what its reader knows already, so its header is compared and never parsed.
+/// One segment of an archive in a file: a safetensors file with the arrays keys, values
+/// (packed, as bytes), novelty and sums. The reader knows all that the header must
+/// contain, so it compares the header and never parses it.
 namespace h2o {
 
 struct ArchiveFailure {
   std::string code; ///< one of archive_codes
   std::string path; ///< the file or folder
-  int error = 0;    ///< errno, or 0 where the system refused nothing
+  int error = 0;    ///< errno, or 0 if no call of the system failed
 };
 
 namespace archive_codes {
 
-// At opening.
+// Errors when a folder is opened.
 inline constexpr const char* locked = "archive_locked";       // another has it open
 inline constexpr const char* not_empty = "archive_not_empty"; // of another conversation
 inline constexpr const char* other = "archive_other";         // not the saved cache's
@@ -30,7 +30,7 @@ inline constexpr const char* too_short = "archive_too_short"; // ends before the
 inline constexpr const char* damaged = "archive_damaged";     // a file is not as written
 inline constexpr const char* unusable = "archive_unusable";   // the system refused
 
-// Later: the archive is of no more use, and says so once.
+// Errors afterwards: the archive cannot be used any more, which gives one notice.
 inline constexpr const char* not_written = "archive_not_written"; // the system refused
 inline constexpr const char* not_read = "archive_not_read"; // refused, or not as written
 inline constexpr const char* too_slow = "archive_too_slow"; // more waits than memory allows
@@ -38,7 +38,7 @@ inline constexpr const char* forked = "archive_forked";     // used in another p
 
 } // namespace archive_codes
 
-/// Thrown while a folder is opened; what happens later is a value.
+/// Thrown while a folder is opened; later failures are values.
 class ArchiveError : public std::runtime_error {
  public:
   explicit ArchiveError(ArchiveFailure failure)
@@ -49,12 +49,12 @@ class ArchiveError : public std::runtime_error {
   const ArchiveFailure failure;
 };
 
-/// errno, but 0 where the system read well and the content is wrong.
+/// errno, or 0 if the system could read a file but its content is wrong.
 inline int unless_content(int error) {
   return error == EBADMSG ? 0 : error;
 }
 
-/// Why a folder's lock cannot be had.
+/// The failure if a folder cannot be locked.
 [[noreturn]] inline void refuse_lock(const std::string& folder, int error) {
   if (error == EWOULDBLOCK) {
     throw ArchiveError({archive_codes::locked, folder, 0});
@@ -85,14 +85,14 @@ struct SegmentShape {
   int64_t bytes() const;
 };
 
-/// Which segment of which conversation a file is.
+/// Identifies a segment of a conversation's archive.
 struct SegmentIdentity {
   std::string session;
   std::string format; ///< of the rows: letters, digits, ".", "-" and "_"
   int64_t serial;     ///< never used twice in a folder
 };
 
-/// What a reader keeps of a segment to know it by.
+/// The record by which a reader verifies a segment.
 struct SegmentRecord {
   Digest digest;              ///< of the whole file
   uint64_t data_begin;        ///< behind the header
@@ -102,11 +102,11 @@ struct SegmentRecord {
 /// "000012.safetensors"
 std::string segment_name(int64_t serial);
 
-/// The serial of such a name; -1 for every other name.
+/// The serial of a file name; -1 if it is not the name of a segment.
 int64_t serial_of(const std::string& name);
 
-/// Writes rows [heads, 256, row_bytes], the key of a row before its value, and novelty
-/// [heads, 256]; gives 0 or errno.
+/// Writes rows [heads, 256, row_bytes], each a key followed by its value, and novelty
+/// [heads, 256]. Returns 0 or errno.
 int write_segment(
     const std::string& folder,
     const SegmentIdentity& identity,
@@ -115,15 +115,15 @@ int write_segment(
     const char* novelty,
     SegmentRecord& record);
 
-/// Reads all of a file and fills in the sums; EBADMSG where it is not the one whose digest
-/// the record has.
+/// Reads a whole file and fills in the record's sums; EBADMSG if the file has another
+/// digest than the record.
 int check_segment(
     const std::string& folder,
     const SegmentIdentity& identity,
     const SegmentShape& shape,
     SegmentRecord& record);
 
-/// Reads one part of one head; EBADMSG where it is not what was written.
+/// Reads one part of one head; EBADMSG if its sum is wrong.
 int read_part(
     const std::string& folder,
     const SegmentIdentity& identity,
@@ -133,7 +133,7 @@ int read_part(
     int64_t head,
     char* to);
 
-/// The same of a segment in memory.
+/// Reads one part of one head from a segment in memory.
 void copy_part(
     const SegmentShape& shape,
     const char* rows,
@@ -142,7 +142,8 @@ void copy_part(
     int64_t head,
     char* to);
 
-/// Serials and counts are below; the 12 digits that a file's name may have leave room for more.
+/// Serials and counts must be smaller than this, so that they fit into the 12 digits of a
+/// file's name.
 constexpr int64_t most_segments = 100'000'000'000;
 
 struct SegmentEntry {
@@ -158,24 +159,25 @@ struct SegmentManifest {
   Digest chain = {};   ///< of those
   std::vector<SegmentEntry> segments;
 
-  /// Of all segments up to listed one `count`: each digest with the chain before it. It
-  /// tells whether a folder still holds what it held when a cache was saved.
+  /// The chain of all segments up to the listed one `count`: a digest over each segment's
+  /// digest and the chain before it. It shows whether a folder still has the content that
+  /// it had when a cache was saved.
   Digest chain_at(size_t count) const;
 };
 
 /// The chain after one more segment.
 Digest chained(const Digest& chain, const Digest& digest);
 
-/// 32 hexadecimal digits of chance.
+/// 32 random hexadecimal digits.
 std::string random_session();
 
-/// Whether a text could be one.
+/// Whether a text has the form of one.
 bool is_session(const std::string& text);
 
-/// The file's text, whose last line has a digest of the others.
+/// The text of the manifest's file, whose last line is a digest of all lines before it.
 std::string text_of(const SegmentManifest& manifest);
 
-/// False for every text that `text_of` would not have written.
+/// Returns false for every text that `text_of` does not write.
 bool parse_manifest(const std::string& text, SegmentManifest& manifest);
 
 } // namespace h2o

@@ -112,7 +112,8 @@ void SegmentFolder::drop_oldest() {
   drop_written();
 }
 
-/// A segment that waits has no digest to put into the chain: it is dropped once it is written.
+/// A waiting segment has no digest for the chain yet, so it is dropped after it is
+/// written.
 void SegmentFolder::drop_written() {
   while (to_drop_ > 0 && !segments_.empty() && segments_.begin()->second.record) {
     manifest_.chain = chained(manifest_.chain, segments_.begin()->second.record->digest);
@@ -366,7 +367,7 @@ void SegmentFolder::restore(const std::string& text, const ArchiveMark& mark) {
     refuse_folder(archive_codes::other, path_);
   }
   check_segments(static_cast<size_t>(wanted));
-  // What came after the mark was made stays until something else takes its place.
+  // Segments newer than the mark stay until others replace them.
   for (int64_t i = wanted; i < listed; i++) {
     doomed_.push_back(manifest_.segments[static_cast<size_t>(i)].serial);
   }
@@ -388,8 +389,8 @@ void SegmentFolder::check_segments(size_t count) {
   }
 }
 
-/// Without a manifest nothing in the folder is known to be the archive's: files that have a
-/// segment's name stay, and new segments get later ones.
+/// Without a manifest no file in the folder is known to belong to the archive. Files with
+/// names of segments stay, and new segments get later names.
 void SegmentFolder::pass_by_files() {
   std::vector<std::string> names;
   if (int error = posix::names_in(path_, names); error != 0) {
@@ -403,7 +404,7 @@ void SegmentFolder::pass_by_files() {
   }
 }
 
-/// Files that a crash left behind: half written ones, and segments that no manifest lists.
+/// Removes files that a crash left: incomplete ones, and segments that no manifest lists.
 void SegmentFolder::remove_leftovers() {
   std::vector<std::string> names;
   if (int error = posix::names_in(path_, names); error != 0) {

@@ -11,13 +11,14 @@
 #include "segment_file.h"
 #include "segment_writer.h"
 
-/// An archive's whole segments in a folder: one file each and a manifest, written in the
-/// background under temporary names and renamed, the manifest last. After a crash the folder
-/// holds a prefix of the truth. Nothing is synced to the medium, which would wear it: what a
-/// power failure tears does not have its digest, and is refused.
+/// The whole segments of an archive in a folder: one file per segment, and a manifest.
+/// They are written in the background under temporary names and then renamed, the
+/// manifest last, so after a crash the folder holds a prefix of the archive. Nothing is
+/// synced to the medium, because that wears flash; a file that a power failure damages
+/// has the wrong digest and is refused.
 namespace h2o {
 
-/// What a saved cache says of the folder that its archive goes on in.
+/// The place in a folder from which a saved cache continues its archive.
 struct ArchiveMark {
   std::string session;
   int64_t count;     ///< segments up to there, those dropped included
@@ -26,12 +27,12 @@ struct ArchiveMark {
 
 class SegmentFolder : private SegmentWork {
  public:
-  /// Makes the folder and the one it is in, for their owner only, and locks it. Without a
-  /// mark it must hold no archive; with one it is checked from end to end, and continues
-  /// where the mark was made. Throws ArchiveError.
+  /// Creates the folder and its parent, readable by their owner only, and locks the
+  /// folder. Without a mark the folder must not contain an archive. With a mark it is
+  /// checked completely and continued from the mark. Throws ArchiveError.
   SegmentFolder(std::string path, const std::optional<ArchiveMark>& mark);
 
-  /// Waits for the segment that is being written, and forgets what waits.
+  /// Waits for the segment that is being written, and drops waiting ones.
   ~SegmentFolder() override;
 
   SegmentFolder(const SegmentFolder&) = delete;
@@ -41,18 +42,19 @@ class SegmentFolder : private SegmentWork {
     return path_;
   }
 
-  /// What a continued folder holds, oldest first: the serials by which segments are read, and
-  /// how many were dropped before them.
+  /// The content of a continued folder: the serials of its segments, oldest first, and
+  /// how many segments were dropped before them.
   std::vector<int64_t> serials() const;
   int64_t dropped() const;
 
   /// Whether its rows, if there are any, have this format and shape.
   bool holds(const std::string& format, const SegmentShape& shape) const;
 
-  /// Hands one segment over and gives its serial, or -1 where the folder has failed. `rows`
-  /// and `novelty` are as write_segment takes them and live as long as `keeper`, which is
-  /// released within a later call. Where more than `most_waiting` bytes would wait, a chunk
-  /// waits for room; a single step never does, and twice as much makes the folder fail.
+  /// Queues one segment for writing and returns its serial, or -1 if the folder has
+  /// failed. `rows` and `novelty` are those of write_segment and live as long as
+  /// `keeper`, which a later call releases. If more than `most_waiting` bytes would wait,
+  /// a chunk waits for room. A single step never waits; beyond twice as many bytes the
+  /// folder fails.
   int64_t append(
       const std::string& format,
       const SegmentShape& shape,
@@ -61,8 +63,8 @@ class SegmentFolder : private SegmentWork {
       std::shared_ptr<void> keeper,
       bool may_wait);
 
-  /// The 256 keys, values or novelties of one head, which take `size` bytes; false where
-  /// that failed, and where there is no such head or it has another size.
+  /// Reads the 256 keys, values or novelties of one head, which take `size` bytes.
+  /// Returns false if that fails, or if there is no such head or it has another size.
   bool read(int64_t serial, Part part, int64_t head, char* to, int64_t size);
 
   /// Removes the oldest segment.
@@ -71,24 +73,24 @@ class SegmentFolder : private SegmentWork {
   /// Removes the newest segment.
   void drop_newest();
 
-  /// Waits until all is written; false where the folder has failed.
+  /// Waits until everything is written; false if the folder has failed.
   bool flush();
 
-  /// Whether the manifest lists a segment; until then its memory is used.
+  /// Whether the manifest lists a segment; until then it is read from memory.
   bool is_written(int64_t serial);
 
-  /// Where a cache can continue that has the segments up to `newest`, or none (-1): what
-  /// comes later is the saver's to keep. None where that segment is gone.
+  /// The mark for a cache that has the segments up to `newest`, or none (-1). The caller
+  /// must save later tokens itself. Returns none if that segment is gone.
   std::optional<ArchiveMark> mark(int64_t newest) const;
 
-  /// Why the folder is of no more use.
+  /// Why the folder failed.
   std::optional<ArchiveFailure> failure() const;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
 
   struct Segment {
-    /// None while it waits: until the manifest lists it.
+    /// None until the manifest lists the segment.
     std::shared_ptr<const SegmentRecord> record;
     const char* rows = nullptr;
     const char* novelty = nullptr;

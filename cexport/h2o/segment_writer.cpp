@@ -19,7 +19,7 @@ namespace h2o {
 
 namespace {
 
-/// Leaves the cores to whoever generates tokens.
+/// Lowers the thread's priority in favor of generation.
 void lower_priority() {
 #if defined(__APPLE__)
   pthread_set_qos_class_self_np(QOS_CLASS_UTILITY, 0);
@@ -28,7 +28,8 @@ void lower_priority() {
 #endif
 }
 
-/// Signals are for the program's own threads; a file over the size limit is an error here.
+/// Blocks signals, which are for the program's own threads. A file over the size limit
+/// then gives an error instead of a signal.
 void block_signals() {
   sigset_t all;
   sigfillset(&all);
@@ -43,7 +44,8 @@ struct Owned {
 } // namespace
 
 SegmentWriter& SegmentWriter::shared() {
-  // Never destroyed: at exit its thread may still run, and a fork leaves its mutex as it was.
+  // Never destroyed, because at exit its thread may still run, and after a fork its mutex
+  // may be locked.
   static std::atomic<Owned*> owned{nullptr};
   Owned* found = owned.load();
   if (found == nullptr || found->process != ::getpid()) {

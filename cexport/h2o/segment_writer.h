@@ -5,41 +5,42 @@
 #include <mutex>
 #include <thread>
 
-/// The one thread of a process that writes segments. It touches files and plain memory only,
-/// never MLX, and lives while any folder is open.
+/// The thread that writes segments, one per process. It uses only files and plain memory,
+/// never MLX, and runs while any folder is open.
 namespace h2o {
 
-/// What has something to write.
+/// A folder with segments to write.
 class SegmentWork {
  public:
   virtual ~SegmentWork() = default;
 
-  /// Writes one segment, unlocking the lock meanwhile; returns whether more waits.
+  /// Writes one segment, with the lock released meanwhile. Returns whether more segments
+  /// wait.
   virtual bool write_one(std::unique_lock<std::mutex>& lock) = 0;
 };
 
 class SegmentWriter {
  public:
-  /// This process's; a forked child has its own.
+  /// The writer of this process; a forked child has its own.
   static SegmentWriter& shared();
 
-  /// Guards the writer and all that SegmentWork shares with it.
+  /// Guards the writer and the data that SegmentWork shares with it.
   std::mutex mutex;
 
-  /// Told whenever something was written. Waited for with `mutex`.
+  /// Notified after each write; wait for it with `mutex`.
   std::condition_variable progress;
 
-  /// Bytes that wait in memory, for all folders.
+  /// Bytes that wait in memory, all folders together.
   int64_t waiting = 0;
 
-  /// The thread begins with the first to be attached, and ends with the last.
+  /// The thread starts with the first attached folder, and ends with the last.
   void attach();
   void detach();
 
-  /// Has `work` written after what was enqueued before. Needs the lock.
+  /// Queues `work` behind earlier work. Call it with the lock held.
   void enqueue(SegmentWork& work);
 
-  /// Returns when `work` is neither queued nor being written. Needs the lock.
+  /// Waits until `work` is neither queued nor being written. Call it with the lock held.
   void withdraw(SegmentWork& work, std::unique_lock<std::mutex>& lock);
 
  private:

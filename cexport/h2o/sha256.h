@@ -9,8 +9,8 @@
 #include <CommonCrypto/CommonDigest.h>
 #endif
 
-/// SHA-256 (FIPS 180-4): the system's on Apple, where it has instructions of its own, and a
-/// plain one elsewhere, since neither libc nor MLX offers any.
+/// SHA-256 (FIPS 180-4): the system's implementation on Apple, which uses special
+/// instructions, and our own elsewhere, because neither libc nor MLX has one.
 namespace h2o {
 
 using Digest = std::array<uint8_t, 32>;
@@ -24,7 +24,8 @@ class Sha256 {
     add(text.data(), text.size());
   }
 
-  /// The digest of all that was added; ends the object's use.
+  /// Returns the digest of all bytes that were added. The object cannot be used
+  /// afterwards.
   Digest digest();
 
  private:
@@ -41,10 +42,10 @@ class Sha256 {
 
 Digest sha256(const std::string& text);
 
-/// 64 lower-case hexadecimal digits.
+/// Writes a digest as 64 lowercase hexadecimal digits.
 std::string to_hex(const Digest& digest);
 
-/// False where `text` is anything else.
+/// Parses such digits; returns false for any other text.
 bool from_hex(const std::string& text, Digest& digest);
 
 } // namespace h2o

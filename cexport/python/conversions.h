@@ -11,19 +11,19 @@
 #include "functions.h"
 #include "segment_folder.h"
 
-/// How Python passes what the functions take, as named tuples of h2o_py.
+/// Conversions between the functions' arguments and the named tuples of h2o_py.
 namespace h2o::python {
 
 namespace mx = mlx::core;
 
-/// An array or None in a tuple. With std::optional<mx::array> there, whose constructor takes
-/// whatever an array can be made of, GCC 16's library asks in a circle what a tuple can be
-/// made of.
+/// An array or None in a tuple. std::optional<mx::array> does not work there: its
+/// constructor takes anything that converts to an array, which is a circular definition
+/// in GCC 16's std::tuple.
 struct ArrayOrNone {
   std::optional<mx::array> array;
 };
 
-/// None, "causal" or an array, as mlx_lm hands masks around.
+/// A mask as mlx_lm passes it: None, "causal" or an array.
 using MaskArgument = std::variant<std::monostate, std::string, mx::array>;
 
 inline h2o::Mask mask_of(const MaskArgument& mask) {
@@ -67,7 +67,7 @@ inline FailureTuple failure_tuple(const h2o::ArchiveFailure& failure) {
   return {failure.code, failure.path, failure.error};
 }
 
-/// What `open` gives, or its failure as a value.
+/// Returns the result of `open`, or its failure as a value.
 template <class Result, class Open>
 std::variant<Result, FailureTuple> or_failure(Open&& open) {
   try {
@@ -87,14 +87,14 @@ inline std::optional<FailureTuple> optional_failure(
   return failure ? std::optional(failure_tuple(*failure)) : std::nullopt;
 }
 
-/// Gives a Python module the functions of functions.h; their signatures and
-/// docstrings for users are in h2o_py/fast.py.
+/// Adds the functions of functions.h to a Python module. Their public signatures and
+/// docstrings are in h2o_py/fast.py.
 void bind(nanobind::module_& m);
 
-/// Archive and recall.
+/// Adds the archive and recall.
 void bind_recall(nanobind::module_& m);
 
-/// LayerCache, and what its layers choose together.
+/// Adds LayerCache and the common choice of layers.
 void bind_layer_cache(nanobind::module_& m);
 
 /// The archive in files: SegmentFolder and the functions of archive_folders.h.
@@ -102,7 +102,7 @@ void bind_archive_files(nanobind::module_& m);
 
 } // namespace h2o::python
 
-/// An ArrayOrNone is to Python what the optional in it is.
+/// Converts an ArrayOrNone as the optional in it.
 template <>
 struct nanobind::detail::type_caster<h2o::python::ArrayOrNone> {
   using Caster = make_caster<std::optional<mlx::core::array>>;

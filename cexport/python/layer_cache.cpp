@@ -17,13 +17,13 @@ namespace h2o::python {
 
 namespace {
 
-/// A cache that threads take turns with: its work runs without Python's lock.
+/// A cache with a lock of its own, because its work runs without Python's lock.
 class SharedCache {
  public:
   explicit SharedCache(LayerCache cache) : cache_(std::move(cache)) {
   }
 
-  /// What `work` gives; then Python hears what the cache has to say.
+  /// Runs `work`, then reports the cache's notices to Python.
   template <class Work>
   auto with(Work&& work) {
     std::vector<CacheNotice> notices;
@@ -63,7 +63,7 @@ auto number(Get get) {
   };
 }
 
-/// Makes h2o_py's exceptions of the core's.
+/// Converts exceptions of the core to those of h2o_py.
 void translate(const std::exception_ptr& thrown, void*) {
   auto raise = [](const char* kind, const std::string& code, nb::dict values) {
     auto errors = nb::module_::import_("h2o_py.errors");

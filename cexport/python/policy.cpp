@@ -40,7 +40,7 @@ nb::object object_of(const Value& value) {
       value);
 }
 
-/// The settings of `after` that `before` leaves out, or has as none.
+/// The settings of `after` that are missing or none in `before`.
 nb::dict added(const Values& before, const Values& after) {
   nb::dict settings;
   for (const auto& [name, value] : after) {
@@ -54,7 +54,7 @@ nb::dict added(const Values& before, const Values& after) {
   return settings;
 }
 
-/// Gives Python's PolicyError the code and the values of the core's.
+/// Converts the core's PolicyError to Python's, with its code and values.
 void translate(const std::exception_ptr& thrown, void* type) {
   try {
     std::rethrow_exception(thrown);

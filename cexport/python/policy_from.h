@@ -6,14 +6,15 @@
 
 #include "policy_rules.h"
 
-/// Settings as Python has them.
+/// Conversions of settings from Python.
 namespace h2o::python {
 
 inline bool is_integer(nanobind::handle object) {
   return PyLong_Check(object.ptr()) && !PyBool_Check(object.ptr());
 }
 
-/// An integer; the nearest there is, which no setting allows, where 64 bits do not hold it.
+/// Converts an integer. One that does not fit into 64 bits becomes the nearest that does,
+/// which no setting allows.
 inline int64_t integer_from(nanobind::handle object) {
   int overflow = 0;
   const int64_t number = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
@@ -22,7 +23,7 @@ inline int64_t integer_from(nanobind::handle object) {
                         : std::numeric_limits<int64_t>::min();
 }
 
-/// All integers of a sequence; none if it is no tuple or list, or has anything else.
+/// Converts a tuple or list of integers; none for anything else.
 inline std::optional<std::vector<int64_t>> integers_from(nanobind::handle object) {
   if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) {
     return std::nullopt;
@@ -52,7 +53,7 @@ inline std::optional<Ranges> ranges_from(nanobind::handle object) {
   return ranges;
 }
 
-/// What a setting of this kind is given as.
+/// Converts the value of a setting of this kind.
 inline Value value_from(nanobind::handle object, Kind kind) {
   if (kind == Kind::ranges) {
     if (auto ranges = ranges_from(object)) {
@@ -74,7 +75,8 @@ inline Value value_from(nanobind::handle object, Kind kind) {
   return Unfit{nanobind::cast<std::string>(nanobind::repr(object))};
 }
 
-/// The settings that `get` gives by name; those for which it gives no object are left out.
+/// Collects the settings that `get` returns by name; skips those for which it returns no
+/// object.
 template <class Get>
 Values values_from(const std::vector<Field>& fields, Get get) {
   Values values;
@@ -86,7 +88,7 @@ Values values_from(const std::vector<Field>& fields, Get get) {
   return values;
 }
 
-/// The policy that an object with the attributes of Python's H2OConfig describes.
+/// Converts an object with the attributes of Python's H2OConfig to a policy.
 inline Policy policy_from(nanobind::handle settings) {
   auto values = values_from(policy_fields, [&](const char* name) {
     return nanobind::object(settings.attr(name));
@@ -94,8 +96,8 @@ inline Policy policy_from(nanobind::handle settings) {
   return policy_of(complete(std::move(values)).policy);
 }
 
-/// The settings that an object with the attributes of Python's H2ORecall describes; none for
-/// None.
+/// Converts an object with the attributes of Python's H2ORecall to settings; None gives
+/// none.
 inline std::optional<Recall> recall_from(nanobind::handle settings) {
   if (settings.is_none()) {
     return std::nullopt;

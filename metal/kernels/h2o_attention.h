@@ -2,9 +2,9 @@
 
 #include "h2o_query.h"
 
-/// Attention over rows as they are or in MLX's affine quantization: one threadgroup of 32
-/// simdgroups, each with its share of the rows, for each query head of each sequence (x)
-/// and query (y).
+/// Attention over dense rows or rows in MLX's affine quantization. One threadgroup of 32
+/// simdgroups, which share the rows, works on one query head of one sequence (x) and one
+/// query (y).
 template <typename T, int D>
 [[kernel, max_total_threads_per_threadgroup(1024)]] void h2o_attend(
     const device T* queries [[buffer(0)]],
@@ -54,7 +54,7 @@ template <typename T, int D>
   rows.add_to<T, D, 1>(
       query, attention, head / attention.group, simd_gid, simdgroups, simd_lid);
 
-  // Bring all shares to one scale and add them up.
+  // Scales the results of all simdgroups to one maximum and adds them up.
   if (simd_lid == 0) {
     largest[simd_gid] = query.largest;
     totals[simd_gid] = query.total;
@@ -138,8 +138,9 @@ template <typename T, int D>
   }
 }
 
-/// The second pass: brings a query's blocks to one scale and adds them up; one threadgroup
-/// of 32 simdgroups for each query head of each sequence (x) and query (y).
+/// The second pass: scales the blocks of a query to one maximum and adds them up. One
+/// threadgroup of 32 simdgroups works on one query head of one sequence (x) and one query
+/// (y).
 template <typename T, int D>
 [[kernel, max_total_threads_per_threadgroup(1024)]] void h2o_add_blocks(
     const device T* parts [[buffer(0)]],

@@ -4,7 +4,7 @@
 
 #include "h2o_parameters.h"
 
-/// Copies elements of one size, a thread each, whatever the strides of their source.
+/// Copies elements of one size from a source with any strides; one thread per element.
 template <typename E>
 [[kernel]] void h2o_copy(
     const device E* from [[buffer(0)]],

@@ -2,16 +2,16 @@
 
 #include "h2o_policy_parameters.h"
 
-/// What the host passes to our kernels by value; read by Metal and by C++, where <cstdint>
-/// comes first. Strides and offsets are in bytes.
+/// The parameters that the host passes to our kernels by value. Metal and C++ read this
+/// file; C++ includes <cstdint> first. Strides and offsets are in bytes.
 
 /// Head dims that attention is instantiated for.
 #define H2O_HEAD_DIMS 64, 96, 128, 256
 
-/// The row (or slot) of a token that takes the victim's place.
+/// The row (or slot) number of a token that overwrites the victim.
 #define H2O_OVER_VICTIM -1
 
-/// Elements of the mask that a ledger reads: h2o_mask_kind.
+/// Values of h2o_mask_kind: the type of the mask that the ledger's kernel reads.
 #define H2O_MASK_NONE 0
 #define H2O_MASK_BOOL 1
 #define H2O_MASK_FLOAT32 2
@@ -43,7 +43,7 @@ struct H2OAttention {
   H2OVectors ring_values;
 };
 
-/// Where a vector lies in a row: words, scales, biases.
+/// Offsets of a vector in a row: of words, scales and biases.
 struct H2OVectorLayout {
   int32_t dim;
   int32_t words;
@@ -67,7 +67,7 @@ struct H2OTokens {
   int64_t element;
 };
 
-/// Tokens that are put into rows, or into a ring whose leaving token goes to the pool.
+/// Tokens that are written to rows, or to a ring whose oldest token moves to the pool.
 struct H2OWrite {
   int32_t kv_heads;
   int32_t first_row; // of the tokens: in the ring if there is one; or H2O_OVER_VICTIM

@@ -10,7 +10,8 @@ constant bool h2o_has_sinks [[function_constant(4)]];
 constant bool h2o_emits_logits [[function_constant(5)]];
 constant int h2o_blocks [[function_constant(6)]]; // of h2o_attend_block; else 0
 
-/// By the bits of the value as it was loaded, whatever a compiler assumes of infinity.
+/// Tests the bits of the loaded value, so that it does not depend on a compiler's
+/// assumptions about infinity.
 inline bool h2o_is_minus_infinity(float x) {
   return as_type<uint>(x) == 0xff800000u;
 }
@@ -21,13 +22,14 @@ inline bool h2o_is_minus_infinity(bfloat16_t x) {
   return as_type<ushort>(x) == 0xff80u;
 }
 
-/// A logit as it is stored: the lowest finite float instead of -inf.
+/// Converts a logit for storage: the lowest finite float replaces -inf.
 inline float h2o_finite(float logit) {
   const uint bits = as_type<uint>(logit);
   return as_type<float>(bits == 0xff800000u ? 0xff7fffffu : bits);
 }
 
-/// Keys or values of one part of the rows, from the row on that a simdgroup reads next.
+/// Keys or values of one part of the rows, beginning at the row that a simdgroup reads
+/// next.
 template <typename T, int D>
 struct H2OReader {
   const device uchar* words;
@@ -84,7 +86,7 @@ inline H2OReader<T, D> h2o_reader(
   return reader;
 }
 
-/// What one query sees of the rows.
+/// The rows that one query sees.
 template <typename T>
 struct H2OSight {
   int before; // causality lets it see so many rows
@@ -141,8 +143,8 @@ struct H2OQuery {
     }
   }
 
-  /// Adds `count` of a simdgroup's rows. Several are read at once, whether they are seen or
-  /// not, so that no load waits for the sum of the row before.
+  /// Adds `count` rows of a simdgroup. Several rows are loaded at once, visible or not,
+  /// so that no load waits for the sum of the previous row.
   template <int count>
   void add_rows(
       int row, int step, H2OReader<T, D> keys, H2OReader<T, D> values, uint lane) {
@@ -167,7 +169,8 @@ struct H2OQuery {
     }
   }
 
-  /// Adds every `step`-th row from `row` on up to `end`; returns the first one behind.
+  /// Adds every `step`-th row from `row` on before `end`; returns the next row after
+  /// them.
   template <int count>
   int add_part(
       int row, int end, int step, H2OReader<T, D> keys, H2OReader<T, D> values, uint lane) {
@@ -187,7 +190,7 @@ struct H2OQuery {
   }
 };
 
-/// The buffers of keys and values, of the pool and then of the ring.
+/// The buffers of keys and values: those of the pool, then those of the ring.
 struct H2OAttentionRows {
   const device uchar* words[4];
   const device uchar* scales[4];
@@ -227,7 +230,7 @@ struct H2OAttentionRows {
   }
 };
 
-/// A query that has seen nothing yet but, where `sinks_count`, its head's sink.
+/// A query before its first row; with `sinks_count`, it includes its head's sink.
 template <typename T, int D>
 inline H2OQuery<T, D> h2o_query(
     const constant H2OAttention& attention,

@@ -8,5 +8,5 @@ using namespace metal;
 typedef half float16_t;
 typedef bfloat bfloat16_t;
 
-/// What a logit is stored as where its row is hidden, and where the largest one starts.
+/// The stored logit of a hidden row, and the initial value of a maximum.
 #define H2O_LOWEST (-FLT_MAX)

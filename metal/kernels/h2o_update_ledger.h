@@ -10,7 +10,8 @@ constant bool h2o_has_pins [[function_constant(14)]];
 constant bool h2o_has_held [[function_constant(15)]];
 constant bool h2o_reads_mask = h2o_mask_kind != H2O_MASK_NONE;
 
-/// By the bits, whatever a compiler assumes of infinity and NaN.
+/// Tests the bits, so that it does not depend on a compiler's assumptions about infinity
+/// and NaN.
 inline bool h2o_is_finite(float x) {
   return (as_type<uint>(x) << 1) < 0xff000000u;
 }
@@ -19,7 +20,7 @@ inline bool h2o_is_hidden(float logit) {
   return as_type<uint>(logit) == 0xff7fffffu; // the lowest finite float
 }
 
-/// Whether the mask means to hide a row: false, or so low that no sum comes back from it.
+/// Whether the mask hides a row: it is false, or too low for any logit to matter.
 inline bool h2o_mask_hides(const device uchar* mask, int64_t at) {
   if (h2o_mask_kind == H2O_MASK_BOOL) {
     return mask[at] == 0;
@@ -33,7 +34,7 @@ inline bool h2o_mask_hides(const device uchar* mask, int64_t at) {
   return static_cast<float>(reinterpret_cast<const device bfloat16_t*>(mask)[at]) <= -1e9f;
 }
 
-/// Where the ledger of one KV head is, before and after.
+/// The ledger of one KV head, before and after.
 struct H2OEntries {
   const device float* old_scores;
   const device int* old_positions;
@@ -86,8 +87,8 @@ inline float h2o_enter_key(
   return max(0.0f, typical - cosine - margin);
 }
 
-/// The logits of the queries of one KV head, a pair of query head and token after the other,
-/// and what hides them.
+/// The logits of one KV head's queries, ordered by pairs of query head and token, and the
+/// mask.
 struct H2OLogits {
   const device float* lines;
   const device uchar* mask;
@@ -108,8 +109,8 @@ struct H2OLogits {
   }
 };
 
-/// Adds all logits of a pair that are not hidden to the lanes' largest one and their sum of
-/// exp(logit - largest), and brings both together in all lanes.
+/// Computes for one pair the largest logit that is not hidden and the sum of exp(logit -
+/// largest); all lanes get both.
 inline void h2o_add_logits(
     H2OLogits logits,
     const constant H2OLedger& ledger,
@@ -177,7 +178,7 @@ inline bool h2o_is_protected(
   return false;
 }
 
-/// Behind every position.
+/// Larger than every position.
 #define H2O_NO_POSITION 2147483647
 
 /// The row to evict: least importance, then lowest position.
@@ -193,7 +194,7 @@ struct H2OVictim {
     }
   }
 
-  /// The best of a simdgroup's, in all its lanes.
+  /// The best row of a simdgroup, in all its lanes.
   H2OVictim of_simdgroup() const {
     const float least = simd_min(importance);
     const int lowest = simd_min(importance == least ? position : H2O_NO_POSITION);
@@ -202,12 +203,12 @@ struct H2OVictim {
   }
 };
 
-/// Steps 2 to 4 of the cache for one KV head, by one threadgroup: enters the new tokens,
-/// scores all rows by the logits that attention stored, and chooses the next victim.
+/// Updates the ledger of one KV head, with one threadgroup: adds the new tokens, scores
+/// all rows by the logits that attention stored, and chooses the next victim.
 ///
-/// A ledger's entries are the pool's rows, then the ring's slots; attention's rows are
-/// those in use. Without a ring both are the same. At most 32 pairs of query head and
-/// token.
+/// Entries of the ledger are the pool's rows, then the ring's slots. Rows of attention
+/// are only those in use. Without a ring both are the same. There are at most 32 pairs of
+/// query head and token.
 template <typename T>
 [[kernel, max_total_threads_per_threadgroup(1024)]] void h2o_update_ledger(
     const device uchar* rows [[buffer(0)]],

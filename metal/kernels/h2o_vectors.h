@@ -4,8 +4,9 @@
 
 #include "h2o_parameters.h"
 
-/// Reading and writing single vectors of rows: 16 bits stands for elements as they are, 4
-/// and 8 for MLX's affine quantization, x = scale * word + bias for each group.
+/// Reads and writes single vectors of rows. 16 bits means elements that are not
+/// quantized; 4 and 8 bits mean MLX's affine quantization, x = scale * word + bias for
+/// each group.
 
 constant int h2o_key_bits [[function_constant(7)]];
 constant int h2o_value_bits [[function_constant(8)]];
@@ -16,7 +17,7 @@ constant bool h2o_pool_packed = h2o_key_bits != 16;
 constant bool h2o_has_ring = h2o_ring_bits != 0;
 constant bool h2o_ring_packed = h2o_ring_bits != 0 && h2o_ring_bits != 16;
 
-/// One vector, wherever it lies; `stride` is that of its elements, if not quantized.
+/// A vector in memory; `stride` is the stride of its elements, if it is not quantized.
 template <typename T>
 struct H2OVector {
   const device uchar* words;
@@ -35,8 +36,8 @@ struct H2OVector {
   }
 };
 
-/// Where the token that leaves the ring goes: a free row of the pool, the victim's, or -1
-/// where it is the victim itself.
+/// The pool's row for the token that leaves the ring: a free row, the victim's, or -1 if
+/// the token is the victim itself.
 inline int h2o_pool_row_for_leaving(int used, int size, int victim) {
   if (used < size) {
     return used;
@@ -53,8 +54,9 @@ inline H2OVector<T> h2o_vector(
       reinterpret_cast<const device T*>(row + layout.biases), bits, 1};
 }
 
-/// The elements of a vector of D that a lane of a simdgroup works on. Neighbours, so that
-/// they are read together; but for 96, where three would straddle groups.
+/// The elements of a vector of D elements that one lane of a simdgroup works on. They are
+/// adjacent, so that one load reads them, except for D = 96, where three adjacent ones
+/// would cross a group's boundary.
 template <int D>
 struct H2OLane {
   static constant constexpr const int count = D / 32;
@@ -133,7 +135,7 @@ inline void h2o_quantize_group(
   float x[4];
   float low = FLT_MAX, high = 0;
   for (int i = 0; i < each; ++i) {
-    // Rounded as the vector would be stored unquantized, which a moved row was not.
+    // Rounded as an unquantized vector is stored, because a moved row was not rounded.
     x[i] = static_cast<float>(static_cast<T>(from.at(first + i)));
     low = min(low, x[i]);
     high = max(high, x[i]);

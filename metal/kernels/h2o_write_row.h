@@ -24,7 +24,7 @@ inline void h2o_store(
   }
 }
 
-/// Stores a row of the ring as a row of the pool, quantizing anew where they differ.
+/// Copies a row of the ring to the pool; quantizes it again if the formats differ.
 template <typename T>
 inline void h2o_move_vector(
     const device uchar* from,
@@ -49,11 +49,12 @@ inline void h2o_move_vector(
   h2o_store(vector, to, to_layout, h2o_key_bits, thread_index, threads);
 }
 
-/// Puts each token's key and value into its row, quantized if the format says so. With a
-/// ring, the row that a single token takes there moves to the pool first.
+/// Writes each token's key and value to its row, quantized if the format says so. With a
+/// ring, the row that a single token overwrites moves to the pool first.
 ///
-/// One threadgroup of whole simdgroups for each KV head (x) and token (y). `victim` is
-/// always bound: the ledger's last dispatch wrote it, after all reads of the rows.
+/// One threadgroup of whole simdgroups works on one KV head (x) and one token (y).
+/// `victim` is always bound, so that this dispatch waits for the ledger's, which wrote it
+/// after all reads of the rows.
 template <typename T>
 [[kernel]] void h2o_write_row(
     const device T* keys [[buffer(0)]],

@@ -52,7 +52,7 @@ TRAFFIC = [300, 1, 1, 530, *[1] * 70, 40, 260, 9, *[1] * 5]
 
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch):
-    monkeypatch.setattr(errors, "_said", set())
+    monkeypatch.setattr(errors, "_reported", set())
 
 
 def config(store=None, **changes):

@@ -222,7 +222,7 @@ def test_the_command_continues_from_a_file_of_h2o_caches(tmp_path, demo, monkeyp
     routing.remove_routing()
     path = str(tmp_path / "cache.safetensors")
     save_prompt_cache(path, caches, {"model": str(DEMO), "tokenizer_config": "{}"})
-    monkeypatch.setattr(errors, "_said", set())
+    monkeypatch.setattr(errors, "_reported", set())
     flags = ["generate", "--prompt-cache-file", path, "--prompt", "import sys"]
     # Unrouted attention would warn, and warnings are errors here.
     assert commands.main([*flags, "--max-tokens", "3", "--verbose", "False"]) == 0

@@ -30,7 +30,7 @@ SIZES = {"sink_size": 2, "heavy_budget": 10, "recent_budget": 8}
 
 @pytest.fixture(autouse=True)
 def _nothing_was_said_yet(monkeypatch):
-    monkeypatch.setattr(errors, "_said", set())
+    monkeypatch.setattr(errors, "_reported", set())
 
 
 def config(**changes):

@@ -25,7 +25,7 @@ bool heads_follow(const mx::array& a) {
          (a.shape(0) == 1 || a.shape(1) == 1 || a.strides(0) == a.strides(1) * a.shape(1));
 }
 
-/// A call with all its arrays laid out as the kernels read them.
+/// The arrays of a call, in layouts that the kernels can read.
 struct Call {
   mx::array queries;
   bool query_transposed; // [B, L, Hq, D] in memory
@@ -69,7 +69,7 @@ Call laid_out(Encoder& encoder, const Attention& attention) {
       attention};
   auto lay_out = [&](std::vector<mx::array>& arrays) {
     bool fits = std::all_of(arrays.begin(), arrays.end(), heads_follow);
-    // Scales and biases share their strides.
+    // Scales and biases have the same strides.
     fits = fits && (arrays.size() < 3 || arrays[1].strides() == arrays[2].strides());
     if (!fits) {
       for (auto& a : arrays) {
@@ -93,14 +93,14 @@ Call laid_out(Encoder& encoder, const Attention& attention) {
   return call;
 }
 
-/// Whether rows are so many that their attention is computed in blocks: MLX's rule.
+/// Whether attention is computed in blocks because there are many rows, by MLX's rule.
 bool takes_two_passes(const Encoder& encoder, const Call& call) {
   const char device = encoder.device_class();
   return ((device == 'd' || device == 's') && call.rows() >= 1024) ||
          (call.group() > 1 && call.rows() >= 4096);
 }
 
-/// How many blocks, by MLX's rule for the same GPU.
+/// The number of blocks, by MLX's rule for this GPU.
 int block_count(const Encoder& encoder, const Call& call) {
   const int simdgroups = call.group() * call.tokens(), rows = call.rows();
   switch (encoder.device_class()) {
@@ -119,7 +119,7 @@ int block_count(const Encoder& encoder, const Call& call) {
   }
 }
 
-/// `blocks`: of two passes, else 0.
+/// `blocks`: the number of blocks if there are two passes, else 0.
 Constants constants_of(const Call& call, int blocks, bool emits) {
   const Part& pool = call.parts[0];
   const bool has_ring = call.parts.size() == 2;
@@ -139,7 +139,7 @@ Constants constants_of(const Call& call, int blocks, bool emits) {
   return constants;
 }
 
-/// Strides of a mask [B, Hq, L, N], 0 along what it is broadcast over.
+/// Strides of a mask [B, Hq, L, N], 0 along dimensions that are broadcast.
 struct MaskStrides {
   int32_t row = 0;
   int32_t query = 0;
@@ -170,7 +170,7 @@ H2OVectors vectors_of(const std::vector<mx::array>& arrays) {
   return vectors;
 }
 
-/// What h2o_attend and h2o_attend_block bind alike.
+/// Binds the arguments that h2o_attend and h2o_attend_block share.
 void bind(Encoder& encoder, const Call& call, mx::array& out, mx::array* logits) {
   auto mask = mask_strides(call);
   const Part& pool = call.parts[0];

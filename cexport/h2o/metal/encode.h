@@ -7,13 +7,13 @@
 #include "../functions.h"
 #include "../row_layout.h"
 
-/// What the primitives' eval_gpu encode: the same results as their eval_cpu, without a wait
-/// for the GPU. Arguments are already checked, and `supports` says which of them the
-/// kernels take; everything else goes to fallback.h. Without Metal in this build each
-/// throws std::logic_error.
+/// The functions that the primitives' eval_gpu calls. They have the results of eval_cpu
+/// and do not wait for the GPU. Arguments are already checked. `supports` says which
+/// arguments the kernels can handle; fallback.h handles the others. In a build without
+/// Metal each function throws std::logic_error.
 namespace h2o::metal {
 
-/// What decides whether our kernels can attend.
+/// The properties of a call that decide whether our kernels can handle it.
 struct CallShape {
   mx::Dtype dtype;      // of the queries
   mx::Dtype rows_dtype; // of keys and values, or of their scales and biases
@@ -25,32 +25,34 @@ struct CallShape {
 
 bool supports(const CallShape& shape);
 
-/// Compiles one instance of a kernel for the GPU, as its first use does; throws
-/// std::runtime_error with the compiler's words where it is refused.
+/// Compiles one instance of a kernel for the GPU, as its first use would. Throws
+/// std::runtime_error with the compiler's message if it does not compile.
 void compile_kernel(const std::string& kernel, const std::vector<std::string>& arguments);
 
-/// Threads of a pipeline's threadgroups: the most that the GPU allows, and the most dispatched.
+/// Threads of a pipeline's threadgroups: the maximum of the GPU, and the maximum that was
+/// dispatched.
 struct PipelineThreads {
   int allowed;
   int used;
 };
 
-/// The pipelines that write scores and were dispatched in this process, by name.
+/// By name, the pipelines that write scores and that this process has dispatched.
 std::map<std::string, PipelineThreads> scoring_pipelines();
 
-/// A mask as the kernels read it: [B, Hq, L, N], an additive one in `dtype`.
+/// Converts a mask to the kernels' form: [B, Hq, L, N], additive ones in `dtype`.
 mx::array mask_for(
     const mx::array& mask, mx::Dtype dtype, const mx::Shape& shape, mx::StreamOrDevice s);
 
-/// A part of the rows: keys and values as they are, or words, scales and biases of each,
-/// [B, Hkv, N, *], or both side by side in a buffer.
+/// A part of the rows: keys and values, or words, scales and biases of each, as arrays
+/// [B, Hkv, N, *], or side by side in one buffer.
 struct Part {
   int rows; // N
   int key_bits;
   int value_bits;
   std::vector<mx::array> keys;
   std::vector<mx::array> values;
-  /// Offsets in bytes of keys' and values' arrays; of one buffer, all are the buffer.
+  /// The arrays of keys and values with their offsets in bytes; for one buffer, each
+  /// array is that buffer.
   std::vector<int64_t> key_offsets;
   std::vector<int64_t> value_offsets;
 };
@@ -74,7 +76,7 @@ struct Attention {
 void attend(
     mx::Stream stream, const Attention& attention, mx::array& out, mx::array* scores);
 
-/// What new tokens do to the ledger, and their attention.
+/// An update of the ledger by new tokens, with their attention.
 struct LedgerUpdate {
   CacheStep step;
   mx::array newest; // the buffer that holds the new keys
@@ -85,8 +87,8 @@ struct LedgerUpdate {
   std::optional<mx::array> held = {}; // bool [B, Hkv, C]
 };
 
-/// Appends to a primitive's inputs the mask as given, on a GPU the mask for attention over
-/// `rows` rows, and the sinks, each only if there is one.
+/// Appends to a primitive's inputs the caller's mask, on a GPU also the mask for
+/// attention over `rows` rows, and the sinks, each only if there is one.
 void push_masks(
     std::vector<mx::array>& inputs,
     const mx::array& queries,
@@ -95,7 +97,7 @@ void push_masks(
     const std::optional<mx::array>& sinks,
     mx::Stream stream);
 
-/// Gives an update what `push_masks` appended on a GPU.
+/// Sets in an update what `push_masks` appended on a GPU.
 void take_masks(
     LedgerUpdate& update,
     std::vector<mx::array>::const_iterator inputs,
@@ -117,12 +119,12 @@ struct NewTokens {
   mx::array victim;
 };
 
-/// Makes `to` the buffer of `from`, if it may share it and has its shape, or a copy of its
-/// first `length` rows.
+/// Lets `to` share the buffer of `from` if it may and the shapes are equal; otherwise
+/// copies the first `length` rows.
 void carry_over(
     mx::Stream stream, const mx::array& from, int length, bool share, mx::array& to);
 
-/// Puts tokens into `buffers`, the pool and, if there is one, the ring.
+/// Writes tokens to `buffers`: the pool and, if there is one, the ring.
 void write(
     mx::Stream stream,
     const CacheStep& step,

@@ -52,7 +52,7 @@ bool Constants::is_set(int index) const {
 
 namespace {
 
-/// Evaluations dispatch from threads of their own.
+/// A lock, because evaluations dispatch from several threads.
 struct Dispatched {
   std::mutex mutex;
   std::map<std::string, PipelineThreads> pipelines;
@@ -97,7 +97,7 @@ mx::array Encoder::contiguous(const mx::array& a) {
     return a;
   }
   mx::array result = temporary(a.shape(), a.dtype());
-  // As [outer, heads, rows, width], with leading dimensions of 1 where there are fewer.
+  // The shape as [outer, heads, rows, width], with leading dimensions of 1.
   const int missing = 4 - int(a.ndim());
   auto size = [&](int axis) {
     return axis < missing ? 1 : a.shape(axis - missing);

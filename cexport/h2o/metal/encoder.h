@@ -38,8 +38,8 @@ enum {
 };
 }
 
-/// Values of function constants; they make up the pipeline's name too, so that no two
-/// sets share one.
+/// Values of function constants. The pipeline's name contains them, so that different
+/// values have different pipelines.
 class Constants {
  public:
   Constants& set(int index, bool value);
@@ -71,23 +71,23 @@ class Encoder {
   /// The last letter of the GPU's architecture: p phone, g base and pro, s max, d ultra.
   char device_class() const;
 
-  /// An array of this evaluation's own, kept until the GPU is done with it.
+  /// Makes a temporary array, which is kept until the GPU is done with it.
   mx::array temporary(const mx::Shape& shape, mx::Dtype dtype);
 
-  /// Keeps an array that this evaluation made.
+  /// Keeps a temporary array until the GPU is done with it.
   void keep(const mx::array& a);
 
-  /// `a` if its elements lie row by row, else a temporary copy in which they do.
+  /// Returns `a` if it is contiguous by rows, else a temporary copy that is.
   mx::array contiguous(const mx::array& a);
 
   /// Copies the first `rows` rows of every head [B, H, *, width] of `from` to `to`.
   void copy_rows(const mx::array& from, int rows, mx::array& to);
 
-  /// Makes a kernel, specialized, that of the next dispatch.
+  /// Selects a specialized kernel for the next dispatch.
   void use(const KernelInstance& kernel, const Constants& constants = {});
 
-  /// Dispatches `grid` threadgroups of `group` threads; throws std::runtime_error where the
-  /// kernel cannot have so many.
+  /// Dispatches `grid` threadgroups of `group` threads; throws std::runtime_error if the
+  /// kernel does not allow that many.
   void dispatch(MTL::Size grid, MTL::Size group);
 
   /// The most threads, a multiple of 32, that a threadgroup of the kernel can have.
@@ -104,13 +104,13 @@ class Encoder {
   void copy(const mx::array& from, mx::array& to, const H2OCopy& strides, MTL::Size shape);
 };
 
-/// Where a vector lies in a row, as our kernels take it.
+/// The position of a vector in a row, in the form that our kernels take.
 H2OVectorLayout layout_parameters(const VectorLayout& layout);
 
-/// The dtype as our kernels' instances have it; empty where there are none for it.
+/// The name of a dtype in our kernels' instances; empty if they do not support it.
 std::string type_name(mx::Dtype dtype);
 
-/// As `attend`, on an encoder.
+/// Like `attend`, on an existing encoder.
 void encode_attention(
     Encoder& encoder, const Attention& attention, mx::array& out, mx::array* scores);
 

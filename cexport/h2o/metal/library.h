@@ -15,11 +15,11 @@ struct KernelInstance {
   std::string name() const;
 };
 
-/// The source that defines a kernel's template and what it needs.
+/// The source of a kernel's template and of all that it includes.
 std::string kernel_text(const std::string& kernel);
 
-/// The library with one instance, compiled when it is first asked for and kept by MLX until
-/// the process ends.
+/// The library with one instance. It is compiled at the first request, and MLX keeps it
+/// until the process ends.
 MTL::Library* library(mlx::core::metal::Device& device, const KernelInstance& instance);
 
 } // namespace h2o::metal
