@@ -131,7 +131,8 @@ extension H2OCacheError {
         }
     }
 
-    /// Calls `make`, and throws a problem that the core reports as ``invalidConfiguration(_:layer:)``.
+    /// Calls `make`. Throws a problem that the core reports as an
+    /// ``invalidConfiguration(_:layer:)``.
     static func checked<Result>(_ make: () throws -> Result) throws -> Result {
         do {
             return try make()
