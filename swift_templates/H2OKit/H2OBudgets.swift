@@ -11,11 +11,11 @@ import Foundation
 /// `max_size`; all other settings are common. `"recall": [0, 3]` beside `layers` lists the
 /// caches that recall rows, unless the configuration lists them itself.
 public struct H2OBudgets: Hashable, Sendable {
-    /// Rows of one layer for heavy hitters, for the newest tokens, and all of its rows.
+    /// The rows of one layer: for heavy hitters, for the newest tokens, and all of them.
     package struct Layer: Hashable, Sendable {
         package let heavyBudget: Int
         package let recentBudget: Int
-        /// C of the layer; nil for the common one.
+        /// C of this layer; nil for the common value.
         package let maxSize: Int?
 
         package init(heavyBudget: Int, recentBudget: Int, maxSize: Int? = nil) {

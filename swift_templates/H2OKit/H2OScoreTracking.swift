@@ -11,7 +11,7 @@ import MLXLMCommon
 /// B batch, Hkv KV heads, C the configuration's `maxSize`. A *position* is a token's
 /// index in the sequence, a *row* its place in the buffer; after eviction they differ.
 package protocol H2OScoreTracking: RoutedAttentionCache {
-    /// What a saved cache of this class says of itself first: its kind and version.
+    /// The first string of a saved cache of this class: its kind and version.
     static var format: String { get }
 
     var configuration: H2OConfiguration { get }
@@ -135,11 +135,11 @@ extension KVCache {
     }
 }
 
-/// What recall did and what its archive takes.
+/// Figures of recall and its archive.
 package struct H2ORecallStatistics: Hashable, Codable, Sendable {
-    /// Rows that came back, of all heads.
+    /// Rows that recall brought back, all heads together.
     package fileprivate(set) var rows: Int
-    /// Seconds that it took to choose and to bring them.
+    /// Seconds spent on choosing and bringing back rows.
     package fileprivate(set) var seconds: Double
     /// Bytes of the archive now, in memory or in files.
     package fileprivate(set) var archiveBytes: Int

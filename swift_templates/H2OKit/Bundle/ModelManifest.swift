@@ -106,7 +106,8 @@ package enum ModelVerification: Hashable, Sendable {
         return digest == file.sha256 ? nil : "\(file.path) has another sha256"
     }
 
-    /// Weights files that the manifest does not list: mlx-swift-lm loads every one it finds.
+    /// Weights files that the manifest does not list. They are errors, because mlx-swift-lm
+    /// loads every weights file in the folder.
     private func strays(in folder: URL, besides manifest: ModelManifest) -> [String] {
         let known = Set(manifest.files.map(\.path))
         let found = FileManager.default.enumerator(atPath: folder.path)?.allObjects ?? []

@@ -80,7 +80,7 @@ public final class BackgroundGuard: @unchecked Sendable {
         return { allowance.end() }
     }
 
-    /// The system's word that the app may use the GPU in the background.
+    /// The permission to use the GPU in the background, as long as it exists.
     private final class Allowance: Sendable {
         private let background: BackgroundGuard
         private let hasEnded = NSLock()
@@ -92,7 +92,7 @@ public final class BackgroundGuard: @unchecked Sendable {
         deinit { end() }
 
         func end() {
-            // Once: the lock is never given back.
+            // Runs once: the lock is never released.
             if hasEnded.try() { background.endAllowance() }
         }
     }
@@ -107,8 +107,8 @@ public final class BackgroundGuard: @unchecked Sendable {
 
     /// Runs a step of work on the GPU, after waiting until the guard is open.
     ///
-    /// - Parameter isLong: whether it may take so long that it should not begin when the app is
-    ///   about to leave the foreground
+    /// - Parameter isLong: whether the step is too long to begin when the app is about to leave
+    ///   the foreground
     /// - Throws: `CancellationError` if the task is canceled before, an error where the guard
     ///   ``refusesInBackground``, an `MLXError`, or an error of the work
     public func withGPU<Result>(

@@ -12,8 +12,8 @@ import MLX
 package struct MemoryGuard: Sendable {
     private let freeBytes: @Sendable () -> Int?
 
-    /// - Parameter freeBytes: returns the bytes that this process may still allocate, nil if
-    ///   unknown; called at every check
+    /// - Parameter freeBytes: returns the bytes that this process may still
+    ///   allocate, nil if unknown; called at every check
     package init(freeBytes: @escaping @Sendable () -> Int?) {
         self.freeBytes = freeBytes
     }
