@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.metal.checking import macos
 from tools.kernels.macos import (
-    SIMULATORS,
+    SIMULATOR,
     compile_host,
     find_compiler,
     find_nm,
-    host_sources,
     metal_sources,
     mlx_folders,
     symbols,
 )
 
 
-@pytest.mark.parametrize("simulator", SIMULATORS)
-def test_nothing_encodes_for_metal_in_a_simulator(tmp_path, simulator):
+def test_nothing_encodes_for_metal_in_a_simulator(tmp_path):
     compiler, nm = find_compiler(), find_nm()
     assert compiler
     assert nm
     *_, of_swift = mlx_folders(macos())
-    assert compile_host(of_swift, compiler, tmp_path, metal_sources(), simulator) == []
+    assert compile_host(of_swift, compiler, tmp_path, metal_sources(), SIMULATOR) == []
     found = [symbol for path in tmp_path.glob("*.o") for symbol in symbols(path, nm)]
     assert not [name for _, name in found if "mlx4core5metal" in name]
     # Which path a call takes is asked once for all builds.
     assert [kind for kind, name in found if "3h2o5metal8supports" in name] == ["T"]
-
-
-@pytest.mark.parametrize("simulator", SIMULATORS)
-def test_the_processors_kernels_compile_for_each_simulator(tmp_path, simulator):
-    compiler = find_compiler()
-    assert compiler
-    *_, of_swift = mlx_folders(macos())
-    kernels = [path for path in host_sources() if path.name == "kernels.cpp"]
-    assert len(kernels) == 1
-    assert compile_host(of_swift, compiler, tmp_path, kernels, simulator) == []

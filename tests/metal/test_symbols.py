@@ -52,21 +52,6 @@ def missing_symbols(objects):
     return check_symbols(newest(), objects, nm)
 
 
-def test_what_mlx_has_for_its_extensions_is_there(compiled):
-    errors, objects = compiled(
-        "auto& encoder = mx::metal::get_command_encoder(s);",
-        "bool on = true;",
-        "mx::metal::MTLFCList constants = {{&on, MTL::DataType::DataTypeBool, 27}};",
-        'auto* library = device.get_library("l", [] { return std::string(); });',
-        'encoder.set_compute_pipeline_state(device.get_kernel("k", library, "h", constants));',
-        "encoder.add_temporary(out);",
-        "encoder.set_output_array(out, 0);",
-        "encoder.dispatch_threadgroups(MTL::Size(1, 1, 1), MTL::Size(32, 1, 1));",
-    )
-    assert errors == []
-    assert missing_symbols(objects) == []
-
-
 WRONG = {
     "device.get_libary();": "no member named 'get_libary'",
     'mx::metal::get_command_encoder("one");': "no viable conversion",

@@ -30,8 +30,7 @@ FOLDER = ROOT / "build/macos"
 SOURCES = ROOT / "cexport/h2o"
 SHIMS = ROOT / "tests/metal/check/macos"
 MACOS = "arm64-apple-macosx14"
-SIMULATORS = ("arm64-apple-ios17.0-simulator", "x86_64-apple-ios17.0-simulator")
-"""Those of Macs with Apple silicon, and of the last with Intel's."""
+SIMULATOR = "arm64-apple-ios17.0-simulator"
 LIBRARY = "lib/libmlx.dylib"
 NEEDED = re.compile(r"^__Z(?:T[VTIS])?N[VKRO]*(?:3mlx|3MTL|2NS|2CA)")
 """Symbols that libmlx.dylib or Metal must export."""
