@@ -1,17 +1,11 @@
 """The benchmark of the project's goals measures the real thing."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from h2o_pack.measure.bench import CACHES
-from h2o_pack.measure.tables import Table
 from h2o_pack.measure.timing import Timing, interleave
-from tools.bench.__main__ import page
 from tools.bench.caches import Options
-from tools.bench.goals import Claim, Section
+from tools.bench.goals import Claim
 from tools.bench.steps import decode_steps, eviction, fit, slope_deviation
 
 TINY = Options(heads=4, kv_heads=2, head_dim=64, capacity=128, tokens=4, quick=True)
@@ -86,37 +80,3 @@ def test_every_cache_is_measured_on_a_tiny_layer():
     assert all(claim.value > 0 for claim in steps.claims)
     evicting = eviction(TINY, "float32")
     assert [claim.goal for claim in evicting.claims] == [1.05]
-
-
-def test_sections_of_one_title_are_one_table_and_all_goals_come_first():
-    one = Section(Table("steps", ("cache", "us"), (("a", "1"),)), (Claim("x", "f", 1.0),))
-    other = Section(Table("steps", ("cache", "us"), (("b", "2"),)), (Claim("y", "f", 2.0),))
-    text = page("head", [one, other])
-    assert text.count("## steps") == 1
-    assert text.index("| x |") < text.index("| y |") < text.index("| a |") < text.index("| b |")
-
-
-# MLX counts the arrays of a whole process, those of other tests' threads too.
-COUNTED = """
-import mlx.core as mx
-from tools.bench.caches import BY_NAME, Options, steady
-from tools.bench.steps import allocated_bytes
-options = Options(heads=4, kv_heads=2, head_dim=64, capacity=512, quick=True)
-layer = steady(BY_NAME["dense"], options, mx.float32)
-print(*allocated_bytes(layer), layer.cache.nbytes)
-"""
-
-
-def test_the_allocators_counters_see_that_steps_copy_no_cache():
-    counted = subprocess.run(
-        [sys.executable, "-c", COUNTED],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    allocated, kept, size = map(int, counted.stdout.split())
-    rows = 512 * 2 * 128 * 4
-    assert size > rows
-    assert 0 < allocated < rows
-    assert kept == 0

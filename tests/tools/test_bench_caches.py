@@ -10,7 +10,6 @@ from tools.bench.caches import (
     BY_NAME,
     Layer,
     Options,
-    group_size,
     steady,
 )
 
@@ -70,14 +69,3 @@ def test_a_cache_attends_over_its_kept_rows_which_are_tokens_it_was_given(name, 
         kept = set(tokens.tolist())
         assert len(kept) == TINY.capacity
         assert all_keys.shape[2] - 1 in kept
-
-
-def test_a_layer_held_at_its_capacity_neither_grows_nor_shrinks():
-    held = steady(BY_NAME["kv"], TINY, mx.float32)
-    for _ in range(3):
-        held.run()
-        assert held.cache.offset == TINY.capacity
-
-
-def test_a_group_of_quantized_rows_divides_the_head():
-    assert [group_size(Options(head_dim=d)) for d in (64, 96, 128, 256)] == [64, 32, 64, 64]
