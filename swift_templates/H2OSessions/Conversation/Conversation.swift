@@ -405,7 +405,9 @@ extension Conversation {
 
     /// Keeps the conversation as it is now, so that it can return here. Where that fails there is
     /// a snapshot less, and more is read again after a change.
-    func keepSnapshot() async {
+    ///
+    /// - Parameter planned: bytes that the plan has for it, so that no file needs to be written now
+    func keepSnapshot(planned: Int = 0) async {
         // The end of a turn does not wait until the app is in the foreground again.
         guard let head, loaded.snapshots != .none, !loaded.platform.background.isClosed else {
             return
@@ -414,16 +416,16 @@ extension Conversation {
             try ConversationSnapshot(of: head)
         }
         guard let snapshot else { return }
-        snapshots.add(snapshot)
-        await moveSnapshots()
+        snapshots.add(snapshot, planned: planned)
+        await moveSnapshots(planned: planned)
     }
 
     /// Moves snapshots from memory to files, as long as the GPU may compute what these have.
     /// Leaving the app does not wait until they are written.
-    private func moveSnapshots(all: Bool = false) async {
+    private func moveSnapshots(all: Bool = false, planned: Int = 0) async {
         let background = loaded.platform.background
         while !background.isClosed,
-            let moved = snapshots.takeExcess(allBut: all ? tokensSeen : nil)
+            let moved = snapshots.takeExcess(allBut: all ? tokensSeen : nil, planned: planned)
         {
             let contents = try? await onGPU { try snapshots.contents(of: moved) }
             guard let contents = contents ?? nil else { continue }

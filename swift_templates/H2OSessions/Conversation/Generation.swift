@@ -86,7 +86,7 @@ extension Conversation {
         if count > 0 { try await read(count) }
         if beforeThoughts == nil {
             beforeThoughts = chain
-            await keepSnapshot()
+            await keepSnapshot(planned: loaded.plan?.thoughts ?? 0)
         }
         for _ in 1 ..< begin { try await read(1) }
     }

@@ -70,8 +70,11 @@ package struct SnapshotStore: @unchecked Sendable {
     }
 
     /// Takes a snapshot, in place of one of the same messages. Where none go to files, some are
-    /// forgotten to keep the limit in memory; otherwise ``takeExcess(allBut:)`` has those to move.
-    package mutating func add(_ snapshot: ConversationSnapshot) {
+    /// forgotten to keep the limit in memory; otherwise ``takeExcess(allBut:planned:)`` has those to
+    /// move.
+    ///
+    /// - Parameter planned: bytes in memory that the plan has for it, besides the limit
+    package mutating func add(_ snapshot: ConversationSnapshot, planned: Int = 0) {
         remove(at: snapshot.state.chain)
         guard limits != .none else { return }
         made += 1
@@ -80,17 +83,19 @@ package struct SnapshotStore: @unchecked Sendable {
                 state: snapshot.state, moment: made, bytes: snapshot.byteCount,
                 place: .memory(snapshot)))
         guard limits.files == 0 else { return }
-        while bytes(in: memory) > memoryLimit { entries.remove(at: victim(of: memory)) }
+        while isExcess(planned) { entries.remove(at: victim(of: memory)) }
     }
 
     /// Takes out the oldest snapshot in memory that should go to a file: compute its ``contents(of:)``
     /// in a step of the background guard, and ``write(_:_:)`` them outside of it.
     ///
-    /// - Parameter tokens: those that the conversation has read, if all should go but what shares
-    ///   its buffers; nil if only those should that the limit in memory has no room for
+    /// - Parameters:
+    ///   - tokens: those that the conversation has read, if all should go but what shares its
+    ///     buffers; nil if only those should that the limit in memory has no room for
+    ///   - planned: bytes in memory that the plan has for the newest, besides the limit
     /// - Returns: nil if there is none
-    package mutating func takeExcess(allBut tokens: Int? = nil) -> Entry? {
-        guard limits.files > 0, tokens != nil || bytes(in: memory) > memoryLimit else { return nil }
+    package mutating func takeExcess(allBut tokens: Int? = nil, planned: Int = 0) -> Entry? {
+        guard limits.files > 0, tokens != nil || isExcess(planned) else { return nil }
         return memory.first { entries[$0].state.read.count != tokens }
             .map { entries.remove(at: $0) }
     }
@@ -103,7 +108,7 @@ package struct SnapshotStore: @unchecked Sendable {
         return try snapshot.contents(identity: identity())
     }
 
-    /// Writes a snapshot that ``takeExcess(allBut:)`` took out, and keeps the limit of files. Where
+    /// Writes a snapshot that ``takeExcess(allBut:planned:)`` took out, and keeps the limit of files. Where
     /// that fails, or all was forgotten meanwhile, there is one less.
     mutating func write(_ entry: Entry, _ contents: SnapshotFile.Computed) {
         guard entry.moment > forgotten, let stored = try? store(entry, contents) else { return }
@@ -205,6 +210,8 @@ package struct SnapshotStore: @unchecked Sendable {
         guard let room = room(bytes(in: memory.dropLast())) else { return limits.memory }
         return min(limits.memory, max(0, room))
     }
+
+    private func isExcess(_ planned: Int) -> Bool { bytes(in: memory) > memoryLimit + planned }
 
     private var memory: [Int] {
         entries.indices.filter { if case .memory = entries[$0].place { true } else { false } }

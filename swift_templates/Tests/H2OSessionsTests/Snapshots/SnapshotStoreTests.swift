@@ -120,6 +120,21 @@ final class SnapshotStoreTests: XCTestCase {
         XCTAssertEqual(store.tokens, [20])
     }
 
+    func testOneThatThePlanHasRoomForStaysInMemory() throws {
+        for files in [1 << 20, 0] {
+            var store = try store(memory: 8192, files: files)
+            store.add(try snapshot(2))
+            store.add(try snapshot(4), planned: 8192)
+            XCTAssertNil(store.takeExcess(planned: 8192))
+            XCTAssertEqual(store.tokens, [20, 40])
+
+            store.add(try snapshot(4))
+            let excess = store.takeExcess()
+            XCTAssertEqual(excess != nil, files > 0)
+            XCTAssertEqual(store.tokens, [40])
+        }
+    }
+
     func testWhatIsWrittenAfterAllWasForgottenStaysForgotten() throws {
         var store = try store(memory: 0, files: 1 << 20)
         store.add(try snapshot(2))
