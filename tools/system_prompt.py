@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.cache import load_prompt_cache, save_prompt_cache
 
-from h2o_pack.measure.machine import describe_busy
+from h2o_pack.measure.machine import describe
 from h2o_pack.measure.models import load
 from h2o_pack.measure.tables import Table, markdown_section
 from h2o_pack.measure.text import held_out
@@ -94,7 +94,7 @@ def microseconds(begun: float) -> float:
 
 def page() -> str:
     """Measure on the CPU and return the page."""
-    machine = describe_busy()
+    machine = describe()
     model, tokenizer = load("demo")
     ids = tokenizer.encode(held_out("prose").documents[0])
     with tempfile.TemporaryDirectory() as scratch:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from docs.docgen.markdown import replaced, table
-from h2o_pack.measure.machine import describe_busy
+from h2o_pack.measure.machine import describe
 
 PAGE = Path(__file__).parents[2] / "docs/performance.md"
 MARK = "command speed"
@@ -41,7 +41,7 @@ def seconds(code: str, *arguments: str) -> float:
 
 def measured(runs: int = RUNS) -> str:
     """Measure all cases in turn, and return them as Markdown."""
-    machine = describe_busy()
+    machine = describe()
     programs = [(CLICK,), *((TOOL, *arguments) for _, arguments in CASES.values())]
     rounds = [[seconds(*program) for program in programs] for _ in range(runs)]
     click, *times = [min(each) for each in zip(*rounds, strict=True)]

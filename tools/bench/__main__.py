@@ -16,7 +16,7 @@ import mlx.core as mx
 
 from h2o_pack.measure import models
 from h2o_pack.measure.bench import CACHES, measure, repeated_prompt, speed_table
-from h2o_pack.measure.machine import BusyMachine, describe_busy
+from h2o_pack.measure.machine import Machine, describe
 from h2o_pack.measure.tables import Table, markdown_section
 from tools.bench import peak, steps
 from tools.bench.caches import Options
@@ -55,7 +55,7 @@ KEPT = "<!-- what follows is not the benchmark's -->\n"
 
 def recall_page(options: Options, dtype: str) -> str:
     """Measure what recall costs on the CPU, and return the page."""
-    head = RECALL_HEAD.format(machine=describe_busy(), **vars(options))
+    head = RECALL_HEAD.format(machine=describe(), **vars(options))
     mx.random.seed(0)
     with mx.stream(mx.Device(mx.cpu)):
         return page(head, recall_sections(options, dtype))
@@ -64,7 +64,7 @@ def recall_page(options: Options, dtype: str) -> str:
 def performance_page(options: Options) -> str:
     """Measure everything: layers on the CPU, the bundled demo model where mlx_lm runs it."""
     mx.random.seed(0)
-    machine = describe_busy()
+    machine = describe()
     best = peak.multiply_adds_per_second(machine.instruction_set)
     sections = layer_sections(options, best)
     print("tokens per second of the demo model")
@@ -91,7 +91,7 @@ def layer_sections(options: Options, best: float) -> list[Section]:
         return sections + recall_sections(options, one)
 
 
-def head_of(machine: BusyMachine, best: float, sections: Sequence[Section]) -> str:
+def head_of(machine: Machine, best: float, sections: Sequence[Section]) -> str:
     """Return how the page of performance begins."""
     claims = [claim for section in sections for claim in section.claims]
     return HEAD.format(machine=machine, peak=best / 1e9, summary=summary(claims))

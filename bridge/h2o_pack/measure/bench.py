@@ -18,7 +18,7 @@ import mlx.utils as mlx_utils
 from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache, make_prompt_cache
 
 from h2o_pack.measure import models
-from h2o_pack.measure.machine import BusyMachine, describe_busy
+from h2o_pack.measure.machine import Machine, describe
 from h2o_pack.measure.tables import Table, print_table
 from h2o_pack.measure.timing import interleave
 from h2o_pack.progress import ProgressReporter
@@ -106,7 +106,7 @@ class CacheSpeed:
 class BenchResult(Result):
     """Tokens per second and bytes of a model's caches on this machine."""
 
-    machine: BusyMachine
+    machine: Machine
     model: str
     dtype: Annotated[str, doc("Of keys and values.")]
     layers: Count
@@ -181,7 +181,7 @@ def measure(
         for cache, timing in timings.items()
     ]
     return BenchResult(
-        machine=describe_busy(),
+        machine=describe(),
         model=name,
         dtype=dtype_of(model),
         layers=len(model.layers),

@@ -26,35 +26,23 @@ class Machine:
     mlx_lm: str
     h2o_pack: str
 
+    load: Annotated[
+        float | None,
+        doc("Processes that wanted a core when the run began; null where nothing was timed."),
+    ] = None
+
     def __str__(self) -> str:
         """Say in one sentence on which machine a run was, without a full stop."""
+        load = "" if self.load is None else f", load {self.load:g} at the start"
         return (
             f"{self.processor}, {self.cores} cores, {self.system}, instruction set "
-            f"{self.instruction_set}{self._load()}; python {self.python}, mlx {self.mlx}, "
+            f"{self.instruction_set}{load}; python {self.python}, mlx {self.mlx}, "
             f"mlx-lm {self.mlx_lm}, h2o-pack {self.h2o_pack}"
         )
 
-    def _load(self) -> str:
-        return ""
 
-
-@dataclass(frozen=True)
-class BusyMachine(Machine):
-    """A machine; load is how many processes wanted a core when the run began."""
-
-    load: float
-
-    def _load(self) -> str:
-        return f", load {self.load:g} at the start"
-
-
-def describe_busy() -> BusyMachine:
-    """Describe this machine and its load."""
-    return BusyMachine(**vars(describe()), load=round(os.getloadavg()[0], 1))
-
-
-def describe() -> Machine:
-    """Describe this machine."""
+def describe(*, timed: bool = True) -> Machine:
+    """Describe this machine, with its load where something is `timed`."""
     from h2o_py._compiled import ext  # the compiled module, only where used
 
     return Machine(
@@ -66,6 +54,7 @@ def describe() -> Machine:
         mlx=metadata.version("mlx"),
         mlx_lm=metadata.version("mlx-lm"),
         h2o_pack=metadata.version("h2o-pack"),
+        load=round(os.getloadavg()[0], 1) if timed else None,
     )
 
 

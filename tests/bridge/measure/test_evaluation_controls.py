@@ -1,4 +1,4 @@
-"""Control policies on the real cache, and the sizes of all contenders."""
+"""Contenders' caches on a real model: a window, all policies, and their sizes."""
 
 from __future__ import annotations
 
@@ -9,32 +9,29 @@ from mlx_lm.models.cache import RotatingKVCache
 from h2o_pack.errors import UserError
 from h2o_pack.measure.evaluation.contenders import (
     CacheFactory,
-    OldestCache,
-    RandomCache,
-    SabotagedCache,
     find_contender,
     policies,
 )
 from h2o_pack.memory.storages import STORAGES
-from h2o_py.config import H2OConfig
 from tests.bridge.measure.evaluating import random_model
 
 pytestmark = pytest.mark.usefixtures("routed")
 
-CONFIG = H2OConfig(16, sink_size=2, heavy_budget=8, recent_budget=4)
 
-
-def feed(make, tokens=48, batch=2, chunk=8):
-    """A model's caches after so many tokens; and the last logits."""
+def feed(caches, tokens=48, batch=2, chunk=8):
+    """Give the random model so many tokens; returns the last logits."""
     mx.random.seed(1)
-    model = random_model()
     ids = mx.random.randint(1, 1000, (batch, tokens))
-    caches = [make(layer) for layer in range(2)]
-    logits = model(ids[:, :chunk], cache=caches)
+    logits = random_model()(ids[:, :chunk], cache=caches)
     for t in range(chunk, tokens):
-        logits = model(ids[:, t : t + 1], cache=caches)
+        logits = random_model()(ids[:, t : t + 1], cache=caches)
     mx.eval(logits, [cache.state for cache in caches])
-    return caches, logits
+    return logits
+
+
+def window(rows=16, pinned=()):
+    name = "sinks_recent+pinned" if pinned else "sinks_recent"
+    return CacheFactory(random_model()).caches(find_contender(name).with_rows(rows), pinned)
 
 
 def kept(cache):
@@ -42,50 +39,22 @@ def kept(cache):
     return mx.sort(cache.positions, axis=-1).tolist()
 
 
-def test_the_oldest_go_but_for_the_sinks():
-    config = H2OConfig(16, sink_size=2, heavy_budget=0, recent_budget=1)
-    caches, _ = feed(lambda _: OldestCache(config))
+def test_a_window_keeps_the_newest_tokens_and_the_sinks():
+    caches = window()
+    feed(caches)
     for cache in caches:
-        assert kept(cache) == [[[0, 1, *range(34, 48)]] * 2] * 2
+        assert kept(cache) == [[[*range(4), *range(36, 48)]] * 2] * 2
 
 
-def test_sinks_and_recent_predict_what_mlx_lm_s_rotating_cache_does():
-    config = H2OConfig(16, sink_size=2, heavy_budget=0, recent_budget=1)
-    _, ours = feed(lambda _: OldestCache(config))
-    _, theirs = feed(lambda _: RotatingKVCache(16, keep=2))
-    assert mx.allclose(ours, theirs, atol=0.05).item()
+def test_a_window_keeps_pinned_tokens_too():
+    caches = window(20, pinned=((0, 7),))
+    feed(caches)
+    assert kept(caches[0]) == [[[*range(7), *range(35, 48)]] * 2] * 2
 
 
-def test_random_rows_go_but_for_protected_ones():
-    pinned = H2OConfig(20, sink_size=2, heavy_budget=8, recent_budget=4, pinned=((5, 8),))
-    caches, _ = feed(lambda i: RandomCache(pinned, i))
-    held = {0, 1, 5, 6, 7, 44, 45, 46, 47}
-    rows = [row for cache in caches for heads in kept(cache) for row in heads]
-    assert all(held <= set(row) for row in rows)
-    assert len({tuple(row) for row in rows}) == len(rows)
-
-
-def test_random_rows_are_the_same_ones_for_a_seed():
-    one, _ = feed(lambda i: RandomCache(CONFIG, i))
-    again, _ = feed(lambda i: RandomCache(CONFIG, i))
-    other, _ = feed(lambda i: RandomCache(CONFIG, 100 + i))
-    assert kept(one[0]) == kept(again[0])
-    assert kept(one[0]) != kept(other[0])
-
-
-def test_sabotage_evicts_the_row_that_the_policy_would_keep_longest():
-    caches, _ = feed(lambda _: SabotagedCache(CONFIG), tokens=20)
-    ledger = caches[0].ledger
-    scores = mx.maximum(ledger.scores, 0)
-    share = scores / scores.max(axis=-1, keepdims=True) + CONFIG.novelty * ledger.novelty
-    free = (ledger.positions >= 2) & (ledger.positions < 20 + 1 - 4)
-    best = mx.argmax(mx.where(free, share, -1.0), axis=-1)
-    assert ledger.victim.tolist() == best.tolist()
-
-
-def test_a_chunk_that_a_control_cannot_evict_from_is_refused():
-    with pytest.raises(ValueError, match="token by token"):
-        feed(lambda i: RandomCache(CONFIG, i), chunk=17)
+def test_a_window_predicts_what_mlx_lm_s_rotating_cache_does():
+    theirs = [RotatingKVCache(16, keep=4) for _ in range(2)]
+    assert mx.allclose(feed(window()), feed(theirs), atol=0.05).item()
 
 
 @pytest.mark.parametrize("storage", STORAGES)

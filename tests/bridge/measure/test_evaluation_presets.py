@@ -69,7 +69,7 @@ def test_the_demo_model_s_preset_runs_all_that_is_asked_of_it():
     }
     storages = {f"default/{s}" for s in ("8", "k8v4", "4", "r16h8", "r8h4")}
     policies = {
-        "full", "rotating", "random", "sinks_recent", "paper_recent", "paper_balanced",
+        "full", "rotating", "sinks_recent", "paper_recent", "paper_balanced",
         "paper_heavy", "default", "peak", "softmax", "softmax_novelty", "abs_logit_novelty",
         "adaptive", "default+pinned", "paper_heavy+pinned",
     }  # fmt: skip
@@ -113,7 +113,7 @@ def test_a_title_with_bars_stays_in_its_cell():
     [
         (("format = 1", "format = 2"), r"\$\.format"),
         (("batch", "bacth"), "unknown key 'bacth' .*Did you mean \"batch\""),
-        (('"sabotaged"', '"sabotage"'), 'Did you mean "sabotaged"'),
+        (('"sinks_recent"', '"sink_recent"'), 'Did you mean "sinks_recent"'),
         (("seeds = [1, 2, 3]", "seeds = []"), r"\$\.seeds"),
         (('"160"', '"many"'), 'the budget "many"'),
         (('baseline = "default"', 'baseline = "peak"'), "peak is not a contender"),

@@ -28,7 +28,7 @@ def layer(routed):
 
 @pytest.mark.usefixtures("routed")
 def test_parts_are_differences_and_add_up(monkeypatch):
-    medians = {"E": 1.0, "W": 3.0, "WA": 8.0, "WAL": 10.0, "M": 100.0, "R": 85.0}
+    medians = {"E": 1.0, "W": 3.0, "WA": 8.0, "WAL": 10.0, "M": 100.0}
     measured = {}
 
     def interleaved(bursts, repetitions):
@@ -44,7 +44,6 @@ def test_parts_are_differences_and_add_up(monkeypatch):
     assert sum(found.values()) == step.step.median == 100
     assert step.parts["attention"].share == 0.05
     assert (step.rows, step.evicting, step.own) == (32, 4, 0)
-    assert step.rest_apart.median == 85
 
 
 @pytest.mark.usefixtures("routed")
@@ -53,7 +52,7 @@ def test_a_real_run_adds_up_in_every_repetition():
     assert (step.evicting, step.own) == (2, 2)
     total = np.sum([step.parts[name].values for name in PARTS], axis=0)
     np.testing.assert_allclose(total, step.step.values)
-    assert all(sample > 0 for sample in step.step.values + step.rest_apart.values)
+    assert all(sample > 0 for sample in step.step.values)
 
 
 def test_attention_alone_is_that_of_the_caches_call(layer):

@@ -28,80 +28,28 @@ from h2o_py.cache import H2OKVCache
 from h2o_py.config import POLICIES, H2OConfig, H2ORecall
 from h2o_py.errors import H2OConfigWarning, H2OError
 from h2o_py.models import make_h2o_cache
-from h2o_py.rows import Ledger
 
 
-class ControlCache(H2OKVCache):
-    """An H2O cache whose victim is the unprotected row of least `importance`.
+class WindowCache(H2OKVCache):
+    """The first tokens, pinned ones and a window: of all other rows the oldest goes.
 
-    Protected are sinks, the newest `recent_budget` positions and pinned ranges, as ever.
-    Chunks must fit into `max_size`: what a longer one evicts is not chosen here.
+    Its policy has no rows for heavy hitters. Where a chunk is longer than the cache, that
+    policy evicts, and an older row may stay for a while.
     """
-
-    def importance(self, ledger: Ledger) -> mx.array:
-        """Return float32 [B, Hkv, C]; the least important row is evicted first."""
-        raise NotImplementedError
 
     def attend(self, queries: mx.array, **options: Any) -> mx.array:
         """Attention as ever; then the victim is another one."""
-        if self.length > self.max_size:
-            raise ValueError(
-                f"{type(self).__name__} reads at most max_size = {self.max_size} tokens at "
-                "once. Feed the text token by token."
-            )
         out = super().attend(queries, **options)
         ledger = self.ledger
         if self.length >= self.max_size and ledger is not None:
-            self.ledger = ledger._replace(victim=self._least(ledger))
+            positions = ledger.positions
+            held = positions < self.config.sink_size
+            for begin, end in self.config.pinned:
+                held = held | ((positions >= begin) & (positions < end))
+            oldest = mx.argmin(mx.where(held, self.offset, positions), axis=-1)
+            self.ledger = ledger._replace(victim=oldest.astype(mx.int32))
         return out
 
-    def _least(self, ledger: Ledger) -> mx.array:
-        config, positions = self.config, ledger.positions
-        held = positions < config.sink_size
-        held = held | (positions >= self.offset + 1 - config.recent_budget)
-        for begin, end in config.pinned:
-            held = held | ((positions >= begin) & (positions < end))
-        importance = mx.where(held, mx.inf, self.importance(ledger))
-        return mx.argmin(importance, axis=-1).astype(mx.int32)
-
-
-class OldestCache(ControlCache):
-    """Sinks and a window: the oldest row goes."""
-
-    def importance(self, ledger: Ledger) -> mx.array:
-        """Return the positions."""
-        return ledger.positions.astype(mx.float32)
-
-
-class RandomCache(ControlCache):
-    """Any row goes, each with the same chance; other ones for each `seed`."""
-
-    def __init__(self, config: H2OConfig, seed: int) -> None:
-        super().__init__(config)
-        self._key = mx.random.key(seed)
-
-    def importance(self, ledger: Ledger) -> mx.array:
-        """Return noise, new for each token."""
-        self._key, now = mx.random.split(self._key)
-        return mx.random.uniform(shape=ledger.positions.shape, key=now)
-
-
-class SabotagedCache(ControlCache):
-    """The row that the default policy would keep longest goes."""
-
-    def importance(self, ledger: Ledger) -> mx.array:
-        """Return the configuration's own importance, negated."""
-        scores = mx.maximum(ledger.scores, 0.0)
-        most = scores.max(axis=-1, keepdims=True)
-        share = mx.where(most > 0, scores / most, 0.0)
-        return -(share + self.config.novelty * ledger.novelty)
-
-
-_CONTROLS: dict[str, Callable[[H2OConfig, int], ControlCache]] = {
-    "oldest": lambda config, _seed: OldestCache(config),
-    "random": RandomCache,
-    "sabotaged": lambda config, _seed: SabotagedCache(config),
-}
 
 SINKS = 4
 UNBOUNDED, ROTATING = "full", "rotating"
@@ -122,8 +70,7 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
     heavy: float | None = None
     base: str = "standard"
     by_layer: Literal["concentration", "reach"] | None = None
-    control: Literal["oldest", "random", "sabotaged"] | None = None
-    unprotected: bool = False
+    window: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,10 +119,12 @@ class Contender:
         settings = dict(policy.settings)
         if policy.heavy is not None:
             settings["heavy_budget"] = int(self.rows * policy.heavy)
-        if policy.unprotected:
-            settings |= {"heavy_budget": 0, "recent_budget": 1}
         if self.pinned:
             settings["pinned"] = pinned
+        if policy.window:
+            ranges = ((0, SINKS), *settings.get("pinned", ()))
+            protected = {position for each in ranges for position in range(*each)}
+            settings |= {"heavy_budget": 0, "recent_budget": self.rows - len(protected) - 1}
         if self.recall is not None:
             settings["recall"] = self.recall
         with warnings.catch_warnings():  # small windows are tried on purpose
@@ -200,7 +149,7 @@ def find_contender(name: str) -> Contender:
     if storage not in stored:
         raise _unknown(name, storage, stored)
     plain = policy in (UNBOUNDED, ROTATING)
-    fixed = plain or policies()[policy].control is not None
+    fixed = plain or policies()[policy].window
     pinned, steps = bool(parts["pinned"]), parts["steps"]
     as_it_comes = fixed and policy != UNBOUNDED and storage != "dense"
     if as_it_comes or (pinned and plain) or (fixed and steps is not None):
@@ -278,13 +227,12 @@ class CacheFactory:
         self._group_size = _group_size(tuple(self._layers.values()))
 
     def caches(
-        self, contender: Contender, seed: int = 0, pinned: tuple[tuple[int, int], ...] = ()
+        self, contender: Contender, pinned: tuple[tuple[int, int], ...] = ()
     ) -> list[Any]:
         """Make new caches, one per layer.
 
         Args:
             contender: with its rows.
-            seed: of a control that draws at random.
             pinned: ranges of positions that contenders with `+pinned` never evict.
 
         Raises:
@@ -300,14 +248,8 @@ class CacheFactory:
         if contender.policy == ROTATING:
             return self._replaced(lambda _i: RotatingKVCache(contender.rows, SINKS))
         config, budgets = contender.config(pinned), self._by_layer(contender)
-
-        def of_layer(index: int) -> H2OConfig:
-            return _config_of(index, config, budgets)
-
-        control = policies()[contender.policy].control
-        if control is not None:
-            make = _CONTROLS[control]
-            return self._replaced(lambda i: make(of_layer(i), 1000 * seed + i))
+        if policies()[contender.policy].window:
+            return self._replaced(lambda i: WindowCache(_config_of(i, config, budgets)))
         with warnings.catch_warnings():  # small windows are tried on purpose
             warnings.simplefilter("ignore", H2OConfigWarning)
             return make_h2o_cache(

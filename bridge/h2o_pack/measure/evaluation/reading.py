@@ -62,22 +62,26 @@ class Lane:
         with mx.stream(self._stream):
             self.logits = self._model(ids, cache=self.caches)[:, -1]
 
+    def feed(self, ids: mx.array) -> None:
+        """Feed tokens [B, L] one by one."""
+        for column in range(ids.shape[1]):
+            self.read(ids[:, column : column + 1])
+            mx.eval(self.logits)
+
     def read_prompt(self, ids: mx.array) -> None:
         """Read a prompt [B, L] in pieces, its last token by itself."""
         before = ids.shape[1] - 1
         for start in range(0, before, PIECE):
             self.read(ids[:, start : min(start + PIECE, before)])
             mx.eval(self.logits)
-        self.read(ids[:, before:])
-        mx.eval(self.logits)
+        self.feed(ids[:, before:])
 
     def say(self, ids: mx.array) -> mx.array:
         """Feed ids [B, L] one by one; returns ln p of each before it came, [B, L, V]."""
         predicted = []
         for column in range(ids.shape[1]):
             predicted.append(self.log_probabilities())
-            self.read(ids[:, column : column + 1])
-            mx.eval(self.logits)
+            self.feed(ids[:, column : column + 1])
         return mx.stack(predicted, axis=1)
 
     @property
@@ -140,12 +144,11 @@ def run_text(
         Outcomes by contender, then sample.
 
     """
-    seed = samples[0].seed * 1_000_003 + samples[0].number
     facts = [sample.questions[-1].fact for sample in samples if sample.questions]
     pinned = ((0, max(fact.position + fact.length for fact in facts)),) if facts else ()
     order = _order_by_rows(contenders)
     lanes = [
-        Lane(model, factory.caches(contenders[e], seed, pinned), stream)
+        Lane(model, factory.caches(contenders[e], pinned), stream)
         for e, stream in zip(order, _streams(len(contenders)), strict=True)
     ]
     ids = mx.array([sample.ids for sample in samples])
@@ -169,7 +172,8 @@ def run_text(
         advance(1)
     means = [lane.means() for lane in lanes]
     kept = [_kept(lane.caches, ids.shape[1], len(samples)) for lane in lanes]
-    answers = _ask(lanes, tokens, samples, in_turns=in_turns, advance=advance)
+    answers = [_ask(lane, tokens, samples, in_turns=in_turns) for lane in lanes]
+    advance(sum(len(question.ids) for question in samples[0].questions))
     return [
         [
             _outcome(sample, means[lane][s], answers[lane][s], kept[lane][s])
@@ -212,62 +216,29 @@ def _start(lanes: Sequence[Lane], first: Sequence[mx.array] = ()) -> None:
     mx.async_eval(*first, *(array for lane in lanes for array in lane.pending))
 
 
-def _read(lanes: Sequence[Lane], words: Sequence[mx.array]) -> None:
-    """Feed each lane its tokens [B, 1]; returns before they are computed."""
-    waiting = iter(words)
-    for some in _together(lanes):
-        for lane in some:
-            lane.read(next(waiting))
-        _start(some)
-
-
 def _ask(
-    lanes: Sequence[Lane],
-    tokens: Tokens,
-    samples: Sequence[Sample],
-    *,
-    in_turns: bool,
-    advance: BarAdvance,
-) -> list[list[list[bool]]]:
-    """Return whether each question was answered, by lane, sample and question."""
-    answers: list[list[list[bool]]] = [[[] for _ in samples] for _ in lanes]
-    asked = len(samples[0].questions)
-    for number in range(asked):
-        questions = [sample.questions[number] for sample in samples]
-        fed = mx.array([question.ids for question in questions])
-        is_last = in_turns or number == asked - 1
-        asking = lanes if is_last else [lane.copy() for lane in lanes]
-        for column in range(fed.shape[1]):
-            _read(asking, [fed[:, column : column + 1]] * len(lanes))
-        wanted = [question.answer for question in questions]
-        for lane, right in zip(answers, _answered(asking, tokens, wanted), strict=True):
-            for sample, is_right in zip(lane, right, strict=True):
-                sample.append(is_right)
-        advance(fed.shape[1] + _answer_length(tokens, wanted))
-    return answers
-
-
-def _answered(
-    lanes: Sequence[Lane], tokens: Tokens, answers: Sequence[str]
+    lane: Lane, tokens: Tokens, samples: Sequence[Sample], *, in_turns: bool
 ) -> list[list[bool]]:
-    """Let lanes go on greedily; returns by lane and sample whether its answer came."""
-    said: list[list[mx.array]] = [[] for _ in lanes]
-    for _ in range(_answer_length(tokens, answers)):
-        words = [mx.argmax(lane.logits, axis=-1, keepdims=True) for lane in lanes]
-        for spoken, word in zip(said, words, strict=True):
-            spoken.append(word)
-        _read(lanes, words)
-    right = []
-    for words in said:
-        ids: Any = mx.concatenate(words, axis=1).tolist()
-        pairs = zip(answers, ids, strict=True)
-        right.append([answer in tokens.decode(spoken) for answer, spoken in pairs])
+    """Return by sample whether each question was answered."""
+    right: list[list[bool]] = [[] for _ in samples]
+    for questions in zip(*(sample.questions for sample in samples), strict=True):
+        asking = lane if in_turns else lane.copy()
+        asking.feed(mx.array([question.ids for question in questions]))
+        answers = _answered(asking, tokens, [question.answer for question in questions])
+        for sample, is_right in zip(right, answers, strict=True):
+            sample.append(is_right)
     return right
 
 
-def _answer_length(tokens: Tokens, answers: Sequence[str]) -> int:
-    """Return one token more than the longest answer has."""
-    return 1 + max(len(tokens.encode(f" {answer}")) for answer in answers)
+def _answered(lane: Lane, tokens: Tokens, answers: Sequence[str]) -> list[bool]:
+    """Let a lane go on greedily; returns by sample whether its answer came."""
+    said = []
+    for _ in range(1 + max(len(tokens.encode(f" {answer}")) for answer in answers)):
+        said.append(mx.argmax(lane.logits, axis=-1, keepdims=True))
+        lane.feed(said[-1])
+    spoken: Any = mx.concatenate(said, axis=1).tolist()
+    pairs = zip(answers, spoken, strict=True)
+    return [answer in tokens.decode(ids) for answer, ids in pairs]
 
 
 def _kept(caches: Sequence[Any], length: int, batch: int) -> list[Kept]:
@@ -372,7 +343,7 @@ def _ask_in_way(
                     sums = sums + _forecast_sums(own, full.setdefault((way, a, t), own), said)
                     count += said.shape[1]
             if turns[0].answer:
-                [answers] = _answered([reader], tokens, [turn.answer for turn in turns])
+                answers = _answered(reader, tokens, [turn.answer for turn in turns])
                 if turns[0].counts:
                     for sample, is_right in zip(right, answers, strict=True):
                         sample.append(is_right)

@@ -243,7 +243,7 @@ def run(loaded: LoadedModel, preset: Preset, share: Share, say: ProgressReporter
         seeds=preset.seeds,
         prefill=reading.PREFILL,
         confidence=CONFIDENCE,
-        machine=describe(),  # without its load, on which figures do not depend
+        machine=describe(timed=False),
         experiments=tuple(
             experiment_result(experiment, groups, outcomes, loaded.factory)
             for experiment, groups, outcomes in zip(

@@ -224,7 +224,7 @@ def _recall_by(
 
 KEPT = "kept_positions.png"
 _SHOWN = 5
-_WANTED = ("random", "paper_heavy", "peak", "default", "tuned_by_layer")
+_WANTED = ("paper_heavy", "peak", "default", "tuned_by_layer")
 
 
 def save_pictures(report: Report, folder: Path) -> list[Path]:

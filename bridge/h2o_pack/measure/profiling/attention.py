@@ -223,7 +223,7 @@ class LayerTally:
         self.maps: Array | None = None
         self._builder: MapBuilder | None = None
         self._samples: list[Array] = []
-        self._received: list[list[report.Accumulated]] = []
+        self._received: list[report.Accumulated] = []
         self._expected: list[report.Accumulated] = []
         self._sums: Array | None = None
         self._windows = windows(tokens)
@@ -259,7 +259,7 @@ class LayerTally:
         sparsity = faint / visible
         self._beyond.append(self._outside / count.sum())
         self._samples.append(np.concatenate([means, sparsity[:, None]], axis=1))
-        self._received.append([report.summarize(each) for each in self._got])
+        self._received += map(report.summarize, self._got)
         self._expected.append(report.summarize(self._even))
         if self._builder is not None:
             self.maps, self._builder, self._mapped = self._builder.maps, None, False
@@ -270,7 +270,6 @@ class LayerTally:
         by_sample = np.stack(self._samples)  # [samples, heads, figures]
         over_heads = by_sample.mean(axis=1)
         group = by_sample.shape[1] // self._kv_heads
-        by_kv_head = [report.mean(list(each)) for each in zip(*self._received, strict=True)]
         return LayerProfile(
             index=index,
             cache=cache,
@@ -278,14 +277,13 @@ class LayerTally:
             window=window,
             figures=Figures(*over_heads.mean(axis=0).tolist()),
             deviations=Figures(*over_heads.std(axis=0).tolist()),
-            accumulated=report.mean(by_kv_head),
+            accumulated=report.mean(self._received),
             accumulated_evenly=report.mean(self._expected),
             beyond=tuple(np.mean(self._beyond, axis=0).tolist()),
             heads=tuple(
                 HeadProfile(i, i // group, Figures(*each))
                 for i, each in enumerate(by_sample.mean(axis=0).tolist())
             ),
-            kv_heads=tuple(by_kv_head),
         )
 
     def _begin(self, heads: int, kv_heads: int) -> None:

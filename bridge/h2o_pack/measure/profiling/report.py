@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,7 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from h2o_pack.files.text import read_json
-from h2o_pack.measure.machine import BusyMachine
+from h2o_pack.measure.machine import Machine
 from h2o_pack.measure.timing import Timing
 from h2o_pack.results import Result, doc
 
@@ -32,12 +33,6 @@ class Accumulated:
         float, doc("Of the line log(attention) = constant - exponent * log(rank), a power law.")
     ]
     r_squared: Annotated[float, doc("How well that line fits.")]
-    curve: Annotated[tuple[float, ...], doc("Attention in multiples of the mean, by rank.")]
-
-
-def ranks(tokens: int) -> Array:
-    """Return ranks from 1 (the largest) to `tokens`, evenly spaced on a log scale."""
-    return np.unique(np.geomspace(1, tokens, _POINTS).round().astype(int))
 
 
 def summarize(received: Array) -> Accumulated:
@@ -49,21 +44,18 @@ def summarize(received: Array) -> Accumulated:
     ordered = np.sort(received.astype(np.float64))[::-1]
     tokens, total = len(ordered), ordered.sum()
     top = tuple(float(ordered[: max(1, round(s * tokens))].sum() / total) for s in SHARES)
-    at = ranks(tokens)
-    curve = ordered[at - 1] * tokens / total
-    fitted = (at <= max(2, tokens // 2)) & (curve > 0)
-    exponent, r_squared = _line(np.log(at[fitted]), np.log(curve[fitted]))
-    return Accumulated(top, -exponent, r_squared, tuple(float(each) for each in curve))
+    at = np.unique(np.geomspace(1, tokens, _POINTS).round().astype(int))
+    fitted = (at <= max(2, tokens // 2)) & (ordered[at - 1] > 0)
+    slope, r_squared = _line(np.log(at[fitted]), np.log(ordered[at - 1][fitted]))
+    return Accumulated(top, -slope, r_squared)
 
 
-def mean(parts: list[Accumulated]) -> Accumulated:
-    """Return the mean of each figure; of curves, read on a log scale, the geometric mean."""
-    curves = np.log(np.maximum([each.curve for each in parts], 1e-30))
+def mean(parts: Sequence[Accumulated]) -> Accumulated:
+    """Return the mean of each figure."""
     return Accumulated(
-        tuple(float(share) for share in np.mean([each.top for each in parts], axis=0)),
+        tuple(np.mean([each.top for each in parts], axis=0).tolist()),
         float(np.mean([each.exponent for each in parts])),
         float(np.mean([each.r_squared for each in parts])),
-        tuple(float(value) for value in np.exp(curves.mean(axis=0))),
     )
 
 
@@ -125,7 +117,6 @@ class LayerProfile:
         doc("Share of attention older than each of windows, the first tokens aside."),
     ]
     heads: Annotated[tuple[HeadProfile, ...], doc("Query heads.")]
-    kv_heads: Annotated[tuple[Accumulated, ...], doc("Accumulated attention by KV head.")]
 
 
 @dataclass(frozen=True)
@@ -155,14 +146,13 @@ class StepTime:
     parts: Annotated[
         dict[str, PartTime], doc("By name: differences between runs with parts left out.")
     ]
-    rest_apart: Annotated[PartTime, doc("The rest, measured with caches that do nothing.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile(Result):
     """A model's attention by layer and head, and where a step's time goes."""
 
-    machine: BusyMachine
+    machine: Machine
     model: str
     family: Annotated[str, doc("Model file of mlx_lm.")]
     text: Annotated[str, doc("What was read.")]
@@ -174,7 +164,6 @@ class Profile(Result):
     top_shares_of: Annotated[
         tuple[float, ...], doc("Shares of the tokens that `top` is for.")
     ] = SHARES
-    ranks: Annotated[tuple[int, ...], doc("Ranks that `curve` is for; 1 received most.")]
     windows: Annotated[
         tuple[Annotated[int, Meta(ge=1)], ...], doc("Windows that `beyond` is for, in tokens.")
     ]

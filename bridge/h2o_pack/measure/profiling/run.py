@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 from mlx_lm.models.cache import make_prompt_cache
 
-from h2o_pack.measure.machine import describe_busy
+from h2o_pack.measure.machine import describe
 from h2o_pack.measure.models import load
 from h2o_pack.measure.profiling import attention, step_time
 from h2o_pack.measure.profiling.attention import LayerTally, samples, windows, working_bytes
@@ -21,7 +21,6 @@ from h2o_pack.measure.profiling.report import (
     Profile,
     SkippedLayer,
     StepTime,
-    ranks,
 )
 from h2o_pack.progress import ProgressReporter
 from h2o_py.errors import H2OError
@@ -60,7 +59,7 @@ def profile_model(
     model: Any, pieces: list[list[int]], options: Options, say: ProgressReporter
 ) -> tuple[Profile, tuple[AttentionMap, ...]]:
     """Profile a model that is loaded, on samples of token ids, `options.tokens` each."""
-    machine = describe_busy()
+    machine = describe()
     caches = make_prompt_cache(model)
     attending = attention.attention_caches(caches)
     mapped = _spread(list(attending), _MAPPED_LAYERS)
@@ -100,7 +99,6 @@ def profile_model(
             first_row=options.first_row,
             held_bytes=held,
             unfit=why_unfit(model),
-            ranks=tuple(ranks(options.tokens).tolist()),
             windows=tuple(windows(options.tokens).tolist()),
             layers=layers,
             skipped=_skipped(model, caches, {layer.index for layer in layers}),

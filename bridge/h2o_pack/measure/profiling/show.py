@@ -178,17 +178,13 @@ def _step(step: StepTime) -> Table:
         (names[part], *timing_cells(step.parts[part]), f"{step.parts[part].share:.1%}")
         for part in PARTS
     ]
-    rows.append(
-        ("rest, by itself", *timing_cells(step.rest_apart), f"{step.rest_apart.share:.1%}")
-    )
     own = f", {step.own} layers keep the model's cache (in the rest)" if step.own else ""
     note = (
         f"One token, {step.evicting} layers with {step.rows} full rows each, every one "
         f"evicting{own}. Parts are differences between runs with parts left out, taken in "
         "turns in one process; shares are medians of each turn's ratio. The rest contains "
         "one evaluation's fixed cost and, where weights and rows do not fit into the "
-        "processor's caches together, fetching rows again; by itself it runs with caches that "
-        "do nothing."
+        "processor's caches together, fetching rows again."
     )
     header = ("part", "microseconds", "quartiles", "share")
     return Table("Where a step's time goes", header, tuple(rows), note)

@@ -11,9 +11,8 @@ the difference between two of these within a repetition:
     E    mx.eval of next to nothing, which each one contains
 
 The rest therefore contains what the caches' Python classes do, and reading rows that left
-the processor's caches while the other layers ran. As a check the rest is measured by itself
-too, with caches that do nothing; where that takes far less time, the difference is reading
-cold rows. Rows are dense, so that `cache_attend` is that attention and the ledger only.
+the processor's caches while the other layers ran. Rows are dense, so that `cache_attend` is
+that attention and the ledger only.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
+from mlx_lm.models.cache import CacheList
 
 from h2o_pack.measure.profiling.report import PartTime, StepTime
 from h2o_pack.measure.timing import Timing, interleave, timed
@@ -70,14 +69,12 @@ def measure(
         raise NotTimedError("the model's attention gives the caches no scores")
     _filled(model, caches, piece)
     layers = [_Layer(cache, heads[i]) for i, cache in evicting.items()]
-    stubs = _stubbed(_filled(model, make_prompt_cache(model), piece))
     bursts = {
         "E": timed(_evaluation()),
         "W": timed(lambda: mx.eval([layer.write() for layer in layers])),
         "WA": timed(lambda: mx.eval([layer.write_attend() for layer in layers])),
         "WAL": timed(lambda: mx.eval([layer.step() for layer in layers])),
         "M": timed(_steps(model, caches, piece)),
-        "R": timed(_steps(model, stubs, piece)),
     }
     t = interleave(bursts, repetitions)
     step = t["M"]
@@ -93,7 +90,6 @@ def measure(
         own=len(caches) - len(evicting),
         step=step,
         parts={name: _part(part, step) for name, part in parts.items()},
-        rest_apart=_part(t["R"], step),
     )
 
 
@@ -154,31 +150,6 @@ class _Layer:
             self._rows[which], *self._token, ledger.victim, self._offset, self._config
         )
         return self._rows[which]
-
-
-class _Nothing:
-    """A cache that keeps nothing: attention sees the new token only."""
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        self.offset += keys.shape[2]
-        return keys, values
-
-    def make_mask(self, *_args: Any, **_options: Any) -> None:
-        return None
-
-
-def _stubbed(caches: list[Any]) -> list[Any]:
-    """Replace caches with attention over all tokens by ones that keep nothing."""
-
-    def stub(cache: Any) -> Any:
-        if isinstance(cache, CacheList):
-            return CacheList(*(stub(member) for member in cache.caches))
-        return _Nothing(cache.offset) if type(cache) is KVCache else cache
-
-    return [stub(cache) for cache in caches]
 
 
 def _filled(model: Any, caches: list[Any], piece: list[int]) -> list[Any]:
