@@ -64,11 +64,6 @@ class RowFormat:
         return self.key_bits == _OWN_DTYPE
 
     @property
-    def is_all_dense(self) -> bool:
-        """Whether no row is quantized."""
-        return self.is_dense and self.recent_bits in {None, _OWN_DTYPE}
-
-    @property
     def has_ring(self) -> bool:
         """Whether the newest tokens have a precision of their own."""
         return self.recent_bits is not None
@@ -129,10 +124,6 @@ class Ledger(NamedTuple):
     def arrays(self) -> list[mx.array]:
         """The arrays that are not None, in order."""
         return [a for a in self if a is not None]
-
-
-LEDGER_ARRAYS = tuple(f for f in Ledger._fields if f not in Ledger._field_defaults)
-"""The arrays that every ledger has."""
 
 
 class Rows(NamedTuple):

@@ -81,9 +81,9 @@ def bare(text: str) -> str:
     return BLANK.sub("\n", text).lstrip("\n")
 
 
-def library(header: str, read: Callable[[str], str] = read_header) -> str:
+def library(header: str) -> str:
     """Return a library's text without instances."""
-    return "".join(bare(read(name)) for name in included(header))
+    return "".join(bare(read_header(name)) for name in included(header))
 
 
 def instance_name(kernel: str, arguments: tuple[str, ...]) -> str:

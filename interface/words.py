@@ -85,7 +85,7 @@ def wrapped(text: str, prefix: str, width: int = 92) -> str:
     return "\n".join(prefix + line for line in lines)
 
 
-def listed(items: Iterable[str], prefix: str, width: int = 98) -> str:
+def listed(items: Iterable[str], prefix: str) -> str:
     """Join items with commas; a line never breaks inside an item."""
     unbroken = ", ".join(item.replace(" ", "\0") for item in items)
-    return wrapped(unbroken, prefix, width).replace("\0", " ")
+    return wrapped(unbroken, prefix, 98).replace("\0", " ")

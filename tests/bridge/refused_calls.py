@@ -52,7 +52,7 @@ CALLS = (
     "eval --preset demos",
     *(
         f"{EVAL} --contenders {each}"
-        for each in ("defualt", "default/k8v8", "rotating/8", "full+pinned", "random/4")
+        for each in ("defualt", "default/k8v8", "rotating/8", "full+pinned", "sinks_recent/4")
     ),
     "eval --preset tiny --max-kv 1/0",
     f"{EVAL} --seeds one",

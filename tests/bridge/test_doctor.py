@@ -80,7 +80,7 @@ def test_an_old_python_blocks(machine, version, status, blocks):
     assert (found.status, found.blocks) == (status, blocks)
 
 
-@pytest.mark.parametrize("check", [doctor.mlx, doctor.mlx_lm])
+@pytest.mark.parametrize("check", [doctor.CHECKS["mlx"], doctor.CHECKS["mlx-lm"]])
 def test_mlx_is_compared_with_its_pin(machine, check, monkeypatch):
     assert check(machine.seen()).status == "ok"
     package = check(machine.seen()).name

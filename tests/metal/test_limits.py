@@ -50,12 +50,12 @@ def test_threadgroup_memory_of_called_functions_counts(tmp_path):
     assert taken == 2 * 3 * 4 + 3 * 16 + 4
 
 
-def test_buffers_are_read_with_role_and_gate():
+def test_buffers_are_read_with_their_gates():
     assert kernels_of(TWO) == {
         "two": (
-            Buffer(31, "out", "out"),
-            Buffer(4, "a", "in", "has_a"),
-            Buffer(4, "b", "value"),
+            Buffer(31, "out"),
+            Buffer(4, "a", "has_a"),
+            Buffer(4, "b"),
         )
     }
 

@@ -28,7 +28,7 @@ def test_a_burst_has_as_many_steps_as_fit_into_its_time():
     lengths = {"slow": [], "middle": [], "quick": []}
     times = {"slow": 1e6, "middle": 1000.0, "quick": 0.5}
     bursts = {n: lambda steps, n=n: lengths[n].append(steps) or times[n] for n in lengths}
-    interleave(bursts, 2, burst_us=8000.0)
+    interleave(bursts, 2)
     assert {n: taken[-1] for n, taken in lengths.items()} == {
         "slow": 1,
         "middle": 8,

@@ -24,7 +24,7 @@ class Attention:
 @pytest.fixture
 def clones(tmp_path) -> Path:
     """Make a folder with what is relied on in the installed packages."""
-    texts = upstream.read_tables(upstream.RELIED_ON, upstream.ReliedOnFile).text
+    texts = upstream.read_rows(upstream.RELIED_ON, "text", upstream.ReliedOn)
     for name, folder in upstream.installed().items():
         for file in {each.file for each in texts if each.package == name}:
             target = tmp_path / name / file

@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from interface import kernel_text
 
@@ -64,20 +63,12 @@ GATE = re.compile(r"\bfunction_constant\(\s*(\w+)\s*\)")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
-Role = Literal["in", "out", "value"]
-
-
 @dataclass(frozen=True)
 class Buffer:
-    """An argument of a kernel.
-
-    role: read, written (perhaps read too), or a value in constant memory. gate: the function
-    constant without which it is not bound, or empty.
-    """
+    """An argument of a kernel; gate: the function constant that binds it, or empty."""
 
     index: int
     name: str
-    role: Role
     gate: str = ""
 
 
@@ -104,19 +95,9 @@ def buffers(parameters: str) -> Iterator[Buffer]:
     for parameter in split(parameters):
         match = BUFFER.search(parameter)
         if match:
-            declared = parameter.partition("[[")[0]
             gate = GATE.search(parameter)
-            words = re.findall(r"\w+", declared)
-            name = words[-1] if words else "?"
-            yield Buffer(int(match[1]), name, role(declared), gate[1] if gate else "")
-
-
-def role(declared: str) -> Role:
-    """Return what a parameter is for, by its address space and const."""
-    words = set(re.findall(r"\w+", declared))
-    if "constant" in words:
-        return "value"
-    return "in" if "const" in words else "out"
+            words = re.findall(r"\w+", parameter.partition("[[")[0])
+            yield Buffer(int(match[1]), words[-1] if words else "?", gate[1] if gate else "")
 
 
 def split(parameters: str) -> Iterator[str]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode, Problems, UserError
 from h2o_pack.facts import pins
-from h2o_pack.files.toml import read_tables
+from h2o_pack.files.toml import read_rows
 from h2o_pack.vendoring.edits import FOLDER as EDITS_FOLDER
 from h2o_pack.vendoring.edits import EditSet, Guard, apply_all, edits_of, guarded_files
 from h2o_py.families import UNFIT, WITHOUT_SCORES
@@ -46,13 +46,6 @@ class ReliedOn:
     anchor: str
     used_by: str
     count: int = 1
-
-
-@dataclass(frozen=True)
-class ReliedOnFile:
-    """relied_on.toml."""
-
-    text: tuple[ReliedOn, ...]
 
 
 @dataclass(frozen=True)
@@ -100,7 +93,7 @@ def check(upstream: Path | None, version: str = "") -> UpstreamReport:
     python = clones(upstream) if upstream else installed()
     looked: list[Looked] = []
     drifted: list[Drift] = []
-    texts = read_tables(RELIED_ON, ReliedOnFile).text
+    texts = read_rows(RELIED_ON, "text", ReliedOn)
     for name, folder in python.items():
         mine = [each for each in texts if each.package == name]
         classes = dict(attention(folder / MODELS)) if name == "mlx-lm" else {}

@@ -39,18 +39,8 @@ def python(machine: Surroundings) -> Finding:
     return ok(name, shown(machine.python))
 
 
-def mlx(_machine: Surroundings) -> Finding:
-    """The compiled module is made for one version of mlx."""
-    return pinned("mlx")
-
-
-def mlx_lm(_machine: Surroundings) -> Finding:
-    """Models' caches are those of one version of mlx-lm."""
-    return pinned("mlx-lm")
-
-
 def pinned(package: str) -> Finding:
-    """Compare an installed package with its pin."""
+    """Compare an installed package with the one version that the compiled core is made for."""
     version = VERSIONS[package]
     remedy = f"Run: pip install {package}=={version}"
     try:
@@ -396,8 +386,8 @@ CHECKS: Mapping[str, Check] = {
     "iOS SDK": ios_sdk,
     "Swift": swift,
     "Python": python,
-    "mlx": mlx,
-    "mlx-lm": mlx_lm,
+    "mlx": lambda _machine: pinned("mlx"),
+    "mlx-lm": lambda _machine: pinned("mlx-lm"),
     "compiled module": compiled_module,
     "disk for packages": output,
     "disk for models": models,

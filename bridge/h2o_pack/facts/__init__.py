@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from h2o_pack.errors import ExitCode, UserError, nearest, shown
-from h2o_pack.files.toml import read_tables
+from h2o_pack.files.toml import read_rows, read_tables
 from h2o_pack.results import Count, doc
 from h2o_py.families import UNFIT_FAMILIES
 
@@ -168,40 +168,12 @@ class UpstreamFile:
 
 
 @dataclass(frozen=True)
-class ModelsFile:
-    """models.toml, and a user's own."""
-
-    model: tuple[KnownModel, ...] = ()
-
-
-@dataclass(frozen=True)
 class SwiftModelsFile:
     """swift_models.toml."""
 
     model: tuple[SwiftModel, ...]
     windows: tuple[Refused, ...]
     refused: tuple[Refused, ...]
-
-
-@dataclass(frozen=True)
-class PrefillFile:
-    """prefill.toml."""
-
-    unsplit: tuple[Unsplit, ...]
-
-
-@dataclass(frozen=True)
-class RequirementsFile:
-    """requirements.toml."""
-
-    requirement: tuple[Requirement, ...]
-
-
-@dataclass(frozen=True)
-class StoreFile:
-    """store.toml."""
-
-    limit: tuple[Limit, ...]
 
 
 @dataclass(frozen=True)
@@ -273,7 +245,7 @@ def with_submodules(names: Iterable[str], upstream_version: str = "") -> tuple[P
 @cache
 def known_models() -> Mapping[str, KnownModel]:
     """The models that have a short name, by that name."""
-    return by("name", read_tables(FOLDER / "models.toml", ModelsFile).model)
+    return by("name", read_rows(FOLDER / "models.toml", "model", KnownModel))
 
 
 @cache
@@ -322,20 +294,19 @@ def by_type(refused: Iterable[Any]) -> Mapping[str, Refused]:
 @cache
 def unsplit_prompts() -> Mapping[str, Unsplit]:
     """Model types whose prompt mlx-swift-lm does not split, by their name."""
-    return by("model_type", read_tables(FOLDER / "prefill.toml", PrefillFile).unsplit)
+    return by("model_type", read_rows(FOLDER / "prefill.toml", "unsplit", Unsplit))
 
 
 @cache
 def requirements() -> Mapping[str, Requirement]:
     """The oldest versions of tools that serve, by the tool's name."""
-    file = read_tables(FOLDER / "requirements.toml", RequirementsFile)
-    return by("name", file.requirement)
+    return by("name", read_rows(FOLDER / "requirements.toml", "requirement", Requirement))
 
 
 @cache
 def store_limits() -> Mapping[str, Limit]:
     """Apple's limits by name."""
-    return by("name", read_tables(FOLDER / "store.toml", StoreFile).limit)
+    return by("name", read_rows(FOLDER / "store.toml", "limit", Limit))
 
 
 @cache
@@ -359,18 +330,11 @@ class Component:
     upstream_version: str = ""
 
 
-@dataclass(frozen=True)
-class ComponentsFile:
-    """components.toml."""
-
-    component: tuple[Component, ...]
-
-
 @cache
 def components(upstream_version: str = "") -> tuple[Component, ...]:
     """Return what packages on an upstream version are built of; "" is the default one."""
     chosen = upstream_version or next(iter(upstream_versions()))
-    found = read_tables(FOLDER / "components.toml", ComponentsFile).component
+    found = read_rows(FOLDER / "components.toml", "component", Component)
     return tuple(each for each in found if each.upstream_version in ("", chosen))
 
 

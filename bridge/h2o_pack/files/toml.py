@@ -26,6 +26,7 @@ from h2o_pack.errors import ExitCode, Problems, UserError, nearest
 from h2o_pack.files.paths import read_file
 
 File = TypeVar("File")
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -43,27 +44,27 @@ class Blame:
 PART_OF_PACKAGE = Blame()
 
 
-def read_tables(
-    path: Path,
-    kind: type[File],
-    blame: Blame = PART_OF_PACKAGE,
-    *,
-    unique: Mapping[str, str] | None = None,
-) -> File:
-    """Read a file of `[[key]]` tables.
-
-    Args:
-        path: the file.
-        kind: its dataclass.
-        blame: how errors are reported.
-        unique: {key: field} where no two tables may have the same value, whatever its case.
+def read_tables(path: Path, kind: type[File], blame: Blame = PART_OF_PACKAGE) -> File:
+    """Read a file of several kinds of `[[key]]` tables into its dataclass.
 
     Raises:
         UserError: all that is wrong with the file, together, each with its line.
 
     """
     document, text = load(path, blame)
-    return convert(document, text, path, kind, blame, unique=unique)
+    kinds = {key: get_args(hint)[0] for key, hint in get_type_hints(kind).items()}
+    return kind(**rows_of(document, text, path, kinds, blame))
+
+
+def read_rows(
+    path: Path, key: str, kind: type[Row], blame: Blame = PART_OF_PACKAGE, *, unique: str = ""
+) -> tuple[Row, ...]:
+    """Read a file that has `[[key]]` tables alone; see `read_tables`.
+
+    unique: the field in which no two tables may have the same value, whatever its case.
+    """
+    document, text = load(path, blame)
+    return rows_of(document, text, path, {key: kind}, blame, unique=unique).get(key, ())
 
 
 def load(path: Path, blame: Blame = PART_OF_PACKAGE) -> tuple[dict[str, Any], str]:
@@ -77,17 +78,16 @@ def load(path: Path, blame: Blame = PART_OF_PACKAGE) -> tuple[dict[str, Any], st
         raise blame.error(f"the file is not TOML: {error}", path) from error
 
 
-def convert(
+def rows_of(
     document: Mapping[str, Any],
     text: str,
     path: Path,
-    kind: type[File],
+    kinds: Mapping[str, type[Any]],
     blame: Blame = PART_OF_PACKAGE,
     *,
-    unique: Mapping[str, str] | None = None,
-) -> File:
-    """Turn a loaded document into its dataclass; see `read_tables`."""
-    kinds = {key: get_args(hint)[0] for key, hint in get_type_hints(kind).items()}
+    unique: str = "",
+) -> dict[str, tuple[Any, ...]]:
+    """Return a loaded document's tables by their keys, each of its kind."""
     problems = Problems()
     found: dict[str, tuple[Any, ...]] = {}
     for key, rows in document.items():
@@ -100,7 +100,6 @@ def convert(
             what = f"{key} should be tables that begin with [[{key}]]"
             problems.found.append(blame.error(what, path))
             continue
-        field = (unique or {}).get(key, "")
         seen = Counter[str]()
         places = [f"{path}:{line}" for line in lines_of(text, key)]
         converted = []
@@ -118,14 +117,14 @@ def convert(
             except msgspec.ValidationError as error:
                 problems.found.append(blame.error(f"[[{key}]]: {error}", where))
                 continue
-            value = str(row.get(field, "")).lower()
+            value = str(row.get(unique, "")).lower()
             seen[value] += 1
-            if field and seen[value] > 1:
-                what = f'[[{key}]] "{row[field]}" is given twice'
+            if unique and seen[value] > 1:
+                what = f'[[{key}]] "{row[unique]}" is given twice'
                 problems.found.append(blame.error(what, where))
         found[key] = tuple(converted)
     problems.refuse()
-    return kind(**found)
+    return found
 
 
 def lines_of(text: str, key: str) -> list[int]:

@@ -68,11 +68,9 @@ def _turned(table: Table) -> Table:
     return replace(table, header=header, rows=tuple(rows))
 
 
-def markdown_table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], *, figures: bool = True
-) -> list[str]:
-    """Return the lines of a Markdown table; all columns but the first hold figures, or none."""
-    rule = [":--"] + ["--:"] * (len(header) - 1) if figures else ["---"] * len(header)
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table; all columns but the first hold figures."""
+    rule = [":--", *["--:"] * (len(header) - 1)]
     lines = [
         [re.sub(r"(?<!\\)\|", r"\|", cell) for cell in row] for row in (header, rule, *rows)
     ]

@@ -14,7 +14,7 @@ from h2o_pack.results import doc
 Burst = Callable[[int], float]
 """Runs so many steps and returns microseconds per step."""
 
-LONGEST_BURST = 64
+LONGEST_BURST, BURST_US = 64, 8000.0
 _T = TypeVar("_T", bound="Timing")
 
 
@@ -88,7 +88,6 @@ def interleave(
     repetitions: int,
     *,
     steps: int | None = None,
-    burst_us: float = 8000.0,
 ) -> dict[str, Timing]:
     """Measure contenders in turn, one burst of each per repetition.
 
@@ -98,14 +97,13 @@ def interleave(
     Args:
         bursts: contenders by name.
         repetitions: bursts of each.
-        steps: steps of a burst; None for as many as take about `burst_us`.
-        burst_us: length of a burst in microseconds, for steps faster than that.
+        steps: steps of a burst; None for as many as take about `BURST_US`.
 
     """
     if steps is None:
         for burst in bursts.values():
             burst(1)  # the first one pays for memory that later ones find ready
-        lengths = {name: _steps(burst(2), burst_us) for name, burst in bursts.items()}
+        lengths = {name: _steps(burst(2)) for name, burst in bursts.items()}
     else:
         lengths = dict.fromkeys(bursts, steps)
     names = list(bursts)
@@ -117,5 +115,5 @@ def interleave(
     return {name: Timing.of(taken) for name, taken in samples.items()}
 
 
-def _steps(step_us: float, burst_us: float) -> int:
-    return max(1, min(LONGEST_BURST, round(burst_us / step_us)))
+def _steps(step_us: float) -> int:
+    return max(1, min(LONGEST_BURST, round(BURST_US / step_us)))

@@ -15,7 +15,7 @@ from functools import cache
 from typing import NamedTuple, NewType
 
 from h2o_pack.facts import FOLDER, by
-from h2o_pack.files.toml import read_tables
+from h2o_pack.files.toml import read_rows
 from h2o_pack.memory.kept import FLOAT32, paged
 
 Buffer = NewType("Buffer", int)
@@ -207,17 +207,10 @@ class Backend:
         return key_dim == value_dim and key_dim in self.prefill_heads
 
 
-@dataclass(frozen=True)
-class BackendsFile:
-    """facts/backends.toml."""
-
-    backend: tuple[Backend, ...]
-
-
 @cache
 def backends() -> Mapping[str, Backend]:
     """Backends by name."""
-    return by("name", read_tables(FOLDER / "backends.toml", BackendsFile).backend)
+    return by("name", read_rows(FOLDER / "backends.toml", "backend", Backend))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from h2o_pack.errors import ExitCode, UserError, nearest
 from h2o_pack.facts import KnownModel, known_models
-from h2o_pack.files.toml import Blame, read_tables
+from h2o_pack.files.toml import Blame, read_rows
 from h2o_pack.model import Model, Weights
 from h2o_pack.models.config import describe
 
@@ -31,13 +31,6 @@ class OwnModel(KnownModel):
             raise ValueError(f"{self.name!r} cannot be a name")
         if bool(self.hub) == bool(self.folder) or self.bundled:
             raise ValueError(f'"{self.name}" should give either hub or folder')
-
-
-@dataclass(frozen=True)
-class OwnModelsFile:
-    """A user's models.toml."""
-
-    model: tuple[OwnModel, ...] = ()
 
 
 def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
@@ -113,7 +106,7 @@ def config_folder() -> Path:
 
 def read_own(path: Path) -> tuple[KnownModel, ...]:
     """Read a user's catalogue; a folder is relative to the file."""
-    read = read_tables(path, OwnModelsFile, BLAME, unique={"model": "name"}).model
+    read = read_rows(path, "model", OwnModel, BLAME, unique="name")
     return tuple(
         replace(each, folder=str(path.parent / Path(each.folder).expanduser()))
         if each.folder

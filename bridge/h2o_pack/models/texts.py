@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from h2o_pack.errors import Problems, shown, unreadable
 from h2o_pack.facts import FOLDER
 from h2o_pack.files.text import CONFIG_BYTES, parse_object
-from h2o_pack.files.toml import read_tables
+from h2o_pack.files.toml import read_rows
 from h2o_pack.model import Model
 from h2o_pack.models.files import CARD, is_notice
 from h2o_pack.naming import one_line
@@ -294,13 +294,6 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class TermsFile:
-    """licenses.toml."""
-
-    license: tuple[Terms, ...]
-
-
-@dataclass(frozen=True)
 class ModelLicense:
     """What is known of a model's license.
 
@@ -316,7 +309,7 @@ class ModelLicense:
 @cache
 def terms() -> Mapping[str, Terms]:
     """Return the licenses that ask something of an app, by the ids of model cards."""
-    found = read_tables(FOLDER / "licenses.toml", TermsFile).license
+    found = read_rows(FOLDER / "licenses.toml", "license", Terms)
     return {name: each for each in found for name in each.ids}
 
 

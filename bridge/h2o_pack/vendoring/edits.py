@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from h2o_pack.errors import CombinedError, ExitCode, Problems, UserError
 from h2o_pack.facts import pins, upstream_versions
 from h2o_pack.files import lock
-from h2o_pack.files.toml import convert, load
+from h2o_pack.files.toml import load, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -108,16 +108,6 @@ class Guard:
 
 
 @dataclass(frozen=True)
-class EditsFile:
-    """A file of edits."""
-
-    copy: tuple[CopiedPath, ...] = ()
-    edit: tuple[Edit, ...] = ()
-    file: tuple[AddedFile, ...] = ()
-    guard: tuple[Guard, ...] = ()
-
-
-@dataclass(frozen=True)
 class EditSet:
     """Everything that a file of edits says."""
 
@@ -171,8 +161,9 @@ def read_edits(path: Path) -> EditSet:
     shared = document.pop("shared", {})
     if "edit" in document:
         document["edit"] = [shared | row for row in document["edit"]]
-    read = convert(document, text, path, EditsFile)
-    return EditSet(read.copy, read.edit, read.file, read.guard)
+    kinds = {"copy": CopiedPath, "edit": Edit, "file": AddedFile, "guard": Guard}
+    rows = rows_of(document, text, path, kinds)
+    return EditSet(*(rows.get(key, ()) for key in kinds))
 
 
 def apply_all(text: str, edits: Iterable[Edit]) -> str:

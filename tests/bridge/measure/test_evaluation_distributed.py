@@ -16,7 +16,7 @@ from h2o_pack.errors import UserError
 from h2o_pack.measure.evaluation.run import Share
 
 WANTED = [
-    "--preset", "tiny", "--contenders", "sinks_recent,random,default/8", "--lengths", "80",
+    "--preset", "tiny", "--contenders", "sinks_recent,peak,default/8", "--lengths", "80",
     "--max-kv", "32", "--samples", "2", "--batch", "1", "--seeds", "1,2", "--no-pictures",
 ]  # fmt: skip
 LAUNCH = "from mlx._distributed_utils.launch import main; main()"

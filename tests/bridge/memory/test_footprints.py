@@ -8,7 +8,7 @@ import pytest
 
 from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.facts import FOLDER, known_models
-from h2o_pack.files.toml import read_tables
+from h2o_pack.files.toml import read_rows
 from h2o_pack.models.catalogue import as_model
 from tests.bridge.memory.described import request
 
@@ -26,12 +26,7 @@ class Footprint:
     kind: str
 
 
-@dataclass(frozen=True)
-class FootprintsFile:
-    footprint: tuple[Footprint, ...]
-
-
-PUBLISHED = read_tables(FOLDER / "footprints.toml", FootprintsFile).footprint
+PUBLISHED = read_rows(FOLDER / "footprints.toml", "footprint", Footprint)
 
 
 def planned(each: Footprint) -> int:
