@@ -30,6 +30,7 @@ from h2o_pack.prove.report import ProofReport
 from tests.attacks import app
 from tests.bridge.golden import package_files
 from tests.bridge.trees import build_tree
+from tests.cexport.test_c_api import refuse_empty_handles
 from tests.conversations.kills import kill
 from tests.conversations.program import build
 from tests.messages import says
@@ -202,7 +203,7 @@ class TestWithSwift:
         assert ": first difference at layer 0, step " in result.stdout
 
     def test_sources_that_do_not_compile_end_with_the_compilers_words(self, package):
-        path = package / "Sources/H2OKit/H2OWarning.swift"
+        path = package / "Tests/H2OFoundationModelsTests/Fixture.swift"  # nothing needs it
         original = path.read_text("utf-8")
         path.write_text(original + "let x: Int = nothing\n", encoding="utf-8")
         try:
@@ -253,6 +254,11 @@ class TestWithSwift:
             "ParityTokensTests.testTheModelAnswersTheRequest",
         ]
         assert "warning:" not in output
+
+    def test_every_function_in_c_refuses_a_handle_that_is_empty(self, package, tmp_path):
+        host = build(package, {}).host
+        objects = list((host.scratch / "debug/Cmlx.build").rglob("*.o"))
+        refuse_empty_handles(host.root / "Vendor/mlx-swift/Source/Cmlx", objects, tmp_path)
 
     def test_an_app_with_a_proof_writes_the_report_and_fetches_its_model(
         self, package, tmp_path
