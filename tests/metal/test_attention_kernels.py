@@ -7,7 +7,7 @@ import mlx.core as mx
 import pytest
 
 from h2o_pack.parity import reference
-from tests.h2o_py.cases import TOLERANCE, largest_difference
+from tests.h2o_py.cases import TOLERANCE, in_pairs, largest_difference
 from tests.metal.backend import evaluated
 from tests.metal.test_host import ints
 
@@ -101,9 +101,7 @@ def used_kernels(host):
     return [entry["kernel"] for entry in host.counters()]
 
 
-@pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("dim", DIMS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("rows", "dim", "dtype"), in_pairs(ROWS, DIMS, DTYPES), ids=str)
 def test_dense_attention_equals_the_reference(host, backend, dtype, dim, rows):
     mx.random.seed(rows * 1000 + dim)
     # Every mask, with every number of tokens and both kinds of GPU over the dims and types.
@@ -150,9 +148,7 @@ def test_dense_attention_has_the_bits_of_mlx_own_kernel(
     assert mx.abs(upstream - expected).max().item() < tolerance
 
 
-@pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("dim", DIMS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("rows", "dim", "dtype"), in_pairs(ROWS, DIMS, DTYPES), ids=str)
 def test_quantized_attention_equals_the_reference(host, backend, dtype, dim, rows):
     mx.random.seed(rows * 1000 + dim + 1)
     turn = DIMS.index(dim) + DTYPES.index(dtype) + ROWS.index(rows)
