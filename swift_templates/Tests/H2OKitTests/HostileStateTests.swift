@@ -28,17 +28,6 @@ final class HostileStateTests: XCTestCase {
         return cache
     }
 
-    func testWhatACacheSavesIsTaken() throws {
-        for storage in H2OStorage.allCases {
-            let cache = try storage.makeCache(maxSize: 40, recentBudget: 4)
-            for (i, count) in [7, 1, 5, 1, 1, 6, 3, 1, 9, 2, 20, 1].enumerated() {
-                cache.attend(Tokens(count, seed: UInt64(i)))
-                XCTAssertNoThrow(
-                    try type(of: cache).init(state: cache.state, metaState: cache.metaState))
-            }
-        }
-    }
-
     func testContentsThatNoCacheHasAreRefused() throws {
         for storage in H2OStorage.allCases {
             let cache = try filled(storage)
