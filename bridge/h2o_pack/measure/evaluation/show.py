@@ -80,32 +80,40 @@ METRICS = (
 )
 AGAINST = "against the baseline"
 CERTAIN = ("better", "worse")
+_TEXTS = """\
+The model reads a text token by token through the real cache, after the first {prefill} tokens
+at once.
+"""
+_CONVERSATIONS = """\
+The model reads each conversation through its chat template and the real cache, as prompts, in
+pieces of at most {piece} tokens.
+"""
 _METHOD = """\
-The text is read token by token through the real cache, after a prefill of {prefill} tokens.
-All contenders read the same samples and are compared with the full cache at each position: KL
-is the divergence of a contender's prediction from the full cache's, and top-1 how often both
+All caches read the same samples and are compared with the full cache at each position. KL is
+the divergence of a cache's prediction from the full cache's, and top-1 is how often both
 predict the same token. Figures are means over the samples, with {percent:.0f}% bootstrap
-intervals in brackets. A verdict compares a contender with the baseline on each sample: better,
+intervals in brackets. A verdict compares a cache with the baseline on each sample: better,
 worse, or not distinguishable if the interval of the mean difference contains 0 or there are
-fewer than {least} samples. Facts are lines such as "the code of LANTERN is 4821." in the text;
-they do not count in perplexity, and one is recalled if a greedy answer contains its code. Bytes
-are those of all layers for one sequence: keys, values, scores, positions and novelty. At equal
-bytes, each storage has as many rows as fit into the bytes of the default policy's 16-bit rows.
-Budgets and rows by layer are made from a profile of pieces of the same text; rows by layer are
-the given number of rows on average.
+fewer than {least} samples. Facts are lines such as "the code of LANTERN is 4821." in the
+text. They do not count in perplexity, and one is recalled if a greedy answer contains its
+code. Bytes are those of all layers for one sequence: keys, values, scores, positions and
+novelty. At equal bytes, each storage has as many rows as fit into the bytes of the default
+policy's 16-bit rows. Budgets and rows by layer are computed from a profile of pieces of the
+same text; rows by layer have the stated number of rows on average.
 """
 _PROMPTS = """\
-Sections that say "read as prompts" read the text in pieces of {piece} tokens, and ask in these
-ways, each on a copy of the caches. *Asked*: a prompt of {asked_in} tokens ends in "the code of
-LANTERN is". *Second turn*: the same after another fact was asked for and answered. *Named
-together*: a prompt names {named} facts, and the model is then made to say "the code of ... is"
-for {of_them} of them in turn, with other text between. *In an answer*: the model is made to
-say other text and then the question, whose last token comes at all remainders of 4 steps.
-*A page later*: the prompt begins with the question and goes on with {page} tokens of other
-text, and the model is then made to say "the code of LANTERN is".
-*Other wording*: "number for LANTERN:". *Copying*: a passage's first {given} tokens are given,
-and its next {forecast} predicted. *Text*: how the text goes on. The archive of recall is not
-in the bytes of the rows; it has a column of its own, and may be in files.
+In sections that say "read as prompts" the model reads the text in pieces of {piece} tokens,
+and then answers in these ways, each from a copy of the caches. *Asked*: a prompt of
+{asked_in} tokens ends in "the code of LANTERN is". *Second turn*: the same, after the model
+answered a question about another fact. *Named together*: a prompt names {named} facts, and
+the answer is then made to contain "the code of ... is" for {of_them} of them in turn, with
+other text between. *In an answer*: the answer is made to contain other text and then the
+question, whose last token falls on all remainders of 4 steps. *A page later*: the prompt is
+the question and {page} tokens of other text, and the answer is made to begin with "the code
+of LANTERN is". *Other wording*: "number for LANTERN:". *Copying*: the prompt ends in the
+first {given} tokens of a passage of the text, and the next {forecast} are predicted. *Text*:
+the continuation of the text is predicted. The bytes of the rows do not include recall's
+archive, which has its own column and may be in files.
 """
 
 
@@ -123,9 +131,14 @@ def render(report: Report, pictures: Sequence[Path] = ()) -> str:
     """Return the page of a report; `pictures` are files beside it."""
     head = page_head(f"h2o-pack eval --preset {report.preset}", report.title)
     percent = 100 * report.confidence
-    method = _METHOD.format(prefill=report.prefill, percent=percent, least=LEAST_SAMPLES)
-    lines = [head, origin(report), "", method]
-    if any(experiment.task == "prompts" for experiment in report.experiments):
+    kinds = {experiment.task for experiment in report.experiments}
+    lines = [head, origin(report), ""]
+    if kinds - {"prompts", "chat", "speed"}:
+        lines.append(_TEXTS.format(prefill=report.prefill))
+    if "chat" in kinds:
+        lines.append(_CONVERSATIONS.format(piece=reading.PIECE))
+    lines.append(_METHOD.format(percent=percent, least=LEAST_SAMPLES))
+    if "prompts" in kinds:
         lines.append(_PROMPTS.format(**tasks.LENGTHS, piece=reading.PIECE))
     for picture in pictures:
         lines += [f"![{picture.stem.replace('_', ' ')}]({picture.name})", ""]
