@@ -45,7 +45,7 @@ WORDING: dict[str, Wording] = {
         "{family} has no full attention there, so the layer keeps its own cache", "Write null"
     ),
     "one_mask": Wording(
-        "layers differ in their number of rows, but {family} makes one mask for all of them",
+        "layers have different numbers of rows, but {family} makes one mask for all layers",
         "Give budgets without max_size",
     ),
     "unfit_model": Wording(
@@ -53,8 +53,8 @@ WORDING: dict[str, Wording] = {
         "Generate without H2O, or choose another model",
     ),
     "model_not_found": Wording(
-        "{model} is no folder, and cannot be fetched from the hub: {reason}",
-        "Give the folder of a model, or the id of one that its page on huggingface.co shows",
+        "{model} is not a folder, and cannot be downloaded from the hub: {reason}",
+        "Give the folder of a model, or its id as shown on huggingface.co",
     ),
     "model_code": Wording(
         "it names a model_file, Python code that comes with the model",
@@ -108,11 +108,11 @@ WORDING: dict[str, Wording] = {
         "h2o_py.delete_archive",
     ),
     "archive_not_given": Wording(
-        "the saved cache goes on from an archive in files, whose folder was not given",
+        "the saved cache has an archive in files, but its folder was not given",
         "Load it with h2o_py.load_cache, and give the store that its H2ORecall had",
     ),
     "archive_other": Wording(
-        "the archive {path} is not the one that the saved cache goes on from",
+        "the archive {path} does not belong to the saved cache",
         "Load the cache that was saved last, or make it again from its prompt",
     ),
     "archive_too_short": Wording(
@@ -120,29 +120,29 @@ WORDING: dict[str, Wording] = {
         "Give the folder that the cache was saved with, or make it again from its prompt",
     ),
     "archive_damaged": Wording(
-        "{path} is missing or not as the archive wrote it ({reason})",
+        "{path} is missing or was changed after it was written ({reason})",
         "Remove the archive with h2o_py.delete_archive and make the cache again from its "
         "prompt",
     ),
     "archive_unusable": Wording(
         "{path} cannot hold an archive: {reason}",
-        "Set recall.store to a folder that can be written to, in one that exists",
+        "Set recall.store to a writable folder whose parent exists",
     ),
     "archive_not_written": Wording(
-        "{path} cannot be written ({reason}): recall is off, and the conversation goes on "
+        "{path} cannot be written ({reason}): recall is off, and the conversation continues "
         "without it"
     ),
     "archive_not_read": Wording(
-        "{path} cannot be read ({reason}): recall is off, and the conversation goes on "
+        "{path} cannot be read ({reason}): recall is off, and the conversation continues "
         "without it"
     ),
     "archive_too_slow": Wording(
-        "the disk of {path} does not keep up with the tokens: recall is off, and the "
-        "conversation goes on without it",
+        "the disk of {path} is too slow for the tokens that arrive: recall is off, and the "
+        "conversation continues without it",
         "Keep the archive in memory",
     ),
     "archive_forked": Wording(
-        "{path} belongs to the process that this one was forked from: recall is off here"
+        "{path} belongs to the parent of this forked process: recall is off here"
     ),
     "not_an_h2o_cache": Wording("cache {index} is {found}; save_cache takes filled H2O caches"),
     "not_a_cache_file": Wording("it is not a cache of h2o-pack (its kind is {kind!r})"),
@@ -153,7 +153,7 @@ WORDING: dict[str, Wording] = {
     ),
     "sliding_window": Wording(
         "window_size = {window_size}: an H2O cache cannot serve a layer with a sliding window",
-        "Leave that layer the model's own cache",
+        "Keep the model's own cache in that layer",
     ),
     "quantized_later": Wording(
         "kv_bits = {bits} (kv_group_size = {group_size}) does not apply to an H2O cache, which "
@@ -163,7 +163,7 @@ WORDING: dict[str, Wording] = {
     ),
     "other_state": Wording(
         "the state has {found} arrays; {kind} has {names}",
-        "Load it as the kind of cache that saved it",
+        "Load it with the class of cache that saved it",
     ),
     "other_state_format": Wording(
         "the cache's format is {found!r}; this version reads {format!r}",
@@ -199,7 +199,7 @@ WORDING: dict[str, Wording] = {
     "speculation": Wording(
         "speculative decoding (draft_model) takes rejected tokens back, which these caches "
         "cannot do: an H2O cache that has evicted rows, a full sliding window and a recurrent "
-        "state only go forward",
+        "state cannot be rewound",
         "Generate without draft_model, or give H2O a max_size with room for the prompt, the "
         "answer and the draft",
     ),

@@ -180,7 +180,7 @@ def _replaced(cache: Any, make: Callable[[], H2OKVCache]) -> Any:
 def _check_recall(
     recall: H2ORecall, evicting: list[bool], family: str, without_scores: str | None
 ) -> None:
-    """Refuse recall where no queries arrive, and layers that evict nothing."""
+    """Refuse recall if no queries will arrive, or if `layers` lists one that evicts nothing."""
     if without_scores is not None:
         raise H2OModelError("recall_needs_scores", family=family, reason=without_scores)
     known = [layer for layer, evicts in enumerate(evicting) if evicts]

@@ -41,7 +41,7 @@ class Field(NamedTuple):
 
 
 class Named(NamedTuple):
-    """A score."""
+    """The name of a score and its meaning."""
 
     name: Score
     meaning: str

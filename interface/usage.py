@@ -61,12 +61,12 @@ def _files(root: Path, patterns: Iterable[str], skipped: set[Path]) -> list[Path
 
 
 def _attributes(path: Path) -> set[str]:
-    """Attributes that a Python file reads."""
+    """Return the names of attributes that a Python file reads."""
     tree = ast.parse(path.read_text("utf-8"))
     return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
 
 def _members(path: Path) -> set[str]:
-    """Members that a C++ or Metal file reads or passes, comments aside."""
+    """Return the names of members that a C++ or Metal file reads or passes."""
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", path.read_text("utf-8"), flags=re.DOTALL)
     return set(re.findall(r"(?:\.|->)\s*(\w+)", text))

@@ -1,15 +1,15 @@
 import MLX
 
-/// What the replay of a case found.
+/// The result of replaying a case.
 package struct ParityResult: Sendable {
     package let name: String
     package let dtype: String
     package let layers: Int
     package let steps: Int
     package internal(set) var comparisons = 0
-    /// In relation to the largest output of the step where that is above 1.
+    /// Relative to the largest output of the step if that is above 1.
     package internal(set) var largestOutputDifference: Float = 0
-    /// In relation to the score where that is above 1.
+    /// Relative to the score if that is above 1.
     package internal(set) var largestScoreDifference: Float = 0
     package internal(set) var positionsEqual = true
     package internal(set) var firstDifference: Difference?
@@ -30,7 +30,7 @@ package struct ParityResult: Sendable {
     }
 }
 
-/// One layer after one step: compares what the cache has with what the trace has.
+/// Compares one layer after one step with the trace.
 package struct ParityComparison {
     private let layer: Int
     private let step: Int
@@ -40,7 +40,7 @@ package struct ParityComparison {
         (self.layer, self.step, self.tolerance) = (layer, step, tolerance)
     }
 
-    /// Outputs agree within `tolerance`, in relation to the largest output where that is
+    /// Checks that outputs agree within `tolerance`, relative to the largest output if that is
     /// larger than 1.
     package func outputs(_ ours: MLXArray, _ traced: MLXArray, in result: inout ParityResult) {
         let traced = traced.asType(.float32).asArray(Float.self)
@@ -54,14 +54,14 @@ package struct ParityComparison {
                 ? nil : "the outputs differ by \(difference), allowed is \(tolerance)")
     }
 
-    /// Each head keeps the same positions, in whatever rows.
+    /// Checks that each head keeps the same positions, in any rows.
     package func positions(_ ours: MLXArray, _ traced: MLXArray, in result: inout ParityResult) {
         let (ours, traced) = (kept(ours), kept(traced))
         result.positionsEqual = result.positionsEqual && ours == traced
         note(.positions, in: &result, firstHead(ours, traced))
     }
 
-    /// In each head the last recall chose the same positions.
+    /// Checks that in each head the last recall chose the same positions.
     package func held(
         _ ours: (positions: MLXArray, held: MLXArray),
         _ traced: (positions: MLXArray, held: MLXArray), in result: inout ParityResult
@@ -82,8 +82,8 @@ package struct ParityComparison {
             ?? "the trace has \(traced.count) heads, the cache \(ours.count)"
     }
 
-    /// Scores of the same position agree within `allowed`, in relation to the score where that
-    /// is larger than 1.
+    /// Checks that scores of the same position agree within `allowed`, relative to the score if
+    /// that is larger than 1.
     package func scores(
         _ ours: (positions: MLXArray, scores: MLXArray),
         _ traced: (positions: MLXArray, scores: MLXArray), within allowed: Float,

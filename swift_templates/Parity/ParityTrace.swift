@@ -3,8 +3,8 @@ import H2OKit
 import MLX
 import MLXLMCommon
 
-/// What a run of the Python cache went through: a folder with `trace.json`, and in a folder for
-/// each case a safetensors file for each step.
+/// The trace of a run of the Python cache: a folder with `trace.json`, and for each case a
+/// folder with one safetensors file per step.
 package struct ParityTrace: Decodable, Sendable {
     package let format: Int
     package let cases: [Case]
@@ -13,21 +13,22 @@ package struct ParityTrace: Decodable, Sendable {
         package let name: String
         let folder: String
         package let dtype: String
-        /// By their places among the caches that evict.
+        /// The recorded layers, by their index among the caches that evict.
         let layers: [Int]
         let scale: Float
-        /// Whether the cache computed attention; if not, it only stored keys and values.
+        /// Whether the cache computed attention; otherwise it only stored keys and values.
         let routed: Bool
         let kv: H2OStorage
         let groupSize: Int
-        /// Whether the caches choose together what comes back.
+        /// Whether the layers recall the same positions.
         let joined: Bool
         let config: H2OConfiguration
-        /// How many tokens each step has.
+        /// The number of tokens of each step.
         package let steps: [Int]
-        /// Of outputs, in relation to the largest one of the step where that is above 1.
+        /// The tolerance of outputs, relative to the largest one of the step if that is above
+        /// 1.
         package let tolerance: Double
-        /// Of scores, in relation to the score where that is above 1.
+        /// The tolerance of scores, relative to the score if that is above 1.
         package let scoreTolerance: Double
 
         private enum CodingKeys: String, CodingKey {
@@ -81,7 +82,7 @@ private struct ParityArrays {
 }
 
 extension ParityTrace {
-    /// Gives a case's tokens to caches of its own, and compares what they answer.
+    /// Replays a case with new caches, and compares their results with the trace.
     ///
     /// - Parameter folder: where the files of arrays are
     /// - Throws: ``ParityTraceError``, ``H2OCacheError``, or what reading a file throws
@@ -100,7 +101,7 @@ extension ParityTrace {
                 do {
                     try replay(traced, layer, step, on: cache, arrays, &result)
                 } catch let error as MLXError {
-                    // The cache's state is lost: there is nothing to compare after it.
+                    // The cache's state is lost, so nothing can be compared afterwards.
                     result.firstDifference =
                         result.firstDifference
                         ?? .init(

@@ -76,5 +76,5 @@ def test_a_model_that_is_not_there_is_an_error_of_one_line(hub, name):
     with pytest.raises(SystemExit) as caught:
         commands.generate(["--model", name, "--prompt", "x", "--h2o-max-size", "64"])
     said = str(caught.value)
-    assert said.startswith(f"error: {name} is no folder, and cannot be fetched from the hub: ")
+    assert said.startswith(f"error: {name} is not a folder, and cannot be downloaded from the hub: ")
     assert "\n" not in said

@@ -2,27 +2,27 @@ import H2OKit
 import H2OSessions
 
 extension BundledModel {
-    /// The largest model that fits into the memory that is free now.
+    /// Returns the largest model that fits into the free memory.
     ///
-    /// - Parameter free: the bytes that are free, by default as the system says; others show
-    ///   which model another device would take
+    /// - Parameter free: the free bytes, by default the system's answer; other values show
+    ///   which model another device would load
     /// - Throws: `H2OLoadingError.noMemory`, which has the plan of each model
     public static func best(free: Int? = nil) throws -> BundledModel {
         let memory = free.map { bytes in MemoryGuard { bytes } } ?? .system
         return try memory.first(of: all, plan: \.memory)
     }
 
-    /// The model of this package that is loaded, or else the largest that fits into the free
-    /// memory.
+    /// Returns the model of this package that is loaded already, or else loads the largest one
+    /// that fits into the free memory.
     ///
     ///     let session = try await BundledModel.load().makeSession(instructions: "Be brief.")
     ///
-    /// A saved conversation belongs to the model that it was held with: the error of another
-    /// one names both.
+    /// A saved conversation belongs to its model: restoring it with another one throws an error
+    /// that names both.
     ///
     /// - Parameters:
     ///   - snapshots: the bytes that a conversation's snapshots may take
-    ///   - checksEveryByte: whether the files' digests are compared, and not their sizes alone;
+    ///   - checksEveryByte: whether to compare the files' digests and not only their sizes;
     ///     it takes seconds per gigabyte
     /// - Throws: `H2OLoadingError`, or an error of mlx-swift-lm
     public static func load(
@@ -35,11 +35,12 @@ extension BundledModel {
         return try await best().load(snapshots: snapshots, checksEveryByte: checksEveryByte)
     }
 
-    /// Loads this model. Where it is loaded already, it is the same model, as it was asked for then.
+    /// Loads this model. If it is loaded already, returns it with the parameters of the first
+    /// call.
     ///
     /// - Parameters:
     ///   - snapshots: the bytes that a conversation's snapshots may take
-    ///   - checksEveryByte: whether the files' digests are compared, and not their sizes alone;
+    ///   - checksEveryByte: whether to compare the files' digests and not only their sizes;
     ///     it takes seconds per gigabyte
     /// - Throws: `H2OLoadingError`, or an error of mlx-swift-lm
     public func load(

@@ -14,17 +14,16 @@ public struct BundledModel: Identifiable, Sendable {
     /// Its folder in the package's `Model`.
     public let folderName: String
 
-    /// What its chat template reads that not every one does, by name, such as
-    /// `enable_thinking`.
+    /// The names of special variables that its chat template reads, such as `enable_thinking`.
     public let templateVariables: [String]
 
-    /// The bytes that it takes on this device.
+    /// The bytes that the model needs on this device.
     public let memory: MemoryPlan
 
-    /// Whether a session keeps what recall brings back in files and not in memory.
+    /// Whether sessions keep the archive of recall in files instead of in memory.
     public let archiveInFiles: Bool
 
-    /// The model for all who use it at the same time, with Apple's `LanguageModelSession` too.
+    /// The loaded model that all users share, including Apple's `LanguageModelSession`.
     let shared = SharedModel()
 
     let makeCaches: @Sendable () throws -> H2OCaches
@@ -37,13 +36,13 @@ public struct BundledModel: Identifiable, Sendable {
         try caches().configuration
     }
 
-    /// The caches for `GenerateParameters/useH2O(_:)`, with which ChatSession, generate and
-    /// TokenIterator make them: the policy of `configuration()`, and how rows are stored.
+    /// The caches for `GenerateParameters/useH2O(_:)`, which ChatSession, generate and
+    /// TokenIterator then use: the policy of `configuration()`, and the storage of rows.
     public func caches() throws -> H2OCaches {
         try makeCaches()
     }
 
-    /// One empty cache for each layer, for `generate(input:cache:parameters:context:)`.
+    /// Makes all caches of the model, empty, for `generate(input:cache:parameters:context:)`.
     ///
     /// - Parameter model: the model loaded from `folder()`
     public func makeCaches(for model: any LanguageModel) throws -> [any KVCache] {

@@ -1,7 +1,7 @@
 import H2OKit
 import SwiftUI
 
-/// How far the model's download is, and what may be done about it. Empty while there is none.
+/// Shows the progress of the model's download, and its buttons. Empty if there is no download.
 struct DownloadView: View {
     @Bindable var download: ModelDownload
 

@@ -1,21 +1,21 @@
 import Foundation
 
-/// The folder to which a model is fetched.
+/// The folder to which a model is downloaded.
 ///
-/// What is there follows from the files alone: a piece is there if it has its digest. So
-/// nothing that was written half, at whatever moment, is taken for a piece, and the folder
-/// with the model's name exists only when the model is whole.
+/// The state follows from the files alone: a piece is present if its bytes have the expected
+/// digest. So an incomplete write never counts as a piece, and the folder with the model's name
+/// exists only when the model is complete.
 package struct DownloadStore: Sendable {
     package let manifest: ModelManifest
     package let pieces: [ModelPiece]
-    /// Tells this model apart from others, by all of its files.
+    /// Identifies this model by all of its files.
     package let version: String
     private let manifestData: Data
     private let root: URL
 
     /// - Parameters:
     ///   - manifestData: the `manifest.json` that the app trusts
-    ///   - root: contains this model, and nothing but models
+    ///   - root: the folder that contains this and other models, and nothing else
     /// - Throws: ``H2OLoadingError``
     package init(manifest manifestData: Data, root: URL) throws {
         self.manifestData = manifestData
@@ -25,20 +25,20 @@ package struct DownloadStore: Sendable {
         version = Self.digest(of: manifestData)
     }
 
-    /// The model's folder, if the model is there.
+    /// The model's folder; nil until the model is complete.
     package var whole: URL? {
         FileManager.default.fileExists(atPath: folder.path) ? folder : nil
     }
 
     private var folder: URL { root.appending(path: version, directoryHint: .isDirectory) }
 
-    /// Where pieces are collected.
+    /// The folder in which pieces are collected.
     private var part: URL {
         root.appending(path: "\(version).part", directoryHint: .isDirectory)
     }
 
-    /// Makes the folder for pieces, outside backups. Files that an earlier version of the model
-    /// has too are taken from there.
+    /// Creates the folder for pieces, excluded from backups. Copies the files that an earlier
+    /// version of the model has in common.
     ///
     /// - Throws: an error of the file system
     package func prepare() throws {
@@ -54,22 +54,22 @@ package struct DownloadStore: Sendable {
             let same = others.first { other in
                 (try? ModelManifest.read(in: other))?.files.contains(file) ?? false
             }
-            // A clone on APFS. If it cannot be had, the file is fetched.
+            // A clone on APFS. If the copy fails, the file is downloaded.
             if let same { try? files.copyItem(at: same.appending(path: file.path), to: target) }
             if file.size == 0 { try Data().write(to: target) }
         }
         for other in others where other.pathExtension == "part" { try files.removeItem(at: other) }
     }
 
-    /// The pieces that are not there. Reads all that is.
+    /// The missing pieces. Reads all files to find them.
     package func missing() -> [ModelPiece] {
         pieces.filter { digest(of: $0) != $0.sha256 }
     }
 
-    /// Puts a piece to its place, if it has its digest.
+    /// Moves a piece to its place if its digest is right.
     ///
     /// - Parameter file: contains the piece and nothing else
-    /// - Returns: whether it has its digest
+    /// - Returns: whether the digest is right
     /// - Throws: an error of the file system
     package func put(_ piece: ModelPiece, from file: URL) throws -> Bool {
         let data = try Data(contentsOf: file)
@@ -86,7 +86,7 @@ package struct DownloadStore: Sendable {
         return true
     }
 
-    /// Gives the folder its name when all pieces are there, and deletes earlier versions.
+    /// Renames the folder when all pieces are present, and deletes earlier versions.
     ///
     /// - Returns: the model's folder
     /// - Throws: an error of the file system
@@ -98,7 +98,7 @@ package struct DownloadStore: Sendable {
         return folder
     }
 
-    /// Folders of models and parts of them.
+    /// Complete and incomplete folders of models.
     private func models() throws -> [URL] {
         try FileManager.default.contentsOfDirectory(atPath: root.path).sorted().map {
             root.appending(path: $0, directoryHint: .isDirectory)

@@ -5,22 +5,21 @@ import Observation
     import FoundationNetworking
 #endif
 
-/// Fetches the app's model from a server of the app's developer, and keeps it on the device.
+/// Downloads the app's model from a server of the app's developer, and keeps it on the device.
 ///
-/// The app contains the model's `manifest.json`, so that nothing is taken that is not in it:
-/// each piece of a file has a digest there. On Apple's systems pieces go on arriving while the
-/// app does not run. A download that was ended in any way goes on with the pieces that are
-/// missing.
+/// The app contains the model's `manifest.json`, which has a digest of each piece of each file,
+/// so other content is never accepted. On Apple's systems the download continues while the app
+/// does not run. After any interruption it continues with the missing pieces.
 @MainActor @Observable
 public final class ModelDownload {
-    /// Of the background session, for `backgroundTask(.urlSession(_:))`.
+    /// The identifier of the background session, for `backgroundTask(.urlSession(_:))`.
     public nonisolated static let sessionIdentifier = "h2o-pack.model"
 
-    /// Nil while nothing is being fetched.
+    /// The progress; nil while nothing is downloaded.
     public private(set) var progress: ModelDownloadProgress?
 
-    /// Whether the model may come over a network that the system calls expensive, such as a
-    /// cellular one, and in Low Data Mode.
+    /// Whether to download over a network that the system calls expensive, such as a cellular
+    /// one, and in Low Data Mode.
     public var allowsExpensiveNetwork = false {
         didSet { if allowsExpensiveNetwork != oldValue { transfer?.restart() } }
     }
@@ -42,8 +41,8 @@ public final class ModelDownload {
         (self.source, self.settings) = (source, settings)
     }
 
-    /// The model's folder, fetched first where it is not there. A second call waits for the
-    /// first.
+    /// Returns the model's folder, after downloading the model if needed. A second call waits
+    /// for the first.
     ///
     /// - Throws: ``H2OLoadingError``
     public func folder() async throws -> URL {
@@ -54,14 +53,15 @@ public final class ModelDownload {
         return try await task.value
     }
 
-    /// Ends ``folder()`` with ``H2OLoadingError/stopped``. What has arrived is kept.
+    /// Stops the download: ``folder()`` throws ``H2OLoadingError/stopped``. Pieces that have
+    /// arrived are kept.
     public func stop() {
         guard running != nil, !isStopping else { return }
         isStopping = true
         transfer?.stop()
     }
 
-    /// The folder of a model that an earlier launch fetched; nil if there is none.
+    /// The folder of a model that an earlier launch downloaded; nil if there is none.
     package nonisolated static func fetched(_ settings: Settings = Settings()) -> URL? {
         (try? settings.store())?.whole
     }
@@ -125,7 +125,7 @@ public final class ModelDownload {
         }
     }
 
-    /// Asks for as many pieces as may be on their way.
+    /// Requests as many pieces as may be downloaded at a time.
     private func start(
         _ queue: inout PieceQueue, _ transfer: PieceTransfer, _ session: URLSession
     ) {
@@ -136,7 +136,7 @@ public final class ModelDownload {
         }
     }
 
-    /// One for the life of the process: a background session of a name exists once.
+    /// One per process, because a background session with a given name can exist only once.
     private func connection(to store: DownloadStore) -> (PieceTransfer, URLSession) {
         if let transfer, let session { return (transfer, session) }
         let transfer = PieceTransfer(from: source, to: store)
@@ -148,7 +148,7 @@ public final class ModelDownload {
 
     /// - Throws: ``H2OLoadingError/noSpace(needed:free:)``
     private func checkSpace(for missing: [ModelPiece]) throws {
-        // A piece exists twice while it is put to its place.
+        // A piece exists twice while it is moved to its place.
         let largest = missing.map(\.count).max() ?? 0
         let needed = missing.map(\.count).reduce(0, +) + largest
         if let free = settings.freeBytes(settings.root), free < needed {
@@ -166,7 +166,7 @@ public final class ModelDownload {
 }
 
 extension URLSession {
-    /// The downloads that this or an earlier launch of the app has begun.
+    /// The downloads that this or an earlier launch of the app has started.
     fileprivate var downloads: [URLSessionTask] {
         get async {
             await withCheckedContinuation { done in
@@ -188,7 +188,7 @@ extension URLSession {
 #endif
 
 extension ModelDownload {
-    /// What a download asks of its surroundings.
+    /// The environment of a download, which tests replace.
     package struct Settings: Sendable {
         /// The manifest that the app contains; nil if there is none.
         var manifest: @Sendable () -> Data? = {
@@ -198,8 +198,8 @@ extension ModelDownload {
         /// The folder for models.
         var root = Settings.applicationSupport.appending(
             path: "h2o-models", directoryHint: .isDirectory)
-        /// How many pieces are asked for at a time. All of them where the system fetches them
-        /// while the app does not run and could not ask for more.
+        /// The number of pieces to request at a time: all of them if the system downloads while
+        /// the app does not run, because the app then cannot request more.
         var piecesAtOnce: Int
         var configuration: @Sendable () -> URLSessionConfiguration
         /// Bytes that may be written to the disk of a folder; nil if the system does not say.
@@ -220,7 +220,7 @@ extension ModelDownload {
             #endif
         }
 
-        /// For a download that ends with its process.
+        /// An environment for a download that ends with its process.
         package init(
             manifest: Data, root: URL,
             freeBytes: @escaping @Sendable (URL) -> Int? = Settings.freeBytes
@@ -263,20 +263,20 @@ extension ModelDownload {
     }
 }
 
-/// How far a model's download is.
+/// The progress of a model's download.
 public struct ModelDownloadProgress: Hashable, Sendable {
-    /// Bytes that are here, those of earlier launches too.
+    /// Bytes that have arrived, including those of earlier launches.
     public var received: Int
     /// Bytes of the model.
     public let total: Int
-    /// Of the last seconds; nil before there are any.
+    /// Bytes per second over the last seconds; nil at first.
     public var bytesPerSecond: Double?
 
     package init(received: Int, total: Int) {
         (self.received, self.total) = (received, total)
     }
 
-    /// The time until all is here, at this rate.
+    /// The remaining time at this rate.
     public var remaining: Duration? {
         guard let bytesPerSecond, bytesPerSecond > 0 else { return nil }
         return .seconds(Double(total - received) / bytesPerSecond)
@@ -292,7 +292,7 @@ package struct TransferRate {
 
     /// - Returns: bytes per second; nil at the first call
     package mutating func add(total bytes: Int, at time: ContinuousClock.Instant) -> Double? {
-        // The newest of those before the window stays, so that the rate spans it.
+        // Keeps the newest reading before the window, so that the rate covers the whole window.
         while samples.count > 1, samples[1].time.duration(to: time) >= Self.window {
             samples.removeFirst()
         }
@@ -304,7 +304,7 @@ package struct TransferRate {
 }
 
 extension ModelFolder {
-    /// Finds the folder as ``find(_:fetched:)`` does. If there is none, fetches it.
+    /// Finds the folder as ``find(_:fetched:)`` does, or else downloads the model.
     ///
     /// - Throws: ``H2OLoadingError``
     package static func find(download: ModelDownload) async throws -> URL {

@@ -4,8 +4,8 @@ import Foundation
     import FoundationNetworking
 #endif
 
-/// Asks a server for pieces and puts them to their place. On Apple's systems that goes on while
-/// the app does not run.
+/// Downloads pieces from a server and moves them to their places. On Apple's systems this
+/// continues while the app does not run.
 final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
     enum Event: Sendable {
         /// Bytes of a task's piece that have arrived.
@@ -22,12 +22,12 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
     private let send: AsyncStream<Event>.Continuation
     private let store: DownloadStore
     private let source: URL
-    /// By the description of their tasks.
+    /// Pieces by the description of their tasks.
     private let pieces: [String: ModelPiece]
 
     /// - Parameters:
     ///   - source: the folder on the server
-    ///   - store: where pieces are put
+    ///   - store: the destination of the pieces
     init(from source: URL, to store: DownloadStore) {
         (events, send) = AsyncStream.makeStream()
         (self.source, self.store) = (source, store)
@@ -35,14 +35,15 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
         pieces = Dictionary(uniqueKeysWithValues: described)
     }
 
-    /// Asks for a piece.
+    /// Requests a piece.
     ///
     /// - Returns: the number of the task
     func start(
         _ piece: ModelPiece, in session: URLSession, allowsExpensiveNetwork: Bool
     ) -> Int {
         var request = URLRequest(url: source.appending(path: piece.path))
-        // A compressed answer has other bytes than those that were asked for.
+        // Without compression, because a compressed answer has other bytes than the requested
+        // range.
         request.setValue("identity", forHTTPHeaderField: "Accept-Encoding")
         if !piece.isWholeFile {
             let last = piece.offset + piece.count - 1
@@ -58,7 +59,8 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
         return task.taskIdentifier
     }
 
-    /// The piece that a task of this or an earlier launch fetches; nil for one of another model.
+    /// The piece of a task that this or an earlier launch started; nil for a task of another
+    /// model.
     func piece(of task: URLSessionTask) -> ModelPiece? {
         task.taskDescription.flatMap { pieces[$0] }
     }
@@ -102,12 +104,12 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
             .ended(piece, task: task.taskIdentifier, isCanceled ? .stopped : reason))
     }
 
-    /// Why an answer is not the piece; nil if it may be, or is not known yet. size: its bytes.
+    /// Returns why an answer cannot be the piece; nil if it may be. size: bytes of the answer.
     private func problem(
         _ piece: ModelPiece, _ response: URLResponse?, _ size: Int64
     ) -> H2OLoadingError? {
         guard let response = response as? HTTPURLResponse else { return nil }
-        // "bytes 0-9/10", and "bytes */10" where the file is too short.
+        // "bytes 0-9/10", or "bytes */10" if the file is too short.
         let range = response.value(forHTTPHeaderField: "Content-Range")
         let found = range.flatMap { Int($0.split(separator: "/").last ?? "") }
         switch response.statusCode {
@@ -134,20 +136,20 @@ final class PieceTransfer: NSObject, URLSessionDownloadDelegate, Sendable {
     }
 }
 
-/// Which pieces are to be fetched, and which are on their way.
+/// The queue of pieces: those to download, and those that are being downloaded.
 package struct PieceQueue {
-    /// How often a piece is asked for before the download fails.
+    /// The number of requests for a piece before the download fails.
     package static let attempts = 3
 
     private var waiting: [ModelPiece]
-    /// By the number of their task.
+    /// Pieces by the number of their task.
     private var underway = [Int: (piece: ModelPiece, received: Int)]()
     private var failures = [ModelPiece: Int]()
-    /// Bytes of pieces that are there.
+    /// Bytes of the pieces that have arrived.
     private var complete: Int
 
     /// - Parameters:
-    ///   - missing: the pieces to fetch
+    ///   - missing: the pieces to download
     ///   - size: bytes of the model
     package init(_ missing: [ModelPiece], ofModelWith size: Int) {
         waiting = missing.reversed()
@@ -156,12 +158,12 @@ package struct PieceQueue {
 
     package var isEmpty: Bool { waiting.isEmpty && underway.isEmpty }
 
-    /// Bytes that are there or have arrived.
+    /// Bytes that have arrived, including those of incomplete pieces.
     package var received: Int { complete + underway.values.map(\.received).reduce(0, +) }
 
     package var tasks: Set<Int> { Set(underway.keys) }
 
-    /// The next piece to ask for, if fewer are on their way than may be.
+    /// The next piece to request; nil if enough are being downloaded.
     package mutating func next(atMost limit: Int) -> ModelPiece? {
         underway.count < limit ? waiting.popLast() : nil
     }
@@ -175,15 +177,15 @@ package struct PieceQueue {
         underway[task]?.received = bytes
     }
 
-    /// A task has put its piece to its place, or has not. What failed by chance waits again.
+    /// Records that a task has ended. After a temporary failure its piece waits again.
     ///
-    /// - Throws: the error, if it is not by chance or comes again and again
+    /// - Throws: the error, if it is permanent or has occurred too often
     package mutating func ended(
         _ piece: ModelPiece, task: Int, _ error: H2OLoadingError?
     ) throws(H2OLoadingError) {
         let isOurs = underway.removeValue(forKey: task) != nil
         guard let error else {
-            // It may have been fetched while the app did not run.
+            // It may have arrived while the app did not run.
             if isOurs || waiting.contains(piece) { complete += piece.count }
             waiting.removeAll { $0 == piece }
             return
@@ -198,7 +200,7 @@ package struct PieceQueue {
         waiting.append(piece)
     }
 
-    /// All pieces wait again.
+    /// Makes all pieces wait again.
     package mutating func restart() {
         waiting += underway.values.map(\.piece).sorted { $0.name > $1.name }
         underway = [:]
@@ -216,9 +218,9 @@ extension H2OLoadingError {
     }
 }
 
-/// A part of a model's file that is fetched and checked by itself.
+/// A part of a model's file that is downloaded and checked separately.
 package struct ModelPiece: Hashable, Sendable {
-    /// Of the file, relative to the model's folder.
+    /// The file's path, relative to the model's folder.
     package let path: String
     /// The first byte in the file.
     package let offset: Int
@@ -236,7 +238,7 @@ package struct ModelPiece: Hashable, Sendable {
 
     package var isWholeFile: Bool { count == fileSize }
 
-    /// Tells it apart from the other pieces of its model.
+    /// Identifies the piece among those of its model.
     package var name: String { "\(offset) \(path)" }
 }
 
@@ -246,8 +248,8 @@ extension ModelManifest {
 
     /// The pieces of all files, in order.
     ///
-    /// - Throws: ``H2OLoadingError/noPieces`` if the manifest has no digests of pieces, or
-    ///   not as many as the sizes ask for, or a path outside the folder
+    /// - Throws: ``H2OLoadingError/noPieces`` if the manifest has no digests of pieces, another
+    ///   number of them than the sizes require, or a path outside the folder
     package func pieces() throws(H2OLoadingError) -> [ModelPiece] {
         guard let pieceSize, pieceSize > 0 else { throw .noPieces }
         var found = [ModelPiece]()

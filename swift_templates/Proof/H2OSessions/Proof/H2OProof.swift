@@ -2,23 +2,23 @@ import Foundation
 import H2OKit
 import Observation
 
-/// Measures a model on this device and writes a report: whether its caches answer as Python's
-/// do, its memory beside the plan, and its speed in the first and in the last of ten minutes.
-/// `h2o-pack prove --import` reads the report.
+/// Measures a model on this device and makes a report: whether its caches compute the same as
+/// Python's, its memory beside the plan, and its speed in the first and in the last of ten
+/// minutes. `h2o-pack prove --import` reads the report.
 ///
 ///     let proof = H2OProof()
 ///     await proof.run(model, settings: BundledModel.proofSettings)
 ///     if let report = proof.report { print(report) }
 ///
-/// It starts a conversation of its own. The report names no person, and the device only by its
-/// kind.
+/// It uses a separate conversation. The report contains no name of a person, and only the kind
+/// of the device.
 @MainActor @Observable
 public final class H2OProof {
-    /// Whether it runs.
+    /// Whether the measurement is running.
     public private(set) var isRunning = false
-    /// The part of the time that is over, from 0 to 1.
+    /// The share of the time that has passed, from 0 to 1.
     public private(set) var share = 0.0
-    /// A JSON file, once it has run.
+    /// The report, a JSON file, after the measurement.
     public private(set) var report: URL?
     /// Why there is no report.
     public private(set) var problem: String?
@@ -66,17 +66,17 @@ public final class H2OProof {
         }
     }
 
-    /// Ends it without a report.
+    /// Stops the measurement without a report.
     public func cancel() { task?.cancel() }
 }
 
-/// What a package was planned for. ``H2OProof`` puts what a device shows beside it.
+/// The plan of a package, with which ``H2OProof`` compares the device.
 public struct H2OProofSetting: Sendable {
     /// Where the model came from, as its manifest says.
     public let id: String
-    /// Rows that a layer keeps.
+    /// The number of rows that a layer keeps.
     public let maxKV: Int
-    /// How rows are stored, by `h2o-pack`'s name for it.
+    /// The storage of rows, by its name in `h2o-pack`.
     public let kv: String
     /// Versions of `h2o-pack` and of upstream.
     public let versions: [String: String]

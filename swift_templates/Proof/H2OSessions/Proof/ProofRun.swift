@@ -4,14 +4,14 @@ import MLX
 import MLXLMCommon
 import MLXNN
 
-/// The measurements of a proof, one after the other.
+/// Runs the measurements of a proof, one after the other.
 package struct ProofRun: Sendable {
     let model: H2OModel
     let setting: H2OProofSetting
-    /// For how long turns follow each other.
+    /// The duration of all turns.
     let duration: Duration
     let machine: ProofReport.Machine
-    /// The part of the turns that one speed is measured in.
+    /// The part of this duration in which one speed is measured.
     private let window = Duration.seconds(60)
 
     init(
@@ -22,15 +22,15 @@ package struct ProofRun: Sendable {
         (self.duration, self.machine) = (duration, machine)
     }
 
-    /// Runs them, and writes the report.
+    /// Runs all measurements and makes the report.
     ///
-    /// - Parameter progress: gets the share of the time that is over, after each turn
-    /// - Throws: `CancellationError`, or what a reply throws
+    /// - Parameter progress: receives the share of the time that has passed, after each turn
+    /// - Throws: `CancellationError`, or an error of a reply
     func callAsFunction(progress: @Sendable (Double) -> Void) async throws -> Data {
         let session = model.makeSession(options: H2OSession.Options(maxTokens: 128))
         let level = try await replayTrace(on: session.conversation)
         Memory.peakMemory = 0
-        // Longer than the caches, so that all their rows are in use.
+        // Longer than the caches, so that all their rows are used.
         _ = try await session.respond(
             to: String(repeating: "one two three. ", count: setting.maxKV))
         try Task.checkCancellation()
@@ -43,7 +43,7 @@ package struct ProofRun: Sendable {
         ).data()
     }
 
-    /// Level 2: the caches of this device answer the package's trace as Python's did.
+    /// Runs level 2: compares this device's caches with the trace that Python recorded.
     private func replayTrace(on conversation: Conversation) async throws -> ProofReport.Level {
         guard let file = setting.trace else {
             return ProofReport.Level(notRun: "the package has no trace for this storage")
@@ -70,7 +70,7 @@ package struct ProofRun: Sendable {
         }
     }
 
-    /// What the system lets this app use, where it says so.
+    /// The memory that the system lets this app use; nil if it does not say.
     private var limit: [ProofReport.Memory] {
         guard machine.system == "iOS" || machine.system == "iPadOS",
             let free = model.loaded.platform.memory.free, let used = Footprint.bytes?.now
@@ -78,14 +78,14 @@ package struct ProofRun: Sendable {
         return [ProofReport.Memory(name: "limit", bytes: used + free)]
     }
 
-    /// A reply's time since the first turn, and what it took.
+    /// The time of a reply since the first turn, and its usage.
     private struct Turn {
         let begun: Duration
         let ended: Duration
         let usage: H2OSession.Usage
     }
 
-    /// Turns until the time is over.
+    /// Runs turns until the time has passed.
     private func turns(
         of session: H2OSession, _ progress: (Double) -> Void
     ) async throws -> [Turn] {
@@ -114,7 +114,8 @@ package struct ProofRun: Sendable {
         }
     }
 
-    /// Generated tokens per second, without the first token of each turn; nil if there is none.
+    /// Generated tokens per second, without the first token of each turn; nil if no others were
+    /// generated.
     private func tokensPerSecond(of turns: [Turn]) -> Double? {
         let usages = turns.map(\.usage).filter { $0.generatedTokens > 1 }
         let tokens = usages.map { Double($0.generatedTokens - 1) }.reduce(0, +)
