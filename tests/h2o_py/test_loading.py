@@ -76,5 +76,6 @@ def test_a_model_that_is_not_there_is_an_error_of_one_line(hub, name):
     with pytest.raises(SystemExit) as caught:
         commands.generate(["--model", name, "--prompt", "x", "--h2o-max-size", "64"])
     said = str(caught.value)
-    assert said.startswith(f"error: {name} is not a folder, and cannot be downloaded from the hub: ")
+    problem = f"{name} is not a folder, and cannot be downloaded from the hub: "
+    assert said.startswith(f"error: {problem}")
     assert "\n" not in said
