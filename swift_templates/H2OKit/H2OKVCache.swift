@@ -191,7 +191,7 @@ package final class H2OKVCache: H2OCacheImplementation {
     ///   - heavyBudget: rows for heavy hitters, nil for half of `maxSize`
     ///   - recentBudget: the newest tokens that are kept, nil for the remaining rows
     ///   - sinkSize: the first tokens, which are kept
-    /// - Throws: ``H2OCacheError`` when the values do not fit together
+    /// - Throws: ``H2OCacheError`` if the values contradict each other
     public convenience init(
         maxSize: Int, heavyBudget: Int? = nil, recentBudget: Int? = nil, sinkSize: Int = 4
     ) throws {
@@ -235,7 +235,7 @@ package final class QuantizedH2OKVCache: H2OCacheImplementation {
     ///   - valueBits: 4 or 8; keys 8 with values 4 is the compact setting
     ///   - isRotated: whether keys and values are rotated before they are quantized, which
     ///     loses less of them at 4 bits and costs a few small operations at every step
-    /// - Throws: ``H2OCacheError`` when a value is none of these
+    /// - Throws: ``H2OCacheError`` if a value is not among these
     public convenience init(
         configuration: H2OConfiguration, groupSize: Int = 64, keyBits: Int, valueBits: Int,
         isRotated: Bool = false
@@ -253,7 +253,7 @@ package final class QuantizedH2OKVCache: H2OCacheImplementation {
     ///   - sinkSize: the first tokens, which are kept
     ///   - groupSize: 32, 64 or 128 elements share a scale and a bias; divides the head dims
     ///   - bits: 4 or 8, of keys and values alike
-    /// - Throws: ``H2OCacheError`` when the values do not fit together
+    /// - Throws: ``H2OCacheError`` if the values contradict each other
     public convenience init(
         maxSize: Int, heavyBudget: Int? = nil, recentBudget: Int? = nil, sinkSize: Int = 4,
         groupSize: Int = 64, bits: Int = 8
@@ -321,7 +321,7 @@ package final class MixedH2OKVCache: H2OCacheImplementation {
     ///   - heavyBits: 4, 8 or 16 for the pool
     ///   - recentBits: 4, 8 or 16 for the ring
     ///   - groupSize: 32, 64 or 128 elements share a scale and a bias; divides the head dims
-    /// - Throws: ``H2OCacheError`` when a value is none of these
+    /// - Throws: ``H2OCacheError`` if a value is not among these
     public convenience init(
         configuration: H2OConfiguration, heavyBits: Int = 8, recentBits: Int = 16,
         groupSize: Int = 64
@@ -340,7 +340,7 @@ package final class MixedH2OKVCache: H2OCacheImplementation {
     ///   - heavyBits: 4, 8 or 16 for the pool
     ///   - recentBits: 4, 8 or 16 for the ring
     ///   - groupSize: 32, 64 or 128 elements share a scale and a bias; divides the head dims
-    /// - Throws: ``H2OCacheError`` when the values do not fit together
+    /// - Throws: ``H2OCacheError`` if the values contradict each other
     public convenience init(
         maxSize: Int, heavyBudget: Int? = nil, recentBudget: Int? = nil, sinkSize: Int = 4,
         heavyBits: Int = 8, recentBits: Int = 16, groupSize: Int = 64
