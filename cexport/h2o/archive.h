@@ -113,7 +113,7 @@ class Archive {
   int first_ = 0, length_ = 0;
   std::vector<ArchiveBlock> blocks_; // the last may be shorter than a segment
   std::vector<ArchivePiece> pieces_; // single tokens, behind the blocks
-  std::vector<mx::array> queued_;    // blocks that nobody may have evaluated yet
+  std::vector<mx::array> queued_;    // blocks that may not be evaluated yet
   Policy policy_{};                  // of the pieces
   ArchiveFiles files_;               // what is before the blocks
 

@@ -60,7 +60,7 @@ class ArchiveFiles {
     return static_cast<int>(stored_.size());
   }
 
-  /// Of the folder; only where there is one.
+  /// The path of the folder; call it only if there is one.
   const std::string& path() const {
     return folder_->path();
   }

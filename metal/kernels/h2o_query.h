@@ -89,7 +89,7 @@ inline H2OReader<T, D> h2o_reader(
 /// The rows that one query sees.
 template <typename T>
 struct H2OSight {
-  int before; // causality lets it see so many rows
+  int before; // number of rows that causality lets it see
   const device bool* bmask;
   const device T* fmask;
   int stride;

@@ -94,7 +94,7 @@ extension H2OCacheImplementation {
 
     public var isTrimmable: Bool { layer.core.isTrimmable }
 
-    /// Whether tokens can still be removed after writing so many more.
+    /// Whether tokens can still be removed after writing this many more.
     public func isTrimmable(after positions: Int) -> Bool {
         isTrimmable && offset + positions <= configuration.maxSize
     }

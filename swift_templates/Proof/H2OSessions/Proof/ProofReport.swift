@@ -5,7 +5,7 @@ import H2OKit
     import Metal
 #endif
 
-/// What one device showed, in the form that `h2o-pack prove --import` reads.
+/// The measurements of one device, in the form that `h2o-pack prove --import` reads.
 package struct ProofReport: Encodable, Sendable {
     let format = 1
     let tool = "app"
@@ -73,7 +73,7 @@ package struct ProofReport: Encodable, Sendable {
     package struct Machine: Encodable, Sendable {
         /// As the system gives it: "iPhone17,1".
         let identifier: String
-        /// Of the GPU; empty without one.
+        /// The name of the GPU; empty without one.
         let gpu: String
         /// Cores that the process may use.
         let cores: Int

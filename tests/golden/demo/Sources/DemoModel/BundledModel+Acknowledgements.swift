@@ -2,7 +2,7 @@
 import H2OSessions
 
 extension BundledModel {
-    /// What an app with this package is made of, the model first, each with its license: for
+    /// The works in an app with this package, the model first, each with its license, for
     /// the app's page of acknowledgements.
     public static let acknowledgements: [H2OAcknowledgement] = [
         H2OAcknowledgement(

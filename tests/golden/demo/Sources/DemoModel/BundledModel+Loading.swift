@@ -19,7 +19,7 @@ extension BundledModel {
     private static let shared = SharedModel()
 
     /// Loads the model.
-    /// Where it is loaded already, it is the same model, as it was asked for then.
+    /// If it is loaded already, returns it with the parameters of the first call.
     ///
     ///     let session = try await BundledModel.load().makeSession(instructions: "Be brief.")
     ///

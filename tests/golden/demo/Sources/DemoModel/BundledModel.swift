@@ -8,7 +8,7 @@ public enum BundledModel {
     /// Where the model came from.
     public static let id = "demo"
 
-    /// What the model's chat template reads that not every one does, by name, such as
+    /// The names of special variables that the model's chat template reads, such as
     /// `enable_thinking`.
     public static let templateVariables: [String] = []
 
