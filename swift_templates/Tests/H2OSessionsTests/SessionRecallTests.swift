@@ -34,10 +34,12 @@ final class SessionRecallTests: XCTestCase {
         let first = try await session.respond(to: prompt).usage
         let second = try await session.respond(to: prompt).usage
 
-        XCTAssertGreaterThan(try XCTUnwrap(first.recalled).rows, 0)
-        XCTAssertGreaterThan(try XCTUnwrap(second.recalled).rows, 0)
+        for usage in [first, second] {
+            XCTAssertGreaterThan(try XCTUnwrap(usage.recalledRows), 0)
+            XCTAssertGreaterThan(try XCTUnwrap(usage.recallDuration), .zero)
+        }
         XCTAssertGreaterThan(
-            try XCTUnwrap(second.recalled).archiveBytes, try XCTUnwrap(first.recalled).archiveBytes)
+            try XCTUnwrap(second.archiveBytes), try XCTUnwrap(first.archiveBytes))
         XCTAssertEqual(conversations, [])
     }
 
@@ -46,7 +48,9 @@ final class SessionRecallTests: XCTestCase {
 
         let usage = try await session.respond(to: prompt).usage
 
-        XCTAssertNil(usage.recalled)
+        XCTAssertNil(usage.recalledRows)
+        XCTAssertNil(usage.recallDuration)
+        XCTAssertNil(usage.archiveBytes)
         let kept = await session.keptPositions
         XCTAssertEqual(kept.recalled.max(), 0)
     }
