@@ -25,10 +25,10 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.naming import swift_string
 from h2o_pack.parity import op, request, trace
 from h2o_pack.parity.report import CaseResult
-from h2o_pack.parity.swift import SYSTEM, environment, prepare, standin_files, sync
+from h2o_pack.parity.swift import SYSTEM, Host, environment, prepare, standin_files, sync
 from h2o_pack.prove.report import ProofReport
 from tests.attacks import app
-from tests.bridge.golden import package_files
+from tests.bridge.golden import FETCHED, package_files
 from tests.bridge.trees import build_tree
 from tests.cexport.test_c_api import refuse_empty_handles
 from tests.conversations.kills import kill
@@ -175,33 +175,6 @@ class TestWithSwift:
             for case in level["cases"]:
                 assert case["comparisons"] >= case["layers"] * case["steps"]
 
-    @pytest.fixture
-    def broken_copy(self, request, package, tmp_path, monkeypatch) -> Iterator[Path]:
-        """Break a copy of the sources that the package is built from."""
-        name, text, instead = BROKEN[request.param]
-        if name.startswith("Sources/"):
-            path = package / name
-        else:
-            source = assets.root()
-            copy = tmp_path / "assets"
-            shutil.copytree(source / "cexport", copy / "cexport")
-            for rest in ("swift_templates", "metal", assets.MARKER):
-                (copy / rest).symlink_to(source / rest)
-            monkeypatch.setattr(assets, "root", lambda: copy)
-            path = copy / name
-        original = path.read_text("utf-8")
-        assert original.count(text) == 1, f"{name} has changed: break it in another way"
-        path.write_text(original.replace(text, instead), encoding="utf-8")
-        yield package
-        path.write_text(original, encoding="utf-8")
-
-    @pytest.mark.parametrize("broken_copy", BROKEN, indirect=True)
-    def test_a_broken_copy_is_found_and_its_layer_and_step_are_named(self, broken_copy):
-        result = parity(broken_copy, "--level", "trace")
-        assert result.exit_code == ExitCode.DIFFERENT, result.output
-        assert "differs" in result.stdout
-        assert ": first difference at layer 0, step " in result.stdout
-
     def test_sources_that_do_not_compile_end_with_the_compilers_words(self, package):
         path = package / "Tests/H2OFoundationModelsTests/Fixture.swift"  # nothing needs it
         original = path.read_text("utf-8")
@@ -260,34 +233,6 @@ class TestWithSwift:
         objects = list((host.scratch / "debug/Cmlx.build").rglob("*.o"))
         refuse_empty_handles(host.root / "Vendor/mlx-swift/Source/Cmlx", objects, tmp_path)
 
-    def test_an_app_with_a_proof_writes_the_report_and_fetches_its_model(
-        self, package, tmp_path
-    ):
-        proof, report = tmp_path / "Demo", tmp_path / "proof.json"
-        options = ("--model", "demo", "--max-kv", "64", "--no-vendor", "--proof")
-        options += ("--download", "https://models.example.com/demo")
-        made = CliRunner().invoke(main, ["ios", *options, "--output", str(proof)])
-        assert made.exit_code == 0, made.output
-        host = prepare(package)
-        try:
-            sync(standin_files(proof), host.root)
-            tests = "ProofTests|DownloadStoreTests|PieceQueueTests"
-            done = subprocess.run(
-                ["swift", "test", *host.options, "--filter", tests],
-                env=environment({"H2O_PROOF": str(report)}),
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        finally:
-            prepare(package)
-        output = done.stdout + done.stderr
-        assert done.returncode == 0, output[-3000:]
-        assert "warning:" not in output
-        told = msgspec.json.decode(report.read_bytes(), type=ProofReport)
-        assert (told.tool, told.machine.identifier) == ("app", "iPhone17,1")
-        assert {term.name for term in told.memory} >= {"weights", "MLX", "limit"}
-
     def test_a_killed_conversation_resumes_from_its_last_whole_turn(self, package, tmp_path):
         kills = kill(build(package, {}), 6, 17, tmp_path)
 
@@ -297,55 +242,6 @@ class TestWithSwift:
     def test_changed_schemas_and_saved_conversations_end_no_process(self, package):
         attacks = app.attacks(build(package, {}), range(3 * app.BATCH), math.inf)
         assert [found for found in attacks if found[1]] == []
-
-    def test_a_model_with_storage_and_budgets_compiles_too(self, package, tmp_path):
-        folder = "Sources/DemoModel"
-        files = package_files("demo-k8v4").items()
-        build_tree(tmp_path, {path: text for path, text in files if path.startswith(folder)})
-        sources = sorted((tmp_path / folder).glob("*.swift"))
-        assert self.refusal(package, *sources) == ""
-
-    def test_of_several_models_an_app_takes_the_one_that_fits_its_device(
-        self, package, tmp_path
-    ):
-        two = tmp_path / "Demo"
-        models = ("--model", "demo-4bit", "--model", "demo", "--max-kv", "64")
-        output = ("--output", str(two), "--name", "Demo", "--no-vendor")
-        assert CliRunner().invoke(main, ["ios", *models, *output]).exit_code == 0
-        host = prepare(package)
-        try:
-            sync(standin_files(two), host.root)
-            done = subprocess.run(
-                ["swift", "test", *host.options, "--filter", "BundledModelTests"],
-                env=environment({"H2O_MODEL_DIR": str(two / "Model")}),
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        finally:
-            prepare(package)
-        output = done.stdout + done.stderr
-        assert done.returncode == 0, output[-3000:]
-        assert sorted(re.findall(r"'(\S+)' skipped \(", output)) == [
-            "BundledModelTests.testEachRepliesWithinItsBudget",
-            "BundledModelTests.testThePreparedCachesOfEachHaveReadTheSystemPrompt",
-        ]
-        assert "Executed 8 tests" in output
-
-    def refusal(self, package, *sources):
-        """What the compiler says of sources that import the package's modules."""
-        host = prepare(package)
-        build = ["swift", "build", *host.options, "--build-tests"]
-        subprocess.run(build, env=environment({}), check=True, capture_output=True)
-        headers = host.root / "Vendor/mlx-swift/Source/Cmlx/include"
-        command = [
-            "swiftc", "-typecheck", "-swift-version", "6", "-warnings-as-errors",
-            "-package-name", host.root.name.lower(),
-            "-I", host.scratch / "debug/Modules", "-Xcc", f"-I{headers}",
-            "-Xcc", f"-fmodule-map-file={headers / 'module.modulemap'}",
-            *sources,
-        ]  # fmt: skip
-        return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
     def test_swift_reads_the_strings_that_the_generator_writes(self, tmp_path):
         texts = [
@@ -361,6 +257,101 @@ class TestWithSwift:
         subprocess.run(["swiftc", source, "-o", program], check=True, capture_output=True)
         done = subprocess.run([program], check=True, capture_output=True, text=True)
         assert done.stdout.splitlines() == [str(list(text.encode())) for text in texts]
+
+
+class TestOtherPackages:
+    """Packages that differ from the first, in one build: two models, a proof, a download."""
+
+    pytestmark = needs_swift
+
+    def test_they_pass_their_tests_and_other_models_compile(self, package, tmp_path):
+        two, report = tmp_path / "Demo", tmp_path / "proof.json"
+        models = ("--model", "demo-4bit", "--model", "demo", "--max-kv", "64", "--proof")
+        output = ("--output", str(two), "--name", "Demo", "--no-vendor")
+        made = CliRunner().invoke(main, ["ios", *models, *output])
+        assert made.exit_code == 0, made.output
+        download = ("Sources/H2OKit/Download/", "Tests/H2OKitTests/Download")
+        fetching = {
+            path: text
+            for path, text in package_files(FETCHED).items()
+            if path.startswith(download) and isinstance(text, str)
+        }
+        suites = {"BundledModelTests", "DownloadStoreTests", "PieceQueueTests", "ProofTests"}
+        host = prepare(package)
+        try:
+            sync(standin_files(two) | fetching, host.root)
+            done = subprocess.run(
+                ["swift", "test", *host.options, "--filter", "|".join(sorted(suites))],
+                env=environment(
+                    {"H2O_MODEL_DIR": str(two / "Model"), "H2O_PROOF": str(report)}
+                ),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            output = done.stdout + done.stderr
+            assert done.returncode == 0, output[-3000:]
+            assert "warning:" not in output
+            for name in ("demo-k8v4", FETCHED):
+                assert refusal(host, name, tmp_path / name) == ""
+        finally:
+            prepare(package)
+        assert suites <= set(re.findall(r"Test Suite '(\w+)' passed", output))
+        assert sorted(re.findall(r"'(\S+)' skipped \(", output)) == [
+            "BundledModelTests.testEachRepliesWithinItsBudget",
+            "BundledModelTests.testThePreparedCachesOfEachHaveReadTheSystemPrompt",
+        ]
+        told = msgspec.json.decode(report.read_bytes(), type=ProofReport)
+        assert (told.tool, told.machine.identifier) == ("app", "iPhone17,1")
+        assert {term.name for term in told.memory} >= {"weights", "MLX", "limit"}
+
+
+def refusal(host: Host, name: str, folder: Path) -> str:
+    """What the compiler says of a committed package's model, on the modules of a build."""
+    files = package_files(name).items()
+    build_tree(folder, {p: text for p, text in files if p.startswith("Sources/DemoModel/")})
+    headers = host.root / "Vendor/mlx-swift/Source/Cmlx/include"
+    command = [
+        "swiftc", "-typecheck", "-swift-version", "6", "-warnings-as-errors",
+        "-package-name", host.root.name.lower(),
+        "-I", host.scratch / "debug/Modules", "-Xcc", f"-I{headers}",
+        "-Xcc", f"-fmodule-map-file={headers / 'module.modulemap'}",
+        *sorted(folder.rglob("*.swift")),
+    ]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+
+class TestBrokenCopies:
+    """Last of those that build: what a copy breaks compiles all that stands on it."""
+
+    pytestmark = needs_swift
+
+    @pytest.fixture
+    def broken_copy(self, request, package, tmp_path, monkeypatch) -> Iterator[Path]:
+        """Break a copy of the sources that the package is built from."""
+        name, text, instead = BROKEN[request.param]
+        if name.startswith("Sources/"):
+            path = package / name
+        else:
+            source = assets.root()
+            copy = tmp_path / "assets"
+            shutil.copytree(source / "cexport", copy / "cexport")
+            for rest in ("swift_templates", "metal", assets.MARKER):
+                (copy / rest).symlink_to(source / rest)
+            monkeypatch.setattr(assets, "root", lambda: copy)
+            path = copy / name
+        original = path.read_text("utf-8")
+        assert original.count(text) == 1, f"{name} has changed: break it in another way"
+        path.write_text(original.replace(text, instead), encoding="utf-8")
+        yield package
+        path.write_text(original, encoding="utf-8")
+
+    @pytest.mark.parametrize("broken_copy", BROKEN, indirect=True)
+    def test_a_broken_copy_is_found_and_its_layer_and_step_are_named(self, broken_copy):
+        result = parity(broken_copy, "--level", "trace")
+        assert result.exit_code == ExitCode.DIFFERENT, result.output
+        assert "differs" in result.stdout
+        assert ": first difference at layer 0, step " in result.stdout
 
 
 def test_a_build_that_fails_ends_parity_before_a_trace_is_recorded(
